@@ -1,0 +1,13 @@
+//! The OpenAI chat completions dialect: what is changed on the way up, what is taken out on the way down, and what a
+//! stored answer says.
+//!
+//! Members that need no change keep their bytes. Nothing here knows of sockets or files.
+
+mod members;
+mod prepare;
+mod reply;
+mod strip;
+
+pub use prepare::{Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, prepare};
+pub use reply::{Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, read_reply};
+pub use strip::{Stripped, is_done, is_final, strip_body, strip_event};

@@ -1,0 +1,129 @@
+//! A JSON object as its members in order, each value as the text it was written in.
+
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::{RawValue, to_raw_value};
+
+#[derive(Debug, Default)]
+pub(super) struct Members<'a>(Vec<(String, Text<'a>)>);
+
+#[derive(Debug)]
+enum Text<'a> {
+    Read(&'a RawValue),
+    Written(Box<RawValue>),
+}
+
+impl Text<'_> {
+    fn get(&self) -> &str {
+        match self {
+            Text::Read(raw) => raw.get(),
+            Text::Written(raw) => raw.get(),
+        }
+    }
+}
+
+impl<'a> Members<'a> {
+    /// `None` when the text is no JSON object.
+    pub(super) fn read(text: &'a str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// The first name that occurs twice.
+    pub(super) fn duplicate(&self) -> Option<&str> {
+        let mut seen = std::collections::HashSet::new();
+        self.0
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .find(|name| !seen.insert(*name))
+    }
+
+    /// The value's text; `null` counts as absent, as it does for the upstreams.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        let (_, text) = self.0.iter().find(|(other, _)| other == name)?;
+        Some(text.get()).filter(|text| *text != "null")
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(other, _)| other == name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The value as `T`; `None` when it is absent, `null` or of another type.
+    pub(super) fn value<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Option<T> {
+        serde_json::from_str(self.get(name)?).ok()
+    }
+
+    /// Replaces the value where it stands, or appends it.
+    pub(super) fn set(&mut self, name: &str, value: Box<RawValue>) {
+        match self.0.iter_mut().find(|(other, _)| other == name) {
+            Some((_, text)) => *text = Text::Written(value),
+            None => self.0.push((name.to_owned(), Text::Written(value))),
+        }
+    }
+
+    /// Says whether there was something to remove.
+    pub(super) fn remove(&mut self, name: &str) -> bool {
+        let before = self.0.len();
+        self.0.retain(|(other, _)| other != name);
+        self.0.len() != before
+    }
+
+    pub(super) fn write(&self) -> String {
+        let length = self
+            .0
+            .iter()
+            .map(|(name, text)| name.len() + text.get().len() + 4)
+            .sum::<usize>();
+        let mut out = String::with_capacity(length + 2);
+        out.push('{');
+        for (at, (name, text)) in self.0.iter().enumerate() {
+            if at > 0 {
+                out.push(',');
+            }
+            out.push_str(&serde_json::Value::from(name.as_str()).to_string());
+            out.push(':');
+            out.push_str(text.get());
+        }
+        out.push('}');
+        out
+    }
+}
+
+/// The raw text of a value of ours.
+pub(super) fn raw<T: serde::Serialize>(value: &T) -> Result<Box<RawValue>, serde_json::Error> {
+    to_raw_value(value)
+}
+
+/// The elements of a JSON array, each as its text; `None` when the text is no array.
+pub(super) fn elements(text: &str) -> Option<Vec<&RawValue>> {
+    serde_json::from_str(text).ok()
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MembersVisitor;
+
+        impl<'de> Visitor<'de> for MembersVisitor {
+            type Value = Vec<(String, Text<'de>)>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a JSON object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut members = Vec::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    members.push((name, Text::Read(map.next_value()?)));
+                }
+                Ok(members)
+            }
+        }
+
+        deserializer.deserialize_map(MembersVisitor).map(Members)
+    }
+}

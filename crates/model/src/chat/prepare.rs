@@ -1,0 +1,274 @@
+//! The agent's request to the request that is sent upstream.
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use super::members::{Members, raw};
+
+/// What to change in each request of a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rewrite {
+    /// The model to ask instead of the one the agent names.
+    pub model: Option<String>,
+    /// The most completion tokens a request may ask for; set when the agent sets no limit itself.
+    pub tokens_max: Option<u64>,
+    /// Sets `chat_template_kwargs.enable_thinking` to false.
+    pub is_thinking_disabled: bool,
+    pub max_tokens_name: MaxTokensName,
+    pub capture: Capture,
+    /// How many alternatives to ask for when the agent names no number. vLLM gives no logprobs at all without one.
+    pub top_logprobs: u32,
+}
+
+/// Which of its two names the limit on completion tokens gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MaxTokensName {
+    /// The agent's own name for it, but `max_completion_tokens` for the models that refuse the other.
+    #[default]
+    Auto,
+    MaxTokens,
+    MaxCompletionTokens,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Capture {
+    /// Ask for token ids, logprobs and usage.
+    Tokens,
+    /// Ask for logprobs and usage: hosted services refuse members they do not know.
+    Logprobs,
+    /// Ask for nothing more than the agent did.
+    #[default]
+    Off,
+}
+
+/// What we asked for and the agent did not, so what must not be in its view of the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Added {
+    pub logprobs: bool,
+    /// The agent asked for logprobs, but for no alternatives.
+    pub top_logprobs: bool,
+    pub token_ids: bool,
+    /// The usage chunk at the end of a stream.
+    pub usage: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepared {
+    pub body: Vec<u8>,
+    pub is_stream: bool,
+    /// Top-level members as sent, where they differ from the agent's.
+    pub set: Map<String, Value>,
+    /// Top-level members not sent.
+    pub removed: Vec<String>,
+    pub added: Added,
+}
+
+#[derive(Debug, Error)]
+pub enum PrepareError {
+    #[error("the request body is not UTF-8")]
+    NotUtf8(#[source] std::str::Utf8Error),
+    #[error("the request body is not a JSON object")]
+    NotObject(#[source] serde_json::Error),
+    #[error("the request body has the member `{name}` twice")]
+    Duplicate { name: String },
+    #[error(
+        "`n` is {n}: only one completion per request can be captured, send one request for each instead"
+    )]
+    Several { n: String },
+    #[error("the request's member `{name}` is not an object")]
+    Member { name: &'static str },
+    #[error("write the request's member `{name}`")]
+    Write {
+        name: String,
+        source: serde_json::Error,
+    },
+}
+
+const MAX_TOKENS: &str = "max_tokens";
+const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
+
+/// Changes what must change; `messages`, `tools` and every other member go through byte for byte.
+pub fn prepare(body: &[u8], rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
+    let text = std::str::from_utf8(body).map_err(PrepareError::NotUtf8)?;
+    let members: Members<'_> = serde_json::from_str(text).map_err(PrepareError::NotObject)?;
+    if let Some(name) = members.duplicate() {
+        return Err(PrepareError::Duplicate {
+            name: name.to_owned(),
+        });
+    }
+    if let Some(n) = members.get("n").filter(|n| n.parse() != Ok(1.0_f64)) {
+        return Err(PrepareError::Several { n: n.to_owned() });
+    }
+    let is_stream = members.get("stream") == Some("true");
+    let mut draft = Draft {
+        members,
+        set: Map::new(),
+        removed: Vec::new(),
+    };
+
+    if let Some(model) = &rewrite.model
+        && draft.members.value::<String>("model").as_ref() != Some(model)
+    {
+        draft.set("model", model)?;
+    }
+    limit_tokens(&mut draft, rewrite)?;
+    if rewrite.is_thinking_disabled {
+        draft.set_inside("chat_template_kwargs", "enable_thinking", "false")?;
+    }
+    let added = match rewrite.capture {
+        Capture::Tokens | Capture::Logprobs => ask_for_more(&mut draft, rewrite, is_stream)?,
+        Capture::Off => Added::default(),
+    };
+
+    let is_changed = !draft.set.is_empty() || !draft.removed.is_empty();
+    let body = if is_changed {
+        draft.members.write().into_bytes()
+    } else {
+        body.to_vec()
+    };
+    Ok(Prepared {
+        body,
+        is_stream,
+        set: draft.set,
+        removed: draft.removed,
+        added,
+    })
+}
+
+/// A request on its way, and what was done to it.
+struct Draft<'a> {
+    members: Members<'a>,
+    set: Map<String, Value>,
+    removed: Vec<String>,
+}
+
+impl Draft<'_> {
+    fn set<T: serde::Serialize>(&mut self, name: &str, value: &T) -> Result<(), PrepareError> {
+        let failed = |source| PrepareError::Write {
+            name: name.to_owned(),
+            source,
+        };
+        let value = raw(value).map_err(failed)?;
+        self.set.insert(
+            name.to_owned(),
+            serde_json::from_str(value.get()).map_err(failed)?,
+        );
+        self.members.set(name, value);
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &str) {
+        if self.members.remove(name) {
+            self.removed.push(name.to_owned());
+        }
+    }
+
+    /// Sets one member of a member that is an object or absent; says whether that changed anything.
+    fn set_inside(
+        &mut self,
+        name: &'static str,
+        inner: &str,
+        value: &'static str,
+    ) -> Result<bool, PrepareError> {
+        let failed = |source| PrepareError::Write {
+            name: name.to_owned(),
+            source,
+        };
+        let written = {
+            let mut object = match self.members.get(name) {
+                Some(text) => Members::read(text).ok_or(PrepareError::Member { name })?,
+                None => Members::default(),
+            };
+            if object.get(inner) == Some(value) {
+                return Ok(false);
+            }
+            object.set(
+                inner,
+                RawValue::from_string(value.to_owned()).map_err(failed)?,
+            );
+            RawValue::from_string(object.write()).map_err(failed)?
+        };
+        self.set(name, &written)?;
+        Ok(true)
+    }
+}
+
+fn ask_for_more(
+    draft: &mut Draft<'_>,
+    rewrite: &Rewrite,
+    is_stream: bool,
+) -> Result<Added, PrepareError> {
+    let mut added = Added::default();
+    if draft.members.get("logprobs") != Some("true") {
+        draft.set("logprobs", &true)?;
+        added.logprobs = true;
+    }
+    if draft.members.get("top_logprobs").is_none() {
+        draft.set("top_logprobs", &rewrite.top_logprobs)?;
+        added.top_logprobs = true;
+    }
+    if rewrite.capture == Capture::Tokens && draft.members.get("return_token_ids") != Some("true") {
+        draft.set("return_token_ids", &true)?;
+        added.token_ids = true;
+    }
+    if is_stream {
+        added.usage = draft.set_inside("stream_options", "include_usage", "true")?;
+    }
+    Ok(added)
+}
+
+fn limit_tokens(draft: &mut Draft<'_>, rewrite: &Rewrite) -> Result<(), PrepareError> {
+    let model: Option<String> = draft.members.value("model");
+    let names = match rewrite.max_tokens_name {
+        MaxTokensName::MaxTokens => Some((MAX_TOKENS, MAX_COMPLETION_TOKENS)),
+        MaxTokensName::MaxCompletionTokens => Some((MAX_COMPLETION_TOKENS, MAX_TOKENS)),
+        MaxTokensName::Auto if model.is_some_and(|model| refuses_max_tokens(&model)) => {
+            Some((MAX_COMPLETION_TOKENS, MAX_TOKENS))
+        }
+        MaxTokensName::Auto => None,
+    };
+    if let Some((name, other)) = names {
+        if draft.members.get(name).is_none()
+            && let Some(value) = draft.members.value::<Value>(other)
+        {
+            draft.set(name, &value)?;
+        }
+        draft.remove(other);
+    }
+    let Some(tokens_max) = rewrite.tokens_max else {
+        return Ok(());
+    };
+    let mut is_limited = false;
+    for name in [MAX_TOKENS, MAX_COMPLETION_TOKENS] {
+        if let Some(text) = draft.members.get(name) {
+            is_limited = true;
+            // What is no number may still become one in a lenient upstream, so it is replaced as well.
+            if !text
+                .parse()
+                .is_ok_and(|asked: f64| asked <= tokens_max as f64)
+            {
+                draft.set(name, &tokens_max)?;
+            }
+        }
+    }
+    if !is_limited {
+        draft.set(names.map_or(MAX_TOKENS, |(name, _)| name), &tokens_max)?;
+    }
+    Ok(())
+}
+
+/// OpenAI's reasoning models answer 400 to `max_tokens`; a router's `provider/` prefix does not change that.
+fn refuses_max_tokens(model: &str) -> bool {
+    let name = model
+        .rsplit('/')
+        .next()
+        .unwrap_or(model)
+        .to_ascii_lowercase();
+    ["gpt-5", "o1", "o3", "o4"]
+        .iter()
+        .any(|family| name.starts_with(family))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+use super::*;
+
+/// What the agent sends, what is sent upstream, and what is to be stripped.
+#[track_caller]
+fn check(body: &str, rewrite: &Rewrite, expect: &str) -> Prepared {
+    let prepared = prepare(body.as_bytes(), rewrite).unwrap();
+    assert_eq!(String::from_utf8(prepared.body.clone()).unwrap(), expect);
+    prepared
+}
+
+#[track_caller]
+fn check_refused(body: &[u8], expect: &str) {
+    assert_eq!(
+        prepare(body, &Rewrite::default()).unwrap_err().to_string(),
+        expect
+    );
+}
+
+fn capturing() -> Rewrite {
+    Rewrite {
+        capture: Capture::Tokens,
+        ..Rewrite::default()
+    }
+}
+
+#[test]
+fn a_body_with_nothing_to_change_keeps_every_byte() {
+    let body = "{ \"model\" : \"m\",\n \"messages\": [ ] , \"n\": 1 }";
+    let prepared = check(
+        body,
+        &Rewrite {
+            model: Some("m".to_owned()),
+            ..Rewrite::default()
+        },
+        body,
+    );
+    assert_eq!((prepared.set, prepared.removed), (Map::new(), vec![]));
+}
+
+#[test]
+fn messages_and_tools_keep_their_bytes_and_members_their_order() {
+    check(
+        r#"{"messages":[ {"role" : "user","content":"\u00e9","x":1.0e0} ],"model":"a","tools":[ { } ]}"#,
+        &Rewrite {
+            model: Some("b".to_owned()),
+            ..Rewrite::default()
+        },
+        r#"{"messages":[ {"role" : "user","content":"\u00e9","x":1.0e0} ],"model":"b","tools":[ { } ]}"#,
+    );
+}
+
+#[test]
+fn capture_asks_for_tokens_and_notes_what_the_agent_did_not_ask_for() {
+    let prepared = check(
+        r#"{"model":"m","stream":true,"logprobs":null}"#,
+        &capturing(),
+        r#"{"model":"m","stream":true,"logprobs":true,"top_logprobs":0,"return_token_ids":true,"stream_options":{"include_usage":true}}"#,
+    );
+    assert!(prepared.is_stream);
+    assert_eq!(
+        prepared.added,
+        Added {
+            logprobs: true,
+            top_logprobs: true,
+            token_ids: true,
+            usage: true
+        }
+    );
+    assert_eq!(
+        Value::Object(prepared.set).to_string(),
+        r#"{"logprobs":true,"top_logprobs":0,"return_token_ids":true,"stream_options":{"include_usage":true}}"#
+    );
+}
+
+#[test]
+fn what_the_agent_asked_for_itself_is_kept_and_not_stripped() {
+    let body = r#"{"model":"m","stream":true,"logprobs":true,"top_logprobs":3,"return_token_ids":true,"stream_options":{"include_usage":true,"x":1}}"#;
+    let prepared = check(body, &capturing(), body);
+    assert_eq!(prepared.added, Added::default());
+}
+
+#[test]
+fn other_stream_options_and_template_arguments_stay() {
+    check(
+        r#"{"stream":true,"stream_options":{"continuous_usage_stats":true},"chat_template_kwargs":{"a":[ 1],"enable_thinking":true}}"#,
+        &Rewrite {
+            is_thinking_disabled: true,
+            ..capturing()
+        },
+        r#"{"stream":true,"stream_options":{"continuous_usage_stats":true,"include_usage":true},"chat_template_kwargs":{"a":[ 1],"enable_thinking":false},"logprobs":true,"top_logprobs":0,"return_token_ids":true}"#,
+    );
+}
+
+#[test]
+fn without_streaming_no_usage_is_asked_for() {
+    let prepared = check(
+        "{}",
+        &capturing(),
+        r#"{"logprobs":true,"top_logprobs":0,"return_token_ids":true}"#,
+    );
+    assert!(!prepared.is_stream && !prepared.added.usage);
+}
+
+#[test]
+fn the_token_limit_is_clamped_down_or_set() {
+    let rewrite = Rewrite {
+        tokens_max: Some(100),
+        ..Rewrite::default()
+    };
+    check(r#"{"max_tokens":32000}"#, &rewrite, r#"{"max_tokens":100}"#);
+    check(r#"{"max_tokens":50}"#, &rewrite, r#"{"max_tokens":50}"#);
+    check(r#"{"max_tokens":null}"#, &rewrite, r#"{"max_tokens":100}"#);
+    check(
+        r#"{"max_tokens":"9999"}"#,
+        &rewrite,
+        r#"{"max_tokens":100}"#,
+    );
+    check(
+        r#"{"max_completion_tokens":500}"#,
+        &rewrite,
+        r#"{"max_completion_tokens":100}"#,
+    );
+    check("{}", &rewrite, r#"{"max_tokens":100}"#);
+}
+
+#[test]
+fn reasoning_models_get_the_other_name() {
+    let rewrite = Rewrite {
+        tokens_max: Some(100),
+        model: Some("openai/gpt-5-mini".to_owned()),
+        ..Rewrite::default()
+    };
+    let prepared = check(
+        r#"{"max_tokens":7,"model":"x"}"#,
+        &rewrite,
+        r#"{"model":"openai/gpt-5-mini","max_completion_tokens":7}"#,
+    );
+    assert_eq!(prepared.removed, ["max_tokens"]);
+    check(
+        r#"{"model":"o3"}"#,
+        &Rewrite {
+            model: None,
+            ..rewrite
+        },
+        r#"{"model":"o3","max_completion_tokens":100}"#,
+    );
+}
+
+#[test]
+fn a_given_name_for_the_limit_is_used() {
+    let rewrite = Rewrite {
+        max_tokens_name: MaxTokensName::MaxTokens,
+        ..Rewrite::default()
+    };
+    check(
+        r#"{"max_completion_tokens":7}"#,
+        &rewrite,
+        r#"{"max_tokens":7}"#,
+    );
+    check(r#"{"model":"m"}"#, &rewrite, r#"{"model":"m"}"#);
+}
+
+#[test]
+fn what_cannot_be_captured_or_read_is_refused() {
+    check_refused(
+        br#"{"n":2}"#,
+        "`n` is 2: only one completion per request can be captured, send one request for each instead",
+    );
+    check_refused(
+        br#"{"a":1,"a":2}"#,
+        "the request body has the member `a` twice",
+    );
+    check_refused(b"[1]", "the request body is not a JSON object");
+    check_refused(b"{\"a\":1", "the request body is not a JSON object");
+    check_refused(b"{\"a\":\"\xff\"}", "the request body is not UTF-8");
+    let error = prepare(br#"{"stream":true,"stream_options":3}"#, &capturing()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the request's member `stream_options` is not an object"
+    );
+}

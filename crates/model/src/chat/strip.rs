@@ -1,0 +1,155 @@
+//! The upstream's answer to the answer the agent asked for.
+//!
+//! What cannot be read goes through as it is: it is the agent's to judge.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::members::{Members, elements};
+use super::prepare::Added;
+
+/// What becomes of one event's data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stripped {
+    Unchanged,
+    Changed(String),
+    /// The agent gets no such event.
+    Dropped,
+}
+
+/// A whole JSON answer without what the agent did not ask for.
+pub fn strip_body(body: &[u8], added: &Added) -> Vec<u8> {
+    let stripped = std::str::from_utf8(body)
+        .ok()
+        .and_then(|text| strip_object(text, added));
+    stripped.map_or_else(|| body.to_vec(), String::into_bytes)
+}
+
+/// One event's data without what the agent did not ask for.
+pub fn strip_event(data: &str, added: &Added) -> Stripped {
+    if is_ours_alone(data, added) {
+        return Stripped::Dropped;
+    }
+    strip_object(data, added).map_or(Stripped::Unchanged, Stripped::Changed)
+}
+
+/// Whether the event carries a finish reason: after it an agent may act on the answer.
+pub fn is_final(data: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Chunk {
+        choices: Option<Vec<Choice>>,
+    }
+    #[derive(Deserialize)]
+    struct Choice {
+        finish_reason: Option<String>,
+    }
+    let chunk: Option<Chunk> = serde_json::from_str(data).ok();
+    let choices = chunk.and_then(|chunk| chunk.choices).unwrap_or_default();
+    // Some upstreams write an empty reason where others write null.
+    choices.iter().any(|choice| {
+        choice
+            .finish_reason
+            .as_deref()
+            .is_some_and(|reason| !reason.is_empty())
+    })
+}
+
+/// Whether the event is the marker that ends a stream.
+pub fn is_done(data: &str) -> bool {
+    data.trim() == "[DONE]"
+}
+
+/// A chunk without choices that is there only because we asked: for usage, or for token ids (SGLang's `sglext`).
+fn is_ours_alone(data: &str, added: &Added) -> bool {
+    let Some(members) = Members::read(data) else {
+        return false;
+    };
+    let has_no_choices = members
+        .get("choices")
+        .and_then(elements)
+        .is_some_and(|choices| choices.is_empty());
+    let has_usage = members.get("usage").is_some();
+    let has_ids = members.get("sglext").is_some();
+    has_no_choices
+        && (has_usage || has_ids)
+        && (added.usage || !has_usage)
+        && (added.token_ids || !has_ids)
+}
+
+/// `None` when nothing changes.
+fn strip_object(text: &str, added: &Added) -> Option<String> {
+    let mut members = Members::read(text)?;
+    let mut is_changed = false;
+    if added.token_ids {
+        is_changed |= members.remove("prompt_token_ids");
+        is_changed |= members.remove("sglext");
+    }
+    if added.usage && members.has("usage") && members.get("usage").is_none() {
+        is_changed |= members.remove("usage");
+    }
+    if let Some(choices) = members
+        .get("choices")
+        .and_then(|text| strip_each(text, |choice| strip_choice(choice, added)))
+    {
+        members.set("choices", choices);
+        is_changed = true;
+    }
+    is_changed.then(|| members.write())
+}
+
+fn strip_choice(text: &str, added: &Added) -> Option<String> {
+    let mut members = Members::read(text)?;
+    let mut is_changed = false;
+    if added.token_ids {
+        is_changed |= members.remove("token_ids");
+        is_changed |= members.remove("prompt_token_ids");
+    }
+    if added.logprobs {
+        if members.get("logprobs").is_some() {
+            members.set("logprobs", RawValue::NULL.to_owned());
+            is_changed = true;
+        }
+    } else if added.top_logprobs
+        && let Some(logprobs) = members.get("logprobs").and_then(strip_alternatives)
+    {
+        members.set("logprobs", logprobs);
+        is_changed = true;
+    }
+    is_changed.then(|| members.write())
+}
+
+/// Logprobs without the alternatives, which an agent gets as empty lists when it asks for none.
+fn strip_alternatives(text: &str) -> Option<Box<RawValue>> {
+    let mut members = Members::read(text)?;
+    let content = strip_each(members.get("content")?, |entry| {
+        let mut entry = Members::read(entry)?;
+        entry
+            .get("top_logprobs")
+            .and_then(elements)
+            .filter(|alternatives| !alternatives.is_empty())?;
+        entry.set("top_logprobs", RawValue::from_string("[]".to_owned()).ok()?);
+        Some(entry.write())
+    })?;
+    members.set("content", content);
+    RawValue::from_string(members.write()).ok()
+}
+
+/// The array with each element that `strip` changes replaced; `None` when none was.
+fn strip_each(text: &str, strip: impl Fn(&str) -> Option<String>) -> Option<Box<RawValue>> {
+    let mut is_changed = false;
+    let parts: Vec<String> = elements(text)?
+        .into_iter()
+        .map(|element| {
+            let stripped = strip(element.get());
+            is_changed |= stripped.is_some();
+            stripped.unwrap_or_else(|| element.get().to_owned())
+        })
+        .collect();
+    if !is_changed {
+        return None;
+    }
+    RawValue::from_string(format!("[{}]", parts.join(","))).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+use super::*;
+
+const ALL: Added = Added {
+    logprobs: true,
+    top_logprobs: true,
+    token_ids: true,
+    usage: true,
+};
+
+/// `same` and `dropped` stand for the two other ends.
+#[track_caller]
+fn check(data: &str, added: &Added, expect: &str) {
+    let got = match strip_event(data, added) {
+        Stripped::Unchanged => "same".to_owned(),
+        Stripped::Changed(data) => data,
+        Stripped::Dropped => "dropped".to_owned(),
+    };
+    assert_eq!(got, expect);
+}
+
+#[test]
+fn ids_and_logprobs_leave_and_the_rest_keeps_its_bytes() {
+    check(
+        r#"{"id": "x","choices":[{"index":0,"delta":{"content": "\u00e9"},"logprobs":{"content":[]},"finish_reason":null,"token_ids":[5]}],"prompt_token_ids":[1,2]}"#,
+        &ALL,
+        r#"{"id":"x","choices":[{"index":0,"delta":{"content": "\u00e9"},"logprobs":null,"finish_reason":null}]}"#,
+    );
+}
+
+#[test]
+fn nothing_is_taken_that_the_agent_asked_for() {
+    let data = r#"{"choices":[{"logprobs":{"content":[]},"token_ids":[5]}],"prompt_token_ids":[1],"usage":null}"#;
+    check(data, &Added::default(), "same");
+    check(
+        r#"{"choices":[],"usage":{"prompt_tokens":1}}"#,
+        &Added {
+            usage: false,
+            ..ALL
+        },
+        "same",
+    );
+}
+
+#[test]
+fn the_usage_chunk_is_dropped_and_empty_usage_removed() {
+    check(
+        r#"{"choices":[],"usage":{"prompt_tokens":1}}"#,
+        &ALL,
+        "dropped",
+    );
+    check(
+        r#"{"choices":[{"index":0,"delta":{}}],"usage":null}"#,
+        &ALL,
+        r#"{"choices":[{"index":0,"delta":{}}]}"#,
+    );
+    check(
+        r#"{"choices":[{"index":0,"delta":{}}],"usage":{"prompt_tokens":1}}"#,
+        &ALL,
+        "same",
+    );
+}
+
+#[test]
+fn the_extra_chunk_of_sglang_is_dropped() {
+    let data = r#"{"choices":[],"sglext":{"input_ids":[1],"output_ids":[[2]]}}"#;
+    check(data, &ALL, "dropped");
+    check(
+        data,
+        &Added {
+            token_ids: false,
+            ..ALL
+        },
+        "same",
+    );
+}
+
+#[test]
+fn alternatives_nobody_asked_for_become_empty_lists() {
+    check(
+        r#"{"choices":[{"logprobs":{"content":[{"token":"a","logprob":-1,"top_logprobs":[{"token":"b"}]}]}}]}"#,
+        &Added {
+            logprobs: false,
+            ..ALL
+        },
+        r#"{"choices":[{"logprobs":{"content":[{"token":"a","logprob":-1,"top_logprobs":[]}]}}]}"#,
+    );
+}
+
+#[test]
+fn what_cannot_be_read_passes() {
+    for data in [
+        "[DONE]",
+        "",
+        "{",
+        "[]",
+        "{\"choices\":3}",
+        r#"{"error":{"message":"x"}}"#,
+    ] {
+        check(data, &ALL, "same");
+    }
+    assert_eq!(strip_body(b"\xff{", &ALL), b"\xff{");
+}
+
+#[test]
+fn a_whole_answer_is_stripped_and_keeps_its_usage() {
+    assert_eq!(
+        strip_body(br#"{"choices":[{"token_ids":[1],"logprobs":{}}],"usage":{"x":1},"prompt_token_ids":[2]}"#, &ALL),
+        br#"{"choices":[{"logprobs":null}],"usage":{"x":1}}"#
+    );
+    let plain = br#"{ "choices": [ ], "usage": {} }"#;
+    assert_eq!(strip_body(plain, &ALL), plain);
+}
+
+#[test]
+fn an_event_with_a_finish_reason_is_final() {
+    assert!(is_final(
+        r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#
+    ));
+    for data in [
+        r#"{"choices":[{"finish_reason":null}]}"#,
+        r#"{"choices":[{}]}"#,
+        r#"{"choices":[{"finish_reason":""}]}"#,
+        r#"{"choices":[]}"#,
+        "[DONE]",
+    ] {
+        assert!(!is_final(data));
+    }
+    assert!(is_done(" [DONE]") && !is_done("{}"));
+}

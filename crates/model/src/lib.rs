@@ -1,0 +1,13 @@
+//! What is true of a rollout: types and pure functions. No tokio, no I/O.
+
+pub mod chat;
+pub mod event;
+pub mod exchange;
+pub mod graph;
+pub mod id;
+pub mod record;
+pub mod script;
+pub mod sse;
+pub mod task;
+pub mod trace;
+pub mod turn;

@@ -1,0 +1,260 @@
+//! A task: what to do, how to prepare for it, how to check it. Read from TOML or JSON.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::script::{self, Step, StepError};
+
+/// The unprivileged user's home in every sandbox; task files may not be placed outside it.
+const HOME: &str = "/home/user";
+const WORKDIR: &str = "/home/user/workdir";
+/// Only the verifier writes here, so no task file may be placed below it.
+const LOGS: &str = "/home/user/logs";
+
+/// What to do. Every key is optional in a file except `instruction`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Task {
+    /// Names the task in results; the file's name when it is not given.
+    pub id: String,
+    /// What the agent is told, byte for byte.
+    pub instruction: String,
+    /// Text files by path; a relative path is below the work directory.
+    pub files: BTreeMap<String, String>,
+    /// Files to copy in by path inside; the source is relative to the task file.
+    pub upload: BTreeMap<String, String>,
+    /// Shell commands run before the agent; the first that fails ends the rollout.
+    pub setup: Vec<String>,
+    /// Shell commands run after it; the reward is the share that exits with 0.
+    pub verify: Vec<String>,
+    /// The reference solution, played by the scripted endpoint.
+    pub solution: Vec<Step>,
+    /// Added to the environment of setup commands, the agent and verify commands.
+    pub env: BTreeMap<String, String>,
+    pub agent_timeout_s: f64,
+    /// For each setup and verify command.
+    pub command_timeout_s: f64,
+    pub limits: Limits,
+}
+
+/// What the sandbox may use at most. Sizes are in MiB; `None` takes the default of the sandbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    pub memory_mb: Option<u64>,
+    pub pids: Option<u64>,
+    pub cpus: Option<f64>,
+    pub disk_mb: Option<u64>,
+    /// The largest single file.
+    pub file_mb: Option<u64>,
+}
+
+impl Default for Task {
+    fn default() -> Self {
+        Task {
+            id: String::new(),
+            instruction: String::new(),
+            files: BTreeMap::new(),
+            upload: BTreeMap::new(),
+            setup: Vec::new(),
+            verify: Vec::new(),
+            solution: Vec::new(),
+            env: BTreeMap::new(),
+            agent_timeout_s: 600.0,
+            command_timeout_s: 120.0,
+            limits: Limits::default(),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    #[error("not a valid TOML task")]
+    Toml(#[from] toml::de::Error),
+    #[error("not a valid JSON task")]
+    Json(#[from] serde_json::Error),
+    #[error("`instruction` is missing or empty: say what the agent should do")]
+    NoInstruction,
+    #[error("`{key}` must be a number of seconds between 0.1 and 604800, not {value}")]
+    Timeout { key: &'static str, value: f64 },
+    #[error("limit `{key}` must be {wanted}")]
+    Limit {
+        key: &'static str,
+        wanted: &'static str,
+    },
+    #[error("file path `{0}` must stay below /home/user, outside /home/user/logs, without `..`")]
+    Path(String),
+    #[error("environment variable `{0}` must be a name without `=` and hold no NUL byte")]
+    Env(String),
+    #[error(transparent)]
+    Step(#[from] StepError),
+}
+
+impl Task {
+    pub fn from_toml(text: &str) -> Result<Self, TaskError> {
+        let task: Task = toml::from_str(text)?;
+        task.check()?;
+        Ok(task)
+    }
+
+    pub fn from_json(text: &str) -> Result<Self, TaskError> {
+        let task: Task = serde_json::from_str(text)?;
+        task.check()?;
+        Ok(task)
+    }
+
+    /// What a type cannot say. Called by the readers; call it for a task made by hand.
+    pub fn check(&self) -> Result<(), TaskError> {
+        if self.instruction.trim().is_empty() {
+            return Err(TaskError::NoInstruction);
+        }
+        check_timeout("agent_timeout_s", self.agent_timeout_s)?;
+        check_timeout("command_timeout_s", self.command_timeout_s)?;
+        for path in self.files.keys().chain(self.upload.keys()) {
+            path_inside(path)?;
+        }
+        for (name, value) in &self.env {
+            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                return Err(TaskError::Env(name.clone()));
+            }
+        }
+        self.limits.check()?;
+        script::check(&self.solution)?;
+        Ok(())
+    }
+}
+
+impl Limits {
+    fn check(&self) -> Result<(), TaskError> {
+        let sizes = [
+            ("memory_mb", self.memory_mb, 16),
+            ("pids", self.pids, 8),
+            ("disk_mb", self.disk_mb, 1),
+            ("file_mb", self.file_mb, 1),
+        ];
+        for (key, value, least) in sizes {
+            if value.is_some_and(|value| value < least || value > 1 << 30) {
+                let wanted = match least {
+                    16 => "at least 16",
+                    8 => "at least 8",
+                    _ => "at least 1",
+                };
+                return Err(TaskError::Limit { key, wanted });
+            }
+        }
+        if self
+            .cpus
+            .is_some_and(|cpus| !(0.1..=4096.0).contains(&cpus))
+        {
+            return Err(TaskError::Limit {
+                key: "cpus",
+                wanted: "at least 0.1",
+            });
+        }
+        Ok(())
+    }
+}
+
+fn check_timeout(key: &'static str, value: f64) -> Result<(), TaskError> {
+    if (0.1..=604_800.0).contains(&value) {
+        Ok(())
+    } else {
+        Err(TaskError::Timeout { key, value })
+    }
+}
+
+/// A task file's absolute path inside the sandbox.
+pub fn path_inside(path: &str) -> Result<String, TaskError> {
+    let absolute = if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("{WORKDIR}/{path}")
+    };
+    let is_plain = absolute
+        .split('/')
+        .skip(1)
+        .all(|part| !part.is_empty() && part != "." && part != "..");
+    let is_below = |directory: &str| {
+        absolute
+            .strip_prefix(directory)
+            .is_some_and(|rest| rest.starts_with('/'))
+    };
+    if !is_plain || absolute.contains('\0') || !is_below(HOME) || is_below(LOGS) || absolute == LOGS
+    {
+        return Err(TaskError::Path(path.to_owned()));
+    }
+    Ok(absolute)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_error(text: &str, expect: &str) {
+        let error = Task::from_toml(text).unwrap_err();
+        let source = std::error::Error::source(&error)
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let whole = format!("{error}: {source}");
+        assert!(whole.contains(expect), "{whole}");
+    }
+
+    #[test]
+    fn a_small_task_gets_good_defaults() {
+        let task =
+            Task::from_toml("instruction = 'go'\nverify = ['true']\n[[solution]]\nrun = 'ls'")
+                .unwrap();
+        assert_eq!(
+            (task.agent_timeout_s, task.command_timeout_s),
+            (600.0, 120.0)
+        );
+        assert_eq!(task.solution, [Step::shell("ls")]);
+        let again = Task::from_json(&serde_json::to_string(&task).unwrap()).unwrap();
+        assert_eq!(again, task);
+    }
+
+    #[test]
+    fn wrong_input_is_named() {
+        check_error("verify = ['true']", "`instruction` is missing");
+        check_error("instruction = 'a'\nverfiy = []", "unknown field `verfiy`");
+        check_error("instruction = 'a'\nsetup = 'ls'", "invalid type");
+        check_error(
+            "instruction = 'a'\nagent_timeout_s = 0",
+            "`agent_timeout_s` must be",
+        );
+        check_error(
+            "instruction = 'a'\n[files]\n'../x' = ''",
+            "must stay below /home/user",
+        );
+        check_error(
+            "instruction = 'a'\n[limits]\npids = 1",
+            "limit `pids` must be at least 8",
+        );
+        check_error(
+            "instruction = 'a'\n[[solution]]\nthink = 'x'",
+            "solution step 1 does nothing",
+        );
+    }
+
+    #[test]
+    fn paths_stay_in_the_home_and_out_of_the_logs() {
+        assert_eq!(path_inside("a/b").unwrap(), "/home/user/workdir/a/b");
+        assert_eq!(
+            path_inside("/home/user/task/x").unwrap(),
+            "/home/user/task/x"
+        );
+        for path in [
+            "",
+            "/etc/passwd",
+            "a/../../b",
+            "/home/user",
+            "/home/user/logs/verifier/reward.txt",
+            "a//b",
+            "./a",
+        ] {
+            assert!(path_inside(path).is_err(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What a reader must know of a rollout's turns.
+//!
+//! What OpenEnv calls fatal for one turn is a warning here: the turn is left out of the training trace, the rollout
+//! stays trainable. Fatal is what leaves nothing to train on.
+
+use super::{CaptureLevel, Code, Finding};
+use crate::graph::{Graph, Node, Role, count_children};
+use crate::turn::{Exactness, Turn};
+
+pub(super) fn findings(turns: &[Turn], graph: &Graph, level: CaptureLevel) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = turns.iter().filter_map(failure).collect();
+    if graph.nodes.is_empty() {
+        findings.push(Finding::fatal(Code::NoTurns, "no model call was answered"));
+        return findings;
+    }
+    for node in graph.nodes.iter().filter(|node| node.role == Role::Agent) {
+        let turn = &turns[node.turn];
+        findings.extend(shortcoming(turn, level));
+        findings.extend(notes(turn));
+        if let Some(before) = node.retokenised {
+            let text = format!(
+                "{} goes on from {} by its messages but not by its tokens, so it is trained as a row of its own",
+                node.id, graph.nodes[before].id
+            );
+            findings.push(Finding::warn(Code::Retokenised, text));
+        }
+    }
+    structure(graph, &mut findings);
+    if level == CaptureLevel::Tokens {
+        tokens(turns, graph, &mut findings);
+    }
+    findings
+}
+
+fn failure(turn: &Turn) -> Option<Finding> {
+    let error = turn.upstream_error.as_ref()?;
+    let status = turn
+        .upstream_status
+        .map_or("no status".to_owned(), |status| format!("status {status}"));
+    let message = error["message"]
+        .as_str()
+        .or(error["error"]["message"].as_str());
+    let message = message.map_or_else(|| error.to_string(), str::to_owned);
+    let short: String = message.chars().take(200).collect();
+    Some(Finding::warn(
+        Code::UpstreamError,
+        format!("{}: {status}: {short}", turn.node_id()),
+    ))
+}
+
+/// Why a turn is not in the training trace.
+fn shortcoming(turn: &Turn, level: CaptureLevel) -> Option<Finding> {
+    let Exactness::NotExact(code) = turn.exactness else {
+        return None;
+    };
+    // Below the level of tokens every turn lacks the same, which the level says.
+    if level != CaptureLevel::Tokens && code != Code::TruncatedTurn {
+        return None;
+    }
+    let reason = match code {
+        Code::InvalidTokenId => "a token id is no 32-bit number",
+        Code::InvalidLogprob => "a logprob is null or no number",
+        Code::PositiveLogprob => "a logprob is above 0",
+        Code::NoPromptIds => "there are no prompt token ids",
+        Code::NoSampledIds => "there are no sampled token ids",
+        Code::NoLogprobs => "there are no logprobs",
+        Code::LogprobMisalign => "ids and logprobs do not belong together",
+        Code::LengthMismatch => "the ids are not as many as the upstream counted",
+        Code::TruncatedTurn => "the answer ended without a finish reason",
+        Code::CaptureIngestFailed => "a part of the answer cannot be read",
+        Code::NoTurns
+        | Code::NothingTrainable
+        | Code::MultipleRoots
+        | Code::DegenerateRollout
+        | Code::DiscardedTurns
+        | Code::TokenStrings
+        | Code::EmptyCompletion
+        | Code::Forks
+        | Code::CertainTokens
+        | Code::UpstreamError
+        | Code::NoUsage
+        | Code::Retokenised => "its tokens are not exact",
+    };
+    Some(Finding::warn(
+        code,
+        format!("{}: {reason}; left out of training", turn.node_id()),
+    ))
+}
+
+fn notes(turn: &Turn) -> Vec<Finding> {
+    let id = turn.node_id();
+    let mut notes = Vec::new();
+    if turn.finish_reason.as_deref() == Some("length") {
+        notes.push(Finding::warn(
+            Code::TruncatedTurn,
+            format!("{id}: the token limit cut the completion"),
+        ));
+    }
+    if turn.is_from_strings {
+        notes.push(Finding::warn(
+            Code::TokenStrings,
+            format!("{id}: the ids were read from token strings"),
+        ));
+    }
+    if turn.is_exact() {
+        if turn.n_trainable_tokens() == 0 {
+            notes.push(Finding::warn(
+                Code::EmptyCompletion,
+                format!("{id}: nothing was sampled"),
+            ));
+        }
+        if turn.is_stream && turn.usage.is_none() {
+            let text =
+                format!("{id}: a stream without usage, so a token lost inside it would not show");
+            notes.push(Finding::warn(Code::NoUsage, text));
+        }
+    }
+    notes
+}
+
+fn structure(graph: &Graph, findings: &mut Vec<Finding>) {
+    let live = || {
+        graph
+            .nodes
+            .iter()
+            .filter(|node| node.role != Role::Discarded)
+    };
+    let n_roots = live().filter(|node| node.parent.is_none()).count();
+    if n_roots > 1 {
+        let text = format!("{n_roots} roots across {} turns", live().count());
+        findings.push(Finding::warn(Code::MultipleRoots, text));
+    }
+    if graph.nodes.len() == 1 {
+        findings.push(Finding::warn(
+            Code::DegenerateRollout,
+            "only one model call was answered",
+        ));
+    }
+    let n_discarded = graph.nodes.len() - live().count();
+    if n_discarded > 0 {
+        let text = format!("{n_discarded} replies were asked for again and not gone on from");
+        findings.push(Finding::warn(Code::DiscardedTurns, text));
+    }
+    let mut nodes: Vec<Node> = graph.nodes.clone();
+    for node in nodes.iter_mut().filter(|node| node.role == Role::Discarded) {
+        node.parent = None;
+    }
+    let n_forks = count_children(&nodes)
+        .into_iter()
+        .filter(|count| *count > 1)
+        .count();
+    if n_forks > 0 {
+        findings.push(Finding::info(
+            Code::Forks,
+            format!("{n_forks} turns were gone on from more than once"),
+        ));
+    }
+}
+
+fn tokens(turns: &[Turn], graph: &Graph, findings: &mut Vec<Finding>) {
+    let agents = graph
+        .nodes
+        .iter()
+        .filter(|node| node.role == Role::Agent)
+        .map(|node| &turns[node.turn]);
+    let exact: Vec<&Turn> = agents.filter(|turn| turn.is_exact()).collect();
+    let n_tokens: usize = exact.iter().map(|turn| turn.n_trainable_tokens()).sum();
+    if n_tokens == 0 {
+        findings.push(Finding::fatal(
+            Code::NothingTrainable,
+            "no turn of the agent has exact tokens",
+        ));
+        return;
+    }
+    let logprobs = exact
+        .iter()
+        .filter_map(|turn| turn.logprobs.as_ref())
+        .flatten();
+    let n_certain = logprobs.filter(|logprob| **logprob == 0.0).count();
+    if n_certain > 0 {
+        let text = format!("{n_certain}/{n_tokens} trainable tokens have logprob 0.0 (p=1.0)");
+        findings.push(Finding::info(Code::CertainTokens, text));
+    }
+}

@@ -1,0 +1,257 @@
+//! One exchange seen as a model call: what was asked, what came back, and whether its tokens can be trusted.
+
+use serde_json::{Map, Value, json};
+
+use crate::chat::{self, Flaw, Message, Reply, Usage};
+use crate::exchange::{Exchange, Request};
+use crate::trace::Code;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turn {
+    pub exchange: u64,
+    /// Unix seconds, when the request came.
+    pub at: f64,
+    /// `None` when no answer was stored.
+    pub latency_s: Option<f64>,
+    /// The name the upstream gave, or the one it was asked for.
+    pub model: Option<String>,
+    pub messages: Vec<Value>,
+    pub tools: Option<Value>,
+    pub n_tools: usize,
+    /// `None` when the exchange failed.
+    pub message: Option<Message>,
+    pub finish_reason: Option<String>,
+    pub is_stream: bool,
+    pub prompt_token_ids: Option<Vec<u32>>,
+    pub completion_token_ids: Option<Vec<u32>>,
+    /// The ids were read out of token strings.
+    pub is_from_strings: bool,
+    /// Token strings, where logprobs came with them.
+    pub tokens: Vec<String>,
+    /// Whole or not at all: a list with a hole in it is `None`.
+    pub logprobs: Option<Vec<f64>>,
+    pub usage: Option<Usage>,
+    pub upstream_status: Option<u16>,
+    /// Always an object; `{"message": text}` when the upstream's was none.
+    pub upstream_error: Option<Value>,
+    /// What the agent says of its own sessions: recorded, never trusted.
+    pub harness_session_id: Option<String>,
+    pub parent_session_id: Option<String>,
+    /// As the agent asked, and as the upstream was asked.
+    pub requested_sampling: Map<String, Value>,
+    pub sampling: Map<String, Value>,
+    pub exactness: Exactness,
+}
+
+/// Whether ids and logprobs are the engine's own, whole and aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exactness {
+    Exact,
+    NotExact(Code),
+}
+
+const SAMPLING: [&str; 15] = [
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "typical_p",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "max_tokens",
+    "max_completion_tokens",
+    "min_tokens",
+    "stop",
+    "logit_bias",
+    "reasoning_effort",
+];
+
+impl Turn {
+    pub fn new(exchange: &Exchange) -> Self {
+        let Exchange { request, response } = exchange;
+        let mut asked: Map<String, Value> = serde_json::from_str(&request.body).unwrap_or_default();
+        let requested_sampling = sampling_of(&asked);
+        let messages = match asked.remove("messages") {
+            Some(Value::Array(messages)) => messages,
+            _ => Vec::new(),
+        };
+        let tools = asked.remove("tools").filter(|tools| !tools.is_null());
+        let n_tools = tools.as_ref().and_then(Value::as_array).map_or(0, Vec::len);
+        let sent = as_sent(asked, request);
+
+        let reply = match response {
+            Some(response) => chat::read_reply(&response.body, response.is_stream),
+            None => Reply::default(),
+        };
+        let upstream_error = error_of(exchange, &reply);
+        let exactness = match upstream_error {
+            Some(_) => Exactness::NotExact(Code::UpstreamError),
+            None => exactness_of(&reply),
+        };
+        let entries = reply.logprobs.unwrap_or_default();
+        let is_whole = !entries.is_empty() || reply.token_ids.as_ref().is_some_and(Vec::is_empty);
+        let header = |name: &str| request.headers.get(name).cloned();
+        Turn {
+            exchange: request.exchange,
+            at: request.at,
+            latency_s: response.as_ref().map(|response| response.total_s),
+            model: reply
+                .model
+                .or_else(|| sent.get("model")?.as_str().map(str::to_owned)),
+            messages,
+            tools,
+            n_tools,
+            message: upstream_error.is_none().then_some(reply.message),
+            finish_reason: reply.finish_reason,
+            is_stream: response.as_ref().is_some_and(|response| response.is_stream),
+            prompt_token_ids: reply.prompt_token_ids,
+            completion_token_ids: reply.token_ids,
+            is_from_strings: reply.is_from_strings,
+            logprobs: if is_whole {
+                entries.iter().map(|entry| entry.logprob).collect()
+            } else {
+                None
+            },
+            tokens: entries.into_iter().map(|entry| entry.token).collect(),
+            usage: reply.usage,
+            upstream_status: response.as_ref().and_then(|response| response.status),
+            upstream_error,
+            harness_session_id: header("x-session-id").or_else(|| header("x-session-affinity")),
+            parent_session_id: header("x-parent-session-id"),
+            requested_sampling,
+            sampling: sampling_of(&sent),
+            exactness,
+        }
+    }
+
+    /// The name of the turn's node.
+    pub fn node_id(&self) -> String {
+        format!("n{}", self.exchange)
+    }
+
+    /// There was no completion, so nothing can go on from it.
+    pub fn is_failed(&self) -> bool {
+        self.upstream_error.is_some()
+    }
+
+    pub fn is_exact(&self) -> bool {
+        self.exactness == Exactness::Exact
+    }
+
+    pub fn n_trainable_tokens(&self) -> usize {
+        if !self.is_exact() {
+            return 0;
+        }
+        self.completion_token_ids.as_ref().map_or(0, Vec::len)
+    }
+}
+
+fn as_sent(mut asked: Map<String, Value>, request: &Request) -> Map<String, Value> {
+    for name in &request.removed {
+        asked.remove(name);
+    }
+    asked.extend(request.set.clone());
+    asked
+}
+
+fn sampling_of(members: &Map<String, Value>) -> Map<String, Value> {
+    let known = SAMPLING
+        .iter()
+        .filter_map(|name| members.get_key_value(*name));
+    known
+        .filter(|(_, value)| !value.is_null())
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+/// `None` when there is a completion, be it a cut one.
+fn error_of(exchange: &Exchange, reply: &Reply) -> Option<Value> {
+    let message = |text: &str| json!({ "message": text });
+    let Some(response) = &exchange.response else {
+        return Some(message("no response was stored"));
+    };
+    if let Some(error) = &reply.upstream_error {
+        return Some(match error {
+            Value::Object(_) => error.clone(),
+            Value::String(text) => message(text),
+            other => message(&other.to_string()),
+        });
+    }
+    if response
+        .status
+        .is_none_or(|status| !(200..300).contains(&status))
+    {
+        return Some(match serde_json::from_str(&response.body) {
+            Ok(Value::Object(body)) => Value::Object(body),
+            _ if response.body.trim().is_empty() => {
+                message(response.error.as_deref().unwrap_or("no answer"))
+            }
+            _ => message(&response.body),
+        });
+    }
+    let has_nothing = reply.message.is_empty() && reply.token_ids.is_none() && !reply.is_complete;
+    has_nothing.then(|| {
+        message(
+            response
+                .error
+                .as_deref()
+                .unwrap_or("the answer has no completion in it"),
+        )
+    })
+}
+
+fn exactness_of(reply: &Reply) -> Exactness {
+    match flaw_of(reply) {
+        Some(code) => Exactness::NotExact(code),
+        None => Exactness::Exact,
+    }
+}
+
+/// The first reason not to trust the tokens, the plainest ones first.
+fn flaw_of(reply: &Reply) -> Option<Code> {
+    if reply
+        .flaws
+        .iter()
+        .any(|flaw| matches!(flaw, Flaw::TokenId { .. }))
+    {
+        return Some(Code::InvalidTokenId);
+    }
+    let Some(prompt_ids) = reply
+        .prompt_token_ids
+        .as_ref()
+        .filter(|ids| !ids.is_empty())
+    else {
+        return Some(Code::NoPromptIds);
+    };
+    let Some(ids) = &reply.token_ids else {
+        return Some(Code::NoSampledIds);
+    };
+    let n_logprobs = reply.logprobs.as_ref().map_or(0, Vec::len);
+    if n_logprobs == 0 && !ids.is_empty() {
+        return Some(Code::NoLogprobs);
+    }
+    let flaw = reply.flaws.first().map(|flaw| match flaw {
+        Flaw::TokenId { .. } => Code::InvalidTokenId,
+        Flaw::Logprob { .. } => Code::InvalidLogprob,
+        Flaw::PositiveLogprob { .. } => Code::PositiveLogprob,
+        Flaw::Pairing { .. } => Code::LogprobMisalign,
+        // A part that cannot be read may have held tokens.
+        Flaw::Unreadable => Code::CaptureIngestFailed,
+    });
+    if flaw.is_some() {
+        return flaw;
+    }
+    if n_logprobs != ids.len() {
+        return Some(Code::LogprobMisalign);
+    }
+    if !reply.is_complete {
+        return Some(Code::TruncatedTurn);
+    }
+    // The engine's own count shows tokens that were lost on the way, in ids and logprobs alike.
+    let is_off = |counted: u64, ids: &[u32]| u64::try_from(ids.len()) != Ok(counted);
+    let usage = reply.usage?;
+    (is_off(usage.completion_tokens, ids) || is_off(usage.prompt_tokens, prompt_ids))
+        .then_some(Code::LengthMismatch)
+}
