@@ -1,0 +1,332 @@
+//! The sandbox's PID 1: builds the sandbox around itself, then starts processes on request and reaps
+//! everything that dies. When it ends, the kernel kills every process of the sandbox.
+//!
+//! In root mode it stays real root, confined to its own namespaces, because it must mount once more when
+//! the verifier's logs are unsealed; processes join the user namespace between fork and exec. That is safe
+//! because it takes orders from the engine's socket alone, cannot be traced or signalled from the user
+//! namespace, keeps two capabilities, and after the start names no path that the sandbox could change.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::stat::{Mode as FileMode, umask};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, sethostname};
+
+use super::cgroup::Controller;
+use super::mode::Mode;
+use super::net;
+use super::payload::{self, Descriptors, Rules};
+use super::rootfs::{self, Owners};
+use super::seccomp::Filters;
+use super::syscall;
+use super::userns;
+use super::wire::{self, Failure, FailureKind, InStep, Ready, Request, Setup, Spawn, Start};
+
+const KILL: u64 = 1 << 5;
+const SETPCAP: u64 = 1 << 8;
+const SYS_ADMIN: u64 = 1 << 21;
+/// Ended processes whose group can still be signalled: a command's children may outlive it.
+const GROUPS_MAX: usize = 256;
+
+/// What the zygote hands its child.
+pub(crate) struct Birth {
+    pub(crate) setup: Setup,
+    pub(crate) start: Start,
+    pub(crate) userns: Option<OwnedFd>,
+    pub(crate) filters: Rc<Filters>,
+    pub(crate) control: OwnedFd,
+    /// Closed by the zygote when we are in our cgroups.
+    pub(crate) release: File,
+    /// The engine's user, for the rootless map.
+    pub(crate) outer: (u32, u32),
+}
+
+/// The life of a sandbox's first process. Returning ends the sandbox.
+pub(crate) fn main(mut birth: Birth) {
+    let mut go = [0];
+    if birth.release.read_exact(&mut go).is_err() {
+        return;
+    }
+    match build(&birth) {
+        Err(failure) => {
+            let _ = wire::send(birth.control.as_fd(), &Ready::Failed(failure), &[]);
+        }
+        Ok((listeners, verifier, signals)) => {
+            let handles: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
+            if wire::send(birth.control.as_fd(), &Ready::Ready, &handles).is_ok() {
+                drop(listeners);
+                Init::new(birth, verifier, signals).serve();
+            }
+        }
+    }
+}
+
+fn build(birth: &Birth) -> Result<(Vec<OwnedFd>, OwnedFd, SignalFd), Failure> {
+    let Birth { setup, start, .. } = birth;
+    umask(FileMode::empty());
+    if setup.mode == Mode::Rootless {
+        userns::map_self(birth.outer.0, birth.outer.1).step("map the user")?;
+    }
+    // Here and not in the zygote's clone: this takes most of the time, and sandboxes start side by side.
+    // After joining the cgroups, so that these are the root of the cgroup namespace.
+    let namespaces = CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWNET
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWCGROUP;
+    unshare(namespaces).step("make namespaces")?;
+    net::loopback_up().step("bring up the loopback interface")?;
+    if setup.mode == Mode::Rootless {
+        userns::forbid_nesting();
+    }
+    let verifier = rootfs::build(setup, start, birth.userns.as_ref().map(AsFd::as_fd))?;
+    sethostname(&start.id).step("set the host name")?;
+    let listeners = start
+        .ports
+        .iter()
+        .map(|&port| {
+            net::listen(port)
+                .map(OwnedFd::from)
+                .step(format!("listen on port {port}"))
+        })
+        .collect::<Result<_, _>>()?;
+
+    prctl::set_dumpable(false).step("forbid tracing")?;
+    let kept = match setup.mode {
+        Mode::Root => SYS_ADMIN | KILL,
+        // Without a second namespace to enter, processes need SETPCAP from here to drop the rest.
+        Mode::Rootless => SYS_ADMIN | KILL | SETPCAP,
+    };
+    syscall::set_capabilities(kept).step("reduce capabilities")?;
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGCHLD);
+    mask.thread_block().step("block SIGCHLD")?;
+    let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
+    Ok((listeners, verifier, signals.step("wait for signals")?))
+}
+
+struct Init {
+    control: OwnedFd,
+    signals: SignalFd,
+    rules: Rules,
+    owners: Owners,
+    /// The sealed directory; a new mount goes on top of it.
+    verifier: OwnedFd,
+    running: HashMap<Pid, File>,
+    groups: HashMap<u64, Pid>,
+    /// Keys of `groups`, oldest first.
+    order: VecDeque<u64>,
+}
+
+impl Init {
+    fn new(birth: Birth, verifier: OwnedFd, signals: SignalFd) -> Init {
+        let Birth {
+            setup,
+            start,
+            userns,
+            filters,
+            control,
+            ..
+        } = birth;
+        Init {
+            control,
+            signals,
+            owners: Owners::new(&setup, &start),
+            rules: Rules {
+                userns,
+                filters,
+                limits: start.limits,
+                memory_by_rlimit: setup.cgroups.memory == Controller::None,
+                pids_by_rlimit: setup.cgroups.pids == Controller::None,
+            },
+            verifier,
+            running: HashMap::new(),
+            groups: HashMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+
+    /// Until the engine hangs up.
+    fn serve(&mut self) {
+        loop {
+            let mut events = [
+                PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            ];
+            match poll(&mut events, PollTimeout::NONE) {
+                Err(Errno::EINTR) => continue,
+                Err(_) => return,
+                Ok(_) => {}
+            }
+            let [control, signals] = events.map(|event| event.any().unwrap_or(true));
+            if signals {
+                while matches!(self.signals.read_signal(), Ok(Some(_))) {}
+                self.reap(WaitPidFlag::WNOHANG);
+            }
+            if control && !self.take_request() {
+                return;
+            }
+        }
+    }
+
+    fn take_request(&mut self) -> bool {
+        let Ok(Some((request, descriptors))) = wire::receive(self.control.as_fd()) else {
+            return false;
+        };
+        let mut descriptors = descriptors.into_iter();
+        match request {
+            Request::Spawn(spawn) => {
+                let (Some(exit), Some(status), Some(stdout)) =
+                    (descriptors.next(), descriptors.next(), descriptors.next())
+                else {
+                    return false;
+                };
+                let stderr = if spawn.has_stderr {
+                    descriptors.next()
+                } else {
+                    None
+                };
+                let stdin = if spawn.has_stdin {
+                    descriptors.next()
+                } else {
+                    None
+                };
+                self.spawn(
+                    &spawn,
+                    exit,
+                    Descriptors {
+                        status,
+                        stdout,
+                        stderr,
+                        stdin,
+                    },
+                );
+            }
+            Request::Signal { process, signal } => self.signal(process, signal),
+            Request::KillAll => {
+                self.kill_all();
+                reply(descriptors.next(), Ok(()));
+            }
+            Request::UnsealVerifierLogs => reply(descriptors.next(), self.unseal()),
+        }
+        true
+    }
+
+    fn spawn(&mut self, spawn: &Spawn, exit: OwnedFd, descriptors: Descriptors) {
+        match syscall::fork() {
+            Ok(None) => payload::run(spawn, descriptors, &self.rules),
+            Ok(Some(pid)) => {
+                self.running.insert(pid, File::from(exit));
+                self.groups.insert(spawn.process, pid);
+                self.order.push_back(spawn.process);
+                if self.order.len() > GROUPS_MAX {
+                    self.forget_oldest_ended();
+                }
+            }
+            Err(error) => payload::report(
+                descriptors.status,
+                &Failure::new(FailureKind::Setup, "fork", &error),
+            ),
+        }
+    }
+
+    fn forget_oldest_ended(&mut self) {
+        let ended = |process: &u64| {
+            self.groups
+                .get(process)
+                .is_none_or(|pid| !self.running.contains_key(pid))
+        };
+        if let Some(index) = self.order.iter().position(ended)
+            && let Some(process) = self.order.remove(index)
+        {
+            self.groups.remove(&process);
+        }
+    }
+
+    fn signal(&self, process: u64, signal: i32) {
+        // The kernel does not reuse a number while a group has it, so this can only meet that group
+        // or, after all of it is dead, nothing.
+        if let (Some(pid), Ok(signal)) = (self.groups.get(&process), Signal::try_from(signal)) {
+            let _ = nix::sys::signal::killpg(*pid, signal);
+            // A process that was only just forked has not made its group yet.
+            if self.running.contains_key(pid) {
+                let _ = nix::sys::signal::kill(*pid, signal);
+            }
+        }
+    }
+
+    /// Collects the dead and tells the engine about those it started. False when there is nobody left.
+    fn reap(&mut self, flag: WaitPidFlag) -> bool {
+        loop {
+            let (pid, code, signal) = match waitpid(None, Some(flag | WaitPidFlag::__WALL)) {
+                Ok(WaitStatus::Exited(pid, code)) => (pid, code, 0),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 0, signal as i32),
+                Ok(WaitStatus::StillAlive) => return true,
+                Ok(_) | Err(Errno::EINTR) => continue,
+                Err(_) => return false,
+            };
+            if let Some(mut exit) = self.running.remove(&pid) {
+                let _ = exit.write_all(&encode_exit(code, signal));
+            }
+        }
+    }
+
+    /// Everything but init itself. The kernel signals them all before any of them can fork again.
+    fn kill_all(&mut self) {
+        loop {
+            let _ = nix::sys::signal::kill(Pid::from_raw(-1), Signal::SIGKILL);
+            if !self.reap(WaitPidFlag::empty()) {
+                return;
+            }
+        }
+    }
+
+    fn unseal(&self) -> Result<(), Failure> {
+        let number = |value: u32| CString::new(value.to_string()).unwrap_or_default();
+        let size = CString::new(rootfs::LOGS_SIZE).unwrap_or_default();
+        let owner = number(self.owners.user);
+        let options = [
+            (c"size", &*size),
+            (c"mode", c"0755"),
+            (c"uid", &*owner),
+            (c"gid", &*owner),
+        ];
+        let fresh = syscall::new_tmpfs(&options, syscall::ATTR_NOSUID | syscall::ATTR_NODEV)
+            .step("make a tmpfs")?;
+        syscall::attach_at(fresh.as_fd(), self.verifier.as_fd())
+            .step("mount it on the verifier's logs")
+    }
+}
+
+fn reply(pipe: Option<OwnedFd>, result: Result<(), Failure>) {
+    if let (Some(pipe), Ok(json)) = (pipe, serde_json::to_vec(&result.err())) {
+        let _ = File::from(pipe).write_all(&json);
+    }
+}
+
+fn encode_exit(code: i32, signal: i32) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&code.to_le_bytes());
+    bytes[4..].copy_from_slice(&signal.to_le_bytes());
+    bytes
+}
+
+/// The other side of [`encode_exit`].
+pub(crate) fn decode_exit(bytes: [u8; 8]) -> (i32, i32) {
+    let [a, b, c, d, e, f, g, h] = bytes;
+    (
+        i32::from_le_bytes([a, b, c, d]),
+        i32::from_le_bytes([e, f, g, h]),
+    )
+}

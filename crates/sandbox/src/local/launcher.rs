@@ -1,0 +1,285 @@
+//! The thread that talks to the zygote, one request at a time. A zygote that died is replaced at the next.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{ReceiveTimeout, SendTimeout};
+use nix::sys::time::{TimeVal, TimeValLike};
+use tokio::sync::{mpsc, oneshot};
+
+use super::Options;
+use super::reaper::Remains;
+use super::wire::{self, Failure, Setup, Start, ZygoteReply, ZygoteRequest};
+use crate::Error;
+use crate::doctor::Check;
+
+/// The zygote answers in about a millisecond; its doctor in a few hundred.
+const ANSWER_S_MAX: i64 = 20;
+const EXIT_LIMIT: Duration = Duration::from_secs(2);
+/// Requests that may wait for their turn before callers have to.
+const QUEUE: usize = 64;
+
+enum Job {
+    Start {
+        start: Start,
+        control: OwnedFd,
+        remains: Remains,
+        reply: oneshot::Sender<Result<Remains, Error>>,
+    },
+    Doctor {
+        reply: oneshot::Sender<Result<Vec<Check>, Error>>,
+    },
+    Check {
+        reply: std::sync::mpsc::Sender<Result<(), Error>>,
+    },
+}
+
+pub(crate) struct Launcher {
+    /// `None` after [`Launcher::stop`].
+    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+}
+
+impl Launcher {
+    pub(crate) fn spawn(options: Options, setup: Setup) -> io::Result<(Launcher, JoinHandle<()>)> {
+        let (jobs, mut receiver) = mpsc::channel(QUEUE);
+        let thread = thread::Builder::new()
+            .name(String::from("sandbox-launcher"))
+            .spawn(move || {
+                let mut desk = Desk {
+                    options,
+                    setup,
+                    zygote: None,
+                };
+                while let Some(job) = receiver.blocking_recv() {
+                    desk.take(job);
+                }
+                desk.dismiss();
+            })?;
+        Ok((
+            Launcher {
+                jobs: Mutex::new(Some(jobs)),
+            },
+            thread,
+        ))
+    }
+
+    /// Starts the zygote, to find out early that it cannot be. Blocks.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let (reply, answer) = std::sync::mpsc::channel();
+        let sender = self.sender()?;
+        sender
+            .blocking_send(Job::Check { reply })
+            .map_err(|_| stopped())?;
+        answer.recv().unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Has a sandbox cloned. Its process is in the remains on return, and further news come on its control socket.
+    pub(crate) async fn start(
+        &self,
+        start: Start,
+        control: OwnedFd,
+        remains: Remains,
+    ) -> Result<Remains, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(
+            Job::Start {
+                start,
+                control,
+                remains,
+                reply,
+            },
+            answer,
+        )
+        .await
+    }
+
+    pub(crate) async fn doctor(&self) -> Result<Vec<Check>, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Job::Doctor { reply }, answer).await
+    }
+
+    /// Lets the zygote go.
+    pub(crate) fn stop(&self) {
+        self.jobs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+    }
+
+    async fn ask<T>(
+        &self,
+        job: Job,
+        answer: oneshot::Receiver<Result<T, Error>>,
+    ) -> Result<T, Error> {
+        // A failed send drops the job, and with it the remains it carries.
+        self.sender()?.send(job).await.map_err(|_| stopped())?;
+        answer.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    fn sender(&self) -> Result<mpsc::Sender<Job>, Error> {
+        self.jobs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+            .ok_or_else(stopped)
+    }
+}
+
+fn stopped() -> Error {
+    Error::Engine {
+        operation: "use the sandbox backend",
+        source: io::ErrorKind::NotConnected.into(),
+    }
+}
+
+struct Desk {
+    options: Options,
+    setup: Setup,
+    zygote: Option<(Child, OwnedFd)>,
+}
+
+impl Desk {
+    fn take(&mut self, job: Job) {
+        // Callers that are gone do not want an answer; remains that come back are dropped, which cleans up.
+        match job {
+            Job::Start {
+                start,
+                control,
+                remains,
+                reply,
+            } => {
+                if !reply.is_closed() {
+                    let _ = reply.send(self.start(start, control, remains));
+                }
+            }
+            Job::Doctor { reply } => {
+                let _ = reply.send(self.doctor());
+            }
+            Job::Check { reply } => {
+                let _ = reply.send(self.zygote().map(drop).map_err(asking));
+            }
+        }
+    }
+
+    fn start(
+        &mut self,
+        start: Start,
+        control: OwnedFd,
+        mut remains: Remains,
+    ) -> Result<Remains, Error> {
+        let (reply, descriptors) = self
+            .exchange(&ZygoteRequest::Start(start), Some(control))
+            .map_err(asking)?;
+        if let Some(child) = descriptors.into_iter().next() {
+            remains.add_child(child);
+        }
+        match reply {
+            ZygoteReply::Cloned => Ok(remains),
+            ZygoteReply::Failed(failure) => Err(failed(&failure)),
+            ZygoteReply::Checks(_) => Err(asking(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    fn doctor(&mut self) -> Result<Vec<Check>, Error> {
+        match self
+            .exchange(&ZygoteRequest::Doctor, None)
+            .map_err(asking)?
+            .0
+        {
+            ZygoteReply::Checks(checks) => Ok(checks),
+            ZygoteReply::Cloned | ZygoteReply::Failed(_) => {
+                Err(asking(io::ErrorKind::InvalidData.into()))
+            }
+        }
+    }
+
+    /// Asks and waits for the answer. A zygote that does not give one is of no more use.
+    fn exchange(
+        &mut self,
+        request: &ZygoteRequest,
+        control: Option<OwnedFd>,
+    ) -> io::Result<(ZygoteReply, Vec<OwnedFd>)> {
+        let descriptors: Vec<_> = control.iter().map(AsFd::as_fd).collect();
+        let sent = self
+            .zygote()
+            .and_then(|socket| wire::send(socket.as_fd(), request, &descriptors));
+        if sent.is_err() {
+            // It died since the last request; nothing was delivered, so a new one can be asked.
+            self.dismiss();
+            wire::send(self.zygote()?.as_fd(), request, &descriptors)?;
+        }
+        let answer = wire::receive(self.zygote()?.as_fd());
+        match answer {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => {
+                self.dismiss();
+                Err(io::ErrorKind::UnexpectedEof.into())
+            }
+            Err(error) => {
+                self.dismiss();
+                Err(error)
+            }
+        }
+    }
+
+    fn zygote(&mut self) -> io::Result<&OwnedFd> {
+        let running = match self.zygote.take() {
+            Some(running) => running,
+            None => self.spawn()?,
+        };
+        Ok(&self.zygote.insert(running).1)
+    }
+
+    fn spawn(&self) -> io::Result<(Child, OwnedFd)> {
+        let (ours, theirs) = wire::pair()?;
+        let limit = TimeVal::seconds(ANSWER_S_MAX);
+        setsockopt(&ours, ReceiveTimeout, &limit)?;
+        setsockopt(&ours, SendTimeout, &limit)?;
+        // No pre_exec, so std uses posix_spawn, which does not copy our page tables.
+        let child = Command::new(&self.options.program)
+            .args(&self.options.args)
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()?;
+        wire::send(
+            ours.as_fd(),
+            &ZygoteRequest::Configure(self.setup.clone()),
+            &[],
+        )?;
+        Ok((child, ours))
+    }
+
+    /// Hangs up, which ends the zygote, and collects it.
+    fn dismiss(&mut self) {
+        let Some((mut child, socket)) = self.zygote.take() else {
+            return;
+        };
+        drop(socket);
+        let tries = 200;
+        for _ in 0..tries {
+            match child.try_wait() {
+                Ok(None) => thread::sleep(EXIT_LIMIT / tries),
+                Ok(Some(_)) | Err(_) => return,
+            }
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn asking(source: io::Error) -> Error {
+    Error::Engine {
+        operation: "ask the sandbox zygote",
+        source,
+    }
+}
+
+pub(crate) fn failed(failure: &Failure) -> Error {
+    Error::start(failure.step.clone(), failure.source())
+}

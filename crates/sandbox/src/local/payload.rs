@@ -1,0 +1,235 @@
+//! A process between init's fork and the program it becomes: takes on its user, its limits and the filter.
+//! Runs in a child of init; it never returns, and reports what went wrong on its status pipe.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::stat::{Mode as FileMode, umask};
+use nix::unistd::{
+    Gid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, setgroups, setresgid, setresuid,
+    setsid,
+};
+
+use super::builtin;
+use super::seccomp::Filters;
+use super::syscall;
+use super::userns;
+use super::wire::{Failure, FailureKind, InStep, Spawn, Work};
+use crate::{Limits, User, WORKDIR};
+
+const OPEN_FILES_MAX: u64 = 8192;
+const LOCKED_BYTES_MAX: u64 = 64 * 1024;
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, NET_BIND_SERVICE: what package installation
+/// takes. They only count inside the sandbox's user namespace.
+const ROOT_CAPABILITIES: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10;
+
+/// What every process of a sandbox is subject to.
+pub(crate) struct Rules {
+    /// Root mode: the namespace in which the sandbox's uids live.
+    pub(crate) userns: Option<OwnedFd>,
+    pub(crate) filters: Rc<Filters>,
+    pub(crate) limits: Limits,
+    /// No cgroup limits memory, so an rlimit has to, per process.
+    pub(crate) memory_by_rlimit: bool,
+    pub(crate) pids_by_rlimit: bool,
+}
+
+/// Descriptors that came with the request.
+pub(crate) struct Descriptors {
+    pub(crate) status: OwnedFd,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: Option<OwnedFd>,
+    pub(crate) stdin: Option<OwnedFd>,
+}
+
+/// Becomes the program or does the file operation.
+pub(crate) fn run(spawn: &Spawn, descriptors: Descriptors, rules: &Rules) -> ! {
+    let mut status = None;
+    // A panic must not unwind into init's loop, which this process is a copy of.
+    let code = catch_unwind(AssertUnwindSafe(|| {
+        let result = match prepare(spawn, descriptors, rules, &mut status) {
+            Ok(()) => work(&spawn.work),
+            Err(failure) => Err(failure),
+        };
+        let Err(failure) = result else { return 0 };
+        if let (Some(status), Ok(json)) = (&mut status, serde_json::to_vec(&failure)) {
+            let _ = status.write_all(&json);
+        }
+        127
+    }));
+    syscall::exit_now(code.unwrap_or(126))
+}
+
+fn prepare(
+    spawn: &Spawn,
+    descriptors: Descriptors,
+    rules: &Rules,
+    status: &mut Option<File>,
+) -> Result<(), Failure> {
+    *status = Some(File::from(
+        descriptors.status.try_clone().step("copy a descriptor")?,
+    ));
+    setsid().step("start a session")?;
+    syscall::reset_signals().step("reset signals")?;
+    umask(FileMode::from_bits_truncate(0o022));
+    let null = || {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/null")
+            .map(OwnedFd::from)
+    };
+    let stdin = descriptors
+        .stdin
+        .map_or_else(null, Ok)
+        .step("open /dev/null")?;
+    let stderr = descriptors
+        .stderr
+        .map_or_else(null, Ok)
+        .step("open /dev/null")?;
+    dup2_stdin(stdin).step("set stdin")?;
+    dup2_stdout(descriptors.stdout).step("set stdout")?;
+    dup2_stderr(stderr).step("set stderr")?;
+    become_user(spawn.user, rules)?;
+    // Not left to exec, since file operations do without one. The status pipe has to last until then.
+    let kept = syscall::close_all_but(descriptors.status).step("close descriptors")?;
+    // Closed with the others, so its destructor has nothing to close.
+    std::mem::forget(status.replace(kept));
+    prctl::set_no_new_privs().step("set no_new_privs")?;
+    // In the sandbox's user namespace, whose processes the limit on processes counts.
+    limit(rules)?;
+    rules.filters.apply().step("apply the system call filter")?;
+    let directory = if spawn.cwd.is_empty() {
+        WORKDIR
+    } else {
+        &spawn.cwd
+    };
+    chdir(directory).map_err(|errno| Failure::new(FailureKind::Directory, directory, &errno.into()))
+}
+
+fn become_user(user: User, rules: &Rules) -> Result<(), Failure> {
+    let mut id = userns::USER;
+    if let Some(userns) = &rules.userns {
+        // Let the kernel kill an agent's process rather than init when memory runs out. Best effort.
+        let _ = fs::write("/proc/self/oom_score_adj", "500");
+        setns(userns, CloneFlags::CLONE_NEWUSER).step("enter the user namespace")?;
+        if user == User::Root {
+            id = 0;
+        }
+        setgroups(&[]).step("drop groups")?;
+    }
+    let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+    setresgid(gid, gid, gid).step("set the group")?;
+    setresuid(uid, uid, uid).step("set the user")?;
+    let kept = if id == 0 { ROOT_CAPABILITIES } else { 0 };
+    syscall::clear_ambient().step("clear ambient capabilities")?;
+    syscall::keep_capabilities(kept).step("drop capabilities")?;
+    // Inherited from init, but a change of user may have set it otherwise. The next exec lifts it.
+    prctl::set_dumpable(false).step("forbid tracing")
+}
+
+fn limit(rules: &Rules) -> Result<(), Failure> {
+    let limits = &rules.limits;
+    let mut wanted = vec![
+        // One byte is less than any core file, and unlike 0 keeps the host's core handler from being run.
+        (Resource::RLIMIT_CORE, 1),
+        (Resource::RLIMIT_NOFILE, OPEN_FILES_MAX),
+        (Resource::RLIMIT_FSIZE, limits.file_bytes),
+        (Resource::RLIMIT_MEMLOCK, LOCKED_BYTES_MAX),
+    ];
+    if rules.memory_by_rlimit {
+        wanted.push((Resource::RLIMIT_DATA, limits.memory_bytes));
+    }
+    if rules.pids_by_rlimit {
+        wanted.push((Resource::RLIMIT_NPROC, limits.pids));
+    }
+    for (resource, value) in wanted {
+        let (_, hard) = getrlimit(resource).step("read a limit")?;
+        let value = value.min(hard);
+        setrlimit(resource, value, value).step(format!("set {resource:?}"))?;
+    }
+    Ok(())
+}
+
+fn work(work: &Work) -> Result<(), Failure> {
+    match work {
+        Work::Exec { argv, env } => {
+            let program = argv.first().map_or("", String::as_str);
+            match exec(program, argv, env) {
+                Ok(never) => match never {},
+                Err(error) => Err(Failure::new(FailureKind::Exec, program, &error)),
+            }
+        }
+        Work::Write { .. } | Work::Read { .. } | Work::List { .. } => {
+            // To get an error that can be told instead of a signal that cannot.
+            syscall::ignore_signals(&[libc::SIGXFSZ, libc::SIGPIPE]);
+            file_operation(work)
+        }
+    }
+}
+
+fn file_operation(work: &Work) -> Result<(), Failure> {
+    match work {
+        Work::Exec { .. } => Ok(()),
+        Work::Write { path, mode } => builtin::write(path, *mode),
+        Work::Read { path, bytes_max } => builtin::read(path, *bytes_max),
+        Work::List {
+            path,
+            depth,
+            entries_max,
+        } => builtin::list(path, *depth, *entries_max),
+    }
+}
+
+/// Looks the program up like execvp, but in the command's own PATH.
+fn exec(program: &str, argv: &[String], env: &BTreeMap<String, String>) -> io::Result<Infallible> {
+    let arguments: Vec<CString> = argv
+        .iter()
+        .map(|word| CString::new(word.as_str()))
+        .collect::<Result<_, _>>()?;
+    let environment: Vec<CString> = env
+        .iter()
+        .map(|(key, value)| CString::new(format!("{key}={value}")))
+        .collect::<Result<_, _>>()?;
+    if program.contains('/') {
+        return Ok(execve(&CString::new(program)?, &arguments, &environment)?);
+    }
+    let mut denied = None;
+    for directory in env
+        .get("PATH")
+        .map_or(DEFAULT_PATH, String::as_str)
+        .split(':')
+    {
+        let directory = if directory.is_empty() { "." } else { directory };
+        match execve(
+            &CString::new(format!("{directory}/{program}"))?,
+            &arguments,
+            &environment,
+        ) {
+            Ok(never) => match never {},
+            Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+            // There may be another one further on that we may run.
+            Err(Errno::EACCES) => denied = Some(Errno::EACCES),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(denied.unwrap_or(Errno::ENOENT).into())
+}
+
+/// Sends a failure that happened before there was a child to send it.
+pub(crate) fn report(status: OwnedFd, failure: &Failure) {
+    if let Ok(json) = serde_json::to_vec(failure) {
+        let _ = File::from(status).write_all(&json);
+    }
+}

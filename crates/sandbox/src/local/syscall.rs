@@ -1,0 +1,435 @@
+//! System calls that neither std nor nix wrap: the new mount interface, clone3, capabilities.
+#![expect(unsafe_code, reason = "raw system calls")]
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+pub(crate) const ATTR_RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
+pub(crate) const ATTR_NOSUID: u64 = libc::MOUNT_ATTR_NOSUID;
+pub(crate) const ATTR_NODEV: u64 = libc::MOUNT_ATTR_NODEV;
+pub(crate) const ATTR_NOEXEC: u64 = libc::MOUNT_ATTR_NOEXEC;
+
+pub(crate) fn path_cstring(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
+    let raw = RawFd::try_from(check(result)?).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: only called on results of system calls that return a new descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// A detached copy of the mount that `path` is on, rooted at `path`.
+pub(crate) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
+    match clone_tree_with(path, 0) {
+        // In a user namespace, mounts below `path` are locked to it and must come along.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            clone_tree_with(path, libc::AT_RECURSIVE.cast_unsigned())
+        }
+        result => result,
+    }
+}
+
+fn clone_tree_with(path: &Path, flags: u32) -> io::Result<OwnedFd> {
+    let path = path_cstring(path)?;
+    let flags = flags | libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
+    // SAFETY: `path` is a NUL-terminated string that outlives the call.
+    owned(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })
+}
+
+fn mount_setattr(
+    tree: BorrowedFd<'_>,
+    flags: i32,
+    attributes: &libc::mount_attr,
+) -> io::Result<()> {
+    let flags = flags | libc::AT_EMPTY_PATH;
+    let size = size_of::<libc::mount_attr>();
+    // SAFETY: the empty path and the structure outlive the call, and `size` is the structure's.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            attributes,
+            size,
+        )
+    };
+    check(result).map(drop)
+}
+
+fn no_attributes() -> libc::mount_attr {
+    libc::mount_attr {
+        attr_set: 0,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    }
+}
+
+/// Shows the files of a detached tree with the owners that `userns` maps them to.
+pub(crate) fn idmap(tree: BorrowedFd<'_>, userns: BorrowedFd<'_>) -> io::Result<()> {
+    let userns_fd = u64::try_from(userns.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    mount_setattr(
+        tree,
+        0,
+        &libc::mount_attr {
+            attr_set: libc::MOUNT_ATTR_IDMAP,
+            userns_fd,
+            ..no_attributes()
+        },
+    )
+}
+
+/// Adds attributes to a tree. Never clears any, so that attributes locked by an outer namespace do not matter.
+pub(crate) fn restrict_tree(tree: BorrowedFd<'_>, attributes: u64) -> io::Result<()> {
+    mount_setattr(
+        tree,
+        libc::AT_RECURSIVE,
+        &libc::mount_attr {
+            attr_set: attributes,
+            ..no_attributes()
+        },
+    )
+}
+
+/// Adds attributes to the one mount that `path` is the root of.
+pub(crate) fn restrict_mount(path: &CStr, attributes: u64) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: attributes,
+        ..no_attributes()
+    };
+    let size = size_of::<libc::mount_attr>();
+    // SAFETY: path and structure outlive the call, and `size` is the structure's.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            0,
+            &raw const attributes,
+            size,
+        )
+    };
+    check(result).map(drop)
+}
+
+/// Attaches a detached tree.
+pub(crate) fn attach(tree: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
+    let target = path_cstring(target)?;
+    let flags = libc::MOVE_MOUNT_F_EMPTY_PATH;
+    // SAFETY: both paths are NUL-terminated strings that outlive the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_FDCWD,
+            target.as_ptr(),
+            flags,
+        )
+    };
+    check(result).map(drop)
+}
+
+/// Attaches a detached tree on top of whatever the descriptor `target` refers to, without any path lookup.
+pub(crate) fn attach_at(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH;
+    let empty = c"".as_ptr();
+    // SAFETY: the empty path is a static string.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            tree.as_raw_fd(),
+            empty,
+            target.as_raw_fd(),
+            empty,
+            flags,
+        )
+    };
+    check(result).map(drop)
+}
+
+/// A new, detached tmpfs.
+pub(crate) fn new_tmpfs(options: &[(&CStr, &CStr)], attributes: u64) -> io::Result<OwnedFd> {
+    // SAFETY: the name is a static string.
+    let context =
+        owned(unsafe { libc::syscall(libc::SYS_fsopen, c"tmpfs".as_ptr(), libc::FSOPEN_CLOEXEC) })?;
+    let raw = context.as_raw_fd();
+    for (key, value) in options {
+        // SAFETY: key and value are NUL-terminated strings that outlive the call.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_fsconfig,
+                raw,
+                libc::FSCONFIG_SET_STRING,
+                key.as_ptr(),
+                value.as_ptr(),
+                0,
+            )
+        };
+        check(result)?;
+    }
+    let none = std::ptr::null::<libc::c_char>();
+    // SAFETY: this command takes neither key nor value.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_fsconfig,
+            raw,
+            libc::FSCONFIG_CMD_CREATE,
+            none,
+            none,
+            0,
+        )
+    })?;
+    // SAFETY: plain numbers.
+    owned(unsafe { libc::syscall(libc::SYS_fsmount, raw, libc::FSMOUNT_CLOEXEC, attributes) })
+}
+
+/// Who returns from [`clone_process`].
+pub(crate) enum Cloned {
+    Child,
+    Parent { pid: i32, pidfd: OwnedFd },
+}
+
+/// Clones this process like fork, but as a child of our own parent, with a pidfd and new namespaces.
+pub(crate) fn clone_process(namespaces: i32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
+    let mut pidfd: RawFd = -1;
+    let flags = libc::CLONE_PARENT | libc::CLONE_PIDFD | namespaces;
+    let mut arguments = libc::clone_args {
+        flags: u64::from(flags.cast_unsigned()),
+        pidfd: (&raw mut pidfd).addr() as u64,
+        child_tid: 0,
+        parent_tid: 0,
+        // Inherited from the caller's with CLONE_PARENT; anything else is refused.
+        exit_signal: 0,
+        stack: 0,
+        stack_size: 0,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: 0,
+    };
+    if let Some(cgroup) = cgroup {
+        arguments.flags |= 0x2_0000_0000; // CLONE_INTO_CGROUP
+        arguments.cgroup =
+            u64::try_from(cgroup.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    }
+    // SAFETY: without a new stack this is a fork. The caller is single threaded, so the child may go on
+    // using the heap. The kernel writes only to `pidfd`, which outlives the call.
+    let pid = check(unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw mut arguments,
+            size_of::<libc::clone_args>(),
+        )
+    })?;
+    if pid == 0 {
+        return Ok(Cloned::Child);
+    }
+    let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok(Cloned::Parent {
+        pid,
+        pidfd: owned(pidfd.into())?,
+    })
+}
+
+/// Whether the kernel, or a filter on us, knows clone3.
+pub(crate) fn try_clone3() -> io::Result<()> {
+    // SAFETY: a size of zero is refused before anything is read.
+    match check(unsafe { libc::syscall(libc::SYS_clone3, std::ptr::null::<u8>(), 0) }) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        result => result.map(drop),
+    }
+}
+
+/// Forks, for processes with a single thread, which ours on this side of the socket are.
+pub(crate) fn fork() -> io::Result<Option<nix::unistd::Pid>> {
+    // SAFETY: zygote and init are single threaded, so the child may do what the parent could.
+    match unsafe { nix::unistd::fork() }? {
+        nix::unistd::ForkResult::Child => Ok(None),
+        nix::unistd::ForkResult::Parent { child } => Ok(Some(child)),
+    }
+}
+
+/// Ends this process at once, without running destructors or exit handlers meant for its parent.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: does not return and touches no memory.
+    unsafe { libc::_exit(code) }
+}
+
+/// Makes all descriptors from `first` on close at the next exec.
+pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: only sets a flag on descriptors.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    check(result).map(drop)
+}
+
+/// Leaves stdin, stdout, stderr and `kept` open; the latter only until exec. For a forked child that will
+/// never run the destructors of what it inherited.
+pub(crate) fn close_all_but(kept: OwnedFd) -> io::Result<File> {
+    const PLACE: RawFd = 3;
+    if kept.as_raw_fd() != PLACE {
+        // SAFETY: whatever was at this place is never used again in this process, see above.
+        check(unsafe { libc::dup3(kept.as_raw_fd(), PLACE, libc::O_CLOEXEC) }.into())?;
+    }
+    // Closed or moved below; its destructor must not close another descriptor with its number.
+    std::mem::forget(kept);
+    // SAFETY: as above, for all descriptors after the kept one, which is open and now ours.
+    let kept = unsafe {
+        check(libc::syscall(libc::SYS_close_range, PLACE + 1, u32::MAX, 0))?;
+        File::from_raw_fd(PLACE)
+    };
+    Ok(kept)
+}
+
+pub(crate) fn ignore_signals(signals: &[i32]) {
+    for &signal in signals {
+        // SAFETY: ignoring a signal runs no code of ours.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Closes all descriptors from `first` on.
+pub(crate) fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: only called at the start of the zygote, before it owns any of these.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) }).map(drop)
+}
+
+/// Restores default handlers and an empty mask: std ignores SIGPIPE, init blocks SIGCHLD, and both survive exec.
+pub(crate) fn reset_signals() -> io::Result<()> {
+    // The kernel's sigaction on all our architectures: zeros are the default handler, no flags, no mask.
+    let default = [0_u64; 4];
+    let none = std::ptr::null_mut::<u64>();
+    for signal in 1..=64 {
+        // Not by libc's function, which leaves out the two signals that it uses itself.
+        // SAFETY: installs the default disposition; fails harmlessly for the few signals that have no other.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                none,
+                size_of::<u64>(),
+            )
+        };
+    }
+    nix::sys::signal::SigSet::empty().thread_set_mask()?;
+    Ok(())
+}
+
+/// Drops every capability that is not in the bit set `kept`, for good.
+pub(crate) fn keep_capabilities(kept: u64) -> io::Result<()> {
+    for capability in 0..64 {
+        if kept & (1 << capability) != 0 {
+            continue;
+        }
+        // SAFETY: plain numbers. Fails with EINVAL past the kernel's last capability.
+        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } < 0 {
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() == Some(libc::EINVAL) {
+                break;
+            }
+            return Err(error);
+        }
+    }
+    set_capabilities(kept)
+}
+
+/// Sets the effective and permitted capabilities; the inheritable and ambient ones become empty.
+pub(crate) fn set_capabilities(kept: u64) -> io::Result<()> {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Data {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    let header = Header {
+        version: 0x2008_0522,
+        pid: 0,
+    };
+    let half = |bits: u64| {
+        let bits = u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
+        Data {
+            effective: bits,
+            permitted: bits,
+            inheritable: 0,
+        }
+    };
+    let data = [half(kept), half(kept >> 32)];
+    // SAFETY: the kernel reads one header and two data blocks, the layout of capability version 3.
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) }).map(drop)
+}
+
+pub(crate) fn clear_ambient() -> io::Result<()> {
+    // SAFETY: plain numbers.
+    let result = unsafe {
+        libc::prctl(
+            libc::PR_CAP_AMBIENT,
+            libc::PR_CAP_AMBIENT_CLEAR_ALL,
+            0,
+            0,
+            0,
+        )
+    };
+    check(result.into()).map(drop)
+}
+
+pub(crate) fn pidfd_kill(pidfd: BorrowedFd<'_>) -> io::Result<()> {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: a null siginfo is allowed and means that of kill(2).
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            libc::SIGKILL,
+            none,
+            0,
+        )
+    })
+    .map(drop)
+}
+
+/// Collects a dead child. `Ok(false)` while it lives; a child that somebody else collected counts as dead.
+pub(crate) fn pidfd_reap(pidfd: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: an all-zero siginfo is valid, and the kernel only writes to it.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let id = pidfd.as_raw_fd().cast_unsigned();
+    let options = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: `info` outlives the call.
+    if unsafe { libc::waitid(libc::P_PIDFD, id, &raw mut info, options) } < 0 {
+        let error = io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::ECHILD) {
+            Ok(true)
+        } else {
+            Err(error)
+        };
+    }
+    // SAFETY: waitid filled in the fields of a child event, or left the zeros.
+    Ok(unsafe { info.si_pid() } != 0)
+}

@@ -1,0 +1,301 @@
+//! What engine, zygote and the sandbox's init say to each other, and how it travels:
+//! one message is one packet of a SOCK_SEQPACKET socket, with file descriptors beside it.
+//! Messages too large for a packet (a command's environment may be megabytes) go in a memfd.
+#![expect(
+    unsafe_code,
+    reason = "received descriptors are taken over as raw numbers"
+)]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
+    recvmsg, sendmsg, socketpair,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::cgroup::Cgroups;
+use super::mode::Mode;
+use crate::doctor::Check;
+use crate::{Limits, Mount, User};
+
+/// Above this a message goes in a memfd. Well below the socket buffer's default of 208 KiB.
+const INLINE_BYTES_MAX: usize = 16 * 1024;
+/// More descriptors than any message carries: one per listening port, at most [`PORTS_MAX`].
+const DESCRIPTORS_MAX: usize = 64;
+pub(crate) const PORTS_MAX: usize = 60;
+
+/// Engine to zygote.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum ZygoteRequest {
+    /// Comes first and once.
+    Configure(Setup),
+    /// Carries the sandbox's end of its control socket.
+    Start(Start),
+    Doctor,
+}
+
+/// What all sandboxes of an engine share.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Setup {
+    pub(crate) mode: Mode,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) skeleton: PathBuf,
+    /// An empty directory; each sandbox mounts its own tmpfs on it, in its own mount namespace.
+    pub(crate) stage: PathBuf,
+    pub(crate) engine_pid: u32,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Start {
+    pub(crate) id: String,
+    /// Names the cgroup; unlike `id` never used twice by one engine.
+    pub(crate) group: String,
+    /// Chooses the uid range.
+    pub(crate) slot: u32,
+    pub(crate) limits: Limits,
+    pub(crate) layers: Vec<PathBuf>,
+    pub(crate) mounts: Vec<Mount>,
+    pub(crate) ports: Vec<u16>,
+}
+
+/// Zygote to engine.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum ZygoteReply {
+    /// Carries a pidfd. The rest of the start is reported on the sandbox's control socket.
+    Cloned,
+    /// Carries a pidfd if it came so far.
+    Failed(Failure),
+    Checks(Vec<Check>),
+}
+
+/// Init to engine, once.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Ready {
+    /// Carries the listening sockets.
+    Ready,
+    Failed(Failure),
+}
+
+/// Engine to init.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Carries: exit pipe, status pipe, stdout, then stderr and stdin where told.
+    Spawn(Spawn),
+    Signal {
+        process: u64,
+        signal: i32,
+    },
+    /// Carries a reply pipe.
+    KillAll,
+    /// Carries a reply pipe.
+    UnsealVerifierLogs,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Spawn {
+    pub(crate) process: u64,
+    pub(crate) work: Work,
+    pub(crate) cwd: String,
+    pub(crate) user: User,
+    pub(crate) has_stderr: bool,
+    pub(crate) has_stdin: bool,
+}
+
+/// What a new process in the sandbox does.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Work {
+    Exec {
+        argv: Vec<String>,
+        env: BTreeMap<String, String>,
+    },
+    Write {
+        path: String,
+        mode: u32,
+    },
+    Read {
+        path: String,
+        bytes_max: u64,
+    },
+    List {
+        path: String,
+        depth: u32,
+        entries_max: usize,
+    },
+}
+
+/// A step that failed somewhere below the engine, with the kernel's reason.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    pub(crate) step: String,
+    pub(crate) errno: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum FailureKind {
+    Setup,
+    Directory,
+    Exec,
+    File,
+    NotRegular,
+    TooLarge,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: FailureKind, step: impl Into<String>, error: &io::Error) -> Failure {
+        Failure {
+            kind,
+            step: step.into(),
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+
+    pub(crate) fn source(&self) -> io::Error {
+        io::Error::from_raw_os_error(self.errno)
+    }
+}
+
+/// Names the step that a result belongs to.
+pub(crate) trait InStep<T> {
+    fn step(self, step: impl Into<String>) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<io::Error>> InStep<T> for Result<T, E> {
+    fn step(self, step: impl Into<String>) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(FailureKind::Setup, step, &error.into()))
+    }
+}
+
+/// A connected pair of packet sockets, both close-on-exec.
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )?)
+}
+
+/// Sends one message. On a non-blocking socket it fails with `WouldBlock` without having sent anything.
+pub(crate) fn send<T: Serialize>(
+    socket: BorrowedFd<'_>,
+    message: &T,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let json = serde_json::to_vec(message)?;
+    let mut raw: Vec<RawFd> = descriptors
+        .iter()
+        .map(|descriptor| descriptor.as_raw_fd())
+        .collect();
+    let large = if json.len() > INLINE_BYTES_MAX {
+        Some(sealed_memfd(&json)?)
+    } else {
+        None
+    };
+    let (tag, body): (&[u8], &[u8]) = match &large {
+        Some(memfd) => {
+            raw.push(memfd.as_raw_fd());
+            (b"m", b"")
+        }
+        None => (b"i", &json),
+    };
+    let control = [ControlMessage::ScmRights(&raw)];
+    let control = if raw.is_empty() {
+        &control[..0]
+    } else {
+        &control[..]
+    };
+    let parts = [IoSlice::new(tag), IoSlice::new(body)];
+    sendmsg::<UnixAddr>(
+        socket.as_raw_fd(),
+        &parts,
+        control,
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )?;
+    Ok(())
+}
+
+/// Receives one message; `None` when the other side is gone.
+pub(crate) fn receive<T: DeserializeOwned>(
+    socket: BorrowedFd<'_>,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut buffer = vec![0; INLINE_BYTES_MAX + 1];
+    let mut control = nix::cmsg_space!([RawFd; DESCRIPTORS_MAX]);
+    let (count, mut descriptors) = {
+        let mut parts = [IoSliceMut::new(&mut buffer)];
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        let message =
+            recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags)?;
+        let mut descriptors = Vec::new();
+        for item in message.cmsgs()? {
+            if let ControlMessageOwned::ScmRights(raw) = item {
+                // SAFETY: the kernel has just installed these descriptors for us; nobody else owns them.
+                descriptors.extend(
+                    raw.into_iter()
+                        .map(|raw| unsafe { OwnedFd::from_raw_fd(raw) }),
+                );
+            }
+        }
+        (message.bytes, descriptors)
+    };
+    let value = match buffer.get(..count) {
+        None | Some([]) => return Ok(None),
+        Some([b'i', json @ ..]) => serde_json::from_slice(json)?,
+        Some(_) => {
+            let memfd = descriptors.pop().ok_or(io::ErrorKind::InvalidData)?;
+            let mut json = Vec::new();
+            let mut file = File::from(memfd);
+            file.rewind()?;
+            file.read_to_end(&mut json)?;
+            serde_json::from_slice(&json)?
+        }
+    };
+    Ok(Some((value, descriptors)))
+}
+
+/// Content as a file that nobody can change any more, positioned at its start.
+pub(crate) fn sealed_memfd(content: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create(
+        c"rollcage",
+        MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING,
+    )?);
+    file.write_all(content)?;
+    file.rewind()?;
+    let seals = SealFlag::F_SEAL_SEAL
+        | SealFlag::F_SEAL_SHRINK
+        | SealFlag::F_SEAL_GROW
+        | SealFlag::F_SEAL_WRITE;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
+    Ok(file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_message_and_its_descriptors_arrive_whole_at_any_size() {
+        let (left, right) = pair().unwrap();
+        for size in [0, 1, INLINE_BYTES_MAX - 2, INLINE_BYTES_MAX, 3_000_000] {
+            let text = "x".repeat(size);
+            let extra = sealed_memfd(b"beside").unwrap();
+            send(left.as_fd(), &text, &[extra.as_fd()]).unwrap();
+            let (got, descriptors): (String, _) = receive(right.as_fd()).unwrap().unwrap();
+            assert_eq!(got, text);
+            assert_eq!(descriptors.len(), 1);
+        }
+        drop(left);
+        assert!(receive::<String>(right.as_fd()).unwrap().is_none());
+    }
+}

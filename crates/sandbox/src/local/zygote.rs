@@ -1,0 +1,159 @@
+//! A small, single-threaded process that the engine starts once and that clones the sandboxes: cloning the
+//! engine itself would copy the page tables of gigabytes. Its clones are the engine's children, not its own.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use nix::fcntl::OFlag;
+use nix::unistd::{chdir, dup, dup2_stdin, getegid, geteuid, pipe2, setsid};
+
+use super::init::{self, Birth};
+use super::mode::Mode;
+use super::seccomp::Filters;
+use super::syscall::{self, Cloned};
+use super::userns;
+use super::wire::{self, Failure, InStep, Setup, Start, ZygoteReply, ZygoteRequest};
+use crate::doctor;
+
+/// The whole life of a zygote. Call it first in `main`, before any thread is started.
+pub fn main() -> ! {
+    let code = match serve() {
+        Ok(()) => 0,
+        Err(error) => {
+            tracing::error!(%error, "zygote");
+            1
+        }
+    };
+    std::process::exit(code)
+}
+
+fn serve() -> io::Result<()> {
+    // Whatever the engine's own parent left open must not get into sandboxes.
+    syscall::close_from(3)?;
+    // Ctrl-C in a terminal is for the engine to handle.
+    let _ = setsid();
+    chdir("/")?;
+    // The engine put the socket on stdin, where starting a process can put it without forking.
+    let socket = dup(io::stdin())?;
+    syscall::close_on_exec_from(3)?;
+    dup2_stdin(File::open("/dev/null")?)?;
+    let filters = Filters::compile().map_err(io::Error::other)?;
+    let mut zygote = Zygote {
+        socket,
+        setup: None,
+        namespaces: HashMap::new(),
+        filters: Rc::new(filters),
+    };
+    while let Some((request, descriptors)) = wire::receive(zygote.socket.as_fd())? {
+        let mut descriptors = descriptors.into_iter();
+        match request {
+            ZygoteRequest::Configure(setup) => zygote.setup = Some(setup),
+            ZygoteRequest::Start(start) => {
+                let Some(control) = descriptors.next() else {
+                    continue;
+                };
+                zygote.answer(start, control)?;
+            }
+            ZygoteRequest::Doctor => {
+                let checks = doctor::probe();
+                wire::send(zygote.socket.as_fd(), &ZygoteReply::Checks(checks), &[])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Zygote {
+    socket: OwnedFd,
+    setup: Option<Setup>,
+    /// Root mode: by slot, kept for the next sandbox in it.
+    namespaces: HashMap<u32, OwnedFd>,
+    filters: Rc<Filters>,
+}
+
+impl Zygote {
+    fn answer(&mut self, start: Start, control: OwnedFd) -> io::Result<()> {
+        // Also with a failure: the engine has to collect the child that was cloned before it.
+        let mut child = None;
+        let reply = match self.start(start, control, &mut child) {
+            Ok(()) => ZygoteReply::Cloned,
+            Err(failure) => ZygoteReply::Failed(failure),
+        };
+        let child: Vec<BorrowedFd<'_>> = child.iter().map(AsFd::as_fd).collect();
+        wire::send(self.socket.as_fd(), &reply, &child)
+    }
+
+    fn start(
+        &mut self,
+        start: Start,
+        control: OwnedFd,
+        child: &mut Option<OwnedFd>,
+    ) -> Result<(), Failure> {
+        let unconfigured = || io::Error::from_raw_os_error(libc::EINVAL);
+        let setup = self
+            .setup
+            .clone()
+            .ok_or_else(unconfigured)
+            .step("configure the zygote")?;
+        let userns = match setup.mode {
+            Mode::Root => Some(self.namespace(&setup, start.slot)?),
+            Mode::Rootless => None,
+        };
+        let group = setup.cgroups.group(&start.group);
+        group.create(&start.limits).step("make a cgroup")?;
+        let cgroup = group.open_unified().step("open the cgroup")?;
+        let (release, mut gate) = pipe2(OFlag::O_CLOEXEC)
+            .map(|(read, write)| (File::from(read), File::from(write)))
+            .step("make a pipe")?;
+        let namespaces = match setup.mode {
+            Mode::Root => libc::CLONE_NEWPID,
+            Mode::Rootless => libc::CLONE_NEWPID | libc::CLONE_NEWUSER,
+        };
+        let outer = (geteuid().as_raw(), getegid().as_raw());
+        match syscall::clone_process(namespaces, cgroup.as_ref().map(AsFd::as_fd))
+            .step("clone a process into new namespaces")?
+        {
+            Cloned::Parent { pid, pidfd } => {
+                *child = Some(pidfd);
+                group.join(pid).step("join the cgroup")?;
+                gate.write_all(b"g").step("release the sandbox")
+            }
+            Cloned::Child => {
+                drop(gate);
+                // Or the engine would not notice the zygote's death as long as a sandbox lives.
+                if let Ok(null) = File::open("/dev/null") {
+                    self.socket = null.into();
+                }
+                self.namespaces.clear();
+                let filters = Rc::clone(&self.filters);
+                let birth = Birth {
+                    setup,
+                    start,
+                    userns,
+                    filters,
+                    control,
+                    release,
+                    outer,
+                };
+                syscall::exit_now(i32::from(
+                    catch_unwind(AssertUnwindSafe(|| init::main(birth))).is_err(),
+                ))
+            }
+        }
+    }
+
+    fn namespace(&mut self, setup: &Setup, slot: u32) -> Result<OwnedFd, Failure> {
+        let userns = match self.namespaces.remove(&slot) {
+            Some(userns) => userns,
+            None => userns::create(userns::range_start(setup.engine_pid, slot))
+                .step("make a user namespace")?,
+        };
+        let copy = userns.try_clone().step("copy a descriptor")?;
+        self.namespaces.insert(slot, userns);
+        Ok(copy)
+    }
+}

@@ -1,0 +1,138 @@
+//! What all tests here start from.
+
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rollcage_sandbox::local::{Local, Options};
+use rollcage_sandbox::{
+    Command, Error, Finished, OutputLimit, Sandbox, Sandboxes, Spec, User, run,
+};
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// The rootless run is told where its copy of the program is.
+pub(crate) fn zygote() -> PathBuf {
+    std::env::var_os("ROLLCAGE_TEST_ZYGOTE").map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_rollcage-test-zygote")),
+        PathBuf::from,
+    )
+}
+
+pub(crate) struct Backend {
+    pub(crate) local: Local,
+    pub(crate) state: tempfile::TempDir,
+}
+
+impl Deref for Backend {
+    type Target = Local;
+
+    fn deref(&self) -> &Local {
+        &self.local
+    }
+}
+
+pub(crate) fn options(state_dir: PathBuf, args: Vec<String>) -> Options {
+    Options {
+        program: zygote(),
+        args,
+        state_dir,
+    }
+}
+
+pub(crate) async fn backend() -> Backend {
+    let state = tempfile::tempdir().unwrap();
+    let local = Local::open(options(state.path().join("state"), Vec::new()))
+        .await
+        .unwrap();
+    Backend { local, state }
+}
+
+pub(crate) fn spec(id: &str) -> Spec {
+    Spec {
+        id: id.to_owned(),
+        ..Spec::default()
+    }
+}
+
+/// Starts a sandbox or says why this machine cannot.
+pub(crate) async fn start(backend: &Local, spec: Spec) -> Box<dyn Sandbox> {
+    backend
+        .start(spec)
+        .await
+        .unwrap_or_else(|error| panic!("{}", chain(&error)))
+}
+
+pub(crate) fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+pub(crate) async fn sandbox() -> (Backend, Box<dyn Sandbox>) {
+    let backend = backend().await;
+    let sandbox = start(&backend, spec("test")).await;
+    (backend, sandbox)
+}
+
+pub(crate) fn command(argv: &[&str]) -> Command {
+    Command {
+        argv: argv.iter().map(|&word| word.to_owned()).collect(),
+        env: BTreeMap::from(
+            [("PATH", "/usr/bin:/bin"), ("LC_ALL", "C")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned())),
+        ),
+        ..Command::default()
+    }
+}
+
+pub(crate) async fn finish(sandbox: &dyn Sandbox, command: Command) -> Finished {
+    run(sandbox, command, PATIENCE, OutputLimit::default())
+        .await
+        .unwrap_or_else(|error| panic!("{}", chain(&error)))
+}
+
+pub(crate) async fn bash(sandbox: &dyn Sandbox, script: &str) -> Finished {
+    finish(sandbox, command(&["bash", "-c", script])).await
+}
+
+pub(crate) async fn root_bash(sandbox: &dyn Sandbox, script: &str) -> Finished {
+    finish(
+        sandbox,
+        Command {
+            user: User::Root,
+            ..command(&["bash", "-c", script])
+        },
+    )
+    .await
+}
+
+/// What a script prints, trimmed.
+pub(crate) async fn output(sandbox: &dyn Sandbox, script: &str) -> String {
+    text(&bash(sandbox, script).await.stdout)
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().to_owned()
+}
+
+/// Process numbers inside, without init and the process that looks.
+pub(crate) async fn others(sandbox: &dyn Sandbox) -> usize {
+    let entries = sandbox.list("/proc", 1, 10_000).await.unwrap();
+    entries
+        .iter()
+        .filter(|entry| entry.path.parse::<u32>().is_ok())
+        .count()
+        - 2
+}

@@ -1,0 +1,177 @@
+//! Limits hold, and what goes over them is told.
+
+use std::io::ErrorKind;
+
+use rollcage_sandbox::{Error, Limits, Spec};
+use tokio::io::AsyncReadExt;
+
+use crate::kit::{backend, bash, command, is_root, others, output, spec, start, text};
+
+fn limited(limits: Limits) -> Spec {
+    Spec {
+        limits,
+        ..spec("limited")
+    }
+}
+
+#[tokio::test]
+async fn too_much_memory_kills_the_process_and_is_reported() {
+    let backend = backend().await;
+    let sandbox = start(
+        &backend,
+        limited(Limits {
+            memory_bytes: 100 << 20,
+            ..Limits::default()
+        }),
+    )
+    .await;
+    let finished = bash(
+        &*sandbox,
+        "perl -e '$x = \"a\" x 300_000_000; print length $x'; echo $?",
+    )
+    .await;
+    let usage = sandbox.usage().await;
+    if is_root() {
+        assert_eq!(
+            sandbox.isolation().memory.get(..6),
+            Some("cgroup"),
+            "root can use cgroups here"
+        );
+        assert_eq!(text(&finished.stdout), "137", "{finished:?}");
+        assert!(usage.oom_kills.unwrap() >= 1, "{usage:?}");
+        assert!(usage.memory_peak_bytes.unwrap() > 50 << 20, "{usage:?}");
+        assert!(usage.cpu_s.unwrap() > 0.0, "{usage:?}");
+    } else {
+        assert!(
+            !text(&finished.stdout).contains("300000000"),
+            "{finished:?}"
+        );
+    }
+    assert_eq!(output(&*sandbox, "echo still alive").await, "still alive");
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_error_and_not_the_end() {
+    let backend = backend().await;
+    let sandbox = start(
+        &backend,
+        limited(Limits {
+            disk_bytes: 16 << 20,
+            ..Limits::default()
+        }),
+    )
+    .await;
+    for directory in ["/tmp", "/home/user/workdir", "/dev/shm", "/var/tmp"] {
+        let finished = bash(
+            &*sandbox,
+            &format!("dd if=/dev/zero of={directory}/large bs=1M count=32; rm {directory}/large"),
+        )
+        .await;
+        assert!(
+            text(&finished.stderr).contains("No space left on device"),
+            "{directory}: {finished:?}"
+        );
+    }
+    let refused = sandbox
+        .write_file("large", 0o644, vec![0; 20 << 20])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&refused, Error::File { source, .. } if source.kind() == ErrorKind::StorageFull),
+        "{refused:?}"
+    );
+    assert_eq!(
+        output(&*sandbox, "rm -f large; echo usable > small; cat small").await,
+        "usable"
+    );
+}
+
+#[tokio::test]
+async fn a_file_over_its_limit_is_cut_off() {
+    let backend = backend().await;
+    let sandbox = start(
+        &backend,
+        limited(Limits {
+            file_bytes: 1 << 20,
+            ..Limits::default()
+        }),
+    )
+    .await;
+    let finished = bash(
+        &*sandbox,
+        "head -c 2M /dev/zero > large; echo $?; stat -c %s large",
+    )
+    .await;
+    assert_eq!(
+        text(&finished.stdout),
+        format!("{}\n{}", 128 + libc::SIGXFSZ, 1 << 20),
+        "{finished:?}"
+    );
+    let refused = sandbox
+        .write_file("large", 0o644, vec![0; 2 << 20])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&refused, Error::File { source, .. } if source.kind() == ErrorKind::FileTooLarge),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_fork_bomb_is_contained_and_can_be_killed() {
+    let backend = backend().await;
+    let sandbox = start(
+        &backend,
+        limited(Limits {
+            pids: 64,
+            ..Limits::default()
+        }),
+    )
+    .await;
+    let mut bomb = sandbox
+        .spawn(command(&[
+            "bash",
+            "-c",
+            "bomb() { bomb | bomb & }; bomb; wait",
+        ]))
+        .await
+        .unwrap();
+    let mut stderr = bomb.stderr.take().unwrap();
+    let mut told = Vec::new();
+    while !text(&told).contains("Resource temporarily unavailable") {
+        let count = stderr.read_buf(&mut told).await.unwrap();
+        assert_ne!(count, 0, "the bomb must go off: {}", text(&told));
+    }
+    sandbox.kill_all().await.unwrap();
+    assert_eq!(others(&*sandbox).await, 0);
+    assert_eq!(output(&*sandbox, "echo usable").await, "usable");
+}
+
+#[tokio::test]
+async fn a_processor_quota_is_set_where_it_can_be() {
+    let backend = backend().await;
+    let sandbox = start(
+        &backend,
+        limited(Limits {
+            cpus: Some(1.5),
+            ..Limits::default()
+        }),
+    )
+    .await;
+    assert_eq!(output(&*sandbox, "echo works").await, "works");
+    if is_root() {
+        assert_eq!(sandbox.isolation().cpu.get(..6), Some("cgroup"));
+    }
+}
+
+#[tokio::test]
+async fn open_files_and_core_dumps_are_limited() {
+    let backend = backend().await;
+    let sandbox = start(&backend, spec("limited")).await;
+    let limits = output(
+        &*sandbox,
+        "ulimit -c; ulimit -Hc; ulimit -l; test $(ulimit -Hn) -le 8192 && echo few",
+    )
+    .await;
+    assert_eq!(limits, "0\n0\n64\nfew");
+}

@@ -1,0 +1,12 @@
+//! The embedded backend on the real kernel. As root this suite runs a second time as an ordinary user,
+//! from `rootless.rs`. Where the kernel does not let us build sandboxes, every test fails and says why.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod exec;
+mod files;
+mod kit;
+mod life;
+mod limits;
+mod rootless;
+mod verifier;
+mod walls;

@@ -1,0 +1,114 @@
+//! The verifier's directory: out of the agent's reach until it is unsealed.
+
+use crate::kit::{bash, is_root, output, root_bash, sandbox, text};
+use rollcage_sandbox::VERIFIER_LOGS;
+
+/// Each of these would let an agent choose its own reward.
+const ATTACKS: [&str; 14] = [
+    "echo 1 > /home/user/logs/verifier/reward.txt",
+    "mkdir /home/user/logs/verifier/x",
+    "chmod 777 /home/user/logs/verifier",
+    "rmdir /home/user/logs/verifier",
+    "mv /home/user/logs/verifier /tmp/v",
+    "mv -T /home/user/workdir /home/user/logs/verifier",
+    "rmdir /home/user/logs/agent /home/user/logs",
+    "mv /home/user/logs /home/user/l",
+    "mv /home/user /home/u",
+    "mv /home /h",
+    "ln -sfT /tmp /home/user/logs",
+    "ln -sfT /tmp /home/user",
+    "mount -t tmpfs none /home/user/logs/verifier",
+    "umount /home/user/logs/verifier",
+];
+
+#[tokio::test]
+async fn the_agent_cannot_seed_replace_or_remove_the_verifiers_directory() {
+    let (_backend, sandbox) = sandbox().await;
+    for attack in ATTACKS {
+        assert!(
+            !bash(&*sandbox, attack).await.exit.success(),
+            "as user: {attack}"
+        );
+        if is_root() {
+            assert!(
+                !root_bash(&*sandbox, attack).await.exit.success(),
+                "as root inside: {attack}"
+            );
+        }
+    }
+    assert_eq!(
+        output(&*sandbox, "ls -A /home/user/logs/verifier | wc -l").await,
+        "0"
+    );
+}
+
+#[tokio::test]
+async fn after_unsealing_the_directory_is_fresh_and_writable() {
+    let (_backend, sandbox) = sandbox().await;
+    // Held open across the unsealing: the agent's view must not become the verifier's.
+    bash(
+        &*sandbox,
+        "cd /home/user/logs/verifier && (setsid sleep 1000 >/dev/null 2>&1 &)",
+    )
+    .await;
+    sandbox.kill_all().await.unwrap();
+    for round in 0..2 {
+        sandbox.unseal_verifier_logs().await.unwrap();
+        assert!(
+            sandbox.list(VERIFIER_LOGS, 2, 10).await.unwrap().is_empty(),
+            "round {round}"
+        );
+        sandbox
+            .write_file(
+                "/home/user/logs/verifier/reward.txt",
+                0o644,
+                b"1.0".to_vec(),
+            )
+            .await
+            .unwrap();
+        let finished = bash(
+            &*sandbox,
+            "cd ~user/logs/verifier && cat reward.txt && echo ' log' > log.txt && cat log.txt",
+        )
+        .await;
+        assert_eq!(text(&finished.stdout), "1.0 log", "{finished:?}");
+        assert_eq!(
+            sandbox
+                .read_file("/home/user/logs/verifier/reward.txt", 100)
+                .await
+                .unwrap(),
+            b"1.0"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_the_agent_logs_stays_for_the_verifier() {
+    let (_backend, sandbox) = sandbox().await;
+    bash(&*sandbox, "echo said > /home/user/logs/agent/out.txt").await;
+    sandbox.kill_all().await.unwrap();
+    sandbox.unseal_verifier_logs().await.unwrap();
+    assert_eq!(
+        output(&*sandbox, "cat /home/user/logs/agent/out.txt").await,
+        "said"
+    );
+}
+
+#[tokio::test]
+async fn the_agent_cannot_change_the_system_that_the_verifier_runs_on() {
+    let (_backend, sandbox) = sandbox().await;
+    for attack in [
+        "echo x > /etc/ld.so.preload",
+        "echo x >> /etc/passwd",
+        "rm /bin /lib64",
+        "mv /usr /u",
+        "touch /usr/bin/x",
+        "touch /usr/local/bin/x",
+        "touch /x",
+        "touch /dev/x",
+        "touch /opt/x",
+        "touch /home/x",
+    ] {
+        assert!(!bash(&*sandbox, attack).await.exit.success(), "{attack}");
+    }
+}
