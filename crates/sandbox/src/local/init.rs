@@ -25,6 +25,7 @@ use nix::unistd::{Pid, sethostname};
 
 use super::cgroup::Controller;
 use super::mode::Mode;
+use super::mount_fd;
 use super::net;
 use super::payload::{self, Descriptors, Rules};
 use super::rootfs::{self, Owners};
@@ -102,6 +103,7 @@ fn build(birth: &Birth) -> Result<(Vec<OwnedFd>, OwnedFd, SignalFd), Failure> {
         })
         .collect::<Result<_, _>>()?;
 
+    let _ = prctl::set_name(c"sandbox-init");
     prctl::set_dumpable(false).step("forbid tracing")?;
     let kept = match setup.mode {
         Mode::Root => SYS_ADMIN | KILL,
@@ -302,9 +304,9 @@ impl Init {
             (c"uid", &*owner),
             (c"gid", &*owner),
         ];
-        let fresh = syscall::new_tmpfs(&options, syscall::ATTR_NOSUID | syscall::ATTR_NODEV)
+        let fresh = mount_fd::new_tmpfs(&options, mount_fd::ATTR_NOSUID | mount_fd::ATTR_NODEV)
             .step("make a tmpfs")?;
-        syscall::attach_at(fresh.as_fd(), self.verifier.as_fd())
+        mount_fd::attach_at(fresh.as_fd(), self.verifier.as_fd())
             .step("mount it on the verifier's logs")
     }
 }

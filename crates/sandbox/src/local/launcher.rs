@@ -25,18 +25,21 @@ const EXIT_LIMIT: Duration = Duration::from_secs(2);
 const QUEUE: usize = 64;
 
 enum Job {
-    Start {
-        start: Start,
-        control: OwnedFd,
-        remains: Remains,
-        reply: oneshot::Sender<Result<Remains, Error>>,
-    },
+    Start(Box<Wanted>),
     Doctor {
         reply: oneshot::Sender<Result<Vec<Check>, Error>>,
     },
     Check {
         reply: std::sync::mpsc::Sender<Result<(), Error>>,
     },
+}
+
+/// A sandbox to be cloned.
+struct Wanted {
+    start: Start,
+    control: OwnedFd,
+    remains: Remains,
+    reply: oneshot::Sender<Result<Remains, Error>>,
 }
 
 pub(crate) struct Launcher {
@@ -86,15 +89,7 @@ impl Launcher {
         remains: Remains,
     ) -> Result<Remains, Error> {
         let (reply, answer) = oneshot::channel();
-        self.ask(
-            Job::Start {
-                start,
-                control,
-                remains,
-                reply,
-            },
-            answer,
-        )
+        self.ask(Job::Start(Box::new(Wanted { start, control, remains, reply })), answer)
         .await
     }
 
@@ -147,12 +142,8 @@ impl Desk {
     fn take(&mut self, job: Job) {
         // Callers that are gone do not want an answer; remains that come back are dropped, which cleans up.
         match job {
-            Job::Start {
-                start,
-                control,
-                remains,
-                reply,
-            } => {
+            Job::Start(wanted) => {
+                let Wanted { start, control, remains, reply } = *wanted;
                 if !reply.is_closed() {
                     let _ = reply.send(self.start(start, control, remains));
                 }

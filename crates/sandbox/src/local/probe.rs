@@ -15,6 +15,7 @@ use super::cgroup::{self, Cgroups, Controller};
 use super::cgroup_mount::Mounts;
 use super::instance;
 use super::mode::Mode;
+use super::mount_fd;
 use super::net;
 use super::seccomp::Filters;
 use super::syscall;
@@ -227,8 +228,8 @@ fn idmap() -> Check {
     let name = "id-mapped mounts";
     let result = attempt(|| {
         let userns = userns::create(userns::range_start(std::process::id(), 0))?;
-        syscall::idmap(
-            syscall::clone_tree(Path::new("/usr"))?.as_fd(),
+        mount_fd::idmap(
+            mount_fd::clone_tree(Path::new("/usr"))?.as_fd(),
             userns.as_fd(),
         )
     });

@@ -8,7 +8,7 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 
 use super::rootfs::{bind, directory};
-use super::syscall::{self, ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY, path_cstring};
+use super::mount_fd::{self, ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY, path_cstring};
 use super::wire::{Failure, InStep};
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -37,7 +37,7 @@ pub(crate) fn open_devices() -> Result<Vec<(&'static str, OwnedFd)>, Failure> {
         let path = Path::new("/dev").join(name);
         Ok((
             name,
-            syscall::clone_tree(&path).step(format!("open {}", path.display()))?,
+            mount_fd::clone_tree(&path).step(format!("open {}", path.display()))?,
         ))
     };
     DEVICES.into_iter().map(open).collect()
@@ -56,7 +56,7 @@ pub(crate) fn devices(nodes: &[(&'static str, OwnedFd)]) -> Result<(), Failure> 
     for (name, node) in nodes {
         let path = Path::new("/dev").join(name);
         File::create_new(&path)
-            .and_then(|_| syscall::attach(node.as_fd(), &path))
+            .and_then(|_| mount_fd::attach(node.as_fd(), &path))
             .step(format!("attach {}", path.display()))?;
     }
     for (name, target) in LINKS {
@@ -75,7 +75,7 @@ pub(crate) fn devices(nodes: &[(&'static str, OwnedFd)]) -> Result<(), Failure> 
     )
     .step("mount /dev/pts")?;
     bind(Path::new("shm"), Path::new("/dev/shm")).step("bind /dev/shm")?;
-    syscall::restrict_mount(c"/dev", ATTR_RDONLY).step("make /dev read-only")
+    mount_fd::restrict_mount(c"/dev", ATTR_RDONLY).step("make /dev read-only")
 }
 
 pub(crate) fn proc() -> Result<(), Failure> {
@@ -97,7 +97,7 @@ pub(crate) fn proc() -> Result<(), Failure> {
         bind(&path, &path).step(format!("bind /proc/{name}"))?;
         path_cstring(&path)
             .and_then(|path| {
-                syscall::restrict_mount(&path, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC)
+                mount_fd::restrict_mount(&path, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC)
             })
             .step(format!("make /proc/{name} read-only"))?;
     }

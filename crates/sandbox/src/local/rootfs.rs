@@ -18,7 +18,7 @@ use nix::unistd::{chdir, pivot_root};
 use super::mode::Mode;
 use super::pseudo;
 use super::skeleton::PROGRAM_DIRECTORIES;
-use super::syscall::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
+use super::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
 use super::userns;
 use super::wire::{Failure, InStep, Setup, Start};
 use crate::{AGENT_LOGS, HOME, VERIFIER_LOGS};
@@ -113,9 +113,9 @@ fn open_sources(
     userns: Option<BorrowedFd<'_>>,
 ) -> Result<Sources, Failure> {
     let tree = |path: &Path| -> Result<OwnedFd, Failure> {
-        let tree = syscall::clone_tree(path).step(format!("open {}", path.display()))?;
+        let tree = mount_fd::clone_tree(path).step(format!("open {}", path.display()))?;
         if let Some(userns) = userns {
-            match syscall::idmap(tree.as_fd(), userns) {
+            match mount_fd::idmap(tree.as_fd(), userns) {
                 // Some file systems cannot; then host root's files are nobody's inside, still readable.
                 Err(error)
                     if [Some(libc::EINVAL), Some(libc::EOPNOTSUPP)]
@@ -186,7 +186,7 @@ fn stage(setup: &Setup, start: &Start, sources: &Sources, owners: Owners) -> Res
 fn attach_lower(name: &str, tree: &OwnedFd) -> Result<(), Failure> {
     let path = Path::new("l").join(name);
     directory(&path, 0o755, None).step("lay out the stage")?;
-    syscall::attach(tree.as_fd(), &path).step(format!("attach {name} to the stage"))
+    mount_fd::attach(tree.as_fd(), &path).step(format!("attach {name} to the stage"))
 }
 
 fn layer_pair(name: &str, owners: Owners) -> Result<(), Failure> {
@@ -267,8 +267,8 @@ fn overlay(mode: Mode, name: &str, target: &str, lowers: &[PathBuf]) -> Result<(
 fn guard_system(sources: &Sources) -> Result<(), Failure> {
     let programs = sources.programs.iter().map(|(name, _)| format!("/{name}"));
     for path in programs.chain([String::from("/home"), String::from("/")]) {
-        syscall::path_cstring(Path::new(&path))
-            .and_then(|path| syscall::restrict_mount(&path, ATTR_RDONLY))
+        mount_fd::path_cstring(Path::new(&path))
+            .and_then(|path| mount_fd::restrict_mount(&path, ATTR_RDONLY))
             .step(format!("make {path} read-only"))?;
     }
     Ok(())
@@ -308,8 +308,8 @@ fn home(owners: Owners) -> Result<(), Failure> {
 fn read_only(tree: &OwnedFd, target: &Path) -> io::Result<()> {
     let is_directory = File::from(tree.try_clone()?).metadata()?.is_dir();
     mount_point(target, is_directory)?;
-    syscall::restrict_tree(tree.as_fd(), ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV)?;
-    syscall::attach(tree.as_fd(), target)
+    mount_fd::restrict_tree(tree.as_fd(), ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV)?;
+    mount_fd::attach(tree.as_fd(), target)
 }
 
 /// Makes a target with its parents; what is new belongs to whoever owns the directory it is in.

@@ -9,6 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use nix::fcntl::OFlag;
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{chdir, dup, dup2_stdin, getegid, geteuid, pipe2, setsid};
 
 use super::init::{self, Birth};
@@ -37,6 +39,10 @@ fn serve() -> io::Result<()> {
     // Ctrl-C in a terminal is for the engine to handle.
     let _ = setsid();
     chdir("/")?;
+    let _ = prctl::set_name(c"sandbox-zygote");
+    // One for each sandbox that ever lived at the same time.
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
     // The engine put the socket on stdin, where starting a process can put it without forking.
     let socket = dup(io::stdin())?;
     syscall::close_on_exec_from(3)?;

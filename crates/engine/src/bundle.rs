@@ -1,0 +1,399 @@
+//! Bundles: agents installed once per host, straight from the npm registry.
+//! Start at `Bundles::ensure`. Nothing here runs an agent, nor npm or node.
+//!
+//! Layout: `ROOT/AGENT/VERSION/` is a whole bundle or absent; everything half
+//! done lives in `ROOT/.tmp`.
+
+mod download;
+mod fetch;
+mod install;
+mod integrity;
+mod metadata;
+mod npmrc;
+mod progress;
+mod registry;
+mod source;
+mod storage;
+mod unpack;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use self::fetch::Fetcher;
+use self::metadata::Found;
+use self::progress::Reporter;
+use self::storage::{Lock, Staging};
+
+pub use self::fetch::FetchError;
+pub use self::progress::{OnProgress, Phase, Progress};
+pub use self::registry::{Limits, Registry};
+pub use self::source::{Architecture, Cpu, Libc, OPENCODE, Source, Target, VersionRequest};
+pub use self::storage::StorageError;
+pub use self::unpack::UnpackError;
+
+/// How often we look whether another process is done; `flock` cannot be awaited.
+const LOCK_INTERVAL: Duration = Duration::from_millis(100);
+
+const MANIFEST: &str = "bundle.json";
+const FORMAT: u32 = 1;
+
+/// Why an agent is not installed. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    #[error("{agent} is not published for {target}")]
+    NoTarget { agent: String, target: Target },
+    #[error("{name:?} is no name for an agent or a version")]
+    Name { name: String },
+    #[error("the registry has no package {package}")]
+    NoPackage { package: String },
+    #[error("{package} has no version {version}{}", alternatives(latest.as_deref(), near))]
+    NoVersion {
+        package: String,
+        version: String,
+        latest: Option<String>,
+        /// What there is instead: versions nearby, or the names of tags.
+        near: Vec<String>,
+    },
+    #[error("the registry gives {package}@{version} neither integrity nor shasum")]
+    NoIntegrity { package: String, version: String },
+    #[error("the registry names no tarball that can be fetched")]
+    NoTarball,
+    #[error("the tarball is larger than any agent")]
+    TarballTooLarge,
+    #[error("{url} is not what the registry describes: expected {expected}, got {got}")]
+    Integrity {
+        url: String,
+        expected: String,
+        got: String,
+    },
+    #[error("{package}@{version} holds no program {program} for {target}")]
+    Program {
+        package: String,
+        version: String,
+        program: String,
+        target: Target,
+    },
+    #[error("installing {agent} took longer than {} s", limit.as_secs())]
+    TimedOut { agent: String, limit: Duration },
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("the installing thread ended")]
+    Thread { source: tokio::task::JoinError },
+}
+
+fn alternatives(latest: Option<&str>, near: &[String]) -> String {
+    let latest = latest.map(|latest| format!("; latest is {latest}"));
+    let near = (!near.is_empty()).then(|| format!("; there are {}", near.join(", ")));
+    [latest, near].into_iter().flatten().collect()
+}
+
+/// Why a bundle was not removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    #[error("{agent}@{version} is not installed")]
+    NotInstalled { agent: String, version: String },
+    #[error("{agent}@{version} is being installed")]
+    Busy { agent: String, version: String },
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// An installed agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    pub agent: String,
+    pub version: String,
+    pub package: String,
+    /// The directory to mount into a sandbox.
+    pub path: PathBuf,
+    /// The program, inside `path`.
+    pub program: PathBuf,
+    pub bytes: u64,
+    /// What was checked of the tarball, for instance `sha512-…`.
+    pub integrity: String,
+}
+
+/// What a removal gave back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    pub bytes: u64,
+}
+
+/// `bundle.json`: written last, so a directory without it is no bundle.
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    format: u32,
+    agent: String,
+    version: String,
+    package: String,
+    integrity: String,
+    installed_at: String,
+    bytes: u64,
+    /// Relative to the bundle.
+    program: String,
+}
+
+/// All bundles below one root directory, and where new ones come from.
+#[derive(Clone, Debug)]
+pub struct Bundles {
+    root: PathBuf,
+    registry: Registry,
+}
+
+/// One agent for one kind of machine.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    source: &'a Source,
+    target: Target,
+    package: &'a str,
+}
+
+impl Bundles {
+    pub fn new(root: PathBuf, registry: Registry) -> Self {
+        Self { root, registry }
+    }
+
+    /// The bundle asked for, for this machine, installed now if need be.
+    ///
+    /// An exact version that is already here needs no network. Dropping the
+    /// future is safe at any time.
+    pub async fn ensure(
+        &self,
+        source: &Source,
+        version: VersionRequest,
+        on: OnProgress<'_>,
+    ) -> Result<Bundle, InstallError> {
+        self.ensure_for(source, Target::of_host(), version, on)
+            .await
+    }
+
+    /// As `ensure`, for a sandbox that is another kind of machine than the host.
+    pub async fn ensure_for(
+        &self,
+        source: &Source,
+        target: Target,
+        version: VersionRequest,
+        on: OnProgress<'_>,
+    ) -> Result<Bundle, InstallError> {
+        let agent = source.agent.to_owned();
+        let Some(package) = source.package(target) else {
+            return Err(InstallError::NoTarget { agent, target });
+        };
+        let wanted = Wanted {
+            source,
+            target,
+            package,
+        };
+        let limit = self.registry.limits.total;
+        let whole = Box::pin(self.ensure_whole(wanted, version, on));
+        let ended = tokio::time::timeout(limit, whole).await;
+        ended.unwrap_or(Err(InstallError::TimedOut { agent, limit }))
+    }
+
+    async fn ensure_whole(
+        &self,
+        wanted: Wanted<'_>,
+        version: VersionRequest,
+        on: OnProgress<'_>,
+    ) -> Result<Bundle, InstallError> {
+        let agent = wanted.source.agent;
+        let version = match version {
+            VersionRequest::Default => wanted.source.default_version.to_owned(),
+            VersionRequest::Exact(version) => version,
+            VersionRequest::Tag(tag) => self.resolve(wanted.source, &tag, on).await?,
+        };
+        for name in [agent, &version] {
+            if !source::is_plain_name(name) {
+                let name = name.to_owned();
+                return Err(InstallError::Name { name });
+            }
+        }
+        let directory = self.directory(wanted, &version);
+        if let Some(bundle) = read(&directory, wanted.package) {
+            return Ok(bundle);
+        }
+        let mut reporter = Reporter::new(on, agent, &version);
+        storage::prepare(&self.root)?;
+        let lock = self.lock(wanted, &directory, &mut reporter).await?;
+        // Whoever held the lock before us may have done the work.
+        if let Some(bundle) = read(&directory, wanted.package) {
+            reporter.phase(Phase::Done, Some(bundle.bytes));
+            return Ok(bundle);
+        }
+        reporter.phase(Phase::Resolving, None);
+        let order = install::Order {
+            root: &self.root,
+            directory,
+            wanted,
+            version,
+            lock,
+        };
+        let bundle = install::install(&self.registry, order, &mut reporter).await?;
+        reporter.phase(Phase::Done, Some(bundle.bytes));
+        Ok(bundle)
+    }
+
+    async fn resolve(
+        &self,
+        source: &Source,
+        tag: &str,
+        on: OnProgress<'_>,
+    ) -> Result<String, InstallError> {
+        if !source::is_plain_name(tag) {
+            let name = tag.to_owned();
+            return Err(InstallError::Name { name });
+        }
+        Reporter::new(on, source.agent, tag).phase(Phase::Resolving, None);
+        let fetcher = Fetcher::new(&self.registry)?;
+        let found = metadata::resolve_tag(&fetcher, source.tags, tag).await?;
+        found.or_missing(source.tags, tag)
+    }
+
+    async fn lock(
+        &self,
+        wanted: Wanted<'_>,
+        directory: &Path,
+        reporter: &mut Reporter<'_>,
+    ) -> Result<Lock, InstallError> {
+        let name = lock_name(wanted.source.agent, directory);
+        let mut is_told = false;
+        loop {
+            if let Some(lock) = Lock::try_take(&self.root, &name)? {
+                return Ok(lock);
+            }
+            if !is_told {
+                reporter.phase(Phase::Waiting, None);
+                is_told = true;
+            }
+            tokio::time::sleep(LOCK_INTERVAL).await;
+        }
+    }
+
+    /// Builds for other machines than this one stand beside ours.
+    fn directory(&self, wanted: Wanted<'_>, version: &str) -> PathBuf {
+        let name = if wanted.target == Target::of_host() {
+            version.to_owned()
+        } else {
+            format!("{version}+{}", wanted.target)
+        };
+        self.root.join(wanted.source.agent).join(name)
+    }
+
+    /// Every whole bundle, by agent and version.
+    pub fn list(&self) -> Vec<Bundle> {
+        let agents = children(&self.root).into_iter();
+        let directories = agents.flat_map(|agent| children(&agent));
+        let mut bundles: Vec<Bundle> = directories
+            .filter_map(|directory| bundle_at(&directory))
+            .collect();
+        bundles.sort_by(|a, b| {
+            let by_version = || metadata::compare(&a.version, &b.version);
+            a.agent.cmp(&b.agent).then_with(by_version)
+        });
+        bundles
+    }
+
+    /// Removes one version of an agent, for all kinds of machines.
+    pub fn remove(&self, agent: &str, version: &str) -> Result<Removed, RemoveError> {
+        let missing = || RemoveError::NotInstalled {
+            agent: agent.to_owned(),
+            version: version.to_owned(),
+        };
+        if !source::is_plain_name(agent) || !source::is_plain_name(version) {
+            return Err(missing());
+        }
+        let is_meant = |directory: &PathBuf| {
+            let name = directory.file_name().unwrap_or_default().to_string_lossy();
+            name.split('+').next() == Some(version)
+        };
+        let directories = children(&self.root.join(agent)).into_iter();
+        let directories: Vec<PathBuf> = directories.filter(is_meant).collect();
+        if directories.is_empty() {
+            return Err(missing());
+        }
+        storage::prepare(&self.root)?;
+        let mut bytes = 0;
+        for directory in directories {
+            let lock = Lock::try_take(&self.root, &lock_name(agent, &directory))?;
+            let Some(_lock) = lock else {
+                return Err(RemoveError::Busy {
+                    agent: agent.to_owned(),
+                    version: version.to_owned(),
+                });
+            };
+            bytes += bundle_at(&directory).map_or(0, |bundle| bundle.bytes);
+            // Moved away first: a bundle is never half there.
+            let staging = Staging::new(&self.root)?;
+            std::fs::rename(&directory, staging.path().join("removed"))
+                .map_err(|error| StorageError::new("remove", &directory, error))?;
+        }
+        Ok(Removed { bytes })
+    }
+}
+
+impl<T> Found<T> {
+    fn or_missing(self, package: &str, version: &str) -> Result<T, InstallError> {
+        let package = package.to_owned();
+        match self {
+            Self::Yes(found) => Ok(found),
+            Self::NoPackage => Err(InstallError::NoPackage { package }),
+            Self::NoVersion { latest, near } => Err(InstallError::NoVersion {
+                package,
+                version: version.to_owned(),
+                latest,
+                near,
+            }),
+        }
+    }
+}
+
+fn lock_name(agent: &str, directory: &Path) -> String {
+    let version = directory.file_name().unwrap_or_default().to_string_lossy();
+    format!("{agent}@{version}")
+}
+
+/// The visible directories in one directory; none if it cannot be read.
+fn children(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect()
+}
+
+/// The bundle in `directory`, if there is one and it came from `package`.
+fn read(directory: &Path, package: &str) -> Option<Bundle> {
+    bundle_at(directory).filter(|bundle| bundle.package == package)
+}
+
+fn bundle_at(directory: &Path) -> Option<Bundle> {
+    let text = std::fs::read(directory.join(MANIFEST)).ok()?;
+    let manifest: Manifest = serde_json::from_slice(&text).ok()?;
+    let program = directory.join(&manifest.program);
+    let is_usable = manifest.format == FORMAT && program.is_file();
+    is_usable.then(|| manifest.bundle(directory))
+}
+
+impl Manifest {
+    fn bundle(self, directory: &Path) -> Bundle {
+        Bundle {
+            path: directory.to_owned(),
+            program: directory.join(&self.program),
+            agent: self.agent,
+            version: self.version,
+            package: self.package,
+            bytes: self.bytes,
+            integrity: self.integrity,
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What a registry says about a package: its versions, tags and tarballs.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use reqwest::Url;
+use serde::Deserialize;
+
+use super::fetch::{FetchError, Fetcher, shown};
+
+/// The short form of a package's description, where the registry has it.
+const ABBREVIATED: &str = "application/vnd.npm.install-v1+json, application/json;q=0.8";
+const JSON: &str = "application/json";
+
+/// Descriptions of packages with thousands of versions reach a few megabytes.
+const DESCRIPTION_BYTES_MAX: usize = 24 << 20;
+
+/// Versions shown on each side of one that does not exist.
+const NEIGHBOURS: usize = 3;
+
+/// Where a version's tarball is, and what it must be.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Dist {
+    pub(super) tarball: String,
+    pub(super) integrity: Option<String>,
+    pub(super) shasum: Option<String>,
+    #[serde(rename = "unpackedSize")]
+    pub(super) unpacked_bytes: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: String,
+    dist: Dist,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    #[serde(rename = "dist-tags", default)]
+    tags: BTreeMap<String, String>,
+    versions: BTreeMap<String, PackageVersion>,
+}
+
+#[derive(Deserialize)]
+struct PackageVersion {
+    dist: Dist,
+}
+
+/// The answer to a question about a version.
+pub(super) enum Found<T> {
+    Yes(T),
+    /// The package exists, this version or tag does not.
+    NoVersion {
+        latest: Option<String>,
+        near: Vec<String>,
+    },
+    NoPackage,
+}
+
+/// The version that `tag` of `package` stands for.
+pub(super) async fn resolve_tag(
+    fetcher: &Fetcher<'_>,
+    package: &str,
+    tag: &str,
+) -> Result<Found<String>, FetchError> {
+    if let Some(version) = version_of(fetcher, package, tag).await? {
+        return Ok(Found::Yes(version.version));
+    }
+    let Some(described) = package_of(fetcher, package).await? else {
+        return Ok(Found::NoPackage);
+    };
+    Ok(match described.tags.get(tag) {
+        Some(version) => Found::Yes(version.clone()),
+        None => Found::NoVersion {
+            latest: described.tags.get("latest").cloned(),
+            near: described.tags.into_keys().collect(),
+        },
+    })
+}
+
+/// The tarball of exactly this version.
+pub(super) async fn find(
+    fetcher: &Fetcher<'_>,
+    package: &str,
+    version: &str,
+) -> Result<Found<Dist>, FetchError> {
+    let direct = version_of(fetcher, package, version).await?;
+    if let Some(direct) = direct.filter(|direct| direct.version == version) {
+        return Ok(Found::Yes(direct.dist));
+    }
+    let Some(mut described) = package_of(fetcher, package).await? else {
+        return Ok(Found::NoPackage);
+    };
+    Ok(match described.versions.remove(version) {
+        Some(found) => Found::Yes(found.dist),
+        None => Found::NoVersion {
+            latest: described.tags.remove("latest"),
+            near: near(described.versions.into_keys().collect(), version),
+        },
+    })
+}
+
+/// Asks for one version alone: a small answer, but not every registry gives it.
+async fn version_of(
+    fetcher: &Fetcher<'_>,
+    package: &str,
+    version: &str,
+) -> Result<Option<Version>, FetchError> {
+    let mut url = address(fetcher, package)?;
+    url.set_path(&format!("{}/{version}", url.path()));
+    match fetcher.get_small(&url, JSON, DESCRIPTION_BYTES_MAX).await {
+        Ok(body) => Ok(serde_json::from_slice(&body).ok()),
+        Err(error) if matches!(error.status(), Some(400 | 404 | 405 | 406 | 410 | 501)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn package_of(fetcher: &Fetcher<'_>, package: &str) -> Result<Option<Package>, FetchError> {
+    let url = address(fetcher, package)?;
+    let body = match fetcher
+        .get_small(&url, ABBREVIATED, DESCRIPTION_BYTES_MAX)
+        .await
+    {
+        Ok(body) => body,
+        Err(error) if matches!(error.status(), Some(404 | 410)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let described = serde_json::from_slice(&body);
+    described.map(Some).map_err(|source| FetchError::Malformed {
+        url: shown(&url),
+        source,
+    })
+}
+
+fn address(fetcher: &Fetcher<'_>, package: &str) -> Result<Url, FetchError> {
+    let url = fetcher.registry.package_url(package);
+    url.ok_or_else(|| FetchError::RegistryAddress {
+        package: package.to_owned(),
+    })
+}
+
+/// The addresses to try for a tarball, best first.
+///
+/// Mirrors that do not rewrite descriptions point at the original host, which
+/// may be out of reach; the same file is then below the mirror's own address.
+/// As npm does, npmjs.org's own address gives way to the configured registry.
+pub(super) fn tarball_urls(fetcher: &Fetcher<'_>, package: &str, tarball: &str) -> Vec<Url> {
+    let Some(registry) = fetcher.registry.package_url(package) else {
+        return Vec::new();
+    };
+    let stated = registry.join(tarball).ok();
+    let Some(mut stated) = stated.filter(|url| matches!(url.scheme(), "http" | "https")) else {
+        return Vec::new();
+    };
+    if stated.origin() == registry.origin() {
+        // Credentials that stand in the registry's address hold for its tarballs too.
+        let _ = stated.set_username(registry.username());
+        let _ = stated.set_password(registry.password());
+    }
+    let mut urls = vec![stated.clone()];
+    if stated.origin() != registry.origin() {
+        let file = stated.path().rsplit('/').next().unwrap_or_default();
+        let prefix = registry.path().strip_suffix(&package.replace('/', "%2f"));
+        let mut below = registry.clone();
+        below.set_path(&format!("{}{package}/-/{file}", prefix.unwrap_or("/")));
+        let mut same = registry.clone();
+        same.set_path(stated.path());
+        let npm_first = stated.host_str() == Some("registry.npmjs.org");
+        urls.splice(if npm_first { 0..0 } else { 1..1 }, [below, same]);
+    }
+    let mut unique: Vec<Url> = Vec::new();
+    for url in urls {
+        if !unique.contains(&url) {
+            unique.push(url);
+        }
+    }
+    unique
+}
+
+/// The released versions on both sides of `wanted`, in order.
+fn near(versions: Vec<String>, wanted: &str) -> Vec<String> {
+    let mut versions: Vec<String> = versions
+        .into_iter()
+        .filter(|version| !version.contains('-'))
+        .collect();
+    versions.sort_by(|a, b| compare(a, b));
+    let place = versions.partition_point(|version| compare(version, wanted).is_lt());
+    let range = place.saturating_sub(NEIGHBOURS)..versions.len().min(place + NEIGHBOURS);
+    versions[range].to_vec()
+}
+
+/// Orders by the three numbers, then by text; enough for a list to choose from.
+pub(super) fn compare(a: &str, b: &str) -> Ordering {
+    let numbers = |version: &str| -> Vec<u64> {
+        let core = version.split(['-', '+']).next().unwrap_or_default();
+        core.split('.')
+            .map(|part| part.parse().unwrap_or(0))
+            .collect()
+    };
+    numbers(a).cmp(&numbers(b)).then_with(|| a.cmp(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registry::Registry;
+    use super::{Fetcher, near, tarball_urls};
+
+    #[test]
+    fn neighbours_are_ordered_by_number() {
+        let all = [
+            "1.10.0",
+            "1.2.0",
+            "1.9.0",
+            "0.0.0-dev",
+            "2.0.0",
+            "1.11.0",
+            "1.1.0",
+        ];
+        let all = || all.map(str::to_owned).to_vec();
+        assert_eq!(
+            near(all(), "1.9.5"),
+            ["1.1.0", "1.2.0", "1.9.0", "1.10.0", "1.11.0", "2.0.0"]
+        );
+        assert_eq!(near(all(), "9.0.0"), ["1.10.0", "1.11.0", "2.0.0"]);
+    }
+
+    #[track_caller]
+    fn check(registry: &str, package: &str, tarball: &str, expect: &[&str]) {
+        let registry = Registry::at(registry);
+        let fetcher = Fetcher::new(&registry).unwrap();
+        let urls = tarball_urls(&fetcher, package, tarball);
+        let urls: Vec<&str> = urls.iter().map(reqwest::Url::as_str).collect();
+        assert_eq!(urls, expect);
+    }
+
+    #[test]
+    fn a_tarball_on_another_host_is_also_sought_on_the_registry() {
+        check(
+            "https://r/npm/",
+            "p",
+            "https://r/npm/p/-/p-1.tgz",
+            &["https://r/npm/p/-/p-1.tgz"],
+        );
+        check(
+            "https://r/npm/",
+            "@s/p",
+            "https://cdn/x/@s/p/-/p-1.tgz",
+            &[
+                "https://cdn/x/@s/p/-/p-1.tgz",
+                "https://r/npm/@s/p/-/p-1.tgz",
+                "https://r/x/@s/p/-/p-1.tgz",
+            ],
+        );
+        check(
+            "https://r",
+            "p",
+            "https://registry.npmjs.org/p/-/p-1.tgz",
+            &[
+                "https://r/p/-/p-1.tgz",
+                "https://registry.npmjs.org/p/-/p-1.tgz",
+            ],
+        );
+        check(
+            "https://u:p@r/",
+            "p",
+            "https://r/p/-/p-1.tgz",
+            &["https://u:p@r/p/-/p-1.tgz"],
+        );
+        check("https://r", "p", "file:///etc/passwd", &[]);
+    }
+}

@@ -1,0 +1,224 @@
+//! The directories below the bundle root: locks, temporary places and their
+//! sweeping. Who holds a `flock` owns the thing; the kernel lets go when a process dies.
+
+use std::fs::{DirBuilder, File, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+/// A fault of the disk below the bundle root.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    #[error("no space left in {}{}", path.display(), needing(*needed))]
+    Full {
+        path: PathBuf,
+        /// Bytes that the whole installation takes, where known.
+        needed: Option<u64>,
+        source: io::Error,
+    },
+    #[error("{} cannot be written to", path.display())]
+    NotWritable { path: PathBuf, source: io::Error },
+    #[error("{operation} {}", path.display())]
+    Io {
+        operation: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+}
+
+fn needing(bytes: Option<u64>) -> String {
+    let text = |bytes: u64| format!(" (at least {:.1} MB needed)", bytes as f64 / 1e6);
+    bytes.map(text).unwrap_or_default()
+}
+
+impl StorageError {
+    /// Sorts an error by what the user has to do about it.
+    pub(super) fn new(operation: &'static str, path: &Path, source: io::Error) -> Self {
+        use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        let path = path.to_owned();
+        match source.kind() {
+            StorageFull | QuotaExceeded => Self::Full {
+                path,
+                needed: None,
+                source,
+            },
+            ReadOnlyFilesystem | PermissionDenied => Self::NotWritable { path, source },
+            _ => Self::Io {
+                operation,
+                path,
+                source,
+            },
+        }
+    }
+
+    /// Says how much (more) a full disk would have had to hold, and in which directory.
+    pub(super) fn needing(self, bytes: u64, root: &Path) -> Self {
+        match self {
+            Self::Full { needed, source, .. } => Self::Full {
+                path: root.to_owned(),
+                needed: Some(needed.unwrap_or(0) + bytes),
+                source,
+            },
+            Self::NotWritable { .. } | Self::Io { .. } => self,
+        }
+    }
+}
+
+/// Makes the root (private to the user) and the directories we keep in it.
+pub(super) fn prepare(root: &Path) -> Result<(), StorageError> {
+    for directory in [root.to_owned(), temporary(root), locks(root)] {
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(&directory);
+        made.map_err(|error| StorageError::new("create", &directory, error))?;
+    }
+    Ok(())
+}
+
+fn temporary(root: &Path) -> PathBuf {
+    root.join(".tmp")
+}
+
+fn locks(root: &Path) -> PathBuf {
+    root.join(".lock")
+}
+
+/// The right to install or remove one version; ends when dropped.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock called `name`, or gives `None` while another holds it.
+    ///
+    /// Lock files stay behind, empty: removing one would let two processes
+    /// hold locks on two files of the same name.
+    pub(super) fn try_take(root: &Path, name: &str) -> Result<Option<Self>, StorageError> {
+        let path = locks(root).join(name);
+        let file = File::options().append(true).create(true).open(&path);
+        let file = file.map_err(|error| StorageError::new("open", &path, error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(StorageError::new("lock", &path, error)),
+        }
+    }
+}
+
+/// A private directory for one installation, removed when dropped.
+#[derive(Debug)]
+pub(super) struct Staging {
+    directory: tempfile::TempDir,
+    /// Keeps the sweepers of other processes away.
+    _lock: File,
+}
+
+impl Staging {
+    pub(super) fn new(root: &Path) -> Result<Self, StorageError> {
+        let parent = temporary(root);
+        loop {
+            let directory = tempfile::Builder::new()
+                .prefix("install-")
+                .tempdir_in(&parent);
+            let directory =
+                directory.map_err(|error| StorageError::new("create in", &parent, error))?;
+            // Another process's sweep may come between making and locking; then start anew.
+            if let Some(lock) = own(directory.path())
+                .map_err(|error| StorageError::new("lock", directory.path(), error))?
+            {
+                return Ok(Self {
+                    directory,
+                    _lock: lock,
+                });
+            }
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+/// Locks a directory in the temporary one; `None` if it is locked or gone.
+///
+/// The lock is a file in it: NFS lets nobody lock what is not open for writing.
+fn own(directory: &Path) -> io::Result<Option<File>> {
+    let path = directory.join("owner");
+    let file = match File::options().append(true).create(true).open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(None),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    let held = file.metadata()?;
+    let is_same = |now: std::fs::Metadata| now.ino() == held.ino() && now.dev() == held.dev();
+    let still_there = path.symlink_metadata().is_ok_and(is_same);
+    Ok(still_there.then_some(file))
+}
+
+/// Removes what dead processes left in the temporary directory.
+pub(super) fn sweep(root: &Path) {
+    let Ok(entries) = std::fs::read_dir(temporary(root)) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let removed = if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            // The lock is held until the removal is done, see `Staging::new`.
+            let Ok(Some(_lock)) = own(&path) else {
+                continue;
+            };
+            std::fs::remove_dir_all(&path)
+        } else {
+            std::fs::remove_file(&path)
+        };
+        match removed {
+            Ok(()) => tracing::debug!(path = %path.display(), "stale installation swept"),
+            Err(error) => tracing::warn!(path = %path.display(), %error, "stale installation kept"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Lock, Staging, prepare, sweep, temporary};
+
+    #[test]
+    fn a_sweep_takes_what_the_dead_left_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        prepare(root.path()).unwrap();
+        let mine = Staging::new(root.path()).unwrap();
+        std::fs::write(mine.path().join("package.tgz"), "half").unwrap();
+        let stale = temporary(root.path()).join("install-dead");
+        std::fs::create_dir_all(stale.join("tree/bin")).unwrap();
+        std::fs::write(stale.join("tree/bin/program"), "half").unwrap();
+        std::fs::write(temporary(root.path()).join("loose"), "half").unwrap();
+
+        sweep(root.path());
+
+        let left = std::fs::read_dir(temporary(root.path())).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(left, [mine.path()]);
+        drop(mine);
+        assert_eq!(
+            std::fs::read_dir(temporary(root.path())).unwrap().count(),
+            0
+        );
+    }
+
+    #[test]
+    fn a_lock_is_held_by_one_at_a_time() {
+        let root = tempfile::tempdir().unwrap();
+        prepare(root.path()).unwrap();
+        let first = Lock::try_take(root.path(), "a").unwrap();
+        assert!(first.is_some());
+        assert!(Lock::try_take(root.path(), "a").unwrap().is_none());
+        assert!(Lock::try_take(root.path(), "b").unwrap().is_some());
+        drop(first);
+        assert!(Lock::try_take(root.path(), "a").unwrap().is_some());
+    }
+}

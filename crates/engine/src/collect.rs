@@ -1,0 +1,59 @@
+//! What is kept of the work directory: small text files, within the original's limits.
+
+use std::collections::BTreeMap;
+
+use rollcage_sandbox::{EntryKind, Error, Sandbox, WORKDIR};
+
+const DEPTH: u32 = 2;
+const FILES_MAX: usize = 32;
+/// A work directory may hold a million files; the first ones are enough to find 32.
+const ENTRIES_MAX: usize = 4096;
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+const FILE_CHARS_MAX: usize = 8000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Collected {
+    /// By path relative to the work directory.
+    pub(crate) files: BTreeMap<String, String>,
+    /// Listed but not readable as text, or too large.
+    pub(crate) extra: Vec<String>,
+}
+
+pub(crate) async fn collect(sandbox: &dyn Sandbox) -> Result<Collected, Error> {
+    let entries = match sandbox.list(WORKDIR, DEPTH, ENTRIES_MAX).await {
+        Ok(entries) => entries,
+        // An agent may remove its own work directory.
+        Err(Error::File { .. }) => return Ok(Collected::default()),
+        Err(error) => return Err(error),
+    };
+    let mut collected = Collected::default();
+    for entry in entries
+        .into_iter()
+        .filter(|entry| entry.kind == EntryKind::File)
+    {
+        if collected.files.len() == FILES_MAX {
+            break;
+        }
+        if entry.bytes >= FILE_BYTES_MAX {
+            collected.extra.push(entry.path);
+            continue;
+        }
+        let content = sandbox
+            .read_file(&format!("{WORKDIR}/{}", entry.path), FILE_BYTES_MAX)
+            .await;
+        match content.map(String::from_utf8) {
+            Ok(Ok(text)) => {
+                collected
+                    .files
+                    .insert(entry.path, text.chars().take(FILE_CHARS_MAX).collect());
+            }
+            Ok(Err(_))
+            | Err(Error::NotRegular { .. } | Error::TooLarge { .. } | Error::File { .. }) => {
+                collected.extra.push(entry.path);
+            }
+            Err(error) => return Err(error),
+        }
+        collected.extra.truncate(FILES_MAX);
+    }
+    Ok(collected)
+}

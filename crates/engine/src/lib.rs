@@ -1,0 +1,269 @@
+//! Runs rollouts. A library: no printing, no argument parsing, no environment variables.
+//!
+//! [`Engine`] is the front; one rollout reads top to bottom in `rollout.rs`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OnceCell, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use rollcage_model::event::Event;
+use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::task::Task;
+use rollcage_sandbox::Sandboxes;
+use rollcage_sandbox::local::Local;
+
+pub mod agent;
+pub mod bundle;
+mod collect;
+mod dispatch;
+mod drive;
+pub mod endpoint;
+mod log;
+mod proxy;
+pub mod result;
+mod rollout;
+pub mod scripted;
+pub mod secret;
+mod shell;
+pub mod store;
+mod verify;
+mod warm;
+
+use agent::Agent;
+use bundle::{Bundles, InstallError, OnProgress, Registry, VersionRequest};
+use endpoint::{Endpoint, EndpointChoice};
+use rollout::{Context, Ending};
+use scripted::{Script, Scripted, ScriptedError};
+use secret::Secret;
+use store::{Store, StoreError};
+
+pub use rollout::{ModelSettings, Plan};
+pub use warm::{ReadyAgent, WarmError};
+
+/// For a connection to an endpoint. There is no limit on a whole answer: models think for minutes.
+const CONNECT_LIMIT: Duration = Duration::from_secs(15);
+/// Between two pieces of an answer.
+const READ_LIMIT: Duration = Duration::from_secs(600);
+
+/// What an engine needs from outside.
+#[derive(Debug)]
+pub struct EngineOptions {
+    /// Everything that is kept lies below this directory.
+    pub home: PathBuf,
+    pub registry: Registry,
+    /// How to start this program as a zygote; it then calls `rollcage_sandbox::local::zygote_main`.
+    pub zygote_program: PathBuf,
+    pub zygote_arguments: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("start the sandboxes")]
+    Sandbox(#[from] rollcage_sandbox::Error),
+    #[error("set up HTTPS")]
+    Http(#[from] reqwest::Error),
+    #[error("use {path}")]
+    Directory {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+}
+
+/// Why a rollout cannot even be planned.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    #[error("install the agent")]
+    Install(#[from] InstallError),
+    #[error(transparent)]
+    Warm(#[from] WarmError),
+    #[error("start the scripted endpoint")]
+    Scripted(#[from] ScriptedError),
+    #[error(
+        "no endpoint is given and the task has no `solution` that the scripted endpoint could play: \
+         give --endpoint, or --base-url and --model, or a solution"
+    )]
+    NoSolution,
+    #[error("set up HTTPS")]
+    Http(#[from] reqwest::Error),
+}
+
+/// Runs rollouts of one process.
+pub struct Engine {
+    store: Store,
+    bundles: Bundles,
+    layers: PathBuf,
+    sandboxes: Arc<Local>,
+    scripted: OnceCell<Scripted>,
+    scripted_log: Option<Arc<scripted::Log>>,
+}
+
+impl Engine {
+    /// Opens the home directory, closes what a killed process left open, and starts the zygote.
+    pub async fn open(options: EngineOptions) -> Result<Self, OpenError> {
+        let store = Store::open(&options.home)?;
+        close_abandoned(&store).await?;
+        let layers = options.home.join("layers");
+        private_directory(&layers)?;
+        let sandboxes = Local::open(rollcage_sandbox::local::Options {
+            program: options.zygote_program,
+            args: options.zygote_arguments,
+            state_dir: options.home.join("sandboxes"),
+        })
+        .await?;
+        Ok(Engine {
+            store,
+            bundles: Bundles::new(options.home.join("bundles"), options.registry),
+            layers,
+            sandboxes: Arc::new(sandboxes),
+            scripted: OnceCell::new(),
+            scripted_log: None,
+        })
+    }
+
+    /// Keeps a copy of what the scripted endpoint sends, for tests that compare a trace with it.
+    pub fn log_scripted(&mut self, log: Arc<scripted::Log>) {
+        self.scripted_log = Some(log);
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub fn sandboxes(&self) -> &Arc<Local> {
+        &self.sandboxes
+    }
+
+    /// Installs the agent if need be and bakes its home.
+    pub async fn ready(
+        &self,
+        agent: &dyn Agent,
+        version: VersionRequest,
+        on_progress: OnProgress<'_>,
+    ) -> Result<ReadyAgent, PlanError> {
+        let bundle = self
+            .bundles
+            .ensure(agent.source(), version, on_progress)
+            .await?;
+        Ok(warm::warm_up(agent, bundle, &self.layers, &*self.sandboxes).await?)
+    }
+
+    /// The endpoint that a task's rollouts talk to; starts the scripted one when that is chosen.
+    pub async fn endpoint(
+        &self,
+        choice: &EndpointChoice,
+        task: &Task,
+    ) -> Result<Endpoint, PlanError> {
+        match choice {
+            EndpointChoice::Url(endpoint) => Ok(endpoint.clone()),
+            EndpointChoice::Scripted => {
+                if task.solution.is_empty() {
+                    return Err(PlanError::NoSolution);
+                }
+                let options = scripted::Options {
+                    log: self.scripted_log.clone(),
+                    ..scripted::Options::default()
+                };
+                let scripted = self
+                    .scripted
+                    .get_or_try_init(|| Scripted::start(options))
+                    .await?;
+                let key = scripted.add(Script::new(task.solution.clone()))?;
+                Ok(Endpoint {
+                    kind: "scripted".to_owned(),
+                    base_url: scripted.base_url(),
+                    key: Some(Secret::new(key)),
+                    model: scripted::MODEL.to_owned(),
+                    is_thinking_disabled: false,
+                    has_token_ids: true,
+                })
+            }
+        }
+    }
+
+    /// Runs every plan, at most `slots` at once, and hands over each result as it comes.
+    pub async fn run(
+        &self,
+        plans: Vec<Arc<Plan>>,
+        slots: usize,
+        events: mpsc::UnboundedSender<Event>,
+        cancel: CancellationToken,
+        deliver: impl FnMut(RolloutResult),
+    ) -> Result<(), OpenError> {
+        let sandboxes: Arc<dyn Sandboxes> = Arc::clone(&self.sandboxes) as Arc<dyn Sandboxes>;
+        let base_url = plans
+            .first()
+            .map(|plan| plan.endpoint.base_url.as_str())
+            .unwrap_or_default();
+        let client = client(base_url)?;
+        let cx = Arc::new(Context {
+            store: self.store.clone(),
+            sandboxes,
+            client,
+        });
+        dispatch::dispatch(cx, plans, slots, events, cancel, deliver).await;
+        Ok(())
+    }
+
+    /// Ends what the engine started.
+    pub async fn close(self) {
+        if let Some(scripted) = self.scripted.into_inner() {
+            scripted.close().await;
+        }
+        if let Err(error) = self.sandboxes.shutdown().await {
+            tracing::warn!(
+                error = result::chain(&error),
+                "the sandboxes did not shut down cleanly"
+            );
+        }
+    }
+}
+
+/// A client for one endpoint. An endpoint on this machine is never asked for through a company's proxy.
+fn client(base_url: &str) -> reqwest::Result<reqwest::Client> {
+    // Already installed is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT_LIMIT)
+        .read_timeout(READ_LIMIT)
+        .user_agent(concat!("rollcage/", env!("CARGO_PKG_VERSION")));
+    let host = reqwest::Url::parse(base_url)
+        .ok()
+        .and_then(|url| url.host_str().map(str::to_owned));
+    let is_here =
+        host.is_some_and(|host| matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]"));
+    if is_here { builder.no_proxy() } else { builder }.build()
+}
+
+/// Gives every rollout whose process was killed its one result, with what was captured until then.
+async fn close_abandoned(store: &Store) -> Result<(), OpenError> {
+    for (id, task, record) in store.abandoned()? {
+        let mut result = result::begin_abandoned(id, task.unwrap_or_default());
+        result.record = record.path().display().to_string();
+        let ending = Ending::new(
+            Ended::EngineFailed,
+            "rollcage was killed while this rollout ran",
+        );
+        let ending = result::add_trace(&mut result, &record, ending).await;
+        let result = result::finish(result, ending, Instant::now());
+        record.commit(&result)?;
+    }
+    Ok(())
+}
+
+fn private_directory(path: &std::path::Path) -> Result<(), OpenError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path);
+    made.map_err(|source| OpenError::Directory {
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,143 @@
+//! A streamed answer: passed on live, event by event, while it is captured. From the event with the finish reason on
+//! everything is held back until the exchange is on disk.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use hyper::{Response, StatusCode};
+
+use rollcage_model::chat::{Added, Stripped, is_done, is_final, strip_event};
+use rollcage_model::sse::{Splitter, SseEvent};
+
+use super::answer::{self, Body};
+use super::exchange::Open;
+use super::forward::cause;
+
+/// One event may hold the ids of a whole prompt.
+const EVENT_BYTES_MAX: usize = 64 << 20;
+/// For the end of the body behind the last event, so that the connection can be used again.
+const END_LIMIT: Duration = Duration::from_millis(200);
+
+pub(super) fn stream(open: Open, upstream: reqwest::Response, added: Added) -> Response<Body> {
+    let relay = Relay {
+        open,
+        upstream,
+        added,
+        splitter: Splitter::new(EVENT_BYTES_MAX),
+        held: Vec::new(),
+        is_final_seen: false,
+        is_done_seen: false,
+        is_over: false,
+    };
+    let frames = stream::unfold(relay, |mut relay| async {
+        let next = relay.next().await?;
+        Some((next.map(Frame::data), relay))
+    });
+    let mut response = answer::whole(StatusCode::OK, "text/event-stream", Bytes::new());
+    *response.body_mut() = StreamBody::new(frames).boxed_unsync();
+    response
+}
+
+struct Relay {
+    open: Open,
+    upstream: reqwest::Response,
+    added: Added,
+    splitter: Splitter,
+    held: Vec<u8>,
+    is_final_seen: bool,
+    is_done_seen: bool,
+    is_over: bool,
+}
+
+impl Relay {
+    /// The next bytes for the agent. An error makes the connection break, which agents take for what it is; a stream
+    /// that ended cleanly without a finish reason would make some of them ask again without end.
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        if self.is_over {
+            return None;
+        }
+        loop {
+            if self.is_done_seen {
+                let _ = tokio::time::timeout(END_LIMIT, self.upstream.chunk()).await;
+                return Some(self.release());
+            }
+            match self.upstream.chunk().await {
+                Ok(Some(bytes)) => match self.take(&bytes) {
+                    Ok(ready) if ready.is_empty() => {}
+                    Ok(ready) => return Some(Ok(ready.into())),
+                    Err(problem) => return Some(Err(self.fail(problem))),
+                },
+                Ok(None) if self.is_final_seen => return Some(self.release()),
+                Ok(None) => {
+                    return Some(Err(
+                        self.fail("the stream ended without a finish reason".to_owned())
+                    ));
+                }
+                Err(error) => {
+                    return Some(Err(
+                        self.fail(format!("the stream broke off: {}", cause(&error)))
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Records some bytes and gives what of them may go to the agent now.
+    fn take(&mut self, bytes: &[u8]) -> Result<Vec<u8>, String> {
+        self.open.push(bytes);
+        let events = self
+            .splitter
+            .push(bytes)
+            .map_err(|error| error.to_string())?;
+        let mut ready = Vec::new();
+        for event in events {
+            if let Some(data) = &event.data {
+                self.is_final_seen |= is_final(data);
+                self.is_done_seen |= is_done(data);
+            }
+            let target = if self.is_final_seen || self.is_done_seen {
+                &mut self.held
+            } else {
+                &mut ready
+            };
+            write_event(target, event, &self.added);
+        }
+        Ok(ready)
+    }
+
+    fn release(&mut self) -> io::Result<Bytes> {
+        self.is_over = true;
+        if !self.is_final_seen {
+            return Err(self.fail("the stream ended without a finish reason".to_owned()));
+        }
+        self.open.close(None).map_err(io::Error::other)?;
+        Ok(std::mem::take(&mut self.held).into())
+    }
+
+    fn fail(&mut self, problem: String) -> io::Error {
+        self.is_over = true;
+        let unwritten = self.open.close(Some(problem.clone())).err();
+        io::Error::other(unwritten.unwrap_or(problem))
+    }
+}
+
+fn write_event(target: &mut Vec<u8>, event: SseEvent, added: &Added) {
+    let Some(data) = &event.data else {
+        target.extend_from_slice(&event.raw);
+        return;
+    };
+    match strip_event(data, added) {
+        Stripped::Unchanged => target.extend_from_slice(&event.raw),
+        Stripped::Dropped => {}
+        Stripped::Changed(data) => {
+            if !event.name.is_empty() {
+                target.extend_from_slice(format!("event: {}\n", event.name).as_bytes());
+            }
+            target.extend_from_slice(format!("data: {data}\n\n").as_bytes());
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Puts a rollout's result together.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use rollcage_model::exchange;
+use rollcage_model::id::RolloutId;
+use rollcage_model::record::{
+    AgentInfo, Budget, Ended, EndpointInfo, RolloutResult, RolloutTurn, SCHEMA_VERSION,
+    SandboxInfo, Timings, Usage,
+};
+use rollcage_model::task::Task;
+use rollcage_model::trace::{CaptureLevel, Code, Finding, Interpretation, RolloutType, interpret};
+use rollcage_model::turn::Turn;
+
+use crate::rollout::{Ending, Plan};
+use crate::shell::{seconds, tail};
+use crate::store::Record;
+
+/// Unix seconds.
+pub(crate) fn now() -> f64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// An error and its causes as one sentence.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}
+
+/// A result in which nothing has happened yet.
+pub(crate) fn begin(id: RolloutId, plan: &Plan) -> RolloutResult {
+    RolloutResult {
+        agent: AgentInfo {
+            name: plan.agent.name().to_owned(),
+            version: plan.ready.bundle.version.clone(),
+        },
+        endpoint: plan.endpoint.info(),
+        ..begin_abandoned(id, plan.task.clone())
+    }
+}
+
+/// As [`begin`], for a rollout of which only the task is known.
+pub(crate) fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
+    RolloutResult {
+        task_id: task.id,
+        sandbox_id: String::new(),
+        reward: None,
+        agent_exit_code: None,
+        wall_s: 0.0,
+        mode: "transparent_proxy".to_owned(),
+        setup_results: Vec::new(),
+        verify_results: Vec::new(),
+        proxy_turns: Vec::new(),
+        files: Default::default(),
+        files_extra: Vec::new(),
+        agent_log_tail: String::new(),
+        proxy_log_tail: String::new(),
+        error: None,
+        exit_code: None,
+        workdir_files: Default::default(),
+        verifier_stdout: String::new(),
+        verifier_stderr: String::new(),
+        test_exit_code: None,
+        install_log_tail: String::new(),
+        schema_version: SCHEMA_VERSION,
+        rollout_id: id,
+        ended: Ended::EngineFailed,
+        retryable: false,
+        graded: false,
+        reward_valid: false,
+        rollout_type: RolloutType::Eval,
+        capture_level: CaptureLevel::Text,
+        training_trace: None,
+        findings: Vec::new(),
+        timings: Timings::default(),
+        usage: Usage::default(),
+        budget: Budget {
+            agent_timeout_s: task.agent_timeout_s,
+            stopped_by: None,
+        },
+        agent: AgentInfo::default(),
+        endpoint: EndpointInfo::default(),
+        sandbox: SandboxInfo::default(),
+        started_at: now(),
+        record: String::new(),
+    }
+}
+
+/// Settles how the rollout ended.
+pub(crate) fn finish(mut result: RolloutResult, ending: Ending, started: Instant) -> RolloutResult {
+    result.ended = ending.ended;
+    result.error = ending.error;
+    result.retryable = ending.ended.is_retryable();
+    result.reward_valid = result.graded && ending.ended.is_reward_valid();
+    result.wall_s = seconds(started.elapsed());
+    result.budget.stopped_by =
+        (ending.ended == Ended::TimedOut).then(|| "agent_timeout_s".to_owned());
+    result.exit_code = result.agent_exit_code;
+    result.workdir_files = result.files.clone();
+    let outputs = |pick: fn(&rollcage_model::record::CommandResult) -> &str| {
+        result
+            .verify_results
+            .iter()
+            .map(pick)
+            .collect::<Vec<_>>()
+            .join("")
+    };
+    let (stdout, stderr) = (
+        outputs(|command| &command.stdout),
+        outputs(|command| &command.stderr),
+    );
+    result.verifier_stdout = tail(&stdout, 4000);
+    result.verifier_stderr = tail(&stderr, 2000);
+    result.test_exit_code = result
+        .verify_results
+        .iter()
+        .map(|command| command.exit_code)
+        .find(|code| *code != 0);
+    if result.test_exit_code.is_none() && !result.verify_results.is_empty() {
+        result.test_exit_code = Some(0);
+    }
+    result
+}
+
+/// Reads what was captured and adds what it means. A record that cannot be read is our failure.
+pub(crate) async fn add_trace(
+    result: &mut RolloutResult,
+    record: &Record,
+    ending: Ending,
+) -> Ending {
+    let path = record.exchanges();
+    let read = tokio::task::spawn_blocking(move || -> Result<Interpretation, String> {
+        let lines = match std::fs::read(&path) {
+            Ok(lines) => lines,
+            // The rollout ended before its proxy opened.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(format!("read {}: {error}", path.display())),
+        };
+        let (exchanges, problems) = exchange::read(&lines);
+        let mut interpretation = interpret(&exchanges);
+        let told = problems
+            .into_iter()
+            .map(|text| Finding::warn(Code::CaptureIngestFailed, text));
+        interpretation.findings.extend(told);
+        Ok(interpretation)
+    })
+    .await;
+    let interpretation = match read {
+        Ok(Ok(interpretation)) => interpretation,
+        Ok(Err(error)) => return Ending::new(Ended::EngineFailed, error),
+        Err(error) => {
+            return Ending::new(
+                Ended::EngineFailed,
+                format!("interpret the exchanges: {error}"),
+            );
+        }
+    };
+    result.proxy_turns = turns(&interpretation);
+    result.capture_level = interpretation.capture_level;
+    result.rollout_type = interpretation.rollout_type;
+    result.usage.calls = interpretation.usage.calls;
+    result.usage.prompt_tokens = interpretation.usage.prompt_tokens;
+    result.usage.completion_tokens = interpretation.usage.completion_tokens;
+    result.usage.cached_tokens = interpretation.usage.cached_tokens;
+    result.usage.trainable_tokens = interpretation.n_trainable_tokens;
+    result.training_trace = interpretation.training_trace;
+    result.findings = interpretation.findings;
+    ending
+}
+
+/// Every model call, as the original's results list them.
+fn turns(interpretation: &Interpretation) -> Vec<RolloutTurn> {
+    let turns = interpretation.turns.iter().enumerate();
+    turns
+        .map(|(index, turn)| {
+            let role = interpretation
+                .graph
+                .node_of(index)
+                .map_or("failed", |node| node.role.as_str());
+            rollout_turn(turn, role)
+        })
+        .collect()
+}
+
+fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
+    // Lists that do not belong together are worse than none.
+    let ids = turn.completion_token_ids.clone().unwrap_or_default();
+    let logprobs = turn.logprobs.clone().unwrap_or_default();
+    let is_aligned = ids.is_empty() || ids.len() == logprobs.len();
+    let (tokens, logprobs) = if is_aligned {
+        (turn.tokens.clone(), logprobs)
+    } else {
+        (Vec::new(), Vec::new())
+    };
+    let mut request = serde_json::json!({"model": turn.model, "messages": turn.messages, "stream": turn.is_stream});
+    if let Some(members) = request.as_object_mut() {
+        members.extend(turn.requested_sampling.clone());
+    }
+    RolloutTurn {
+        turn: turn.exchange,
+        finish_reason: turn.finish_reason.clone(),
+        completion_tokens: tokens,
+        completion_token_ids: ids,
+        per_token_logps: logprobs,
+        latency_s: turn.latency_s.unwrap_or_default(),
+        timestamp: turn.at,
+        upstream_status: turn.upstream_status,
+        upstream_error: turn.upstream_error.clone(),
+        prompt_token_ids: turn.prompt_token_ids.clone().unwrap_or_default(),
+        node_id: turn.node_id(),
+        role: role.to_owned(),
+        request,
+        response: serde_json::json!({
+            "finish_reason": turn.finish_reason,
+            "usage": turn.usage,
+            "message": turn.message.as_ref().map(rollcage_model::chat::Message::to_value),
+        }),
+    }
+}

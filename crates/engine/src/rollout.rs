@@ -1,0 +1,413 @@
+//! One rollout, from task to result. Start reading here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use rollcage_model::event::{Event, Phase, What};
+use rollcage_model::id::RolloutId;
+use rollcage_model::record::{Ended, RolloutResult, SandboxInfo};
+use rollcage_model::task::{Task, path_inside};
+use rollcage_sandbox::{Limits, Mount, Sandbox, Sandboxes, Spec};
+
+use crate::agent::{Agent, BUNDLE_DIR, ModelAccess};
+use crate::collect::collect;
+use crate::drive::drive;
+use crate::endpoint::Endpoint;
+use crate::proxy::{self, Session};
+use crate::result;
+use crate::shell::{base_environment, run_command, seconds, tail};
+use crate::store::{Record, Store};
+use crate::verify;
+use crate::warm::ReadyAgent;
+
+/// The proxy's port inside every sandbox. Each has a network of its own, so it is always free.
+const PROXY_PORT: u16 = 7000;
+
+/// Everything about one rollout that is known before it starts.
+pub struct Plan {
+    pub task: Task,
+    /// The content of `task.upload`, by path inside.
+    pub uploads: BTreeMap<String, Vec<u8>>,
+    pub agent: &'static dyn Agent,
+    pub ready: ReadyAgent,
+    pub endpoint: Endpoint,
+    pub settings: ModelSettings,
+}
+
+/// How model calls are changed on their way.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ModelSettings {
+    /// Caps what an agent may ask for in one call.
+    pub tokens_max: Option<u64>,
+    pub top_logprobs: u32,
+}
+
+/// What rollouts of one process share.
+pub(crate) struct Context {
+    pub(crate) store: Store,
+    pub(crate) sandboxes: Arc<dyn Sandboxes>,
+    pub(crate) client: reqwest::Client,
+}
+
+/// Where a rollout tells what happens to it. Unbounded because a rollout says a few things per model call, and whoever
+/// listens only prints or counts.
+#[derive(Clone)]
+pub(crate) struct Teller {
+    pub(crate) rollout: RolloutId,
+    pub(crate) events: mpsc::UnboundedSender<Event>,
+}
+
+impl Teller {
+    pub(crate) fn tell(&self, what: What) {
+        // Nobody listening is no reason to stop.
+        let _ = self.events.send(Event {
+            rollout: self.rollout,
+            at: result::now(),
+            what,
+        });
+    }
+}
+
+/// Why a rollout did not simply complete.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub(crate) ended: Ended,
+    pub(crate) error: Option<String>,
+}
+
+impl Ending {
+    pub(crate) fn new(ended: Ended, error: impl Into<String>) -> Self {
+        Ending {
+            ended,
+            error: Some(error.into()),
+        }
+    }
+
+    /// A file that does not fit is the task's mistake, not the sandbox's.
+    fn from_setup(error: rollcage_sandbox::Error) -> Self {
+        match error {
+            rollcage_sandbox::Error::File { .. } => {
+                Ending::new(Ended::SetupFailed, result::chain(&error))
+            }
+            error => error.into(),
+        }
+    }
+
+    fn cancelled() -> Self {
+        Ending::new(Ended::Cancelled, "cancelled")
+    }
+}
+
+impl From<rollcage_sandbox::Error> for Ending {
+    fn from(error: rollcage_sandbox::Error) -> Self {
+        Ending::new(Ended::SandboxFailed, result::chain(&error))
+    }
+}
+
+/// Runs one plan to its result. Always returns one.
+pub(crate) async fn run(
+    cx: &Context,
+    plan: &Plan,
+    teller: &Teller,
+    cancel: &CancellationToken,
+) -> RolloutResult {
+    let started = Instant::now();
+    let mut result = result::begin(teller.rollout, plan);
+    let record = match cx.store.begin(teller.rollout, &plan.task) {
+        Ok(record) => record,
+        Err(error) => {
+            return result::finish(
+                result,
+                Ending::new(Ended::EngineFailed, result::chain(&error)),
+                started,
+            );
+        }
+    };
+    result.record = record.path().display().to_string();
+    let ending = match attempt(cx, plan, &record, &mut result, teller, cancel).await {
+        Ok(ending) | Err(ending) => ending,
+    };
+    let ending = result::add_trace(&mut result, &record, ending).await;
+    let result = result::finish(result, ending, started);
+    teller.tell(What::Finished {
+        ended: result.ended,
+        reward: result.reward,
+        wall_s: result.wall_s,
+        error: result.error.clone(),
+    });
+    match record.commit(&result) {
+        Ok(()) => result,
+        Err(error) => result::finish(
+            result,
+            Ending::new(Ended::EngineFailed, result::chain(&error)),
+            started,
+        ),
+    }
+}
+
+/// Opens what the rollout needs, runs it inside, and closes everything again however that went.
+async fn attempt(
+    cx: &Context,
+    plan: &Plan,
+    record: &Record,
+    result: &mut RolloutResult,
+    teller: &Teller,
+    cancel: &CancellationToken,
+) -> Result<Ending, Ending> {
+    let reachable = cancel
+        .run_until_cancelled(proxy::reach(&cx.client, &plan.endpoint))
+        .await;
+    reachable
+        .ok_or_else(Ending::cancelled)?
+        .map_err(|error| Ending::new(Ended::UpstreamFailed, error))?;
+
+    teller.tell(What::Entered {
+        phase: Phase::Sandbox,
+    });
+    let since = Instant::now();
+    let sandbox = cancel
+        .run_until_cancelled(cx.sandboxes.start(spec(teller.rollout, plan)))
+        .await;
+    let mut sandbox = sandbox.ok_or_else(Ending::cancelled)??;
+    result.timings.sandbox_s = seconds(since.elapsed());
+    note_sandbox(result, &*sandbox);
+
+    let session =
+        Session::create(cx.client.clone(), plan, record, teller.clone()).map_err(|error| {
+            Ending::new(
+                Ended::EngineFailed,
+                format!("open the rollout's exchanges: {error}"),
+            )
+        })?;
+    let listeners = sandbox.take_listeners();
+    let serving = proxy::serve(listeners, Arc::clone(&session))
+        .map_err(|error| Ending::new(Ended::EngineFailed, format!("serve the proxy: {error}")))?;
+    let inside = Inside {
+        sandbox: &*sandbox,
+        plan,
+        session: &session,
+        teller,
+        cancel,
+    };
+    let ending = inside.run(record, result).await;
+    serving.close().await;
+    result.proxy_log_tail = tail(&session.log(), crate::shell::TAIL_CHARS);
+    let used = sandbox.usage().await;
+    result.usage.memory_peak_bytes = used.memory_peak_bytes;
+    result.usage.cpu_s = used.cpu_s;
+    result.usage.oom_kills = used.oom_kills;
+    let closed = sandbox.close().await;
+    match (session.broken(), closed) {
+        (Some(broken), _) => Err(Ending::new(Ended::EngineFailed, broken)),
+        (None, Err(error)) => Err(Ending::new(Ended::SandboxFailed, result::chain(&error))),
+        (None, Ok(())) => ending,
+    }
+}
+
+/// A rollout whose sandbox, proxy and record are open.
+struct Inside<'a> {
+    sandbox: &'a dyn Sandbox,
+    plan: &'a Plan,
+    session: &'a Arc<Session>,
+    teller: &'a Teller,
+    cancel: &'a CancellationToken,
+}
+
+impl Inside<'_> {
+    async fn run(&self, record: &Record, result: &mut RolloutResult) -> Result<Ending, Ending> {
+        let prepared = self.cancel.run_until_cancelled(self.prepare(result)).await;
+        prepared.ok_or_else(Ending::cancelled)??;
+
+        self.teller.tell(What::Entered {
+            phase: Phase::Agent,
+        });
+        let since = Instant::now();
+        let launch = self
+            .plan
+            .agent
+            .launch(&self.plan.task.instruction, &self.access());
+        let driven = drive(
+            self.sandbox,
+            self.plan,
+            launch,
+            record,
+            self.session,
+            self.cancel,
+        )
+        .await?;
+        result.timings.agent_s = seconds(since.elapsed());
+        result.timings.first_call_s = self
+            .session
+            .first_call()
+            .map(|call| seconds(call.duration_since(since)));
+        result.agent_exit_code = driven.exit_code;
+        result.agent_log_tail = driven.log_tail;
+        if matches!(driven.ending.ended, Ended::Cancelled | Ended::EngineFailed) {
+            return Ok(driven.ending);
+        }
+
+        let graded = self.cancel.run_until_cancelled(self.grade(result)).await;
+        let problem = graded.ok_or_else(Ending::cancelled)??;
+        let collected = self
+            .cancel
+            .run_until_cancelled(self.keep_files(result))
+            .await;
+        collected.ok_or_else(Ending::cancelled)??;
+        Ok(match problem {
+            Some(problem) => Ending::new(Ended::VerifierFailed, problem),
+            None => driven.ending,
+        })
+    }
+
+    /// Task files, then setup commands one by one. The first that fails ends the rollout before the agent starts.
+    async fn prepare(&self, result: &mut RolloutResult) -> Result<(), Ending> {
+        self.teller.tell(What::Entered {
+            phase: Phase::Setup,
+        });
+        let since = Instant::now();
+        let task = &self.plan.task;
+        let texts = task
+            .files
+            .iter()
+            .map(|(path, text)| (path, text.clone().into_bytes()));
+        let uploads = self
+            .plan
+            .uploads
+            .iter()
+            .map(|(path, content)| (path, content.clone()));
+        for (path, content) in texts.chain(uploads) {
+            let path = path_inside(path)
+                .map_err(|error| Ending::new(Ended::SetupFailed, error.to_string()))?;
+            self.sandbox
+                .write_file(&path, 0o644, content)
+                .await
+                .map_err(Ending::from_setup)?;
+        }
+        let env = base_environment(&task.env);
+        let limit = Duration::from_secs_f64(task.command_timeout_s);
+        for (index, command) in task.setup.iter().enumerate() {
+            let outcome = run_command(self.sandbox, command, env.clone(), limit).await?;
+            self.tell_command(Phase::Setup, index, task.setup.len(), &outcome);
+            let (code, is_late) = (outcome.exit_code, outcome.timed_out);
+            result.setup_results.push(outcome);
+            if code != 0 {
+                let how = if is_late {
+                    "timed out".to_owned()
+                } else {
+                    format!("exit {code}")
+                };
+                let text = format!("setup command failed ({how}): {command}");
+                return Err(Ending::new(Ended::SetupFailed, text));
+            }
+        }
+        result.timings.setup_s = seconds(since.elapsed());
+        Ok(())
+    }
+
+    /// Runs every verify command, whatever each returns, and reads the reward. The answer is what is wrong with the
+    /// verifier, if anything.
+    async fn grade(&self, result: &mut RolloutResult) -> Result<Option<String>, Ending> {
+        let task = &self.plan.task;
+        if task.verify.is_empty() {
+            return Ok(None);
+        }
+        self.teller.tell(What::Entered {
+            phase: Phase::Verify,
+        });
+        let since = Instant::now();
+        self.sandbox.unseal_verifier_logs().await?;
+        let env = verify::environment(&task.env);
+        let limit = Duration::from_secs_f64(task.command_timeout_s);
+        for (index, command) in task.verify.iter().enumerate() {
+            let outcome = run_command(self.sandbox, command, env.clone(), limit).await?;
+            self.tell_command(Phase::Verify, index, task.verify.len(), &outcome);
+            result.verify_results.push(outcome);
+        }
+        let grade = verify::grade(self.sandbox, &result.verify_results).await?;
+        result.reward = grade.reward;
+        result.graded = grade.reward.is_some();
+        result.timings.verify_s = seconds(since.elapsed());
+        Ok(grade.problem)
+    }
+
+    async fn keep_files(&self, result: &mut RolloutResult) -> Result<(), Ending> {
+        self.teller.tell(What::Entered {
+            phase: Phase::Collect,
+        });
+        let since = Instant::now();
+        let collected = collect(self.sandbox).await?;
+        result.files = collected.files;
+        result.files_extra = collected.extra;
+        result.timings.collect_s = seconds(since.elapsed());
+        Ok(())
+    }
+
+    fn access(&self) -> ModelAccess {
+        ModelAccess {
+            base_url: format!("http://127.0.0.1:{PROXY_PORT}/v1"),
+            key: self.session.key().to_owned(),
+            model: self.plan.endpoint.model.clone(),
+            context_tokens: 131_072,
+            output_tokens: self.plan.settings.tokens_max.unwrap_or(8192),
+            patience_ms: 600_000,
+        }
+    }
+
+    fn tell_command(
+        &self,
+        phase: Phase,
+        index: usize,
+        of: usize,
+        outcome: &rollcage_model::record::CommandResult,
+    ) {
+        let (cmd, exit_code) = (outcome.cmd.clone(), outcome.exit_code);
+        self.teller.tell(What::Command {
+            phase,
+            number: index + 1,
+            of,
+            cmd,
+            exit_code,
+        });
+    }
+}
+
+fn spec(id: RolloutId, plan: &Plan) -> Spec {
+    const MIB: u64 = 1 << 20;
+    let (default, wanted) = (Limits::default(), &plan.task.limits);
+    let limits = Limits {
+        memory_bytes: wanted
+            .memory_mb
+            .map_or(default.memory_bytes, |mib| mib * MIB),
+        pids: wanted.pids.unwrap_or(default.pids),
+        cpus: wanted.cpus.or(default.cpus),
+        disk_bytes: wanted.disk_mb.map_or(default.disk_bytes, |mib| mib * MIB),
+        file_bytes: wanted.file_mb.map_or(default.file_bytes, |mib| mib * MIB),
+    };
+    let mount = Mount {
+        source: plan.ready.bundle.path.clone(),
+        target: BUNDLE_DIR.into(),
+    };
+    Spec {
+        id: id.to_string(),
+        limits,
+        layers: plan.ready.home_layer.iter().cloned().collect(),
+        mounts: vec![mount],
+        ports: vec![PROXY_PORT],
+    }
+}
+
+fn note_sandbox(result: &mut RolloutResult, sandbox: &dyn Sandbox) {
+    let isolation = sandbox.isolation();
+    result.sandbox_id = sandbox.id().to_owned();
+    result.sandbox = SandboxInfo {
+        kind: "local".to_owned(),
+        tier: isolation.tier.clone(),
+        memory: isolation.memory.clone(),
+        pids: isolation.pids.clone(),
+        cpu: isolation.cpu.clone(),
+    };
+}

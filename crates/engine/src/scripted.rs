@@ -1,0 +1,47 @@
+//! The scripted endpoint: a deterministic model that plays a task's reference solution through the agent's tools.
+//!
+//! It speaks OpenAI chat completions as vLLM does, with token ids and logprobs, so a first rollout and all tests need
+//! no LLM. It samples nothing, keeps no state between requests, and speaks no other dialect: the proxy translates.
+//! Data flows `request` → `player` (which step, which tool) → `template` (ids) → `completion` → `answer` (JSON).
+
+mod answer;
+mod completion;
+mod log;
+mod player;
+mod request;
+mod server;
+mod template;
+#[cfg(test)]
+mod tests;
+mod tokenizer;
+mod toolbox;
+
+use rollcage_model::script::Step;
+
+pub use self::log::{Log, Served};
+pub use self::server::{Options, Scripted, ScriptedError};
+
+/// The name under which the scripted model answers unless told otherwise.
+pub const MODEL: &str = "scripted";
+/// Where an agent works unless told otherwise.
+pub const WORKDIR: &str = "/home/user/workdir";
+
+/// A solution to play. Its steps are taken as they are; check them first with [`rollcage_model::script::check`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Script {
+    pub steps: Vec<Step>,
+    /// Paths of `write` steps are relative to it; agents want absolute ones.
+    pub workdir: String,
+    pub model: String,
+}
+
+impl Script {
+    /// A script in the usual work directory.
+    pub fn new(steps: Vec<Step>) -> Self {
+        Script {
+            steps,
+            workdir: WORKDIR.into(),
+            model: MODEL.into(),
+        }
+    }
+}

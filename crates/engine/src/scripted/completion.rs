@@ -1,0 +1,235 @@
+//! A reply as the model "sampled" it: tokens, logprobs, and what is left of it at the token limit.
+//!
+//! Logprobs come from a hash over everything before the token, so the same request always gets the same numbers.
+
+use super::player::{Call, Reply};
+use super::template::{self, Channel, Token, Turn};
+use super::tokenizer::{self, Special, VOCABULARY};
+
+/// Multiples of this are exact as 32-bit floats, as if from a real engine, and short enough in decimal that every JSON
+/// parser reads them back exactly (serde_json without `float_roundtrip` is off by one bit for longer ones).
+const LOGPROB_UNIT: f64 = 1.0 / (1 << 12) as f64;
+const LOGPROB_SPREAD: f64 = 3.0;
+/// Where alternatives start when the sampled token has all the probability.
+const LOGPROB_FLOOR: f64 = -20.0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finish {
+    Stop,
+    ToolCalls,
+    Length,
+}
+
+/// Everything there is to say about one answer.
+#[derive(Debug)]
+pub(super) struct Completion {
+    pub(super) prompt_ids: Vec<u32>,
+    pub(super) tokens: Vec<Token>,
+    /// One per token.
+    pub(super) logprobs: Vec<f64>,
+    pub(super) finish: Finish,
+    /// What the tokens show; shorter than what the script says if the limit cut it.
+    pub(super) reply: Reply,
+    /// Names the tool call, if there is one.
+    pub(super) call_id: String,
+}
+
+impl Finish {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Finish::Stop => "stop",
+            Finish::ToolCalls => "tool_calls",
+            Finish::Length => "length",
+        }
+    }
+}
+
+/// Samples a reply after a prompt, up to `tokens_max` tokens.
+pub(super) fn complete(prompt_ids: Vec<u32>, reply: Reply, tokens_max: usize) -> Completion {
+    let mut tokens = template::answer(&turn(&reply));
+    let (finish, reply) = if tokens.len() > tokens_max {
+        tokens.truncate(tokens_max);
+        (Finish::Length, cut(&mut tokens, reply.call))
+    } else if reply.call.is_some() {
+        (Finish::ToolCalls, reply)
+    } else {
+        (Finish::Stop, reply)
+    };
+    let mut state = prompt_ids.iter().fold(0, |state, id| mix(state, *id));
+    let logprobs = tokens.iter().map(|token| {
+        state = mix(state, token.id);
+        logprob(state)
+    });
+    let logprobs = logprobs.collect();
+    Completion {
+        prompt_ids,
+        tokens,
+        logprobs,
+        finish,
+        reply,
+        call_id: format!("call_{state:016x}"),
+    }
+}
+
+/// Other tokens that could have come instead of one, most likely first.
+pub(super) fn alternatives(id: u32, logprob: f64, count: usize) -> Vec<(u32, f64)> {
+    // Together they get less than what the sampled token leaves over.
+    let left = (1.0 - logprob.exp()).ln();
+    let top = if logprob == 0.0 {
+        LOGPROB_FLOOR
+    } else {
+        left.min(logprob)
+    };
+    let entry = |rank: u32| {
+        let other = (id + rank) % VOCABULARY;
+        (other, round(top - f64::from(rank)))
+    };
+    (1..=count as u32).map(entry).collect()
+}
+
+/// The longest start of the bytes that is text.
+pub(super) fn whole_characters(bytes: &[u8]) -> &str {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let whole = &bytes[..error.valid_up_to()];
+            std::str::from_utf8(whole).unwrap_or_default()
+        }
+    }
+}
+
+fn turn(reply: &Reply) -> Turn<'_> {
+    let calls = reply.call.iter();
+    Turn {
+        reasoning: reply.reasoning.as_deref().unwrap_or_default().into(),
+        content: reply.content.as_deref().unwrap_or_default().into(),
+        calls: calls
+            .map(|call| (call.name.as_str().into(), call.arguments.as_str().into()))
+            .collect(),
+    }
+}
+
+/// What a cut answer shows. Half a tool call is no tool call, so its tokens are hidden.
+fn cut(tokens: &mut [Token], call: Option<Call>) -> Reply {
+    let is_whole = tokens
+        .last()
+        .is_some_and(|token| token.id == Special::CallEnd.id());
+    if !is_whole {
+        for token in tokens.iter_mut() {
+            if matches!(token.channel, Channel::CallName | Channel::Arguments) {
+                token.channel = Channel::Hidden;
+            }
+        }
+    }
+    Reply {
+        reasoning: shown(tokens, Channel::Reasoning),
+        content: shown(tokens, Channel::Content),
+        call: call.filter(|_| is_whole),
+    }
+}
+
+fn shown(tokens: &[Token], channel: Channel) -> Option<String> {
+    let mut bytes = Vec::new();
+    let tokens = tokens.iter().filter(|token| token.channel == channel);
+    tokens.for_each(|token| tokenizer::decode(token.id, &mut bytes));
+    let text = whole_characters(&bytes);
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// One in eight is certain; the others lie between 0 and minus `LOGPROB_SPREAD`, most of them near 0.
+fn logprob(state: u64) -> f64 {
+    if state.is_multiple_of(8) {
+        return 0.0;
+    }
+    let uniform = (state >> 32) as f64 / f64::from(u32::MAX);
+    round(-LOGPROB_SPREAD * uniform * uniform)
+}
+
+fn round(logprob: f64) -> f64 {
+    // Adding 0.0 turns a negative zero into the ordinary one.
+    (logprob / LOGPROB_UNIT).round() * LOGPROB_UNIT + 0.0
+}
+
+/// The finaliser of splitmix64.
+fn mix(state: u64, id: u32) -> u64 {
+    let mut mixed = (state ^ u64::from(id)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply() -> Reply {
+        let call = Call {
+            name: "bash".into(),
+            arguments: r#"{"command":"ls"}"#.into(),
+        };
+        Reply {
+            reasoning: Some("Hmm é".into()),
+            content: Some("Now ü".into()),
+            call: Some(call),
+        }
+    }
+
+    #[test]
+    fn logprobs_are_finite_and_never_positive_and_some_are_zero() {
+        let say = Reply {
+            content: Some("the quick brown fox ".repeat(50)),
+            ..Reply::default()
+        };
+        let completion = complete(vec![1, 2, 3], say, usize::MAX);
+        let numbers = &completion.logprobs;
+        assert_eq!(numbers.len(), completion.tokens.len());
+        assert!(
+            numbers
+                .iter()
+                .all(|number| number.is_finite() && *number <= 0.0)
+        );
+        assert!(
+            numbers
+                .iter()
+                .all(|number| f64::from(*number as f32) == *number)
+        );
+        assert!(numbers.contains(&0.0) && numbers.iter().any(|number| *number < -1.0));
+    }
+
+    #[test]
+    fn alternatives_are_other_tokens_and_leave_room_for_the_sampled_one() {
+        for logprob in [0.0, -0.25, -2.9] {
+            let others = alternatives(VOCABULARY - 1, logprob, 20);
+            let total: f64 = others.iter().map(|(_, logprob)| logprob.exp()).sum();
+            assert!(total + f64::exp(logprob) < 1.000_001, "{total}");
+            assert!(
+                others
+                    .iter()
+                    .all(|(id, other)| *id < VOCABULARY - 1 && *other < logprob)
+            );
+        }
+    }
+
+    #[test]
+    fn the_limit_cuts_to_exactly_that_many_tokens_and_keeps_only_whole_things() {
+        let whole = complete(Vec::new(), reply(), usize::MAX);
+        assert_eq!((whole.finish, &whole.reply), (Finish::ToolCalls, &reply()));
+        for limit in 1..whole.tokens.len() {
+            let cut = complete(Vec::new(), reply(), limit);
+            assert_eq!((cut.finish, cut.tokens.len()), (Finish::Length, limit));
+            assert_eq!(cut.logprobs, whole.logprobs[..limit]);
+            let is_whole = limit == whole.tokens.len() - 1;
+            assert_eq!(cut.reply.call.is_some(), is_whole);
+            assert!(
+                cut.reply
+                    .content
+                    .is_none_or(|text| "Now ü".starts_with(&text))
+            );
+            assert!(
+                cut.reply
+                    .reasoning
+                    .is_none_or(|text| "Hmm é".starts_with(&text))
+            );
+        }
+    }
+}

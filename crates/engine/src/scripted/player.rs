@@ -1,0 +1,228 @@
+//! What the scripted model says next. Pure: the place in the script follows from the conversation alone, so a
+//! retried request gets the same step again and any number of rollouts can play one script at once.
+
+use rollcage_model::script::Step;
+
+use super::Script;
+use super::request::{ChatRequest, Tool};
+use super::toolbox::{self, Filler};
+
+/// What a request without tools gets, such as an agent asking for a title. It never uses up a step.
+const ASIDE: &str = "Scripted task";
+/// What comes after the last step.
+const FAREWELL: &str = "Done.";
+
+/// One answer of the model, before it is made into tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub(super) reasoning: Option<String>,
+    pub(super) content: Option<String>,
+    pub(super) call: Option<Call>,
+}
+
+/// A tool call; `arguments` is compact JSON, which is also how agents that re-serialise send it back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) name: String,
+    pub(super) arguments: String,
+}
+
+/// The agent lacks a tool that the script needs.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(super) enum PlayError {
+    #[error(
+        "step {step} of the script runs a shell command, but no offered tool does that; offered: {offered}"
+    )]
+    NoShell { step: usize, offered: String },
+    #[error(
+        "step {step} of the script writes {path}, but no offered tool writes files or runs shell commands; \
+         offered: {offered}"
+    )]
+    NoWrite {
+        step: usize,
+        path: String,
+        offered: String,
+    },
+    #[error("step {step} of the script calls `{tool}`, which is not offered; offered: {offered}")]
+    NotOffered {
+        step: usize,
+        tool: String,
+        offered: String,
+    },
+}
+
+/// The next answer to a conversation.
+pub(super) fn next(request: &ChatRequest, script: &Script) -> Result<Reply, PlayError> {
+    let tools = request.offered();
+    if tools.is_empty() {
+        return Ok(speak(ASIDE));
+    }
+    let turn = request.turns();
+    let Some(step) = script.steps.get(turn) else {
+        return Ok(speak(FAREWELL));
+    };
+    Ok(Reply {
+        reasoning: step.think.clone(),
+        content: step.say.clone(),
+        call: call(step, turn + 1, &tools, &script.workdir)?,
+    })
+}
+
+fn speak(text: &str) -> Reply {
+    Reply {
+        content: Some(text.into()),
+        ..Reply::default()
+    }
+}
+
+/// The tool call of a step, if it has one; `number` counts from 1.
+fn call(
+    step: &Step,
+    number: usize,
+    tools: &[Tool<'_>],
+    workdir: &str,
+) -> Result<Option<Call>, PlayError> {
+    let filler = Filler {
+        purpose: format!("Step {number} of the reference solution"),
+        workdir,
+    };
+    let call = if let Some(command) = &step.run {
+        let call = toolbox::shell(tools, command, &filler);
+        Some(call.ok_or_else(|| PlayError::NoShell {
+            step: number,
+            offered: names(tools),
+        })?)
+    } else if let Some(path) = &step.write {
+        let content = step.content.as_deref().unwrap_or_default();
+        let call = toolbox::write(tools, path, content, &filler);
+        Some(call.ok_or_else(|| PlayError::NoWrite {
+            step: number,
+            path: path.clone(),
+            offered: names(tools),
+        })?)
+    } else if let Some(name) = &step.tool {
+        if !tools.iter().any(|tool| tool.name == name) {
+            return Err(PlayError::NotOffered {
+                step: number,
+                tool: name.clone(),
+                offered: names(tools),
+            });
+        }
+        let arguments = step.arguments.clone().unwrap_or_default();
+        Some(toolbox::compact(name, arguments))
+    } else {
+        None
+    };
+    Ok(call)
+}
+
+fn names(tools: &[Tool<'_>]) -> String {
+    let names: Vec<_> = tools.iter().map(|tool| tool.name).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::request;
+    use super::*;
+
+    fn play(steps: Vec<Step>, messages: Value, tools: Value) -> Result<Reply, PlayError> {
+        let body = json!({"messages": messages, "tools": tools}).to_string();
+        let request = request::parse(body.as_bytes()).unwrap();
+        next(&request, &Script::new(steps))
+    }
+
+    fn bash() -> Value {
+        json!([{"type": "function", "function": {"name": "bash", "parameters": {
+            "properties": {"command": {"type": "string"}}, "required": ["command"]}}}])
+    }
+
+    #[test]
+    fn the_place_in_the_script_follows_from_the_conversation() {
+        let steps = || {
+            let think = Some("Hm.".to_owned());
+            vec![
+                Step::shell("ls"),
+                Step {
+                    think,
+                    say: Some("All there.".into()),
+                    ..Step::default()
+                },
+            ]
+        };
+        let call = Call {
+            name: "bash".into(),
+            arguments: r#"{"command":"ls"}"#.into(),
+        };
+        let first = play(steps(), json!([{"role": "user", "content": "go"}]), bash()).unwrap();
+        assert_eq!(
+            first,
+            Reply {
+                call: Some(call),
+                ..Reply::default()
+            }
+        );
+
+        let second = json!([{"role": "user"}, {"role": "assistant"}, {"role": "tool"}]);
+        let reply = play(steps(), second, bash()).unwrap();
+        let spoken = Reply {
+            reasoning: Some("Hm.".into()),
+            ..speak("All there.")
+        };
+        assert_eq!(reply, spoken);
+
+        let third = json!([{"role": "assistant"}, {"role": "user"}, {"role": "assistant"}, {"role": "user"}]);
+        assert_eq!(play(steps(), third, bash()).unwrap(), speak("Done."));
+    }
+
+    #[test]
+    fn a_request_without_tools_gets_a_title_and_no_step() {
+        let reply = play(
+            vec![Step::shell("ls")],
+            json!([{"role": "user"}]),
+            Value::Null,
+        );
+        assert_eq!(reply, Ok(speak("Scripted task")));
+    }
+
+    #[test]
+    fn a_missing_tool_is_named_together_with_what_was_offered() {
+        let tools = json!([{"function": {"name": "read"}}, {"function": {"name": "glob"}}]);
+        let message = |step| {
+            play(vec![step], json!([]), tools.clone())
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            message(Step::shell("ls")),
+            "step 1 of the script runs a shell command, but no offered tool does that; offered: read, glob",
+        );
+        assert_eq!(
+            message(Step {
+                tool: Some("todo".into()),
+                ..Step::default()
+            }),
+            "step 1 of the script calls `todo`, which is not offered; offered: read, glob",
+        );
+        let write = Step {
+            write: Some("a".into()),
+            content: Some("b".into()),
+            ..Step::default()
+        };
+        assert!(message(write).starts_with("step 1 of the script writes a, but no offered tool"));
+    }
+
+    #[test]
+    fn a_named_tool_gets_exactly_its_arguments() {
+        let arguments = json!({"z": 1, "a": "é"}).as_object().cloned();
+        let step = Step {
+            tool: Some("bash".into()),
+            arguments,
+            ..Step::default()
+        };
+        let call = play(vec![step], json!([]), bash()).unwrap().call.unwrap();
+        assert_eq!(call.arguments, r#"{"z":1,"a":"é"}"#);
+    }
+}

@@ -1,0 +1,214 @@
+//! Finds the agent's own tool for an action and fills in its arguments.
+//!
+//! Agents name the same tool differently, so it is looked for by name first and by the shape of its schema second.
+//! Arguments follow the order of the schema, since an agent that sends them back re-ordered breaks the prefix.
+
+use serde_json::{Map, Value};
+
+use super::player::Call;
+use super::request::Tool;
+
+const SHELL_NAMES: [&str; 12] = [
+    "bash",
+    "shell",
+    "run_shell_command",
+    "exec_command",
+    "execute_command",
+    "run_command",
+    "terminal",
+    "execute_bash",
+    "run_terminal_cmd",
+    "shell_command",
+    "run_bash",
+    "exec",
+];
+const COMMAND_PROPERTIES: [&str; 2] = ["command", "cmd"];
+const WRITE_NAMES: [&str; 6] = [
+    "write",
+    "write_file",
+    "create_file",
+    "write_to_file",
+    "writefile",
+    "createfile",
+];
+const PATH_PROPERTIES: [&str; 6] = [
+    "filePath",
+    "file_path",
+    "path",
+    "absolute_path",
+    "filepath",
+    "filename",
+];
+const CONTENT_PROPERTIES: [&str; 5] = ["content", "text", "contents", "file_text", "file_content"];
+const DIRECTORY_PROPERTIES: [&str; 5] = [
+    "workdir",
+    "cwd",
+    "directory",
+    "working_directory",
+    "dir_path",
+];
+
+/// What goes into required arguments that the script says nothing about.
+#[derive(Debug)]
+pub(super) struct Filler<'a> {
+    pub(super) purpose: String,
+    pub(super) workdir: &'a str,
+}
+
+/// A call that runs a shell command.
+pub(super) fn shell(tools: &[Tool<'_>], command: &str, filler: &Filler<'_>) -> Option<Call> {
+    let by_shape = || {
+        tools
+            .iter()
+            .find_map(|tool| Some((tool, command_property(tool)?)))
+    };
+    let by_name = by_name(tools, &SHELL_NAMES, command_property);
+    let (tool, (name, schema)) = by_name.or_else(by_shape)?;
+    let command = if is_type(schema, "array") {
+        Value::from(vec!["bash", "-lc", command])
+    } else {
+        Value::from(command)
+    };
+    Some(fill(tool, [(name, command)].into(), filler))
+}
+
+/// A call that writes a file: with the write tool, or else with the shell.
+pub(super) fn write(
+    tools: &[Tool<'_>],
+    path: &str,
+    content: &str,
+    filler: &Filler<'_>,
+) -> Option<Call> {
+    let path = absolute(path, filler.workdir);
+    let properties = |tool: &Tool<'_>| {
+        let (path, _) = property(tool, &PATH_PROPERTIES)?;
+        let (content, _) = property(tool, &CONTENT_PROPERTIES)?;
+        Some((path, content))
+    };
+    match by_name(tools, &WRITE_NAMES, properties) {
+        Some((tool, (path_name, content_name))) => {
+            let given = [(path_name, path.into()), (content_name, content.into())];
+            Some(fill(tool, given.into(), filler))
+        }
+        None => shell(tools, &write_command(&path, content), filler),
+    }
+}
+
+/// A call with its arguments as compact JSON.
+pub(super) fn compact(name: &str, arguments: Map<String, Value>) -> Call {
+    Call {
+        name: name.into(),
+        arguments: Value::Object(arguments).to_string(),
+    }
+}
+
+/// The first tool with one of the names, in the order of the names, that `fit` accepts. Whole names come before
+/// names behind a server prefix (`developer__shell`).
+fn by_name<'t, 'a, T>(
+    tools: &'t [Tool<'a>],
+    names: &[&str],
+    fit: impl Fn(&Tool<'a>) -> Option<T>,
+) -> Option<(&'t Tool<'a>, T)> {
+    let whole = |tool: &Tool<'a>| tool.name;
+    let last = |tool: &Tool<'a>| tool.name.rsplit("__").next().unwrap_or(tool.name);
+    let search = |key: &dyn Fn(&Tool<'a>) -> &'a str| {
+        names.iter().find_map(|name| {
+            let mut tools = tools.iter();
+            tools.find_map(|tool| {
+                let is_it = key(tool).eq_ignore_ascii_case(name);
+                is_it.then(|| fit(tool))?.map(|fitting| (tool, fitting))
+            })
+        })
+    };
+    search(&whole).or_else(|| search(&last))
+}
+
+fn command_property<'a>(tool: &Tool<'a>) -> Option<(&'static str, &'a Value)> {
+    property(tool, &COMMAND_PROPERTIES)
+}
+
+/// The first of the named properties that takes free text (or a list of words). An enumeration is something else:
+/// editors have a `command` that is `view` or `create`.
+fn property<'a>(tool: &Tool<'a>, names: &[&'static str]) -> Option<(&'static str, &'a Value)> {
+    names.iter().find_map(|name| {
+        let schema = tool.properties?.get(*name)?;
+        let is_open = schema.get("enum").is_none();
+        let is_text = schema.get("type").is_none() || is_type(schema, "string");
+        (is_open && (is_text || is_type(schema, "array"))).then_some((*name, schema))
+    })
+}
+
+fn is_type(schema: &Value, wanted: &str) -> bool {
+    match schema.get("type") {
+        Some(Value::String(kind)) => kind == wanted,
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == wanted),
+        _ => false,
+    }
+}
+
+fn fill(tool: &Tool<'_>, mut given: Vec<(&str, Value)>, filler: &Filler<'_>) -> Call {
+    let mut arguments = Map::new();
+    for (name, schema) in tool.properties.into_iter().flatten() {
+        if let Some(at) = given.iter().position(|(given, _)| given == name) {
+            arguments.insert(name.clone(), given.swap_remove(at).1);
+        } else if tool.required.contains(&name.as_str()) {
+            arguments.insert(name.clone(), placeholder(name, schema, filler));
+        }
+    }
+    compact(tool.name, arguments)
+}
+
+/// A harmless value for a required argument.
+fn placeholder(name: &str, schema: &Value, filler: &Filler<'_>) -> Value {
+    let first_choice = || schema.get("enum")?.as_array()?.first();
+    if let Some(value) = schema.get("default").or_else(first_choice) {
+        return value.clone();
+    }
+    if is_type(schema, "null") {
+        return Value::Null;
+    }
+    match schema.get("type").and_then(Value::as_str) {
+        Some("boolean") => false.into(),
+        // Zero would end the command at once. Whether this means seconds or milliseconds, it is long enough.
+        Some("integer" | "number") if name.contains("timeout") => 120_000.into(),
+        Some("integer" | "number") => schema.get("minimum").cloned().unwrap_or(0.into()),
+        Some("array") => Value::Array(Vec::new()),
+        Some("object") => Value::Object(Map::new()),
+        _ if DIRECTORY_PROPERTIES.contains(&name) => filler.workdir.into(),
+        _ => filler.purpose.as_str().into(),
+    }
+}
+
+fn absolute(path: &str, workdir: &str) -> String {
+    if path.starts_with('/') {
+        return path.into();
+    }
+    let relative = path.trim_start_matches("./");
+    format!("{}/{relative}", workdir.trim_end_matches('/'))
+}
+
+/// Shell text that writes exactly `content`.
+fn write_command(path: &str, content: &str) -> String {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let folder = if folder.is_empty() { "/" } else { folder };
+    let (folder, path) = (quote(folder), quote(path));
+    // A here-document always ends in a newline, so other content needs printf.
+    if !content.ends_with('\n') {
+        return format!(
+            "mkdir -p {folder} && printf '%s' {} > {path}",
+            quote(content)
+        );
+    }
+    let mut delimiter = String::from("ROLLCAGE_EOF");
+    while content.lines().any(|line| line == delimiter) {
+        delimiter.push('_');
+    }
+    format!("mkdir -p {folder} && cat > {path} <<'{delimiter}'\n{content}{delimiter}")
+}
+
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Setup and verify commands: one shell command each, in an environment that the agent had no hand in.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rollcage_model::record::CommandResult;
+use rollcage_sandbox::{Command, Error, HOME, OutputLimit, Sandbox, run};
+
+/// Characters kept of each output stream, as the original does.
+pub(crate) const TAIL_CHARS: usize = 2000;
+/// Room for [`TAIL_CHARS`] characters of four bytes.
+const TAIL_BYTES: usize = 4 * TAIL_CHARS;
+
+/// What every process in a sandbox starts with; nothing comes from our own environment.
+pub(crate) fn base_environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let fixed = [
+        (
+            "PATH",
+            "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+        ),
+        ("HOME", HOME),
+        ("USER", "user"),
+        ("LOGNAME", "user"),
+        ("SHELL", "/bin/bash"),
+        ("LANG", "C.UTF-8"),
+        ("TERM", "dumb"),
+    ];
+    let fixed = fixed
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    fixed
+        .chain(
+            extra
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone())),
+        )
+        .collect()
+}
+
+/// Runs one command in the work directory. `Err` means that the sandbox itself is broken.
+pub(crate) async fn run_command(
+    sandbox: &dyn Sandbox,
+    command: &str,
+    env: BTreeMap<String, String>,
+    limit: Duration,
+) -> Result<CommandResult, Error> {
+    // No profile and no rc file: the agent may have written them.
+    let argv = ["/bin/bash", "--noprofile", "--norc", "-c", command]
+        .map(str::to_owned)
+        .to_vec();
+    let finished = run(
+        sandbox,
+        Command {
+            argv,
+            env,
+            ..Command::default()
+        },
+        limit,
+        OutputLimit {
+            bytes_max: TAIL_BYTES,
+        },
+    )
+    .await?;
+    let exit_code = match (finished.timed_out, finished.exit.code, finished.exit.signal) {
+        (true, _, _) | (false, None, None) => -1,
+        (false, Some(code), _) => code,
+        (false, None, Some(signal)) => 128 + signal,
+    };
+    Ok(CommandResult {
+        cmd: command.to_owned(),
+        exit_code,
+        stdout: tail(&String::from_utf8_lossy(&finished.stdout), TAIL_CHARS),
+        stderr: tail(&String::from_utf8_lossy(&finished.stderr), TAIL_CHARS),
+        duration_s: seconds(finished.duration),
+        timed_out: finished.timed_out,
+    })
+}
+
+/// The last `count` characters.
+pub(crate) fn tail(text: &str, count: usize) -> String {
+    let skipped = text.chars().count().saturating_sub(count);
+    text.chars().skip(skipped).collect()
+}
+
+/// Seconds with three decimals, as results show them.
+pub(crate) fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_is_counted_in_characters() {
+        assert_eq!(tail("añb", 2), "ñb");
+        assert_eq!(tail("a", 2), "a");
+    }
+
+    #[test]
+    fn a_task_may_override_the_environment() {
+        let extra = BTreeMap::from([("LANG".to_owned(), "de_DE.UTF-8".to_owned())]);
+        assert_eq!(base_environment(&extra)["LANG"], "de_DE.UTF-8");
+        assert_eq!(base_environment(&extra)["HOME"], "/home/user");
+    }
+}

@@ -1,0 +1,314 @@
+//! Records on disk: one private directory per rollout, its result written last and whole.
+//!
+//! `rollouts/ID/` holds `task.json`, `exchanges.jsonl`, `agent.log`, `result.json` and the small `summary.json` that
+//! listings read. `running/ID` is locked by the process that runs the rollout, so that a later process can tell a
+//! running rollout from one whose process was killed.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use rollcage_model::id::RolloutId;
+use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::task::Task;
+
+/// The records below one `$ROLLCAGE_HOME`.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("use {path} for records")]
+    Open { path: PathBuf, source: io::Error },
+    #[error("write {path}")]
+    Write { path: PathBuf, source: io::Error },
+    #[error("read {path}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} does not hold a result of this version")]
+    Format {
+        path: PathBuf,
+        source: serde_json::Error,
+    },
+    #[error("no rollout `{0}`: `rollcage list` shows what there is")]
+    Unknown(String),
+    #[error("`{prefix}` names {count} rollouts: give more characters of the id")]
+    Ambiguous { prefix: String, count: usize },
+}
+
+/// What a listing shows of a rollout.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    pub rollout_id: RolloutId,
+    pub task_id: String,
+    pub agent: String,
+    pub model: String,
+    /// `None` while it runs, or when its process died and nobody has closed it yet.
+    pub ended: Option<Ended>,
+    pub reward: Option<f64>,
+    pub calls: u64,
+    pub wall_s: f64,
+    pub started_at: f64,
+}
+
+impl From<&RolloutResult> for Summary {
+    fn from(result: &RolloutResult) -> Self {
+        Summary {
+            rollout_id: result.rollout_id,
+            task_id: result.task_id.clone(),
+            agent: result.agent.name.clone(),
+            model: result.endpoint.model.clone(),
+            ended: Some(result.ended),
+            reward: result.reward,
+            calls: result.usage.calls,
+            wall_s: result.wall_s,
+            started_at: result.started_at,
+        }
+    }
+}
+
+/// One rollout's directory while it runs.
+#[derive(Debug)]
+pub struct Record {
+    path: PathBuf,
+    marker_path: PathBuf,
+    /// Locked for as long as the rollout runs.
+    _marker: File,
+}
+
+impl Store {
+    pub fn open(root: &Path) -> Result<Self, StoreError> {
+        for path in [root.to_owned(), root.join("rollouts"), root.join("running")] {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&path)
+                .map_err(|source| StoreError::Open { path, source })?;
+        }
+        Ok(Store {
+            root: root.to_owned(),
+        })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Makes a rollout's directory and marks it as running.
+    pub fn begin(&self, id: RolloutId, task: &Task) -> Result<Record, StoreError> {
+        let path = self.directory(id);
+        let marker_path = self.root.join("running").join(id.to_string());
+        let open = |path: &Path, source| StoreError::Open {
+            path: path.to_owned(),
+            source,
+        };
+        let marker = private_file(&marker_path).map_err(|source| open(&marker_path, source))?;
+        marker.lock().map_err(|source| open(&marker_path, source))?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|source| open(&path, source))?;
+        let record = Record {
+            path,
+            marker_path,
+            _marker: marker,
+        };
+        let text = serde_json::to_vec_pretty(task).map_err(|source| StoreError::Format {
+            path: record.path.join("task.json"),
+            source,
+        })?;
+        write_whole(&record.path.join("task.json"), &text)?;
+        Ok(record)
+    }
+
+    /// The newest first, at most `count`; unfinished ones have no `ended`.
+    pub fn list(&self, count: usize) -> Result<Vec<Summary>, StoreError> {
+        let mut ids = self.ids()?;
+        ids.sort_unstable_by(|left, right| right.cmp(left));
+        ids.truncate(count);
+        Ok(ids.into_iter().map(|id| self.summary(id)).collect())
+    }
+
+    /// Finds a rollout by its id, the beginning of its id or its end.
+    pub fn find(&self, text: &str) -> Result<RolloutId, StoreError> {
+        if let Ok(id) = text.parse::<RolloutId>() {
+            return if self.directory(id).is_dir() {
+                Ok(id)
+            } else {
+                Err(StoreError::Unknown(text.to_owned()))
+            };
+        }
+        let is_match = |id: &RolloutId| {
+            let id = id.to_string();
+            text.len() >= 4 && (id.starts_with(text) || id.ends_with(text))
+        };
+        let matching: Vec<_> = self.ids()?.into_iter().filter(is_match).collect();
+        match matching.as_slice() {
+            [id] => Ok(*id),
+            [] => Err(StoreError::Unknown(text.to_owned())),
+            several => Err(StoreError::Ambiguous {
+                prefix: text.to_owned(),
+                count: several.len(),
+            }),
+        }
+    }
+
+    pub fn result(&self, id: RolloutId) -> Result<RolloutResult, StoreError> {
+        let path = self.directory(id).join("result.json");
+        let text = fs::read(&path).map_err(|source| StoreError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        serde_json::from_slice(&text).map_err(|source| StoreError::Format { path, source })
+    }
+
+    pub fn directory(&self, id: RolloutId) -> PathBuf {
+        self.root.join("rollouts").join(id.to_string())
+    }
+
+    /// Rollouts whose process died: their marker is there and nobody holds its lock.
+    pub fn abandoned(&self) -> Result<Vec<(RolloutId, Option<Task>, Record)>, StoreError> {
+        let directory = self.root.join("running");
+        let read = |source| StoreError::Read {
+            path: directory.clone(),
+            source,
+        };
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&directory).map_err(read)? {
+            let marker_path = entry.map_err(read)?.path();
+            let name = marker_path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default()
+                .to_owned();
+            let Ok(id) = name.parse::<RolloutId>() else {
+                continue;
+            };
+            let Ok(marker) = File::options().write(true).open(&marker_path) else {
+                continue;
+            };
+            if marker.try_lock().is_err() {
+                continue;
+            }
+            let path = self.directory(id);
+            let task = fs::read_to_string(path.join("task.json"))
+                .ok()
+                .and_then(|text| serde_json::from_str(&text).ok());
+            if path.join("result.json").exists() || !path.is_dir() {
+                let _ = fs::remove_file(&marker_path);
+                continue;
+            }
+            found.push((
+                id,
+                task,
+                Record {
+                    path,
+                    marker_path,
+                    _marker: marker,
+                },
+            ));
+        }
+        Ok(found)
+    }
+
+    fn ids(&self) -> Result<Vec<RolloutId>, StoreError> {
+        let directory = self.root.join("rollouts");
+        let read = |source| StoreError::Read {
+            path: directory.clone(),
+            source,
+        };
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(&directory).map_err(read)? {
+            let name = entry.map_err(read)?.file_name();
+            ids.extend(
+                name.to_str()
+                    .and_then(|name| name.parse::<RolloutId>().ok()),
+            );
+        }
+        Ok(ids)
+    }
+
+    fn summary(&self, id: RolloutId) -> Summary {
+        let path = self.directory(id);
+        let stored = fs::read(path.join("summary.json"))
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok());
+        stored.unwrap_or_else(|| {
+            let task: Option<Task> = fs::read(path.join("task.json"))
+                .ok()
+                .and_then(|text| serde_json::from_slice(&text).ok());
+            Summary {
+                rollout_id: id,
+                task_id: task.map(|task| task.id).unwrap_or_default(),
+                agent: String::new(),
+                model: String::new(),
+                ended: None,
+                reward: None,
+                calls: 0,
+                wall_s: 0.0,
+                started_at: id.unix_seconds(),
+            }
+        })
+    }
+}
+
+impl Record {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn exchanges(&self) -> PathBuf {
+        self.path.join("exchanges.jsonl")
+    }
+
+    pub fn agent_log(&self) -> PathBuf {
+        self.path.join("agent.log")
+    }
+
+    /// Writes the result and takes the running mark away. Before this returns nothing counts, after it everything.
+    pub fn commit(self, result: &RolloutResult) -> Result<(), StoreError> {
+        let format = |source| StoreError::Format {
+            path: self.path.join("result.json"),
+            source,
+        };
+        let summary = serde_json::to_vec(&Summary::from(result)).map_err(format)?;
+        let text = serde_json::to_vec(result).map_err(format)?;
+        write_whole(&self.path.join("summary.json"), &summary)?;
+        write_whole(&self.path.join("result.json"), &text)?;
+        let _ = fs::remove_file(&self.marker_path);
+        Ok(())
+    }
+}
+
+/// A new file that only we can read.
+pub(crate) fn private_file(path: &Path) -> io::Result<File> {
+    File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Readers see the old file or the new one, never a part.
+fn write_whole(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+    let write = || -> io::Result<()> {
+        let partial = path.with_extension("partial");
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&partial)?;
+        file.write_all(content)?;
+        file.sync_data()?;
+        fs::rename(&partial, path)
+    };
+    write().map_err(|source| StoreError::Write {
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,196 @@
+//! Makes an installed agent ready: a pre-baked home, made once per bundle, that every sandbox gets as a layer.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rollcage_sandbox::{
+    Command, EntryKind, HOME, Mount, OutputLimit, Sandbox, Sandboxes, Spec, run,
+};
+
+use crate::agent::{Agent, BUNDLE_DIR, WarmUp};
+use crate::bundle::Bundle;
+use crate::shell::{base_environment, tail};
+
+/// Part of the layer's name: a change in what is baked makes a new one.
+const LAYER_VERSION: u32 = 1;
+const WARM_UP_LIMIT: Duration = Duration::from_secs(120);
+const KEPT_FILE_BYTES_MAX: u64 = 64 << 20;
+/// `user` inside every sandbox; as root the base is mapped, so files must belong to this id to be the user's inside.
+const USER_ID: u32 = 1000;
+
+/// An agent that can be mounted into a sandbox and started.
+#[derive(Clone, Debug)]
+pub struct ReadyAgent {
+    pub bundle: Bundle,
+    pub home_layer: Option<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum WarmError {
+    #[error("write the agent's pre-baked home {path}")]
+    Write { path: PathBuf, source: io::Error },
+    #[error("warm the agent up in a sandbox")]
+    Sandbox(#[from] rollcage_sandbox::Error),
+    #[error("the agent's first start went wrong ({how}): {said}")]
+    Failed { how: String, said: String },
+}
+
+/// Bakes the home if it is not there yet. Two processes may do so at once; the first to finish wins.
+pub(crate) async fn warm_up(
+    agent: &dyn Agent,
+    bundle: Bundle,
+    layers: &Path,
+    sandboxes: &dyn Sandboxes,
+) -> Result<ReadyAgent, WarmError> {
+    // Whose files they are differs between root and an ordinary user, so they do not share a layer.
+    let owner = if is_root() { "root" } else { "user" };
+    let name = format!(
+        "{}-{}-{owner}-{LAYER_VERSION}",
+        bundle.agent, bundle.version
+    );
+    let layer = layers.join(name);
+    if !layer.is_dir() {
+        let write = |path: &Path, source| WarmError::Write {
+            path: path.to_owned(),
+            source,
+        };
+        let partial = layers.join(format!(".partial-{}", uuid::Uuid::now_v7()));
+        let baked = bake(agent, &bundle, &partial, sandboxes).await;
+        let renamed = baked.and_then(|()| match fs::rename(&partial, &layer) {
+            Err(_) if layer.is_dir() => Ok(()),
+            renamed => renamed.map_err(|source| write(&layer, source)),
+        });
+        // After a success the directory is gone already.
+        let _ = fs::remove_dir_all(&partial);
+        renamed?;
+    }
+    Ok(ReadyAgent {
+        bundle,
+        home_layer: Some(layer),
+    })
+}
+
+async fn bake(
+    agent: &dyn Agent,
+    bundle: &Bundle,
+    layer: &Path,
+    sandboxes: &dyn Sandboxes,
+) -> Result<(), WarmError> {
+    let mut writer = LayerWriter {
+        root: layer.to_owned(),
+    };
+    for (path, text) in agent.home_files() {
+        writer.write(path, text.as_bytes())?;
+    }
+    let Some(warm_up) = agent.warm_up() else {
+        return Ok(());
+    };
+    let spec = Spec {
+        id: format!("warm-{}", uuid::Uuid::now_v7()),
+        layers: vec![layer.to_owned()],
+        mounts: vec![Mount {
+            source: bundle.path.clone(),
+            target: BUNDLE_DIR.into(),
+        }],
+        ..Spec::default()
+    };
+    let sandbox = sandboxes.start(spec).await?;
+    let kept = first_start(&*sandbox, warm_up).await;
+    let closed = sandbox.close().await;
+    for (path, content) in kept? {
+        writer.write(&path, &content)?;
+    }
+    Ok(closed?)
+}
+
+/// Starts the agent once and reads what it left in its home.
+async fn first_start(
+    sandbox: &dyn Sandbox,
+    warm_up: WarmUp,
+) -> Result<Vec<(String, Vec<u8>)>, WarmError> {
+    let env = base_environment(&warm_up.env);
+    let command = Command {
+        argv: warm_up.argv,
+        env,
+        ..Command::default()
+    };
+    let finished = run(
+        sandbox,
+        command,
+        WARM_UP_LIMIT,
+        OutputLimit { bytes_max: 8192 },
+    )
+    .await?;
+    if finished.timed_out || finished.exit.code != Some(0) {
+        let how = if finished.timed_out {
+            "it did not end".to_owned()
+        } else {
+            format!("{:?}", finished.exit)
+        };
+        let said = [finished.stdout, finished.stderr].concat();
+        return Err(WarmError::Failed {
+            how,
+            said: tail(&String::from_utf8_lossy(&said), 500),
+        });
+    }
+    sandbox.kill_all().await?;
+    let mut kept = Vec::new();
+    for directory in warm_up.keep {
+        let directory = format!("{HOME}/{directory}");
+        for entry in sandbox.list(&directory, 1, 64).await? {
+            if entry.kind == EntryKind::File {
+                let path = format!("{directory}/{}", entry.path);
+                let content = sandbox.read_file(&path, KEPT_FILE_BYTES_MAX).await?;
+                kept.push((path, content));
+            }
+        }
+    }
+    Ok(kept)
+}
+
+/// Writes files by their path inside the sandbox, owned by the user there.
+struct LayerWriter {
+    root: PathBuf,
+}
+
+impl LayerWriter {
+    fn write(&mut self, path: &str, content: &[u8]) -> Result<(), WarmError> {
+        let target = self.root.join(path.trim_start_matches('/'));
+        self.place(&target, path, content)
+            .map_err(|source| WarmError::Write {
+                path: target,
+                source,
+            })
+    }
+
+    fn place(&self, target: &Path, path: &str, content: &[u8]) -> io::Result<()> {
+        if let Some(parent) = target.parent() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(parent)?;
+        }
+        fs::write(target, content)?;
+        fs::set_permissions(target, fs::Permissions::from_mode(0o644))?;
+        if is_root() {
+            // The home directory and everything below it, but not what is above.
+            for part in Path::new(path)
+                .ancestors()
+                .filter(|part| part.starts_with(HOME))
+            {
+                let part = part.strip_prefix("/").unwrap_or(part);
+                chown(self.root.join(part), Some(USER_ID), Some(USER_ID))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_root() -> bool {
+    // The owner of our own /proc entry is our effective user.
+    fs::metadata("/proc/self")
+        .is_ok_and(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata) == 0)
+}

@@ -1,0 +1,10 @@
+//! The commands, one file each.
+
+pub(crate) mod agent;
+pub(crate) mod bench;
+pub(crate) mod doctor;
+pub(crate) mod list;
+pub(crate) mod run;
+pub(crate) mod scripted;
+pub(crate) mod show;
+pub(crate) mod task;

@@ -1,0 +1,132 @@
+//! `rollcage agent list|install|remove`.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use rollcage_engine::agent;
+
+use crate::progress::InstallProgress;
+use crate::{Outcome, WrongUse, settings, text};
+
+/// List, install and remove agents.
+///
+/// An agent is installed once, straight from the npm registry (npm's settings and HTTPS_PROXY are honoured), and
+/// mounted read-only into every sandbox. `rollcage run` installs what it needs by itself.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Which agents there are and which versions are installed
+    List {
+        /// Print one JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Install an agent and make it ready
+    Install {
+        /// `opencode`, `opencode@1.18.33` or `opencode@latest`
+        #[arg(value_name = "NAME[@VERSION]")]
+        agent: String,
+    },
+    /// Remove one installed version
+    Remove {
+        /// The version as `rollcage agent list` shows it
+        #[arg(value_name = "NAME@VERSION")]
+        agent: String,
+    },
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    match arguments.command {
+        Command::List { json } => list(json),
+        Command::Install { agent } => install(&agent).await,
+        Command::Remove { agent } => remove(&agent),
+    }
+}
+
+fn list(is_json: bool) -> anyhow::Result<Outcome> {
+    let installed = settings::bundles()?.list();
+    let mut out = std::io::stdout().lock();
+    for agent in agent::all() {
+        let pinned = agent.source().default_version;
+        let bundles: Vec<_> = installed
+            .iter()
+            .filter(|bundle| bundle.agent == agent.name())
+            .collect();
+        if is_json {
+            let versions: Vec<_> = bundles
+                .iter()
+                .map(|bundle| json!({"version": bundle.version, "bytes": bundle.bytes}))
+                .collect();
+            writeln!(
+                out,
+                "{}",
+                json!({"agent": agent.name(), "default_version": pinned, "installed": versions})
+            )?;
+            continue;
+        }
+        writeln!(out, "{}  (default version {pinned})", agent.name())?;
+        if bundles.is_empty() {
+            writeln!(
+                out,
+                "  not installed: rollcage agent install {}",
+                agent.name()
+            )?;
+        }
+        for bundle in bundles {
+            writeln!(out, "  {}  {}", bundle.version, text::bytes(bundle.bytes))?;
+        }
+    }
+    Ok(Outcome::Fine)
+}
+
+async fn install(name: &str) -> anyhow::Result<Outcome> {
+    let (agent, version) = agent::find(name).map_err(|error| WrongUse(error.to_string()))?;
+    let engine = settings::engine().await?;
+    let progress = InstallProgress::new();
+    let ready = engine
+        .ready(agent, version, &|step| progress.show(&step))
+        .await;
+    progress.clear();
+    engine.close().await;
+    let bundle = ready?.bundle;
+    writeln!(
+        std::io::stdout(),
+        "{} {} is ready ({})",
+        bundle.agent,
+        bundle.version,
+        text::bytes(bundle.bytes)
+    )?;
+    Ok(Outcome::Fine)
+}
+
+fn remove(name: &str) -> anyhow::Result<Outcome> {
+    let Some((agent, version)) = name
+        .split_once('@')
+        .filter(|(_, version)| !version.is_empty())
+    else {
+        return Err(WrongUse(format!(
+            "say which version of {name} to remove: {name}@VERSION"
+        ))
+        .into());
+    };
+    let removed = settings::bundles()?
+        .remove(agent, version)
+        .map_err(|error| match error {
+            rollcage_engine::bundle::RemoveError::NotInstalled { .. } => {
+                anyhow::Error::from(WrongUse(error.to_string()))
+            }
+            error => error.into(),
+        })?;
+    writeln!(
+        std::io::stdout(),
+        "removed {agent} {version} ({})",
+        text::bytes(removed.bytes)
+    )?;
+    Ok(Outcome::Fine)
+}

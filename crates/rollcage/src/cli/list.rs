@@ -1,0 +1,58 @@
+//! `rollcage list`.
+
+use std::io::Write;
+
+use rollcage_engine::store::Summary;
+
+use crate::{Outcome, settings, text};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// How many to show
+    #[arg(short, long, default_value_t = 20, value_name = "N")]
+    limit: usize,
+
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let summaries = settings::store()?.list(arguments.limit)?;
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        for summary in &summaries {
+            writeln!(out, "{}", serde_json::to_string(summary)?)?;
+        }
+        return Ok(Outcome::Fine);
+    }
+    if summaries.is_empty() {
+        writeln!(out, "No rollouts yet. Start one with: rollcage run TASK")?;
+        return Ok(Outcome::Fine);
+    }
+    writeln!(
+        out,
+        "{:<36}  {:<19}  {:<16}  {:>6}  {:>5}  {:>10}  {:<20}  MODEL",
+        "ROLLOUT", "STARTED", "ENDED", "REWARD", "CALLS", "TIME", "TASK"
+    )?;
+    for summary in &summaries {
+        writeln!(out, "{}", row(summary))?;
+    }
+    Ok(Outcome::Fine)
+}
+
+fn row(summary: &Summary) -> String {
+    let ended = summary
+        .ended
+        .map_or("unfinished", rollcage_model::record::Ended::as_str);
+    format!(
+        "{:<36}  {:<19}  {ended:<16}  {:>6}  {:>5}  {:>10}  {:<20}  {}",
+        summary.rollout_id,
+        text::time(summary.started_at),
+        text::reward(summary.reward),
+        summary.calls,
+        text::duration(summary.wall_s),
+        text::line(&summary.task_id, 20),
+        text::line(&summary.model, 40),
+    )
+}

@@ -1,0 +1,318 @@
+//! `rollcage run`.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use rollcage_engine::agent;
+use rollcage_engine::endpoint::{EndpointChoice, EndpointRequest};
+use rollcage_engine::secret::Secret;
+use rollcage_engine::{Engine, ModelSettings, Plan, PlanError};
+use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::script::Step;
+use rollcage_model::task::Task;
+
+use super::task::{self, Loaded};
+use crate::progress::{InstallProgress, Progress};
+use crate::{Outcome, WrongUse, report, settings};
+
+/// Run a task as one or more rollouts.
+///
+/// The task is a TOML or JSON file, or is made here with --instruction, --setup and --verify. Without an endpoint the
+/// scripted model plays the task's solution, so a first run needs no LLM.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    rollcage run examples/hello.toml\n  \
+    rollcage run task.toml -n 8 --endpoint vllm --json > results.jsonl\n  \
+    rollcage run task.toml --base-url http://gpu:8000/v1 --model Qwen/Qwen3-8B --api-key-env KEY\n  \
+    rollcage run --instruction 'Write ok to a.txt' --verify 'grep -qx ok a.txt' --solution 'echo ok > a.txt'\n\n\
+    Exit status: 0 every rollout ended and was graded, 1 some ended badly, 2 wrong use, 3 our own failure.")]
+pub(crate) struct Arguments {
+    /// A task file
+    #[arg(
+        value_name = "TASK",
+        required_unless_present = "instruction",
+        conflicts_with = "instruction"
+    )]
+    task: Option<PathBuf>,
+
+    /// The agent, optionally with a version
+    #[arg(long, default_value = "opencode", value_name = "NAME[@VERSION]")]
+    agent: String,
+
+    /// How many rollouts of the task
+    #[arg(short, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    n: u16,
+
+    /// How many run at once; the default is one for every core
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+
+    /// Where rollouts run
+    #[arg(long, value_enum, default_value_t = SandboxKind::Local, value_name = "KIND")]
+    sandbox: SandboxKind,
+
+    /// Print one result object per line on standard output; everything else goes to standard error
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    endpoint: EndpointArguments,
+
+    #[command(flatten)]
+    inline: InlineTask,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum SandboxKind {
+    /// Namespaces on this machine, no daemon
+    Local,
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Model")]
+struct EndpointArguments {
+    /// A known endpoint: vllm, openai, hf_router or scripted (its URL, key and model come from variables such as
+    /// VLLM_URL, OPENAI_API_KEY and HF_ROUTER_MODEL)
+    #[arg(long, value_name = "KIND")]
+    endpoint: Option<String>,
+
+    /// An OpenAI-compatible endpoint
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+
+    /// The environment variable that holds the API key; it never enters the sandbox
+    #[arg(long, value_name = "VAR")]
+    api_key_env: Option<String>,
+
+    /// The model's name
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+
+    /// Cap the tokens an agent may ask for in one call
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_tokens: Option<u64>,
+
+    /// Alternatives to ask for per token
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20))]
+    top_logprobs: u32,
+
+    /// Let the model think, or not (chat_template_kwargs.enable_thinking); the default depends on the endpoint
+    #[arg(long, value_name = "BOOL")]
+    thinking: Option<bool>,
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Task made here")]
+struct InlineTask {
+    /// What the agent should do
+    #[arg(long, value_name = "TEXT")]
+    instruction: Option<String>,
+
+    /// A command to run before the agent (repeatable)
+    #[arg(long, value_name = "CMD", requires = "instruction")]
+    setup: Vec<String>,
+
+    /// A command that checks the work; exit 0 passes (repeatable)
+    #[arg(long, value_name = "CMD", requires = "instruction")]
+    verify: Vec<String>,
+
+    /// A command of the reference solution, for the scripted model (repeatable)
+    #[arg(long, value_name = "CMD", requires = "instruction")]
+    solution: Vec<String>,
+
+    /// The task's name in results
+    #[arg(long, value_name = "ID", requires = "instruction")]
+    task_id: Option<String>,
+
+    /// The agent's time, in seconds (overrides the task file)
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<f64>,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let SandboxKind::Local = arguments.sandbox;
+    let loaded = load(&arguments)?;
+    let endpoint = resolve_endpoint(arguments.endpoint.request()?)?;
+    let (agent, version) =
+        agent::find(&arguments.agent).map_err(|error| WrongUse(error.to_string()))?;
+    if matches!(endpoint, EndpointChoice::Scripted) && loaded.task.solution.is_empty() {
+        return Err(WrongUse(PlanError::NoSolution.to_string()).into());
+    }
+    let cancel = CancellationToken::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(cancel_on_signals(cancel.clone()));
+
+    let engine = settings::engine().await?;
+    let progress = InstallProgress::new();
+    let ready = cancel
+        .run_until_cancelled(engine.ready(agent, version, &|step| progress.show(&step)))
+        .await;
+    progress.clear();
+    let Some(ready) = ready else {
+        return Err(anyhow::anyhow!("interrupted before a rollout started"));
+    };
+    let ready = ready?;
+
+    let settings = ModelSettings {
+        tokens_max: arguments.endpoint.max_tokens,
+        top_logprobs: arguments.endpoint.top_logprobs,
+    };
+    let endpoint = engine.endpoint(&endpoint, &loaded.task).await?;
+    let plan = Arc::new(Plan {
+        task: loaded.task,
+        uploads: loaded.uploads,
+        agent,
+        ready,
+        endpoint,
+        settings,
+    });
+    let plans = vec![plan; usize::from(arguments.n)];
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let slots = arguments.jobs.map_or(cores, usize::from);
+    let results = run_plans(&engine, plans, slots, &cancel, arguments.json).await?;
+    engine.close().await;
+    if !arguments.json {
+        report::summary(&mut std::io::stdout().lock(), &results)?;
+    }
+    let is_fine = |result: &RolloutResult| {
+        result.ended == Ended::Completed && (result.graded || result.verify_results.is_empty())
+    };
+    Ok(if results.iter().all(is_fine) {
+        Outcome::Fine
+    } else {
+        Outcome::Bad
+    })
+}
+
+/// Runs the plans while their events are shown. With `--json` each result is printed when it comes.
+async fn run_plans(
+    engine: &Engine,
+    plans: Vec<Arc<Plan>>,
+    slots: usize,
+    cancel: &CancellationToken,
+    is_json: bool,
+) -> anyhow::Result<Vec<RolloutResult>> {
+    let (events, mut incoming) = mpsc::unbounded_channel();
+    let mut progress = Progress::new(plans.len());
+    let show = async {
+        while let Some(event) = incoming.recv().await {
+            progress.show(&event);
+        }
+        progress.finish();
+    };
+    let mut results = Vec::new();
+    let mut unwritten = None;
+    let deliver = |result: RolloutResult| {
+        if is_json && unwritten.is_none() {
+            unwritten = print_json(&result).err();
+            if unwritten.is_some() {
+                cancel.cancel();
+            }
+        }
+        results.push(result);
+    };
+    let (ran, ()) = tokio::join!(
+        engine.run(plans, slots, events, cancel.clone(), deliver),
+        show
+    );
+    ran?;
+    match unwritten {
+        Some(error) => Err(error),
+        None => Ok(results),
+    }
+}
+
+fn print_json(result: &RolloutResult) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, result).context("print a result")?;
+    writeln!(out).context("print a result")
+}
+
+fn load(arguments: &Arguments) -> anyhow::Result<Loaded> {
+    let inline = &arguments.inline;
+    let mut loaded = match (&arguments.task, &inline.instruction) {
+        (Some(path), _) => task::load(path)?,
+        (None, instruction) => {
+            let task = Task {
+                id: inline
+                    .task_id
+                    .clone()
+                    .unwrap_or_else(|| "inline".to_owned()),
+                instruction: instruction.clone().unwrap_or_default(),
+                setup: inline.setup.clone(),
+                verify: inline.verify.clone(),
+                solution: inline.solution.iter().map(Step::shell).collect(),
+                ..Task::default()
+            };
+            Loaded {
+                task,
+                uploads: BTreeMap::new(),
+            }
+        }
+    };
+    if let Some(timeout) = inline.timeout {
+        loaded.task.agent_timeout_s = timeout;
+    }
+    loaded
+        .task
+        .check()
+        .map_err(|error| WrongUse(error.to_string()))?;
+    Ok(loaded)
+}
+
+impl EndpointArguments {
+    fn request(&self) -> anyhow::Result<EndpointRequest> {
+        let key = match &self.api_key_env {
+            None => None,
+            Some(name) => {
+                let value = settings::variable(name).ok_or_else(|| {
+                    WrongUse(format!("--api-key-env: the variable {name} is not set"))
+                })?;
+                Some(Secret::new(value))
+            }
+        };
+        Ok(EndpointRequest {
+            kind: self.endpoint.clone(),
+            base_url: self.base_url.clone(),
+            key,
+            model: self.model.clone(),
+            is_thinking_disabled: self.thinking.map(|is_on| !is_on),
+        })
+    }
+}
+
+fn resolve_endpoint(request: EndpointRequest) -> anyhow::Result<EndpointChoice> {
+    request
+        .resolve(settings::variable)
+        .map_err(|error| WrongUse(error.to_string()).into())
+}
+
+/// The first signal ends the rollouts with results; the second ends us, and with us every sandbox.
+async fn cancel_on_signals(cancel: CancellationToken) {
+    if stop_signal().await.is_err() {
+        return;
+    }
+    cancel.cancel();
+    eprintln!("Ending the rollouts; again to end at once.");
+    if stop_signal().await.is_ok() {
+        std::process::exit(130);
+    }
+}
+
+/// Waits for Ctrl-C or SIGTERM.
+pub(crate) async fn stop_signal() -> std::io::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! `rollcage scripted`: the scripted model alone.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use rollcage_engine::scripted::{Options, Script, Scripted};
+
+use super::task;
+use crate::Outcome;
+
+/// Serve the scripted model alone.
+///
+/// Any OpenAI-compatible client can talk to it, with any API key. It plays the `solution` of the script, one step per
+/// turn, through the tools the client offers, and answers with token ids and logprobs when asked for them.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// A task file; its `solution` is played
+    #[arg(long, value_name = "FILE")]
+    script: PathBuf,
+
+    /// The port on 127.0.0.1; 0 takes a free one
+    #[arg(long, default_value_t = 8200)]
+    port: u16,
+
+    /// The model's name in answers
+    #[arg(long, default_value = "scripted")]
+    model: String,
+
+    /// What relative paths in `write` steps are relative to
+    #[arg(long, default_value = "/home/user/workdir", value_name = "DIR")]
+    workdir: String,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let steps = task::read_solution(&arguments.script)?;
+    let script = Script {
+        steps,
+        workdir: arguments.workdir,
+        model: arguments.model,
+    };
+    let options = Options {
+        port: arguments.port,
+        default_script: Some(script),
+        ..Options::default()
+    };
+    let scripted = Scripted::start(options).await?;
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "Scripted model at {} (Ctrl-C ends it)",
+        scripted.base_url()
+    )?;
+    out.flush()?;
+    drop(out);
+    crate::cli::run::stop_signal()
+        .await
+        .context("wait for a signal")?;
+    scripted.close().await;
+    Ok(Outcome::Fine)
+}

@@ -1,0 +1,230 @@
+//! `rollcage show`.
+
+use std::io::Write;
+
+use serde_json::Value;
+
+use rollcage_model::record::{CommandResult, RolloutResult, RolloutTurn};
+
+use crate::{Outcome, report, settings, text};
+
+/// Show one rollout: how it ended, its commands, and what agent and model said to each other.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The rollout's id, its beginning or its end
+    #[arg(value_name = "ID")]
+    id: String,
+
+    /// Print the whole result as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Do not cut long messages
+    #[arg(long)]
+    full: bool,
+}
+
+/// Lines shown of a message unless all are asked for; system prompts run to hundreds.
+const LINES_MAX: usize = 12;
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let store = settings::store()?;
+    let id = store
+        .find(&arguments.id)
+        .map_err(|error| crate::WrongUse(error.to_string()))?;
+    let result = store.result(id)?;
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        serde_json::to_writer(&mut out, &result)?;
+        writeln!(out)?;
+        return Ok(Outcome::Fine);
+    }
+    let lines_max = if arguments.full {
+        usize::MAX
+    } else {
+        LINES_MAX
+    };
+    report::one(&mut out, &result)?;
+    timings(&mut out, &result)?;
+    commands(&mut out, "setup", &result.setup_results, lines_max)?;
+    transcript(&mut out, &result, lines_max)?;
+    commands(&mut out, "verify", &result.verify_results, lines_max)?;
+    if !result.files.is_empty() {
+        let names: Vec<_> = result
+            .files
+            .keys()
+            .map(String::as_str)
+            .chain(result.files_extra.iter().map(String::as_str))
+            .collect();
+        writeln!(out, "\nfiles  {}", text::line(&names.join(", "), 400))?;
+    }
+    Ok(Outcome::Fine)
+}
+
+fn timings(out: &mut impl Write, result: &RolloutResult) -> std::io::Result<()> {
+    let timings = &result.timings;
+    let first = timings
+        .first_call_s
+        .map(|seconds| format!(" (first call after {})", text::duration(seconds)));
+    writeln!(
+        out,
+        "  timings  sandbox {}, setup {}, agent {}{}, verify {}, collect {}",
+        text::duration(timings.sandbox_s),
+        text::duration(timings.setup_s),
+        text::duration(timings.agent_s),
+        first.unwrap_or_default(),
+        text::duration(timings.verify_s),
+        text::duration(timings.collect_s),
+    )
+}
+
+fn commands(
+    out: &mut impl Write,
+    name: &str,
+    results: &[CommandResult],
+    lines_max: usize,
+) -> std::io::Result<()> {
+    for result in results {
+        let late = if result.timed_out { ", timed out" } else { "" };
+        writeln!(out, "\n{name}  {}", text::block(&result.cmd))?;
+        writeln!(
+            out,
+            "  exit {}{late}, {}",
+            result.exit_code,
+            text::duration(result.duration_s)
+        )?;
+        for stream in [&result.stdout, &result.stderr] {
+            indented(out, stream, lines_max)?;
+        }
+    }
+    Ok(())
+}
+
+/// Every model call: what was new in its request, then what came back.
+fn transcript(
+    out: &mut impl Write,
+    result: &RolloutResult,
+    lines_max: usize,
+) -> std::io::Result<()> {
+    let mut seen: Vec<Value> = Vec::new();
+    for turn in &result.proxy_turns {
+        let empty = Vec::new();
+        let messages = turn
+            .request
+            .get("messages")
+            .and_then(Value::as_array)
+            .unwrap_or(&empty);
+        let known = messages
+            .iter()
+            .zip(&seen)
+            .take_while(|(now, before)| now == before)
+            .count();
+        for message in &messages[known..] {
+            // The model's own words come back with the next request; they were shown when it said them.
+            if known == 0 || message.get("role").and_then(Value::as_str) != Some("assistant") {
+                said(out, message, lines_max)?;
+            }
+        }
+        seen.clone_from(messages);
+        answered(out, turn, lines_max)?;
+    }
+    Ok(())
+}
+
+fn answered(out: &mut impl Write, turn: &RolloutTurn, lines_max: usize) -> std::io::Result<()> {
+    let tokens = format!(
+        "{} + {} tokens",
+        turn.prompt_token_ids.len(),
+        turn.completion_token_ids.len()
+    );
+    let finish = turn.finish_reason.as_deref().unwrap_or("no finish");
+    writeln!(
+        out,
+        "\n#{} {} ({tokens}, {finish}, {})",
+        turn.turn,
+        turn.role,
+        text::duration(turn.latency_s)
+    )?;
+    if let Some(error) = &turn.upstream_error {
+        writeln!(out, "  error {}", text::line(&error.to_string(), 400))?;
+    }
+    match turn.response.get("message") {
+        Some(message) if message.is_object() => body(out, message, lines_max),
+        _ => Ok(()),
+    }
+}
+
+fn said(out: &mut impl Write, message: &Value, lines_max: usize) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "\n{}",
+        text::line(
+            message.get("role").and_then(Value::as_str).unwrap_or("?"),
+            40
+        )
+    )?;
+    body(out, message, lines_max)
+}
+
+fn body(out: &mut impl Write, message: &Value, lines_max: usize) -> std::io::Result<()> {
+    if let Some(reasoning) = message.get("reasoning_content").and_then(Value::as_str) {
+        writeln!(out, "  (thinks)")?;
+        indented(out, reasoning, lines_max)?;
+    }
+    match message.get("content") {
+        Some(Value::String(text)) => indented(out, text, lines_max)?,
+        Some(Value::Array(parts)) => {
+            for part in parts {
+                let text = part
+                    .get("text")
+                    .and_then(Value::as_str)
+                    .map_or_else(|| part.to_string(), str::to_owned);
+                indented(out, &text, lines_max)?;
+            }
+        }
+        _ => {}
+    }
+    for call in message
+        .get("tool_calls")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
+        let name = call
+            .pointer("/function/name")
+            .and_then(Value::as_str)
+            .unwrap_or("?");
+        let arguments = call
+            .pointer("/function/arguments")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let width = if lines_max == usize::MAX {
+            usize::MAX
+        } else {
+            400
+        };
+        writeln!(
+            out,
+            "  → {}({})",
+            text::line(name, 80),
+            text::line(arguments, width)
+        )?;
+    }
+    Ok(())
+}
+
+fn indented(out: &mut impl Write, content: &str, lines_max: usize) -> std::io::Result<()> {
+    let clean = text::block(content);
+    let lines: Vec<_> = clean.trim_end().lines().collect();
+    for line in lines.iter().take(lines_max) {
+        writeln!(out, "  {line}")?;
+    }
+    if lines.len() > lines_max {
+        writeln!(
+            out,
+            "  … {} more lines (--full shows them)",
+            lines.len() - lines_max
+        )?;
+    }
+    Ok(())
+}

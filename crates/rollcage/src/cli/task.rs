@@ -1,0 +1,79 @@
+//! Reads task files and what they name on disk.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rollcage_model::script::Step;
+use rollcage_model::task::Task;
+
+use crate::WrongUse;
+
+/// A whole upload; it lands in the sandbox's memory.
+const UPLOAD_BYTES_MAX: u64 = 1 << 30;
+
+/// A task and the content of the files it uploads.
+pub(crate) struct Loaded {
+    pub(crate) task: Task,
+    pub(crate) uploads: BTreeMap<String, Vec<u8>>,
+}
+
+pub(crate) fn load(path: &Path) -> anyhow::Result<Loaded> {
+    let mut task = read(path)?;
+    if task.id.is_empty() {
+        task.id = path
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned())
+            .unwrap_or_default();
+    }
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let mut uploads = BTreeMap::new();
+    for (target, source) in &task.upload {
+        let source = directory.join(source);
+        let bytes = std::fs::metadata(&source).map(|metadata| metadata.len());
+        let content = match bytes {
+            Ok(bytes) if bytes > UPLOAD_BYTES_MAX => Err(anyhow::anyhow!("larger than 1 GiB")),
+            Ok(_) => std::fs::read(&source).map_err(anyhow::Error::from),
+            Err(error) => Err(error.into()),
+        };
+        let content = content.map_err(|error| {
+            WrongUse(format!(
+                "task {}: read upload {}: {error:#}",
+                path.display(),
+                source.display()
+            ))
+        })?;
+        uploads.insert(target.clone(), content);
+    }
+    Ok(Loaded { task, uploads })
+}
+
+/// The solution of a task file, which must have one.
+pub(crate) fn read_solution(path: &Path) -> anyhow::Result<Vec<Step>> {
+    let task = read(path)?;
+    if task.solution.is_empty() {
+        return Err(WrongUse(format!("{} has no `solution` to play", path.display())).into());
+    }
+    Ok(task.solution)
+}
+
+fn read(path: &Path) -> anyhow::Result<Task> {
+    if path.is_dir() {
+        let text = format!(
+            "{} is a directory: give a TOML or JSON task file",
+            path.display()
+        );
+        return Err(WrongUse(text).into());
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| WrongUse(format!("read task {}: {error}", path.display())))?;
+    let is_json = path
+        .extension()
+        .is_some_and(|extension| extension == "json");
+    let task = if is_json {
+        Task::from_json(&text)
+    } else {
+        Task::from_toml(&text)
+    };
+    let chain = |error| format!("{:#}", anyhow::Error::from(error));
+    task.map_err(|error| WrongUse(format!("task {}: {}", path.display(), chain(error))).into())
+}

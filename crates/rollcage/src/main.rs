@@ -1,0 +1,129 @@
+//! The `rollcage` program: parse, log, run, exit code.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod cli;
+mod progress;
+mod report;
+mod settings;
+mod text;
+
+/// Runs real coding agents as sandboxed rollouts and keeps every token.
+///
+/// A rollout gives a task to an unmodified agent in a fresh sandbox, lets it talk to a model through a capturing
+/// proxy, verifies what it did, and yields a reward and a training-ready trace.
+#[derive(Parser)]
+#[command(
+    name = "rollcage",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
+#[command(after_help = "Start with:  rollcage run examples/hello.toml\n\
+    Data lives under $ROLLCAGE_HOME (default: $XDG_DATA_HOME/rollcage or ~/.local/share/rollcage).")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+
+    /// Log more of what happens inside, on standard error (-v: info, -vv: debug)
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    verbose: u8,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a task: sandbox, agent, model, verification, reward and trace
+    Run(Box<cli::run::Arguments>),
+    /// Show one rollout: transcript, commands, reward, timings
+    Show(cli::show::Arguments),
+    /// List rollouts, the newest first
+    List(cli::list::Arguments),
+    /// List, install and remove agents
+    Agent(cli::agent::Arguments),
+    /// Tell what the sandbox can and cannot do on this machine, and how to fix it
+    Doctor(cli::doctor::Arguments),
+    /// Serve the scripted model alone: an OpenAI-compatible endpoint that plays a script
+    Scripted(cli::scripted::Arguments),
+    /// Measure this machine: sandbox and rollout times next to their baselines
+    Bench(cli::bench::Arguments),
+}
+
+/// What a command came to; the numbers are part of the interface.
+pub(crate) enum Outcome {
+    /// All is well.
+    Fine,
+    /// A rollout ended badly.
+    Bad,
+}
+
+/// The caller's mistake, told apart from ours by the exit code.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct WrongUse(pub(crate) String);
+
+fn main() -> ExitCode {
+    // The zygote is this same program, re-executed; it must stay small and single-threaded.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|argument| argument == settings::ZYGOTE)
+    {
+        rollcage_sandbox::local::zygote_main();
+    }
+    let arguments = Arguments::parse();
+    start_logging(arguments.verbose);
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&anyhow::Error::from(error).context("start the runtime")),
+    };
+    let outcome = runtime.block_on(run(arguments.command));
+    // Whatever still runs belongs to nobody any more.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+    match outcome {
+        Ok(Outcome::Fine) => ExitCode::SUCCESS,
+        Ok(Outcome::Bad) => ExitCode::from(1),
+        Err(error) => fail(&error),
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Run(arguments) => Box::pin(cli::run::run(*arguments)).await,
+        Command::Show(arguments) => cli::show::run(&arguments),
+        Command::List(arguments) => cli::list::run(&arguments),
+        Command::Agent(arguments) => Box::pin(cli::agent::run(arguments)).await,
+        Command::Doctor(arguments) => Box::pin(cli::doctor::run(&arguments)).await,
+        Command::Scripted(arguments) => Box::pin(cli::scripted::run(arguments)).await,
+        Command::Bench(arguments) => Box::pin(cli::bench::run(arguments)).await,
+    }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    // A reader of our output that went away (`rollcage list | head`) is no error of anybody's.
+    if error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("error: {error:#}");
+    ExitCode::from(if error.is::<WrongUse>() { 2 } else { 3 })
+}
+
+fn start_logging(verbose: u8) {
+    let default = match verbose {
+        0 => "warn",
+        1 => "warn,rollcage=info,rollcage_engine=info,rollcage_sandbox=info",
+        _ => "info,rollcage=debug,rollcage_engine=debug,rollcage_sandbox=debug",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ROLLCAGE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+}

@@ -1,0 +1,222 @@
+//! Events as progress: live lines on a terminal, plain lines otherwise. Always on standard error.
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use rollcage_engine::bundle;
+use rollcage_model::event::{Event, Phase, What};
+use rollcage_model::id::RolloutId;
+
+use crate::text;
+
+/// More lines than this do not fit a terminal; the others are only counted.
+const LINES_MAX: usize = 16;
+
+/// Shows rollouts as they go.
+pub(crate) struct Progress {
+    total: usize,
+    finished: usize,
+    live: Option<MultiProgress>,
+    lines: HashMap<RolloutId, Line>,
+}
+
+/// One rollout's line.
+struct Line {
+    number: usize,
+    bar: Option<ProgressBar>,
+    calls: u64,
+    tokens: u64,
+}
+
+impl Progress {
+    pub(crate) fn new(total: usize) -> Self {
+        let live = std::io::stderr().is_terminal().then(MultiProgress::new);
+        Progress {
+            total,
+            finished: 0,
+            live,
+            lines: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn show(&mut self, event: &Event) {
+        let number = self.lines.len() + 1;
+        let line = self.lines.entry(event.rollout).or_insert(Line {
+            number,
+            bar: None,
+            calls: 0,
+            tokens: 0,
+        });
+        if let What::Call {
+            completion_tokens, ..
+        } = &event.what
+        {
+            line.calls += 1;
+            line.tokens += completion_tokens.unwrap_or_default();
+        }
+        let message = describe(&event.what, line);
+        let name = if self.total == 1 {
+            String::new()
+        } else {
+            format!("[{}/{}] ", line.number, self.total)
+        };
+        let is_finished = matches!(event.what, What::Finished { .. });
+        self.finished += usize::from(is_finished);
+        match (&self.live, message) {
+            (_, None) => {}
+            (None, Some(message)) => eprintln!("{name}{message}"),
+            (Some(live), Some(message)) => {
+                if line.bar.is_none() && !is_finished && line.number <= LINES_MAX {
+                    line.bar = Some(spinner(live));
+                }
+                if is_finished {
+                    if let Some(bar) = line.bar.take() {
+                        bar.finish_and_clear();
+                    }
+                    if self.total > 1 {
+                        let _ = live.println(format!("{name}{message}"));
+                    }
+                } else if let Some(bar) = &line.bar {
+                    bar.set_message(format!("{name}{message}"));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        if let Some(live) = &self.live {
+            let _ = live.clear();
+        }
+    }
+}
+
+/// What to say of an event; `None` when it changes nothing that is shown.
+fn describe(what: &What, line: &Line) -> Option<String> {
+    Some(match what {
+        What::Queued => return None,
+        What::Entered {
+            phase: Phase::Sandbox,
+        } => "sandbox: starting".to_owned(),
+        What::Entered {
+            phase: Phase::Setup,
+        } => "setup: files and commands".to_owned(),
+        What::Entered {
+            phase: Phase::Agent,
+        } => "agent: started".to_owned(),
+        What::Entered {
+            phase: Phase::Verify,
+        } => "verify: everything of the agent is dead".to_owned(),
+        What::Entered {
+            phase: Phase::Collect,
+        } => "collect: files and trace".to_owned(),
+        What::Command {
+            phase,
+            number,
+            of,
+            cmd,
+            exit_code,
+        } => {
+            format!(
+                "{}: {number}/{of} exit {exit_code}: {}",
+                phase.as_str(),
+                text::line(cmd, 60)
+            )
+        }
+        What::Call { status, .. } => {
+            let status = status.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
+            format!(
+                "agent: call {} answered ({status}), {} tokens so far",
+                line.calls,
+                text::count(line.tokens)
+            )
+        }
+        What::Finished {
+            ended,
+            reward,
+            wall_s,
+            error,
+        } => {
+            let error = error
+                .as_deref()
+                .map(|error| format!(": {}", text::line(error, 120)))
+                .unwrap_or_default();
+            let reward = text::reward(*reward);
+            format!(
+                "{}, reward {reward}, {}{error}",
+                ended.as_str(),
+                text::duration(*wall_s)
+            )
+        }
+    })
+}
+
+fn spinner(live: &MultiProgress) -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}");
+    let bar = live.add(ProgressBar::new_spinner());
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+/// Shows the installation of an agent.
+pub(crate) struct InstallProgress {
+    bar: Mutex<Option<ProgressBar>>,
+    last: Mutex<Option<bundle::Phase>>,
+}
+
+impl InstallProgress {
+    pub(crate) fn new() -> Self {
+        InstallProgress {
+            bar: Mutex::default(),
+            last: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn show(&self, step: &bundle::Progress) {
+        let what = match step.phase {
+            bundle::Phase::Resolving => "looking up",
+            bundle::Phase::Waiting => "waiting for another process that installs",
+            bundle::Phase::Downloading => "downloading",
+            bundle::Phase::Unpacking => "unpacking",
+            bundle::Phase::Done => "installed",
+        };
+        let message = format!("{what} {} {}", step.agent, step.version);
+        if !std::io::stderr().is_terminal() {
+            let mut last = lock(&self.last);
+            if last.replace(step.phase) != Some(step.phase) {
+                let size = step
+                    .total
+                    .map(|total| format!(" ({})", text::bytes(total)))
+                    .unwrap_or_default();
+                eprintln!("{message}{size}");
+            }
+            return;
+        }
+        let mut bar = lock(&self.bar);
+        let bar = bar.get_or_insert_with(|| {
+            let template = "{spinner} {msg} {bar:24} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
+            let bar = ProgressBar::new(0);
+            bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        bar.set_message(message);
+        bar.set_length(step.total.unwrap_or(step.bytes));
+        bar.set_position(step.bytes);
+    }
+
+    pub(crate) fn clear(&self) {
+        if let Some(bar) = lock(&self.bar).take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}

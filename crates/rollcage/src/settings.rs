@@ -1,0 +1,65 @@
+//! What the environment says, read once. Below this nobody reads an environment variable.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use rollcage_engine::bundle::{Bundles, Registry};
+use rollcage_engine::store::Store;
+use rollcage_engine::{Engine, EngineOptions};
+
+/// The hidden first argument that makes this program a zygote.
+pub(crate) const ZYGOTE: &str = "__zygote";
+
+/// An environment variable that is set and not empty.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// `$ROLLCAGE_HOME`, else the XDG data directory.
+pub(crate) fn home() -> anyhow::Result<PathBuf> {
+    let path = match (
+        variable("ROLLCAGE_HOME"),
+        variable("XDG_DATA_HOME"),
+        variable("HOME"),
+    ) {
+        (Some(path), _, _) => PathBuf::from(path),
+        (None, Some(data), _) => PathBuf::from(data).join("rollcage"),
+        (None, None, Some(home)) => PathBuf::from(home).join(".local/share/rollcage"),
+        (None, None, None) => {
+            return Err(crate::WrongUse(
+                "set ROLLCAGE_HOME: neither it nor HOME is set".to_owned(),
+            )
+            .into());
+        }
+    };
+    std::path::absolute(&path).with_context(|| format!("use {} for data", path.display()))
+}
+
+pub(crate) fn store() -> anyhow::Result<Store> {
+    Ok(Store::open(&home()?)?)
+}
+
+pub(crate) fn registry() -> anyhow::Result<Registry> {
+    let cwd = std::env::current_dir().context("find the current directory")?;
+    let home = variable("HOME").map(PathBuf::from);
+    Ok(Registry::from_environment(
+        |name| std::env::var(name).ok(),
+        home.as_deref(),
+        &cwd,
+    ))
+}
+
+pub(crate) fn bundles() -> anyhow::Result<Bundles> {
+    Ok(Bundles::new(home()?.join("bundles"), registry()?))
+}
+
+pub(crate) async fn engine() -> anyhow::Result<Engine> {
+    let options = EngineOptions {
+        home: home()?,
+        registry: registry()?,
+        zygote_program: PathBuf::from("/proc/self/exe"),
+        zygote_arguments: vec![ZYGOTE.to_owned()],
+    };
+    Ok(Engine::open(options).await?)
+}

@@ -1,0 +1,167 @@
+//! The real OpenCode, fetched from the npm registry by our own installer, against the scripted endpoint.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::support::{open_engine, run_many};
+use rollcage_engine::agent;
+use rollcage_engine::endpoint::EndpointChoice;
+use rollcage_engine::scripted::Log;
+use rollcage_engine::{Engine, ModelSettings, Plan};
+use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::task::Task;
+use rollcage_model::trace::{CaptureLevel, RolloutType};
+use tokio_util::sync::CancellationToken;
+
+/// Kept between tests and runs, so that the agent is fetched once.
+fn shared_home() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("opencode-home")
+}
+
+fn examples() -> Vec<Task> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut paths: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "toml")
+    });
+    paths.sort();
+    let read = |path: &PathBuf| {
+        let task = Task::from_toml(&std::fs::read_to_string(path).unwrap()).unwrap();
+        Task {
+            id: path.file_stem().unwrap().to_string_lossy().into_owned(),
+            ..task
+        }
+    };
+    paths.iter().map(read).collect()
+}
+
+async fn plan(engine: &Engine, task: Task) -> Arc<Plan> {
+    let (agent, version) = agent::find("opencode").unwrap();
+    let ready = engine.ready(agent, version, &|_| {}).await.unwrap();
+    let endpoint = engine
+        .endpoint(&EndpointChoice::Scripted, &task)
+        .await
+        .unwrap();
+    let settings = ModelSettings::default();
+    Arc::new(Plan {
+        task,
+        uploads: BTreeMap::new(),
+        agent,
+        ready,
+        endpoint,
+        settings,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_example_is_solved_and_every_token_is_the_endpoints() {
+    let mut engine = open_engine(shared_home()).await;
+    let log = Log::new(1000);
+    engine.log_scripted(Arc::clone(&log));
+    let mut plans = Vec::new();
+    for task in examples() {
+        plans.push(plan(&engine, task).await);
+    }
+    assert!(plans.len() >= 3);
+    let (results, _) = run_many(&engine, plans.clone(), &CancellationToken::new()).await;
+    engine.close().await;
+    assert_eq!(results.len(), plans.len());
+    for result in &results {
+        assert_eq!(
+            (result.ended, result.reward),
+            (Ended::Completed, Some(1.0)),
+            "{}: {:?}",
+            result.task_id,
+            result.error
+        );
+        let plan = plans
+            .iter()
+            .find(|plan| plan.task.id == result.task_id)
+            .unwrap();
+        let key = plan.endpoint.key.as_ref().unwrap().expose();
+        check_tokens(result, &log, key, plan.task.solution.len());
+    }
+}
+
+/// Compares the trace with what the endpoint sent, token by token.
+fn check_tokens(result: &RolloutResult, log: &Log, key: &str, steps: usize) {
+    let sent: Vec<_> = log
+        .served()
+        .into_iter()
+        .filter(|served| served.key == key)
+        .collect();
+    assert_eq!(
+        (result.rollout_type, result.capture_level),
+        (RolloutType::Train, CaptureLevel::Tokens)
+    );
+    let trace = result.training_trace.as_ref().unwrap();
+    assert_eq!(
+        trace.turns.len(),
+        steps,
+        "one turn for each step of the solution, and no side request"
+    );
+    assert_eq!(result.proxy_turns.len(), sent.len());
+    let mut before: Vec<u32> = Vec::new();
+    for turn in &trace.turns {
+        let served = sent
+            .iter()
+            .find(|served| served.prompt_ids == turn.prompt_token_ids)
+            .expect("a prompt as sent");
+        assert_eq!(turn.completion_token_ids, served.sampled_ids);
+        assert_eq!(turn.per_token_logps, served.logprobs);
+        let mut mask = vec![0; served.prompt_ids.len()];
+        mask.resize(served.prompt_ids.len() + served.sampled_ids.len(), 1);
+        assert_eq!(turn.loss_mask, mask);
+        assert!(
+            turn.prompt_token_ids.starts_with(&before),
+            "{} goes on from the turn before",
+            turn.node_id
+        );
+        before = [
+            turn.prompt_token_ids.clone(),
+            turn.completion_token_ids.clone(),
+        ]
+        .concat();
+    }
+    let trainable: usize = trace
+        .turns
+        .iter()
+        .map(|turn| turn.completion_token_ids.len())
+        .sum();
+    assert_eq!(result.usage.trainable_tokens, trainable as u64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_looks_up_no_outside_host_and_leaves_no_trace_of_our_host() {
+    let engine = open_engine(shared_home()).await;
+    let task = Task {
+        id: "inside".to_owned(),
+        instruction: "look around".to_owned(),
+        verify: vec!["test \"$(cat seen)\" = 'user /home/user /home/user/workdir'".to_owned()],
+        solution: vec![rollcage_model::script::Step::shell(
+            "echo \"$(id -un) $HOME $PWD\" > seen; ls -a ~ > home; grep -rhE 'npmjs|opencode[.]ai|models[.]dev|ENOTFOUND|EAI_AGAIN|ENETUNREACH|ConnectionRefused' ~/.local/share/opencode/log > lookups; true",
+        )],
+        ..Task::default()
+    };
+    let plan = plan(&engine, task).await;
+    let (results, _) = run_many(&engine, vec![plan], &CancellationToken::new()).await;
+    engine.close().await;
+    let result = &results[0];
+    assert_eq!(
+        (result.ended, result.reward),
+        (Ended::Completed, Some(1.0)),
+        "{:?} {:?}",
+        result.error,
+        result.files
+    );
+    assert_eq!(
+        result.files["lookups"], "",
+        "OpenCode's own log speaks of outside hosts"
+    );
+}

@@ -1,0 +1,310 @@
+//! The proxy as an agent and an upstream see it: what is changed, what is kept, what is refused.
+
+use std::path::Path;
+
+use crate::support::{API_KEY, ASK, ASK_STREAM, Home, run_one, says, streams, task};
+use rollcage_engine::{ModelSettings, Plan};
+use rollcage_model::exchange::{self, Exchange};
+use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::trace::{CaptureLevel, RolloutType};
+use rollcage_testkit::upstream::{Ending, Reply, Upstream};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+fn exchanges(result: &RolloutResult) -> Vec<Exchange> {
+    let lines = std::fs::read(Path::new(&result.record).join("exchanges.jsonl")).unwrap();
+    let (exchanges, problems) = exchange::read(&lines);
+    assert_eq!(problems, Vec::<String>::new());
+    exchanges
+}
+
+/// The home must live as long as the record is read.
+async fn run(home: &Home, script: &str, upstream: &Upstream) -> RolloutResult {
+    home.run_against(task(&[]), script, upstream.base_url())
+        .await
+}
+
+#[tokio::test]
+async fn the_upstream_gets_its_own_key_and_model_and_is_asked_for_tokens() {
+    let upstream = Upstream::start(|_, _| says("ok")).unwrap();
+    let result = run(&Home::new(), ASK, &upstream).await;
+    assert_eq!(result.ended, Ended::Completed, "{:?}", result.error);
+    let asked = &upstream.asked()[0];
+    assert_eq!(asked.path, "/v1/chat/completions");
+    let authorization = asked
+        .headers
+        .iter()
+        .find(|(name, _)| name == "authorization")
+        .unwrap();
+    assert_eq!(authorization.1, format!("Bearer {API_KEY}"));
+    let body: Value = serde_json::from_str(&asked.body).unwrap();
+    assert_eq!(body["model"], "test-model");
+    assert_eq!(
+        (&body["logprobs"], &body["return_token_ids"]),
+        (&json!(true), &json!(true))
+    );
+    assert_eq!(body["top_logprobs"], 0);
+}
+
+#[tokio::test]
+async fn the_agent_sees_nothing_of_what_was_added() {
+    for (ask, reply) in [
+        (ASK, says("ok")),
+        (ASK_STREAM, streams(true, Ending::Clean)),
+    ] {
+        let upstream = Upstream::start(move |_, _| reply.clone()).unwrap();
+        let home = Home::new();
+        let result = home.run_against(task(&[]), ask, upstream.base_url()).await;
+        let seen = &result.agent_log_tail;
+        assert!(seen.contains("200 OK") && seen.contains("ok"), "{seen}");
+        for added in ["token_ids", "-0.25", "prompt_tokens_details"] {
+            assert!(!seen.contains(added), "{added} in {seen}");
+        }
+        let trace = result
+            .training_trace
+            .expect("what the agent does not see is captured");
+        assert_eq!(trace.turns[0].completion_token_ids, [7, 8]);
+        assert_eq!(trace.turns[0].per_token_logps, [-0.25, -0.5]);
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_refused_and_not_forwarded() {
+    let upstream = Upstream::start(|_, _| says("ok")).unwrap();
+    let home = Home::new();
+    let result = run(&home, &format!("KEY=sk-other; {ASK}"), &upstream).await;
+    assert!(
+        result.agent_log_tail.contains("401 Unauthorized"),
+        "{}",
+        result.agent_log_tail
+    );
+    assert_eq!(upstream.asked().len(), 0);
+    assert_eq!(exchanges(&result).len(), 0);
+}
+
+#[tokio::test]
+async fn an_unreachable_endpoint_is_told_at_once() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let home = Home::new();
+    let result = home
+        .run_against(task(&["true"]), "true", &format!("http://{closed}/v1"))
+        .await;
+    assert_eq!(
+        (result.ended, result.retryable),
+        (Ended::UpstreamFailed, true)
+    );
+    let error = result.error.unwrap();
+    assert!(
+        error.contains("cannot reach endpoint") && error.contains("refused"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_upstreams_error_reaches_the_agent_and_the_record() {
+    let body = json!({"error": {"message": format!("bad key {API_KEY}"), "type": "server_error"}})
+        .to_string();
+    let upstream = Upstream::start(move |_, _| Reply::Whole {
+        status: 503,
+        content_type: "application/json",
+        body: body.clone(),
+    })
+    .unwrap();
+    let home = Home::new();
+    let result = run(&home, &format!("{ASK}; exit 1"), &upstream).await;
+    assert_eq!(result.ended, Ended::UpstreamFailed);
+    assert!(result.agent_log_tail.contains("503") && result.agent_log_tail.contains("bad key ***"));
+    let turn = &result.proxy_turns[0];
+    assert_eq!(turn.upstream_status, Some(503));
+    assert_eq!(
+        turn.upstream_error.as_ref().unwrap()["message"],
+        "bad key ***"
+    );
+    assert!(result.training_trace.is_none());
+}
+
+#[tokio::test]
+async fn a_stream_without_a_finish_breaks_instead_of_ending_cleanly() {
+    for reply in [streams(false, Ending::Clean), streams(false, Ending::Cut)] {
+        let upstream = Upstream::start(move |_, _| reply.clone()).unwrap();
+        let home = Home::new();
+        let result = run(&home, &format!("{ASK_STREAM}; true"), &upstream).await;
+        assert_eq!(result.ended, Ended::UpstreamFailed, "{:?}", result.error);
+        assert!(
+            !result.agent_log_tail.contains("\r\n0\r\n"),
+            "the chunked body has no end"
+        );
+        let exchanges = exchanges(&result);
+        let response = exchanges[0].response.as_ref().unwrap();
+        assert!(
+            response.body.contains("prompt_token_ids"),
+            "what came is kept"
+        );
+        assert!(response.error.is_some());
+        assert_eq!(result.rollout_type, RolloutType::Eval);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_the_wrong_kind_is_an_error_not_an_answer() {
+    let upstream = Upstream::start(|_, _| Reply::Whole {
+        status: 200,
+        content_type: "text/html",
+        body: "<html>login</html>".to_owned(),
+    })
+    .unwrap();
+    let home = Home::new();
+    let result = run(&home, &format!("{ASK_STREAM}; exit 1"), &upstream).await;
+    assert_eq!(result.ended, Ended::UpstreamFailed);
+    assert!(
+        result.agent_log_tail.contains("502"),
+        "{}",
+        result.agent_log_tail
+    );
+}
+
+#[tokio::test]
+async fn an_upstream_that_never_answers_ends_with_the_agents_time() {
+    for reply in [Reply::Hang, streams(false, Ending::Hang)] {
+        let upstream = Upstream::start(move |_, _| reply.clone()).unwrap();
+        let mut task = task(&[]);
+        task.agent_timeout_s = 1.0;
+        let home = Home::new();
+        let result = home
+            .run_against(task, ASK_STREAM, upstream.base_url())
+            .await;
+        assert_eq!(result.ended, Ended::TimedOut);
+        let exchanges = exchanges(&result);
+        let response = exchanges[0]
+            .response
+            .as_ref()
+            .expect("also a cut exchange is recorded");
+        assert!(response.error.as_ref().unwrap().contains("hung up"));
+    }
+}
+
+#[tokio::test]
+async fn a_hosted_endpoint_that_refuses_our_members_still_works() {
+    let upstream = Upstream::start(|_, asked| {
+        let refused = |name: &str| {
+            let message = format!("Unrecognized request argument supplied: {name}");
+            let body = json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string();
+            Reply::Whole { status: 400, content_type: "application/json", body }
+        };
+        if asked.body.contains("return_token_ids") {
+            refused("return_token_ids")
+        } else if asked.body.contains("logprobs") {
+            refused("logprobs")
+        } else {
+            let body = json!({"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "fine"}}]});
+            Reply::Whole { status: 200, content_type: "application/json", body: body.to_string() }
+        }
+    })
+    .unwrap();
+    let home = Home::new();
+    let result = run(&home, &format!("{ASK}; {ASK}"), &upstream).await;
+    assert_eq!(
+        (result.ended, result.capture_level),
+        (Ended::Completed, CaptureLevel::Text)
+    );
+    assert!(result.agent_log_tail.contains("fine"));
+    assert_eq!(upstream.asked().len(), 4, "what was learnt is remembered");
+    assert_eq!(result.rollout_type, RolloutType::Eval);
+}
+
+#[tokio::test]
+async fn bodies_of_twenty_megabytes_pass() {
+    let upstream = Upstream::start(|_, _| says("ok")).unwrap();
+    let script = r#"big=$(head -c 20000000 /dev/zero | tr '\0' x)
+        ask "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"$big\"}]}""#;
+    let home = Home::new();
+    let result = run(&home, script, &upstream).await;
+    assert!(
+        result.agent_log_tail.contains("200 OK"),
+        "{}",
+        result.agent_log_tail
+    );
+    assert!(upstream.asked()[0].body.len() > 20_000_000);
+    assert!(exchanges(&result)[0].request.body.len() > 20_000_000);
+}
+
+#[tokio::test]
+async fn limits_and_thinking_are_set_as_asked() {
+    let upstream = Upstream::start(|_, _| says("ok")).unwrap();
+    let home = Home::new();
+    let engine = home.engine().await;
+    let plan = home.plan(task(&[]), ASK, upstream.base_url());
+    let mut endpoint = plan.endpoint.clone();
+    endpoint.is_thinking_disabled = true;
+    endpoint.model = "gpt-5-mini".to_owned();
+    let plan = Plan {
+        endpoint,
+        settings: ModelSettings {
+            tokens_max: Some(99),
+            top_logprobs: 3,
+        },
+        ..plan
+    };
+    let result = run_one(&engine, plan, &CancellationToken::new()).await;
+    engine.close().await;
+    assert_eq!(result.ended, Ended::Completed);
+    let body: Value = serde_json::from_str(&upstream.asked()[0].body).unwrap();
+    assert_eq!(body["max_completion_tokens"], 99);
+    assert_eq!(body.get("max_tokens"), None);
+    assert_eq!(body["chat_template_kwargs"]["enable_thinking"], false);
+    assert_eq!(body["top_logprobs"], 3);
+}
+
+#[tokio::test]
+async fn the_api_key_is_found_nowhere_it_does_not_belong() {
+    let upstream = Upstream::start(|_, _| says("ok")).unwrap();
+    let home = Home::new();
+    let script = format!(
+        "{ASK}; env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2> /dev/null | tr '\\0' '\\n'; \
+         grep -rlF {} / --exclude-dir=proc --exclude-dir=sys --exclude-dir=usr 2> /dev/null; echo searched",
+        // The script itself must not hold the whole key, or the search would find itself.
+        "\"$(printf %s sk-upstream- 3f9c1d77a2)\""
+    );
+    let result = home
+        .run_against(task(&["env"]), &script, upstream.base_url())
+        .await;
+    assert!(result.agent_log_tail.contains("searched"));
+    assert!(!serde_json::to_string(&result).unwrap().contains(API_KEY));
+    for path in walk(&home.path()) {
+        let content = std::fs::read(&path).unwrap();
+        let found = content
+            .windows(API_KEY.len())
+            .any(|window| window == API_KEY.as_bytes());
+        assert!(!found, "the key is in {}", path.display());
+    }
+}
+
+#[tokio::test]
+async fn records_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let upstream = Upstream::start(|_, _| says("ok")).unwrap();
+    let home = Home::new();
+    let result = home.run_against(task(&[]), ASK, upstream.base_url()).await;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&home.path()), 0o700);
+    assert_eq!(mode(Path::new(&result.record)), 0o700);
+    for path in walk(Path::new(&result.record)) {
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+}
+
+fn walk(directory: &Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            files.extend(walk(&entry.path()));
+        } else if kind.is_file() {
+            files.push(entry.path());
+        }
+    }
+    files
+}

@@ -1,0 +1,65 @@
+//! What a test may not leave behind.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Everything of ours that is there now: child processes of this one, our mounts, our cgroups.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Traces {
+    pub children: BTreeSet<String>,
+    pub mounts: usize,
+    pub cgroups: BTreeSet<String>,
+}
+
+impl Traces {
+    pub fn now() -> Self {
+        Traces {
+            children: children(),
+            mounts: mounts(),
+            cgroups: cgroups(),
+        }
+    }
+}
+
+fn children() -> BTreeSet<String> {
+    let mine = std::process::id().to_string();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let parent_is_us = |stat: &str| {
+        // After the command's name, which may hold anything: state, then the parent.
+        stat.rsplit_once(") ")
+            .and_then(|(_, rest)| rest.split(' ').nth(1))
+            == Some(mine.as_str())
+    };
+    entries
+        .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
+        .filter(|stat| parent_is_us(stat))
+        .map(|stat| stat.trim().chars().take(40).collect())
+        .collect()
+}
+
+fn mounts() -> usize {
+    fs::read_to_string("/proc/self/mountinfo").map_or(0, |text| text.lines().count())
+}
+
+/// Cgroup directories that carry this process's id.
+fn cgroups() -> BTreeSet<String> {
+    let prefix = format!("rollcage-{}-", std::process::id());
+    let mut found = BTreeSet::new();
+    let mut roots = vec![Path::new("/sys/fs/cgroup").to_path_buf()];
+    roots.extend(
+        fs::read_dir("/sys/fs/cgroup")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path()),
+    );
+    for root in roots {
+        for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                found.insert(entry.path().display().to_string());
+            }
+        }
+    }
+    found
+}

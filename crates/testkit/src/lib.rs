@@ -1,0 +1,5 @@
+//! For tests only: a model server that breaks in chosen ways, an agent made of shell commands, and leak checks.
+
+pub mod agent;
+pub mod leak;
+pub mod upstream;

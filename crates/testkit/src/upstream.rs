@@ -1,0 +1,219 @@
+//! A model server over plain sockets, so that answers can break in any way a real one does.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// One request as it arrived.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub path: String,
+    /// Lower-case names.
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+/// What the server does with a request.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    Whole {
+        status: u16,
+        content_type: &'static str,
+        body: String,
+    },
+    /// Event data, each sent as its own chunk; then `ending`.
+    Stream { data: Vec<String>, ending: Ending },
+    /// Answers nothing until the client goes away or the server closes.
+    Hang,
+    /// Closes the connection without an answer.
+    Drop,
+}
+
+/// How a stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Clean,
+    /// The connection closes in the middle of the chunked body.
+    Cut,
+    /// Nothing more comes, and the connection stays open.
+    Hang,
+}
+
+type Answer = dyn Fn(usize, &Asked) -> Reply + Send + Sync;
+
+/// A running server. Requests to `/v1/models` are answered by themselves and not counted.
+pub struct Upstream {
+    base_url: String,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    is_closing: Arc<AtomicBool>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl Upstream {
+    /// `answer` gets the number of the request, from 0, and the request.
+    pub fn start(
+        answer: impl Fn(usize, &Asked) -> Reply + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let base_url = format!("http://{}/v1", listener.local_addr()?);
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let is_closing = Arc::new(AtomicBool::new(false));
+        let answer: Arc<Answer> = Arc::new(answer);
+        let (kept, closing) = (Arc::clone(&asked), Arc::clone(&is_closing));
+        let accepting = std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if closing.load(Ordering::Relaxed) {
+                    break;
+                }
+                let (answer, kept, closing) =
+                    (Arc::clone(&answer), Arc::clone(&kept), Arc::clone(&closing));
+                // Ends with its connection, or soon after the server closes.
+                std::thread::spawn(move || {
+                    let _ = serve(stream, &*answer, &kept, &closing);
+                });
+            }
+        });
+        Ok(Upstream {
+            base_url,
+            asked,
+            is_closing,
+            accepting: Some(accepting),
+        })
+    }
+
+    pub fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// Every request so far, those for `/v1/models` apart.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.is_closing.store(true, Ordering::Relaxed);
+        // Wakes the accepting thread up.
+        let _ = TcpStream::connect(
+            self.base_url
+                .trim_start_matches("http://")
+                .trim_end_matches("/v1"),
+        );
+        if let Some(accepting) = self.accepting.take() {
+            let _ = accepting.join();
+        }
+    }
+}
+
+fn serve(
+    stream: TcpStream,
+    answer: &Answer,
+    kept: &Mutex<Vec<Asked>>,
+    is_closing: &AtomicBool,
+) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut out = stream;
+    while let Some(asked) = read_request(&mut reader)? {
+        if asked.path.ends_with("/models") {
+            write_whole(
+                &mut out,
+                200,
+                "application/json",
+                r#"{"object":"list","data":[]}"#,
+            )?;
+            continue;
+        }
+        let number = {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.push(asked.clone());
+            kept.len() - 1
+        };
+        match answer(number, &asked) {
+            Reply::Whole {
+                status,
+                content_type,
+                body,
+            } => write_whole(&mut out, status, content_type, &body)?,
+            Reply::Stream { data, ending } => {
+                write_stream(&mut out, &data)?;
+                match ending {
+                    Ending::Clean => out.write_all(b"0\r\n\r\n")?,
+                    Ending::Cut => return Ok(()),
+                    Ending::Hang => return hang(is_closing),
+                }
+            }
+            Reply::Hang => return hang(is_closing),
+            Reply::Drop => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+fn read_request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Asked>> {
+    let mut first = String::new();
+    if reader.read_line(&mut first)? == 0 {
+        return Ok(None);
+    }
+    let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut headers = Vec::new();
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(':') else {
+            break;
+        };
+        let (name, value) = (name.to_ascii_lowercase(), value.trim().to_owned());
+        if name == "content-length" {
+            length = value.parse().unwrap_or(0);
+        }
+        headers.push((name, value));
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    Ok(Some(Asked {
+        path,
+        headers,
+        body: String::from_utf8_lossy(&body).into_owned(),
+    }))
+}
+
+fn write_whole(
+    out: &mut TcpStream,
+    status: u16,
+    content_type: &str,
+    body: &str,
+) -> std::io::Result<()> {
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status} Status\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n"
+    );
+    out.write_all(head.as_bytes())?;
+    out.write_all(body.as_bytes())
+}
+
+fn write_stream(out: &mut TcpStream, data: &[String]) -> std::io::Result<()> {
+    out.write_all(
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
+    )?;
+    for data in data {
+        let event = format!("data: {data}\n\n");
+        out.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes())?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn hang(is_closing: &AtomicBool) -> std::io::Result<()> {
+    while !is_closing.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
