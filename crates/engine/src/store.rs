@@ -34,6 +34,10 @@ pub enum StoreError {
         path: PathBuf,
         source: serde_json::Error,
     },
+    #[error(
+        "rollout {0} has no result: it still runs, or was killed and the next run will close it"
+    )]
+    Unfinished(RolloutId),
     #[error("no rollout `{0}`: `rollcage list` shows what there is")]
     Unknown(String),
     #[error("`{prefix}` names {count} rollouts: give more characters of the id")]
@@ -159,9 +163,12 @@ impl Store {
 
     pub fn result(&self, id: RolloutId) -> Result<RolloutResult, StoreError> {
         let path = self.directory(id).join("result.json");
-        let text = fs::read(&path).map_err(|source| StoreError::Read {
-            path: path.clone(),
-            source,
+        let text = fs::read(&path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => StoreError::Unfinished(id),
+            _ => StoreError::Read {
+                path: path.clone(),
+                source,
+            },
         })?;
         serde_json::from_slice(&text).map_err(|source| StoreError::Format { path, source })
     }

@@ -16,11 +16,31 @@ use crate::text;
 /// More lines than this do not fit a terminal; the others are only counted.
 const LINES_MAX: usize = 16;
 
+/// Standard error, with live lines at its bottom when it is a terminal.
+#[derive(Clone)]
+pub(crate) struct Screen {
+    live: Option<MultiProgress>,
+}
+
+impl Screen {
+    pub(crate) fn new() -> Self {
+        let live = std::io::stderr().is_terminal().then(MultiProgress::new);
+        Screen { live }
+    }
+
+    /// Prints a line above the live ones.
+    pub(crate) fn say(&self, text: &str) {
+        match &self.live {
+            Some(live) => live.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+}
+
 /// Shows rollouts as they go.
 pub(crate) struct Progress {
     total: usize,
-    finished: usize,
-    live: Option<MultiProgress>,
+    screen: Screen,
     lines: HashMap<RolloutId, Line>,
 }
 
@@ -33,24 +53,24 @@ struct Line {
 }
 
 impl Progress {
-    pub(crate) fn new(total: usize) -> Self {
-        let live = std::io::stderr().is_terminal().then(MultiProgress::new);
+    pub(crate) fn new(screen: Screen, total: usize) -> Self {
+        let lines = HashMap::new();
         Progress {
             total,
-            finished: 0,
-            live,
-            lines: HashMap::new(),
+            screen,
+            lines,
         }
     }
 
     pub(crate) fn show(&mut self, event: &Event) {
         let number = self.lines.len() + 1;
-        let line = self.lines.entry(event.rollout).or_insert(Line {
+        let new = Line {
             number,
             bar: None,
             calls: 0,
             tokens: 0,
-        });
+        };
+        let line = self.lines.entry(event.rollout).or_insert(new);
         if let What::Call {
             completion_tokens, ..
         } = &event.what
@@ -58,37 +78,37 @@ impl Progress {
             line.calls += 1;
             line.tokens += completion_tokens.unwrap_or_default();
         }
-        let message = describe(&event.what, line);
-        let name = if self.total == 1 {
-            String::new()
-        } else {
-            format!("[{}/{}] ", line.number, self.total)
+        let Some(message) = describe(&event.what, line) else {
+            return;
         };
+        let name = match self.total {
+            1 => String::new(),
+            total => format!("[{}/{total}] ", line.number),
+        };
+        let message = format!("{name}{message}");
         let is_finished = matches!(event.what, What::Finished { .. });
-        self.finished += usize::from(is_finished);
-        match (&self.live, message) {
-            (_, None) => {}
-            (None, Some(message)) => eprintln!("{name}{message}"),
-            (Some(live), Some(message)) => {
-                if line.bar.is_none() && !is_finished && line.number <= LINES_MAX {
-                    line.bar = Some(spinner(live));
+        match &self.screen.live {
+            None => eprintln!("{message}"),
+            Some(_) if is_finished => {
+                if let Some(bar) = line.bar.take() {
+                    bar.finish_and_clear();
                 }
-                if is_finished {
-                    if let Some(bar) = line.bar.take() {
-                        bar.finish_and_clear();
-                    }
-                    if self.total > 1 {
-                        let _ = live.println(format!("{name}{message}"));
-                    }
-                } else if let Some(bar) = &line.bar {
-                    bar.set_message(format!("{name}{message}"));
+                // A single rollout's end is told by the summary.
+                if self.total > 1 {
+                    self.screen.say(&message);
                 }
             }
+            Some(live) if line.number <= LINES_MAX => {
+                line.bar
+                    .get_or_insert_with(|| spinner(live))
+                    .set_message(message);
+            }
+            Some(_) => {}
         }
     }
 
     pub(crate) fn finish(&self) {
-        if let Some(live) = &self.live {
+        if let Some(live) = &self.screen.live {
             let _ = live.clear();
         }
     }

@@ -61,3 +61,33 @@ impl Recorder {
             .clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use rollcage_model::exchange::{Request, VERSION};
+
+    #[test]
+    fn a_full_disk_breaks_the_recorder_for_good() {
+        let file = File::options().append(true).open("/dev/full").unwrap();
+        let recorder = Recorder {
+            state: Mutex::new(State { file, broken: None }),
+        };
+        let line = Line::Request(Request {
+            version: VERSION,
+            exchange: 1,
+            at: 0.0,
+            path: String::new(),
+            headers: Default::default(),
+            body: String::new(),
+            set: Default::default(),
+            removed: Vec::new(),
+        });
+        assert_eq!(recorder.broken(), None);
+        let problem = recorder.append(&line).unwrap_err();
+        assert!(problem.contains("No space left"), "{problem}");
+        assert_eq!(recorder.append(&line), Err(problem.clone()));
+        assert_eq!(recorder.broken(), Some(problem));
+    }
+}

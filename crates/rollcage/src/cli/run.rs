@@ -19,7 +19,7 @@ use rollcage_model::script::Step;
 use rollcage_model::task::Task;
 
 use super::task::{self, Loaded};
-use crate::progress::{InstallProgress, Progress};
+use crate::progress::{InstallProgress, Progress, Screen};
 use crate::{Outcome, WrongUse, report, settings};
 
 /// Run a task as one or more rollouts.
@@ -147,7 +147,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     }
     let cancel = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(cancel_on_signals(cancel.clone()));
+    let screen = Screen::new();
+    tasks.spawn(cancel_on_signals(cancel.clone(), screen.clone()));
 
     let engine = settings::engine().await?;
     let progress = InstallProgress::new();
@@ -176,7 +177,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let plans = vec![plan; usize::from(arguments.n)];
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let slots = arguments.jobs.map_or(cores, usize::from);
-    let results = run_plans(&engine, plans, slots, &cancel, arguments.json).await?;
+    let results = run_plans(&engine, plans, slots, &cancel, (arguments.json, screen)).await?;
     engine.close().await;
     if !arguments.json {
         report::summary(&mut std::io::stdout().lock(), &results)?;
@@ -197,10 +198,10 @@ async fn run_plans(
     plans: Vec<Arc<Plan>>,
     slots: usize,
     cancel: &CancellationToken,
-    is_json: bool,
+    (is_json, screen): (bool, Screen),
 ) -> anyhow::Result<Vec<RolloutResult>> {
     let (events, mut incoming) = mpsc::unbounded_channel();
-    let mut progress = Progress::new(plans.len());
+    let mut progress = Progress::new(screen, plans.len());
     let show = async {
         while let Some(event) = incoming.recv().await {
             progress.show(&event);
@@ -295,12 +296,12 @@ fn resolve_endpoint(request: EndpointRequest) -> anyhow::Result<EndpointChoice> 
 }
 
 /// The first signal ends the rollouts with results; the second ends us, and with us every sandbox.
-async fn cancel_on_signals(cancel: CancellationToken) {
+async fn cancel_on_signals(cancel: CancellationToken, screen: Screen) {
     if stop_signal().await.is_err() {
         return;
     }
     cancel.cancel();
-    eprintln!("Ending the rollouts; again to end at once.");
+    screen.say("Ending the rollouts; again to end at once.");
     if stop_signal().await.is_ok() {
         std::process::exit(130);
     }

@@ -1,7 +1,9 @@
 //! The real OpenCode, fetched from the npm registry by our own installer, against the scripted endpoint.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use crate::support::{open_engine, run_many};
@@ -164,4 +166,105 @@ async fn the_agent_looks_up_no_outside_host_and_leaves_no_trace_of_our_host() {
         result.files["lookups"], "",
         "OpenCode's own log speaks of outside hosts"
     );
+}
+
+/// A rollout whose agent sleeps in a tool after its first call, started as a user would.
+fn start_sleeping(seconds: &str) -> (Child, BufReader<std::process::ChildStderr>) {
+    let command = format!("touch begun; sleep {seconds}");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rollcage"))
+        .args([
+            "run",
+            "--json",
+            "--instruction",
+            "sleep",
+            "--verify",
+            "true",
+        ])
+        .args(["--solution", &command, "--task-id", seconds])
+        .env("ROLLCAGE_HOME", shared_home())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("call 1 answered") {
+        line.clear();
+        assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "it ended early");
+    }
+    (child, stderr)
+}
+
+fn is_running(argument: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+        .any(|cmdline| {
+            let mut arguments = cmdline.split(|byte| *byte == 0);
+            arguments.any(|one| one == argument.as_bytes())
+        })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_engine_leaves_no_process_and_its_rollout_gets_a_result() {
+    drop(open_and_install().await);
+    let (mut child, _stderr) = start_sleeping("86411");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The kernel ends the sandbox with its control socket; the next engine closes the record.
+    for _ in 0..500 {
+        if !is_running("86411") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert!(!is_running("86411"));
+    let engine = open_engine(shared_home()).await;
+    let store = engine.store().clone();
+    engine.close().await;
+    let summaries = store.list(usize::MAX).unwrap();
+    let summary = summaries
+        .iter()
+        .find(|summary| summary.task_id == "86411")
+        .unwrap();
+    let result = store.result(summary.rollout_id).unwrap();
+    assert_eq!(result.ended, Ended::EngineFailed);
+    assert!(
+        !result.proxy_turns.is_empty(),
+        "what was answered until then is kept"
+    );
+    std::fs::remove_dir_all(store.directory(summary.rollout_id)).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_ends_the_rollout_with_a_result() {
+    drop(open_and_install().await);
+    let (mut child, _stderr) = start_sleeping("86422");
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("/bin/kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut stdout = String::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut stdout)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let result: RolloutResult = serde_json::from_str(stdout.trim()).unwrap();
+    assert_eq!(result.ended, Ended::Cancelled);
+    assert!(!is_running("86422"));
+}
+
+/// So that no test waits for another's download while it counts on time.
+async fn open_and_install() -> Engine {
+    let engine = open_engine(shared_home()).await;
+    let (agent, version) = agent::find("opencode").unwrap();
+    engine.ready(agent, version, &|_| {}).await.unwrap();
+    engine
 }
