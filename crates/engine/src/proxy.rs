@@ -122,7 +122,7 @@ impl Session {
         self.exchanges.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn record(&self, line: &Line) -> Result<(), String> {
+    fn record(&self, line: Line) -> Result<(), String> {
         self.recorder
             .append(line)
             .inspect_err(|_| self.unrecorded.cancel())

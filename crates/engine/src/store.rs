@@ -1,6 +1,6 @@
 //! Records on disk: one private directory per rollout, its result written last and whole.
 //!
-//! `rollouts/ID/` holds `task.json`, `exchanges.jsonl`, `agent.log`, `result.json` and the small `summary.json` that
+//! `rollouts/ID/` holds `task.json`, `exchanges.rec`, `agent.log`, `result.json` and the small `summary.json` that
 //! listings read. `running/ID` is locked by the process that runs the rollout, so that a later process can tell a
 //! running rollout from one whose process was killed.
 
@@ -269,7 +269,7 @@ impl Record {
     }
 
     pub fn exchanges(&self) -> PathBuf {
-        self.path.join("exchanges.jsonl")
+        self.path.join("exchanges.rec")
     }
 
     pub fn agent_log(&self) -> PathBuf {

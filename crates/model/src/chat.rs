@@ -9,5 +9,5 @@ mod reply;
 mod strip;
 
 pub use prepare::{Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, prepare};
-pub use reply::{Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, read_reply};
+pub use reply::{Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, last_usage, read_reply};
 pub use strip::{Stripped, is_done, is_final, strip_body, strip_event};

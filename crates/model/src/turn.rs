@@ -71,7 +71,8 @@ const SAMPLING: [&str; 15] = [
 impl Turn {
     pub fn new(exchange: &Exchange) -> Self {
         let Exchange { request, response } = exchange;
-        let mut asked: Map<String, Value> = serde_json::from_str(&request.body).unwrap_or_default();
+        let mut asked: Map<String, Value> =
+            serde_json::from_slice(&request.body).unwrap_or_default();
         let requested_sampling = sampling_of(&asked);
         let messages = match asked.remove("messages") {
             Some(Value::Array(messages)) => messages,
@@ -82,7 +83,7 @@ impl Turn {
         let sent = as_sent(asked, request);
 
         let reply = match response {
-            Some(response) => chat::read_reply(&response.body, response.is_stream),
+            Some(response) => chat::read_reply(&response.text(), response.is_stream),
             None => Reply::default(),
         };
         let upstream_error = error_of(exchange, &reply);
@@ -183,12 +184,12 @@ fn error_of(exchange: &Exchange, reply: &Reply) -> Option<Value> {
         .status
         .is_none_or(|status| !(200..300).contains(&status))
     {
-        return Some(match serde_json::from_str(&response.body) {
+        return Some(match serde_json::from_slice(&response.body) {
             Ok(Value::Object(body)) => Value::Object(body),
-            _ if response.body.trim().is_empty() => {
+            _ if response.body.trim_ascii().is_empty() => {
                 message(response.error.as_deref().unwrap_or("no answer"))
             }
-            _ => message(&response.body),
+            _ => message(&response.text()),
         });
     }
     let has_nothing = reply.message.is_empty() && reply.token_ids.is_none() && !reply.is_complete;

@@ -162,11 +162,13 @@ pub trait Sandbox: Send + Sync {
     /// The sockets asked for in [`Spec::ports`], in that order; empty when already taken.
     fn take_listeners(&mut self) -> Vec<TcpListener>;
     async fn spawn(&self, command: Command) -> Result<Process, Error>;
-    /// Writes a file as `user`, creating parent directories.
+    /// Writes a file as `user`, creating parent directories. An existing file is replaced by a new one.
+    /// Here and below, relative paths count from [`WORKDIR`].
     async fn write_file(&self, path: &str, mode: u32, content: Vec<u8>) -> Result<(), Error>;
     /// Reads a regular file as `user`; `Error::TooLarge` above `bytes_max`.
     async fn read_file(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, Error>;
     /// Lists a tree in byte order of the paths, without following links. `depth` 1 is the directory itself.
+    /// Beyond `entries_max` the listing is cut short; to find out, ask for one more.
     async fn list(&self, path: &str, depth: u32, entries_max: usize) -> Result<Vec<Entry>, Error>;
     /// Ends every process in the sandbox, whatever its session or group; all are reaped on return.
     async fn kill_all(&self) -> Result<(), Error>;

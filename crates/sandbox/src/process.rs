@@ -38,7 +38,9 @@ enum State {
     Running(Exit),
     Ended(ExitStatus),
     /// Its end will never be known: the sandbox died first.
-    Lost,
+    Lost {
+        id: String,
+    },
 }
 
 impl Process {
@@ -60,16 +62,16 @@ impl Process {
     pub async fn wait(&mut self) -> Result<ExitStatus, Error> {
         let end = match &mut self.exit {
             State::Ended(status) => return Ok(*status),
-            State::Lost => {
-                return Err(Error::Gone {
-                    id: String::from("of this process"),
-                });
-            }
+            State::Lost { id } => return Err(Error::Gone { id: id.clone() }),
             State::Running(exit) => exit.as_mut().await,
         };
-        self.exit = end
-            .as_ref()
-            .map_or(State::Lost, |status| State::Ended(*status));
+        self.exit = match &end {
+            Ok(status) => State::Ended(*status),
+            Err(Error::Gone { id }) => State::Lost { id: id.clone() },
+            Err(_) => State::Lost {
+                id: String::from("of this process"),
+            },
+        };
         end
     }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rollcage_model::chat::read_reply;
+use rollcage_model::chat::{Usage, last_usage};
 use rollcage_model::event::What;
-use rollcage_model::exchange::{Line, Response, VERSION};
+use rollcage_model::exchange::{Line, Response};
 
 use super::Session;
 use crate::result::now;
@@ -53,77 +53,69 @@ impl Open {
 
     fn finish(&mut self, error: Option<String>, is_failure: IsFailure) -> Result<(), String> {
         self.is_closed = true;
-        let bytes = std::mem::take(&mut self.body);
-        let (body, is_lossy) = match String::from_utf8(bytes) {
-            Ok(text) => (text, false),
-            Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), true),
-        };
+        let mut body = std::mem::take(&mut self.body);
         // An upstream that repeats our key in an error must not put it into the record.
-        let body = match &self.session.endpoint.key {
-            Some(key) if body.contains(key.expose()) => key.scrub(&body),
-            _ => body,
-        };
+        if let Some(key) = &self.session.endpoint.key
+            && self.status.is_none_or(|status| status >= 300)
+        {
+            body = key.scrub(&String::from_utf8_lossy(&body)).into_bytes();
+        }
         let response = Response {
-            version: VERSION,
             exchange: self.exchange,
             at: now(),
             status: self.status,
             is_stream: self.is_stream,
-            body,
-            is_lossy,
             first_byte_s: self.first_byte_s,
             total_s: self.since.elapsed().as_secs_f64(),
             error,
+            body,
         };
-        let line = Line::Response(response);
-        let written = self.session.record(&line);
-        if let Line::Response(response) = line {
-            self.tell(&response, is_failure);
-        }
-        written
-    }
-
-    fn tell(&self, response: &Response, is_failure: IsFailure) {
-        let reply = read_reply(&response.body, response.is_stream);
-        let prompt_tokens = reply.usage.map(|usage| usage.prompt_tokens);
-        let completion_tokens = reply.usage.map(|usage| usage.completion_tokens);
-        let status = response
-            .status
-            .map_or_else(|| "no answer".to_owned(), |status| status.to_string());
-        let mode = if response.is_stream {
-            "stream"
-        } else {
-            "whole"
-        };
-        let problem = response
-            .error
-            .as_deref()
-            .map(|error| format!(", {error}"))
-            .unwrap_or_default();
-        let finish = reply.finish_reason.as_deref().unwrap_or("none");
-        let line = format!(
-            "#{} {status} {mode} {:.3} s, prompt {}, completion {}, finish {finish}{problem}",
-            response.exchange,
-            response.total_s,
-            count(prompt_tokens),
-            count(completion_tokens),
-        );
         let failure = match is_failure {
             IsFailure::No => None,
-            IsFailure::Judge => failure(response),
+            IsFailure::Judge => failure(&response),
         };
-        let exchange = response.exchange;
-        self.session.note(
-            line,
-            failure,
-            What::Call {
-                exchange,
-                status: response.status,
-                prompt_tokens,
-                completion_tokens,
-            },
-        );
+        let usage = last_usage(&response.body);
+        let line = log_line(&response, usage);
+        let (exchange, status) = (response.exchange, response.status);
+        let written = self.session.record(Line::Response(response));
+        let what = What::Call {
+            exchange,
+            status,
+            prompt_tokens: usage.map(|usage| usage.prompt_tokens),
+            completion_tokens: usage.map(|usage| usage.completion_tokens),
+        };
+        self.session.note(line, failure, what);
+        written
     }
+}
+
+fn log_line(response: &Response, usage: Option<Usage>) -> String {
+    let status = response
+        .status
+        .map_or_else(|| "no answer".to_owned(), |status| status.to_string());
+    let mode = if response.is_stream {
+        "stream"
+    } else {
+        "whole"
+    };
+    let tokens = usage.map_or_else(
+        || "no usage".to_owned(),
+        |usage| {
+            format!(
+                "{} + {} tokens",
+                usage.prompt_tokens, usage.completion_tokens
+            )
+        },
+    );
+    let problem = response
+        .error
+        .as_deref()
+        .map(|error| format!(", {error}"))
+        .unwrap_or_default();
+    format!(
+        "#{} {status} {mode} {:.3} s, {tokens}{problem}",
+        response.exchange, response.total_s
+    )
 }
 
 enum IsFailure {
@@ -133,16 +125,12 @@ enum IsFailure {
     No,
 }
 
-fn count(tokens: Option<u64>) -> String {
-    tokens.map_or_else(|| "?".to_owned(), |tokens| tokens.to_string())
-}
-
 /// Why this exchange is the upstream's failure, if it is one.
 fn failure(response: &Response) -> Option<String> {
     match (response.status, &response.error) {
         (Some(status), None) if (200..300).contains(&status) => None,
         (Some(status), None) => {
-            let body: String = response.body.chars().take(300).collect();
+            let body: String = response.text().chars().take(300).collect();
             Some(format!("endpoint answered {status}: {}", body.trim()))
         }
         (_, Some(error)) => Some(format!("endpoint failed: {error}")),

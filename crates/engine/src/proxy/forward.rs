@@ -10,7 +10,7 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 
 use rollcage_model::chat::{Prepared, prepare, strip_body};
-use rollcage_model::exchange::{self, Line, VERSION};
+use rollcage_model::exchange::{self, Line};
 
 use super::Session;
 use super::answer::{self, Body};
@@ -74,20 +74,18 @@ async fn attempt(session: &Arc<Session>, path: &str, headers: &HeaderMap, body: 
     };
     let exchange = session.next_exchange();
     let line = Line::Request(exchange::Request {
-        version: VERSION,
         exchange,
         at: now(),
         path: path.to_owned(),
         headers: recorded_headers(headers),
-        body: String::from_utf8_lossy(body).into_owned(),
+        body: body.to_vec(),
         set: prepared.set.clone(),
         removed: prepared.removed.clone(),
     });
     // Written before anything is sent, so that a lost answer shows as a hole.
-    if let Err(problem) = session.record(&line) {
+    if let Err(problem) = session.record(line) {
         return Attempt::Answered(unrecorded(&problem));
     }
-    drop(line);
     let mut open = Open::new(Arc::clone(session), exchange);
     match send(session, &prepared).await {
         Err(error) => {

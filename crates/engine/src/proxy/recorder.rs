@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
-use rollcage_model::exchange::Line;
+use rollcage_model::exchange::{Encoder, Line};
 
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -17,6 +17,7 @@ pub(crate) struct Recorder {
 #[derive(Debug)]
 struct State {
     file: File,
+    encoder: Encoder,
     /// The first error; everything after it is refused, so that the file has no silent hole in the middle.
     broken: Option<String>,
 }
@@ -28,35 +29,40 @@ impl Recorder {
             .create_new(true)
             .mode(0o600)
             .open(path)?;
-        Ok(Recorder {
-            state: Mutex::new(State { file, broken: None }),
-        })
+        Ok(Recorder::new(file))
     }
 
-    /// Writes one line before it returns. The error is text because it is told to the agent and put in the record.
-    pub(crate) fn append(&self, line: &Line) -> Result<(), String> {
-        let mut bytes =
-            serde_json::to_vec(line).map_err(|error| format!("encode an exchange: {error}"))?;
-        bytes.push(b'\n');
-        let mut state = self
-            .state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+    fn new(file: File) -> Self {
+        let state = State {
+            file,
+            encoder: Encoder::default(),
+            broken: None,
+        };
+        Recorder {
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Writes one frame before it returns. The error is text because it is told to the agent and put in the record.
+    pub(crate) fn append(&self, line: Line) -> Result<(), String> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(broken) = &state.broken {
             return Err(broken.clone());
         }
-        if let Err(error) = state.file.write_all(&bytes) {
+        let state = &mut *state;
+        let encoded = state.encoder.encode(line).map_err(std::io::Error::from);
+        let written = encoded.and_then(|frame| state.file.write_all(&frame));
+        written.map_err(|error| {
             let text = format!("write the rollout's exchanges: {error}");
             state.broken = Some(text.clone());
-            return Err(text);
-        }
-        Ok(())
+            text
+        })
     }
 
     pub(crate) fn broken(&self) -> Option<String> {
         self.state
             .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .unwrap_or_else(PoisonError::into_inner)
             .broken
             .clone()
     }
@@ -66,28 +72,16 @@ impl Recorder {
 mod tests {
     use super::*;
 
-    use rollcage_model::exchange::{Request, VERSION};
+    use rollcage_model::exchange::Request;
 
     #[test]
     fn a_full_disk_breaks_the_recorder_for_good() {
-        let file = File::options().append(true).open("/dev/full").unwrap();
-        let recorder = Recorder {
-            state: Mutex::new(State { file, broken: None }),
-        };
-        let line = Line::Request(Request {
-            version: VERSION,
-            exchange: 1,
-            at: 0.0,
-            path: String::new(),
-            headers: Default::default(),
-            body: String::new(),
-            set: Default::default(),
-            removed: Vec::new(),
-        });
+        let recorder = Recorder::new(File::options().append(true).open("/dev/full").unwrap());
+        let line = || Line::Request(Request::default());
         assert_eq!(recorder.broken(), None);
-        let problem = recorder.append(&line).unwrap_err();
+        let problem = recorder.append(line()).unwrap_err();
         assert!(problem.contains("No space left"), "{problem}");
-        assert_eq!(recorder.append(&line), Err(problem.clone()));
+        assert_eq!(recorder.append(line()), Err(problem.clone()));
         assert_eq!(recorder.broken(), Some(problem));
     }
 }

@@ -3,6 +3,7 @@
 //! Nothing is invented: what is missing stays missing, and what is wrong is a flaw beside it.
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::members::{Members, elements};
@@ -307,6 +308,25 @@ impl Reply {
 
 fn id_in_string(token: &str) -> Option<u32> {
     token.strip_prefix("token_id:")?.parse().ok()
+}
+
+/// The last usage in an answer, JSON or stream, without reading the rest: for progress and logs.
+pub fn last_usage(body: &[u8]) -> Option<Usage> {
+    const NAME: &[u8] = b"\"usage\":";
+    let mut end = body.len();
+    loop {
+        let at = body[..end]
+            .windows(NAME.len())
+            .rposition(|window| window == NAME)?;
+        let value = &body[at + NAME.len()..];
+        let mut values = serde_json::Deserializer::from_slice(value).into_iter::<&RawValue>();
+        if let Some(Ok(value)) = values.next()
+            && let Some(usage) = read_usage(value.get())
+        {
+            return Some(usage);
+        }
+        end = at;
+    }
 }
 
 fn read_usage(text: &str) -> Option<Usage> {

@@ -39,23 +39,20 @@ fn told(exchange: u64, messages: &Value, message: Message) -> Turn {
 fn exchange_of(exchange: u64, request: &Value, body: &Value) -> Exchange {
     Exchange {
         request: Request {
-            version: 1,
             exchange,
             at: 0.0,
             path: "/v1/chat/completions".to_owned(),
             headers: Default::default(),
-            body: request.to_string(),
+            body: request.to_string().into_bytes(),
             set: Default::default(),
             removed: vec![],
         },
         response: Some(Response {
-            version: 1,
             exchange,
             at: 1.0,
             status: Some(200),
             is_stream: false,
-            body: body.to_string(),
-            is_lossy: false,
+            body: body.to_string().into_bytes(),
             first_byte_s: None,
             total_s: 1.0,
             error: None,

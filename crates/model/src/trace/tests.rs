@@ -54,23 +54,20 @@ fn exchange(number: u64, call: &Call) -> Exchange {
         .unwrap_or_else(|| (200, body_of(call).to_string()));
     Exchange {
         request: Request {
-            version: 1,
             exchange: number,
             at: 10.0,
             path: "/v1/chat/completions".to_owned(),
             headers: [("x-session-id".to_owned(), "ses_1".to_owned())].into(),
-            body: asked.to_string(),
+            body: asked.to_string().into_bytes(),
             set: object(json!({"max_tokens": 100})),
             removed: vec![],
         },
         response: Some(Response {
-            version: 1,
             exchange: number,
             at: 11.0,
             status: Some(status),
             is_stream: body.starts_with("data:"),
-            body,
-            is_lossy: false,
+            body: body.into_bytes(),
             first_byte_s: Some(0.1),
             total_s: 1.0,
             error: None,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 fn exchanges(result: &RolloutResult) -> Vec<Exchange> {
-    let lines = std::fs::read(Path::new(&result.record).join("exchanges.jsonl")).unwrap();
+    let lines = std::fs::read(Path::new(&result.record).join("exchanges.rec")).unwrap();
     let (exchanges, problems) = exchange::read(&lines);
     assert_eq!(problems, Vec::<String>::new());
     exchanges
@@ -140,7 +140,7 @@ async fn a_stream_without_a_finish_breaks_instead_of_ending_cleanly() {
         let exchanges = exchanges(&result);
         let response = exchanges[0].response.as_ref().unwrap();
         assert!(
-            response.body.contains("prompt_token_ids"),
+            response.text().contains("prompt_token_ids"),
             "what came is kept"
         );
         assert!(response.error.is_some());

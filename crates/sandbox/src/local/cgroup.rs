@@ -236,6 +236,14 @@ impl Group {
             .transpose()
     }
 
+    /// Whether version 2 limits anything here.
+    pub(crate) fn needs_unified(&self) -> bool {
+        let Cgroups {
+            memory, pids, cpu, ..
+        } = &self.cgroups;
+        [memory, pids, cpu].contains(&&Controller::V2)
+    }
+
     /// Moves a process into the version 1 groups; it is in the version 2 one by birth.
     pub(crate) fn join(&self, pid: i32) -> io::Result<()> {
         for directory in self.v1_directories() {
@@ -324,7 +332,9 @@ fn remove_group(directory: &Path) -> io::Result<()> {
         match fs::remove_dir(directory) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => last = Some(error),
+            // Processes or groups inside; anything else will not change by waiting.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => last = Some(error),
+            Err(error) => return Err(error),
         }
         kill_members(directory);
         // Mostly the first or second try succeeds; do not make everybody wait for the slow case.

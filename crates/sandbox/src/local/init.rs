@@ -9,7 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
@@ -20,8 +20,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode as FileMode, umask};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, sethostname};
+use nix::unistd::sethostname;
 
 use super::cgroup::Controller;
 use super::mode::Mode;
@@ -30,7 +29,7 @@ use super::net;
 use super::payload::{self, Descriptors, Rules};
 use super::rootfs::{self, Owners};
 use super::seccomp::Filters;
-use super::syscall;
+use super::syscall::{self, Death, Patience};
 use super::userns;
 use super::wire::{self, Failure, FailureKind, InStep, Ready, Request, Setup, Spawn, Start};
 
@@ -125,8 +124,8 @@ struct Init {
     owners: Owners,
     /// The sealed directory; a new mount goes on top of it.
     verifier: OwnedFd,
-    running: HashMap<Pid, File>,
-    groups: HashMap<u64, Pid>,
+    running: HashMap<i32, File>,
+    groups: HashMap<u64, i32>,
     /// Keys of `groups`, oldest first.
     order: VecDeque<u64>,
 }
@@ -174,7 +173,7 @@ impl Init {
             let [control, signals] = events.map(|event| event.any().unwrap_or(true));
             if signals {
                 while matches!(self.signals.read_signal(), Ok(Some(_))) {}
-                self.reap(WaitPidFlag::WNOHANG);
+                self.reap(Patience::NoWait);
             }
             if control && !self.take_request() {
                 return;
@@ -229,6 +228,7 @@ impl Init {
         match syscall::fork() {
             Ok(None) => payload::run(spawn, descriptors, &self.rules),
             Ok(Some(pid)) => {
+                let pid = pid.as_raw();
                 self.running.insert(pid, File::from(exit));
                 self.groups.insert(spawn.process, pid);
                 self.order.push_back(spawn.process);
@@ -259,27 +259,28 @@ impl Init {
     fn signal(&self, process: u64, signal: i32) {
         // The kernel does not reuse a number while a group has it, so this can only meet that group
         // or, after all of it is dead, nothing.
-        if let (Some(pid), Ok(signal)) = (self.groups.get(&process), Signal::try_from(signal)) {
-            let _ = nix::sys::signal::killpg(*pid, signal);
-            // A process that was only just forked has not made its group yet.
-            if self.running.contains_key(pid) {
-                let _ = nix::sys::signal::kill(*pid, signal);
-            }
+        let Some(&pid) = self.groups.get(&process) else {
+            return;
+        };
+        syscall::kill(-pid, signal);
+        // A process that was only just forked has not made its group yet.
+        if self.running.contains_key(&pid) {
+            syscall::kill(pid, signal);
         }
     }
 
     /// Collects the dead and tells the engine about those it started. False when there is nobody left.
-    fn reap(&mut self, flag: WaitPidFlag) -> bool {
+    fn reap(&mut self, patience: Patience) -> bool {
         loop {
-            let (pid, code, signal) = match waitpid(None, Some(flag | WaitPidFlag::__WALL)) {
-                Ok(WaitStatus::Exited(pid, code)) => (pid, code, 0),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 0, signal as i32),
-                Ok(WaitStatus::StillAlive) => return true,
-                Ok(_) | Err(Errno::EINTR) => continue,
+            match syscall::reap_any(patience) {
+                Ok(Some(Death { pid, code, signal })) => {
+                    if let Some(mut exit) = self.running.remove(&pid) {
+                        let _ = exit.write_all(&encode_exit(code, signal));
+                    }
+                }
+                Ok(None) => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return false,
-            };
-            if let Some(mut exit) = self.running.remove(&pid) {
-                let _ = exit.write_all(&encode_exit(code, signal));
             }
         }
     }
@@ -287,8 +288,8 @@ impl Init {
     /// Everything but init itself. The kernel signals them all before any of them can fork again.
     fn kill_all(&mut self) {
         loop {
-            let _ = nix::sys::signal::kill(Pid::from_raw(-1), Signal::SIGKILL);
-            if !self.reap(WaitPidFlag::empty()) {
+            syscall::kill(-1, libc::SIGKILL);
+            if !self.reap(Patience::Wait) {
                 return;
             }
         }

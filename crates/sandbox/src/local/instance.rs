@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// All our directories start with this, wherever they are.
 const PREFIX: &str = "rollcage-";
@@ -31,7 +32,7 @@ pub(crate) fn new_name() -> String {
 pub(crate) fn claim(parent: &Path, name: &str) -> io::Result<Claim> {
     let path = parent.join(name);
     // A janitor may sweep the directory between our making and locking it; then make it again.
-    for _ in 0..10 {
+    for _ in 0..100 {
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -41,7 +42,7 @@ pub(crate) fn claim(parent: &Path, name: &str) -> io::Result<Claim> {
             result => result?,
         };
         if lock.try_lock().is_err() {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
             continue;
         }
         let locked = lock.metadata()?;

@@ -89,7 +89,15 @@ impl Launcher {
         remains: Remains,
     ) -> Result<Remains, Error> {
         let (reply, answer) = oneshot::channel();
-        self.ask(Job::Start(Box::new(Wanted { start, control, remains, reply })), answer)
+        self.ask(
+            Job::Start(Box::new(Wanted {
+                start,
+                control,
+                remains,
+                reply,
+            })),
+            answer,
+        )
         .await
     }
 
@@ -143,7 +151,12 @@ impl Desk {
         // Callers that are gone do not want an answer; remains that come back are dropped, which cleans up.
         match job {
             Job::Start(wanted) => {
-                let Wanted { start, control, remains, reply } = *wanted;
+                let Wanted {
+                    start,
+                    control,
+                    remains,
+                    reply,
+                } = *wanted;
                 if !reply.is_closed() {
                     let _ = reply.send(self.start(start, control, remains));
                 }

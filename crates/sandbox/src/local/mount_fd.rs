@@ -184,4 +184,3 @@ pub(crate) fn new_tmpfs(options: &[(&CStr, &CStr)], attributes: u64) -> io::Resu
     // SAFETY: plain numbers.
     owned(unsafe { libc::syscall(libc::SYS_fsmount, raw, libc::FSMOUNT_CLOEXEC, attributes) })
 }
-

@@ -33,20 +33,32 @@ const NAMESPACES: [(&str, CloneFlags); 6] = [
 /// A directory of every system; tmpfs goes over it in a mount namespace of our own.
 const SPOT: &str = "/tmp";
 const IN_CONTAINER: &str = "in a container, start it with --security-opt seccomp=unconfined --security-opt \
-                            systempaths=unconfined (or --privileged), or use `--sandbox docker`";
+                            systempaths=unconfined (or --privileged)";
 
 pub(crate) fn all() -> Vec<Check> {
     let mode = Mode::detect();
-    let mut checks = vec![user(mode), kernel(), clone3(), user_namespace()];
-    checks.extend(NAMESPACES.map(|(name, flag)| essential(name, attempt(|| enter(mode, flag)))));
+    let user_namespace = user_namespace();
+    // An ordinary user gets everything else by way of it, so the rest would only repeat its failure.
+    let is_stuck = mode == Mode::Rootless && user_namespace.status == Status::Missing;
+    let mut checks = vec![user(mode), kernel(), clone3(), user_namespace];
+    if !is_stuck {
+        checks.extend(walls(mode));
+    }
+    checks.push(essential("system call filter", attempt(filter)));
+    checks.extend(cgroups());
+    checks
+}
+
+fn walls(mode: Mode) -> Vec<Check> {
+    let mut checks: Vec<Check> = NAMESPACES
+        .map(|(name, flag)| essential(name, attempt(|| enter(mode, flag))))
+        .into();
     checks.push(essential("loopback interface", attempt(|| loopback(mode))));
     checks.push(essential("overlayfs", attempt(|| overlay(mode))));
     checks.push(essential("fresh /proc", attempt(|| proc(mode))));
     if mode == Mode::Root {
         checks.push(idmap());
     }
-    checks.push(essential("system call filter", attempt(filter)));
-    checks.extend(cgroups());
     checks
 }
 

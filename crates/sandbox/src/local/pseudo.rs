@@ -7,8 +7,8 @@ use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 
-use super::rootfs::{bind, directory};
 use super::mount_fd::{self, ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY, path_cstring};
+use super::rootfs::{bind, directory};
 use super::wire::{Failure, InStep};
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -97,7 +97,10 @@ pub(crate) fn proc() -> Result<(), Failure> {
         bind(&path, &path).step(format!("bind /proc/{name}"))?;
         path_cstring(&path)
             .and_then(|path| {
-                mount_fd::restrict_mount(&path, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC)
+                mount_fd::restrict_mount(
+                    &path,
+                    ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC,
+                )
             })
             .step(format!("make /proc/{name} read-only"))?;
     }

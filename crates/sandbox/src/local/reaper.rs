@@ -98,7 +98,7 @@ impl Remains {
     }
 
     /// Kills the sandbox and waits until nothing is left of it.
-    pub(crate) async fn bury(mut self) -> Result<(), Error> {
+    pub(crate) async fn bury(&mut self) -> Result<(), Error> {
         let (done, finished) = oneshot::channel();
         self.hand_over(Some(done));
         wait("close the sandbox", DEATH_LIMIT * 2, finished).await

@@ -16,9 +16,9 @@ use nix::sys::stat::Mode as FileMode;
 use nix::unistd::{chdir, pivot_root};
 
 use super::mode::Mode;
+use super::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
 use super::pseudo;
 use super::skeleton::PROGRAM_DIRECTORIES;
-use super::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
 use super::userns;
 use super::wire::{Failure, InStep, Setup, Start};
 use crate::{AGENT_LOGS, HOME, VERIFIER_LOGS};

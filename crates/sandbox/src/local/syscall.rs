@@ -221,6 +221,54 @@ pub(crate) fn clear_ambient() -> io::Result<()> {
     check(result.into()).map(drop)
 }
 
+/// How a child ended; of `code` and `signal` one is zero.
+pub(crate) struct Death {
+    pub(crate) pid: i32,
+    pub(crate) code: i32,
+    pub(crate) signal: i32,
+}
+
+/// Whether to wait for a child's end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Wait,
+    NoWait,
+}
+
+/// Collects any dead child. `None` when there is none yet; an error when there are no children at all.
+/// Not nix's, which has no word for a death by a real-time signal and reports an error instead.
+pub(crate) fn reap_any(patience: Patience) -> io::Result<Option<Death>> {
+    let options = libc::__WALL
+        | if patience == Patience::NoWait {
+            libc::WNOHANG
+        } else {
+            0
+        };
+    let mut status = 0;
+    // SAFETY: the kernel writes to `status` only, which outlives the call.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, options) };
+    if check(pid.into())? == 0 {
+        return Ok(None);
+    }
+    let signal = if libc::WIFSIGNALED(status) {
+        libc::WTERMSIG(status)
+    } else {
+        0
+    };
+    let code = if libc::WIFEXITED(status) {
+        libc::WEXITSTATUS(status)
+    } else {
+        0
+    };
+    Ok(Some(Death { pid, code, signal }))
+}
+
+/// As kill(2): a negative number is a process group, -1 everybody. Best effort.
+pub(crate) fn kill(pid: i32, signal: i32) {
+    // SAFETY: plain numbers.
+    let _ = unsafe { libc::kill(pid, signal) };
+}
+
 pub(crate) fn pidfd_kill(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     let none = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: a null siginfo is allowed and means that of kill(2).

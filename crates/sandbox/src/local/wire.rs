@@ -264,10 +264,12 @@ pub(crate) fn receive<T: DeserializeOwned>(
 
 /// Content as a file that nobody can change any more, positioned at its start.
 pub(crate) fn sealed_memfd(content: &[u8]) -> io::Result<OwnedFd> {
-    let mut file = File::from(memfd_create(
-        c"rollcage",
-        MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING,
-    )?);
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let no_exec = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
+    // Some systems refuse memfds that could be executed; kernels before 6.3 do not know the flag.
+    let memfd =
+        memfd_create(c"rollcage", flags | no_exec).or_else(|_| memfd_create(c"rollcage", flags));
+    let mut file = File::from(memfd?);
     file.write_all(content)?;
     file.rewind()?;
     let seals = SealFlag::F_SEAL_SEAL

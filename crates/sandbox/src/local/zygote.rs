@@ -120,9 +120,14 @@ impl Zygote {
             Mode::Rootless => libc::CLONE_NEWPID | libc::CLONE_NEWUSER,
         };
         let outer = (geteuid().as_raw(), getegid().as_raw());
-        match syscall::clone_process(namespaces, cgroup.as_ref().map(AsFd::as_fd))
-            .step("clone a process into new namespaces")?
-        {
+        let cloned = match syscall::clone_process(namespaces, cgroup.as_ref().map(AsFd::as_fd)) {
+            // Where the version 2 group is a mere convenience, not being let into it is no reason to fail.
+            Err(_) if cgroup.is_some() && !group.needs_unified() => {
+                syscall::clone_process(namespaces, None)
+            }
+            result => result,
+        };
+        match cloned.step("clone a process into new namespaces")? {
             Cloned::Parent { pid, pidfd } => {
                 *child = Some(pidfd);
                 group.join(pid).step("join the cgroup")?;

@@ -119,6 +119,18 @@ async fn a_signal_reaches_the_whole_process_group() {
 }
 
 #[tokio::test]
+async fn death_by_any_signal_is_told() {
+    let (_backend, sandbox) = sandbox().await;
+    for signal in [libc::SIGSEGV, libc::SIGPIPE, 33, 40, 64] {
+        let finished = bash(&*sandbox, &format!("kill -{signal} $$")).await;
+        assert_eq!(finished.exit, KILLED(signal));
+        let mut process = sandbox.spawn(command(&["sleep", "1000"])).await.unwrap();
+        process.signal(signal);
+        assert_eq!(process.wait().await.unwrap(), KILLED(signal));
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_started_is_told_apart() {
     let (_backend, sandbox) = sandbox().await;
     let spawn = async |command| sandbox.spawn(command).await.unwrap_err();

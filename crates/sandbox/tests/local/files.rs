@@ -246,3 +246,21 @@ async fn layers_and_mounts_show_up_where_they_should() {
         "bin\nshare"
     );
 }
+
+#[tokio::test]
+async fn files_are_reachable_even_if_the_work_directory_is_gone() {
+    let (_backend, sandbox) = sandbox().await;
+    bash(&*sandbox, "rmdir /home/user/workdir").await;
+    sandbox
+        .write_file("/home/user/note", 0o600, b"here".to_vec())
+        .await
+        .unwrap();
+    assert_eq!(
+        sandbox.read_file("/home/user/note", 10).await.unwrap(),
+        b"here"
+    );
+    assert_eq!(
+        sandbox.list("/home/user/task", 1, 10).await.unwrap(),
+        Vec::new()
+    );
+}

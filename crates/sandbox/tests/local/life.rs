@@ -241,11 +241,7 @@ async fn a_dead_zygote_is_replaced_and_living_sandboxes_do_not_notice() {
         .filter(|(pid, _)| !in_own_pid_namespace(*pid))
         .collect();
     assert_eq!(zygotes.len(), 1);
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(i32::try_from(zygotes[0].0).unwrap()),
-        nix::sys::signal::SIGKILL,
-    )
-    .unwrap();
+    kill(zygotes[0].0);
     wait_for_end(&zygotes);
     let second = start(&local, spec("second")).await;
     assert_eq!(output(&*first, "hostname").await, "first");
@@ -379,4 +375,39 @@ async fn the_doctor_finds_nothing_missing_where_sandboxes_work() {
         Status::Degraded
     };
     assert_eq!(checks[0].status, user, "{checks:#?}");
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_init_died_says_so_and_can_be_closed() {
+    let state = tempfile::tempdir().unwrap();
+    let mark = format!("rollcage-init-mark-{}", std::process::id());
+    let local = Local::open(options(state.path().join("state"), vec![mark.clone()]))
+        .await
+        .unwrap();
+    let sandbox = start(&local, spec("doomed")).await;
+    let mut process = sandbox.spawn(command(&["sleep", "1000"])).await.unwrap();
+    let init: Vec<_> = marked(&mark)
+        .into_iter()
+        .filter(|(pid, _)| in_own_pid_namespace(*pid))
+        .collect();
+    assert_eq!(init.len(), 1);
+    kill(init[0].0);
+    assert!(matches!(process.wait().await, Err(Error::Gone { .. })));
+    assert!(
+        matches!(process.wait().await, Err(Error::Gone { .. })),
+        "and again"
+    );
+    wait_for_end(&init);
+    assert!(matches!(sandbox.kill_all().await, Err(Error::Gone { .. })));
+    assert!(matches!(
+        sandbox.spawn(command(&["true"])).await,
+        Err(Error::Gone { .. })
+    ));
+    sandbox.close().await.unwrap();
+    local.shutdown().await.unwrap();
+}
+
+fn kill(pid: u32) {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL).unwrap();
 }

@@ -1,6 +1,6 @@
 //! The embedded backend on the real kernel. As root this suite runs a second time as an ordinary user,
 //! from `rootless.rs`. Where the kernel does not let us build sandboxes, every test fails and says why.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod exec;
 mod files;

@@ -203,3 +203,13 @@ fn parallel_calls_are_kept_apart_with_and_without_an_index() {
     let far = stream(&[r#""delta":{"tool_calls":[{"index":4000000000,"function":{"name":"x"}}]}"#]);
     assert_eq!(read_reply(&far, true).message.tool_calls.len(), 1);
 }
+
+#[test]
+fn the_last_usage_is_found_without_reading_the_rest() {
+    let body = br#"{"choices":[{"text":"\"usage\":{\"prompt_tokens\":9}"}],"usage":{"prompt_tokens":3,"completion_tokens":2},"x":[1]}"#;
+    let usage = last_usage(body).unwrap();
+    assert_eq!((usage.prompt_tokens, usage.completion_tokens), (3, 2));
+    let stream = b"data: {\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\ndata: {\"usage\":null}\n\ndata: [DONE]\n\n";
+    assert_eq!(last_usage(stream).unwrap().completion_tokens, 1);
+    assert_eq!(last_usage(b"{}"), None);
+}
