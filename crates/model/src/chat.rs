@@ -3,11 +3,13 @@
 //!
 //! Members that need no change keep their bytes. Nothing here knows of sockets or files.
 
+mod delta;
 mod members;
 mod prepare;
 mod reply;
 mod strip;
 
+pub use delta::{Delta, deltas};
 pub use prepare::{Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, prepare};
 pub use reply::{Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, last_usage, read_reply};
 pub use strip::{Stripped, is_done, is_final, strip_body, strip_event};

@@ -1,6 +1,7 @@
 //! What is true of a rollout: types and pure functions. No tokio, no I/O.
 
 pub mod chat;
+pub mod dialect;
 pub mod event;
 pub mod exchange;
 pub mod graph;

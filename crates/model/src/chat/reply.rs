@@ -330,16 +330,19 @@ pub fn last_usage(body: &[u8]) -> Option<Usage> {
 }
 
 fn read_usage(text: &str) -> Option<Usage> {
-    let members = Members::read(text)?;
-    let details = members
-        .get("prompt_tokens_details")
-        .and_then(Members::read)
-        .unwrap_or_default();
-    Some(Usage {
-        prompt_tokens: members.value("prompt_tokens")?,
-        completion_tokens: members.value("completion_tokens").unwrap_or_default(),
-        cached_tokens: details.value("cached_tokens").unwrap_or_default(),
-    })
+    Usage::from_value(&serde_json::from_str(text).ok()?)
+}
+
+impl Usage {
+    /// `None` when there is no number of prompt tokens in it.
+    pub(super) fn from_value(value: &Value) -> Option<Self> {
+        let number = |path: &str| value.pointer(path).and_then(Value::as_u64);
+        Some(Usage {
+            prompt_tokens: number("/prompt_tokens")?,
+            completion_tokens: number("/completion_tokens").unwrap_or_default(),
+            cached_tokens: number("/prompt_tokens_details/cached_tokens").unwrap_or_default(),
+        })
+    }
 }
 
 impl Message {
