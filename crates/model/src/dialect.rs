@@ -3,6 +3,8 @@
 
 use crate::chat::{Delta, Reply};
 
+pub mod chat;
+
 /// What an agent speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]

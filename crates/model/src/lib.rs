@@ -1,5 +1,6 @@
 //! What is true of a rollout: types and pure functions. No tokio, no I/O.
 
+pub mod budget;
 pub mod chat;
 pub mod dialect;
 pub mod event;

@@ -1,0 +1,300 @@
+//! What a rollout may spend on its model. Each call reserves before it is sent and settles when it is answered, so that
+//! calls at the same time cannot overshoot together.
+
+use serde::{Deserialize, Serialize};
+
+/// Limits of one rollout; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Model calls.
+    pub calls: Option<u64>,
+    pub prompt_tokens: Option<u64>,
+    pub completion_tokens: Option<u64>,
+    pub usd: Option<f64>,
+}
+
+/// US dollars for a million tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    pub prompt: f64,
+    pub completion: f64,
+    /// Prompt tokens that were cached; the price of others when it is not given.
+    #[serde(default)]
+    pub cached: Option<f64>,
+}
+
+/// What was used, or is set aside to be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spent {
+    pub calls: u64,
+    pub prompt_tokens: u64,
+    pub cached_tokens: u64,
+    pub completion_tokens: u64,
+    pub usd: f64,
+}
+
+/// The limit that a call would go over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    Calls,
+    PromptTokens,
+    CompletionTokens,
+    Usd,
+}
+
+impl Limit {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Limit::Calls => "calls",
+            Limit::PromptTokens => "prompt_tokens",
+            Limit::CompletionTokens => "completion_tokens",
+            Limit::Usd => "usd",
+        }
+    }
+}
+
+/// What one call has set aside.
+#[derive(Debug, PartialEq)]
+#[must_use = "a reservation that is not settled stays set aside"]
+pub struct Reservation {
+    amount: Spent,
+}
+
+impl Reservation {
+    /// The most completion tokens the call may ask for; `None` when nothing limits them.
+    pub fn completion_tokens_max(&self, limits: &Limits) -> Option<u64> {
+        let is_limited = limits.completion_tokens.is_some() || limits.usd.is_some();
+        is_limited.then_some(self.amount.completion_tokens)
+    }
+}
+
+/// A rollout's account.
+#[derive(Debug, Default)]
+pub struct Budget {
+    limits: Limits,
+    price: Option<Price>,
+    spent: Spent,
+    reserved: Spent,
+    stops: u64,
+}
+
+impl Budget {
+    pub fn new(limits: Limits, price: Option<Price>) -> Self {
+        Budget {
+            limits,
+            price,
+            ..Budget::default()
+        }
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub fn spent(&self) -> Spent {
+        self.spent
+    }
+
+    /// How many calls were answered by a limit instead of a model.
+    pub fn stops(&self) -> u64 {
+        self.stops
+    }
+
+    /// Sets aside what a call may use: its prompt as far as it can be guessed before it is tokenised, and the
+    /// completion it asks for, cut to what is left.
+    pub fn reserve(
+        &mut self,
+        prompt_guess: u64,
+        completion_wanted: u64,
+    ) -> Result<Reservation, Limit> {
+        let reserved = self.try_reserve(prompt_guess, completion_wanted);
+        self.stops += u64::from(reserved.is_err());
+        reserved
+    }
+
+    fn try_reserve(
+        &mut self,
+        prompt_guess: u64,
+        completion_wanted: u64,
+    ) -> Result<Reservation, Limit> {
+        let left = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
+        let sum = |pick: fn(&Spent) -> u64| pick(&self.spent) + pick(&self.reserved);
+        if left(self.limits.calls, sum(|spent| spent.calls)) == Some(0) {
+            return Err(Limit::Calls);
+        }
+        // The guess may be too high; only what is certain stops a call: nothing left, or others' guesses in flight.
+        if left(self.limits.prompt_tokens, sum(|spent| spent.prompt_tokens)) == Some(0) {
+            return Err(Limit::PromptTokens);
+        }
+        let mut completion = completion_wanted;
+        if let Some(left) = left(
+            self.limits.completion_tokens,
+            sum(|spent| spent.completion_tokens),
+        ) {
+            if left == 0 {
+                return Err(Limit::CompletionTokens);
+            }
+            completion = completion.min(left);
+        }
+        if let (Some(limit), Some(price)) = (self.limits.usd, self.price) {
+            let left = limit - self.spent.usd - self.reserved.usd - cost(price, prompt_guess, 0, 0);
+            let affordable = if price.completion > 0.0 {
+                left * 1e6 / price.completion
+            } else {
+                f64::MAX
+            };
+            if left <= 0.0 || affordable < 1.0 {
+                return Err(Limit::Usd);
+            }
+            // Far above what any call asks for, a cast saturates.
+            completion = completion.min(affordable as u64);
+        }
+        let amount = Spent {
+            calls: 1,
+            prompt_tokens: prompt_guess,
+            cached_tokens: 0,
+            completion_tokens: completion,
+            usd: self
+                .price
+                .map_or(0.0, |price| cost(price, prompt_guess, 0, completion)),
+        };
+        add(&mut self.reserved, &amount);
+        Ok(Reservation { amount })
+    }
+
+    /// Replaces what was set aside by what was used; a call that was not answered used nothing.
+    pub fn settle(&mut self, reservation: Reservation, used: Option<Spent>) {
+        let amount = &reservation.amount;
+        self.reserved.calls -= amount.calls;
+        self.reserved.prompt_tokens -= amount.prompt_tokens;
+        self.reserved.completion_tokens -= amount.completion_tokens;
+        // Sums of floats drift; what is set aside is never negative.
+        self.reserved.usd = (self.reserved.usd - amount.usd).max(0.0);
+        if let Some(mut used) = used {
+            used.calls = 1;
+            used.usd = self.price.map_or(0.0, |price| {
+                cost(
+                    price,
+                    used.prompt_tokens,
+                    used.cached_tokens,
+                    used.completion_tokens,
+                )
+            });
+            add(&mut self.spent, &used);
+        }
+    }
+}
+
+fn add(sum: &mut Spent, more: &Spent) {
+    sum.calls += more.calls;
+    sum.prompt_tokens += more.prompt_tokens;
+    sum.cached_tokens += more.cached_tokens;
+    sum.completion_tokens += more.completion_tokens;
+    sum.usd += more.usd;
+}
+
+fn cost(price: Price, prompt: u64, cached: u64, completion: u64) -> f64 {
+    let fresh = prompt.saturating_sub(cached) as f64;
+    let cached = cached as f64 * price.cached.unwrap_or(price.prompt);
+    (fresh * price.prompt + cached + completion as f64 * price.completion) / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn used(prompt_tokens: u64, completion_tokens: u64) -> Option<Spent> {
+        Some(Spent {
+            prompt_tokens,
+            completion_tokens,
+            ..Spent::default()
+        })
+    }
+
+    #[test]
+    fn calls_at_once_cannot_overshoot_together() {
+        let limits = Limits {
+            calls: Some(2),
+            ..Limits::default()
+        };
+        let mut budget = Budget::new(limits, None);
+        let first = budget.reserve(10, 10).unwrap();
+        let second = budget.reserve(10, 10).unwrap();
+        assert_eq!(budget.reserve(10, 10), Err(Limit::Calls));
+        budget.settle(first, None);
+        let third = budget.reserve(10, 10).unwrap();
+        budget.settle(second, used(1, 1));
+        budget.settle(third, used(1, 1));
+        assert_eq!(budget.reserve(10, 10), Err(Limit::Calls));
+        assert_eq!((budget.spent().calls, budget.stops()), (2, 2));
+    }
+
+    #[test]
+    fn completions_are_cut_to_what_is_left() {
+        let limits = Limits {
+            completion_tokens: Some(100),
+            ..Limits::default()
+        };
+        let mut budget = Budget::new(limits, None);
+        let first = budget.reserve(5, 70).unwrap();
+        let second = budget.reserve(5, 70).unwrap();
+        assert_eq!(second.completion_tokens_max(&limits), Some(30));
+        assert_eq!(budget.reserve(5, 70), Err(Limit::CompletionTokens));
+        budget.settle(first, used(5, 20));
+        budget.settle(second, used(5, 30));
+        assert_eq!(
+            budget
+                .reserve(5, 70)
+                .unwrap()
+                .completion_tokens_max(&limits),
+            Some(50)
+        );
+    }
+
+    #[test]
+    fn dollars_count_prompt_and_completion() {
+        let limits = Limits {
+            usd: Some(0.01),
+            ..Limits::default()
+        };
+        let price = Price {
+            prompt: 1.0,
+            completion: 10.0,
+            cached: Some(0.5),
+        };
+        let mut budget = Budget::new(limits, Some(price));
+        let call = budget.reserve(1000, 8000).unwrap();
+        assert_eq!(call.completion_tokens_max(&limits), Some(900));
+        budget.settle(call, used(1000, 900));
+        assert!((budget.spent().usd - 0.01).abs() < 1e-9);
+        assert_eq!(budget.reserve(1, 1), Err(Limit::Usd));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_spent_never_passes_the_limit(calls in prop::collection::vec((1_u64..50, any::<bool>()), 0..40)) {
+            let limits = Limits { calls: Some(20), completion_tokens: Some(300), ..Limits::default() };
+            let mut budget = Budget::new(limits, None);
+            let mut open = Vec::new();
+            for (wanted, is_settled) in calls {
+                if let Ok(call) = budget.reserve(1, wanted) {
+                    open.push(call);
+                }
+                if is_settled && let Some(call) = open.pop() {
+                    let most = call.completion_tokens_max(&limits).unwrap();
+                    budget.settle(call, used(1, most));
+                }
+            }
+            for call in open {
+                let most = call.completion_tokens_max(&limits).unwrap();
+                budget.settle(call, used(1, most));
+            }
+            prop_assert!(budget.spent().completion_tokens <= 300 && budget.spent().calls <= 20);
+        }
+    }
+}
