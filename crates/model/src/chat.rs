@@ -10,6 +10,9 @@ mod reply;
 mod strip;
 
 pub use delta::{Delta, deltas};
-pub use prepare::{Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, prepare};
+pub use prepare::{
+    Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, prepare,
+    tokens_wanted,
+};
 pub use reply::{Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, last_usage, read_reply};
 pub use strip::{Stripped, is_done, is_final, strip_body, strip_event};

@@ -6,9 +6,12 @@ use crate::chat::{Delta, Reply};
 pub mod chat;
 
 /// What an agent speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
+    #[default]
     Chat,
     Responses,
     Anthropic,

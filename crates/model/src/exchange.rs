@@ -11,6 +11,8 @@ use std::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
 
+use crate::dialect::Dialect;
+
 mod delta;
 #[cfg(test)]
 mod tests;
@@ -25,6 +27,8 @@ pub const VERSION: u32 = 1;
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
     Request(Request),
+    /// What was sent upstream, where that is a translation of the request.
+    Sent(Sent),
     Response(Response),
 }
 
@@ -36,6 +40,7 @@ pub struct Request {
     /// Unix seconds.
     pub at: f64,
     pub path: String,
+    pub dialect: Dialect,
     /// Lower-case names; never credentials.
     pub headers: BTreeMap<String, String>,
     /// Top-level members set in what was sent upstream, whether added or replaced.
@@ -45,6 +50,23 @@ pub struct Request {
     /// The agent's body, byte for byte.
     #[serde(skip)]
     pub body: Vec<u8>,
+}
+
+/// The request in the endpoint's dialect.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sent {
+    pub exchange: u64,
+    #[serde(skip)]
+    pub body: Vec<u8>,
+}
+
+/// A try that the proxy made again by itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Unix seconds.
+    pub at: f64,
+    pub status: Option<u16>,
+    pub error: String,
 }
 
 /// What came back.
@@ -62,9 +84,22 @@ pub struct Response {
     pub total_s: f64,
     /// Why the exchange did not finish: the connection broke, the agent hung up, a deadline passed.
     pub error: Option<String>,
+    /// Tries before the one that this is the answer to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<Attempt>,
+    /// Whether the agent got a stream made from a whole answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_replayed: bool,
     /// The upstream's body as received, nothing stripped.
     #[serde(skip)]
     pub body: Vec<u8>,
+}
+
+impl Exchange {
+    /// The request as chat completions, which is what the endpoint was asked unless it speaks another dialect.
+    pub fn chat_body(&self) -> &[u8] {
+        self.sent.as_deref().unwrap_or(&self.request.body)
+    }
 }
 
 impl Request {
@@ -83,6 +118,7 @@ impl Response {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     pub request: Request,
+    pub sent: Option<Vec<u8>>,
     pub response: Option<Response>,
 }
 
@@ -99,6 +135,7 @@ struct Head {
 #[derive(Debug, Default)]
 struct Known {
     requests: Recent,
+    sent: Recent,
     responses: Recent,
 }
 
@@ -106,6 +143,7 @@ impl Known {
     fn of(&mut self, line: &Line) -> &mut Recent {
         match line {
             Line::Request(_) => &mut self.requests,
+            Line::Sent(_) => &mut self.sent,
             Line::Response(_) => &mut self.responses,
         }
     }
@@ -115,6 +153,7 @@ impl Line {
     fn exchange(&self) -> u64 {
         match self {
             Line::Request(request) => request.exchange,
+            Line::Sent(sent) => sent.exchange,
             Line::Response(response) => response.exchange,
         }
     }
@@ -122,6 +161,7 @@ impl Line {
     fn body_mut(&mut self) -> &mut Vec<u8> {
         match self {
             Line::Request(request) => &mut request.body,
+            Line::Sent(sent) => &mut sent.body,
             Line::Response(response) => &mut response.body,
         }
     }
@@ -228,12 +268,23 @@ fn place(exchanges: &mut BTreeMap<u64, Exchange>, line: Line) -> Result<(), Stri
             Entry::Vacant(entry) => {
                 entry.insert(Exchange {
                     request,
+                    sent: None,
                     response: None,
                 });
                 Ok(())
             }
             Entry::Occupied(entry) => Err(format!("a second request {}, left out", entry.key())),
         },
+        Line::Sent(sent) => {
+            let known = exchanges.get_mut(&sent.exchange);
+            known
+                .ok_or(format!(
+                    "what was sent without a request {}, left out",
+                    sent.exchange
+                ))?
+                .sent = Some(sent.body);
+            Ok(())
+        }
         Line::Response(response) => {
             let number = response.exchange;
             let known = exchanges.get_mut(&number);

@@ -70,9 +70,11 @@ const SAMPLING: [&str; 15] = [
 
 impl Turn {
     pub fn new(exchange: &Exchange) -> Self {
-        let Exchange { request, response } = exchange;
+        let Exchange {
+            request, response, ..
+        } = exchange;
         let mut asked: Map<String, Value> =
-            serde_json::from_slice(&request.body).unwrap_or_default();
+            serde_json::from_slice(exchange.chat_body()).unwrap_or_default();
         let requested_sampling = sampling_of(&asked);
         let messages = match asked.remove("messages") {
             Some(Value::Array(messages)) => messages,

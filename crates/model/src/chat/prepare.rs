@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::members::{Members, raw};
 
 /// What to change in each request of a session.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rewrite {
     /// The model to ask instead of the one the agent names.
     pub model: Option<String>,
@@ -17,8 +17,18 @@ pub struct Rewrite {
     pub is_thinking_disabled: bool,
     pub max_tokens_name: MaxTokensName,
     pub capture: Capture,
+    /// Ask for a whole answer even where the agent wants a stream: for endpoints whose streams lose token ids.
+    pub is_stream_off: bool,
+    /// What a training session samples with, whatever the agent asks for.
+    pub sampling: Option<Sampling>,
     /// How many alternatives to ask for when the agent names no number. vLLM gives no logprobs at all without one.
     pub top_logprobs: u32,
+}
+
+/// A sampling policy under which logprobs can be recomputed: the temperature and nothing that cuts the distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    pub temperature: f64,
 }
 
 /// Which of its two names the limit on completion tokens gets.
@@ -78,6 +88,10 @@ pub enum PrepareError {
     Several { n: String },
     #[error("the request's member `{name}` is not an object")]
     Member { name: &'static str },
+    #[error(
+        "`{name}` constrains what is sampled, which this training session does not allow: leave it out"
+    )]
+    Constrained { name: String },
     #[error("write the request's member `{name}`")]
     Write {
         name: String,
@@ -113,11 +127,21 @@ pub fn prepare(body: &[u8], rewrite: &Rewrite) -> Result<Prepared, PrepareError>
         draft.set("model", model)?;
     }
     limit_tokens(&mut draft, rewrite)?;
+    if let Some(sampling) = rewrite.sampling {
+        pin_sampling(&mut draft, sampling)?;
+    }
+    if rewrite.is_stream_off && is_stream {
+        draft.set("stream", &false)?;
+        draft.remove("stream_options");
+    }
     if rewrite.is_thinking_disabled {
         draft.set_inside("chat_template_kwargs", "enable_thinking", "false")?;
     }
     let added = match rewrite.capture {
-        Capture::Tokens | Capture::Logprobs => ask_for_more(&mut draft, rewrite, is_stream)?,
+        Capture::Tokens | Capture::Logprobs => {
+            let is_streamed = is_stream && !rewrite.is_stream_off;
+            ask_for_more(&mut draft, rewrite, is_streamed)?
+        }
         Capture::Off => Added::default(),
     };
 
@@ -192,6 +216,48 @@ impl Draft<'_> {
         self.set(name, &written)?;
         Ok(true)
     }
+}
+
+/// Sets every sampler to where it does nothing. Left out they would take the model's own defaults.
+fn pin_sampling(draft: &mut Draft<'_>, sampling: Sampling) -> Result<(), PrepareError> {
+    const CONSTRAINTS: [&str; 8] = [
+        "guided_json",
+        "guided_regex",
+        "guided_choice",
+        "guided_grammar",
+        "structured_outputs",
+        "logit_bias",
+        "bad_words",
+        "allowed_token_ids",
+    ];
+    if let Some(name) = CONSTRAINTS
+        .iter()
+        .find(|name| draft.members.get(name).is_some())
+    {
+        let name = (*name).to_owned();
+        return Err(PrepareError::Constrained { name });
+    }
+    let format = draft.members.get("response_format").and_then(Members::read);
+    let is_text = |format: &Members<'_>| format.value::<String>("type").as_deref() == Some("text");
+    if format.is_some_and(|format| !is_text(&format)) {
+        let name = "response_format".to_owned();
+        return Err(PrepareError::Constrained { name });
+    }
+    draft.set("temperature", &sampling.temperature)?;
+    draft.set("top_p", &1)?;
+    draft.set("top_k", &-1)?;
+    draft.set("min_p", &0)?;
+    draft.set("presence_penalty", &0)?;
+    draft.set("frequency_penalty", &0)?;
+    draft.set("repetition_penalty", &1)
+}
+
+/// The completion tokens a request asks for, under either name.
+pub fn tokens_wanted(body: &[u8]) -> Option<u64> {
+    let members = Members::read(std::str::from_utf8(body).ok()?)?;
+    [MAX_COMPLETION_TOKENS, MAX_TOKENS]
+        .iter()
+        .find_map(|name| members.value::<u64>(name))
 }
 
 fn ask_for_more(

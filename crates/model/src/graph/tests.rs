@@ -38,7 +38,9 @@ fn told(exchange: u64, messages: &Value, message: Message) -> Turn {
 
 fn exchange_of(exchange: u64, request: &Value, body: &Value) -> Exchange {
     Exchange {
+        sent: None,
         request: Request {
+            dialect: Default::default(),
             exchange,
             at: 0.0,
             path: "/v1/chat/completions".to_owned(),
@@ -48,6 +50,8 @@ fn exchange_of(exchange: u64, request: &Value, body: &Value) -> Exchange {
             removed: vec![],
         },
         response: Some(Response {
+            attempts: Vec::new(),
+            is_replayed: false,
             exchange,
             at: 1.0,
             status: Some(200),

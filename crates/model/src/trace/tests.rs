@@ -53,7 +53,9 @@ fn exchange(number: u64, call: &Call) -> Exchange {
         .clone()
         .unwrap_or_else(|| (200, body_of(call).to_string()));
     Exchange {
+        sent: None,
         request: Request {
+            dialect: Default::default(),
             exchange: number,
             at: 10.0,
             path: "/v1/chat/completions".to_owned(),
@@ -63,6 +65,8 @@ fn exchange(number: u64, call: &Call) -> Exchange {
             removed: vec![],
         },
         response: Some(Response {
+            attempts: Vec::new(),
+            is_replayed: false,
             exchange: number,
             at: 11.0,
             status: Some(status),

@@ -179,3 +179,52 @@ fn what_cannot_be_captured_or_read_is_refused() {
         "the request's member `stream_options` is not an object"
     );
 }
+
+#[test]
+fn a_whole_answer_is_asked_for_where_streams_lose_tokens() {
+    let rewrite = Rewrite {
+        is_stream_off: true,
+        ..capturing()
+    };
+    let prepared = prepare(
+        br#"{"stream":true,"stream_options":{"include_usage":true}}"#,
+        &rewrite,
+    )
+    .unwrap();
+    let body: Value = serde_json::from_slice(&prepared.body).unwrap();
+    assert_eq!(body["stream"], false);
+    assert_eq!(body.get("stream_options"), None);
+    assert!(prepared.is_stream, "the agent still wants one");
+}
+
+#[test]
+fn a_pinned_policy_neutralises_samplers_and_refuses_constraints() {
+    let rewrite = Rewrite {
+        sampling: Some(Sampling { temperature: 0.7 }),
+        ..Rewrite::default()
+    };
+    let prepared = prepare(br#"{"temperature":0,"top_p":0.9,"top_k":20}"#, &rewrite).unwrap();
+    let body: Value = serde_json::from_slice(&prepared.body).unwrap();
+    assert_eq!(
+        (&body["temperature"], &body["top_p"], &body["top_k"]),
+        (&0.7.into(), &1.into(), &(-1).into())
+    );
+    for constrained in [
+        r#"{"guided_json":{}}"#,
+        r#"{"response_format":{"type":"json_object"}}"#,
+    ] {
+        let error = prepare(constrained.as_bytes(), &rewrite).unwrap_err();
+        assert!(matches!(error, PrepareError::Constrained { .. }), "{error}");
+    }
+    assert!(prepare(br#"{"response_format":{"type":"text"}}"#, &rewrite).is_ok());
+}
+
+#[test]
+fn the_tokens_wanted_are_found_under_either_name() {
+    assert_eq!(tokens_wanted(br#"{"max_tokens":5}"#), Some(5));
+    assert_eq!(
+        tokens_wanted(br#"{"max_tokens":5,"max_completion_tokens":7}"#),
+        Some(7)
+    );
+    assert_eq!(tokens_wanted(b"{}"), None);
+}
