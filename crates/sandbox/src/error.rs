@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use crate::local::wire::{Failure, FailureKind};
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -52,23 +54,52 @@ pub enum Error {
 
 impl Error {
     /// Sorts a failed start by its cause: some of them mean that this machine needs another setup.
-    pub(crate) fn start(step: String, source: io::Error) -> Error {
-        let unsupported = matches!(
-            source.raw_os_error(),
-            Some(
-                libc::EPERM
-                    | libc::EACCES
-                    | libc::ENOSYS
-                    | libc::EOPNOTSUPP
-                    | libc::ENODEV
-                    | libc::EINVAL
-                    | libc::EROFS
-            )
-        );
+    pub(crate) fn start(failure: &Failure) -> Error {
+        let (step, source) = (failure.step.clone(), failure.source());
+        // What a full disk is for other steps is a sysctl for this one, e.g. user.max_user_namespaces.
+        let no_namespaces_left =
+            failure.kind == FailureKind::Namespaces && failure.errno == libc::ENOSPC;
+        let unsupported = no_namespaces_left
+            || matches!(
+                source.raw_os_error(),
+                Some(
+                    libc::EPERM
+                        | libc::EACCES
+                        | libc::ENOSYS
+                        | libc::EOPNOTSUPP
+                        | libc::ENODEV
+                        | libc::EINVAL
+                        | libc::EROFS
+                )
+            );
         if unsupported {
             Error::Unsupported { step, source }
         } else {
             Error::Start { step, source }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: FailureKind, errno: i32, expected: &str) {
+        let failure = Failure {
+            kind,
+            step: String::from("step"),
+            errno,
+        };
+        assert_eq!(Error::start(&failure).to_string(), expected);
+    }
+
+    #[test]
+    fn no_space_means_another_setup_only_for_namespaces() {
+        let hint = "start sandbox: step (`rollcage doctor` tells what is missing)";
+        check(FailureKind::Namespaces, libc::ENOSPC, hint);
+        check(FailureKind::Setup, libc::ENOSPC, "start sandbox: step");
+        check(FailureKind::Setup, libc::EPERM, hint);
+        check(FailureKind::Namespaces, libc::ENOMEM, "start sandbox: step");
     }
 }

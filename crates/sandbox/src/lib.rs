@@ -33,7 +33,7 @@ pub const VERIFIER_LOGS: &str = "/home/user/logs/verifier";
 /// What a sandbox is made of.
 #[derive(Clone, Debug, Default)]
 pub struct Spec {
-    /// Names the sandbox, its cgroup and its host name: letters, digits and dashes, at most 63.
+    /// Names the sandbox and its host: letters, digits and dashes, at most 63.
     pub id: String,
     pub limits: Limits,
     /// Directory trees laid over the base, uppermost first, e.g. an agent's pre-baked home. What the

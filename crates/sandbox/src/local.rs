@@ -5,7 +5,6 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 
@@ -32,9 +31,10 @@ mod sandbox;
 mod seccomp;
 mod skeleton;
 mod slot;
+mod spare;
 mod syscall;
 mod userns;
-mod wire;
+pub(crate) mod wire;
 mod zygote;
 
 pub use zygote::main as zygote_main;
@@ -44,7 +44,7 @@ use cgroup_mount::Mounts;
 use launcher::Launcher;
 use mode::Mode;
 use reaper::Reaper;
-use slot::Slots;
+use spare::Spares;
 use wire::{PORTS_MAX, Setup, Start};
 
 const LAYERS_MAX: usize = 100;
@@ -75,11 +75,7 @@ impl Options {
 pub struct Local {
     mode: Mode,
     isolation: Isolation,
-    cgroups: Cgroups,
-    launcher: Launcher,
-    reaper: Reaper,
-    slots: Slots,
-    serial: AtomicU64,
+    spares: Spares,
 }
 
 impl Local {
@@ -101,14 +97,15 @@ impl Local {
 
     /// Tries what sandboxes need, in the zygote, since trying means forking.
     pub async fn doctor(&self) -> Result<Vec<Check>, Error> {
-        self.launcher.doctor().await
+        self.spares.launcher.doctor().await
     }
 
     /// Waits until all ended sandboxes are cleaned up and removes the engine's own directories.
     /// Sandboxes must be closed or dropped before; none can be started afterwards.
     pub async fn shutdown(&self) -> Result<(), Error> {
-        self.launcher.stop();
-        self.reaper.finish().await
+        self.spares.launcher.stop();
+        self.spares.clear();
+        self.spares.reaper.finish().await
     }
 }
 
@@ -116,31 +113,15 @@ impl Local {
 impl Sandboxes for Local {
     async fn start(&self, spec: Spec) -> Result<Box<dyn Sandbox>, Error> {
         validate(&spec)?;
-        let slot = self.slots.take();
         let start = Start {
-            group: format!(
-                "{}-{}",
-                spec.id,
-                self.serial.fetch_add(1, Ordering::Relaxed)
-            ),
             id: spec.id,
-            slot: slot.number(),
             limits: spec.limits,
             layers: spec.layers,
             mounts: spec.mounts,
             ports: spec.ports,
         };
-        let remains = self
-            .reaper
-            .expect_remains(self.cgroups.group(&start.group), slot);
-        let sandbox = sandbox::start(
-            &self.launcher,
-            self.mode,
-            self.isolation.clone(),
-            start,
-            remains,
-        )
-        .await?;
+        let sandbox =
+            sandbox::start(&self.spares, self.mode, self.isolation.clone(), start).await?;
         Ok(Box::new(sandbox))
     }
 }
@@ -186,11 +167,7 @@ fn open(options: Options) -> Result<Local, Error> {
     Ok(Local {
         mode,
         isolation,
-        cgroups,
-        launcher,
-        reaper,
-        slots: Slots::default(),
-        serial: AtomicU64::new(0),
+        spares: Spares::new(launcher, reaper, cgroups),
     })
 }
 

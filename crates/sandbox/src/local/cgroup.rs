@@ -188,11 +188,15 @@ impl Group {
         directories
     }
 
-    /// Makes the group with its limits.
-    pub(crate) fn create(&self, limits: &Limits) -> io::Result<()> {
+    /// Makes the group, without limits.
+    pub(crate) fn create(&self) -> io::Result<()> {
         for directory in self.v1_directories().into_iter().chain(self.unified()) {
             fs::create_dir(directory)?;
         }
+        Ok(())
+    }
+
+    pub(crate) fn limit(&self, limits: &Limits) -> io::Result<()> {
         self.limit_memory(limits)?;
         if let Some(directory) = self.directory(&self.cgroups.pids) {
             fs::write(directory.join("pids.max"), limits.pids.to_string())?;

@@ -52,8 +52,11 @@ impl Channel {
     ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         loop {
             let mut ready = self.socket.readable().await?;
-            if let Ok(result) = ready.try_io(|socket| wire::receive(socket.as_fd())) {
-                return result;
+            match ready.try_io(|socket| wire::receive(socket.as_fd())) {
+                // It ended with something of ours unread. What it sent before that comes next.
+                Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => {}
+                Ok(result) => return result,
+                Err(_would_block) => {}
             }
         }
     }

@@ -274,6 +274,7 @@ pub(crate) fn spawn_error(failure: Failure, program: String) -> Error {
             source,
         },
         FailureKind::Setup
+        | FailureKind::Namespaces
         | FailureKind::File
         | FailureKind::NotRegular
         | FailureKind::TooLarge => Error::Spawn {
@@ -296,7 +297,10 @@ fn file_error(failure: &Failure, task: FileTask<'_>) -> Error {
             path,
             source,
         },
-        FailureKind::Setup | FailureKind::Exec | FailureKind::Directory => Error::Spawn {
+        FailureKind::Setup
+        | FailureKind::Namespaces
+        | FailureKind::Exec
+        | FailureKind::Directory => Error::Spawn {
             step: failure.step.clone(),
             source,
         },

@@ -1,6 +1,8 @@
 //! The sandbox's PID 1: builds the sandbox around itself, then starts processes on request and reaps
 //! everything that dies. When it ends, the kernel kills every process of the sandbox.
 //!
+//! It pauses halfway, as a spare, until a message on its control socket says what the sandbox is to be.
+//!
 //! In root mode it stays real root, confined to its own namespaces, because it must mount once more when
 //! the verifier's logs are unsealed; processes join the user namespace between fork and exec. That is safe
 //! because it takes orders from the engine's socket alone, cannot be traced or signalled from the user
@@ -22,16 +24,15 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode as FileMode, umask};
 use nix::unistd::sethostname;
 
-use super::cgroup::Controller;
 use super::mode::Mode;
 use super::mount_fd;
 use super::net;
 use super::payload::{self, Descriptors, Rules};
-use super::rootfs::{self, Owners};
-use super::seccomp::Filters;
+use super::rootfs::{self, Owners, Site, Stage};
+use super::seccomp::Filter;
 use super::syscall::{self, Death, Patience};
 use super::userns;
-use super::wire::{self, Failure, FailureKind, InStep, Ready, Request, Setup, Spawn, Start};
+use super::wire::{self, Failure, FailureKind, InStep, Place, Ready, Request, Setup, Spawn, Start};
 
 const KILL: u64 = 1 << 5;
 const SETPCAP: u64 = 1 << 8;
@@ -42,9 +43,9 @@ const GROUPS_MAX: usize = 256;
 /// What the zygote hands its child.
 pub(crate) struct Birth {
     pub(crate) setup: Setup,
-    pub(crate) start: Start,
+    pub(crate) place: Place,
     pub(crate) userns: Option<OwnedFd>,
-    pub(crate) filters: Rc<Filters>,
+    pub(crate) filter: Rc<Filter>,
     pub(crate) control: OwnedFd,
     /// Closed by the zygote when we are in our cgroups.
     pub(crate) release: File,
@@ -58,22 +59,52 @@ pub(crate) fn main(mut birth: Birth) {
     if birth.release.read_exact(&mut go).is_err() {
         return;
     }
-    match build(&birth) {
+    match grow_up(&birth) {
         Err(failure) => {
             let _ = wire::send(birth.control.as_fd(), &Ready::Failed(failure), &[]);
         }
-        Ok((listeners, verifier, signals)) => {
+        // Nobody needs us.
+        Ok(None) => {}
+        Ok(Some(Grown {
+            start,
+            listeners,
+            verifier,
+            signals,
+        })) => {
             let handles: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
             if wire::send(birth.control.as_fd(), &Ready::Ready, &handles).is_ok() {
                 drop(listeners);
-                Init::new(birth, verifier, signals).serve();
+                Init::new(birth, &start, verifier, signals).serve();
             }
         }
     }
 }
 
-fn build(birth: &Birth) -> Result<(Vec<OwnedFd>, OwnedFd, SignalFd), Failure> {
-    let Birth { setup, start, .. } = birth;
+/// What is there when all is built.
+struct Grown {
+    start: Start,
+    listeners: Vec<OwnedFd>,
+    verifier: OwnedFd,
+    signals: SignalFd,
+}
+
+/// Builds the sandbox, with a pause until somebody needs one and says what it is to be.
+fn grow_up(birth: &Birth) -> Result<Option<Grown>, Failure> {
+    let stage = prepare(birth)?;
+    match wire::receive(birth.control.as_fd()).step("learn what the sandbox is to be")? {
+        None => Ok(None),
+        Some((start, _)) => complete(birth, &stage, start).map(Some),
+    }
+}
+
+/// All that is the same for every sandbox.
+fn prepare(birth: &Birth) -> Result<Stage<'_>, Failure> {
+    let Birth { setup, place, .. } = birth;
+    let _ = prctl::set_name(c"sandbox-spare");
+    // Whatever the engine's parent ignored, programs in the sandbox do not expect it. We ourselves rather get
+    // an error from a pipe that nobody reads; processes undo that.
+    syscall::reset_signals().step("reset signals")?;
+    syscall::ignore_signals(&[libc::SIGPIPE]);
     umask(FileMode::empty());
     if setup.mode == Mode::Rootless {
         userns::map_self(birth.outer.0, birth.outer.1).step("map the user")?;
@@ -85,12 +116,24 @@ fn build(birth: &Birth) -> Result<(Vec<OwnedFd>, OwnedFd, SignalFd), Failure> {
         | CloneFlags::CLONE_NEWIPC
         | CloneFlags::CLONE_NEWUTS
         | CloneFlags::CLONE_NEWCGROUP;
-    unshare(namespaces).step("make namespaces")?;
+    unshare(namespaces)
+        .map_err(|errno| Failure::new(FailureKind::Namespaces, "make namespaces", &errno.into()))?;
     net::loopback_up().step("bring up the loopback interface")?;
     if setup.mode == Mode::Rootless {
         userns::forbid_nesting();
     }
-    let verifier = rootfs::build(setup, start, birth.userns.as_ref().map(AsFd::as_fd))?;
+    Stage::prepare(Site {
+        setup,
+        owners: Owners::new(setup, place.slot),
+        userns: birth.userns.as_ref().map(AsFd::as_fd),
+    })
+}
+
+fn complete(birth: &Birth, stage: &Stage<'_>, start: Start) -> Result<Grown, Failure> {
+    let Birth { setup, place, .. } = birth;
+    let group = setup.cgroups.group(&place.group);
+    group.limit(&start.limits).step("limit the cgroup")?;
+    let verifier = stage.finish(&start)?;
     sethostname(&start.id).step("set the host name")?;
     let listeners = start
         .ports
@@ -114,7 +157,12 @@ fn build(birth: &Birth) -> Result<(Vec<OwnedFd>, OwnedFd, SignalFd), Failure> {
     mask.add(Signal::SIGCHLD);
     mask.thread_block().step("block SIGCHLD")?;
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
-    Ok((listeners, verifier, signals.step("wait for signals")?))
+    Ok(Grown {
+        start,
+        listeners,
+        verifier,
+        signals: signals.step("wait for signals")?,
+    })
 }
 
 struct Init {
@@ -131,25 +179,23 @@ struct Init {
 }
 
 impl Init {
-    fn new(birth: Birth, verifier: OwnedFd, signals: SignalFd) -> Init {
+    fn new(birth: Birth, start: &Start, verifier: OwnedFd, signals: SignalFd) -> Init {
         let Birth {
             setup,
-            start,
+            place,
             userns,
-            filters,
+            filter,
             control,
             ..
         } = birth;
         Init {
             control,
             signals,
-            owners: Owners::new(&setup, &start),
+            owners: Owners::new(&setup, place.slot),
             rules: Rules {
                 userns,
-                filters,
-                limits: start.limits,
-                memory_by_rlimit: setup.cgroups.memory == Controller::None,
-                pids_by_rlimit: setup.cgroups.pids == Controller::None,
+                filter,
+                limits: payload::limits(&start.limits, &setup.cgroups),
             },
             verifier,
             running: HashMap::new(),

@@ -14,18 +14,16 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Options;
 use super::reaper::Remains;
-use super::wire::{self, Failure, Setup, Start, ZygoteReply, ZygoteRequest};
+use super::wire::{self, Place, Setup, ZygoteReply, ZygoteRequest};
 use crate::Error;
 use crate::doctor::Check;
 
 /// The zygote answers in about a millisecond; its doctor in a few hundred.
 const ANSWER_S_MAX: i64 = 20;
 const EXIT_LIMIT: Duration = Duration::from_secs(2);
-/// Requests that may wait for their turn before callers have to.
-const QUEUE: usize = 64;
 
 enum Job {
-    Start(Box<Wanted>),
+    Clone(Box<Order>),
     Doctor {
         reply: oneshot::Sender<Result<Vec<Check>, Error>>,
     },
@@ -34,22 +32,24 @@ enum Job {
     },
 }
 
-/// A sandbox to be cloned.
-struct Wanted {
-    start: Start,
-    control: OwnedFd,
-    remains: Remains,
-    reply: oneshot::Sender<Result<Remains, Error>>,
+/// A sandbox to be cloned. Its process is in the remains that come back, and further news come on its
+/// control socket.
+pub(crate) struct Order {
+    pub(crate) place: Place,
+    pub(crate) control: OwnedFd,
+    pub(crate) remains: Remains,
+    pub(crate) reply: oneshot::Sender<Result<Remains, Error>>,
 }
 
 pub(crate) struct Launcher {
-    /// `None` after [`Launcher::stop`].
-    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    /// `None` after [`Launcher::stop`]. Unbounded, but there is at most one job for each caller that waits
+    /// for a sandbox, and some for spares.
+    jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
 }
 
 impl Launcher {
     pub(crate) fn spawn(options: Options, setup: Setup) -> io::Result<(Launcher, JoinHandle<()>)> {
-        let (jobs, mut receiver) = mpsc::channel(QUEUE);
+        let (jobs, mut receiver) = mpsc::unbounded_channel();
         let thread = thread::Builder::new()
             .name(String::from("sandbox-launcher"))
             .spawn(move || {
@@ -74,36 +74,19 @@ impl Launcher {
     /// Starts the zygote, to find out early that it cannot be. Blocks.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let (reply, answer) = std::sync::mpsc::channel();
-        let sender = self.sender()?;
-        sender
-            .blocking_send(Job::Check { reply })
-            .map_err(|_| stopped())?;
+        self.send(Job::Check { reply })?;
         answer.recv().unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Has a sandbox cloned. Its process is in the remains on return, and further news come on its control socket.
-    pub(crate) async fn start(
-        &self,
-        start: Start,
-        control: OwnedFd,
-        remains: Remains,
-    ) -> Result<Remains, Error> {
-        let (reply, answer) = oneshot::channel();
-        self.ask(
-            Job::Start(Box::new(Wanted {
-                start,
-                control,
-                remains,
-                reply,
-            })),
-            answer,
-        )
-        .await
+    /// Has a sandbox cloned, soon.
+    pub(crate) fn order(&self, order: Order) -> Result<(), Error> {
+        self.send(Job::Clone(Box::new(order)))
     }
 
     pub(crate) async fn doctor(&self) -> Result<Vec<Check>, Error> {
         let (reply, answer) = oneshot::channel();
-        self.ask(Job::Doctor { reply }, answer).await
+        self.send(Job::Doctor { reply })?;
+        answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
     /// Lets the zygote go.
@@ -114,26 +97,15 @@ impl Launcher {
             .take();
     }
 
-    async fn ask<T>(
-        &self,
-        job: Job,
-        answer: oneshot::Receiver<Result<T, Error>>,
-    ) -> Result<T, Error> {
+    fn send(&self, job: Job) -> Result<(), Error> {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         // A failed send drops the job, and with it the remains it carries.
-        self.sender()?.send(job).await.map_err(|_| stopped())?;
-        answer.await.unwrap_or_else(|_| Err(stopped()))
-    }
-
-    fn sender(&self) -> Result<mpsc::Sender<Job>, Error> {
-        self.jobs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-            .ok_or_else(stopped)
+        let sent = jobs.as_ref().map(|jobs| jobs.send(job));
+        sent.and_then(Result::ok).ok_or_else(stopped)
     }
 }
 
-fn stopped() -> Error {
+pub(crate) fn stopped() -> Error {
     Error::Engine {
         operation: "use the sandbox backend",
         source: io::ErrorKind::NotConnected.into(),
@@ -150,15 +122,15 @@ impl Desk {
     fn take(&mut self, job: Job) {
         // Callers that are gone do not want an answer; remains that come back are dropped, which cleans up.
         match job {
-            Job::Start(wanted) => {
-                let Wanted {
-                    start,
+            Job::Clone(order) => {
+                let Order {
+                    place,
                     control,
                     remains,
                     reply,
-                } = *wanted;
+                } = *order;
                 if !reply.is_closed() {
-                    let _ = reply.send(self.start(start, control, remains));
+                    let _ = reply.send(self.clone_init(place, control, remains));
                 }
             }
             Job::Doctor { reply } => {
@@ -170,21 +142,21 @@ impl Desk {
         }
     }
 
-    fn start(
+    fn clone_init(
         &mut self,
-        start: Start,
+        place: Place,
         control: OwnedFd,
         mut remains: Remains,
     ) -> Result<Remains, Error> {
         let (reply, descriptors) = self
-            .exchange(&ZygoteRequest::Start(start), Some(control))
+            .exchange(&ZygoteRequest::Clone(place), Some(control))
             .map_err(asking)?;
         if let Some(child) = descriptors.into_iter().next() {
             remains.add_child(child);
         }
         match reply {
             ZygoteReply::Cloned => Ok(remains),
-            ZygoteReply::Failed(failure) => Err(failed(&failure)),
+            ZygoteReply::Failed(failure) => Err(Error::start(&failure)),
             ZygoteReply::Checks(_) => Err(asking(io::ErrorKind::InvalidData.into())),
         }
     }
@@ -282,8 +254,4 @@ fn asking(source: io::Error) -> Error {
         operation: "ask the sandbox zygote",
         source,
     }
-}
-
-pub(crate) fn failed(failure: &Failure) -> Error {
-    Error::start(failure.step.clone(), failure.source())
 }

@@ -21,7 +21,8 @@ use nix::unistd::{
 };
 
 use super::builtin;
-use super::seccomp::Filters;
+use super::cgroup::{Cgroups, Controller};
+use super::seccomp::Filter;
 use super::syscall;
 use super::userns;
 use super::wire::{Failure, FailureKind, InStep, Spawn, Work};
@@ -38,11 +39,30 @@ const ROOT_CAPABILITIES: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 
 pub(crate) struct Rules {
     /// Root mode: the namespace in which the sandbox's uids live.
     pub(crate) userns: Option<OwnedFd>,
-    pub(crate) filters: Rc<Filters>,
-    pub(crate) limits: Limits,
-    /// No cgroup limits memory, so an rlimit has to, per process.
-    pub(crate) memory_by_rlimit: bool,
-    pub(crate) pids_by_rlimit: bool,
+    pub(crate) filter: Rc<Filter>,
+    pub(crate) limits: Vec<(Resource, u64)>,
+}
+
+/// The limits of each process. What no cgroup limits, these have to.
+pub(crate) fn limits(limits: &Limits, cgroups: &Cgroups) -> Vec<(Resource, u64)> {
+    let mut wanted = vec![
+        // One byte is less than any core file, and unlike 0 keeps the host's core handler from being run.
+        (Resource::RLIMIT_CORE, 1),
+        (Resource::RLIMIT_NOFILE, OPEN_FILES_MAX),
+        (Resource::RLIMIT_FSIZE, limits.file_bytes),
+        (Resource::RLIMIT_MEMLOCK, LOCKED_BYTES_MAX),
+    ];
+    if cgroups.memory == Controller::None {
+        wanted.push((Resource::RLIMIT_DATA, limits.memory_bytes));
+    }
+    if cgroups.pids == Controller::None {
+        wanted.push((Resource::RLIMIT_NPROC, limits.pids));
+    }
+    for (resource, value) in &mut wanted {
+        // Without a limit to read there is none to exceed.
+        *value = getrlimit(*resource).map_or(*value, |(_, hard)| hard.min(*value));
+    }
+    wanted
 }
 
 /// Descriptors that came with the request.
@@ -81,7 +101,7 @@ fn prepare(
         descriptors.status.try_clone().step("copy a descriptor")?,
     ));
     setsid().step("start a session")?;
-    syscall::reset_signals().step("reset signals")?;
+    syscall::unblock_signals().step("reset signals")?;
     umask(FileMode::from_bits_truncate(0o022));
     let null = || {
         OpenOptions::new()
@@ -106,10 +126,17 @@ fn prepare(
     let kept = syscall::close_all_but(descriptors.status).step("close descriptors")?;
     // Closed with the others, so its destructor has nothing to close.
     std::mem::forget(status.replace(kept));
-    prctl::set_no_new_privs().step("set no_new_privs")?;
     // In the sandbox's user namespace, whose processes the limit on processes counts.
-    limit(rules)?;
-    rules.filters.apply().step("apply the system call filter")?;
+    for &(resource, value) in &rules.limits {
+        setrlimit(resource, value, value).map_err(|errno| {
+            Failure::new(
+                FailureKind::Setup,
+                format!("set {resource:?}"),
+                &errno.into(),
+            )
+        })?;
+    }
+    rules.filter.apply().step("apply the system call filter")?;
     let directory = if spawn.cwd.is_empty() {
         WORKDIR
     } else {
@@ -137,29 +164,6 @@ fn become_user(user: User, rules: &Rules) -> Result<(), Failure> {
     syscall::keep_capabilities(kept).step("drop capabilities")?;
     // Inherited from init, but a change of user may have set it otherwise. The next exec lifts it.
     prctl::set_dumpable(false).step("forbid tracing")
-}
-
-fn limit(rules: &Rules) -> Result<(), Failure> {
-    let limits = &rules.limits;
-    let mut wanted = vec![
-        // One byte is less than any core file, and unlike 0 keeps the host's core handler from being run.
-        (Resource::RLIMIT_CORE, 1),
-        (Resource::RLIMIT_NOFILE, OPEN_FILES_MAX),
-        (Resource::RLIMIT_FSIZE, limits.file_bytes),
-        (Resource::RLIMIT_MEMLOCK, LOCKED_BYTES_MAX),
-    ];
-    if rules.memory_by_rlimit {
-        wanted.push((Resource::RLIMIT_DATA, limits.memory_bytes));
-    }
-    if rules.pids_by_rlimit {
-        wanted.push((Resource::RLIMIT_NPROC, limits.pids));
-    }
-    for (resource, value) in wanted {
-        let (_, hard) = getrlimit(resource).step("read a limit")?;
-        let value = value.min(hard);
-        setrlimit(resource, value, value).step(format!("set {resource:?}"))?;
-    }
-    Ok(())
 }
 
 fn work(work: &Work) -> Result<(), Failure> {

@@ -17,7 +17,7 @@ use super::instance;
 use super::mode::Mode;
 use super::mount_fd;
 use super::net;
-use super::seccomp::Filters;
+use super::seccomp::Filter;
 use super::syscall;
 use super::userns;
 use crate::doctor::{Check, Status};
@@ -257,7 +257,7 @@ fn idmap() -> Check {
 }
 
 fn filter() -> io::Result<()> {
-    Filters::compile().map_err(io::Error::other)?.apply()
+    Filter::compile()?.apply()
 }
 
 fn cgroups() -> Vec<Check> {

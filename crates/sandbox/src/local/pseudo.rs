@@ -1,4 +1,4 @@
-//! `/dev` and `/proc` of a sandbox.
+//! `/dev` and `/proc` of a sandbox, built in directories of these names on its stage.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
@@ -43,57 +43,58 @@ pub(crate) fn open_devices() -> Result<Vec<(&'static str, OwnedFd)>, Failure> {
     DEVICES.into_iter().map(open).collect()
 }
 
+/// Also binds `shm` from the stage.
 pub(crate) fn devices(nodes: &[(&'static str, OwnedFd)]) -> Result<(), Failure> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
     mount(
         Some("tmpfs"),
-        "/dev",
+        "dev",
         Some("tmpfs"),
         flags,
         Some("size=64k,nr_inodes=64,mode=0755"),
     )
     .step("mount /dev")?;
     for (name, node) in nodes {
-        let path = Path::new("/dev").join(name);
+        let path = Path::new("dev").join(name);
         File::create_new(&path)
             .and_then(|_| mount_fd::attach(node.as_fd(), &path))
             .step(format!("attach {}", path.display()))?;
     }
     for (name, target) in LINKS {
-        symlink(target, Path::new("/dev").join(name)).step("link in /dev")?;
+        symlink(target, Path::new("dev").join(name)).step("link in /dev")?;
     }
     for name in ["pts", "shm"] {
-        directory(&Path::new("/dev").join(name), 0o755, None).step("make a directory in /dev")?;
+        directory(&Path::new("dev").join(name), 0o755, None).step("make a directory in /dev")?;
     }
     let options = "newinstance,ptmxmode=0666,mode=0620";
     mount(
         Some("devpts"),
-        "/dev/pts",
+        "dev/pts",
         Some("devpts"),
         flags,
         Some(options),
     )
     .step("mount /dev/pts")?;
-    bind(Path::new("shm"), Path::new("/dev/shm")).step("bind /dev/shm")?;
-    mount_fd::restrict_mount(c"/dev", ATTR_RDONLY).step("make /dev read-only")
+    bind(Path::new("shm"), Path::new("dev/shm")).step("bind /dev/shm")?;
+    mount_fd::restrict_mount(c"dev", ATTR_RDONLY).step("make /dev read-only")
 }
 
 pub(crate) fn proc() -> Result<(), Failure> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).step("mount /proc")?;
-    let there = |name: &&str| fs::symlink_metadata(Path::new("/proc").join(name)).is_ok();
+    mount(Some("proc"), "proc", Some("proc"), flags, None::<&str>).step("mount /proc")?;
+    let there = |name: &&str| fs::symlink_metadata(Path::new("proc").join(name)).is_ok();
     for name in MASKED_FILES.iter().filter(|name| there(name)) {
-        bind(Path::new("/dev/null"), &Path::new("/proc").join(name))
+        bind(Path::new("dev/null"), &Path::new("proc").join(name))
             .step(format!("mask /proc/{name}"))?;
     }
     for name in MASKED_DIRECTORIES.iter().filter(|name| there(name)) {
         let flags = flags | MsFlags::MS_RDONLY;
-        let path = Path::new("/proc").join(name);
+        let path = Path::new("proc").join(name);
         mount(Some("tmpfs"), &path, Some("tmpfs"), flags, Some("size=4k"))
             .step(format!("mask /proc/{name}"))?;
     }
     for name in READ_ONLY.iter().filter(|name| there(name)) {
-        let path = Path::new("/proc").join(name);
+        let path = Path::new("proc").join(name);
         bind(&path, &path).step(format!("bind /proc/{name}"))?;
         path_cstring(&path)
             .and_then(|path| {

@@ -145,17 +145,20 @@ struct Estate {
 fn work(jobs: &mpsc::Receiver<Job>, mut estate: Estate) {
     for job in jobs {
         match job {
-            Job::Bury(body, done) => {
-                let result = body.bury();
-                if let Err(error) = &result {
-                    tracing::warn!(%error, "a sandbox could not be removed");
-                    estate.stuck.push(body);
-                }
-                // The waiter may have given up, or there was none.
-                let _ = done.map(|done| done.send(result));
-            }
+            Job::Bury(body, done) => estate.bury(body, done),
             Job::Finish(done) => {
-                let _ = done.send(estate.dissolve());
+                estate.join_launcher();
+                let mut waiters = vec![done];
+                // What the launcher still had in hand.
+                for job in jobs.try_iter() {
+                    match job {
+                        Job::Bury(body, done) => estate.bury(body, done),
+                        Job::Finish(done) => waiters.push(done),
+                    }
+                }
+                for done in waiters {
+                    let _ = done.send(estate.dissolve());
+                }
             }
         }
     }
@@ -188,10 +191,24 @@ impl Body {
 }
 
 impl Estate {
-    fn dissolve(&mut self) -> io::Result<()> {
+    fn bury(&mut self, body: Body, done: Option<Done>) {
+        let result = body.bury();
+        if let Err(error) = &result {
+            tracing::warn!(%error, "a sandbox could not be removed");
+            self.stuck.push(body);
+        }
+        // The waiter may have given up, or there was none.
+        let _ = done.map(|done| done.send(result));
+    }
+
+    fn join_launcher(&mut self) {
         if let Some(launcher) = self.launcher.take() {
             let _ = launcher.join();
         }
+    }
+
+    fn dissolve(&mut self) -> io::Result<()> {
+        self.join_launcher();
         let mut result = Ok(());
         for body in std::mem::take(&mut self.stuck) {
             result = result.and(body.bury());

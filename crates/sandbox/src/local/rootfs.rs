@@ -5,9 +5,11 @@
 //! inside the new root, so that no link in a layer can lead a mount or a new directory outside.
 
 use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{
+    DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, fchown,
+};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, open};
@@ -21,7 +23,7 @@ use super::pseudo;
 use super::skeleton::PROGRAM_DIRECTORIES;
 use super::userns;
 use super::wire::{Failure, InStep, Setup, Start};
-use crate::{AGENT_LOGS, HOME, VERIFIER_LOGS};
+use crate::{HOME, VERIFIER_LOGS};
 
 const LOGS: &str = "/home/user/logs";
 pub(crate) const LOGS_SIZE: &str = "64m";
@@ -36,10 +38,10 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    pub(crate) fn new(setup: &Setup, start: &Start) -> Owners {
+    pub(crate) fn new(setup: &Setup, slot: u32) -> Owners {
         match setup.mode {
             Mode::Root => {
-                let root = userns::range_start(setup.engine_pid, start.slot);
+                let root = userns::range_start(setup.engine_pid, slot);
                 Owners {
                     root,
                     user: root + userns::USER,
@@ -54,67 +56,123 @@ impl Owners {
     }
 }
 
-/// Detached copies of all that comes from the host.
-struct Sources {
-    skeleton: OwnedFd,
-    programs: Vec<(&'static str, OwnedFd)>,
-    layers: Vec<OwnedFd>,
-    mounts: Vec<(OwnedFd, PathBuf)>,
-    devices: Vec<(&'static str, OwnedFd)>,
+/// Who builds a root, and for whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Site<'a> {
+    pub(crate) setup: &'a Setup,
+    pub(crate) owners: Owners,
+    /// Root mode: in which the owners of what comes from the host are to be seen.
+    pub(crate) userns: Option<BorrowedFd<'a>>,
 }
 
-/// Builds the root and moves into it. Returns a handle on the sealed directory of the verifier.
-pub(crate) fn build(
-    setup: &Setup,
-    start: &Start,
-    userns: Option<BorrowedFd<'_>>,
-) -> Result<OwnedFd, Failure> {
-    let owners = Owners::new(setup, start);
-    mount(NO, "/", NO, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NO).step("make mounts private")?;
-    let sources = open_sources(setup, start, userns)?;
-    stage(setup, start, &sources, owners)?;
-
-    overlay(setup.mode, "root", "root", &lowers(&sources, None))?;
-    pivot_root("root", "root").step("pivot into the new root")?;
-    for (name, _) in &sources.programs {
-        overlay(
-            setup.mode,
-            name,
-            &format!("/{name}"),
-            &lowers(&sources, Some(name)),
-        )?;
-    }
-    home(owners)?;
-    bind(Path::new("tmp"), Path::new("/tmp")).step("bind /tmp")?;
-    bind(Path::new("var-tmp"), Path::new("/var/tmp")).step("bind /var/tmp")?;
-    pseudo::devices(&sources.devices)?;
-    pseudo::proc()?;
-    for (tree, target) in &sources.mounts {
-        read_only(tree, target).step(format!("mount on {}", target.display()))?;
-    }
-
-    chdir("/").step("enter the new root")?;
-    // The old root was stacked on the new one, so this takes the old one off.
-    umount2(".", MntFlags::MNT_DETACH).step("leave the host's root")?;
-    if setup.mode == Mode::Rootless {
-        guard_system(&sources)?;
-    }
-    let verifier = open(
-        VERIFIER_LOGS,
-        OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
-        FileMode::empty(),
-    );
-    verifier.step("open the verifier's directory")
+/// All of a root that does not depend on what the sandbox is for, laid out on the stage, which is the
+/// current directory: `l` for lower trees, `u` and `w` for upper and work directories, `root` for the
+/// result, and by their names what will be moved or bound into it.
+pub(crate) struct Stage<'a> {
+    site: Site<'a>,
+    /// Directories of the host's root with an overlay of their own.
+    programs: Vec<&'static str>,
 }
 
-fn open_sources(
-    setup: &Setup,
-    start: &Start,
-    userns: Option<BorrowedFd<'_>>,
-) -> Result<Sources, Failure> {
-    let tree = |path: &Path| -> Result<OwnedFd, Failure> {
+impl Stage<'_> {
+    pub(crate) fn prepare(site: Site<'_>) -> Result<Stage<'_>, Failure> {
+        let owners = site.owners;
+        // A slave until it is needed: what is unmounted outside must not be kept by those that wait.
+        propagate(MsFlags::MS_SLAVE)?;
+        let skeleton = site.tree(&site.setup.skeleton)?;
+        let mut programs = Vec::new();
+        for name in ["usr"].iter().chain(PROGRAM_DIRECTORIES) {
+            let path = Path::new("/").join(name);
+            if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
+                programs.push((*name, site.tree(&path)?));
+            }
+        }
+        let nodes = pseudo::open_devices()?;
+
+        // Too small for anything but this; its real size comes with the limits.
+        let options = Some("size=64k,nr_inodes=256,mode=0755");
+        let stage = &site.setup.stage;
+        mount(Some("tmpfs"), stage, Some("tmpfs"), WALLED, options)
+            .step("mount a tmpfs for the sandbox's files")?;
+        chdir(stage).step("enter the stage")?;
+        for name in ["l", "u", "w", "root", "dev", "proc", "logs"] {
+            directory(Path::new(name), 0o755, None).step("lay out the stage")?;
+        }
+        for name in ["tmp", "var-tmp", "shm"] {
+            directory(Path::new(name), 0o1777, Some(owners.root)).step("lay out the stage")?;
+        }
+        attach_lower("skeleton", &skeleton)?;
+        for (name, tree) in &programs {
+            attach_lower(name, tree)?;
+            layer_pair(name, owners)?;
+        }
+        layer_pair("root", owners)?;
+        upper(owners).step("make the sandbox's own layer")?;
+        logs(owners)?;
+        pseudo::devices(&nodes)?;
+        pseudo::proc()?;
+        Ok(Stage {
+            site,
+            programs: programs.into_iter().map(|(name, _)| name).collect(),
+        })
+    }
+
+    /// Builds the root and moves into it. Returns a handle on the sealed directory of the verifier.
+    pub(crate) fn finish(&self, start: &Start) -> Result<OwnedFd, Failure> {
+        let Site { setup, .. } = self.site;
+        propagate(MsFlags::MS_PRIVATE)?;
+        resize(start.limits.disk_bytes).step("size the sandbox's tmpfs")?;
+        name(&start.id, self.site.owners).step("name the sandbox")?;
+        for (index, path) in start.layers.iter().enumerate() {
+            attach_lower(&index.to_string(), &self.site.tree(path)?)?;
+        }
+        let mounts = start
+            .mounts
+            .iter()
+            .map(|mount| Ok((self.site.tree(&mount.source)?, &mount.target)))
+            .collect::<Result<Vec<_>, Failure>>()?;
+
+        overlay(setup.mode, "root", "root", &lowers(start, None))?;
+        pivot_root("root", "root").step("pivot into the new root")?;
+        for name in &self.programs {
+            let lowers = lowers(start, Some(name));
+            overlay(setup.mode, name, &format!("/{name}"), &lowers)?;
+        }
+        // A mount point can be neither renamed nor removed. Making each directory on the way to the verifier's
+        // logs one, nobody inside can put anything else in their place, not even where he owns `/`.
+        for path in ["/home", HOME] {
+            bind(Path::new(path), Path::new(path)).step(format!("bind {path}"))?;
+        }
+        for (from, to) in [("tmp", "/tmp"), ("var-tmp", "/var/tmp")] {
+            bind(Path::new(from), Path::new(to)).step(format!("bind {to}"))?;
+        }
+        for (from, to) in [("logs", LOGS), ("dev", "/dev"), ("proc", "/proc")] {
+            mount(Some(from), to, NO, MsFlags::MS_MOVE, NO).step(format!("mount {to}"))?;
+        }
+        for (tree, target) in &mounts {
+            read_only(tree, target).step(format!("mount on {}", target.display()))?;
+        }
+
+        chdir("/").step("enter the new root")?;
+        // The old root was stacked on the new one, so this takes the old one off.
+        umount2(".", MntFlags::MNT_DETACH).step("leave the host's root")?;
+        if setup.mode == Mode::Rootless {
+            guard_system(&self.programs)?;
+        }
+        let verifier = open(
+            VERIFIER_LOGS,
+            OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+            FileMode::empty(),
+        );
+        verifier.step("open the verifier's directory")
+    }
+}
+
+impl Site<'_> {
+    /// A detached copy of something of the host's.
+    fn tree(&self, path: &Path) -> Result<OwnedFd, Failure> {
         let tree = mount_fd::clone_tree(path).step(format!("open {}", path.display()))?;
-        if let Some(userns) = userns {
+        if let Some(userns) = self.userns {
             match mount_fd::idmap(tree.as_fd(), userns) {
                 // Some file systems cannot; then host root's files are nobody's inside, still readable.
                 Err(error)
@@ -124,63 +182,19 @@ fn open_sources(
             }
         }
         Ok(tree)
-    };
-    let mut programs = Vec::new();
-    for name in ["usr"].iter().chain(PROGRAM_DIRECTORIES) {
-        let path = Path::new("/").join(name);
-        if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
-            programs.push((*name, tree(&path)?));
-        }
     }
-    Ok(Sources {
-        skeleton: tree(&setup.skeleton)?,
-        programs,
-        layers: start
-            .layers
-            .iter()
-            .map(|path| tree(path))
-            .collect::<Result<_, _>>()?,
-        mounts: start
-            .mounts
-            .iter()
-            .map(|mount| Ok((tree(&mount.source)?, mount.target.clone())))
-            .collect::<Result<_, _>>()?,
-        devices: pseudo::open_devices()?,
-    })
 }
 
-/// Mounts the sandbox's tmpfs on the stage, enters it, and lays everything out that the overlays need:
-/// `l` for lower trees, `u` and `w` for upper and work directories, `root` for the result.
-fn stage(setup: &Setup, start: &Start, sources: &Sources, owners: Owners) -> Result<(), Failure> {
-    let bytes = start.limits.disk_bytes;
+fn propagate(how: MsFlags) -> Result<(), Failure> {
+    mount(NO, "/", NO, MsFlags::MS_REC | how, NO).step("separate mounts from the host's")
+}
+
+fn resize(bytes: u64) -> nix::Result<()> {
     // Small files must not make inodes without limit: each takes about a KiB of unswappable memory.
     let inodes = (bytes / 4096).clamp(65_536, 4_194_304);
-    let options = format!("size={bytes},nr_inodes={inodes},mode=0755");
-    mount(
-        Some("tmpfs"),
-        &setup.stage,
-        Some("tmpfs"),
-        WALLED,
-        Some(options.as_str()),
-    )
-    .step("mount a tmpfs for the sandbox's files")?;
-    chdir(&setup.stage).step("enter the stage")?;
-    for name in ["l", "u", "w", "root"] {
-        directory(Path::new(name), 0o755, None).step("lay out the stage")?;
-    }
-    directory(Path::new("tmp"), 0o1777, Some(owners.root)).step("make /tmp")?;
-    directory(Path::new("var-tmp"), 0o1777, Some(owners.root)).step("make /var/tmp")?;
-    directory(Path::new("shm"), 0o1777, Some(owners.root)).step("make /dev/shm")?;
-    attach_lower("skeleton", &sources.skeleton)?;
-    for (name, tree) in &sources.programs {
-        attach_lower(name, tree)?;
-        layer_pair(name, owners)?;
-    }
-    for (index, tree) in sources.layers.iter().enumerate() {
-        attach_lower(&index.to_string(), tree)?;
-    }
-    layer_pair("root", owners)?;
-    upper(&start.id, owners).step("fill the sandbox's own layer")
+    let options = format!("size={bytes},nr_inodes={inodes}");
+    let flags = WALLED | MsFlags::MS_REMOUNT;
+    mount(NO, ".", NO, flags, Some(options.as_str()))
 }
 
 fn attach_lower(name: &str, tree: &OwnedFd) -> Result<(), Failure> {
@@ -195,35 +209,45 @@ fn layer_pair(name: &str, owners: Owners) -> Result<(), Failure> {
     directory(&Path::new("w").join(name), 0o755, None).step("make a work directory")
 }
 
-/// What differs from sandbox to sandbox lies in its upper layer from the start.
-fn upper(id: &str, owners: Owners) -> io::Result<()> {
+/// What belongs to the sandbox's user lies in the upper layer from the start.
+fn upper(owners: Owners) -> io::Result<()> {
     let upper = Path::new("u/root");
-    directory(&upper.join("etc"), 0o755, Some(owners.root))?;
-    directory(&upper.join("home"), 0o755, Some(owners.root))?;
-    for name in [
-        "home/user",
-        "home/user/workdir",
-        "home/user/task",
-        "home/user/logs",
+    for (name, owner) in [
+        ("etc", owners.root),
+        ("home", owners.root),
+        ("home/user", owners.user),
+        ("home/user/workdir", owners.user),
+        ("home/user/task", owners.user),
+        ("home/user/logs", owners.user),
     ] {
-        directory(&upper.join(name), 0o755, Some(owners.user))?;
+        directory(&upper.join(name), 0o755, Some(owner))?;
     }
+    Ok(())
+}
+
+fn name(id: &str, owners: Owners) -> io::Result<()> {
     // Only IPv4: some clients take the first address of a name, and our listeners are on 127.0.0.1.
-    for (name, content) in [
-        ("hosts", format!("127.0.0.1 localhost\n127.0.1.1 {id}\n")),
-        ("hostname", format!("{id}\n")),
+    for (path, content) in [
+        (
+            "u/root/etc/hosts",
+            format!("127.0.0.1 localhost\n127.0.1.1 {id}\n"),
+        ),
+        ("u/root/etc/hostname", format!("{id}\n")),
     ] {
-        let path = upper.join("etc").join(name);
-        fs::write(&path, content)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
-        chown(&path, Some(owners.root), Some(owners.root))?;
+        let mut file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(path)?;
+        file.write_all(content.as_bytes())?;
+        fchown(&file, Some(owners.root), Some(owners.root))?;
     }
     Ok(())
 }
 
 /// Lower directories for the root, or for one of its program directories, uppermost first.
-fn lowers(sources: &Sources, program: Option<&str>) -> Vec<PathBuf> {
-    let layers = (0..sources.layers.len()).map(|index| PathBuf::from("l").join(index.to_string()));
+fn lowers(start: &Start, program: Option<&str>) -> Vec<PathBuf> {
+    let layers = (0..start.layers.len()).map(|index| PathBuf::from("l").join(index.to_string()));
     match program {
         None => layers.chain([PathBuf::from("l/skeleton")]).collect(),
         // A layer may add to /usr as well.
@@ -264,8 +288,8 @@ fn overlay(mode: Mode, name: &str, target: &str, lowers: &[PathBuf]) -> Result<(
 
 /// With but one uid inside, the agent owns the system's directories, and could give the verifier another
 /// shell or dynamic linker. What belongs to root in root mode is therefore read-only here.
-fn guard_system(sources: &Sources) -> Result<(), Failure> {
-    let programs = sources.programs.iter().map(|(name, _)| format!("/{name}"));
+fn guard_system(programs: &[&str]) -> Result<(), Failure> {
+    let programs = programs.iter().map(|name| format!("/{name}"));
     for path in programs.chain([String::from("/home"), String::from("/")]) {
         mount_fd::path_cstring(Path::new(&path))
             .and_then(|path| mount_fd::restrict_mount(&path, ATTR_RDONLY))
@@ -274,35 +298,19 @@ fn guard_system(sources: &Sources) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A mount point can be neither renamed nor removed. Making each directory on the way to the verifier's
-/// logs one, nobody inside can put anything else in their place, not even where he owns `/`.
-fn home(owners: Owners) -> Result<(), Failure> {
-    for path in ["/home", HOME] {
-        bind(Path::new(path), Path::new(path)).step(format!("bind {path}"))?;
-    }
-    let owner = owners.root;
-    let options = format!("size={LOGS_SIZE},mode=0755,uid={owner},gid={owner}");
-    mount(
-        Some("tmpfs"),
-        LOGS,
-        Some("tmpfs"),
-        WALLED,
-        Some(options.as_str()),
-    )
-    .step("mount the logs")?;
-    directory(Path::new(AGENT_LOGS), 0o755, Some(owners.user)).step("make the agent's logs")?;
-    directory(Path::new(VERIFIER_LOGS), 0o755, Some(owners.root))
+/// The logs of agent and verifier, the latter sealed.
+fn logs(owners: Owners) -> Result<(), Failure> {
+    let owner = format!("mode=0755,uid={0},gid={0}", owners.root);
+    let tmpfs = |path: &str, flags, size: &str| {
+        let options = format!("size={size},{owner}");
+        let options = Some(options.as_str());
+        mount(Some("tmpfs"), path, Some("tmpfs"), flags, options)
+    };
+    tmpfs("logs", WALLED, LOGS_SIZE).step("mount the logs")?;
+    directory(Path::new("logs/agent"), 0o755, Some(owners.user)).step("make the agent's logs")?;
+    directory(Path::new("logs/verifier"), 0o755, Some(owners.root))
         .step("make the verifier's logs")?;
-    let sealed = WALLED | MsFlags::MS_RDONLY;
-    let options = format!("size=4k,mode=0755,uid={owner},gid={owner}");
-    mount(
-        Some("tmpfs"),
-        VERIFIER_LOGS,
-        Some("tmpfs"),
-        sealed,
-        Some(options.as_str()),
-    )
-    .step("seal the verifier's logs")
+    tmpfs("logs/verifier", WALLED | MsFlags::MS_RDONLY, "4k").step("seal the verifier's logs")
 }
 
 fn read_only(tree: &OwnedFd, target: &Path) -> io::Result<()> {

@@ -12,9 +12,9 @@ use tokio::time::timeout;
 use super::cgroup::Group;
 use super::channel::Channel;
 use super::control::{self, Begun, Control, FileTask, Setting};
-use super::launcher::{self, Launcher};
 use super::mode::Mode;
 use super::reaper::Remains;
+use super::spare::Spares;
 use super::wire::{self, Ready, Request, Start, Work};
 use crate::{Command, Entry, Error, Isolation, Process, Sandbox, Stdin, Usage, User};
 
@@ -33,20 +33,17 @@ pub(crate) struct LocalSandbox {
 
 /// Starts a sandbox and waits until it is ready. Giving up on it at any point kills it.
 pub(crate) async fn start(
-    launcher: &Launcher,
+    spares: &Spares,
     mode: Mode,
     isolation: Isolation,
     start: Start,
-    remains: Remains,
 ) -> Result<LocalSandbox, Error> {
     let engine = |source| Error::Engine {
-        operation: "open a sandbox's control socket",
+        operation: "use a sandbox's control socket",
         source,
     };
-    let (ours, theirs) = wire::pair().map_err(engine)?;
-    let channel = Channel::new(ours).map_err(engine)?;
-    let id = start.id.clone();
-    let remains = launcher.start(start, theirs, remains).await?;
+    let (channel, remains) = tell(spares, &start).await?;
+    let id = start.id;
     let ready = timeout(START_LIMIT, channel.receive())
         .await
         .map_err(|_| Error::Deadline {
@@ -54,9 +51,10 @@ pub(crate) async fn start(
             limit: START_LIMIT,
         })?
         .map_err(engine)?;
+    spares.refill();
     let listeners = match ready {
         Some((Ready::Ready, listeners)) => listeners,
-        Some((Ready::Failed(failure), _)) => return Err(launcher::failed(&failure)),
+        Some((Ready::Failed(failure), _)) => return Err(Error::start(&failure)),
         None => return Err(Error::Gone { id }),
     };
     let listeners = listeners.into_iter().map(TcpListener::from).collect();
@@ -67,6 +65,18 @@ pub(crate) async fn start(
         listeners,
         remains,
     })
+}
+
+/// Finds a sandbox that listens, and tells it what it is to be.
+async fn tell(spares: &Spares, start: &Start) -> Result<(Channel, Remains), Error> {
+    while let Some(spare) = spares.take() {
+        match spare.tell(start).await {
+            // It failed or died before we came, which says nothing about the next one.
+            Err(error) => tracing::warn!(%error, "a spare sandbox could not be used"),
+            told => return told,
+        }
+    }
+    spares.order()?.tell(start).await
 }
 
 #[async_trait]

@@ -1,18 +1,17 @@
 //! The system calls that programs in a sandbox may not make. A deny list: agents run compilers, browsers,
 //! language servers, and an allow list would break one of them each week. Namespaces and the lack of
 //! capabilities already stop most of these; the filter also takes their code out of reach.
+//!
+//! All of it is one program, a binary search for the call's number: each process that is started pays for
+//! checking it, and the kernel runs it once for every number there is, to remember what is always allowed.
 
 use std::collections::BTreeMap;
+use std::io;
 
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, apply_filter, sock_filter,
-};
+use seccompiler::{BpfProgram, apply_filter, sock_filter};
 
 /// Compiled once, in the zygote, and inherited by every sandbox.
-pub(crate) struct Filters(Vec<BpfProgram>);
-
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+pub(crate) struct Filter(BpfProgram);
 
 /// Refused with EPERM.
 const DENIED: &[i64] = &[
@@ -106,135 +105,177 @@ const FAMILIES: [i32; 4] = [
     libc::AF_NETLINK,
 ];
 
-impl Filters {
-    pub(crate) fn compile() -> Result<Filters, seccompiler::Error> {
-        let mut denied: Rules = DENIED
-            .iter()
-            .chain(DENIED_HERE)
-            .map(|&number| (number, Vec::new()))
+const TIOCLINUX: u64 = 0x541C;
+
+/// Numbers from here on are the x32 interface, which has the architecture number of x86-64 and which the
+/// lists above miss.
+const X32_START: u32 = 0x4000_0000;
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xC000_003E;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xC000_00B7;
+
+const LOAD: u16 = 0x20;
+const JUMP_EQUAL: u16 = 0x15;
+const JUMP_GREATER_OR_EQUAL: u16 = 0x35;
+const JUMP_ANY_BIT: u16 = 0x45;
+const RETURN: u16 = 0x06;
+/// Offsets in what the kernel lets the program see.
+const NUMBER: u32 = 0;
+const ARCHITECTURE_NUMBER: u32 = 4;
+
+impl Filter {
+    pub(crate) fn compile() -> io::Result<Filter> {
+        let verdicts = verdicts()?;
+        let verdict = |number: u32| {
+            let x32 = cfg!(target_arch = "x86_64") && number >= X32_START;
+            match verdicts.get(&number) {
+                _ if x32 => vec![refuse(libc::ENOSYS)],
+                Some(verdict) => verdict.clone(),
+                None => vec![allow()],
+            }
+        };
+        let mut starts: Vec<u32> = verdicts
+            .keys()
+            .flat_map(|&number| [number, number + 1])
+            .chain([0, X32_START])
             .collect();
-        denied.insert(libc::SYS_clone, namespace_clones()?);
-        denied.insert(libc::SYS_ioctl, terminal_injection()?);
-        denied.insert(libc::SYS_prlimit64, vec![other_process_limits()?]);
-        let absent: Rules = ABSENT.iter().map(|&number| (number, Vec::new())).collect();
-        let families: Rules = [
-            (libc::SYS_socket, vec![foreign_family()?]),
-            (libc::SYS_socketpair, vec![foreign_family()?]),
-        ]
-        .into();
-        let mut programs = vec![
-            program(denied, libc::EPERM)?,
-            program(absent, libc::ENOSYS)?,
-            program(families, libc::EAFNOSUPPORT)?,
+        starts.sort_unstable();
+        let mut ranges: Vec<(u32, BpfProgram)> = starts
+            .into_iter()
+            .map(|start| (start, verdict(start)))
+            .collect();
+        ranges.dedup_by(|next, previous| next.1 == previous.1);
+        let mut program = vec![
+            step(LOAD, ARCHITECTURE_NUMBER),
+            jump(JUMP_EQUAL, ARCHITECTURE, 1, 0),
+            step(RETURN, libc::SECCOMP_RET_KILL_PROCESS),
+            step(LOAD, NUMBER),
         ];
-        if cfg!(target_arch = "x86_64") {
-            programs.push(no_x32());
-        }
-        Ok(Filters(programs))
+        program.extend(search(&ranges)?);
+        Ok(Filter(program))
     }
 
-    /// Applies the filters to this process and all it will ever become; sets no_new_privs too.
-    pub(crate) fn apply(&self) -> std::io::Result<()> {
-        for program in &self.0 {
-            apply_filter(program).map_err(|error| match error {
-                seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
-                error => std::io::Error::other(error),
-            })?;
-        }
-        Ok(())
-    }
-}
-
-fn program(rules: Rules, errno: i32) -> Result<BpfProgram, seccompiler::Error> {
-    let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
-    let refused = SeccompAction::Errno(errno.cast_unsigned());
-    Ok(SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture)?.try_into()?)
-}
-
-fn condition(
-    argument: u8,
-    operation: SeccompCmpOp,
-    value: u64,
-) -> Result<SeccompCondition, seccompiler::Error> {
-    Ok(SeccompCondition::new(
-        argument,
-        SeccompCmpArgLen::Dword,
-        operation,
-        value,
-    )?)
-}
-
-fn namespace_clones() -> Result<Vec<SeccompRule>, seccompiler::Error> {
-    let rule = |flag: i32| {
-        let flag = u64::from(flag.cast_unsigned());
-        Ok(SeccompRule::new(vec![condition(
-            0,
-            SeccompCmpOp::MaskedEq(flag),
-            flag,
-        )?])?)
-    };
-    // CLONE_NEWTIME is not among them: clone takes its bit for part of the exit signal.
-    NEW_NAMESPACE_FLAGS.into_iter().map(rule).collect()
-}
-
-/// Typing into a terminal on someone else's behalf.
-fn terminal_injection() -> Result<Vec<SeccompRule>, seccompiler::Error> {
-    const TIOCLINUX: u64 = 0x541C;
-    [libc::TIOCSTI, TIOCLINUX]
-        .into_iter()
-        .map(|request| {
-            Ok(SeccompRule::new(vec![condition(
-                1,
-                SeccompCmpOp::Eq,
-                request,
-            )?])?)
+    /// Applies the filter to this process and all it will ever become; sets no_new_privs too.
+    pub(crate) fn apply(&self) -> io::Result<()> {
+        apply_filter(&self.0).map_err(|error| match error {
+            seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
+            error => io::Error::other(error),
         })
+    }
+}
+
+/// What to do about each call that is not simply allowed: a piece of program that ends in an answer.
+fn verdicts() -> io::Result<BTreeMap<u32, BpfProgram>> {
+    let all =
+        |calls: &'static [i64], errno| calls.iter().map(move |&call| (call, vec![refuse(errno)]));
+    let inspected = [
+        (libc::SYS_clone, namespace_clone()),
+        (libc::SYS_ioctl, terminal_injection()),
+        (libc::SYS_prlimit64, other_process_limits()),
+        (libc::SYS_socket, foreign_family()),
+        (libc::SYS_socketpair, foreign_family()),
+    ];
+    all(DENIED, libc::EPERM)
+        .chain(all(DENIED_HERE, libc::EPERM))
+        .chain(all(ABSENT, libc::ENOSYS))
+        .chain(inspected)
+        .map(|(call, verdict)| Ok((u32::try_from(call).map_err(io::Error::other)?, verdict)))
         .collect()
 }
 
-/// In rootless mode init has the payload's uid, and whoever could lower its limits would lower the verifier's.
-fn other_process_limits() -> Result<SeccompRule, seccompiler::Error> {
-    let other = condition(0, SeccompCmpOp::Ne, 0)?;
-    let sets = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
-    Ok(SeccompRule::new(vec![other, sets])?)
+/// Finds the range that the loaded number is in. The first range starts at 0.
+fn search(ranges: &[(u32, BpfProgram)]) -> io::Result<BpfProgram> {
+    if let [(_, verdict)] = ranges {
+        return Ok(verdict.clone());
+    }
+    let (lower, upper) = ranges.split_at(ranges.len() / 2);
+    let (lower, first) = (search(lower)?, upper.first().map_or(0, |range| range.0));
+    let over = u8::try_from(lower.len()).map_err(io::Error::other)?;
+    let mut program = vec![jump(JUMP_GREATER_OR_EQUAL, first, over, 0)];
+    program.extend(lower);
+    program.extend(search(upper)?);
+    Ok(program)
 }
 
-fn foreign_family() -> Result<SeccompRule, seccompiler::Error> {
-    let not = |family: i32| condition(0, SeccompCmpOp::Ne, u64::from(family.cast_unsigned()));
-    Ok(SeccompRule::new(
-        FAMILIES.into_iter().map(not).collect::<Result<_, _>>()?,
-    )?)
+fn step(code: u16, k: u32) -> sock_filter {
+    jump(code, k, 0, 0)
 }
 
-/// The x32 interface has the architecture number of x86-64 and numbers of its own, which the lists above miss.
-fn no_x32() -> BpfProgram {
-    const LOAD_WORD: u16 = 0x20;
-    const JUMP_GREATER_OR_EQUAL: u16 = 0x35;
-    const RETURN: u16 = 0x06;
-    const X32_BIT: u32 = 0x4000_0000;
-    let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+/// Jumps over `jt` steps if the condition holds, else over `jf`.
+fn jump(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code, jt, jf, k }
+}
+
+fn allow() -> sock_filter {
+    step(RETURN, libc::SECCOMP_RET_ALLOW)
+}
+
+fn refuse(errno: i32) -> sock_filter {
+    step(RETURN, libc::SECCOMP_RET_ERRNO | errno.cast_unsigned())
+}
+
+/// The lower half of an argument; all that the kernel looks at for most of them.
+fn load(argument: u32) -> sock_filter {
+    step(LOAD, 16 + 8 * argument)
+}
+
+fn load_upper_half(argument: u32) -> sock_filter {
+    step(LOAD, 16 + 8 * argument + 4)
+}
+
+fn namespace_clone() -> BpfProgram {
+    // CLONE_NEWTIME is not among them: clone takes its bit for part of the exit signal.
+    let flags = NEW_NAMESPACE_FLAGS.iter().fold(0, |all, flag| all | flag);
     vec![
-        step(LOAD_WORD, 0, 0, 0),
-        step(JUMP_GREATER_OR_EQUAL, 0, 1, X32_BIT),
-        step(
-            RETURN,
-            0,
-            0,
-            libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned(),
-        ),
-        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+        load(0),
+        jump(JUMP_ANY_BIT, flags.cast_unsigned(), 0, 1),
+        refuse(libc::EPERM),
+        allow(),
+    ]
+}
+
+/// Typing into a terminal on someone else's behalf.
+fn terminal_injection() -> BpfProgram {
+    let request = |request: u64| u32::try_from(request).unwrap_or(u32::MAX);
+    vec![
+        load(1),
+        jump(JUMP_EQUAL, request(libc::TIOCSTI), 1, 0),
+        jump(JUMP_EQUAL, request(TIOCLINUX), 0, 1),
+        refuse(libc::EPERM),
+        allow(),
+    ]
+}
+
+/// In rootless mode init has the payload's uid, and whoever could lower its limits would lower the verifier's.
+fn other_process_limits() -> BpfProgram {
+    vec![
+        load(0),
+        jump(JUMP_EQUAL, 0, 5, 0),
+        // Somebody else's; reading them, with a null pointer for the new ones, is fine.
+        load(2),
+        jump(JUMP_EQUAL, 0, 0, 2),
+        load_upper_half(2),
+        jump(JUMP_EQUAL, 0, 1, 0),
+        refuse(libc::EPERM),
+        allow(),
+    ]
+}
+
+fn foreign_family() -> BpfProgram {
+    let [a, b, c, d] = FAMILIES.map(i32::cast_unsigned);
+    vec![
+        load(0),
+        jump(JUMP_EQUAL, a, 4, 0),
+        jump(JUMP_EQUAL, b, 3, 0),
+        jump(JUMP_EQUAL, c, 2, 0),
+        jump(JUMP_EQUAL, d, 1, 0),
+        refuse(libc::EAFNOSUPPORT),
+        allow(),
     ]
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_filters_compile() {
-        assert_eq!(
-            Filters::compile().unwrap().0.len(),
-            if cfg!(target_arch = "x86_64") { 4 } else { 3 }
-        );
-    }
-}
+#[path = "seccomp/tests.rs"]
+mod tests;

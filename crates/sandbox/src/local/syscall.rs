@@ -136,7 +136,15 @@ pub(crate) fn close_from(first: u32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) }).map(drop)
 }
 
-/// Restores default handlers and an empty mask: std ignores SIGPIPE, init blocks SIGCHLD, and both survive exec.
+/// Undoes what init does for itself and what would survive exec: it ignores SIGPIPE and blocks SIGCHLD.
+pub(crate) fn unblock_signals() -> io::Result<()> {
+    // SAFETY: the default disposition runs no code of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    nix::sys::signal::SigSet::empty().thread_set_mask()?;
+    Ok(())
+}
+
+/// Restores default handlers and an empty mask, whatever was inherited.
 pub(crate) fn reset_signals() -> io::Result<()> {
     // The kernel's sigaction on all our architectures: zeros are the default handler, no flags, no mask.
     let default = [0_u64; 4];

@@ -38,7 +38,7 @@ pub(crate) enum ZygoteRequest {
     /// Comes first and once.
     Configure(Setup),
     /// Carries the sandbox's end of its control socket.
-    Start(Start),
+    Clone(Place),
     Doctor,
 }
 
@@ -53,13 +53,19 @@ pub(crate) struct Setup {
     pub(crate) engine_pid: u32,
 }
 
+/// What a sandbox has before it is known what it is for.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Start {
-    pub(crate) id: String,
-    /// Names the cgroup; unlike `id` never used twice by one engine.
+pub(crate) struct Place {
+    /// Names the cgroup; never used twice by one engine.
     pub(crate) group: String,
     /// Chooses the uid range.
     pub(crate) slot: u32,
+}
+
+/// Engine to init, first: what the sandbox is to be.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Start {
+    pub(crate) id: String,
     pub(crate) limits: Limits,
     pub(crate) layers: Vec<PathBuf>,
     pub(crate) mounts: Vec<Mount>,
@@ -69,14 +75,14 @@ pub(crate) struct Start {
 /// Zygote to engine.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum ZygoteReply {
-    /// Carries a pidfd. The rest of the start is reported on the sandbox's control socket.
+    /// Carries a pidfd. All else about the sandbox is reported on its control socket.
     Cloned,
     /// Carries a pidfd if it came so far.
     Failed(Failure),
     Checks(Vec<Check>),
 }
 
-/// Init to engine, once.
+/// Init to engine, once, in answer to [`Start`] or instead of waiting for it.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Ready {
     /// Carries the listening sockets.
@@ -84,7 +90,7 @@ pub(crate) enum Ready {
     Failed(Failure),
 }
 
-/// Engine to init.
+/// Engine to init, once it is ready.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Request {
     /// Carries: exit pipe, status pipe, stdout, then stderr and stdin where told.
@@ -142,6 +148,8 @@ pub(crate) struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FailureKind {
     Setup,
+    /// The kernel gives us no namespaces, or no more of them.
+    Namespaces,
     Directory,
     Exec,
     File,

@@ -15,10 +15,10 @@ use nix::unistd::{chdir, dup, dup2_stdin, getegid, geteuid, pipe2, setsid};
 
 use super::init::{self, Birth};
 use super::mode::Mode;
-use super::seccomp::Filters;
+use super::seccomp::Filter;
 use super::syscall::{self, Cloned};
 use super::userns;
-use super::wire::{self, Failure, InStep, Setup, Start, ZygoteReply, ZygoteRequest};
+use super::wire::{self, Failure, FailureKind, InStep, Place, Setup, ZygoteReply, ZygoteRequest};
 use crate::doctor;
 
 /// The whole life of a zygote. Call it first in `main`, before any thread is started.
@@ -47,22 +47,22 @@ fn serve() -> io::Result<()> {
     let socket = dup(io::stdin())?;
     syscall::close_on_exec_from(3)?;
     dup2_stdin(File::open("/dev/null")?)?;
-    let filters = Filters::compile().map_err(io::Error::other)?;
+    let filter = Filter::compile()?;
     let mut zygote = Zygote {
         socket,
         setup: None,
         namespaces: HashMap::new(),
-        filters: Rc::new(filters),
+        filter: Rc::new(filter),
     };
     while let Some((request, descriptors)) = wire::receive(zygote.socket.as_fd())? {
         let mut descriptors = descriptors.into_iter();
         match request {
             ZygoteRequest::Configure(setup) => zygote.setup = Some(setup),
-            ZygoteRequest::Start(start) => {
+            ZygoteRequest::Clone(place) => {
                 let Some(control) = descriptors.next() else {
                     continue;
                 };
-                zygote.answer(start, control)?;
+                zygote.answer(place, control)?;
             }
             ZygoteRequest::Doctor => {
                 let checks = doctor::probe();
@@ -78,14 +78,14 @@ struct Zygote {
     setup: Option<Setup>,
     /// Root mode: by slot, kept for the next sandbox in it.
     namespaces: HashMap<u32, OwnedFd>,
-    filters: Rc<Filters>,
+    filter: Rc<Filter>,
 }
 
 impl Zygote {
-    fn answer(&mut self, start: Start, control: OwnedFd) -> io::Result<()> {
+    fn answer(&mut self, place: Place, control: OwnedFd) -> io::Result<()> {
         // Also with a failure: the engine has to collect the child that was cloned before it.
         let mut child = None;
-        let reply = match self.start(start, control, &mut child) {
+        let reply = match self.clone_init(place, control, &mut child) {
             Ok(()) => ZygoteReply::Cloned,
             Err(failure) => ZygoteReply::Failed(failure),
         };
@@ -93,9 +93,9 @@ impl Zygote {
         wire::send(self.socket.as_fd(), &reply, &child)
     }
 
-    fn start(
+    fn clone_init(
         &mut self,
-        start: Start,
+        place: Place,
         control: OwnedFd,
         child: &mut Option<OwnedFd>,
     ) -> Result<(), Failure> {
@@ -106,11 +106,11 @@ impl Zygote {
             .ok_or_else(unconfigured)
             .step("configure the zygote")?;
         let userns = match setup.mode {
-            Mode::Root => Some(self.namespace(&setup, start.slot)?),
+            Mode::Root => Some(self.namespace(&setup, place.slot)?),
             Mode::Rootless => None,
         };
-        let group = setup.cgroups.group(&start.group);
-        group.create(&start.limits).step("make a cgroup")?;
+        let group = setup.cgroups.group(&place.group);
+        group.create().step("make a cgroup")?;
         let cgroup = group.open_unified().step("open the cgroup")?;
         let (release, mut gate) = pipe2(OFlag::O_CLOEXEC)
             .map(|(read, write)| (File::from(read), File::from(write)))
@@ -127,7 +127,8 @@ impl Zygote {
             }
             result => result,
         };
-        match cloned.step("clone a process into new namespaces")? {
+        let step = "clone a process into new namespaces";
+        match cloned.map_err(|error| Failure::new(FailureKind::Namespaces, step, &error))? {
             Cloned::Parent { pid, pidfd } => {
                 *child = Some(pidfd);
                 group.join(pid).step("join the cgroup")?;
@@ -140,12 +141,12 @@ impl Zygote {
                     self.socket = null.into();
                 }
                 self.namespaces.clear();
-                let filters = Rc::clone(&self.filters);
+                let filter = Rc::clone(&self.filter);
                 let birth = Birth {
                     setup,
-                    start,
+                    place,
                     userns,
-                    filters,
+                    filter,
                     control,
                     release,
                     outer,

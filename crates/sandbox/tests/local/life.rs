@@ -1,11 +1,9 @@
 //! Sandboxes from birth to death, and what is left of them: nothing.
 
 use std::io::{BufRead, BufReader};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rollcage_sandbox::doctor::Status;
 use rollcage_sandbox::local::Local;
 use rollcage_sandbox::{Error, Sandbox, Sandboxes, Spec};
@@ -14,64 +12,9 @@ use tokio::task::JoinSet;
 use crate::kit::{
     backend, bash, chain, command, is_root, options, others, output, sandbox, spec, start,
 };
-
-/// The name that an engine's directories have everywhere.
-fn instance(state: &Path) -> String {
-    let names: Vec<_> = std::fs::read_dir(state)
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.file_name())
-        .collect();
-    assert_eq!(names.len(), 1, "{names:?}");
-    names[0].to_string_lossy().into_owned()
-}
-
-fn cgroups(instance: &str) -> Vec<PathBuf> {
-    let mounts = std::fs::read_dir("/sys/fs/cgroup")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
-    mounts
-        .chain([PathBuf::from("/sys/fs/cgroup")])
-        .map(|mount| mount.join(instance))
-        .filter(|path| path.exists())
-        .collect()
-}
-
-/// Living processes whose command line contains `mark`, as handles that become readable at their end.
-fn marked(mark: &str) -> Vec<(u32, OwnedFd)> {
-    let pids = std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|&pid: &u32| pid != std::process::id())
-        .filter(|pid| {
-            std::fs::read(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|line| String::from_utf8_lossy(&line).contains(mark))
-        })
-        .filter_map(|pid| Some((pid, pidfd(pid)?)))
-        .collect()
-}
-
-#[expect(unsafe_code, reason = "std has no stable pidfd")]
-fn pidfd(pid: u32) -> Option<OwnedFd> {
-    // SAFETY: takes two numbers and returns a new descriptor or an error.
-    let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    // SAFETY: the descriptor is new, so it is ours.
-    (raw >= 0).then(|| unsafe { OwnedFd::from_raw_fd(i32::try_from(raw).unwrap()) })
-}
-
-fn wait_for_end(processes: &[(u32, OwnedFd)]) {
-    for (pid, handle) in processes {
-        let mut events = [PollFd::new(handle.as_fd(), PollFlags::POLLIN)];
-        assert_eq!(
-            poll(&mut events, PollTimeout::from(20_000_u16)).unwrap(),
-            1,
-            "process {pid} must end"
-        );
-    }
-}
+use crate::traces::{
+    all_spares, cgroups, groups, in_own_pid_namespace, inits, instance, kill, marked, wait_for_end,
+};
 
 #[tokio::test]
 async fn killing_all_reaches_daemons_and_those_that_ignore_signals() {
@@ -114,18 +57,15 @@ async fn closing_leaves_no_process_mount_cgroup_or_directory() {
     while marked(&mark).is_empty() {
         tokio::task::yield_now().await;
     }
+    let its_groups = groups(marked(&mark)[0].0, &name);
+    assert_eq!(!its_groups.is_empty(), is_root(), "{its_groups:?}");
     sandbox
         .close()
         .await
         .unwrap_or_else(|error| panic!("{}", chain(&error)));
     assert!(marked(&mark).is_empty());
-    for directory in cgroups(&name) {
-        let children = std::fs::read_dir(&directory)
-            .unwrap()
-            .flatten()
-            .filter(|entry| entry.path().is_dir())
-            .count();
-        assert_eq!(children, 0, "{}", directory.display());
+    for directory in its_groups {
+        assert!(!directory.exists(), "{}", directory.display());
     }
     backend
         .shutdown()
@@ -248,14 +188,6 @@ async fn a_dead_zygote_is_replaced_and_living_sandboxes_do_not_notice() {
     assert_eq!(output(&*second, "hostname").await, "second");
 }
 
-fn in_own_pid_namespace(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))
-        .is_some_and(|numbers| numbers.split_whitespace().count() > 1)
-}
-
 #[tokio::test]
 async fn a_start_that_cannot_work_says_which_step_failed() {
     let backend = backend().await;
@@ -312,6 +244,7 @@ async fn engine_to_be_killed() {
     while output(&*sandbox, &format!("pgrep -cf ^{mark}")).await != "2" {
         tokio::task::yield_now().await;
     }
+    all_spares(&mark).await;
     println!("\nready");
     std::future::pending::<()>().await;
 }
@@ -341,8 +274,8 @@ async fn an_engine_killed_leaves_nothing_alive_and_the_next_one_sweeps() {
     let name = instance(&state);
     let processes = marked(&mark);
     assert!(
-        processes.len() >= 4,
-        "zygote, init and two payloads: {processes:?}"
+        processes.len() >= 6,
+        "zygote, init, two payloads and two spares: {processes:?}"
     );
 
     engine.kill().unwrap();
@@ -386,10 +319,7 @@ async fn a_sandbox_whose_init_died_says_so_and_can_be_closed() {
         .unwrap();
     let sandbox = start(&local, spec("doomed")).await;
     let mut process = sandbox.spawn(command(&["sleep", "1000"])).await.unwrap();
-    let init: Vec<_> = marked(&mark)
-        .into_iter()
-        .filter(|(pid, _)| in_own_pid_namespace(*pid))
-        .collect();
+    let init = inits(&mark);
     assert_eq!(init.len(), 1);
     kill(init[0].0);
     assert!(matches!(process.wait().await, Err(Error::Gone { .. })));
@@ -405,9 +335,4 @@ async fn a_sandbox_whose_init_died_says_so_and_can_be_closed() {
     ));
     sandbox.close().await.unwrap();
     local.shutdown().await.unwrap();
-}
-
-fn kill(pid: u32) {
-    let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL).unwrap();
 }

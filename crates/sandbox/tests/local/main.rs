@@ -8,5 +8,7 @@ mod kit;
 mod life;
 mod limits;
 mod rootless;
+mod spare;
+mod traces;
 mod verifier;
 mod walls;

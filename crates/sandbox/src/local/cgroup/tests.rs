@@ -59,7 +59,8 @@ fn version_2_limits_everything_where_it_is_delegated() {
         cpus: Some(1.5),
         ..Limits::default()
     };
-    group.create(&limits).unwrap();
+    group.create().unwrap();
+    group.limit(&limits).unwrap();
     let directory = mount.path().join("rollcage-test/one");
     let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap();
     assert_eq!(
@@ -133,8 +134,9 @@ fn version_2_without_controllers_still_serves_to_kill_while_version_1_limits() {
     assert_eq!(cgroups.pids, Controller::None);
 
     let group = cgroups.group("one");
+    group.create().unwrap();
     group
-        .create(&Limits {
+        .limit(&Limits {
             cpus: Some(0.5),
             ..Limits::default()
         })
@@ -160,7 +162,8 @@ fn no_cgroups_at_all_is_no_error() {
         [&Controller::None; 3]
     );
     let group = cgroups.group("one");
-    group.create(&Limits::default()).unwrap();
+    group.create().unwrap();
+    group.limit(&Limits::default()).unwrap();
     group.join(42).unwrap();
     assert_eq!(group.usage(), Usage::default());
     group.remove().unwrap();
