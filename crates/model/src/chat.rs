@@ -7,6 +7,7 @@ mod delta;
 mod members;
 mod prepare;
 mod reply;
+mod skim;
 mod strip;
 
 pub use delta::{Delta, deltas};

@@ -3,7 +3,10 @@
 
 use crate::chat::{Delta, Reply};
 
+pub mod anthropic;
 pub mod chat;
+pub mod gemini;
+pub mod responses;
 
 /// What an agent speaks.
 #[derive(

@@ -3,10 +3,18 @@
 //!
 //! Tokens decide wherever both sides have them; otherwise the messages do. The order of the turns changes nothing.
 
+mod assemble;
+mod identity;
 mod link;
+mod store;
+mod tokens;
+mod trie;
 
 use crate::turn::Turn;
-use link::Links;
+
+pub use link::Links;
+pub use store::Store;
+pub use tokens::{Runs, Tokens};
 
 /// Every turn that has a completion is a node; failed ones are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +37,10 @@ pub struct Node {
     pub root: usize,
     /// The node that this one goes on from by its messages, when its tokens go on from a shorter one or from none.
     pub retokenised: Option<usize>,
+    /// The last node of the conversation that this root takes the place of: the agent had it summed up and began anew.
+    pub compacts: Option<usize>,
+    /// The last node of the session that says it started this root's.
+    pub spawned_by: Option<usize>,
     pub role: Role,
 }
 
@@ -60,35 +72,9 @@ impl Role {
 
 impl Graph {
     pub fn new(turns: &[Turn]) -> Self {
-        let mut order: Vec<usize> = (0..turns.len())
-            .filter(|&at| !turns[at].is_failed())
-            .collect();
-        order.sort_by_key(|&at| turns[at].exchange);
-        let live: Vec<&Turn> = order.iter().map(|&at| &turns[at]).collect();
-        let links = Links::new(&live);
-
-        let mut graph = Graph::default();
-        for (at, turn) in order.iter().enumerate() {
-            graph.nodes.push(Node {
-                id: turns[*turn].node_id(),
-                turn: *turn,
-                parent: links.parents[at],
-                root: at,
-                retokenised: links.retokenised[at],
-                role: Role::Discarded,
-            });
-        }
-        let discarded = discarded(&graph.nodes, &links);
-        let n_children = count_children(&graph.nodes);
-        for leaf in (0..graph.nodes.len()).filter(|&at| n_children[at] == 0) {
-            let path = graph.path(leaf);
-            graph.sequences.push(Sequence {
-                role: Role::Discarded,
-                nodes: path,
-            });
-        }
-        graph.assign_roles(&live, &discarded);
-        graph
+        let mut links = Links::default();
+        turns.iter().for_each(|turn| links.push(turn));
+        links.graph(turns)
     }
 
     /// The node of a turn; a failed turn has none.
@@ -102,40 +88,6 @@ impl Graph {
         path.reverse();
         path
     }
-
-    fn assign_roles(&mut self, live: &[&Turn], discarded: &[bool]) {
-        let has_tools = |nodes: &[usize]| nodes.iter().any(|&at| live[at].n_tools > 0);
-        let has_tokens =
-            |nodes: &[usize]| nodes.iter().any(|&at| live[at].n_trainable_tokens() > 0);
-        let is_live = |nodes: &[usize]| nodes.last().is_some_and(|&leaf| !discarded[leaf]);
-        let paths = || {
-            self.sequences
-                .iter()
-                .map(|sequence| sequence.nodes.as_slice())
-                .filter(|nodes| is_live(nodes))
-        };
-        let any_tools = paths().any(has_tools);
-        let any_tokens = paths().any(has_tokens);
-
-        for sequence in &mut self.sequences {
-            let nodes = sequence.nodes.as_slice();
-            // Without any token captured there is nothing to tell the paths apart by.
-            let is_agent = if any_tools {
-                has_tools(nodes)
-            } else {
-                has_tokens(nodes) || !any_tokens
-            };
-            sequence.role = match (is_live(nodes), is_agent) {
-                (false, _) => Role::Discarded,
-                (true, true) => Role::Agent,
-                (true, false) => Role::Auxiliary,
-            };
-            for &at in nodes {
-                self.nodes[at].role = self.nodes[at].role.min(sequence.role);
-                self.nodes[at].root = nodes[0];
-            }
-        }
-    }
 }
 
 pub(crate) fn count_children(nodes: &[Node]) -> Vec<usize> {
@@ -144,25 +96,6 @@ pub(crate) fn count_children(nodes: &[Node]) -> Vec<usize> {
         counts[parent] += 1;
     }
     counts
-}
-
-/// A childless node beside one that was gone on from: the same parent, or for roots the same prompt. A node whose reply
-/// came back in other tokens is childless by tokens alone: the agent did go on from it.
-fn discarded(nodes: &[Node], links: &Links) -> Vec<bool> {
-    let n_children = count_children(nodes);
-    let place = |at: usize| match nodes[at].parent {
-        Some(parent) => (Some(parent), 0),
-        None => (None, links.prompts[at]),
-    };
-    let continued: std::collections::HashSet<_> = (0..nodes.len())
-        .filter(|&at| n_children[at] > 0)
-        .map(place)
-        .collect();
-    let echoed: std::collections::HashSet<usize> =
-        nodes.iter().filter_map(|node| node.retokenised).collect();
-    (0..nodes.len())
-        .map(|at| n_children[at] == 0 && !echoed.contains(&at) && continued.contains(&place(at)))
-        .collect()
 }
 
 #[cfg(test)]

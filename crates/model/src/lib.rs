@@ -5,6 +5,7 @@ pub mod chat;
 pub mod dialect;
 pub mod event;
 pub mod exchange;
+pub mod export;
 pub mod graph;
 pub mod id;
 pub mod record;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Spent;
 use crate::id::RolloutId;
 use crate::trace::{CaptureLevel, Finding, RolloutType, TrainingTrace};
 
@@ -103,6 +104,14 @@ pub struct EndpointInfo {
     /// Without credentials.
     pub base_url: String,
     pub model: String,
+    /// What the endpoint says that it serves.
+    #[serde(default)]
+    pub served_model: Option<String>,
+    #[serde(default)]
+    pub context_tokens: Option<u64>,
+    /// `live`, or `replayed` where the endpoint's own streams lose token ids.
+    #[serde(default)]
+    pub streams: String,
 }
 
 /// Seconds spent in each phase; a phase that was not reached is 0.
@@ -136,6 +145,11 @@ pub struct Budget {
     pub agent_timeout_s: f64,
     /// Which limit ended the rollout, if one did.
     pub stopped_by: Option<String>,
+    #[serde(default)]
+    pub spent: Spent,
+    /// Model calls that a limit answered instead of the model.
+    #[serde(default)]
+    pub stops: u64,
 }
 
 /// How strong the sandbox's walls were.

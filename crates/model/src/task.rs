@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget;
 use crate::script::{self, Step, StepError};
 
 /// The unprivileged user's home in every sandbox; task files may not be placed outside it.
@@ -36,6 +37,31 @@ pub struct Task {
     /// For each setup and verify command.
     pub command_timeout_s: f64,
     pub limits: Limits,
+    pub budget: Budget,
+}
+
+/// What a rollout may spend on its model; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Budget {
+    /// Model calls.
+    pub calls: Option<u64>,
+    pub prompt_tokens: Option<u64>,
+    pub completion_tokens: Option<u64>,
+    pub usd: Option<f64>,
+    /// Seconds without a model call after which the agent is ended.
+    pub idle_s: Option<f64>,
+}
+
+impl From<Budget> for budget::Limits {
+    fn from(budget: Budget) -> Self {
+        budget::Limits {
+            calls: budget.calls,
+            prompt_tokens: budget.prompt_tokens,
+            completion_tokens: budget.completion_tokens,
+            usd: budget.usd,
+        }
+    }
 }
 
 /// What the sandbox may use at most. Sizes are in MiB; `None` takes the default of the sandbox.
@@ -64,6 +90,7 @@ impl Default for Task {
             agent_timeout_s: 600.0,
             command_timeout_s: 120.0,
             limits: Limits::default(),
+            budget: Budget::default(),
         }
     }
 }
@@ -111,6 +138,17 @@ impl Task {
         }
         check_timeout("agent_timeout_s", self.agent_timeout_s)?;
         check_timeout("command_timeout_s", self.command_timeout_s)?;
+        check_timeout("budget.idle_s", self.budget.idle_s.unwrap_or(1.0))?;
+        if self
+            .budget
+            .usd
+            .is_some_and(|usd| !usd.is_finite() || usd <= 0.0)
+        {
+            return Err(TaskError::Limit {
+                key: "budget.usd",
+                wanted: "a positive number",
+            });
+        }
         for path in self.files.keys().chain(self.upload.keys()) {
             path_inside(path)?;
         }

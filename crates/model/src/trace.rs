@@ -6,12 +6,14 @@ mod finding;
 mod survey;
 mod training;
 
+use std::borrow::Borrow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::exchange::Exchange;
-use crate::graph::{Graph, Role};
-use crate::turn::Turn;
+use crate::graph::{Graph, Role, Tokens};
+use crate::turn::{Common, Turn};
 
 pub use finding::{Code, Finding, Level};
 pub use training::{SCHEMA_VERSION, TraceError, TrainingTrace, TrainingTurn};
@@ -49,7 +51,7 @@ pub struct Interpretation {
     /// One for each exchange, in order.
     pub turns: Vec<Turn>,
     pub graph: Graph,
-    /// Only for a rollout of type `Train`.
+    /// Only for a rollout of type `Train`, and only as [`interpret`] gives it.
     pub training_trace: Option<TrainingTrace>,
     pub capture_level: CaptureLevel,
     pub rollout_type: RolloutType,
@@ -61,29 +63,75 @@ pub struct Interpretation {
 
 /// A pure function of what was stored.
 pub fn interpret(exchanges: &[Exchange]) -> Interpretation {
-    let mut turns: Vec<Turn> = exchanges.iter().map(Turn::new).collect();
+    let mut seen = read(exchanges);
+    if seen.rollout_type == RolloutType::Train {
+        seen.training_trace = Some(TrainingTrace {
+            schema_version: SCHEMA_VERSION,
+            turns: seen.training_turns().collect(),
+        });
+    }
+    seen
+}
+
+/// As [`interpret`], but without the training trace, so that what is held grows with what is new in each turn. Takes
+/// exchanges one by one and needs none of them afterwards.
+pub fn read<E: Borrow<Exchange>>(exchanges: impl IntoIterator<Item = E>) -> Interpretation {
+    let mut common = Common::default();
+    let turn = |exchange: E| Turn::read(exchange.borrow(), &mut common);
+    let mut turns: Vec<Turn> = exchanges.into_iter().map(turn).collect();
     turns.sort_by_key(|turn| turn.exchange);
     let graph = Graph::new(&turns);
     let capture_level = level_of(&turns);
     let findings = survey::findings(&turns, &graph, capture_level);
     let is_fatal = findings.iter().any(|finding| finding.level == Level::Fatal);
-    let training_trace =
-        (capture_level == CaptureLevel::Tokens && !is_fatal).then(|| build_trace(&turns, &graph));
-    Interpretation {
+    let mut seen = Interpretation {
         usage: total_usage(&turns),
-        n_trainable_tokens: training_trace
-            .as_ref()
-            .map_or(0, TrainingTrace::n_trainable_tokens),
-        rollout_type: if training_trace.is_some() {
+        n_trainable_tokens: 0,
+        rollout_type: if capture_level == CaptureLevel::Tokens && !is_fatal {
             RolloutType::Train
         } else {
             RolloutType::Eval
         },
         turns,
         graph,
-        training_trace,
+        training_trace: None,
         capture_level,
         findings,
+    };
+    let trainable = seen.training_nodes();
+    let tokens = trainable
+        .iter()
+        .map(|(_, turn)| turn.n_trainable_tokens() as u64);
+    seen.n_trainable_tokens = tokens.sum();
+    seen
+}
+
+impl Interpretation {
+    /// The turns of the training trace, each made when it is asked for. A rollout of type `Eval` has none.
+    pub fn training_turns(&self) -> impl Iterator<Item = TrainingTurn> + '_ {
+        let nodes = self.training_nodes().into_iter();
+        nodes.filter_map(|(index, turn)| training_turn(turn, index))
+    }
+
+    /// A conversation's turns stay together, since trainers chain them in this order; a turn that two paths share is
+    /// there once, one that is not exact is not.
+    fn training_nodes(&self) -> Vec<(usize, &Turn)> {
+        if self.rollout_type == RolloutType::Eval {
+            return Vec::new();
+        }
+        let agents = self.graph.sequences.iter();
+        let agents = agents.filter(|sequence| sequence.role == Role::Agent);
+        let mut agents: Vec<&[usize]> = agents.map(|sequence| sequence.nodes.as_slice()).collect();
+        agents.sort();
+        let mut is_taken = vec![false; self.graph.nodes.len()];
+        let mut nodes = Vec::new();
+        for &at in agents.into_iter().flatten() {
+            let index = self.graph.nodes[at].turn;
+            if !std::mem::replace(&mut is_taken[at], true) && self.turns[index].is_exact() {
+                nodes.push((index, &self.turns[index]));
+            }
+        }
+        nodes
     }
 }
 
@@ -104,12 +152,9 @@ fn level_of(turns: &[Turn]) -> CaptureLevel {
 fn total_usage(turns: &[Turn]) -> UsageTotals {
     let mut totals = UsageTotals::default();
     for turn in turns {
-        let count = |ids: &Option<Vec<u32>>| ids.as_ref().map_or(0, Vec::len) as u64;
-        let counted = (
-            count(&turn.prompt_token_ids),
-            count(&turn.completion_token_ids),
-            0,
-        );
+        let n_prompt = turn.prompt_token_ids.as_ref().map_or(0, Tokens::len);
+        let n_sampled = turn.completion_token_ids.as_ref().map_or(0, Vec::len);
+        let counted = (n_prompt as u64, n_sampled as u64, 0);
         let (prompt, completion, cached) = turn.usage.map_or(counted, |usage| {
             (
                 usage.prompt_tokens,
@@ -125,36 +170,12 @@ fn total_usage(turns: &[Turn]) -> UsageTotals {
     totals
 }
 
-/// A conversation's turns stay together, since trainers chain them in this order; a turn that two paths share is
-/// there once.
-fn build_trace(turns: &[Turn], graph: &Graph) -> TrainingTrace {
-    let mut is_taken = vec![false; graph.nodes.len()];
-    let mut agents: Vec<&[usize]> = graph
-        .sequences
-        .iter()
-        .filter(|sequence| sequence.role == Role::Agent)
-        .map(|sequence| sequence.nodes.as_slice())
-        .collect();
-    agents.sort();
-    let mut trace = TrainingTrace {
-        schema_version: SCHEMA_VERSION,
-        turns: Vec::new(),
-    };
-    for &at in agents.into_iter().flatten() {
-        if !std::mem::replace(&mut is_taken[at], true) {
-            let index = graph.nodes[at].turn;
-            trace.turns.extend(training_turn(&turns[index], index));
-        }
-    }
-    trace
-}
-
 /// `None` for a turn that is not exact.
 fn training_turn(turn: &Turn, index: usize) -> Option<TrainingTurn> {
     if !turn.is_exact() {
         return None;
     }
-    let prompt_token_ids = turn.prompt_token_ids.clone()?;
+    let prompt_token_ids = turn.prompt_token_ids.as_ref()?.to_vec();
     let completion_token_ids = turn.completion_token_ids.clone()?;
     let per_token_logps = turn.logprobs.clone()?;
     let message = turn.message.as_ref()?.to_value();

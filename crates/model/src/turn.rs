@@ -4,7 +4,15 @@ use serde_json::{Map, Value, json};
 
 use crate::chat::{self, Flaw, Message, Reply, Usage};
 use crate::exchange::{Exchange, Request};
+use crate::graph::Tokens;
 use crate::trace::Code;
+
+mod session;
+mod shared;
+
+use session::Session;
+use shared::Asked;
+pub use shared::{Common, Shared};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
@@ -15,14 +23,14 @@ pub struct Turn {
     pub latency_s: Option<f64>,
     /// The name the upstream gave, or the one it was asked for.
     pub model: Option<String>,
-    pub messages: Vec<Value>,
-    pub tools: Option<Value>,
+    pub messages: Vec<Shared>,
+    pub tools: Option<Shared>,
     pub n_tools: usize,
     /// `None` when the exchange failed.
     pub message: Option<Message>,
     pub finish_reason: Option<String>,
     pub is_stream: bool,
-    pub prompt_token_ids: Option<Vec<u32>>,
+    pub prompt_token_ids: Option<Tokens>,
     pub completion_token_ids: Option<Vec<u32>>,
     /// The ids were read out of token strings.
     pub is_from_strings: bool,
@@ -69,19 +77,24 @@ const SAMPLING: [&str; 15] = [
 ];
 
 impl Turn {
+    /// A turn that shares nothing.
     pub fn new(exchange: &Exchange) -> Self {
+        Turn::read(exchange, &mut Common::default())
+    }
+
+    /// A turn that shares with others what it has in common with them.
+    pub fn read(exchange: &Exchange, common: &mut Common) -> Self {
         let Exchange {
             request, response, ..
         } = exchange;
-        let mut asked: Map<String, Value> =
-            serde_json::from_slice(exchange.chat_body()).unwrap_or_default();
+        let Asked {
+            members: asked,
+            messages,
+            tools,
+        } = common.asked(exchange.chat_body());
         let requested_sampling = sampling_of(&asked);
-        let messages = match asked.remove("messages") {
-            Some(Value::Array(messages)) => messages,
-            _ => Vec::new(),
-        };
-        let tools = asked.remove("tools").filter(|tools| !tools.is_null());
-        let n_tools = tools.as_ref().and_then(Value::as_array).map_or(0, Vec::len);
+        let n_tools = tools.as_ref().and_then(|tools| tools.as_array());
+        let n_tools = n_tools.map_or(0, Vec::len);
         let sent = as_sent(asked, request);
 
         let reply = match response {
@@ -95,7 +108,7 @@ impl Turn {
         };
         let entries = reply.logprobs.unwrap_or_default();
         let is_whole = !entries.is_empty() || reply.token_ids.as_ref().is_some_and(Vec::is_empty);
-        let header = |name: &str| request.headers.get(name).cloned();
+        let session = Session::of(&request.headers);
         Turn {
             exchange: request.exchange,
             at: request.at,
@@ -109,7 +122,10 @@ impl Turn {
             message: upstream_error.is_none().then_some(reply.message),
             finish_reason: reply.finish_reason,
             is_stream: response.as_ref().is_some_and(|response| response.is_stream),
-            prompt_token_ids: reply.prompt_token_ids,
+            prompt_token_ids: reply.prompt_token_ids.map(|ids| {
+                let sampled = reply.token_ids.as_deref().unwrap_or_default();
+                common.prompts.keep(ids, sampled)
+            }),
             completion_token_ids: reply.token_ids,
             is_from_strings: reply.is_from_strings,
             logprobs: if is_whole {
@@ -121,8 +137,8 @@ impl Turn {
             usage: reply.usage,
             upstream_status: response.as_ref().and_then(|response| response.status),
             upstream_error,
-            harness_session_id: header("x-session-id").or_else(|| header("x-session-affinity")),
-            parent_session_id: header("x-parent-session-id"),
+            harness_session_id: session.own,
+            parent_session_id: session.parent,
             requested_sampling,
             sampling: sampling_of(&sent),
             exactness,

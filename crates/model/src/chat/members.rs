@@ -1,24 +1,23 @@
 //! A JSON object as its members in order, each value as the text it was written in.
 
-use std::fmt;
-
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
+
+use super::skim;
 
 #[derive(Debug, Default)]
 pub(super) struct Members<'a>(Vec<(String, Text<'a>)>);
 
 #[derive(Debug)]
 enum Text<'a> {
-    Read(&'a RawValue),
+    Read(&'a str),
     Written(Box<RawValue>),
 }
 
 impl Text<'_> {
     fn get(&self) -> &str {
         match self {
-            Text::Read(raw) => raw.get(),
+            Text::Read(text) => text,
             Text::Written(raw) => raw.get(),
         }
     }
@@ -27,7 +26,12 @@ impl Text<'_> {
 impl<'a> Members<'a> {
     /// `None` when the text is no JSON object.
     pub(super) fn read(text: &'a str) -> Option<Self> {
-        serde_json::from_str(text).ok()
+        let read = |(name, value): (&str, &'a str)| {
+            let name: String = serde_json::from_str(name).ok()?;
+            Some((name, Text::Read(value)))
+        };
+        let members = skim::members(text)?.into_iter().map(read);
+        members.collect::<Option<_>>().map(Members)
     }
 
     /// The first name that occurs twice.
@@ -97,33 +101,4 @@ impl<'a> Members<'a> {
 /// The raw text of a value of ours.
 pub(super) fn raw<T: serde::Serialize>(value: &T) -> Result<Box<RawValue>, serde_json::Error> {
     to_raw_value(value)
-}
-
-/// The elements of a JSON array, each as its text; `None` when the text is no array.
-pub(super) fn elements(text: &str) -> Option<Vec<&RawValue>> {
-    serde_json::from_str(text).ok()
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MembersVisitor;
-
-        impl<'de> Visitor<'de> for MembersVisitor {
-            type Value = Vec<(String, Text<'de>)>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a JSON object")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-                let mut members = Vec::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    members.push((name, Text::Read(map.next_value()?)));
-                }
-                Ok(members)
-            }
-        }
-
-        deserializer.deserialize_map(MembersVisitor).map(Members)
-    }
 }

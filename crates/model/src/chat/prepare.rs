@@ -105,7 +105,14 @@ const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 /// Changes what must change; `messages`, `tools` and every other member go through byte for byte.
 pub fn prepare(body: &[u8], rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
     let text = std::str::from_utf8(body).map_err(PrepareError::NotUtf8)?;
-    let members: Members<'_> = serde_json::from_str(text).map_err(PrepareError::NotObject)?;
+    let Some(members) = Members::read(text) else {
+        // The slow reader says what is wrong.
+        let read = serde_json::from_str::<Map<String, Value>>(text);
+        let error = read
+            .err()
+            .unwrap_or_else(|| serde::de::Error::custom("it cannot be read"));
+        return Err(PrepareError::NotObject(error));
+    };
     if let Some(name) = members.duplicate() {
         return Err(PrepareError::Duplicate {
             name: name.to_owned(),

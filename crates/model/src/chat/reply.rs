@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::members::{Members, elements};
+use super::members::Members;
+use super::skim::elements;
 use super::strip::is_done;
 use crate::sse::Splitter;
 
@@ -145,20 +146,21 @@ fn events(body: &str) -> Vec<String> {
     let mut events = splitter.push(body.as_bytes()).unwrap_or_default();
     // Some servers leave out the last empty line; a chunk that was really cut is no JSON and says nothing.
     if let Ok(tail) = splitter.finish()
-        && tail
-            .event
-            .data
-            .as_deref()
-            .is_some_and(|data| Members::read(data).is_some())
+        && tail.event.data.as_deref().is_some_and(is_json)
     {
         events.push(tail.event);
     }
     events.into_iter().filter_map(|event| event.data).collect()
 }
 
+/// What is read for keeps is checked to its end; skimming alone would let some wrong text pass.
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
 impl Reply {
     fn read(&mut self, text: &str, message_name: &str) {
-        let Some(members) = Members::read(text) else {
+        let Some(members) = Members::read(text).filter(|_| is_json(text)) else {
             if !text.trim().is_empty() {
                 self.flaws.push(Flaw::Unreadable);
             }
@@ -181,7 +183,7 @@ impl Reply {
             .and_then(elements)
             .unwrap_or_default()
         {
-            if let Some(choice) = Members::read(choice.get())
+            if let Some(choice) = Members::read(choice)
                 && choice.value("index").unwrap_or(0_u64) == 0
             {
                 self.read_choice(&choice, message_name);
@@ -201,7 +203,7 @@ impl Reply {
         {
             self.logprobs.get_or_insert_default();
             for entry in content {
-                self.read_logprob(entry.get());
+                self.read_logprob(entry);
             }
         }
         if let Some(message) = choice.get(message_name).and_then(Members::read) {
@@ -239,7 +241,7 @@ impl Reply {
         if let Some(first) = choices.first()
             && self.token_ids.is_none()
         {
-            self.token_ids = self.read_ids(first.get());
+            self.token_ids = self.read_ids(first);
         }
     }
 
@@ -315,9 +317,7 @@ pub fn last_usage(body: &[u8]) -> Option<Usage> {
     const NAME: &[u8] = b"\"usage\":";
     let mut end = body.len();
     loop {
-        let at = body[..end]
-            .windows(NAME.len())
-            .rposition(|window| window == NAME)?;
+        let at = memchr::memmem::rfind(&body[..end], NAME)?;
         let value = &body[at + NAME.len()..];
         let mut values = serde_json::Deserializer::from_slice(value).into_iter::<&RawValue>();
         if let Some(Ok(value)) = values.next()
@@ -365,7 +365,7 @@ impl Message {
                         .and_then(elements)
                         .unwrap_or_default()
                     {
-                        if let Some(call) = Members::read(call.get()) {
+                        if let Some(call) = Members::read(call) {
                             self.read_tool_call(&call);
                         }
                     }

@@ -5,8 +5,9 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::members::{Members, elements};
+use super::members::Members;
 use super::prepare::Added;
+use super::skim::elements;
 
 /// What becomes of one event's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,9 +141,9 @@ fn strip_each(text: &str, strip: impl Fn(&str) -> Option<String>) -> Option<Box<
     let parts: Vec<String> = elements(text)?
         .into_iter()
         .map(|element| {
-            let stripped = strip(element.get());
+            let stripped = strip(element);
             is_changed |= stripped.is_some();
-            stripped.unwrap_or_else(|| element.get().to_owned())
+            stripped.unwrap_or_else(|| element.to_owned())
         })
         .collect();
     if !is_changed {

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 /// How many bodies later ones may refer to. An agent and its subagents take turns in a handful of conversations.
@@ -47,15 +48,21 @@ impl Recent {
         }
     }
 
-    /// The body in as few new bytes as any one earlier body allows.
+    /// The body in few new bytes: the last body that shares most of it, else the one that shares the most.
     pub(super) fn split(&self, body: &[u8]) -> Vec<Part> {
-        let whole = vec![Part::New(body.len())];
-        let split = |(exchange, old): &(u64, Vec<u8>)| split(body, *exchange, old);
-        let candidates = self.bodies.iter().rev().map(split);
-        candidates
-            .chain([whole])
-            .min_by_key(|parts| new_bytes(parts))
-            .unwrap_or_default()
+        let mut best = vec![Part::New(body.len())];
+        let mut least = body.len();
+        for (exchange, old) in self.bodies.iter().rev() {
+            if least <= body.len() / 8 {
+                break;
+            }
+            let parts = split(body, *exchange, old);
+            let new = new_bytes(&parts).unwrap_or(usize::MAX);
+            if new < least {
+                (best, least) = (parts, new);
+            }
+        }
+        best
     }
 
     /// The body again; `None` when a part refers to what is not there.
@@ -113,9 +120,15 @@ fn split(body: &[u8], exchange: u64, old: &[u8]) -> Vec<Part> {
     let middle = &body_rest[..body_rest.len() - end];
     let mut parts = Parts::default();
     parts.add_old(exchange, 0, start);
-    let run = anchored(middle).zip(anchored(old)).map(|(here, there)| {
+    let here = if middle.len() < RUN_BYTES_MIN {
+        None
+    } else {
+        anchored(middle)
+    };
+    let run = here.and_then(|here| {
+        let there = anchored(old)?;
         let bytes = common_start(&middle[here..], &old[there..]);
-        (here, there, bytes)
+        Some((here, there, bytes))
     });
     match run {
         Some((here, there, bytes)) => {
@@ -158,15 +171,7 @@ impl Parts {
 
 /// Behind the last anchor: in a stream an agent's own text may quote one before it.
 fn anchored(body: &[u8]) -> Option<usize> {
-    let first = ANCHOR[0];
-    let mut end = body.len();
-    while let Some(at) = body[..end].iter().rposition(|byte| *byte == first) {
-        if body[at..].starts_with(ANCHOR) {
-            return Some(at + ANCHOR.len());
-        }
-        end = at;
-    }
-    None
+    memmem::rfind(body, ANCHOR).map(|at| at + ANCHOR.len())
 }
 
 fn common_start(left: &[u8], right: &[u8]) -> usize {

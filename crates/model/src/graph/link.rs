@@ -1,231 +1,174 @@
-//! Finds parents: known sequences are looked up by a running hash over the child's prompt, then compared in full, so
-//! the cost is linear in a turn's length and no two are linked by a chance of hashing.
+//! Finds parents. Turns come in any order: what a turn goes on from is read from the tries when it is asked for, so a
+//! closer parent that comes late is found without anything being undone.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
-use serde_json::Value;
-
+use super::identity::Identities;
+use super::store::Store;
+use super::tokens::Tokens;
+use super::trie::{Place, Trie};
+use super::{Graph, assemble};
 use crate::turn::Turn;
 
-pub(super) struct Links {
-    pub(super) parents: Vec<Option<usize>>,
-    pub(super) retokenised: Vec<Option<usize>>,
-    /// Equal for turns with the same prompt.
-    pub(super) prompts: Vec<usize>,
-}
-
-impl Links {
-    /// Expects the turns in the order of their exchanges.
-    pub(super) fn new(turns: &[&Turn]) -> Self {
-        let views: Vec<View<'_>> = turns.iter().map(|turn| View::new(turn)).collect();
-        let by_tokens = Index::new(&views, |view| view.tokens());
-        let by_messages = Index::new(&views, |view| Some((&view.messages, view.reply.as_slice())));
-        let mut links = Links {
-            parents: Vec::new(),
-            retokenised: Vec::new(),
-            prompts: Vec::new(),
-        };
-        for (at, child) in views.iter().enumerate() {
-            // Neither kind of link ever goes from fewer messages to more, and each makes messages or tokens grow:
-            // that is why there are no cycles.
-            let n_messages = |other: usize| views[other].messages.len();
-            let tokens = child.turn.prompt_token_ids.as_deref();
-            let exact = tokens.and_then(|prompt| {
-                by_tokens.longest(prompt, at, |other| {
-                    n_messages(other) <= child.messages.len()
-                })
-            });
-            let told =
-                |allowed: &dyn Fn(usize) -> bool| by_messages.longest(&child.messages, at, allowed);
-            let said = told(&|other| tokens.is_none() || views[other].tokens().is_none());
-            let parent = match (exact, said) {
-                (Some(exact), Some(said)) if n_messages(said) > n_messages(exact) => Some(said),
-                (exact, said) => exact.or(said),
-            };
-            let whole = told(&|_| true);
-            let is_longer =
-                |said: &usize| parent.is_none_or(|parent| n_messages(*said) > n_messages(parent));
-            links.retokenised.push(whole.filter(is_longer));
-            links.parents.push(parent);
-            let same = views[..at]
-                .iter()
-                .position(|other| other.has_prompt_of(child));
-            links.prompts.push(same.unwrap_or(at));
-        }
-        links
-    }
+/// The turns of one rollout by what they start with. Holds references to their ids, not copies.
+#[derive(Debug, Default)]
+pub struct Links {
+    tokens: Trie,
+    messages: Trie,
+    lists: Store,
+    identities: Identities,
+    pub(super) entries: Vec<Entry>,
+    n_pushed: usize,
 }
 
 /// What of a turn is compared.
-struct View<'a> {
-    turn: &'a Turn,
-    /// The messages in one form of writing, without the system messages that lead them: agents re-render those.
-    messages: Vec<String>,
-    system: Vec<String>,
-    reply: Vec<String>,
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Which of the pushed turns it is.
+    pub(super) turn: usize,
+    pub(super) exchange: u64,
+    /// Without the system messages that lead them: agents re-render those.
+    n_messages: usize,
+    messages: Place,
+    system: Place,
+    /// The end of the prompt's ids, where there are any.
+    prompt: Option<Place>,
+    has_all_ids: bool,
 }
 
-impl<'a> View<'a> {
-    fn new(turn: &'a Turn) -> Self {
-        let is_system =
-            |message: &&Value| matches!(message["role"].as_str(), Some("system" | "developer"));
-        let n_system = turn.messages.iter().take_while(is_system).count();
-        let (system, messages) = turn.messages.split_at(n_system);
-        let reply = turn
-            .message
-            .iter()
-            .map(|message| canonical(&message.to_value()))
+/// What a turn goes on from, as indices of entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) parent: Option<usize>,
+    pub(super) retokenised: Option<usize>,
+}
+
+impl Links {
+    /// Takes in a turn; a failed one is counted but is nobody's parent.
+    pub fn push(&mut self, turn: &Turn) {
+        let index = self.n_pushed;
+        self.n_pushed += 1;
+        if turn.is_failed() {
+            return;
+        }
+        let at = self.entries.len();
+        let (system, messages) = self.identities.of_messages(&turn.messages);
+        let n_messages = messages.len();
+        let reply = turn.message.as_ref();
+        let reply: Vec<u32> = reply
+            .map(|message| self.identities.of_value(&message.to_value()))
+            .into_iter()
             .collect();
-        View {
-            turn,
-            messages: messages.iter().map(canonical).collect(),
-            system: system.iter().map(canonical).collect(),
-            reply,
+        let list = self.lists.keep(messages, &reply);
+        let messages = self.messages.place(&list);
+        if !reply.is_empty() {
+            let end = self.messages.place_after(messages, &list, &reply);
+            self.messages.mark(end, at);
         }
-    }
+        let system = self.messages.place(&Tokens::from(system));
 
-    fn tokens(&self) -> Option<(&[u32], &[u32])> {
-        Some((
-            self.turn.prompt_token_ids.as_deref()?,
-            self.turn.completion_token_ids.as_deref()?,
-        ))
-    }
-
-    fn has_prompt_of(&self, other: &View<'_>) -> bool {
-        match (&self.turn.prompt_token_ids, &other.turn.prompt_token_ids) {
-            (Some(left), Some(right)) => left == right,
-            _ => self.messages == other.messages && self.system == other.system,
-        }
-    }
-}
-
-/// Prompts with their replies, by length and hash.
-struct Index<'a, T> {
-    entries: HashMap<(usize, u64), Vec<Entry<'a, T>>>,
-    lengths: Vec<usize>,
-}
-
-struct Entry<'a, T> {
-    at: usize,
-    prompt: &'a [T],
-    reply: &'a [T],
-}
-
-impl<'a, T: Hash + PartialEq> Index<'a, T> {
-    fn new<'v: 'a, P: AsRef<[T]> + ?Sized + 'a>(
-        views: &'v [View<'v>],
-        parts: impl Fn(&'v View<'v>) -> Option<(&'a P, &'a [T])>,
-    ) -> Self {
-        let mut entries: HashMap<_, Vec<Entry<'a, T>>> = HashMap::new();
-        for (at, view) in views.iter().enumerate() {
+        let sampled = turn.completion_token_ids.as_ref();
+        let prompt = turn.prompt_token_ids.as_ref().map(|ids| {
+            let place = self.tokens.place(ids);
             // A turn that added nothing cannot be told from its own prompt.
-            if let Some((prompt, reply)) = parts(view).filter(|(_, reply)| !reply.is_empty()) {
-                let prompt = prompt.as_ref();
-                let length = prompt.len() + reply.len();
-                let hash = prompt.iter().chain(reply).fold(0, extend);
-                entries
-                    .entry((length, hash))
-                    .or_default()
-                    .push(Entry { at, prompt, reply });
+            if let Some(sampled) = sampled.filter(|sampled| !sampled.is_empty()) {
+                let end = self.tokens.place_after(place, ids, sampled);
+                self.tokens.mark(end, at);
             }
-        }
-        let mut lengths: Vec<usize> = entries.keys().map(|(length, _)| *length).collect();
-        lengths.sort_unstable();
-        lengths.dedup();
-        Index { entries, lengths }
+            place
+        });
+        self.entries.push(Entry {
+            turn: index,
+            exchange: turn.exchange,
+            n_messages,
+            messages,
+            system,
+            prompt,
+            has_all_ids: prompt.is_some() && sampled.is_some(),
+        });
     }
 
-    /// The entry that is the longest prefix of `prompt`. Among equals the last one before `child` counts: the agent
-    /// asked again and went on from what it got then.
+    /// The graph of what was pushed so far; `turns` are the same ones in the same order.
+    pub fn graph(&self, turns: &[Turn]) -> Graph {
+        assemble::graph(self, turns)
+    }
+
+    /// An estimate of what is held beside the turns themselves.
+    pub fn bytes(&self) -> usize {
+        self.lists.bytes() + self.tokens.bytes() + self.messages.bytes()
+    }
+
+    pub(super) fn link(&self, child: usize) -> Link {
+        let entry = &self.entries[child];
+        // Neither kind of link ever goes from fewer messages to more, and each makes messages or tokens grow: that is
+        // why there are no cycles.
+        let n_messages = |other: usize| self.entries[other].n_messages;
+        let exact = entry.prompt.and_then(|place| {
+            self.longest(&self.tokens, place, child, |other| {
+                n_messages(other) <= entry.n_messages
+            })
+        });
+        let said = self.longest(&self.messages, entry.messages, child, |other| {
+            entry.prompt.is_none() || !self.entries[other].has_all_ids
+        });
+        let parent = match (exact, said) {
+            (Some(exact), Some(said)) if n_messages(said) > n_messages(exact) => Some(said),
+            (exact, said) => exact.or(said),
+        };
+        let whole = self.longest(&self.messages, entry.messages, child, |_| true);
+        let is_longer =
+            |said: &usize| parent.is_none_or(|parent| n_messages(*said) > n_messages(parent));
+        Link {
+            parent,
+            retokenised: whole.filter(is_longer),
+        }
+    }
+
+    /// The longest one that ends on the way to `place`. Among equals the last one before `child` counts: the agent asked
+    /// again and went on from what it got then.
     fn longest(
         &self,
-        prompt: &[T],
+        trie: &Trie,
+        place: Place,
         child: usize,
         is_allowed: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let mut hashes = Vec::new();
-        let (mut hash, mut done) = (0, 0);
-        for &length in self
-            .lengths
-            .iter()
-            .take_while(|&&length| length <= prompt.len())
-        {
-            hash = prompt[done..length].iter().fold(hash, extend);
-            done = length;
-            hashes.push((length, hash));
-        }
-        hashes.iter().rev().find_map(|key| {
-            let entries = self.entries.get(key)?.iter();
-            let fitting = entries.filter(|entry| {
-                let (head, tail) = prompt[..key.0].split_at(entry.prompt.len());
-                entry.at != child
-                    && is_allowed(entry.at)
-                    && head == entry.prompt
-                    && tail == entry.reply
-            });
-            let found: Vec<usize> = fitting.map(|entry| entry.at).collect();
-            found
-                .iter()
-                .rev()
-                .find(|&&at| at < child)
-                .or(found.first())
-                .copied()
+        let exchange = |at: &usize| self.entries[*at].exchange;
+        trie.ends_above(place).find_map(|ends| {
+            let found = || {
+                let others = ends.iter().copied().filter(|&at| at != child);
+                others.filter(|&at| is_allowed(at))
+            };
+            let before = found().filter(|at| exchange(at) < exchange(&child));
+            before
+                .max_by_key(|at| exchange(at))
+                .or_else(|| found().min_by_key(|at| exchange(at)))
         })
     }
-}
 
-fn extend<T: Hash>(hash: u64, item: &T) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hash.hash(&mut hasher);
-    item.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// One way to write what agents write in many: roles, texts and tool calls with their arguments as values. Call ids,
-/// reasoning and cache marks are left out, since agents change or drop them.
-fn canonical(message: &Value) -> String {
-    let content = match &message["content"] {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        Value::Array(parts) if parts.iter().all(|part| part["type"] == "text") => parts
-            .iter()
-            .filter_map(|part| part["text"].as_str())
-            .collect(),
-        other => sorted(other).to_string(),
-    };
-    let calls: Vec<Value> = message["tool_calls"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(canonical_call)
-        .collect();
-    serde_json::json!([message["role"], content, calls]).to_string()
-}
-
-fn canonical_call(call: &Value) -> Value {
-    let function = &call["function"];
-    let arguments = match &function["arguments"] {
-        Value::String(text) => {
-            serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.clone()))
-        }
-        other => other.clone(),
-    };
-    serde_json::json!([function["name"], sorted(&arguments)])
-}
-
-fn sorted(value: &Value) -> Value {
-    match value {
-        Value::Array(items) => items.iter().map(sorted).collect(),
-        Value::Object(members) => {
-            let mut members: Vec<_> = members
-                .iter()
-                .filter(|(name, _)| *name != "cache_control")
-                .map(|(name, value)| (name.clone(), sorted(value)))
-                .collect();
-            members.sort_by(|left, right| left.0.cmp(&right.0));
-            Value::Object(members.into_iter().collect())
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    /// For each entry of `order` a number that is equal for equal prompts.
+    pub(super) fn prompts(&self, order: &[usize]) -> Vec<usize> {
+        let mut by_ids: HashMap<Place, usize> = HashMap::new();
+        let mut by_messages: HashMap<(Place, Place), usize> = HashMap::new();
+        let mut without_ids: HashMap<(Place, Place), usize> = HashMap::new();
+        let number = |(at, index): (usize, &usize)| {
+            let entry = &self.entries[*index];
+            let key = (entry.messages, entry.system);
+            let first = match entry.prompt {
+                Some(place) => {
+                    let same = by_ids.get(&place).into_iter().chain(without_ids.get(&key));
+                    let first = same.min().copied().unwrap_or(at);
+                    by_ids.entry(place).or_insert(at);
+                    first
+                }
+                None => {
+                    without_ids.entry(key).or_insert(at);
+                    by_messages.get(&key).copied().unwrap_or(at)
+                }
+            };
+            by_messages.entry(key).or_insert(at);
+            first
+        };
+        order.iter().enumerate().map(number).collect()
     }
 }

@@ -223,7 +223,7 @@ fn a_turn_that_lost_its_ids_keeps_its_place_by_its_messages() {
     let ask = |content: &str| json!({"role": "user", "content": content});
     let reply = |content: &str| json!({"role": "assistant", "content": content});
     let mut first = told(1, &json!([ask("a")]), text("b"));
-    first.prompt_token_ids = Some(vec![1]);
+    first.prompt_token_ids = Some(vec![1].into());
     first.completion_token_ids = Some(vec![2]);
     let second = told(2, &json!([ask("a"), reply("b"), ask("c")]), text("d"));
     let mut third = told(
@@ -231,7 +231,7 @@ fn a_turn_that_lost_its_ids_keeps_its_place_by_its_messages() {
         &json!([ask("a"), reply("b"), ask("c"), reply("d"), ask("e")]),
         text("f"),
     );
-    third.prompt_token_ids = Some(vec![1, 2, 3, 4, 5]);
+    third.prompt_token_ids = Some(vec![1, 2, 3, 4, 5].into());
     third.completion_token_ids = Some(vec![6]);
     check(
         &[first, second, third],
@@ -244,7 +244,7 @@ fn a_reply_that_came_back_in_other_tokens_is_not_discarded() {
     let ask = |content: &str| json!({"role": "user", "content": content});
     let reply = |content: &str| json!({"role": "assistant", "content": content});
     let with_ids = |mut turn: Turn, prompt: &[u32], completion: &[u32]| {
-        turn.prompt_token_ids = Some(prompt.to_vec());
+        turn.prompt_token_ids = Some(prompt.to_vec().into());
         turn.completion_token_ids = Some(completion.to_vec());
         turn
     };
@@ -282,6 +282,79 @@ fn a_failed_exchange_is_no_node() {
     check(&[failed, turn(2, &[1], &[2], 1)], "n2<- agent");
 }
 
+/// A turn of a session, with its messages in full and ids that no other has.
+fn in_session(
+    exchange: u64,
+    session: (&str, Option<&str>),
+    messages: &Value,
+    n_tools: usize,
+    reply: &str,
+) -> Turn {
+    let body = json!({"choices": [{"message": {"role": "assistant", "content": reply}, "finish_reason": "stop"}]});
+    let tools: Vec<Value> = (0..n_tools).map(|_| json!({})).collect();
+    let mut turn = Turn::new(&exchange_of(
+        exchange,
+        &json!({"messages": messages, "tools": tools}),
+        &body,
+    ));
+    turn.harness_session_id = Some(session.0.to_owned());
+    turn.parent_session_id = session.1.map(str::to_owned);
+    turn
+}
+
+#[test]
+fn a_conversation_begun_anew_from_a_summary_is_told_from_a_new_one() {
+    let ask = |content: &str| json!({"role": "user", "content": content});
+    let said = json!({"role": "assistant", "content": "working"});
+    let turns = [
+        in_session(1, ("s", None), &json!([ask("go")]), 1, "working"),
+        in_session(
+            2,
+            ("s", None),
+            &json!([ask("go"), said, ask("sum up")]),
+            0,
+            "all is well",
+        ),
+        in_session(
+            3,
+            ("s", None),
+            &json!([ask("so far: all is well")]),
+            1,
+            "on",
+        ),
+        in_session(4, ("s", None), &json!([ask("something else")]), 1, "yes"),
+        in_session(
+            5,
+            ("t", None),
+            &json!([ask("so far: all is well, too")]),
+            1,
+            "yes",
+        ),
+    ];
+    let graph = Graph::new(&turns);
+    let compacts: Vec<Option<usize>> = graph.nodes.iter().map(|node| node.compacts).collect();
+    assert_eq!(compacts, [None, None, Some(0), None, None]);
+    check(
+        &turns,
+        "n1<- agent, n2<n1 agent, n3<- agent, n4<- agent, n5<- agent",
+    );
+}
+
+#[test]
+fn a_subagent_is_known_by_the_session_that_started_it() {
+    let ask = |content: &str| json!([{"role": "user", "content": content}]);
+    let turns = [
+        in_session(1, ("s", None), &ask("go"), 1, "start one"),
+        in_session(2, ("sub", Some("s")), &ask("find"), 1, "found"),
+        in_session(3, ("lost", Some("unknown")), &ask("seek"), 1, "none"),
+    ];
+    let graph = Graph::new(&turns);
+    let spawners: Vec<Option<usize>> = graph.nodes.iter().map(|node| node.spawned_by).collect();
+    assert_eq!(spawners, [None, Some(0), None]);
+}
+
+mod reference;
+
 proptest! {
     #[test]
     fn the_order_of_turns_changes_nothing(
@@ -301,8 +374,8 @@ proptest! {
         for node in &graph.nodes {
             if let Some(parent) = node.parent {
                 let parent = &turns[graph.nodes[parent].turn];
-                let whole = [parent.prompt_token_ids.clone().unwrap(), parent.completion_token_ids.clone().unwrap()].concat();
-                prop_assert!(turns[node.turn].prompt_token_ids.as_ref().unwrap().starts_with(&whole));
+                let whole = [parent.prompt_token_ids.as_ref().unwrap().to_vec(), parent.completion_token_ids.clone().unwrap()].concat();
+                prop_assert!(turns[node.turn].prompt_token_ids.as_ref().unwrap().to_vec().starts_with(&whole));
             }
         }
         let mut shuffled: Vec<(u32, Turn)> = keys.into_iter().zip(turns).collect();

@@ -44,6 +44,20 @@ pub enum Code {
     Forks,
     CertainTokens,
     CaptureIngestFailed,
+    /// Every turn is a conversation of its own: the agent renders its prompt anew each time.
+    PerTurnCaptureOnly,
+    /// The same without token ids, where it says less.
+    PerTurnTraceOnly,
+    /// The upstream refused a prompt as too long.
+    ContextBudgetExhausted,
+    /// What the agent asked for would have made logprobs that no trainer can recompute, so something else was sent.
+    SamplingNeutralised,
+    /// The agent's turns were not all sampled in the same way.
+    SamplingPolicyChanged,
+    /// A row of the capture document with nothing behind its first prompt.
+    EmptyResponse,
+    /// A row of the capture document that breaks the training contract.
+    InvalidTrainingSequence,
     /// The upstream refused, broke off, or was never heard of again.
     UpstreamError,
     /// A stream without usage: a token lost inside it would not show.
@@ -74,6 +88,47 @@ impl Finding {
             level: Level::Info,
             code,
             text: text.into(),
+        }
+    }
+}
+
+impl Finding {
+    /// The finding at the level that OpenEnv gives it, which decides for a whole rollout what we decide turn by turn.
+    pub fn in_openenv(&self) -> Self {
+        let level = match self.code {
+            Code::InvalidTokenId
+            | Code::InvalidLogprob
+            | Code::PositiveLogprob
+            | Code::NoPromptIds
+            | Code::NoLogprobs
+            | Code::LogprobMisalign
+            | Code::LengthMismatch
+            | Code::CaptureIngestFailed => Level::Fatal,
+            Code::NoTurns
+            | Code::NoSampledIds
+            | Code::NothingTrainable
+            | Code::TruncatedTurn
+            | Code::MultipleRoots
+            | Code::DegenerateRollout
+            | Code::DiscardedTurns
+            | Code::TokenStrings
+            | Code::EmptyCompletion
+            | Code::Forks
+            | Code::CertainTokens
+            | Code::PerTurnCaptureOnly
+            | Code::PerTurnTraceOnly
+            | Code::ContextBudgetExhausted
+            | Code::SamplingNeutralised
+            | Code::SamplingPolicyChanged
+            | Code::EmptyResponse
+            | Code::InvalidTrainingSequence
+            | Code::UpstreamError
+            | Code::NoUsage
+            | Code::Retokenised => self.level,
+        };
+        Finding {
+            level,
+            ..self.clone()
         }
     }
 }
@@ -116,6 +171,13 @@ impl fmt::Display for Code {
             Code::Forks => "forks",
             Code::CertainTokens => "certain_tokens",
             Code::CaptureIngestFailed => "capture_ingest_failed",
+            Code::PerTurnCaptureOnly => "per_turn_capture_only",
+            Code::PerTurnTraceOnly => "per_turn_trace_only",
+            Code::ContextBudgetExhausted => "context_budget_exhausted",
+            Code::SamplingNeutralised => "sampling_neutralised",
+            Code::SamplingPolicyChanged => "sampling_policy_changed",
+            Code::EmptyResponse => "empty_response",
+            Code::InvalidTrainingSequence => "invalid_training_sequence",
             Code::UpstreamError => "upstream_error",
             Code::NoUsage => "no_usage",
             Code::Retokenised => "retokenised",

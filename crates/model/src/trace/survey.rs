@@ -4,6 +4,7 @@
 //! stays trainable. Fatal is what leaves nothing to train on.
 
 use super::{CaptureLevel, Code, Finding};
+use crate::chat;
 use crate::graph::{Graph, Node, Role, count_children};
 use crate::turn::{Exactness, Turn};
 
@@ -25,7 +26,8 @@ pub(super) fn findings(turns: &[Turn], graph: &Graph, level: CaptureLevel) -> Ve
             findings.push(Finding::warn(Code::Retokenised, text));
         }
     }
-    structure(graph, &mut findings);
+    structure(graph, level, &mut findings);
+    sampling(turns, graph, &mut findings);
     if level == CaptureLevel::Tokens {
         tokens(turns, graph, &mut findings);
     }
@@ -42,8 +44,18 @@ fn failure(turn: &Turn) -> Option<Finding> {
         .or(error["error"]["message"].as_str());
     let message = message.map_or_else(|| error.to_string(), str::to_owned);
     let short: String = message.chars().take(200).collect();
+    let lower = message.to_lowercase();
+    let is_too_long = turn.upstream_status == Some(400)
+        && (error["code"] == "context_length_exceeded"
+            || error["error"]["code"] == "context_length_exceeded"
+            || lower.contains("maximum context length") && lower.contains("tokens"));
+    let code = if is_too_long {
+        Code::ContextBudgetExhausted
+    } else {
+        Code::UpstreamError
+    };
     Some(Finding::warn(
-        Code::UpstreamError,
+        code,
         format!("{}: {status}: {short}", turn.node_id()),
     ))
 }
@@ -77,6 +89,13 @@ fn shortcoming(turn: &Turn, level: CaptureLevel) -> Option<Finding> {
         | Code::EmptyCompletion
         | Code::Forks
         | Code::CertainTokens
+        | Code::PerTurnCaptureOnly
+        | Code::PerTurnTraceOnly
+        | Code::ContextBudgetExhausted
+        | Code::SamplingNeutralised
+        | Code::SamplingPolicyChanged
+        | Code::EmptyResponse
+        | Code::InvalidTrainingSequence
         | Code::UpstreamError
         | Code::NoUsage
         | Code::Retokenised => "its tokens are not exact",
@@ -102,23 +121,22 @@ fn notes(turn: &Turn) -> Vec<Finding> {
             format!("{id}: the ids were read from token strings"),
         ));
     }
-    if turn.is_exact() {
-        if turn.n_trainable_tokens() == 0 {
-            notes.push(Finding::warn(
-                Code::EmptyCompletion,
-                format!("{id}: nothing was sampled"),
-            ));
-        }
-        if turn.is_stream && turn.usage.is_none() {
-            let text =
-                format!("{id}: a stream without usage, so a token lost inside it would not show");
-            notes.push(Finding::warn(Code::NoUsage, text));
-        }
+    let is_silent = turn.message.as_ref().is_some_and(chat::Message::is_empty);
+    if turn.is_exact() && turn.n_trainable_tokens() == 0 || !turn.is_exact() && is_silent {
+        notes.push(Finding::warn(
+            Code::EmptyCompletion,
+            format!("{id}: nothing was sampled"),
+        ));
+    }
+    if turn.is_exact() && turn.is_stream && turn.usage.is_none() {
+        let text =
+            format!("{id}: a stream without usage, so a token lost inside it would not show");
+        notes.push(Finding::warn(Code::NoUsage, text));
     }
     notes
 }
 
-fn structure(graph: &Graph, findings: &mut Vec<Finding>) {
+fn structure(graph: &Graph, level: CaptureLevel, findings: &mut Vec<Finding>) {
     let live = || {
         graph
             .nodes
@@ -126,8 +144,18 @@ fn structure(graph: &Graph, findings: &mut Vec<Finding>) {
             .filter(|node| node.role != Role::Discarded)
     };
     let n_roots = live().filter(|node| node.parent.is_none()).count();
-    if n_roots > 1 {
-        let text = format!("{n_roots} roots across {} turns", live().count());
+    let n_live = live().count();
+    if n_roots > 1 && n_roots == n_live && level == CaptureLevel::Tokens {
+        let text = format!(
+            "each of {n_roots} turns is a root: the prompt is rendered anew, so rows are single turns"
+        );
+        findings.push(Finding::warn(Code::PerTurnCaptureOnly, text));
+    } else if n_roots > 1 && n_roots == n_live {
+        let text =
+            format!("each of {n_roots} turns is a root: no messages go on from earlier ones");
+        findings.push(Finding::info(Code::PerTurnTraceOnly, text));
+    } else if n_roots > 1 {
+        let text = format!("{n_roots} roots across {n_live} turns");
         findings.push(Finding::warn(Code::MultipleRoots, text));
     }
     if graph.nodes.len() == 1 {
@@ -136,7 +164,7 @@ fn structure(graph: &Graph, findings: &mut Vec<Finding>) {
             "only one model call was answered",
         ));
     }
-    let n_discarded = graph.nodes.len() - live().count();
+    let n_discarded = graph.nodes.len() - n_live;
     if n_discarded > 0 {
         let text = format!("{n_discarded} replies were asked for again and not gone on from");
         findings.push(Finding::warn(Code::DiscardedTurns, text));
@@ -154,6 +182,58 @@ fn structure(graph: &Graph, findings: &mut Vec<Finding>) {
             Code::Forks,
             format!("{n_forks} turns were gone on from more than once"),
         ));
+    }
+}
+
+/// Members that cut or bend the distribution: logprobs taken behind them cannot be recomputed.
+const BENDING: [&str; 7] = [
+    "top_p",
+    "top_k",
+    "min_p",
+    "typical_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+];
+
+fn sampling(turns: &[Turn], graph: &Graph, findings: &mut Vec<Finding>) {
+    let agents = graph.nodes.iter().filter(|node| node.role == Role::Agent);
+    let agents: Vec<&Turn> = agents.map(|node| &turns[node.turn]).collect();
+    let changed = |turn: &Turn, name: &str| {
+        let asked = turn.requested_sampling.get(name)?;
+        (turn.sampling.get(name) != Some(asked)).then(|| format!("{name}={asked}"))
+    };
+    let changes = agents.iter().map(|turn| -> Vec<String> {
+        let names = BENDING.iter();
+        names.filter_map(|name| changed(turn, name)).collect()
+    });
+    if let Some(changes) = changes.into_iter().find(|changes| !changes.is_empty()) {
+        let text = format!(
+            "the agent asked for {}, which was not sent",
+            changes.join(", ")
+        );
+        findings.push(Finding::warn(Code::SamplingNeutralised, text));
+    }
+    let exact = || agents.iter().filter(|turn| turn.is_exact());
+    let temperature = |turn: &&&Turn| turn.sampling.get("temperature").cloned();
+    let first = exact().next();
+    if let Some(first) = first
+        && let Some(other) = exact().find(|turn| temperature(turn) != temperature(&first))
+    {
+        let shown = |turn: &Turn| {
+            let value = turn.sampling.get("temperature");
+            value.map_or("no temperature".to_owned(), |value| {
+                format!("temperature {value}")
+            })
+        };
+        let text = format!(
+            "{} was sampled with {}, {} with {}",
+            first.node_id(),
+            shown(first),
+            other.node_id(),
+            shown(other)
+        );
+        findings.push(Finding::warn(Code::SamplingPolicyChanged, text));
     }
 }
 

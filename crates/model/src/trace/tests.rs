@@ -184,7 +184,9 @@ fn a_turn_in_other_tokens_is_trained_as_a_row_of_its_own() {
     check(
         &[call(&[1], &[2], 1), call(&[1, 20, 3], &[4], 1)],
         "n1 n2 Train Tokens 2",
-        &["[WARN] multiple_roots: 2 roots across 2 turns"],
+        &[
+            "[WARN] per_turn_capture_only: each of 2 turns is a root: the prompt is rendered anew, so rows are single turns",
+        ],
     );
 }
 
@@ -263,6 +265,57 @@ fn an_upstream_error_stays_a_turn_but_is_no_node() {
 }
 
 #[test]
+fn a_prompt_that_was_too_long_is_told_apart_from_other_errors() {
+    let mut long = call(&[1], &[2], 1);
+    let body = r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#;
+    long.response = Some((400, body.to_owned()));
+    check(
+        &[call(&[1], &[2], 1), call(&[1, 2], &[3], 1), long],
+        "n1 n2 Train Tokens 2",
+        &["[WARN] context_budget_exhausted: n3: status 400: too long"],
+    );
+}
+
+#[test]
+fn sampling_that_was_changed_on_the_way_or_between_turns_is_told() {
+    let asked = |number: u64, prompt: &[u32], temperature: f64| {
+        let mut exchange = exchange(number, &call(prompt, &[9], 1));
+        let mut body: Value = serde_json::from_slice(&exchange.request.body).unwrap();
+        body["temperature"] = json!(temperature);
+        body["top_k"] = json!(20);
+        exchange.request.body = body.to_string().into_bytes();
+        exchange.request.removed = vec!["top_k".to_owned()];
+        exchange
+    };
+    let seen = interpret(&[asked(1, &[1], 1.0), asked(2, &[1, 9], 0.5)]);
+    let told: Vec<String> = seen.findings.iter().map(Finding::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "[WARN] sampling_neutralised: the agent asked for top_k=20, which was not sent",
+            "[WARN] sampling_policy_changed: n1 was sampled with temperature 1.0, n2 with temperature 0.5",
+        ]
+    );
+}
+
+#[test]
+fn a_reading_is_an_interpretation_without_the_trace() {
+    let calls = [call(&[1], &[2], 1), call(&[1, 2, 3], &[4], 1)];
+    let exchanges: Vec<Exchange> = (1..)
+        .zip(&calls)
+        .map(|(number, call)| exchange(number, call))
+        .collect();
+    let whole = interpret(&exchanges);
+    let mut seen = read(exchanges);
+    assert_eq!(seen.training_trace, None);
+    seen.training_trace = Some(TrainingTrace {
+        schema_version: SCHEMA_VERSION,
+        turns: seen.training_turns().collect(),
+    });
+    assert_eq!(seen, whole);
+}
+
+#[test]
 fn nothing_answered_is_fatal() {
     check(
         &[],
@@ -293,7 +346,9 @@ fn text_alone_is_for_evaluation() {
     check(
         &calls,
         "Eval Text 0",
-        &["[WARN] multiple_roots: 2 roots across 2 turns"],
+        &[
+            "[INFO] per_turn_trace_only: each of 2 turns is a root: no messages go on from earlier ones",
+        ],
     );
 }
 
@@ -336,7 +391,7 @@ fn recorded_streams_are_trainable() {
         "n1 n2 Train Tokens 7",
         &[
             "[WARN] truncated_turn: n3: the answer ended without a finish reason; left out of training",
-            "[WARN] multiple_roots: 3 roots across 3 turns",
+            "[WARN] per_turn_capture_only: each of 3 turns is a root: the prompt is rendered anew, so rows are single turns",
             "[INFO] certain_tokens: 1/7 trainable tokens have logprob 0.0 (p=1.0)",
         ],
     );

@@ -1,0 +1,234 @@
+//! Finds where the members of a JSON object, or the elements of an array, begin and end, without reading what is in
+//! them: answers are mostly long lists of numbers that only pass through.
+//!
+//! Text that is no JSON is not always noticed; it goes on to whoever reads it properly.
+
+/// Bytes that matter outside of strings while looking for the end of a list or an object.
+const STRUCTURE: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut at = 0;
+    while at < STRUCTURAL.len() {
+        table[STRUCTURAL[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
+const STRUCTURAL: &[u8] = b"\"[]{}";
+
+/// Names and values of an object in their order, names still quoted; `None` when the text is no object.
+pub(super) fn members(text: &str) -> Option<Vec<(&str, &str)>> {
+    let bytes = text.as_bytes();
+    let mut found = Vec::new();
+    let mut at = enter(bytes, b'{')?;
+    loop {
+        if bytes.get(at) == Some(&b'}') {
+            return ends(bytes, at + 1).then_some(found);
+        }
+        let name_end = skip_string(bytes, at)?;
+        let colon = skip_space(bytes, name_end);
+        if bytes.get(colon) != Some(&b':') {
+            return None;
+        }
+        let value = skip_space(bytes, colon + 1);
+        let value_end = skip_value(bytes, value)?;
+        found.push((text.get(at..name_end)?, text.get(value..value_end)?));
+        at = next(bytes, value_end, b'}')?;
+    }
+}
+
+/// The elements of an array in their order; `None` when the text is no array.
+pub(super) fn elements(text: &str) -> Option<Vec<&str>> {
+    let bytes = text.as_bytes();
+    let mut found = Vec::new();
+    let mut at = enter(bytes, b'[')?;
+    loop {
+        if bytes.get(at) == Some(&b']') {
+            return ends(bytes, at + 1).then_some(found);
+        }
+        let end = skip_value(bytes, at)?;
+        found.push(text.get(at..end)?);
+        at = next(bytes, end, b']')?;
+    }
+}
+
+fn enter(bytes: &[u8], open: u8) -> Option<usize> {
+    let at = skip_space(bytes, 0);
+    (bytes.get(at) == Some(&open)).then(|| skip_space(bytes, at + 1))
+}
+
+fn ends(bytes: &[u8], at: usize) -> bool {
+    skip_space(bytes, at) == bytes.len()
+}
+
+/// Behind a comma, or at the closing bracket.
+fn next(bytes: &[u8], at: usize, close: u8) -> Option<usize> {
+    let at = skip_space(bytes, at);
+    match bytes.get(at)? {
+        b',' => Some(skip_space(bytes, at + 1)),
+        byte if *byte == close => Some(at),
+        _ => None,
+    }
+}
+
+fn skip_space(bytes: &[u8], mut at: usize) -> usize {
+    while matches!(bytes.get(at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+        at += 1;
+    }
+    at
+}
+
+fn skip_value(bytes: &[u8], at: usize) -> Option<usize> {
+    match bytes.get(at)? {
+        b'"' => skip_string(bytes, at),
+        b'[' | b'{' => skip_nested(bytes, at),
+        _ => {
+            let rest = bytes.get(at..)?;
+            let is_end =
+                |byte: &u8| matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n');
+            let length = rest.iter().position(is_end).unwrap_or(rest.len());
+            (length > 0).then_some(at + length)
+        }
+    }
+}
+
+fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut at = start;
+    loop {
+        at += bytes
+            .get(at..)?
+            .iter()
+            .position(|byte| STRUCTURE[usize::from(*byte)])?;
+        match bytes[at] {
+            b'"' => {
+                at = skip_string(bytes, at)?;
+                continue;
+            }
+            b'[' | b'{' => depth += 1,
+            _ => depth -= 1,
+        }
+        at += 1;
+        if depth == 0 {
+            return Some(at);
+        }
+        // A list of numbers is left in one leap.
+        if bytes.get(at).is_some_and(u8::is_ascii_digit) {
+            let leap = memchr::memchr3(b'"', b'[', b']', &bytes[at..])?;
+            if memchr::memchr2(b'{', b'}', &bytes[at..at + leap]).is_none() {
+                at += leap;
+            }
+        }
+    }
+}
+
+fn skip_string(bytes: &[u8], start: usize) -> Option<usize> {
+    if bytes.get(start) != Some(&b'"') {
+        return None;
+    }
+    let mut at = start + 1;
+    // Most strings of an answer are names and single tokens, over before a search has begun.
+    let near = bytes.len().min(at + 24);
+    while at < near && !matches!(bytes[at], b'"' | b'\\') {
+        at += 1;
+    }
+    loop {
+        at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        if bytes[at] == b'"' {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn members_and_elements_keep_their_text() {
+        let text = r#" { "a" : [1, 2,3] , "b\"c":{"x":"]}\\"},"d":null,"e":"é" } "#;
+        let found = members(text).unwrap();
+        assert_eq!(
+            found,
+            [
+                ("\"a\"", "[1, 2,3]"),
+                (r#""b\"c""#, r#"{"x":"]}\\"}"#),
+                ("\"d\"", "null"),
+                ("\"e\"", "\"é\"")
+            ]
+        );
+        assert_eq!(
+            elements("[1, [2,[3]],\"x\"]").unwrap(),
+            ["1", "[2,[3]]", "\"x\""]
+        );
+        assert_eq!(elements("[]").unwrap(), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn torn_and_foreign_text_is_refused() {
+        for text in [
+            "",
+            "{",
+            "{\"a\"",
+            "{\"a\":",
+            "{\"a\":[1",
+            "{\"a\":1",
+            "{\"a\":1}x",
+            "[1]",
+            "null",
+            "{\"a\" 1}",
+            "\"\\",
+        ] {
+            assert_eq!(members(text), None, "{text}");
+        }
+    }
+
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            ".*".prop_map(Value::from),
+            prop::collection::vec(0_u32..100_000, 0..20).prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 40, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::hash_map(".*", inner, 0..6)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn it_finds_what_a_real_reader_finds(value in json(), is_pretty: bool) {
+            let text = if is_pretty { serde_json::to_string_pretty(&value).unwrap() } else { value.to_string() };
+            let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+            match &value {
+                Value::Object(map) => {
+                    let found = members(&text).unwrap();
+                    let pairs: Vec<_> = found.iter().map(|(name, value)| (read(name), read(value))).collect();
+                    let expect: Vec<_> = map.iter().map(|(name, value)| (Value::from(name.as_str()), value.clone())).collect();
+                    prop_assert_eq!(pairs, expect);
+                }
+                Value::Array(list) => {
+                    let found: Vec<_> = elements(&text).unwrap().into_iter().map(read).collect();
+                    prop_assert_eq!(&found, list);
+                }
+                _ => prop_assert!(members(&text).is_none() && elements(&text).is_none()),
+            }
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in ".*", cut in any::<prop::sample::Index>()) {
+            let _ = (members(&text), elements(&text));
+            let object = format!("{{\"a\":[{text}],\"b\":\"{text}\"}}");
+            let cut = (0..=cut.index(object.len() + 1)).rev().find(|at| object.is_char_boundary(*at)).unwrap();
+            let _ = (members(&object[..cut]), elements(&object[1..cut.max(1)]));
+        }
+    }
+}

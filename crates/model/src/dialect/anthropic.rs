@@ -1,0 +1,103 @@
+//! The Anthropic Messages dialect, on both sides: an agent that speaks it is asked for in chat (`to_chat`, `Answer`), and
+//! an upstream that speaks it is asked from chat (`from_chat_request`, `read_message`, `StreamReader`).
+//!
+//! What has no counterpart is an error, a text the model can read, or a line in `Translation::dropped`; never nothing.
+
+mod answer;
+mod block;
+mod content;
+mod reader;
+mod request;
+mod upstream;
+
+use serde_json::{Map, Value, json};
+
+use super::TranslateError;
+
+pub use answer::Answer;
+pub use reader::{StreamReader, read_message};
+pub use request::{Translation, messages_of, to_chat};
+pub use upstream::from_chat_request;
+
+/// An error in Anthropic's shape. Clients choose by the type whether to try again.
+pub fn error_body(status: u16, message: &str) -> Vec<u8> {
+    let kind = match status {
+        401 => "authentication_error",
+        402 => "billing_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        408 | 504 => "timeout_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        503 | 529 => "overloaded_error",
+        400..=499 => "invalid_request_error",
+        _ => "api_error",
+    };
+    error_value(kind, message).to_string().into_bytes()
+}
+
+/// The answer to `POST /v1/messages/count_tokens`.
+pub fn count_tokens_answer(input_tokens: u64) -> Vec<u8> {
+    json!({ "input_tokens": input_tokens })
+        .to_string()
+        .into_bytes()
+}
+
+/// The answer to `GET /v1/models`, for a session that has one model.
+pub fn models_answer(model: &str) -> Vec<u8> {
+    let entry = json!({
+        "type": "model",
+        "id": model,
+        "display_name": model,
+        // The member is required, and nobody knows the date.
+        "created_at": "1970-01-01T00:00:00Z",
+    });
+    json!({ "data": [entry], "has_more": false, "first_id": model, "last_id": model })
+        .to_string()
+        .into_bytes()
+}
+
+fn error_value(kind: &str, message: &str) -> Value {
+    json!({ "type": "error", "error": { "type": kind, "message": message } })
+}
+
+fn object(body: &[u8]) -> Result<Map<String, Value>, TranslateError> {
+    serde_json::from_slice(body).map_err(|error| TranslateError::NotObject(error.to_string()))
+}
+
+fn wrong(member: impl Into<String>, problem: &str) -> TranslateError {
+    TranslateError::Member {
+        member: member.into(),
+        problem: problem.to_owned(),
+    }
+}
+
+fn unsupported(what: impl Into<String>) -> TranslateError {
+    TranslateError::Unsupported { what: what.into() }
+}
+
+/// A string member of an object, or an error that names its place.
+fn string<'a>(value: &'a Value, name: &str, place: &str) -> Result<&'a str, TranslateError> {
+    let text = value.get(name).and_then(Value::as_str);
+    text.ok_or_else(|| wrong(format!("{place}.{name}"), "is no string"))
+}
+
+fn list<'a>(value: &'a Value, place: &str) -> Result<&'a [Value], TranslateError> {
+    let list = value.as_array().map(Vec::as_slice);
+    list.ok_or_else(|| wrong(place, "is no list"))
+}
+
+/// A call's arguments as the object that Anthropic wants. What is no object is wrapped under the name that Anthropic's
+/// documentation gives for it, so that it stays readable.
+fn input_of(arguments: &str) -> Value {
+    if arguments.trim().is_empty() {
+        return json!({});
+    }
+    match serde_json::from_str(arguments) {
+        Ok(Value::Object(input)) => Value::Object(input),
+        Ok(_) | Err(_) => json!({ "INVALID_JSON": arguments }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! Anthropic messages as chat messages.
+//!
+//! A history must give the same messages on every turn, whatever cache marks move in it, so nothing here depends on what
+//! comes after a message.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use super::block::{Block, Call, Holder, read_content};
+use super::{TranslateError, list, string, wrong};
+
+/// Chat messages in the making.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    turns: Vec<Turn>,
+    /// What the chat messages do not hold, with its place.
+    pub(super) dropped: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Turn {
+    Plain { role: &'static str, content: Value },
+    Assistant(Assistant),
+    Tool { id: String, content: String },
+}
+
+#[derive(Debug, Default)]
+struct Assistant {
+    text: String,
+    reasoning: String,
+    calls: Vec<Call>,
+}
+
+/// What Claude Code puts before its system prompt for Anthropic's accounting; it is no part of the prompt, and it
+/// changes between requests, which would spoil every prefix.
+const BILLING: &str = "x-anthropic-billing-header:";
+
+impl Turns {
+    pub(super) fn into_values(self) -> Vec<Value> {
+        self.turns.into_iter().map(Turn::into_value).collect()
+    }
+
+    /// The system prompt, which is a string or text blocks.
+    pub(super) fn system(&mut self, system: &Value) -> Result<(), TranslateError> {
+        let mut texts = Vec::new();
+        for block in read_content(Some(system), "system", Holder::Message)? {
+            match block {
+                Block::Text(text) if text.starts_with(BILLING) => {
+                    self.dropped.push("system: billing header".to_owned());
+                }
+                Block::Text(text) => texts.push(Part::Text(text)),
+                _ => return Err(wrong("system", "has a block that is no text")),
+            }
+        }
+        if !texts.is_empty() {
+            self.plain("system", texts);
+        }
+        Ok(())
+    }
+
+    pub(super) fn message(&mut self, at: usize, message: &Value) -> Result<(), TranslateError> {
+        let place = format!("messages[{at}]");
+        let role = string(message, "role", &place)?;
+        let content_place = format!("{place}.content");
+        let blocks = read_content(message.get("content"), &content_place, Holder::Message)?;
+        match role {
+            "user" => self.user(blocks, &content_place),
+            "assistant" => self.assistant(blocks, &content_place),
+            // Claude Code has system messages in the middle of the conversation.
+            "system" => {
+                let parts = self.parts(blocks, &content_place)?;
+                self.plain("system", parts);
+                Ok(())
+            }
+            _ => Err(wrong(format!("{place}.role"), "is no role we know")),
+        }
+    }
+
+    fn plain(&mut self, role: &'static str, parts: Vec<Part<'_>>) {
+        let content = content_value(parts);
+        self.turns.push(Turn::Plain { role, content });
+    }
+
+    /// Results go to their calls, then comes what the user says.
+    fn user(&mut self, blocks: Vec<Block<'_>>, place: &str) -> Result<(), TranslateError> {
+        let mut parts = Vec::new();
+        let mut rest = Vec::new();
+        let mut has_results = false;
+        for block in blocks {
+            match block {
+                Block::Result {
+                    id,
+                    blocks,
+                    is_error,
+                } => {
+                    has_results = true;
+                    let blocks = self.parts(blocks, place)?;
+                    parts.extend(self.tool_result(id, blocks, is_error));
+                }
+                other => rest.push(other),
+            }
+        }
+        parts.extend(self.parts(rest, place)?);
+        if !parts.is_empty() || !has_results {
+            self.plain("user", parts);
+        }
+        Ok(())
+    }
+
+    /// Puts a result after its call and gives back its images: tool messages hold text alone, so a user message behind
+    /// them shows the images.
+    fn tool_result(
+        &mut self,
+        id: &str,
+        parts: Vec<Part<'_>>,
+        is_error: bool,
+    ) -> Vec<Part<'static>> {
+        let mut texts = Vec::new();
+        let mut images = Vec::new();
+        for part in parts {
+            match part {
+                Part::Text(text) => texts.push(text),
+                Part::Image(url) => {
+                    texts.push("[image]".into());
+                    images.push(Part::Text(format!("[image of tool result {id}]").into()));
+                    images.push(Part::Image(url));
+                }
+            }
+        }
+        let mut content = texts.join("\n");
+        // Chat has no mark for a failed call, and the model should know.
+        let says_so = content.starts_with("Error") || content.starts_with("<tool_use_error>");
+        if is_error && !says_so {
+            content.insert_str(0, "Error: ");
+        }
+        let id = id.to_owned();
+        let at = self.place_of_result(&id);
+        self.turns.insert(at, Turn::Tool { id, content });
+        images
+    }
+
+    /// Results stand in the order of their calls, in which some chat templates tell them apart; agents send them in the
+    /// order in which they came.
+    fn place_of_result(&self, id: &str) -> usize {
+        let place_in = |turn: &Turn, id: &str| match turn {
+            Turn::Assistant(assistant) => assistant.calls.iter().position(|call| call.id == id),
+            Turn::Plain { .. } | Turn::Tool { .. } => None,
+        };
+        let calls_it = |turn: &Turn| place_in(turn, id).is_some();
+        let Some(at) = self.turns.iter().rposition(calls_it) else {
+            return self.turns.len();
+        };
+        let calls = &self.turns[at];
+        let is_before = |turn: &&Turn| match turn {
+            Turn::Tool { id: other, .. } => place_in(calls, other) <= place_in(calls, id),
+            Turn::Plain { .. } | Turn::Assistant(_) => false,
+        };
+        at + 1 + self.turns[at + 1..].iter().take_while(is_before).count()
+    }
+
+    /// Consecutive assistant messages are one turn in Anthropic's terms, and chat wants results right behind all calls.
+    fn assistant(&mut self, blocks: Vec<Block<'_>>, place: &str) -> Result<(), TranslateError> {
+        if !matches!(self.turns.last(), Some(Turn::Assistant(_))) {
+            self.turns.push(Turn::Assistant(Assistant::default()));
+        }
+        let Some(Turn::Assistant(assistant)) = self.turns.last_mut() else {
+            return Ok(());
+        };
+        for block in blocks {
+            // Pieces of an answer are joined without anything between them: `Answer` may have cut them apart.
+            match block {
+                Block::Text(text) => assistant.text.push_str(&text),
+                Block::Thinking(text) => assistant.reasoning.push_str(text),
+                Block::Call(call) => assistant.calls.push(call),
+                Block::Dropped(kind) => self.dropped.push(format!("{place}: {kind}")),
+                Block::Image(_) => return Err(wrong(place, "has an image by the assistant")),
+                Block::Result { .. } => {
+                    return Err(wrong(place, "has a tool result by the assistant"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks of a message that may hold only texts and images.
+    fn parts<'a>(
+        &mut self,
+        blocks: Vec<Block<'a>>,
+        place: &str,
+    ) -> Result<Vec<Part<'a>>, TranslateError> {
+        let mut parts = Vec::new();
+        for block in blocks {
+            match block {
+                Block::Text(text) if text.is_empty() => {}
+                Block::Text(text) => parts.push(Part::Text(text)),
+                Block::Image(url) => parts.push(Part::Image(url)),
+                Block::Dropped(kind) => self.dropped.push(format!("{place}: {kind}")),
+                Block::Thinking(_) | Block::Call(_) | Block::Result { .. } => {
+                    return Err(wrong(place, "has a block that does not belong there"));
+                }
+            }
+        }
+        Ok(parts)
+    }
+}
+
+impl Turn {
+    fn into_value(self) -> Value {
+        match self {
+            Turn::Plain { role, content } => json!({ "role": role, "content": content }),
+            Turn::Tool { id, content } => {
+                json!({ "role": "tool", "tool_call_id": id, "content": content })
+            }
+            Turn::Assistant(assistant) => assistant.into_value(),
+        }
+    }
+}
+
+impl Assistant {
+    /// With the members in the order in which `chat::Message` writes them.
+    fn into_value(self) -> Value {
+        let content = match self.text.is_empty() && !self.calls.is_empty() {
+            true => Value::Null,
+            false => self.text.into(),
+        };
+        let mut message = json!({ "role": "assistant", "content": content });
+        if !self.reasoning.is_empty() {
+            message["reasoning_content"] = self.reasoning.into();
+        }
+        if !self.calls.is_empty() {
+            message["tool_calls"] = self.calls.into_iter().map(Call::into_value).collect();
+        }
+        message
+    }
+}
+
+enum Part<'a> {
+    Text(Cow<'a, str>),
+    Image(String),
+}
+
+/// A string where that is possible: every endpoint takes one, and a block list of one text is the same message as the
+/// text. Lines are joined as vLLM joins text parts.
+fn content_value(parts: Vec<Part<'_>>) -> Value {
+    if parts.iter().all(|part| matches!(part, Part::Text(_))) {
+        let texts: Vec<_> = parts.into_iter().map(Part::into_text).collect();
+        return texts.join("\n").into();
+    }
+    parts.into_iter().map(Part::into_value).collect()
+}
+
+impl<'a> Part<'a> {
+    fn into_text(self) -> Cow<'a, str> {
+        match self {
+            Part::Text(text) => text,
+            Part::Image(url) => url.into(),
+        }
+    }
+
+    fn into_value(self) -> Value {
+        match self {
+            Part::Text(text) => json!({ "type": "text", "text": text }),
+            Part::Image(url) => json!({ "type": "image_url", "image_url": { "url": url } }),
+        }
+    }
+}
+
+/// All messages of a request, the system prompt first.
+pub(super) fn read_turns(
+    system: Option<&Value>,
+    messages: Option<&Value>,
+) -> Result<Turns, TranslateError> {
+    let mut turns = Turns::default();
+    if let Some(system) = system.filter(|system| !system.is_null()) {
+        turns.system(system)?;
+    }
+    let messages = list(messages.unwrap_or(&Value::Null), "messages")?;
+    for (at, message) in messages.iter().enumerate() {
+        turns.message(at, message)?;
+    }
+    Ok(turns)
+}

@@ -1,0 +1,178 @@
+//! Gemini's generateContent, as Gemini CLI speaks it, asked of a chat endpoint.
+//!
+//! The model and whether to stream are in the path, not in the body: see `Route`. Members are read under both of their
+//! JSON names (`topP`, `top_p`), as Google does.
+
+mod answer;
+mod config;
+mod contents;
+mod schema;
+mod signature;
+
+use serde_json::{Map, Value, json};
+
+pub use self::answer::Answer;
+use super::TranslateError;
+
+/// A request as chat, and what is needed to render its answer.
+#[derive(Debug)]
+pub struct Translation {
+    /// A chat completions body.
+    pub chat: Vec<u8>,
+    pub is_stream: bool,
+    pub answer: Answer,
+    /// What the agent asked for and chat cannot say, in the request's own words.
+    pub dropped: Vec<String>,
+}
+
+/// What a path asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    Generate { model: String, form: Form },
+    CountTokens { model: String },
+}
+
+/// How an answer is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One JSON object, for `generateContent`.
+    Whole,
+    /// Server-sent events, for `streamGenerateContent?alt=sse`.
+    Events,
+    /// One JSON array, element by element, for `streamGenerateContent` alone.
+    Array,
+}
+
+impl Form {
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Form::Whole | Form::Array => "application/json",
+            Form::Events => "text/event-stream",
+        }
+    }
+}
+
+impl Route {
+    /// Reads `/v1beta/models/{model}:{method}`; the model's name may have slashes in it.
+    pub fn read(path: &str, query: &str) -> Option<Self> {
+        let (_, rest) = path.split_once("/models/")?;
+        let (model, method) = rest.rsplit_once(':')?;
+        let model = model.to_owned();
+        let form = match method {
+            "generateContent" => Form::Whole,
+            "streamGenerateContent" if query.split('&').any(|pair| pair == "alt=sse") => {
+                Form::Events
+            }
+            "streamGenerateContent" => Form::Array,
+            "countTokens" => return Some(Route::CountTokens { model }),
+            _ => return None,
+        };
+        Some(Route::Generate { model, form })
+    }
+}
+
+/// Translates a request's body. The same history gives the same messages, byte for byte.
+pub fn to_chat(body: &[u8], model: &str, form: Form) -> Result<Translation, TranslateError> {
+    let request: Map<String, Value> = serde_json::from_slice(body)
+        .map_err(|error| TranslateError::NotObject(error.to_string()))?;
+    if member(&request, "cachedContent").is_some() {
+        return Err(TranslateError::Unsupported {
+            what: "`cachedContent` (nothing is stored here)".to_owned(),
+        });
+    }
+    let mut dropped = Vec::new();
+    let mut chat = Map::new();
+    chat.insert("model".to_owned(), model.into());
+    let (messages, n_calls) = contents::messages(&request)?;
+    chat.insert("messages".to_owned(), messages.into());
+    config::tools(&request, &mut chat, &mut dropped)?;
+    config::generation(&request, &mut chat, &mut dropped)?;
+    let is_stream = form != Form::Whole;
+    if is_stream {
+        chat.insert("stream".to_owned(), true.into());
+        // The last piece of the answer has to tell the usage.
+        let options = json!({"include_usage": true});
+        chat.insert("stream_options".to_owned(), options);
+    }
+    let answer = Answer::new(&request, model, form, n_calls);
+    Ok(Translation {
+        chat: Value::Object(chat).to_string().into_bytes(),
+        is_stream,
+        answer,
+        dropped,
+    })
+}
+
+/// The body of an answer that is an error.
+pub fn error_body(status: u16, message: &str) -> Vec<u8> {
+    error_value(status, message).to_string().into_bytes()
+}
+
+fn error_value(status: u16, message: &str) -> Value {
+    let name = match status {
+        400 | 413 | 422 => "INVALID_ARGUMENT",
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 => "NOT_FOUND",
+        429 => "RESOURCE_EXHAUSTED",
+        500 => "INTERNAL",
+        504 => "DEADLINE_EXCEEDED",
+        501.. => "UNAVAILABLE",
+        _ => "FAILED_PRECONDITION",
+    };
+    json!({"error": {"code": status, "message": message, "status": name}})
+}
+
+/// The body of `GET /v1beta/models`.
+pub fn models_answer(model: &str) -> Vec<u8> {
+    let methods = ["generateContent", "countTokens"];
+    let model = json!({
+        "name": format!("models/{model}"),
+        "displayName": model,
+        "supportedGenerationMethods": methods,
+    });
+    json!({"models": [model]}).to_string().into_bytes()
+}
+
+/// The body of an answer to `:countTokens`.
+pub fn count_tokens_answer(n: u64) -> Vec<u8> {
+    json!({"totalTokens": n}).to_string().into_bytes()
+}
+
+/// A member under its camel-case name or the snake-case one; null is as good as none.
+fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    let found = object.get(name).or_else(|| {
+        let snake = name.chars().fold(String::new(), |mut out, letter| {
+            if letter.is_ascii_uppercase() {
+                out.push('_');
+            }
+            out.push(letter.to_ascii_lowercase());
+            out
+        });
+        object.get(&snake)
+    });
+    found.filter(|value| !value.is_null())
+}
+
+/// A member of what should be an object.
+fn inside<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
+    member(value.as_object()?, name)
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
+    inside(value, name)?.as_str()
+}
+
+fn wrong(member: &str, problem: &str) -> TranslateError {
+    TranslateError::Member {
+        member: member.to_owned(),
+        problem: problem.to_owned(),
+    }
+}
+
+fn unsupported(what: impl Into<String>) -> TranslateError {
+    TranslateError::Unsupported { what: what.into() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! A chat answer as pieces of a generateContent answer, or as one.
+//!
+//! Gemini sends a function call whole, so calls wait for the end of the answer.
+
+use serde_json::{Map, Value, json};
+
+use super::super::Render;
+use super::contents::made_id;
+use super::{Form, error_value, inside, member, signature};
+use crate::chat::{Delta, Reply, Usage};
+
+/// Holds a call's arguments as the model wrote them where they are no JSON object, which is all that Gemini can say.
+/// The agent's tool refuses them, and the next request gives them back to the model as they were.
+pub(super) const RAW_ARGUMENTS: &str = "__raw_arguments";
+
+/// Renders one answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    model: String,
+    form: Form,
+    is_thought_wanted: bool,
+    /// Calls in the conversation before this answer, for the ids of calls that the upstream gave none.
+    n_calls: usize,
+    /// Something was sent, so the next element of the array needs a comma.
+    is_begun: bool,
+    thoughts: String,
+    calls: Vec<Call>,
+    finish_reason: String,
+    usage: Usage,
+}
+
+#[derive(Clone, Debug)]
+struct Call {
+    index: usize,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl Answer {
+    pub(super) fn new(
+        request: &Map<String, Value>,
+        model: &str,
+        form: Form,
+        n_calls: usize,
+    ) -> Self {
+        let thinking = member(request, "generationConfig")
+            .and_then(|config| inside(config, "thinkingConfig"))
+            .and_then(|thinking| inside(thinking, "includeThoughts"));
+        Answer {
+            model: model.to_owned(),
+            form,
+            is_thought_wanted: thinking == Some(&Value::Bool(true)),
+            n_calls,
+            is_begun: false,
+            thoughts: String::new(),
+            calls: Vec::new(),
+            finish_reason: String::new(),
+            usage: Usage::default(),
+        }
+    }
+
+    /// How a streamed answer is sent.
+    pub fn content_type(&self) -> &'static str {
+        self.form.content_type()
+    }
+
+    fn piece(&mut self, value: &Value) -> Vec<u8> {
+        let is_first = !std::mem::replace(&mut self.is_begun, true);
+        match self.form {
+            Form::Events => format!("data: {value}\n\n"),
+            Form::Whole | Form::Array if is_first => value.to_string(),
+            Form::Whole | Form::Array => format!(",\n{value}"),
+        }
+        .into_bytes()
+    }
+
+    fn part(&mut self, part: Value) -> Vec<u8> {
+        let candidate = json!({"content": {"role": "model", "parts": [part]}, "index": 0});
+        let value = json!({"candidates": [candidate], "modelVersion": self.model});
+        self.piece(&value)
+    }
+
+    fn call(&mut self, index: usize, id: &str, name: &str) {
+        let known = self.calls.iter_mut().rfind(|call| call.index == index);
+        if let Some(call) = known
+            // Some servers repeat the head of a call with each piece; others number all their calls 0.
+            && (id.is_empty() || call.id == id)
+        {
+            return;
+        }
+        self.calls.push(Call {
+            index,
+            id: id.to_owned(),
+            name: name.to_owned(),
+            arguments: String::new(),
+        });
+    }
+
+    fn call_parts(&self) -> Vec<Value> {
+        let calls = self.calls.iter().enumerate();
+        let mut parts: Vec<Value> = calls
+            .map(|(at, call)| call.part(self.n_calls + at))
+            .collect();
+        if let Some(first) = parts.first_mut()
+            && !self.thoughts.is_empty()
+        {
+            first["thoughtSignature"] = signature::write(&self.thoughts).into();
+        }
+        parts
+    }
+
+    /// The end of the answer, behind `parts` that were not sent before.
+    fn last(&self, mut parts: Vec<Value>) -> Value {
+        if parts.is_empty() {
+            // Clients look into the parts without asking whether there are any.
+            parts.push(json!({"text": ""}));
+        }
+        let reason = match self.finish_reason.as_str() {
+            "length" => "MAX_TOKENS",
+            "content_filter" => "SAFETY",
+            _ => "STOP",
+        };
+        let candidate = json!({
+            "content": {"role": "model", "parts": parts},
+            "finishReason": reason,
+            "index": 0,
+        });
+        json!({
+            "candidates": [candidate],
+            "usageMetadata": usage_value(self.usage),
+            "modelVersion": self.model,
+        })
+    }
+}
+
+impl Call {
+    /// `number` counts the calls of the conversation.
+    fn part(&self, number: usize) -> Value {
+        let args = match serde_json::from_str(&self.arguments) {
+            Ok(Value::Object(args)) => Value::Object(args),
+            _ if self.arguments.trim().is_empty() => json!({}),
+            _ => json!({ RAW_ARGUMENTS: self.arguments }),
+        };
+        let id = match self.id.as_str() {
+            "" => made_id(number),
+            id => id.to_owned(),
+        };
+        json!({"functionCall": {"id": id, "name": self.name, "args": args}})
+    }
+}
+
+impl Render for Answer {
+    fn start(&mut self) -> Vec<u8> {
+        match self.form {
+            Form::Array => b"[".to_vec(),
+            Form::Events | Form::Whole => Vec::new(),
+        }
+    }
+
+    fn push(&mut self, delta: &Delta) -> Vec<u8> {
+        match delta {
+            Delta::Reasoning(text) => {
+                self.thoughts.push_str(text);
+                if self.is_thought_wanted {
+                    return self.part(json!({"text": text, "thought": true}));
+                }
+            }
+            Delta::Text(text) => {
+                return self.part(json!({ "text": text }));
+            }
+            Delta::Call { index, id, name } => self.call(*index, id, name),
+            Delta::Arguments { index, text } => {
+                let call = self.calls.iter_mut().rfind(|call| call.index == *index);
+                if let Some(call) = call {
+                    call.arguments.push_str(text);
+                }
+            }
+            Delta::Finish(reason) => self.finish_reason.clone_from(reason),
+            Delta::Usage(usage) => self.usage = *usage,
+        }
+        Vec::new()
+    }
+
+    fn finish(&mut self) -> Vec<u8> {
+        let value = self.last(self.call_parts());
+        let mut out = self.piece(&value);
+        if self.form == Form::Array {
+            out.push(b']');
+        }
+        out
+    }
+
+    /// White space, not a comment: Google's SDK waits for `data:` behind nothing but white space, and dies of a comment.
+    fn keep_alive(&self) -> Vec<u8> {
+        b"\n".to_vec()
+    }
+
+    /// Not an event: Google's SDK finds an error only in a piece that is JSON all by itself.
+    fn error(&self, message: &str) -> Vec<u8> {
+        let error = error_value(502, message);
+        match self.form {
+            Form::Events | Form::Whole => format!("{error}\n"),
+            Form::Array if self.is_begun => format!(",\n{error}]"),
+            Form::Array => format!("{error}]"),
+        }
+        .into_bytes()
+    }
+
+    fn whole(&self, reply: &Reply) -> Vec<u8> {
+        let mut answer = self.clone();
+        for delta in reply.deltas() {
+            answer.push(&delta);
+        }
+        let mut parts = Vec::new();
+        if self.is_thought_wanted && !answer.thoughts.is_empty() {
+            parts.push(json!({"text": answer.thoughts, "thought": true}));
+        }
+        let text = reply.message.content.as_deref().unwrap_or_default();
+        if !text.is_empty() {
+            parts.push(json!({ "text": text }));
+        }
+        parts.extend(answer.call_parts());
+        answer.last(parts).to_string().into_bytes()
+    }
+}
+
+/// Every number that clients look for is there. Chat counts thoughts among the completion tokens.
+fn usage_value(usage: Usage) -> Value {
+    json!({
+        "promptTokenCount": usage.prompt_tokens,
+        "candidatesTokenCount": usage.completion_tokens,
+        "totalTokenCount": usage.prompt_tokens + usage.completion_tokens,
+        "cachedContentTokenCount": usage.cached_tokens,
+        "thoughtsTokenCount": 0,
+    })
+}

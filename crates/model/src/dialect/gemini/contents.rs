@@ -1,0 +1,236 @@
+//! Contents to chat messages.
+//!
+//! Calls may come without an id; then it is the call's number in the conversation, which is the same on every turn, and
+//! a result without a known id goes to the first call of its name that has none yet.
+
+use serde_json::{Map, Value, json};
+
+use super::super::TranslateError;
+use super::answer::RAW_ARGUMENTS;
+use super::{inside, member, signature, text, unsupported, wrong};
+
+/// The messages, and how many calls are in them.
+pub(super) fn messages(
+    request: &Map<String, Value>,
+) -> Result<(Vec<Value>, usize), TranslateError> {
+    let mut draft = Draft::default();
+    if let Some(system) = member(request, "systemInstruction") {
+        draft.read_system(system);
+    }
+    let contents = member(request, "contents").ok_or_else(|| wrong("contents", "is missing"))?;
+    // A single content is allowed to stand for a list of one.
+    let contents = match contents {
+        Value::Array(contents) => contents.as_slice(),
+        content => std::slice::from_ref(content),
+    };
+    for (at, content) in contents.iter().enumerate() {
+        let place = format!("contents[{at}]");
+        let parts = match inside(content, "parts") {
+            Some(Value::Array(parts)) => parts.as_slice(),
+            None => &[],
+            Some(_) => return Err(wrong(&format!("{place}.parts"), "is no list")),
+        };
+        match text(content, "role") {
+            Some("model") => draft.read_model(parts)?,
+            Some("user" | "function" | "tool") | None => draft.read_user(parts)?,
+            Some(_) => return Err(wrong(&format!("{place}.role"), "is no role of a content")),
+        }
+    }
+    draft.close_assistant();
+    Ok((draft.messages, draft.n_calls))
+}
+
+#[derive(Default)]
+struct Draft {
+    messages: Vec<Value>,
+    assistant: Option<Assistant>,
+    n_calls: usize,
+    /// Name and id of calls whose results have not come.
+    waiting: Vec<(String, String)>,
+}
+
+#[derive(Default)]
+struct Assistant {
+    reasoning: String,
+    text: String,
+    calls: Vec<Value>,
+}
+
+impl Draft {
+    fn read_system(&mut self, system: &Value) {
+        let content = match (system, inside(system, "parts")) {
+            (Value::String(text), _) => text.clone(),
+            (_, Some(Value::Array(parts))) => {
+                let texts: Vec<&str> = parts.iter().filter_map(|it| text(it, "text")).collect();
+                texts.join("\n\n")
+            }
+            _ => String::new(),
+        };
+        if !content.is_empty() {
+            self.messages
+                .push(json!({"role": "system", "content": content}));
+        }
+    }
+
+    fn read_model(&mut self, parts: &[Value]) -> Result<(), TranslateError> {
+        for part in parts {
+            let assistant = self.assistant.get_or_insert_default();
+            if let Some(thoughts) = text(part, "thoughtSignature").and_then(signature::read) {
+                assistant.reasoning = thoughts;
+            }
+            if let Some(call) = inside(part, "functionCall") {
+                self.read_call(call)?;
+            } else if let Some(said) = text(part, "text") {
+                match inside(part, "thought") {
+                    Some(Value::Bool(true)) => assistant.reasoning.push_str(said),
+                    _ => assistant.text.push_str(said),
+                }
+            } else if part.as_object().is_some_and(|it| !it.is_empty()) {
+                return Err(unsupported(format!("a model's part with {}", names(part))));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_call(&mut self, call: &Value) -> Result<(), TranslateError> {
+        let name = text(call, "name").ok_or_else(|| wrong("functionCall.name", "is missing"))?;
+        let id = match text(call, "id").filter(|id| !id.is_empty()) {
+            Some(id) => own_id(id, name).to_owned(),
+            None => made_id(self.n_calls),
+        };
+        self.n_calls += 1;
+        let args = inside(call, "args");
+        let arguments = match args.and_then(|args| args.get(RAW_ARGUMENTS)) {
+            Some(Value::String(raw)) => raw.clone(),
+            _ => args.map_or_else(|| "{}".to_owned(), Value::to_string),
+        };
+        let function = json!({"name": name, "arguments": arguments});
+        let call = json!({"id": id, "type": "function", "function": function});
+        self.waiting.push((name.to_owned(), id));
+        self.assistant.get_or_insert_default().calls.push(call);
+        Ok(())
+    }
+
+    /// Results come first, since chat wants them right behind their calls; then what else the user says.
+    fn read_user(&mut self, parts: &[Value]) -> Result<(), TranslateError> {
+        self.close_assistant();
+        let mut said = Vec::new();
+        let mut shown = Vec::new();
+        for part in parts {
+            if let Some(response) = inside(part, "functionResponse") {
+                self.read_result(response);
+                let more = inside(response, "parts").and_then(Value::as_array);
+                for part in more.into_iter().flatten() {
+                    shown.push(user_part(part)?);
+                }
+            } else {
+                said.push(user_part(part)?);
+            }
+        }
+        shown.extend(said);
+        let content = match shown.as_mut_slice() {
+            [] => return Ok(()),
+            [part] if part["type"] == "text" => part["text"].take(),
+            _ => Value::Array(shown),
+        };
+        self.messages
+            .push(json!({"role": "user", "content": content}));
+        Ok(())
+    }
+
+    fn read_result(&mut self, response: &Value) {
+        let name = text(response, "name").unwrap_or_default();
+        let id = text(response, "id").map(|id| own_id(id, name));
+        let by_id = self
+            .waiting
+            .iter()
+            .position(|(_, known)| Some(known.as_str()) == id);
+        let by_name = || self.waiting.iter().position(|(known, _)| known == name);
+        let id = match by_id.or_else(by_name) {
+            Some(at) => self.waiting.remove(at).1,
+            None => id.unwrap_or(name).to_owned(),
+        };
+        let content = result_text(inside(response, "response"), name);
+        self.messages
+            .push(json!({"role": "tool", "tool_call_id": id, "content": content}));
+    }
+
+    fn close_assistant(&mut self) {
+        let Some(assistant) = self.assistant.take() else {
+            return;
+        };
+        let is_silent = assistant.text.is_empty() && !assistant.calls.is_empty();
+        let content = (!is_silent).then_some(assistant.text);
+        let mut message = json!({"role": "assistant", "content": content});
+        if !assistant.reasoning.is_empty() {
+            message["reasoning_content"] = assistant.reasoning.into();
+        }
+        if !assistant.calls.is_empty() {
+            message["tool_calls"] = assistant.calls.into();
+        }
+        self.messages.push(message);
+    }
+}
+
+/// The plain text that a tool gave where there is nothing else, as agents that speak chat send it; else the JSON.
+fn result_text(response: Option<&Value>, name: &str) -> String {
+    let Some(response) = response else {
+        return String::new();
+    };
+    let n_members = response.as_object().map_or(0, Map::len);
+    let alone = ["output", "result"]
+        .iter()
+        .find_map(|it| text(response, it));
+    // The form of OpenCode's SDK.
+    let named = text(response, "content").filter(|_| text(response, "name") == Some(name));
+    match (n_members, alone, named) {
+        (1, Some(text), _) | (2, _, Some(text)) => text.to_owned(),
+        _ => response.to_string(),
+    }
+}
+
+/// The id of a call that was given none, by its number in the conversation.
+pub(super) fn made_id(number: usize) -> String {
+    format!("call_{number}")
+}
+
+/// Gemini CLI puts the tool's name before each id it is given.
+fn own_id<'a>(id: &'a str, name: &str) -> &'a str {
+    let rest = id.strip_prefix(name).and_then(|it| it.strip_prefix("__"));
+    rest.filter(|rest| !rest.is_empty()).unwrap_or(id)
+}
+
+fn user_part(part: &Value) -> Result<Value, TranslateError> {
+    if let Some(said) = text(part, "text") {
+        return Ok(json!({"type": "text", "text": said}));
+    }
+    if let Some(data) = inside(part, "inlineData") {
+        let kind = text(data, "mimeType").unwrap_or_default();
+        let bytes = text(data, "data").unwrap_or_default();
+        let url = format!("data:{kind};base64,{bytes}");
+        return Ok(match kind.split_once('/') {
+            Some(("image", _)) => json!({"type": "image_url", "image_url": {"url": url}}),
+            Some(("audio", format)) => {
+                json!({"type": "input_audio", "input_audio": {"data": bytes, "format": format}})
+            }
+            _ => json!({"type": "file", "file": {"filename": "file", "file_data": url}}),
+        });
+    }
+    if let Some(file) = inside(part, "fileData") {
+        let is_image = text(file, "mimeType").is_some_and(|kind| kind.starts_with("image/"));
+        return match text(file, "fileUri") {
+            Some(url) if is_image => Ok(json!({"type": "image_url", "image_url": {"url": url}})),
+            _ => Err(unsupported("a file by its address")),
+        };
+    }
+    Err(unsupported(format!("a user's part with {}", names(part))))
+}
+
+fn names(part: &Value) -> String {
+    let names: Vec<&str> = part
+        .as_object()
+        .into_iter()
+        .flat_map(|members| members.keys().map(String::as_str))
+        .collect();
+    format!("`{}`", names.join("`, `"))
+}

@@ -1,0 +1,52 @@
+//! The model's thoughts as the signature of a function call.
+//!
+//! Gemini CLI drops thoughts from its history but sends signatures back as they came. So what a reasoning model thought
+//! before a call rides in the signature, and the next prompt begins with exactly what the model was asked and wrote.
+
+/// Marks our own signatures: the CLI also makes up some.
+const MARK: &str = "rollcage";
+
+/// A byte that is in no UTF-8 text.
+const PADDING: &str = "ff";
+
+/// Hexadecimal in multiples of four letters, hence also base64, which some SDKs decode and encode again.
+pub(super) fn write(thoughts: &str) -> String {
+    let mut out = MARK.to_owned();
+    for byte in thoughts.bytes() {
+        out.push_str(&format!("{byte:02x}"));
+    }
+    if !thoughts.len().is_multiple_of(2) {
+        out.push_str(PADDING);
+    }
+    out
+}
+
+/// `None` for a signature that is not ours.
+pub(super) fn read(signature: &str) -> Option<String> {
+    let digits = signature.strip_prefix(MARK)?.as_bytes();
+    let mut bytes = Vec::with_capacity(digits.len() / 2);
+    for pair in digits.chunks(2) {
+        let pair = std::str::from_utf8(pair).ok()?;
+        bytes.push(u8::from_str_radix(pair, 16).ok()?);
+    }
+    if digits.ends_with(PADDING.as_bytes()) {
+        bytes.pop();
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thoughts_come_back_from_their_signature() {
+        for thoughts in ["", "a", "ab", "\0", "a\0", "h\u{e9}\n\u{1f600}"] {
+            let signature = write(thoughts);
+            assert!(signature.len().is_multiple_of(4), "{signature}");
+            assert_eq!(read(&signature).as_deref(), Some(thoughts));
+        }
+        assert_eq!(read("skip_thought_signature_validator"), None);
+        assert_eq!(read("rollcagezz"), None);
+    }
+}

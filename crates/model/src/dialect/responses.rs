@@ -1,0 +1,154 @@
+//! OpenAI Responses, as Codex and OpenCode's `openai` provider speak it, asked of a chat endpoint.
+//!
+//! Stateless: whatever points at something stored (`previous_response_id`, item references) is refused. Hosted tools
+//! cannot run here and are left out rather than failing the request; `Translation::dropped` names them.
+
+mod answer;
+mod content;
+mod input;
+mod item;
+mod tool;
+
+use serde_json::{Map, Value, json};
+
+pub use self::answer::Answer;
+use super::TranslateError;
+
+/// A request as chat, and what is needed to render its answer.
+#[derive(Debug)]
+pub struct Translation {
+    /// A chat completions body.
+    pub chat: Vec<u8>,
+    pub is_stream: bool,
+    pub answer: Answer,
+    /// What the agent asked for and chat cannot say, in the request's own words.
+    pub dropped: Vec<String>,
+}
+
+/// Translates a body of `POST /v1/responses`. The same history gives the same messages, byte for byte.
+pub fn to_chat(body: &[u8]) -> Result<Translation, TranslateError> {
+    let request: Map<String, Value> = serde_json::from_slice(body)
+        .map_err(|error| TranslateError::NotObject(error.to_string()))?;
+    refuse_state(&request)?;
+    let mut dropped = Vec::new();
+    let tools = tool::Tools::read(&request, &mut dropped);
+    let messages = input::messages(&request, &mut dropped)?;
+    let is_stream = request.get("stream") == Some(&Value::Bool(true));
+
+    let mut chat = Map::new();
+    let mut set = |name: &str, value: Option<Value>| {
+        if let Some(value) = value.filter(|value| !value.is_null()) {
+            chat.insert(name.to_owned(), value);
+        }
+    };
+    let same = |name: &str| request.get(name).cloned();
+    set("model", same("model"));
+    set("messages", Some(Value::Array(messages)));
+    // Endpoints refuse a choice among no tools, and Codex sends one.
+    if !tools.offered.is_empty() {
+        set("tool_choice", tools.choice(&request, &mut dropped));
+        set("parallel_tool_calls", same("parallel_tool_calls"));
+        set("tools", Some(Value::Array(tools.offered.clone())));
+    }
+    set("max_tokens", same("max_output_tokens"));
+    set("temperature", same("temperature"));
+    set("top_p", same("top_p"));
+    let effort = request.get("reasoning").and_then(|it| it.get("effort"));
+    set("reasoning_effort", effort.cloned());
+    set("response_format", response_format(&request));
+    if request
+        .get("text")
+        .and_then(|it| it.get("verbosity"))
+        .is_some()
+    {
+        dropped.push("text.verbosity".to_owned());
+    }
+    if is_stream {
+        set("stream", Some(Value::Bool(true)));
+        // The last event of the answer has to tell the usage.
+        set("stream_options", Some(json!({"include_usage": true})));
+    }
+    let chat = Value::Object(chat).to_string().into_bytes();
+    let answer = Answer::new(&request, tools.targets, &chat);
+    Ok(Translation {
+        chat,
+        is_stream,
+        answer,
+        dropped,
+    })
+}
+
+fn refuse_state(request: &Map<String, Value>) -> Result<(), TranslateError> {
+    let is_set = |name: &&str| request.get(*name).is_some_and(|value| !value.is_null());
+    let stored = ["previous_response_id", "conversation", "prompt"];
+    if let Some(name) = stored.iter().find(|name| is_set(name)) {
+        return Err(TranslateError::Unsupported {
+            what: format!("`{name}` (nothing is stored here: send the whole input, store: false)"),
+        });
+    }
+    if request.get("background") == Some(&Value::Bool(true)) {
+        return Err(TranslateError::Unsupported {
+            what: "`background`".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+fn response_format(request: &Map<String, Value>) -> Option<Value> {
+    let format = request.get("text")?.get("format")?;
+    match format.get("type")?.as_str()? {
+        "json_schema" => {
+            let mut schema = format.as_object()?.clone();
+            schema.shift_remove("type");
+            Some(json!({"type": "json_schema", "json_schema": schema}))
+        }
+        "json_object" => Some(json!({"type": "json_object"})),
+        _ => None,
+    }
+}
+
+/// The body of an answer that is an error.
+pub fn error_body(status: u16, message: &str) -> Vec<u8> {
+    let kind = match status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        429 => "rate_limit_error",
+        500.. => "server_error",
+        _ => "invalid_request_error",
+    };
+    let code = is_overflow(message).then_some("context_length_exceeded");
+    json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
+        .to_string()
+        .into_bytes()
+}
+
+/// Agents stop for good on a prompt that is too long only if its code says so.
+fn is_overflow(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    ["maximum context length", "context_length_exceeded"]
+        .iter()
+        .any(|phrase| message.contains(phrase))
+}
+
+/// The body of `GET /v1/models`.
+pub fn models_answer(model: &str) -> Vec<u8> {
+    let model = json!({"id": model, "object": "model", "created": 0, "owned_by": "rollcage"});
+    json!({"object": "list", "data": [model]})
+        .to_string()
+        .into_bytes()
+}
+
+fn missing(member: &str) -> TranslateError {
+    wrong(member, "is missing")
+}
+
+fn wrong(member: &str, problem: &str) -> TranslateError {
+    TranslateError::Member {
+        member: member.to_owned(),
+        problem: problem.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,374 @@
+//! A chat answer as the events of a streamed response, or as one response.
+//!
+//! Ids come from the request's hash, so that rendering is a pure function. The model's thoughts are sent as a summary:
+//! it is the one form that both Codex and OpenCode's SDK send back.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+use super::super::Render;
+use super::is_overflow;
+use super::item::{Form, Item, summary_part, text_part};
+use super::tool::{Kind, Target, custom_input};
+use crate::chat::{Delta, Reply, Usage};
+
+/// Renders one response.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Part of every id in the answer.
+    key: String,
+    /// Members of the response that are the same from start to end.
+    fixed: Map<String, Value>,
+    targets: HashMap<String, Target>,
+    /// The agent wants something to send back in place of thoughts.
+    is_encrypted_wanted: bool,
+    sequence: u64,
+    items: Vec<Item>,
+    /// The thoughts or the message that is being written. Codex knows one such item at a time.
+    open: Option<usize>,
+    /// Chat's indices of calls with the items they are.
+    calls: Vec<(usize, usize)>,
+    finish_reason: String,
+    usage: Usage,
+}
+
+impl Answer {
+    pub(super) fn new(
+        request: &Map<String, Value>,
+        targets: HashMap<String, Target>,
+        chat: &[u8],
+    ) -> Self {
+        let include = request.get("include").and_then(Value::as_array);
+        let mut include = include.into_iter().flatten();
+        Answer {
+            key: format!("{:016x}", hash(chat)),
+            fixed: fixed_members(request),
+            targets,
+            is_encrypted_wanted: include.any(|name| name == "reasoning.encrypted_content"),
+            sequence: 0,
+            items: Vec::new(),
+            open: None,
+            calls: Vec::new(),
+            finish_reason: String::new(),
+            usage: Usage::default(),
+        }
+    }
+
+    fn event(&mut self, out: &mut Vec<u8>, name: &str, members: Value) {
+        let mut data = json!({"type": name, "sequence_number": self.sequence});
+        if let (Some(data), Value::Object(members)) = (data.as_object_mut(), members) {
+            data.extend(members);
+        }
+        self.sequence += 1;
+        out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
+    }
+
+    /// An event about one item: its id and index come with every one.
+    fn item_event(&mut self, out: &mut Vec<u8>, name: &str, at: usize, members: Value) {
+        let mut all = json!({"item_id": self.items[at].id, "output_index": at});
+        if let (Some(all), Value::Object(members)) = (all.as_object_mut(), members) {
+            all.extend(members);
+        }
+        self.event(out, name, all);
+    }
+
+    fn add(&mut self, out: &mut Vec<u8>, form: Form) -> usize {
+        let at = self.items.len();
+        let id = format!("{}_{}_{at}", form.prefix(), self.key);
+        let text = String::new();
+        self.items.push(Item { id, form, text });
+        let item = self.item(at, "in_progress");
+        let members = json!({"output_index": at, "item": item});
+        self.event(out, "response.output_item.added", members);
+        at
+    }
+
+    /// The thoughts or the message to write on.
+    fn opened(&mut self, out: &mut Vec<u8>, form: Form) -> usize {
+        let is_open = |at: usize| match (&self.items[at].form, &form) {
+            (Form::Reasoning, Form::Reasoning) | (Form::Message, Form::Message) => true,
+            (Form::Reasoning | Form::Message | Form::Call { .. }, _) => false,
+        };
+        if let Some(at) = self.open.filter(|at| is_open(*at)) {
+            return at;
+        }
+        self.close_open(out);
+        let is_message = matches!(form, Form::Message);
+        let at = self.add(out, form);
+        self.open = Some(at);
+        if is_message {
+            let members = json!({"content_index": 0, "part": text_part("")});
+            self.item_event(out, "response.content_part.added", at, members);
+        } else {
+            let members = json!({"summary_index": 0, "part": summary_part("")});
+            self.item_event(out, "response.reasoning_summary_part.added", at, members);
+        }
+        at
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>, form: Form, text: &str) {
+        let at = self.opened(out, form);
+        self.items[at].text.push_str(text);
+        match self.items[at].form {
+            Form::Message => {
+                let members = json!({"content_index": 0, "delta": text, "logprobs": []});
+                self.item_event(out, "response.output_text.delta", at, members);
+            }
+            Form::Reasoning | Form::Call { .. } => {
+                let members = json!({"summary_index": 0, "delta": text});
+                self.item_event(out, "response.reasoning_summary_text.delta", at, members);
+            }
+        }
+    }
+
+    fn call(&mut self, out: &mut Vec<u8>, index: usize, id: &str, name: &str) {
+        if let Some(at) = self.item_of(index)
+            && let Form::Call { id: known, .. } = &self.items[at].form
+            // Some servers repeat the head of a call with each piece; others number all their calls 0.
+            && (id.is_empty() || id == known)
+        {
+            return;
+        }
+        self.close_open(out);
+        let target = self.targets.get(name).cloned().unwrap_or_else(|| Target {
+            kind: Kind::Function,
+            namespace: None,
+            name: name.to_owned(),
+        });
+        let id = match id {
+            "" => format!("call_{}_{}", self.key, self.items.len()),
+            id => id.to_owned(),
+        };
+        let at = self.add(out, Form::Call { id, target });
+        self.calls.retain(|(known, _)| *known != index);
+        self.calls.push((index, at));
+    }
+
+    fn item_of(&self, index: usize) -> Option<usize> {
+        let call = self.calls.iter().find(|(known, _)| *known == index);
+        call.map(|(_, at)| *at)
+    }
+
+    fn write_arguments(&mut self, out: &mut Vec<u8>, index: usize, text: &str) {
+        let Some(at) = self.item_of(index) else {
+            return;
+        };
+        self.items[at].text.push_str(text);
+        // A freeform tool's input can be told only once all of the object around it is there.
+        if matches!(&self.items[at].form, Form::Call { target, .. } if target.kind == Kind::Function)
+        {
+            let members = json!({ "delta": text });
+            self.item_event(out, "response.function_call_arguments.delta", at, members);
+        }
+    }
+
+    fn close_open(&mut self, out: &mut Vec<u8>) {
+        if let Some(at) = self.open.take() {
+            self.close(out, at);
+        }
+    }
+
+    fn close(&mut self, out: &mut Vec<u8>, at: usize) {
+        let text = self.items[at].text.clone();
+        match &self.items[at].form {
+            Form::Message => {
+                let members = json!({"content_index": 0, "text": text, "logprobs": []});
+                self.item_event(out, "response.output_text.done", at, members);
+                let members = json!({"content_index": 0, "part": text_part(&text)});
+                self.item_event(out, "response.content_part.done", at, members);
+            }
+            Form::Reasoning => {
+                let members = json!({"summary_index": 0, "text": text});
+                self.item_event(out, "response.reasoning_summary_text.done", at, members);
+                let members = json!({"summary_index": 0, "part": summary_part(&text)});
+                self.item_event(out, "response.reasoning_summary_part.done", at, members);
+            }
+            Form::Call { target, .. } => match target.kind {
+                Kind::Function => {
+                    let members = json!({"name": target.name, "arguments": text});
+                    self.item_event(out, "response.function_call_arguments.done", at, members);
+                }
+                Kind::Custom => {
+                    let input = custom_input(&text);
+                    let members = json!({ "delta": input });
+                    self.item_event(out, "response.custom_tool_call_input.delta", at, members);
+                    let members = json!({ "input": input });
+                    self.item_event(out, "response.custom_tool_call_input.done", at, members);
+                }
+            },
+        }
+        let item = self.item(at, "completed");
+        let members = json!({"output_index": at, "item": item});
+        self.event(out, "response.output_item.done", members);
+    }
+
+    fn close_all(&mut self, out: &mut Vec<u8>) {
+        let is_spoken = |item: &Item| !matches!(item.form, Form::Reasoning);
+        if !self.items.iter().any(is_spoken) {
+            // An answer without any item leaves clients with nothing to show or to go on from.
+            self.opened(out, Form::Message);
+        }
+        self.close_open(out);
+        // Pieces of several calls may come mixed, so none is known to be whole before the end.
+        for at in 0..self.items.len() {
+            if matches!(self.items[at].form, Form::Call { .. }) {
+                self.close(out, at);
+            }
+        }
+    }
+
+    fn item(&self, at: usize, status: &str) -> Value {
+        let mut value = self.items[at].value(status);
+        if self.is_encrypted_wanted && matches!(self.items[at].form, Form::Reasoning) {
+            // Not encrypted, but OpenCode's SDK sends back no thoughts without it.
+            value["encrypted_content"] = "rollcage".into();
+        }
+        value
+    }
+
+    fn response(&self, status: &str) -> Value {
+        let mut response =
+            json!({"id": format!("resp_{}", self.key), "object": "response", "status": status});
+        if let Some(members) = response.as_object_mut() {
+            members.extend(self.fixed.clone());
+        }
+        let is_done = status != "in_progress";
+        if is_done {
+            let items = (0..self.items.len()).map(|at| self.item(at, "completed"));
+            response["output"] = items.collect();
+            response["usage"] = usage_value(self.usage);
+        }
+        if status == "incomplete" {
+            let reason = match self.finish_reason.as_str() {
+                "content_filter" => "content_filter",
+                _ => "max_output_tokens",
+            };
+            response["incomplete_details"] = json!({ "reason": reason });
+        }
+        response
+    }
+
+    fn status(&self) -> &'static str {
+        match self.finish_reason.as_str() {
+            "length" | "content_filter" => "incomplete",
+            _ => "completed",
+        }
+    }
+}
+
+impl Render for Answer {
+    fn start(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for name in ["response.created", "response.in_progress"] {
+            let members = json!({"response": self.response("in_progress")});
+            self.event(&mut out, name, members);
+        }
+        out
+    }
+
+    fn push(&mut self, delta: &Delta) -> Vec<u8> {
+        let mut out = Vec::new();
+        match delta {
+            Delta::Reasoning(text) => self.write(&mut out, Form::Reasoning, text),
+            Delta::Text(text) => self.write(&mut out, Form::Message, text),
+            Delta::Call { index, id, name } => self.call(&mut out, *index, id, name),
+            Delta::Arguments { index, text } => self.write_arguments(&mut out, *index, text),
+            Delta::Finish(reason) => self.finish_reason.clone_from(reason),
+            Delta::Usage(usage) => self.usage = *usage,
+        }
+        out
+    }
+
+    fn finish(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.close_all(&mut out);
+        let status = self.status();
+        let members = json!({"response": self.response(status)});
+        self.event(&mut out, &format!("response.{status}"), members);
+        out
+    }
+
+    fn keep_alive(&self) -> Vec<u8> {
+        b": waiting\n\n".to_vec()
+    }
+
+    fn error(&self, message: &str) -> Vec<u8> {
+        let code = match is_overflow(message) {
+            true => "context_length_exceeded",
+            false => "server_error",
+        };
+        let mut after = self.clone();
+        let mut out = Vec::new();
+        // OpenCode's SDK stops at the first event, Codex at the second. The first is written twice because the SDK's
+        // versions look for its members in different places.
+        let inner =
+            json!({"type": "server_error", "code": code, "message": message, "param": null});
+        let members = json!({"code": code, "message": message, "param": null, "error": inner});
+        after.event(&mut out, "error", members);
+        let mut response = after.response("failed");
+        response["error"] = json!({"code": code, "message": message});
+        after.event(&mut out, "response.failed", json!({ "response": response }));
+        out
+    }
+
+    fn whole(&self, reply: &Reply) -> Vec<u8> {
+        let mut answer = self.clone();
+        for delta in reply.deltas() {
+            answer.push(&delta);
+        }
+        answer.close_all(&mut Vec::new());
+        answer.response(answer.status()).to_string().into_bytes()
+    }
+}
+
+/// What clients expect in a response besides its state; what the request says is repeated.
+fn fixed_members(request: &Map<String, Value>) -> Map<String, Value> {
+    let or = |name: &str, other: Value| match request.get(name) {
+        Some(value) if !value.is_null() => value.clone(),
+        _ => other,
+    };
+    let members = json!({
+        "created_at": 0,
+        "error": null,
+        "incomplete_details": null,
+        "instructions": null,
+        "max_output_tokens": or("max_output_tokens", Value::Null),
+        "metadata": {},
+        "model": or("model", "".into()),
+        "output": [],
+        "parallel_tool_calls": or("parallel_tool_calls", true.into()),
+        "previous_response_id": null,
+        "reasoning": or("reasoning", json!({"effort": null, "summary": null})),
+        "store": false,
+        "temperature": or("temperature", 1.0.into()),
+        "text": or("text", json!({"format": {"type": "text"}})),
+        "tool_choice": or("tool_choice", "auto".into()),
+        "tools": [],
+        "top_p": or("top_p", 1.0.into()),
+        "truncation": "disabled",
+        "usage": null,
+    });
+    match members {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
+}
+
+/// Every sub-object that clients look into is there.
+fn usage_value(usage: Usage) -> Value {
+    json!({
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    })
+}
+
+/// FNV-1a: the same in every build, which the standard library's hash does not promise.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

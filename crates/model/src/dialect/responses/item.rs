@@ -1,0 +1,82 @@
+//! The items of a response: thoughts, messages and calls.
+
+use serde_json::{Value, json};
+
+use super::tool::{Kind, Target, custom_input};
+
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) id: String,
+    pub(super) form: Form,
+    /// All that was written so far; for calls the arguments.
+    pub(super) text: String,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Form {
+    Reasoning,
+    Message,
+    Call { id: String, target: Target },
+}
+
+impl Form {
+    /// How ids of such items begin.
+    pub(super) fn prefix(&self) -> &'static str {
+        match self {
+            Form::Reasoning => "rs",
+            Form::Message => "msg",
+            Form::Call { target, .. } => match target.kind {
+                Kind::Function => "fc",
+                Kind::Custom => "ctc",
+            },
+        }
+    }
+}
+
+impl Item {
+    /// An item in progress has no parts yet: events bring them.
+    pub(super) fn value(&self, status: &str) -> Value {
+        let parts = |part: fn(&str) -> Value| match status {
+            "in_progress" => Vec::new(),
+            _ => vec![part(&self.text)],
+        };
+        match &self.form {
+            Form::Reasoning => {
+                json!({"id": self.id, "type": "reasoning", "summary": parts(summary_part)})
+            }
+            Form::Message => json!({
+                "id": self.id,
+                "type": "message",
+                "status": status,
+                "role": "assistant",
+                "content": parts(text_part),
+            }),
+            Form::Call { id, target } => {
+                let (kind, member, text) = match target.kind {
+                    Kind::Function => ("function_call", "arguments", self.text.clone()),
+                    Kind::Custom => ("custom_tool_call", "input", custom_input(&self.text)),
+                };
+                let mut value = json!({
+                    "id": self.id,
+                    "type": kind,
+                    "status": status,
+                    "call_id": id,
+                    "name": target.name,
+                });
+                value[member] = text.into();
+                if let Some(namespace) = &target.namespace {
+                    value["namespace"] = namespace.as_str().into();
+                }
+                value
+            }
+        }
+    }
+}
+
+pub(super) fn text_part(text: &str) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+}
+
+pub(super) fn summary_part(text: &str) -> Value {
+    json!({"type": "summary_text", "text": text})
+}

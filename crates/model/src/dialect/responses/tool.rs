@@ -1,0 +1,160 @@
+//! Tools: chat has functions only, so freeform tools become functions with one text, and the tools of a namespace get
+//! a combined name. `Target` is the way back.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+/// What a function offered to chat stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) kind: Kind,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Function,
+    Custom,
+}
+
+#[derive(Default)]
+pub(super) struct Tools {
+    pub(super) offered: Vec<Value>,
+    /// By the name offered; only where it stands for something else than the function of that name.
+    pub(super) targets: HashMap<String, Target>,
+}
+
+impl Tools {
+    /// A tool that cannot be offered never fails the request: agents offer more than they need.
+    pub(super) fn read(request: &Map<String, Value>, dropped: &mut Vec<String>) -> Self {
+        let mut tools = Tools::default();
+        let list = request.get("tools").and_then(Value::as_array);
+        // For some models Codex offers its tools in the input.
+        let items = request.get("input").and_then(Value::as_array);
+        let items = items.into_iter().flatten();
+        let more = items.filter(|item| item["type"] == "additional_tools");
+        let more = more.filter_map(|item| item["tools"].as_array());
+        for tool in list.into_iter().chain(more).flatten() {
+            match (tool["type"].as_str(), tool["tools"].as_array()) {
+                (Some("namespace"), Some(members)) => {
+                    let mut about = tool["description"].as_str().unwrap_or_default();
+                    for member in members {
+                        tools.offer(member, tool["name"].as_str(), about, dropped);
+                        // Said once: it may be long, and each tool would repeat it.
+                        about = "";
+                    }
+                }
+                _ => tools.offer(tool, None, "", dropped),
+            }
+        }
+        tools
+    }
+
+    fn offer(
+        &mut self,
+        tool: &Value,
+        namespace: Option<&str>,
+        about: &str,
+        dropped: &mut Vec<String>,
+    ) {
+        let type_name = tool["type"].as_str().unwrap_or_default();
+        let (kind, name) = match (type_name, tool["name"].as_str()) {
+            ("function", Some(name)) => (Kind::Function, name),
+            ("custom", Some(name)) => (Kind::Custom, name),
+            _ => return dropped.push(format!("tool {type_name}")),
+        };
+        let offered_name = combined(namespace, name);
+        let mut description = tool["description"].as_str().unwrap_or_default().to_owned();
+        let parameters = match kind {
+            Kind::Function => tool.get("parameters").filter(|it| it.is_object()).cloned(),
+            Kind::Custom => {
+                description.push_str(&grammar(&tool["format"]));
+                Some(input_schema())
+            }
+        };
+        if !about.is_empty() {
+            description = format!("{about}\n\n{description}");
+        }
+        let parameters = parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
+        let mut function = json!({
+            "name": offered_name,
+            "description": description,
+            "parameters": parameters,
+        });
+        if tool["strict"] == true {
+            function["strict"] = true.into();
+        }
+        self.offered
+            .push(json!({"type": "function", "function": function}));
+        if kind == Kind::Custom || namespace.is_some() {
+            let target = Target {
+                kind,
+                namespace: namespace.map(str::to_owned),
+                name: name.to_owned(),
+            };
+            self.targets.insert(offered_name, target);
+        }
+    }
+
+    pub(super) fn choice(
+        &self,
+        request: &Map<String, Value>,
+        dropped: &mut Vec<String>,
+    ) -> Option<Value> {
+        let choice = request.get("tool_choice")?;
+        if choice.is_string() {
+            return Some(choice.clone());
+        }
+        let named = choice["name"].as_str().map(|name| {
+            let name = combined(choice["namespace"].as_str(), name);
+            json!({"type": "function", "function": {"name": name}})
+        });
+        match choice["type"].as_str()? {
+            "function" | "custom" => named,
+            "allowed_tools" => Some(choice["mode"].clone()),
+            other => {
+                dropped.push(format!("tool_choice {other}"));
+                None
+            }
+        }
+    }
+}
+
+/// The name chat sees of a tool in a namespace: `mcp__my_srv` and `add_note` give `mcp__my_srv__add_note`.
+pub(super) fn combined(namespace: Option<&str>, name: &str) -> String {
+    match namespace.filter(|namespace| !namespace.is_empty()) {
+        Some(namespace) => format!("{namespace}__{name}"),
+        None => name.to_owned(),
+    }
+}
+
+fn input_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"input": {"type": "string", "description": "The tool's whole input, as plain text."}},
+        "required": ["input"],
+        "additionalProperties": false,
+    })
+}
+
+fn grammar(format: &Value) -> String {
+    match (format["syntax"].as_str(), format["definition"].as_str()) {
+        (Some(syntax), Some(definition)) => {
+            format!("\n\nThe input follows this {syntax} grammar:\n{definition}")
+        }
+        _ => String::new(),
+    }
+}
+
+pub(super) fn custom_arguments(input: &str) -> String {
+    json!({ "input": input }).to_string()
+}
+
+/// The input in a model's arguments. What is no such object is taken as the input itself, so nothing is lost.
+pub(super) fn custom_input(arguments: &str) -> String {
+    let value = serde_json::from_str::<Value>(arguments).unwrap_or_default();
+    let input = value.get("input").unwrap_or(&value);
+    input.as_str().unwrap_or(arguments).to_owned()
+}

@@ -1,0 +1,232 @@
+//! Interpreted rollouts in the formats that trainers and readers take. Every writer streams: nothing is put together in
+//! memory that grows faster than what is new in each turn.
+//!
+//! Writers know nothing of files; they are given somewhere to write.
+
+use std::fmt;
+use std::io::Write;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+use thiserror::Error;
+
+use crate::record::{AgentInfo, Ended};
+use crate::trace::{Interpretation, RolloutType};
+
+pub mod atif;
+pub mod capture;
+mod conversation;
+mod lines;
+#[cfg(feature = "parquet")]
+pub mod parquet;
+mod row;
+mod training;
+
+#[cfg(test)]
+mod tests;
+
+/// What a rollout can be exported as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// OpenEnv's `TrainingTrace`, one document.
+    TrainingTrace,
+    /// OpenEnv's and TRL's trace entries, one document.
+    TraceEntries,
+    /// The document of OpenEnv's capture proxy.
+    Capture,
+    /// An ATIF trajectory, one document.
+    Atif,
+    /// Chats for supervised fine-tuning, a line for each conversation.
+    Sft,
+    /// Everything there is, a line for each model call.
+    Turns,
+    /// A table with a row for each of the agent's turns.
+    #[cfg(feature = "parquet")]
+    Parquet,
+}
+
+impl Format {
+    pub const ALL: &'static [Format] = &[
+        Format::TrainingTrace,
+        Format::TraceEntries,
+        Format::Capture,
+        Format::Atif,
+        Format::Sft,
+        Format::Turns,
+        #[cfg(feature = "parquet")]
+        Format::Parquet,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Format::TrainingTrace => "training-trace",
+            Format::TraceEntries => "trace-entries",
+            Format::Capture => "capture",
+            Format::Atif => "atif",
+            Format::Sft => "sft",
+            Format::Turns => "turns",
+            #[cfg(feature = "parquet")]
+            Format::Parquet => "parquet",
+        }
+    }
+
+    /// What a file of the format is called at its end.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Format::TrainingTrace | Format::TraceEntries | Format::Capture | Format::Atif => "json",
+            Format::Sft | Format::Turns => "jsonl",
+            #[cfg(feature = "parquet")]
+            Format::Parquet => "parquet",
+        }
+    }
+
+    /// Whether it holds nothing but what may be trained on.
+    pub fn is_training_only(self) -> bool {
+        match self {
+            Format::TrainingTrace | Format::TraceEntries => true,
+            Format::Capture | Format::Atif | Format::Sft | Format::Turns => false,
+            #[cfg(feature = "parquet")]
+            Format::Parquet => true,
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{name:?} is no format; there are {}", names())]
+pub struct UnknownFormat {
+    pub name: String,
+}
+
+fn names() -> String {
+    let names: Vec<&str> = Format::ALL.iter().map(|format| format.as_str()).collect();
+    names.join(", ")
+}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        let found = Format::ALL.iter().find(|format| format.as_str() == name);
+        found.copied().ok_or_else(|| UnknownFormat {
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// What is known of a rollout beside its exchanges.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Meta {
+    pub rollout_id: String,
+    pub task_id: String,
+    pub agent: AgentInfo,
+    pub model: String,
+    /// `None` for a rollout that was not scored, which is another thing than 0.
+    pub reward: Option<f64>,
+    pub reward_valid: bool,
+    pub ended: Option<Ended>,
+    /// Unix seconds.
+    pub started_at: f64,
+    /// Model calls that a limit answered instead of the model.
+    pub budget_stop_count: u64,
+}
+
+/// What may be added to the documents that have room for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Also the paths that the agent did not go on from.
+    pub include_discarded: bool,
+    /// Also what was asked and answered, beside the ids.
+    pub include_messages: bool,
+}
+
+#[derive(Debug, Error)]
+pub enum ExportError {
+    #[error("rollout {rollout_id} has no tokens that may be trained on: {reason}")]
+    NotTrainable { rollout_id: String, reason: String },
+    #[error("rollout {rollout_id} has no model call in it")]
+    Empty { rollout_id: String },
+    #[error("write the export")]
+    Write(#[from] std::io::Error),
+    #[error("write the export as JSON")]
+    Json(#[from] serde_json::Error),
+    #[cfg(feature = "parquet")]
+    #[error("write the export as Parquet")]
+    Parquet(#[from] ::parquet::errors::ParquetError),
+}
+
+/// Writes one rollout. A document ends in a line feed too, so that several rollouts make lines of one file; several
+/// rollouts in one Parquet file need `parquet::Table`.
+pub fn write(
+    format: Format,
+    seen: &Interpretation,
+    meta: &Meta,
+    options: Options,
+    out: &mut (dyn Write + Send),
+) -> Result<(), ExportError> {
+    if format.is_training_only() {
+        check_trainable(seen, meta)?;
+    }
+    match format {
+        Format::TrainingTrace => training::write_trace(seen, out)?,
+        Format::TraceEntries => training::write_entries(seen, meta, out)?,
+        Format::Capture => capture::write(seen, meta, options, out)?,
+        Format::Atif => atif::write(seen, meta, out)?,
+        Format::Sft => lines::write_sft(seen, meta, out)?,
+        Format::Turns => lines::write_turns(seen, meta, out)?,
+        #[cfg(feature = "parquet")]
+        Format::Parquet => {
+            let mut table = parquet::Table::new(out)?;
+            table.push(seen, meta)?;
+            table.close()?;
+        }
+    }
+    Ok(())
+}
+
+fn check_trainable(seen: &Interpretation, meta: &Meta) -> Result<(), ExportError> {
+    if seen.rollout_type == RolloutType::Train {
+        return Ok(());
+    }
+    let fatal = seen
+        .findings
+        .iter()
+        .find(|finding| finding.level == crate::trace::Level::Fatal);
+    let reason = fatal.map_or_else(
+        || "the endpoint gave no token ids".to_owned(),
+        |finding| finding.text.clone(),
+    );
+    Err(ExportError::NotTrainable {
+        rollout_id: meta.rollout_id.clone(),
+        reason,
+    })
+}
+
+/// A list that is made while it is written.
+struct Stream<F>(F);
+
+impl<F, I> Serialize for Stream<F>
+where
+    F: Fn() -> I,
+    I: IntoIterator,
+    I::Item: Serialize,
+{
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
+}
+
+/// A value as one line.
+fn write_line<T: Serialize + ?Sized>(
+    value: &T,
+    out: &mut (dyn Write + Send),
+) -> Result<(), ExportError> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")?;
+    Ok(())
+}

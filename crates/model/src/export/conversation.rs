@@ -1,0 +1,81 @@
+//! The agent's work as conversations: paths by what was said, so that a prompt in other tokens does not part them.
+
+use serde_json::Value;
+
+use crate::graph::{Graph, Node, Role};
+use crate::trace::Interpretation;
+use crate::turn::{Shared, Turn};
+
+/// Nodes from the first request to the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Conversation {
+    pub(super) nodes: Vec<usize>,
+}
+
+/// What a node goes on from by its messages.
+fn before(node: &Node) -> Option<usize> {
+    node.retokenised.or(node.parent)
+}
+
+/// One for each of the agent's requests that no later one goes on from, in the order of those.
+pub(super) fn conversations(graph: &Graph) -> Vec<Conversation> {
+    let is_agent = |at: &usize| graph.nodes[*at].role == Role::Agent;
+    let mut is_continued = vec![false; graph.nodes.len()];
+    let agents = || (0..graph.nodes.len()).filter(is_agent);
+    for before in agents().filter_map(|at| before(&graph.nodes[at])) {
+        is_continued[before] = true;
+    }
+    let ends = agents().filter(|at| !is_continued[*at]);
+    ends.map(|end| Conversation {
+        nodes: path(graph, end),
+    })
+    .collect()
+}
+
+fn path(graph: &Graph, end: usize) -> Vec<usize> {
+    let mut nodes: Vec<usize> =
+        std::iter::successors(Some(end), |&at| before(&graph.nodes[at])).collect();
+    nodes.reverse();
+    nodes
+}
+
+pub(super) fn turn_of(seen: &Interpretation, node: usize) -> &Turn {
+    &seen.turns[seen.graph.nodes[node].turn]
+}
+
+pub(super) fn is_system(message: &Value) -> bool {
+    matches!(message["role"].as_str(), Some("system" | "developer"))
+}
+
+/// The messages of a turn that the turn before neither asked nor answered. System messages that lead are rendered anew
+/// by some agents and do not count.
+pub(super) fn new_messages<'a>(before: Option<&Turn>, turn: &'a Turn) -> &'a [Shared] {
+    let lead = |turn: &Turn| {
+        let messages = turn.messages.iter();
+        messages.take_while(|message| is_system(message)).count()
+    };
+    match before {
+        None => &turn.messages,
+        Some(before) => {
+            let said = before.messages.len() - lead(before) + usize::from(before.message.is_some());
+            let first = (lead(turn) + said).min(turn.messages.len());
+            &turn.messages[first..]
+        }
+    }
+}
+
+/// The text of a message's content, where it is text alone.
+pub(super) fn text_of(content: &Value) -> Option<String> {
+    match content {
+        Value::Null => Some(String::new()),
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => {
+            let texts = parts.iter().map(|part| match part["type"].as_str() {
+                Some("text") => part["text"].as_str(),
+                _ => None,
+            });
+            texts.collect()
+        }
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+    }
+}
