@@ -19,6 +19,8 @@ use crate::store::Record;
 /// Between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 const SIGTERM: i32 = 15;
+/// For an agent whose budget is used up to write down what it has.
+const LAST_WORDS: Duration = Duration::from_secs(30);
 /// For output that is still in the pipes.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
@@ -30,6 +32,14 @@ pub(crate) struct Driven {
     pub(crate) log_tail: String,
 }
 
+/// How long the agent may take.
+#[derive(Clone, Copy)]
+struct Patience {
+    whole: Duration,
+    /// Without a model call.
+    idle: Option<Duration>,
+}
+
 /// What stopped the wait for the agent.
 enum Stop {
     Exited(ExitStatus),
@@ -37,6 +47,9 @@ enum Stop {
     Cancelled,
     /// The exchanges can no longer be written, so going on would lose tokens.
     Unrecorded,
+    /// A limit was reached, and the agent went on for the whole grace period.
+    Exhausted,
+    Idle,
 }
 
 pub(crate) async fn drive(
@@ -59,7 +72,10 @@ pub(crate) async fn drive(
         })
         .await?;
     let mut logs = Logs::create(record.path())?;
-    let limit = Duration::from_secs_f64(plan.task.agent_timeout_s);
+    let patience = Patience {
+        whole: Duration::from_secs_f64(plan.task.agent_timeout_s),
+        idle: plan.task.budget.idle_s.map(Duration::from_secs_f64),
+    };
     let (stop, exit) = {
         let dead = CancellationToken::new();
         let streams = logs.fill_from(&mut process);
@@ -71,7 +87,7 @@ pub(crate) async fn drive(
             }
         };
         let watch = async {
-            let watched = end_of_agent(sandbox, &mut process, limit, session, cancel).await;
+            let watched = end_of_agent(sandbox, &mut process, patience, session, cancel).await;
             dead.cancel();
             watched
         };
@@ -100,14 +116,16 @@ pub(crate) async fn drive(
 async fn end_of_agent(
     sandbox: &dyn Sandbox,
     process: &mut Process,
-    limit: Duration,
+    patience: Patience,
     session: &Session,
     cancel: &CancellationToken,
 ) -> Result<(Stop, Option<ExitStatus>), Ending> {
-    let stop = wait(process, limit, session, cancel).await?;
+    let stop = wait(process, patience, session, cancel).await?;
     let exit = match stop {
         Stop::Exited(exit) => Some(exit),
-        Stop::TimedOut | Stop::Cancelled | Stop::Unrecorded => terminate(process).await,
+        Stop::TimedOut | Stop::Cancelled | Stop::Unrecorded | Stop::Exhausted | Stop::Idle => {
+            terminate(process).await
+        }
     };
     // Also after a clean exit: agents leave shells and servers behind.
     sandbox.kill_all().await?;
@@ -116,7 +134,7 @@ async fn end_of_agent(
 
 async fn wait(
     process: &mut Process,
-    limit: Duration,
+    patience: Patience,
     session: &Session,
     cancel: &CancellationToken,
 ) -> Result<Stop, Ending> {
@@ -125,7 +143,22 @@ async fn wait(
         () = cancel.cancelled() => Ok(Stop::Cancelled),
         () = session.unrecorded() => Ok(Stop::Unrecorded),
         exit = process.wait() => Ok(Stop::Exited(exit?)),
-        () = tokio::time::sleep(limit) => Ok(Stop::TimedOut),
+        () = exhausted(session) => Ok(Stop::Exhausted),
+        () = idle(session, patience.idle) => Ok(Stop::Idle),
+        () = tokio::time::sleep(patience.whole) => Ok(Stop::TimedOut),
+    }
+}
+
+/// Returns a while after a limit was reached: an agent that was told so ends by itself.
+async fn exhausted(session: &Session) {
+    session.exhausted().await;
+    tokio::time::sleep(LAST_WORDS).await;
+}
+
+async fn idle(session: &Session, limit: Option<Duration>) {
+    match limit {
+        Some(limit) => session.idle_for(limit).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -136,7 +169,18 @@ async fn terminate(process: &mut Process) -> Option<ExitStatus> {
 }
 
 fn judge(stop: &Stop, plan: &Plan, session: &Session, stdout: &str, stderr: &str) -> Ending {
+    if let (Stop::Exited(_) | Stop::Exhausted, Some(limit)) = (stop, session.stopped_by()) {
+        return Ending::new(
+            Ended::Budget,
+            format!("the rollout's budget is used up: {limit}"),
+        );
+    }
     match stop {
+        Stop::Exhausted => Ending::new(Ended::Budget, "the rollout's budget is used up"),
+        Stop::Idle => Ending::new(
+            Ended::Budget,
+            "the agent made no model call for too long: idle_s",
+        ),
         Stop::Cancelled => Ending::new(Ended::Cancelled, "cancelled while the agent ran"),
         Stop::Unrecorded => Ending::new(Ended::EngineFailed, session.broken().unwrap_or_default()),
         Stop::TimedOut => Ending::new(

@@ -2,6 +2,7 @@
 
 use rollcage_model::record::EndpointInfo;
 
+use crate::proxy::probe::Profile;
 use crate::secret::Secret;
 
 /// Where the proxy sends model calls. The key never leaves our process except to `base_url`.
@@ -15,6 +16,8 @@ pub struct Endpoint {
     pub is_thinking_disabled: bool,
     /// Whether to ask for token ids: hosted services refuse members they do not know.
     pub has_token_ids: bool,
+    /// What its answers give, where that is known without asking.
+    pub profile: Option<Profile>,
 }
 
 /// What the user said about the endpoint.
@@ -148,6 +151,7 @@ impl EndpointRequest {
             model,
             is_thinking_disabled: self.is_thinking_disabled.unwrap_or(false),
             has_token_ids: true,
+            profile: None,
         })
     }
 
@@ -189,6 +193,7 @@ impl EndpointRequest {
                 .is_thinking_disabled
                 .unwrap_or(kind.is_thinking_disabled),
             has_token_ids: kind.has_token_ids,
+            profile: None,
             kind: name,
         })
     }
@@ -200,6 +205,7 @@ impl Endpoint {
             kind: self.kind.clone(),
             base_url: self.base_url.clone(),
             model: self.model.clone(),
+            ..EndpointInfo::default()
         }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! [`Engine`] is the front; one rollout reads top to bottom in `rollout.rs`.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OnceCell, mpsc};
@@ -22,7 +23,7 @@ mod dispatch;
 mod drive;
 pub mod endpoint;
 mod log;
-mod proxy;
+pub mod proxy;
 pub mod result;
 mod rollout;
 pub mod scripted;
@@ -35,12 +36,14 @@ mod warm;
 use agent::Agent;
 use bundle::{Bundles, InstallError, OnProgress, Registry, VersionRequest};
 use endpoint::{Endpoint, EndpointChoice};
+use proxy::probe::{Profile, probe};
 use rollout::{Context, Ending};
 use scripted::{Script, Scripted, ScriptedError};
 use secret::Secret;
 use store::{Store, StoreError};
 
-pub use rollout::{ModelSettings, Plan};
+pub use proxy::ModelSettings;
+pub use rollout::Plan;
 pub use warm::{ReadyAgent, WarmError};
 
 /// For a connection to an endpoint. There is no limit on a whole answer: models think for minutes.
@@ -100,6 +103,38 @@ pub struct Engine {
     sandboxes: Arc<Local>,
     scripted: OnceCell<Scripted>,
     scripted_log: Option<Arc<scripted::Log>>,
+    profiles: Arc<Profiles>,
+}
+
+/// What was found out about endpoints, shared by rollouts that need it at the same time.
+#[derive(Default)]
+pub(crate) struct Profiles {
+    by_endpoint: Mutex<HashMap<String, Arc<OnceCell<Profile>>>>,
+}
+
+impl Profiles {
+    /// Probes the endpoint unless somebody did.
+    pub(crate) async fn of(
+        &self,
+        client: &reqwest::Client,
+        endpoint: &Endpoint,
+    ) -> Result<Profile, String> {
+        if let Some(profile) = &endpoint.profile {
+            proxy::reach(client, endpoint).await?;
+            return Ok(profile.clone());
+        }
+        let name = format!("{} {}", endpoint.base_url, endpoint.model);
+        let cell = {
+            let mut known = self
+                .by_endpoint
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(known.entry(name).or_default())
+        };
+        cell.get_or_try_init(|| probe(client, endpoint))
+            .await
+            .cloned()
+    }
 }
 
 impl Engine {
@@ -122,6 +157,7 @@ impl Engine {
             sandboxes: Arc::new(sandboxes),
             scripted: OnceCell::new(),
             scripted_log: None,
+            profiles: Arc::default(),
         })
     }
 
@@ -180,6 +216,7 @@ impl Engine {
                     model: scripted::MODEL.to_owned(),
                     is_thinking_disabled: false,
                     has_token_ids: true,
+                    profile: Some(Profile::whole()),
                 })
             }
         }
@@ -204,6 +241,7 @@ impl Engine {
             store: self.store.clone(),
             sandboxes,
             client,
+            profiles: Arc::clone(&self.profiles),
         });
         dispatch::dispatch(cx, plans, slots, events, cancel, deliver).await;
         Ok(())
@@ -224,7 +262,7 @@ impl Engine {
 }
 
 /// A client for one endpoint. An endpoint on this machine is never asked for through a company's proxy.
-fn client(base_url: &str) -> reqwest::Result<reqwest::Client> {
+pub fn client(base_url: &str) -> reqwest::Result<reqwest::Client> {
     // Already installed is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder()

@@ -1,101 +1,182 @@
 //! The proxy: an agent's only way to a model, and where every exchange is recorded.
 //!
-//! It runs in our process and listens on a socket that was opened inside the rollout's network namespace, so whoever
-//! connects is in that sandbox. The agent's key is the session's; the endpoint's key is put in here.
+//! It runs in our process. For a rollout it listens on a socket that was opened inside the rollout's network
+//! namespace, so whoever connects is in that sandbox. The agent's key names its session; the endpoint's key is put in
+//! here.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use rollcage_model::chat::{Capture, MaxTokensName, Rewrite};
+use rollcage_model::budget::{self, Budget, Limit, Price, Reservation, Spent};
+use rollcage_model::chat::{Capture, MaxTokensName, Rewrite, Sampling};
 use rollcage_model::event::What;
 use rollcage_model::exchange::Line;
 
 use crate::endpoint::Endpoint;
-use crate::rollout::{Plan, Teller};
-use crate::secret::is_same_key;
-use crate::store::Record;
 
 mod answer;
 mod exchange;
 mod forward;
+pub mod probe;
+mod question;
 mod recorder;
 mod relay;
+mod replay;
 mod serve;
+mod upstream;
 
-pub(crate) use serve::serve;
+pub use answer::{Body, json};
+pub use serve::{Handler, Serving, answer, serve};
+pub use upstream::reach;
 
 use recorder::Recorder;
 
 /// Lines of the proxy's log kept in memory, for the result's tail.
 const LOG_LINES_MAX: usize = 200;
 
-/// A rollout's access to its model.
-pub(crate) struct Session {
-    client: reqwest::Client,
-    endpoint: Endpoint,
+/// How model calls are changed on their way, and what they may cost.
+#[derive(Clone, Debug)]
+pub struct ModelSettings {
+    /// Caps what an agent may ask for in one call.
+    pub tokens_max: Option<u64>,
+    pub top_logprobs: u32,
+    /// What a training session samples with, whatever the agent asks for.
+    pub sampling: Option<Sampling>,
+    pub budget: budget::Limits,
+    pub price: Option<Price>,
+    /// How often a call that a busy endpoint refused is made again.
+    pub retries_max: usize,
+}
+
+impl Default for ModelSettings {
+    fn default() -> Self {
+        ModelSettings {
+            tokens_max: None,
+            top_logprobs: 0,
+            sampling: None,
+            budget: budget::Limits::default(),
+            price: None,
+            retries_max: 5,
+        }
+    }
+}
+
+/// Everything about a session that is known before it opens.
+pub struct SessionOptions {
+    pub client: reqwest::Client,
+    pub endpoint: Endpoint,
+    pub settings: ModelSettings,
+    /// Whether answers may be streamed live, from the endpoint's probe.
+    pub has_live_streams: bool,
+    /// The file of exchanges; it must not exist yet.
+    pub record: PathBuf,
+    /// After this moment nothing is tried again.
+    pub deadline: Option<Instant>,
+    /// Is told of every answered call.
+    pub observe: Box<dyn Fn(What) + Send + Sync>,
+}
+
+/// An agent's access to its model.
+pub struct Session {
+    options: SessionOptions,
     key: String,
-    tokens_max: Option<u64>,
-    top_logprobs: u32,
+    /// Parsed once.
+    url: reqwest::Url,
     recorder: Recorder,
-    teller: Teller,
     exchanges: AtomicU64,
     /// How much the endpoint was found to refuse, as an index into [`CAPTURES`].
     capture: AtomicU8,
+    /// Cancelled when exchanges can no longer be written.
     unrecorded: CancellationToken,
+    /// Cancelled when a limit of the budget, or of the context, was reached.
+    exhausted: CancellationToken,
     seen: Mutex<Seen>,
 }
 
 /// From the most to the least that is asked for.
 const CAPTURES: [Capture; 3] = [Capture::Tokens, Capture::Logprobs, Capture::Off];
 
-#[derive(Default)]
 struct Seen {
     first_call: Option<Instant>,
+    last_activity: Instant,
+    open_calls: usize,
     /// Why the last exchange failed; `None` after one that did not.
     last_failure: Option<String>,
+    /// What ended the rollout's calls.
+    stopped_by: Option<String>,
+    budget: Budget,
     log: VecDeque<String>,
 }
 
 impl Session {
-    pub(crate) fn create(
-        client: reqwest::Client,
-        plan: &Plan,
-        record: &Record,
-        teller: Teller,
-    ) -> std::io::Result<Arc<Self>> {
+    /// Opens the record; `key` is what the agent authenticates with.
+    pub fn create(key: String, options: SessionOptions) -> std::io::Result<Arc<Self>> {
+        let url = format!("{}/chat/completions", options.endpoint.base_url);
+        let url = url.parse().map_err(std::io::Error::other)?;
+        let recorder = Recorder::create(&options.record)?;
+        let budget = Budget::new(options.settings.budget, options.settings.price);
         Ok(Arc::new(Session {
-            client,
-            endpoint: plan.endpoint.clone(),
-            key: random_key()?,
-            tokens_max: plan.settings.tokens_max,
-            top_logprobs: plan.settings.top_logprobs,
-            recorder: Recorder::create(&record.exchanges())?,
-            teller,
+            key,
+            url,
+            recorder,
             exchanges: AtomicU64::new(0),
-            capture: AtomicU8::new(u8::from(!plan.endpoint.has_token_ids)),
+            capture: AtomicU8::new(u8::from(!options.endpoint.has_token_ids)),
             unrecorded: CancellationToken::new(),
-            seen: Mutex::default(),
+            exhausted: CancellationToken::new(),
+            seen: Mutex::new(Seen {
+                first_call: None,
+                last_activity: Instant::now(),
+                open_calls: 0,
+                last_failure: None,
+                stopped_by: None,
+                budget,
+                log: VecDeque::new(),
+            }),
+            options,
         }))
     }
 
-    /// What the agent authenticates with.
-    pub(crate) fn key(&self) -> &str {
+    pub fn key(&self) -> &str {
         &self.key
     }
 
-    pub(crate) fn first_call(&self) -> Option<Instant> {
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.options.endpoint
+    }
+
+    pub fn first_call(&self) -> Option<Instant> {
         self.seen().first_call
     }
 
-    pub(crate) fn last_failure(&self) -> Option<String> {
+    pub fn last_failure(&self) -> Option<String> {
         self.seen().last_failure.clone()
     }
 
-    pub(crate) fn log(&self) -> String {
+    /// The budget's limit that was reached, or `context`.
+    pub fn stopped_by(&self) -> Option<String> {
+        self.seen().stopped_by.clone()
+    }
+
+    pub fn spent(&self) -> Spent {
+        self.seen().budget.spent()
+    }
+
+    /// How many calls were answered by a limit instead of a model.
+    pub fn budget_stops(&self) -> u64 {
+        self.seen().budget.stops()
+    }
+
+    /// Seconds since the last call began or ended.
+    pub fn idle(&self) -> Duration {
+        self.seen().last_activity.elapsed()
+    }
+
+    pub fn log(&self) -> String {
         self.seen()
             .log
             .iter()
@@ -104,21 +185,42 @@ impl Session {
     }
 
     /// Why exchanges can no longer be written, if so.
-    pub(crate) fn broken(&self) -> Option<String> {
+    pub fn broken(&self) -> Option<String> {
         self.recorder.broken()
     }
 
     /// Returns once exchanges can no longer be written.
-    pub(crate) async fn unrecorded(&self) {
+    pub async fn unrecorded(&self) {
         self.unrecorded.cancelled().await;
     }
 
-    fn is_key(&self, key: &str) -> bool {
-        is_same_key(key.as_bytes(), self.key.as_bytes())
+    /// Returns once a limit was reached.
+    pub async fn exhausted(&self) {
+        self.exhausted.cancelled().await;
+    }
+
+    /// Returns once no call was open or made for so long.
+    pub async fn idle_for(&self, limit: Duration) {
+        loop {
+            let left = {
+                let seen = self.seen();
+                let idle = if seen.open_calls > 0 {
+                    Duration::ZERO
+                } else {
+                    seen.last_activity.elapsed()
+                };
+                limit.saturating_sub(idle)
+            };
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left).await;
+        }
     }
 
     fn next_exchange(&self) -> u64 {
-        self.seen().first_call.get_or_insert_with(Instant::now);
+        let mut seen = self.seen();
+        seen.first_call.get_or_insert_with(Instant::now);
         self.exchanges.fetch_add(1, Ordering::Relaxed) + 1
     }
 
@@ -128,14 +230,21 @@ impl Session {
             .inspect_err(|_| self.unrecorded.cancel())
     }
 
-    fn rewrite(&self) -> Rewrite {
+    fn rewrite(&self, tokens_max: Option<u64>) -> Rewrite {
+        let settings = &self.options.settings;
+        let tokens_max = [settings.tokens_max, tokens_max]
+            .into_iter()
+            .flatten()
+            .min();
         Rewrite {
-            model: Some(self.endpoint.model.clone()),
-            tokens_max: self.tokens_max,
-            is_thinking_disabled: self.endpoint.is_thinking_disabled,
+            model: Some(self.options.endpoint.model.clone()),
+            tokens_max,
+            is_thinking_disabled: self.options.endpoint.is_thinking_disabled,
             max_tokens_name: MaxTokensName::Auto,
             capture: CAPTURES[usize::from(self.capture.load(Ordering::Relaxed))],
-            top_logprobs: self.top_logprobs,
+            is_stream_off: !self.options.has_live_streams,
+            sampling: settings.sampling,
+            top_logprobs: settings.top_logprobs,
         }
     }
 
@@ -151,6 +260,45 @@ impl Session {
         true
     }
 
+    /// Sets aside what a call may use. `Err` is the limit that is reached, which is remembered.
+    fn reserve(
+        &self,
+        body_bytes: usize,
+        completion_wanted: Option<u64>,
+    ) -> Result<Reservation, Limit> {
+        // English and code are about four bytes a token in JSON; the settled number replaces the guess.
+        let prompt_guess = body_bytes as u64 / 4;
+        let mut seen = self.seen();
+        let reserved = seen
+            .budget
+            .reserve(prompt_guess, completion_wanted.unwrap_or(8192));
+        match reserved {
+            Ok(reservation) => {
+                seen.open_calls += 1;
+                seen.last_activity = Instant::now();
+                Ok(reservation)
+            }
+            Err(limit) => {
+                seen.stopped_by
+                    .get_or_insert_with(|| limit.as_str().to_owned());
+                self.exhausted.cancel();
+                Err(limit)
+            }
+        }
+    }
+
+    fn settle(&self, reservation: Reservation, used: Option<Spent>) {
+        let mut seen = self.seen();
+        seen.budget.settle(reservation, used);
+        seen.open_calls -= 1;
+        seen.last_activity = Instant::now();
+    }
+
+    fn stop(&self, by: &str) {
+        self.seen().stopped_by.get_or_insert_with(|| by.to_owned());
+        self.exhausted.cancel();
+    }
+
     fn note(&self, line: String, failure: Option<String>, what: What) {
         let mut seen = self.seen();
         seen.last_failure = failure;
@@ -159,7 +307,7 @@ impl Session {
             seen.log.pop_front();
         }
         drop(seen);
-        self.teller.tell(what);
+        (self.options.observe)(what);
     }
 
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
@@ -167,33 +315,61 @@ impl Session {
     }
 }
 
+/// The sessions of one listener, by key.
+#[derive(Default)]
+pub struct Sessions {
+    by_key: RwLock<HashMap<String, Arc<Session>>>,
+}
+
+impl Sessions {
+    pub fn of(session: Arc<Session>) -> Arc<Self> {
+        let sessions = Sessions::default();
+        sessions.add(session);
+        Arc::new(sessions)
+    }
+
+    /// False when there is one of that key already.
+    pub fn add(&self, session: Arc<Session>) -> bool {
+        let mut by_key = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        match by_key.entry(session.key.clone()) {
+            std::collections::hash_map::Entry::Occupied(_) => false,
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(session);
+                true
+            }
+        }
+    }
+
+    pub fn remove(&self, key: &str) -> Option<Arc<Session>> {
+        self.by_key
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key)
+    }
+
+    /// The table's hash is keyed and keys are long and random, so looking one up tells nothing about others.
+    pub fn find(&self, key: &str) -> Option<Arc<Session>> {
+        self.by_key
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(key)
+            .cloned()
+    }
+
+    pub fn all(&self) -> Vec<Arc<Session>> {
+        self.by_key
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
+    }
+}
+
 /// 256 bits from the kernel.
-fn random_key() -> std::io::Result<String> {
+pub fn random_key(prefix: &str) -> std::io::Result<String> {
     let mut bytes = [0_u8; 32];
     std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("sk-rollcage-{hex}"))
-}
-
-/// Whether the endpoint answers at all. Agents retry for a minute what we can tell at once.
-pub(crate) async fn reach(client: &reqwest::Client, endpoint: &Endpoint) -> Result<(), String> {
-    let url = format!("{}/models", endpoint.base_url);
-    let mut request = client.get(&url).timeout(Duration::from_secs(15));
-    if let Some(key) = &endpoint.key {
-        request = request.bearer_auth(key.expose());
-    }
-    match request.send().await {
-        Ok(answer) if answer.status() == 401 || answer.status() == 403 => Err(format!(
-            "endpoint {} refuses the API key ({}): check the variable that holds it",
-            endpoint.base_url,
-            answer.status()
-        )),
-        // Not every endpoint lists its models; any other answer shows that somebody is there.
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!(
-            "cannot reach endpoint {}: {}; is the server running and the URL right?",
-            endpoint.base_url,
-            forward::cause(&error)
-        )),
-    }
+    Ok(format!("{prefix}{hex}"))
 }

@@ -12,6 +12,7 @@ use rollcage_model::task::Task;
 use rollcage_model::trace::{CaptureLevel, Code, Finding, Interpretation, RolloutType, interpret};
 use rollcage_model::turn::Turn;
 
+use crate::proxy::probe::Profile;
 use crate::rollout::{Ending, Plan};
 use crate::shell::{seconds, tail};
 use crate::store::Record;
@@ -84,7 +85,7 @@ pub(crate) fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         usage: Usage::default(),
         budget: Budget {
             agent_timeout_s: task.agent_timeout_s,
-            stopped_by: None,
+            ..Budget::default()
         },
         agent: AgentInfo::default(),
         endpoint: EndpointInfo::default(),
@@ -94,6 +95,21 @@ pub(crate) fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
     }
 }
 
+/// Adds what was found out about the endpoint.
+pub(crate) fn note_profile(result: &mut RolloutResult, profile: &Profile) {
+    result
+        .endpoint
+        .served_model
+        .clone_from(&profile.served_model);
+    result.endpoint.context_tokens = profile.context_tokens;
+    let streams = if profile.has_live_streams {
+        "live"
+    } else {
+        "replayed"
+    };
+    result.endpoint.streams = streams.to_owned();
+}
+
 /// Settles how the rollout ended.
 pub(crate) fn finish(mut result: RolloutResult, ending: Ending, started: Instant) -> RolloutResult {
     result.ended = ending.ended;
@@ -101,8 +117,12 @@ pub(crate) fn finish(mut result: RolloutResult, ending: Ending, started: Instant
     result.retryable = ending.ended.is_retryable();
     result.reward_valid = result.graded && ending.ended.is_reward_valid();
     result.wall_s = seconds(started.elapsed());
-    result.budget.stopped_by =
-        (ending.ended == Ended::TimedOut).then(|| "agent_timeout_s".to_owned());
+    if ending.ended == Ended::TimedOut {
+        result
+            .budget
+            .stopped_by
+            .get_or_insert("agent_timeout_s".to_owned());
+    }
     result.exit_code = result.agent_exit_code;
     result.workdir_files = result.files.clone();
     let outputs = |pick: fn(&rollcage_model::record::CommandResult) -> &str| {
@@ -214,7 +234,11 @@ fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
         timestamp: turn.at,
         upstream_status: turn.upstream_status,
         upstream_error: turn.upstream_error.clone(),
-        prompt_token_ids: turn.prompt_token_ids.clone().unwrap_or_default(),
+        prompt_token_ids: turn
+            .prompt_token_ids
+            .as_ref()
+            .map(|ids| ids.to_vec())
+            .unwrap_or_default(),
         node_id: turn.node_id(),
         role: role.to_owned(),
         request,

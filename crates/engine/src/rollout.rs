@@ -13,11 +13,12 @@ use rollcage_model::record::{Ended, RolloutResult, SandboxInfo};
 use rollcage_model::task::{Task, path_inside};
 use rollcage_sandbox::{Limits, Mount, Sandbox, Sandboxes, Spec};
 
+use crate::Profiles;
 use crate::agent::{Agent, BUNDLE_DIR, ModelAccess};
 use crate::collect::collect;
 use crate::drive::drive;
 use crate::endpoint::Endpoint;
-use crate::proxy::{self, Session};
+use crate::proxy::{self, ModelSettings, Session, SessionOptions, Sessions};
 use crate::result;
 use crate::shell::{base_environment, run_command, seconds, tail};
 use crate::store::{Record, Store};
@@ -38,19 +39,12 @@ pub struct Plan {
     pub settings: ModelSettings,
 }
 
-/// How model calls are changed on their way.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ModelSettings {
-    /// Caps what an agent may ask for in one call.
-    pub tokens_max: Option<u64>,
-    pub top_logprobs: u32,
-}
-
 /// What rollouts of one process share.
 pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) sandboxes: Arc<dyn Sandboxes>,
     pub(crate) client: reqwest::Client,
+    pub(crate) profiles: Arc<Profiles>,
 }
 
 /// Where a rollout tells what happens to it. Unbounded because a rollout says a few things per model call, and whoever
@@ -158,12 +152,12 @@ async fn attempt(
     teller: &Teller,
     cancel: &CancellationToken,
 ) -> Result<Ending, Ending> {
-    let reachable = cancel
-        .run_until_cancelled(proxy::reach(&cx.client, &plan.endpoint))
-        .await;
-    reachable
+    let profile = cx.profiles.of(&cx.client, &plan.endpoint);
+    let profile = cancel.run_until_cancelled(profile).await;
+    let profile = profile
         .ok_or_else(Ending::cancelled)?
         .map_err(|error| Ending::new(Ended::UpstreamFailed, error))?;
+    result::note_profile(result, &profile);
 
     teller.tell(What::Entered {
         phase: Phase::Sandbox,
@@ -177,14 +171,18 @@ async fn attempt(
     note_sandbox(result, &*sandbox);
 
     let session =
-        Session::create(cx.client.clone(), plan, record, teller.clone()).map_err(|error| {
+        open_session(cx, plan, record, teller, profile.has_live_streams).map_err(|error| {
             Ending::new(
                 Ended::EngineFailed,
                 format!("open the rollout's exchanges: {error}"),
             )
         })?;
-    let listeners = sandbox.take_listeners();
-    let serving = proxy::serve(listeners, Arc::clone(&session))
+    let sessions = Sessions::of(Arc::clone(&session));
+    let handler: proxy::Handler = Arc::new(move |request| {
+        let sessions = Arc::clone(&sessions);
+        Box::pin(async move { proxy::answer(&sessions, request).await })
+    });
+    let serving = proxy::serve(sandbox.take_listeners(), handler)
         .map_err(|error| Ending::new(Ended::EngineFailed, format!("serve the proxy: {error}")))?;
     let inside = Inside {
         sandbox: &*sandbox,
@@ -200,12 +198,35 @@ async fn attempt(
     result.usage.memory_peak_bytes = used.memory_peak_bytes;
     result.usage.cpu_s = used.cpu_s;
     result.usage.oom_kills = used.oom_kills;
+    result.budget.spent = session.spent();
+    result.budget.stops = session.budget_stops();
+    result.budget.stopped_by = session.stopped_by();
     let closed = sandbox.close().await;
     match (session.broken(), closed) {
         (Some(broken), _) => Err(Ending::new(Ended::EngineFailed, broken)),
         (None, Err(error)) => Err(Ending::new(Ended::SandboxFailed, result::chain(&error))),
         (None, Ok(())) => ending,
     }
+}
+
+fn open_session(
+    cx: &Context,
+    plan: &Plan,
+    record: &Record,
+    teller: &Teller,
+    has_live_streams: bool,
+) -> std::io::Result<Arc<Session>> {
+    let teller = teller.clone();
+    let options = SessionOptions {
+        client: cx.client.clone(),
+        endpoint: plan.endpoint.clone(),
+        settings: plan.settings.clone(),
+        has_live_streams,
+        record: record.exchanges(),
+        deadline: Some(Instant::now() + Duration::from_secs_f64(plan.task.agent_timeout_s)),
+        observe: Box::new(move |what| teller.tell(what)),
+    };
+    Session::create(proxy::random_key("sk-rollcage-")?, options)
 }
 
 /// A rollout whose sandbox, proxy and record are open.

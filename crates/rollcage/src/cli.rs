@@ -3,7 +3,9 @@
 pub(crate) mod agent;
 pub(crate) mod bench;
 pub(crate) mod doctor;
+pub(crate) mod export;
 pub(crate) mod list;
+pub(crate) mod proxy;
 pub(crate) mod run;
 pub(crate) mod scripted;
 pub(crate) mod show;

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 mod cli;
 mod progress;
 mod report;
+mod server;
 mod settings;
 mod text;
 
@@ -40,12 +41,16 @@ enum Command {
     Show(cli::show::Arguments),
     /// List rollouts, the newest first
     List(cli::list::Arguments),
+    /// Export stored rollouts in a format that trainers read
+    Export(cli::export::Arguments),
     /// List, install and remove agents
     Agent(cli::agent::Arguments),
     /// Tell what the sandbox can and cannot do on this machine, and how to fix it
     Doctor(cli::doctor::Arguments),
     /// Serve the scripted model alone: an OpenAI-compatible endpoint that plays a script
     Scripted(cli::scripted::Arguments),
+    /// Serve the capture proxy alone, with OpenEnv's session routes
+    Proxy(cli::proxy::Arguments),
     /// Measure this machine: sandbox and rollout times next to their baselines
     Bench(cli::bench::Arguments),
 }
@@ -95,9 +100,11 @@ async fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Run(arguments) => Box::pin(cli::run::run(*arguments)).await,
         Command::Show(arguments) => cli::show::run(&arguments),
         Command::List(arguments) => cli::list::run(&arguments),
+        Command::Export(arguments) => cli::export::run(&arguments),
         Command::Agent(arguments) => Box::pin(cli::agent::run(arguments)).await,
         Command::Doctor(arguments) => Box::pin(cli::doctor::run(&arguments)).await,
         Command::Scripted(arguments) => Box::pin(cli::scripted::run(arguments)).await,
+        Command::Proxy(arguments) => Box::pin(cli::proxy::run(arguments)).await,
         Command::Bench(arguments) => Box::pin(cli::bench::run(arguments)).await,
     }
 }

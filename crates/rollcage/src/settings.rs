@@ -1,5 +1,6 @@
 //! What the environment says, read once. Below this nobody reads an environment variable.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -7,6 +8,7 @@ use anyhow::Context;
 use rollcage_engine::bundle::{Bundles, Registry};
 use rollcage_engine::store::Store;
 use rollcage_engine::{Engine, EngineOptions};
+use rollcage_model::budget::Price;
 
 /// The hidden first argument that makes this program a zygote.
 pub(crate) const ZYGOTE: &str = "__zygote";
@@ -62,4 +64,30 @@ pub(crate) async fn engine() -> anyhow::Result<Engine> {
         zygote_arguments: vec![ZYGOTE.to_owned()],
     };
     Ok(Engine::open(options).await?)
+}
+
+/// The price of a model: the user's own table first, then what we know.
+pub(crate) fn price(model: &str) -> anyhow::Result<Option<Price>> {
+    let path = home()?.join("prices.toml");
+    let own = match std::fs::read_to_string(&path) {
+        Ok(text) => read_prices(&text).with_context(|| format!("read {}", path.display()))?,
+        Err(_) => BTreeMap::new(),
+    };
+    let known = read_prices(include_str!("../prices.toml")).context("read the built-in prices")?;
+    Ok(own.get(model).or_else(|| known.get(model)).copied())
+}
+
+fn read_prices(text: &str) -> Result<BTreeMap<String, Price>, toml::de::Error> {
+    toml::from_str(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_prices_are_readable() {
+        let prices = read_prices(include_str!("../prices.toml")).unwrap();
+        assert!(prices.contains_key("gpt-4o-mini"));
+    }
 }

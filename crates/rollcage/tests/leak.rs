@@ -89,7 +89,8 @@ fn plan(script: &str, base_url: &str, bundle: &Path) -> Arc<Plan> {
     let task = Task {
         instruction: "go".to_owned(),
         verify: vec!["true".to_owned()],
-        agent_timeout_s: 1.0,
+        // Only the agent that never ends may run out of time, however busy the machine is.
+        agent_timeout_s: if script.contains("trap") { 1.0 } else { 120.0 },
         ..Task::default()
     };
     let endpoint = Endpoint {
@@ -99,6 +100,7 @@ fn plan(script: &str, base_url: &str, bundle: &Path) -> Arc<Plan> {
         model: "m".to_owned(),
         is_thinking_disabled: false,
         has_token_ids: true,
+        profile: Some(rollcage_engine::proxy::probe::Profile::whole()),
     };
     Arc::new(Plan {
         task,

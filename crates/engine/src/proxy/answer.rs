@@ -8,9 +8,10 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 
 /// The body of every answer.
-pub(super) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 pub(super) const JSON: &str = "application/json";
+pub(super) const EVENTS: &str = "text/event-stream";
 
 pub(super) fn whole(
     status: StatusCode,
@@ -28,16 +29,23 @@ pub(super) fn whole(
     response
 }
 
-pub(super) fn error(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
-    let body = json!({"error": {"message": message, "type": kind, "param": null, "code": status.as_u16()}});
-    whole(status, JSON, body.to_string())
+pub(super) fn error_body(status: StatusCode, kind: &str, message: &str) -> Vec<u8> {
+    let error = json!({"message": message, "type": kind, "param": null, "code": status.as_u16()});
+    json!({"error": error}).to_string().into_bytes()
 }
 
-pub(super) fn models(model: &str) -> Response<Body> {
+pub(super) fn error(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
+    whole(status, JSON, error_body(status, kind, message))
+}
+
+pub(super) fn models_body(model: &str) -> Vec<u8> {
     let entry = json!({"id": model, "object": "model", "created": 0, "owned_by": "rollcage"});
-    whole(
-        StatusCode::OK,
-        JSON,
-        json!({"object": "list", "data": [entry]}).to_string(),
-    )
+    json!({"object": "list", "data": [entry]})
+        .to_string()
+        .into_bytes()
+}
+
+/// A JSON answer for routes that others add beside the proxy's.
+pub fn json(status: StatusCode, value: &serde_json::Value) -> Response<Body> {
+    whole(status, JSON, value.to_string())
 }

@@ -1,35 +1,76 @@
-//! One exchange under way. However it ends, exactly one response line is written for it.
+//! One exchange under way. However it ends, exactly one response is written for it and its reservation is settled.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use rollcage_model::budget::{Reservation, Spent};
 use rollcage_model::chat::{Usage, last_usage};
 use rollcage_model::event::What;
-use rollcage_model::exchange::{Line, Response};
+use rollcage_model::exchange::{Attempt, Line, Response};
 
 use super::Session;
 use crate::result::now;
 
+/// A call's place in the budget. Dropped, it has used nothing.
+pub(super) struct Ticket {
+    session: Arc<Session>,
+    reservation: Option<Reservation>,
+}
+
+impl Ticket {
+    pub(super) fn new(session: Arc<Session>, reservation: Reservation) -> Self {
+        Ticket {
+            session,
+            reservation: Some(reservation),
+        }
+    }
+
+    pub(super) fn tokens_max(&self) -> Option<u64> {
+        let limits = &self.session.options.settings.budget;
+        self.reservation
+            .as_ref()
+            .and_then(|reservation| reservation.completion_tokens_max(limits))
+    }
+
+    fn settle(&mut self, used: Option<Spent>) {
+        if let Some(reservation) = self.reservation.take() {
+            self.session.settle(reservation, used);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.settle(None);
+    }
+}
+
 /// What is known of an answer so far.
 pub(super) struct Open {
     session: Arc<Session>,
+    ticket: Option<Ticket>,
     exchange: u64,
     since: Instant,
     pub(super) status: Option<u16>,
     pub(super) is_stream: bool,
+    pub(super) is_replayed: bool,
+    pub(super) attempts: Vec<Attempt>,
     first_byte_s: Option<f64>,
     body: Vec<u8>,
     is_closed: bool,
 }
 
 impl Open {
-    pub(super) fn new(session: Arc<Session>, exchange: u64) -> Self {
+    pub(super) fn new(session: Arc<Session>, exchange: u64, ticket: Ticket) -> Self {
         Open {
             session,
+            ticket: Some(ticket),
             exchange,
             since: Instant::now(),
             status: None,
             is_stream: false,
+            is_replayed: false,
+            attempts: Vec::new(),
             first_byte_s: None,
             body: Vec::new(),
             is_closed: false,
@@ -42,8 +83,18 @@ impl Open {
         self.body.extend_from_slice(bytes);
     }
 
+    /// Room for an answer whose length is known.
+    pub(super) fn reserve(&mut self, bytes: usize) {
+        self.body.reserve(bytes);
+    }
+
     pub(super) fn body(&self) -> &[u8] {
         &self.body
+    }
+
+    /// For another try at the same call.
+    pub(super) fn take_ticket(&mut self) -> Option<Ticket> {
+        self.ticket.take()
     }
 
     /// Writes the answer down. After this, and only then, may the agent see its end.
@@ -55,7 +106,7 @@ impl Open {
         self.is_closed = true;
         let mut body = std::mem::take(&mut self.body);
         // An upstream that repeats our key in an error must not put it into the record.
-        if let Some(key) = &self.session.endpoint.key
+        if let Some(key) = &self.session.options.endpoint.key
             && self.status.is_none_or(|status| status >= 300)
         {
             body = key.scrub(&String::from_utf8_lossy(&body)).into_bytes();
@@ -68,6 +119,8 @@ impl Open {
             first_byte_s: self.first_byte_s,
             total_s: self.since.elapsed().as_secs_f64(),
             error,
+            attempts: std::mem::take(&mut self.attempts),
+            is_replayed: self.is_replayed,
             body,
         };
         let failure = match is_failure {
@@ -77,7 +130,13 @@ impl Open {
         let usage = last_usage(&response.body);
         let line = log_line(&response, usage);
         let (exchange, status) = (response.exchange, response.status);
+        let is_answered = status.is_some_and(|status| (200..300).contains(&status));
         let written = self.session.record(Line::Response(response));
+        if let Some(ticket) = &mut self.ticket
+            && is_answered
+        {
+            ticket.settle(Some(spent(usage)));
+        }
         let what = What::Call {
             exchange,
             status,
@@ -89,14 +148,24 @@ impl Open {
     }
 }
 
+fn spent(usage: Option<Usage>) -> Spent {
+    let usage = usage.unwrap_or_default();
+    Spent {
+        prompt_tokens: usage.prompt_tokens,
+        cached_tokens: usage.cached_tokens,
+        completion_tokens: usage.completion_tokens,
+        ..Spent::default()
+    }
+}
+
 fn log_line(response: &Response, usage: Option<Usage>) -> String {
     let status = response
         .status
         .map_or_else(|| "no answer".to_owned(), |status| status.to_string());
-    let mode = if response.is_stream {
-        "stream"
-    } else {
-        "whole"
+    let mode = match (response.is_stream, response.is_replayed) {
+        (true, _) => "stream",
+        (false, true) => "replayed",
+        (false, false) => "whole",
     };
     let tokens = usage.map_or_else(
         || "no usage".to_owned(),
@@ -112,8 +181,12 @@ fn log_line(response: &Response, usage: Option<Usage>) -> String {
         .as_deref()
         .map(|error| format!(", {error}"))
         .unwrap_or_default();
+    let again = match response.attempts.len() {
+        0 => String::new(),
+        tries => format!(", after {tries} failed tries"),
+    };
     format!(
-        "#{} {status} {mode} {:.3} s, {tokens}{problem}",
+        "#{} {status} {mode} {:.3} s, {tokens}{again}{problem}",
         response.exchange, response.total_s
     )
 }

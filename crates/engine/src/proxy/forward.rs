@@ -1,4 +1,4 @@
-//! One chat completion: record the request, ask the upstream, record the answer, release it.
+//! One model call: record the request, ask the endpoint, record the answer, release it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,133 +9,163 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 
-use rollcage_model::chat::{Prepared, prepare, strip_body};
-use rollcage_model::exchange::{self, Line};
+use rollcage_model::chat::{Prepared, prepare, read_reply, strip_body, tokens_wanted};
+use rollcage_model::dialect::Dialect;
+use rollcage_model::dialect::chat::farewell;
+use rollcage_model::exchange::{self, Line, Sent};
 
 use super::Session;
 use super::answer::{self, Body};
-use super::exchange::Open;
-use super::relay;
+use super::exchange::{Open, Ticket};
+use super::question::{Question, Route, say};
+use super::upstream::{cause, send};
+use super::{relay, replay};
 use crate::result::now;
 
 /// An agent's request: a long conversation with images is some ten megabytes.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
 /// An upstream's whole answer with token ids and logprobs.
-const ANSWER_BYTES_MAX: usize = 256 << 20;
+pub(super) const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-pub(super) async fn chat(session: Arc<Session>, request: Request<Incoming>) -> Response<Body> {
+/// A call while it is being made.
+pub(super) struct Call {
+    pub(super) session: Arc<Session>,
+    pub(super) route: Route,
+    pub(super) question: Question,
+}
+
+pub(super) async fn answer(
+    session: Arc<Session>,
+    route: Route,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let (head, body) = request.into_parts();
     let body = match Limited::new(body, REQUEST_BYTES_MAX).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => {
             let message = format!("the request body is larger than {REQUEST_BYTES_MAX} bytes");
-            return answer::error(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "invalid_request_error",
-                &message,
-            );
+            return route.refuse(StatusCode::PAYLOAD_TOO_LARGE, &message);
         }
         Err(error) => {
-            let message = format!("read the request body: {error}");
-            return answer::error(StatusCode::BAD_REQUEST, "invalid_request_error", &message);
+            return route.refuse(
+                StatusCode::BAD_REQUEST,
+                &format!("read the request body: {error}"),
+            );
         }
     };
-    // At most one try per capture level: each refusal makes us ask for less.
-    for _ in 0..super::CAPTURES.len() {
-        match attempt(&session, head.uri.path(), &head.headers, &body).await {
-            Attempt::Answered(response) => return response,
-            Attempt::AskForLess => {}
+    if let Some(answer) = route.answer_aside(&session.options.endpoint.model, body.len()) {
+        return answer;
+    }
+    let question = match Question::read(&route, &body) {
+        Ok(question) => question,
+        Err(problem) => return route.refuse(StatusCode::BAD_REQUEST, &problem),
+    };
+    let limits = &session.options.settings.budget;
+    let is_counted = limits.completion_tokens.is_some() || limits.usd.is_some();
+    let wanted = if is_counted {
+        tokens_wanted(&question.chat)
+    } else {
+        None
+    };
+    let reservation = match session.reserve(body.len(), wanted) {
+        Ok(reservation) => reservation,
+        Err(limit) => {
+            let text = format!(
+                "The budget of this task is used up ({}). I stop here.",
+                limit.as_str()
+            );
+            return say(question, &session.options.endpoint.model, &farewell(&text));
+        }
+    };
+    let mut ticket = Ticket::new(Arc::clone(&session), reservation);
+    let mut call = Call {
+        session,
+        route,
+        question,
+    };
+    // At most one try per capture level: each refusal makes us ask for less, and the last asks for nothing.
+    loop {
+        match attempt(call, head.uri.path(), &head.headers, &body, ticket).await {
+            Attempted::Answered(response) => return response,
+            Attempted::AskForLess(same, held) => (call, ticket) = (same, held),
         }
     }
-    answer::error(
-        StatusCode::BAD_GATEWAY,
-        "upstream_error",
-        "the endpoint refuses what the agent asks for",
-    )
 }
 
-enum Attempt {
+enum Attempted {
     Answered(Response<Body>),
     /// The endpoint refused a member that we added.
-    AskForLess,
+    AskForLess(Call, Ticket),
 }
 
-async fn attempt(session: &Arc<Session>, path: &str, headers: &HeaderMap, body: &Bytes) -> Attempt {
-    let prepared = match prepare(body, &session.rewrite()) {
+async fn attempt(
+    call: Call,
+    path: &str,
+    headers: &HeaderMap,
+    body: &Bytes,
+    ticket: Ticket,
+) -> Attempted {
+    let session = Arc::clone(&call.session);
+    let mut prepared = match prepare(&call.question.chat, &session.rewrite(ticket.tokens_max())) {
         Ok(prepared) => prepared,
         Err(error) => {
             let message = crate::result::chain(&error);
-            return Attempt::Answered(answer::error(
-                StatusCode::BAD_REQUEST,
-                "invalid_request_error",
-                &message,
-            ));
+            return Attempted::Answered(call.route.refuse(StatusCode::BAD_REQUEST, &message));
         }
     };
     let exchange = session.next_exchange();
+    let dialect = call.question.dialect;
     let line = Line::Request(exchange::Request {
         exchange,
         at: now(),
         path: path.to_owned(),
+        dialect,
         headers: recorded_headers(headers),
-        body: body.to_vec(),
         set: prepared.set.clone(),
         removed: prepared.removed.clone(),
+        body: body.to_vec(),
     });
     // Written before anything is sent, so that a lost answer shows as a hole.
-    if let Err(problem) = session.record(line) {
-        return Attempt::Answered(unrecorded(&problem));
+    let mut written = session.record(line);
+    if dialect != Dialect::Chat {
+        let body = call.question.chat.to_vec();
+        written = written.and_then(|()| session.record(Line::Sent(Sent { exchange, body })));
     }
-    let mut open = Open::new(Arc::clone(session), exchange);
-    match send(session, &prepared).await {
+    if let Err(problem) = written {
+        return Attempted::Answered(unrecorded(&call.route, &problem));
+    }
+    let mut open = Open::new(Arc::clone(&session), exchange, ticket);
+    if prepared.is_stream && !session.options.has_live_streams {
+        return Attempted::Answered(replay::answer(call, open, prepared).await);
+    }
+    let sent = std::mem::take(&mut prepared.body);
+    let (sent, attempts) = send(&session, sent.into()).await;
+    open.attempts = attempts;
+    match sent {
         Err(error) => {
             let problem = format!("no answer: {}", cause(&error));
-            Attempt::Answered(close_with(&mut open, StatusCode::BAD_GATEWAY, &problem))
+            Attempted::Answered(close_with(&call.route, &mut open, &problem))
         }
-        Ok(upstream) => receive(session, open, upstream, &prepared).await,
+        Ok(upstream) => receive(call, open, upstream, &prepared).await,
     }
-}
-
-async fn send(session: &Session, prepared: &Prepared) -> reqwest::Result<reqwest::Response> {
-    let url = format!("{}/chat/completions", session.endpoint.base_url);
-    let mut request = session
-        .client
-        .post(url)
-        .header(CONTENT_TYPE, answer::JSON)
-        .body(prepared.body.clone());
-    if let Some(key) = &session.endpoint.key {
-        request = request.bearer_auth(key.expose());
-    }
-    request.send().await
 }
 
 async fn receive(
-    session: &Arc<Session>,
+    call: Call,
     mut open: Open,
     mut upstream: reqwest::Response,
     prepared: &Prepared,
-) -> Attempt {
+) -> Attempted {
     let status = upstream.status();
     open.status = Some(status.as_u16());
     let content_type =
         header(&upstream, CONTENT_TYPE.as_str()).unwrap_or_else(|| answer::JSON.to_owned());
-    open.is_stream = content_type.starts_with("text/event-stream");
+    open.is_stream = content_type.starts_with(answer::EVENTS);
     if status.is_success() && prepared.is_stream && open.is_stream {
-        return Attempt::Answered(relay::stream(open, upstream, prepared.added));
+        return Attempted::Answered(relay::stream(call.question, open, upstream, prepared.added));
     }
-    loop {
-        match upstream.chunk().await {
-            Ok(Some(bytes)) => open.push(&bytes),
-            Ok(None) => break,
-            Err(error) => {
-                let problem = format!("the answer broke off: {}", cause(&error));
-                return Attempt::Answered(close_with(&mut open, StatusCode::BAD_GATEWAY, &problem));
-            }
-        }
-        if open.body().len() > ANSWER_BYTES_MAX {
-            let problem = format!("the answer is larger than {ANSWER_BYTES_MAX} bytes");
-            return Attempt::Answered(close_with(&mut open, StatusCode::BAD_GATEWAY, &problem));
-        }
+    if let Err(problem) = read_whole(&mut open, &mut upstream).await {
+        return Attempted::Answered(close_with(&call.route, &mut open, &problem));
     }
     if status.is_success()
         && (prepared.is_stream || open.is_stream || !content_type.starts_with(answer::JSON))
@@ -147,37 +177,84 @@ async fn receive(
             "JSON"
         };
         let problem = format!("the endpoint was asked for {wanted} and answered {content_type}");
-        return Attempt::Answered(close_with(&mut open, StatusCode::BAD_GATEWAY, &problem));
+        return Attempted::Answered(close_with(&call.route, &mut open, &problem));
+    }
+    if status.is_success() {
+        // The agent's view is made first, so that the body can move into the record.
+        let view = pass_on(&call, open.body(), prepared);
+        return Attempted::Answered(match open.close(None) {
+            Ok(()) => view,
+            Err(problem) => unrecorded(&call.route, &problem),
+        });
     }
     let body = open.body().to_vec();
+    let ticket = open.take_ticket();
     if let Err(problem) = open.close(None) {
-        return Attempt::Answered(unrecorded(&problem));
+        return Attempted::Answered(unrecorded(&call.route, &problem));
     }
-    if matches!(status.as_u16(), 400 | 422) && session.learn_from(&String::from_utf8_lossy(&body)) {
-        return Attempt::AskForLess;
+    let text = String::from_utf8_lossy(&body);
+    if matches!(status.as_u16(), 400 | 422)
+        && call.session.learn_from(&text)
+        && let Some(ticket) = ticket
+    {
+        return Attempted::AskForLess(call, ticket);
     }
-    Attempt::Answered(pass_on(session, &upstream, &content_type, body, prepared))
+    Attempted::Answered(refusal(call, &upstream, &content_type, &body))
 }
 
-/// The upstream's answer as the agent may see it: without what we added, and never with our key in it.
-fn pass_on(
-    session: &Session,
+/// Reads a whole body into the exchange.
+pub(super) async fn read_whole(
+    open: &mut Open,
+    upstream: &mut reqwest::Response,
+) -> Result<(), String> {
+    let length = upstream.content_length().unwrap_or(0);
+    open.reserve(usize::try_from(length).unwrap_or(0).min(ANSWER_BYTES_MAX));
+    loop {
+        match upstream.chunk().await {
+            Ok(Some(bytes)) => open.push(&bytes),
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(format!("the answer broke off: {}", cause(&error))),
+        }
+        if open.body().len() > ANSWER_BYTES_MAX {
+            return Err(format!(
+                "the answer is larger than {ANSWER_BYTES_MAX} bytes"
+            ));
+        }
+    }
+}
+
+/// A good answer as the agent may see it: in its dialect, without what we added.
+fn pass_on(call: &Call, body: &[u8], prepared: &Prepared) -> Response<Body> {
+    let body = match &call.question.render {
+        None => strip_body(body, &prepared.added),
+        Some(render) => render.whole(&read_reply(&String::from_utf8_lossy(body), false)),
+    };
+    answer::whole(StatusCode::OK, answer::JSON, body)
+}
+
+/// A refusal as the agent may see it, and never with our key in it. A conversation that no longer fits ends with a
+/// last answer instead, since agents would send the same again.
+fn refusal(
+    call: Call,
     upstream: &reqwest::Response,
     content_type: &str,
-    body: Vec<u8>,
-    prepared: &Prepared,
+    body: &[u8],
 ) -> Response<Body> {
-    let is_success = upstream.status().is_success();
-    let body = if is_success {
-        strip_body(&body, &prepared.added)
-    } else {
-        body
+    let session = &call.session;
+    let text = String::from_utf8_lossy(body);
+    if is_context_overflow(upstream.status(), &text) {
+        session.stop("context");
+        let reply = farewell("The conversation no longer fits the model's context. I stop here.");
+        return say(call.question, &session.options.endpoint.model, &reply);
+    }
+    let text = match &session.options.endpoint.key {
+        Some(key) => key.scrub(&text),
+        None => text.into_owned(),
     };
-    let body = match &session.endpoint.key {
-        Some(key) if !is_success => key.scrub(&String::from_utf8_lossy(&body)).into_bytes(),
-        _ => body,
+    let mut response = match call.question.dialect {
+        Dialect::Chat => answer::whole(upstream.status(), content_type, text),
+        _ => call.route.refuse(upstream.status(), &text),
     };
-    let mut response = answer::whole(upstream.status(), content_type, body);
     for name in [RETRY_AFTER.as_str(), "retry-after-ms"] {
         if let Some(value) = upstream.headers().get(name)
             && let Ok(name) = hyper::header::HeaderName::from_bytes(name.as_bytes())
@@ -188,16 +265,28 @@ fn pass_on(
     response
 }
 
-fn close_with(open: &mut Open, status: StatusCode, problem: &str) -> Response<Body> {
+/// What engines say when a prompt is longer than the model can take.
+pub(super) fn is_context_overflow(status: StatusCode, text: &str) -> bool {
+    const SIGNS: [&str; 5] = [
+        "context_length_exceeded",
+        "maximum context length",
+        "exceeds the model's context",
+        "prompt is too long",
+        "longer than the maximum model length",
+    ];
+    matches!(status.as_u16(), 400 | 413 | 422) && SIGNS.iter().any(|sign| text.contains(sign))
+}
+
+pub(super) fn close_with(route: &Route, open: &mut Open, problem: &str) -> Response<Body> {
     match open.close(Some(problem.to_owned())) {
-        Ok(()) => answer::error(status, "upstream_error", problem),
-        Err(unwritten) => unrecorded(&unwritten),
+        Ok(()) => route.refuse(StatusCode::BAD_GATEWAY, problem),
+        Err(unwritten) => unrecorded(route, &unwritten),
     }
 }
 
 /// What could not be recorded is not answered: a token that is not on disk was not captured.
-fn unrecorded(problem: &str) -> Response<Body> {
-    answer::error(StatusCode::INTERNAL_SERVER_ERROR, "rollcage_error", problem)
+pub(super) fn unrecorded(route: &Route, problem: &str) -> Response<Body> {
+    route.refuse(StatusCode::INTERNAL_SERVER_ERROR, problem)
 }
 
 fn header(response: &reqwest::Response, name: &str) -> Option<String> {
@@ -228,16 +317,4 @@ fn recorded_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
             )
         })
         .collect()
-}
-
-/// The innermost reason, without the URL that reqwest repeats.
-pub(super) fn cause(error: &reqwest::Error) -> String {
-    if error.is_timeout() {
-        return "it took too long".to_owned();
-    }
-    let mut innermost: &dyn std::error::Error = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
 }

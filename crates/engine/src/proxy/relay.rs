@@ -10,25 +10,36 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Response, StatusCode};
 
-use rollcage_model::chat::{Added, Stripped, is_done, is_final, strip_event};
+use rollcage_model::chat::{Added, Stripped, deltas, is_done, is_final, strip_event};
+use rollcage_model::dialect::Render;
 use rollcage_model::sse::{Splitter, SseEvent};
 
 use super::answer::{self, Body};
 use super::exchange::Open;
-use super::forward::cause;
+use super::question::Question;
+use super::upstream::cause;
 
 /// One event may hold the ids of a whole prompt.
 const EVENT_BYTES_MAX: usize = 64 << 20;
 /// For the end of the body behind the last event, so that the connection can be used again.
 const END_LIMIT: Duration = Duration::from_millis(200);
 
-pub(super) fn stream(open: Open, upstream: reqwest::Response, added: Added) -> Response<Body> {
+pub(super) fn stream(
+    question: Question,
+    open: Open,
+    upstream: reqwest::Response,
+    added: Added,
+) -> Response<Body> {
     let relay = Relay {
         open,
         upstream,
-        added,
+        view: match question.render {
+            Some(render) => View::Rendered(render),
+            None => View::Stripped(added),
+        },
         splitter: Splitter::new(EVENT_BYTES_MAX),
         held: Vec::new(),
+        is_begun: false,
         is_final_seen: false,
         is_done_seen: false,
         is_over: false,
@@ -37,17 +48,26 @@ pub(super) fn stream(open: Open, upstream: reqwest::Response, added: Added) -> R
         let next = relay.next().await?;
         Some((next.map(Frame::data), relay))
     });
-    let mut response = answer::whole(StatusCode::OK, "text/event-stream", Bytes::new());
+    let mut response = answer::whole(StatusCode::OK, question.stream_type, Bytes::new());
     *response.body_mut() = StreamBody::new(frames).boxed_unsync();
     response
+}
+
+/// How the agent sees the stream.
+enum View {
+    /// The endpoint's own events, without what we asked for on top.
+    Stripped(Added),
+    /// Events of another dialect.
+    Rendered(Box<dyn Render>),
 }
 
 struct Relay {
     open: Open,
     upstream: reqwest::Response,
-    added: Added,
+    view: View,
     splitter: Splitter,
     held: Vec<u8>,
+    is_begun: bool,
     is_final_seen: bool,
     is_done_seen: bool,
     is_over: bool,
@@ -104,7 +124,17 @@ impl Relay {
             } else {
                 &mut ready
             };
-            write_event(target, event, &self.added);
+            match &mut self.view {
+                View::Stripped(added) => write_event(target, event, added),
+                View::Rendered(render) => {
+                    if !std::mem::replace(&mut self.is_begun, true) {
+                        target.extend(render.start());
+                    }
+                    for delta in event.data.iter().flat_map(|data| deltas(data)) {
+                        target.extend(render.push(&delta));
+                    }
+                }
+            }
         }
         Ok(ready)
     }
@@ -115,6 +145,9 @@ impl Relay {
             return Err(self.fail("the stream ended without a finish reason".to_owned()));
         }
         self.open.close(None).map_err(io::Error::other)?;
+        if let View::Rendered(render) = &mut self.view {
+            self.held.extend(render.finish());
+        }
         Ok(std::mem::take(&mut self.held).into())
     }
 

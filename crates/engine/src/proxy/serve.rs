@@ -1,59 +1,58 @@
-//! Accepts connections from one sandbox and owns them until the rollout ends.
+//! Accepts connections and owns them; finds the session and the route of each request.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::AUTHORIZATION;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{self, Body};
-use super::{Session, forward};
+use super::answer::{self as answers, Body};
+use super::question::Route;
+use super::{Session, Sessions, forward};
 
-/// An agent opens a handful; more than this is an attack on our file descriptors.
-const CONNECTIONS_MAX: usize = 256;
+/// More at once than this is an attack on our file descriptors.
+const CONNECTIONS_MAX: usize = 1024;
 const HEADER_LIMIT: Duration = Duration::from_secs(30);
 
-/// A proxy that is being served. Its connections end with it.
-pub(crate) struct Serving {
+/// What answers a request.
+pub type Handler = Arc<
+    dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Body>> + Send>> + Send + Sync,
+>;
+
+/// A listener that is being served. Its connections end with it.
+pub struct Serving {
     cancel: CancellationToken,
     tasks: JoinSet<()>,
 }
 
 impl Serving {
     /// Ends every connection. What was under way is recorded as cut off when this returns.
-    pub(crate) async fn close(mut self) {
+    pub async fn close(mut self) {
         self.cancel.cancel();
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
-/// Serves the sandbox's listeners.
-pub(crate) fn serve(
-    listeners: Vec<TcpListener>,
-    session: Arc<Session>,
-) -> std::io::Result<Serving> {
+/// Serves listeners until closed.
+pub fn serve(listeners: Vec<TcpListener>, handler: Handler) -> std::io::Result<Serving> {
     let cancel = CancellationToken::new();
     let mut tasks = JoinSet::new();
     for listener in listeners {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        tasks.spawn(accept(listener, Arc::clone(&session), cancel.clone()));
+        tasks.spawn(accept(listener, Arc::clone(&handler), cancel.clone()));
     }
     Ok(Serving { cancel, tasks })
 }
 
-async fn accept(
-    listener: tokio::net::TcpListener,
-    session: Arc<Session>,
-    cancel: CancellationToken,
-) {
+async fn accept(listener: tokio::net::TcpListener, handler: Handler, cancel: CancellationToken) {
     let mut connections = JoinSet::new();
     while let Some(accepted) = cancel.run_until_cancelled(listener.accept()).await {
         while connections.try_join_next().is_some() {}
@@ -63,18 +62,18 @@ async fn accept(
             continue;
         };
         if connections.len() < CONNECTIONS_MAX {
-            connections.spawn(connection(stream, Arc::clone(&session)));
+            connections.spawn(connection(stream, Arc::clone(&handler)));
         }
     }
     connections.shutdown().await;
 }
 
-async fn connection(stream: tokio::net::TcpStream, session: Arc<Session>) {
+async fn connection(stream: tokio::net::TcpStream, handler: Handler) {
     // Small chunks of a stream must not wait for each other.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
-        let session = Arc::clone(&session);
-        async move { Ok::<_, Infallible>(route(session, request).await) }
+        let answered = handler(request);
+        async move { Ok::<_, Infallible>(answered.await) }
     });
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -86,33 +85,41 @@ async fn connection(stream: tokio::net::TcpStream, session: Arc<Session>) {
     }
 }
 
-async fn route(session: Arc<Session>, request: Request<Incoming>) -> Response<Body> {
+/// Answers one request of an agent.
+pub async fn answer(sessions: &Sessions, request: Request<Incoming>) -> Response<Body> {
+    let is_look = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
-    if matches!(*request.method(), Method::GET | Method::HEAD)
-        && matches!(path, "/" | "/health" | "/healthz")
-    {
-        return answer::whole(StatusCode::OK, answer::JSON, r#"{"status":"ok"}"#);
+    if is_look && matches!(path, "/" | "/health" | "/healthz" | "/api/hello") {
+        return answers::whole(StatusCode::OK, answers::JSON, r#"{"status":"ok"}"#);
     }
-    if !is_authorised(&session, &request) {
-        let message = "unknown API key: use the key this rollout's agent was started with";
-        return answer::error(StatusCode::UNAUTHORIZED, "authentication_error", message);
-    }
-    match (request.method(), path) {
-        (&Method::POST, "/v1/chat/completions") => forward::chat(session, request).await,
-        (&Method::GET, "/v1/models") => answer::models(&session.endpoint.model),
-        (method, path) => {
-            let message = format!("{method} {path} is not served here");
-            answer::error(StatusCode::NOT_FOUND, "not_found_error", &message)
-        }
-    }
+    let Some(route) = Route::of(
+        request.method(),
+        path,
+        request.uri().query().unwrap_or_default(),
+    ) else {
+        let message = format!("{} {path} is not served here", request.method());
+        return answers::error(StatusCode::NOT_FOUND, "not_found_error", &message);
+    };
+    let Some(session) = session_of(sessions, &request) else {
+        let message = "unknown API key: use the key this session's agent was started with";
+        return route.refuse(StatusCode::UNAUTHORIZED, message);
+    };
+    Box::pin(forward::answer(session, route, request)).await
 }
 
-fn is_authorised(session: &Session, request: &Request<Incoming>) -> bool {
-    let header = request
-        .headers()
-        .get(AUTHORIZATION)
-        .and_then(|value| value.to_str().ok());
-    header
-        .and_then(|value| value.strip_prefix("Bearer "))
-        .is_some_and(|key| session.is_key(key.trim()))
+/// Agents send their key in the header, or the parameter, of the dialect they speak.
+fn session_of(sessions: &Sessions, request: &Request<Incoming>) -> Option<Arc<Session>> {
+    let headers = request.headers();
+    let bearer = header(headers, "authorization").and_then(|value| value.strip_prefix("Bearer "));
+    let named = ["x-api-key", "x-goog-api-key"]
+        .into_iter()
+        .find_map(|name| header(headers, name));
+    let query = request.uri().query().unwrap_or_default().split('&');
+    let parameter = query.filter_map(|pair| pair.strip_prefix("key=")).next();
+    let key = bearer.or(named).or(parameter)?;
+    sessions.find(key.trim())
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
 }

@@ -14,6 +14,8 @@ use rollcage_engine::agent;
 use rollcage_engine::endpoint::{EndpointChoice, EndpointRequest};
 use rollcage_engine::secret::Secret;
 use rollcage_engine::{Engine, ModelSettings, Plan, PlanError};
+use rollcage_model::budget::Limits;
+use rollcage_model::chat::Sampling;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
 use rollcage_model::task::Task;
@@ -103,6 +105,22 @@ struct EndpointArguments {
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20))]
     top_logprobs: u32,
 
+    /// Sample with this temperature and nothing else, whatever the agent asks for (for training)
+    #[arg(long, value_name = "T")]
+    temperature: Option<f64>,
+
+    /// Stop the agent after this many model calls
+    #[arg(long, value_name = "N")]
+    max_calls: Option<u64>,
+
+    /// Stop the agent after this many sampled tokens
+    #[arg(long, value_name = "N")]
+    max_completion_tokens: Option<u64>,
+
+    /// Stop the agent after this much money (needs the model's price: prices.toml in $ROLLCAGE_HOME)
+    #[arg(long, value_name = "USD")]
+    max_usd: Option<f64>,
+
     /// Let the model think, or not (chat_template_kwargs.enable_thinking); the default depends on the endpoint
     #[arg(long, value_name = "BOOL")]
     thinking: Option<bool>,
@@ -161,11 +179,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     };
     let ready = ready?;
 
-    let settings = ModelSettings {
-        tokens_max: arguments.endpoint.max_tokens,
-        top_logprobs: arguments.endpoint.top_logprobs,
-    };
     let endpoint = engine.endpoint(&endpoint, &loaded.task).await?;
+    let settings = arguments.endpoint.settings(&loaded.task, &endpoint.model)?;
     let plan = Arc::new(Plan {
         task: loaded.task,
         uploads: loaded.uploads,
@@ -269,6 +284,36 @@ fn load(arguments: &Arguments) -> anyhow::Result<Loaded> {
 }
 
 impl EndpointArguments {
+    /// Flags beat the task's own budget.
+    fn settings(&self, task: &Task, model: &str) -> anyhow::Result<ModelSettings> {
+        if self
+            .temperature
+            .is_some_and(|temperature| !(temperature > 0.0 && temperature.is_finite()))
+        {
+            return Err(WrongUse("--temperature must be above 0".to_owned()).into());
+        }
+        let mut budget = Limits::from(task.budget);
+        budget.calls = self.max_calls.or(budget.calls);
+        budget.completion_tokens = self.max_completion_tokens.or(budget.completion_tokens);
+        budget.usd = self.max_usd.or(budget.usd);
+        let price = settings::price(model)?;
+        if budget.usd.is_some() && price.is_none() {
+            let text = format!(
+                "a budget in dollars needs the price of `{model}`: add it to {}",
+                settings::home()?.join("prices.toml").display()
+            );
+            return Err(WrongUse(text).into());
+        }
+        Ok(ModelSettings {
+            tokens_max: self.max_tokens,
+            top_logprobs: self.top_logprobs,
+            sampling: self.temperature.map(|temperature| Sampling { temperature }),
+            budget,
+            price,
+            ..ModelSettings::default()
+        })
+    }
+
     fn request(&self) -> anyhow::Result<EndpointRequest> {
         let key = match &self.api_key_env {
             None => None,

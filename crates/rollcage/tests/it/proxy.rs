@@ -108,7 +108,7 @@ async fn an_upstreams_error_reaches_the_agent_and_the_record() {
     let body = json!({"error": {"message": format!("bad key {API_KEY}"), "type": "server_error"}})
         .to_string();
     let upstream = Upstream::start(move |_, _| Reply::Whole {
-        status: 503,
+        status: 402,
         content_type: "application/json",
         body: body.clone(),
     })
@@ -116,9 +116,9 @@ async fn an_upstreams_error_reaches_the_agent_and_the_record() {
     let home = Home::new();
     let result = run(&home, &format!("{ASK}; exit 1"), &upstream).await;
     assert_eq!(result.ended, Ended::UpstreamFailed);
-    assert!(result.agent_log_tail.contains("503") && result.agent_log_tail.contains("bad key ***"));
+    assert!(result.agent_log_tail.contains("402") && result.agent_log_tail.contains("bad key ***"));
     let turn = &result.proxy_turns[0];
-    assert_eq!(turn.upstream_status, Some(503));
+    assert_eq!(turn.upstream_status, Some(402));
     assert_eq!(
         turn.upstream_error.as_ref().unwrap()["message"],
         "bad key ***"
@@ -245,6 +245,7 @@ async fn limits_and_thinking_are_set_as_asked() {
         settings: ModelSettings {
             tokens_max: Some(99),
             top_logprobs: 3,
+            ..ModelSettings::default()
         },
         ..plan
     };

@@ -1,4 +1,4 @@
-//! `rollcage bench`: numbers of this machine next to their baselines, in one run.
+//! `rollcage bench rollout`.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,0 +1,301 @@
+//! Finds out, once per endpoint, what its answers give: how much can be captured, whether its streams carry the token
+//! ids whole (also around tool calls), what model it serves, how long a prompt may be, and what its logprobs are of.
+
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use rollcage_model::chat::{Capture, Prepared, Reply, Rewrite, prepare, read_reply};
+use rollcage_model::trace::CaptureLevel;
+
+use super::upstream::{cause, reach};
+use crate::endpoint::Endpoint;
+use crate::secret::Secret;
+
+/// For each of the few small calls; a server may have to load its model first.
+const CALL_LIMIT: Duration = Duration::from_secs(120);
+
+/// What an endpoint gives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    pub level: CaptureLevel,
+    /// Streams carry everything that whole answers do, so they may be passed on live.
+    pub has_live_streams: bool,
+    pub served_model: Option<String>,
+    pub context_tokens: Option<u64>,
+    pub logprobs: LogprobsMode,
+}
+
+/// What distribution the logprobs are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogprobsMode {
+    /// The model's own, whatever the temperature.
+    Raw,
+    /// What was sampled from, after the temperature.
+    Processed,
+    #[default]
+    Unknown,
+}
+
+impl Profile {
+    /// What the scripted endpoint gives, and what tests assume of theirs.
+    pub fn whole() -> Self {
+        Profile {
+            level: CaptureLevel::Tokens,
+            has_live_streams: true,
+            served_model: None,
+            context_tokens: None,
+            logprobs: LogprobsMode::Unknown,
+        }
+    }
+}
+
+/// The first model that an endpoint lists, for endpoints that serve one.
+pub async fn first_model(
+    client: &reqwest::Client,
+    base_url: &str,
+    key: Option<&Secret>,
+) -> Result<String, String> {
+    let mut request = client
+        .get(format!("{base_url}/models"))
+        .timeout(Duration::from_secs(15));
+    if let Some(key) = key {
+        request = request.bearer_auth(key.expose());
+    }
+    let failed =
+        |error: reqwest::Error| format!("cannot reach endpoint {base_url}: {}", cause(&error));
+    let text = request
+        .send()
+        .await
+        .map_err(failed)?
+        .text()
+        .await
+        .map_err(failed)?;
+    let list: Value = serde_json::from_str(&text).unwrap_or_default();
+    let first = list.pointer("/data/0/id").and_then(Value::as_str);
+    first
+        .map(str::to_owned)
+        .ok_or(format!("endpoint {base_url} lists no model: name one"))
+}
+
+/// Asks the endpoint a few small things. The error says why it cannot be used at all.
+pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Profile, String> {
+    reach(client, endpoint).await?;
+    let asker = Asker { client, endpoint };
+    let (served_model, context_tokens) = asker.model().await;
+    let mut capture = if endpoint.has_token_ids {
+        Capture::Tokens
+    } else {
+        Capture::Logprobs
+    };
+    let question = json!({"messages": [{"role": "user", "content": "Say ok."}], "max_tokens": 8});
+    let reply = loop {
+        match asker.ask(&question, capture).await? {
+            Asked::Replied(reply) => break reply,
+            Asked::Refused { text, .. }
+                if capture == Capture::Tokens && text.contains("return_token_ids") =>
+            {
+                capture = Capture::Logprobs;
+            }
+            Asked::Refused { text, .. } if capture != Capture::Off && text.contains("logprobs") => {
+                capture = Capture::Off;
+            }
+            Asked::Refused { status, text } => {
+                let text: String = text.trim().chars().take(300).collect();
+                return Err(format!(
+                    "endpoint {} answered {status} to a first question: {text}",
+                    endpoint.base_url
+                ));
+            }
+        }
+    };
+    let level = level_of(&reply);
+    let has_live_streams = match level {
+        CaptureLevel::Tokens => asker.is_stream_whole(capture).await,
+        // Nothing that is trained on can be lost.
+        CaptureLevel::Logprobs | CaptureLevel::Text => true,
+    };
+    let logprobs = match level {
+        CaptureLevel::Tokens => asker.logprobs_mode(capture).await,
+        CaptureLevel::Logprobs | CaptureLevel::Text => LogprobsMode::Unknown,
+    };
+    Ok(Profile {
+        level,
+        has_live_streams,
+        served_model: served_model.or(reply.model),
+        context_tokens,
+        logprobs,
+    })
+}
+
+fn level_of(reply: &Reply) -> CaptureLevel {
+    let has_logprobs = reply
+        .logprobs
+        .as_ref()
+        .is_some_and(|logprobs| !logprobs.is_empty());
+    let has_ids = reply.prompt_token_ids.is_some()
+        && reply.token_ids.as_ref().is_some_and(|ids| !ids.is_empty());
+    match (has_ids, has_logprobs) {
+        (true, true) => CaptureLevel::Tokens,
+        (_, true) => CaptureLevel::Logprobs,
+        (_, false) => CaptureLevel::Text,
+    }
+}
+
+enum Asked {
+    Replied(Box<Reply>),
+    Refused { status: StatusCode, text: String },
+}
+
+struct Asker<'a> {
+    client: &'a reqwest::Client,
+    endpoint: &'a Endpoint,
+}
+
+impl Asker<'_> {
+    async fn ask(&self, question: &Value, capture: Capture) -> Result<Asked, String> {
+        let rewrite = Rewrite {
+            model: Some(self.endpoint.model.clone()),
+            is_thinking_disabled: self.endpoint.is_thinking_disabled,
+            capture,
+            ..Rewrite::default()
+        };
+        let Prepared {
+            body, is_stream, ..
+        } = prepare(question.to_string().as_bytes(), &rewrite)
+            .map_err(|error| error.to_string())?;
+        let url = format!("{}/chat/completions", self.endpoint.base_url);
+        let mut request = self
+            .client
+            .post(url)
+            .header("content-type", "application/json")
+            .timeout(CALL_LIMIT)
+            .body(body);
+        if let Some(key) = &self.endpoint.key {
+            request = request.bearer_auth(key.expose());
+        }
+        let failed = |error: reqwest::Error| {
+            format!(
+                "endpoint {} did not answer a first question: {}",
+                self.endpoint.base_url,
+                cause(&error)
+            )
+        };
+        let response = request.send().await.map_err(failed)?;
+        let status = response.status();
+        let text = response.text().await.map_err(failed)?;
+        if status.is_success() {
+            return Ok(Asked::Replied(Box::new(read_reply(&text, is_stream))));
+        }
+        let text = self
+            .endpoint
+            .key
+            .as_ref()
+            .map_or(text.clone(), |key| key.scrub(&text));
+        Ok(Asked::Refused { status, text })
+    }
+
+    /// Counts ids against usage in a stream with text, and in one that a tool parser sees.
+    async fn is_stream_whole(&self, capture: Capture) -> bool {
+        let tool = json!({"type": "function", "function": {
+            "name": "note",
+            "description": "Keeps a note.",
+            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+        }});
+        let plain = json!({
+            "messages": [{"role": "user", "content": "Count from one to ten."}],
+            "max_tokens": 32, "stream": true,
+        });
+        let with_tool = json!({
+            "messages": [{"role": "user", "content": "Call the tool note with the text ok. Do nothing else."}],
+            "max_tokens": 256, "stream": true, "tools": [tool],
+        });
+        for question in [plain, with_tool] {
+            let Ok(Asked::Replied(reply)) = self.ask(&question, capture).await else {
+                return false;
+            };
+            let ids = reply.token_ids.as_ref().map_or(0, Vec::len) as u64;
+            let logprobs = reply.logprobs.as_ref().map_or(0, Vec::len) as u64;
+            let is_whole = reply
+                .usage
+                .is_some_and(|usage| usage.completion_tokens == ids && ids == logprobs);
+            if !is_whole || ids == 0 || reply.prompt_token_ids.is_none() || !reply.flaws.is_empty()
+            {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The same first token at two temperatures: raw logprobs do not change.
+    async fn logprobs_mode(&self, capture: Capture) -> LogprobsMode {
+        let mut first = Vec::new();
+        for temperature in [1.0, 2.0] {
+            let question = json!({
+                "messages": [{"role": "user", "content": "Name any animal."}],
+                "max_tokens": 1, "temperature": temperature, "seed": 1,
+            });
+            let Ok(Asked::Replied(reply)) = self.ask(&question, capture).await else {
+                return LogprobsMode::Unknown;
+            };
+            let token = reply
+                .token_ids
+                .as_ref()
+                .and_then(|ids| ids.first().copied());
+            let logprob = reply.logprobs.as_ref().and_then(|all| all.first()?.logprob);
+            first.push((token, logprob));
+        }
+        match first.as_slice() {
+            [(Some(one), Some(cold)), (Some(other), Some(hot))]
+                if one == other && *cold < -1e-6 =>
+            {
+                if (cold - hot).abs() < 1e-4 {
+                    LogprobsMode::Raw
+                } else {
+                    LogprobsMode::Processed
+                }
+            }
+            _ => LogprobsMode::Unknown,
+        }
+    }
+
+    /// The model's own entry in the list of models, as vLLM and SGLang give it.
+    async fn model(&self) -> (Option<String>, Option<u64>) {
+        let mut request = self
+            .client
+            .get(format!("{}/models", self.endpoint.base_url))
+            .timeout(Duration::from_secs(15));
+        if let Some(key) = &self.endpoint.key {
+            request = request.bearer_auth(key.expose());
+        }
+        let Ok(response) = request.send().await else {
+            return (None, None);
+        };
+        let list: Value = response
+            .text()
+            .await
+            .ok()
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default();
+        let entries = list
+            .get("data")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        let is_ours = |entry: &&Value| {
+            entry.get("id").and_then(Value::as_str) == Some(self.endpoint.model.as_str())
+        };
+        let Some(entry) = entries.iter().find(is_ours) else {
+            return (None, None);
+        };
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).map(str::to_owned);
+        let length = ["max_model_len", "context_length", "context_window"];
+        let length = length
+            .iter()
+            .find_map(|name| entry.get(*name).and_then(Value::as_u64));
+        (text("root").or_else(|| text("id")), length)
+    }
+}

@@ -1,0 +1,161 @@
+//! A stream made from a whole answer, for endpoints whose own streams lose token ids. The agent's connection is kept
+//! alive meanwhile.
+
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use hyper::{Response, StatusCode};
+
+use rollcage_model::chat::{Prepared, Reply, read_reply};
+use rollcage_model::dialect::Render;
+use rollcage_model::dialect::chat::farewell;
+
+use super::Session;
+use super::answer::{self, Body};
+use super::exchange::Open;
+use super::forward::{Call, is_context_overflow, read_whole, unrecorded};
+use super::question::{Route, stream_of};
+use super::upstream::{cause, send};
+
+/// So long a refusal can still be told by its status; after it the stream begins and stays alive.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What became of the call.
+enum Outcome {
+    Replied(Box<Reply>),
+    Refused { status: StatusCode, text: String },
+    Failed(String),
+    Unrecorded(String),
+}
+
+type Asking = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+pub(super) async fn answer(call: Call, open: Open, prepared: Prepared) -> Response<Body> {
+    let Call {
+        session,
+        route,
+        question,
+    } = call;
+    let stream_type = question.stream_type;
+    let mut render = question.into_render(&session.options.endpoint.model);
+    let mut asking: Asking = Box::pin(ask(std::sync::Arc::clone(&session), open, prepared));
+    match tokio::time::timeout(PATIENCE, &mut asking).await {
+        Ok(outcome) => answer_at_once(&session, &route, render, outcome, stream_type),
+        Err(_) => {
+            let first = render.start();
+            keep_alive(asking, render, first, stream_type)
+        }
+    }
+}
+
+fn answer_at_once(
+    session: &Session,
+    route: &Route,
+    mut render: Box<dyn Render>,
+    outcome: Outcome,
+    stream_type: &str,
+) -> Response<Body> {
+    match outcome {
+        Outcome::Replied(reply) => {
+            answer::whole(StatusCode::OK, stream_type, stream_of(&mut *render, &reply))
+        }
+        Outcome::Refused { status, text } if is_context_overflow(status, &text) => {
+            session.stop("context");
+            {
+                let reply =
+                    farewell("The conversation no longer fits the model's context. I stop here.");
+                answer::whole(StatusCode::OK, stream_type, stream_of(&mut *render, &reply))
+            }
+        }
+        Outcome::Refused { status, text } => route.refuse(status, &text),
+        Outcome::Failed(problem) => route.refuse(StatusCode::BAD_GATEWAY, &problem),
+        Outcome::Unrecorded(problem) => unrecorded(route, &problem),
+    }
+}
+
+async fn ask(session: std::sync::Arc<Session>, mut open: Open, prepared: Prepared) -> Outcome {
+    open.is_replayed = true;
+    let (sent, attempts) = send(&session, prepared.body.into()).await;
+    open.attempts = attempts;
+    let mut upstream = match sent {
+        Ok(upstream) => upstream,
+        Err(error) => return fail(&mut open, format!("no answer: {}", cause(&error))),
+    };
+    let status = upstream.status();
+    open.status = Some(status.as_u16());
+    if let Err(problem) = read_whole(&mut open, &mut upstream).await {
+        return fail(&mut open, problem);
+    }
+    let text = String::from_utf8_lossy(open.body()).into_owned();
+    let reply = read_reply(&text, false);
+    if status.is_success() && !reply.is_complete {
+        return fail(&mut open, "the answer has no finish reason".to_owned());
+    }
+    match open.close(None) {
+        Err(problem) => Outcome::Unrecorded(problem),
+        Ok(()) if status.is_success() => Outcome::Replied(Box::new(reply)),
+        Ok(()) => {
+            let text = session
+                .options
+                .endpoint
+                .key
+                .as_ref()
+                .map_or(text.clone(), |key| key.scrub(&text));
+            Outcome::Refused { status, text }
+        }
+    }
+}
+
+fn fail(open: &mut Open, problem: String) -> Outcome {
+    match open.close(Some(problem.clone())) {
+        Ok(()) => Outcome::Failed(problem),
+        Err(unwritten) => Outcome::Unrecorded(unwritten),
+    }
+}
+
+/// A stream that has begun: it says nothing until the answer is there, and then all of it.
+fn keep_alive(
+    asking: Asking,
+    render: Box<dyn Render>,
+    first: Vec<u8>,
+    stream_type: &str,
+) -> Response<Body> {
+    let state = Some((asking, render, Some(first)));
+    let frames = stream::unfold(state, |state| async {
+        let (mut asking, mut render, first) = state?;
+        if let Some(first) = first {
+            return Some((
+                Ok(Frame::data(Bytes::from(first))),
+                Some((asking, render, None)),
+            ));
+        }
+        match tokio::time::timeout(PATIENCE, &mut asking).await {
+            Err(_) => {
+                let frame = Frame::data(Bytes::from(render.keep_alive()));
+                Some((Ok(frame), Some((asking, render, None))))
+            }
+            Ok(Outcome::Replied(reply)) => {
+                let mut out = Vec::new();
+                for delta in reply.deltas() {
+                    out.extend(render.push(&delta));
+                }
+                out.extend(render.finish());
+                Some((Ok(Frame::data(Bytes::from(out))), None))
+            }
+            // There is no status to tell it by any more; a broken connection is taken for what it is.
+            Ok(
+                Outcome::Refused { text: problem, .. }
+                | Outcome::Failed(problem)
+                | Outcome::Unrecorded(problem),
+            ) => Some((Err(io::Error::other(problem)), None)),
+        }
+    });
+    let mut response = answer::whole(StatusCode::OK, stream_type, Bytes::new());
+    *response.body_mut() = StreamBody::new(frames).boxed_unsync();
+    response
+}

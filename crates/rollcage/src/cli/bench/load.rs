@@ -1,0 +1,177 @@
+//! A mock upstream and a load generator over plain sockets, cheap enough not to be what is measured.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// Answers every POST with the same bytes, and every GET with a list of one model.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    whole: Arc<[u8]>,
+    stream: Arc<[u8]>,
+) -> io::Result<()> {
+    let mut connections = JoinSet::new();
+    loop {
+        let (socket, _) = listener.accept().await?;
+        socket.set_nodelay(true)?;
+        let (whole, stream) = (Arc::clone(&whole), Arc::clone(&stream));
+        connections.spawn(async move {
+            let _ = answer(socket, &whole, &stream).await;
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn answer(mut socket: TcpStream, whole: &[u8], stream: &[u8]) -> io::Result<()> {
+    const MODELS: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 52\r\n\r\n{\"object\":\"list\",\"data\":[{\"id\":\"m\",\"object\":\"mock\"}]}";
+    let mut buffer = Vec::with_capacity(1 << 20);
+    loop {
+        let Some((head, length)) = read_message(&mut socket, &mut buffer).await? else {
+            return Ok(());
+        };
+        let is_get = buffer.starts_with(b"GET");
+        let is_stream = contains(&buffer[head..length], b"\"stream\":true");
+        buffer.drain(..length);
+        let reply = match (is_get, is_stream) {
+            (true, _) => MODELS,
+            (false, true) => stream,
+            (false, false) => whole,
+        };
+        socket.write_all(reply).await?;
+    }
+}
+
+/// Reads one message with a content-length; gives where its body begins and ends.
+async fn read_message(
+    socket: &mut TcpStream,
+    buffer: &mut Vec<u8>,
+) -> io::Result<Option<(usize, usize)>> {
+    loop {
+        if let Some(head) = find(buffer, b"\r\n\r\n").map(|at| at + 4) {
+            let length = head + content_length(&buffer[..head]);
+            while buffer.len() < length {
+                if socket.read_buf(buffer).await? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+            return Ok(Some((head, length)));
+        }
+        if socket.read_buf(buffer).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+fn content_length(head: &[u8]) -> usize {
+    let text = String::from_utf8_lossy(head).to_ascii_lowercase();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:").map(str::to_owned));
+    line.and_then(|value| value.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes
+        .windows(wanted.len())
+        .position(|window| window == wanted)
+}
+
+fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
+    // The member stands at the front of the body.
+    find(&bytes[..bytes.len().min(200)], wanted).is_some()
+}
+
+/// What a load came to.
+pub(crate) struct Measured {
+    pub(crate) calls_per_second: f64,
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+}
+
+/// Sends the same request over and over on each of `connections` for `length`.
+pub(crate) async fn load(
+    address: SocketAddr,
+    request: Arc<[u8]>,
+    connections: usize,
+    length: Duration,
+) -> io::Result<Measured> {
+    let mut clients = JoinSet::new();
+    let began = Instant::now();
+    for _ in 0..connections {
+        let request = Arc::clone(&request);
+        clients.spawn(async move { client(address, &request, began + length).await });
+    }
+    let mut times: Vec<Duration> = Vec::new();
+    while let Some(client) = clients.join_next().await {
+        times.extend(client.map_err(io::Error::other)??);
+    }
+    let took = began.elapsed();
+    times.sort_unstable();
+    let at = |share: f64| {
+        times
+            .get((times.len() as f64 * share) as usize)
+            .copied()
+            .unwrap_or_default()
+    };
+    Ok(Measured {
+        calls_per_second: times.len() as f64 / took.as_secs_f64(),
+        p50: at(0.5),
+        p99: at(0.99),
+    })
+}
+
+async fn client(address: SocketAddr, request: &[u8], until: Instant) -> io::Result<Vec<Duration>> {
+    let mut socket = TcpStream::connect(address).await?;
+    socket.set_nodelay(true)?;
+    let mut buffer = Vec::with_capacity(1 << 20);
+    let mut times = Vec::new();
+    while Instant::now() < until {
+        let since = Instant::now();
+        socket.write_all(request).await?;
+        let Some((head, length)) = read_message(&mut socket, &mut buffer).await? else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        if !buffer.starts_with(b"HTTP/1.1 200") {
+            let text = String::from_utf8_lossy(&buffer[..length.min(head + 300)]).into_owned();
+            return Err(io::Error::other(text));
+        }
+        buffer.drain(..length);
+        times.push(since.elapsed());
+    }
+    Ok(times)
+}
+
+/// Time from sending a streamed request to the first byte of the body, and of its last.
+pub(crate) async fn first_byte(
+    address: SocketAddr,
+    request: &[u8],
+    rounds: usize,
+) -> io::Result<Duration> {
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let mut socket = TcpStream::connect(address).await?;
+        socket.set_nodelay(true)?;
+        let since = Instant::now();
+        socket.write_all(request).await?;
+        let mut buffer = Vec::with_capacity(1 << 20);
+        while find(&buffer, b"data:").is_none() {
+            if socket.read_buf(&mut buffer).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        times.push(since.elapsed());
+        while find(&buffer, b"[DONE]").is_none() {
+            if socket.read_buf(&mut buffer).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+    times.sort_unstable();
+    Ok(times[times.len() / 2])
+}

@@ -1,0 +1,3 @@
+//! HTTP servers that the program offers.
+
+pub(crate) mod capture;

@@ -1,0 +1,449 @@
+//! The capture proxy alone: OpenEnv's session routes beside the proxy's own.
+//!
+//! A session's id is the API key that its agent uses. The session routes are the trainer's and ask for the admin key
+//! where there is one.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::{Map, Value, json};
+
+use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
+use rollcage_engine::proxy::probe::{Profile, first_model, probe};
+use rollcage_engine::proxy::{self, Body, ModelSettings, Session, SessionOptions, Sessions};
+use rollcage_engine::secret::{Secret, is_same_key};
+use rollcage_model::budget::Limits;
+use rollcage_model::exchange;
+use rollcage_model::export::{Format, Meta, Options, write};
+use rollcage_model::trace::{CaptureLevel, Interpretation, RolloutType, interpret};
+
+mod wanted;
+
+use wanted::{Wanted, check_metadata, sampling_of};
+
+const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+
+/// The server's own state.
+pub(crate) struct Capture {
+    pub(crate) sessions: Sessions,
+    pub(crate) default_endpoint: Endpoint,
+    pub(crate) default_profile: Profile,
+    pub(crate) admin_key: Option<Secret>,
+    /// Where sessions' exchanges are kept.
+    pub(crate) directory: PathBuf,
+    about: Mutex<HashMap<String, About>>,
+}
+
+/// What is known of a session besides its exchanges.
+#[derive(Clone)]
+struct About {
+    metadata: Map<String, Value>,
+    record: PathBuf,
+    profile: Profile,
+    is_eval: bool,
+}
+
+/// A request that is answered with an error.
+struct Refused(StatusCode, String);
+
+impl Refused {
+    fn bad(message: impl Into<String>) -> Self {
+        Refused(StatusCode::BAD_REQUEST, message.into())
+    }
+}
+
+impl Capture {
+    pub(crate) fn new(
+        default_endpoint: Endpoint,
+        default_profile: Profile,
+        admin_key: Option<Secret>,
+        directory: PathBuf,
+    ) -> Self {
+        Capture {
+            sessions: Sessions::default(),
+            default_endpoint,
+            default_profile,
+            admin_key,
+            directory,
+            about: Mutex::default(),
+        }
+    }
+
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path().trim_end_matches('/').to_owned();
+        if path == "/health" {
+            return proxy::json(StatusCode::OK, &self.health());
+        }
+        if path != "/sessions" && !path.starts_with("/sessions/") {
+            return proxy::answer(&self.sessions, request).await;
+        }
+        let answered = match self.check_admin(&request) {
+            Ok(()) => self.manage(&path, request).await,
+            Err(refused) => Err(refused),
+        };
+        answered.unwrap_or_else(|Refused(status, message)| {
+            let error = json!({"message": message, "type": "invalid_request_error"});
+            proxy::json(status, &json!({"error": error}))
+        })
+    }
+
+    fn check_admin(&self, request: &Request<Incoming>) -> Result<(), Refused> {
+        let Some(expected) = &self.admin_key else {
+            return Ok(());
+        };
+        let header = |name: &str| {
+            request
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+        };
+        let bearer = header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+        let offered = bearer.or_else(|| header("x-api-key")).unwrap_or_default();
+        if is_same_key(offered.as_bytes(), expected.expose().as_bytes()) {
+            return Ok(());
+        }
+        let message = "this route requires the capture admin key";
+        Err(Refused(StatusCode::UNAUTHORIZED, message.to_owned()))
+    }
+
+    async fn manage(
+        &self,
+        path: &str,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Refused> {
+        let mut parts = path.split('/').skip(2);
+        let (id, what) = (parts.next(), parts.next());
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let answer = match (request.method(), id, what) {
+            (&Method::POST, None, None) => self.create(request).await?,
+            (&Method::GET, None, None) => self.list(),
+            (&Method::GET, Some(id), None) => self.status(id)?,
+            (&Method::GET, Some(id), Some("rollout")) => self.rollout(id, &query)?,
+            (&Method::GET, Some(id), Some("trace_entries")) => return self.trace_entries(id),
+            (&Method::DELETE, Some(id), None) => {
+                self.about().remove(id);
+                json!({"deleted": self.sessions.remove(id).is_some()})
+            }
+            _ => return Err(Refused(StatusCode::NOT_FOUND, "no such route".to_owned())),
+        };
+        Ok(proxy::json(StatusCode::OK, &answer))
+    }
+
+    async fn create(&self, request: Request<Incoming>) -> Result<Value, Refused> {
+        let body = Limited::new(request.into_body(), PAYLOAD_BYTES_MAX)
+            .collect()
+            .await;
+        let body = body
+            .map_err(|error| Refused::bad(format!("read the body: {error}")))?
+            .to_bytes();
+        let body = if body.is_empty() {
+            b"{}".as_slice().into()
+        } else {
+            body
+        };
+        let wanted: Wanted =
+            serde_json::from_slice(&body).map_err(|error| Refused::bad(error.to_string()))?;
+        let metadata = wanted.metadata.clone().unwrap_or_default();
+        check_metadata(&metadata)?;
+        let sampling = sampling_of(wanted.sampling.as_ref())?;
+        let (endpoint, profile) = self.engine_for(&wanted).await?;
+        let is_eval = match wanted.purpose.as_deref().unwrap_or("auto") {
+            "auto" => profile.level != CaptureLevel::Tokens,
+            "eval" => true,
+            "train" if profile.level == CaptureLevel::Tokens => false,
+            "train" => {
+                return Err(Refused::bad(
+                    "purpose is train, but this engine gives no token ids",
+                ));
+            }
+            other => {
+                return Err(Refused::bad(format!(
+                    "purpose `{other}` is none of auto, eval, train"
+                )));
+            }
+        };
+        let calls = wanted.max_model_calls.filter(|calls| *calls > 0);
+        let settings = ModelSettings {
+            sampling,
+            budget: Limits {
+                calls,
+                ..Limits::default()
+            },
+            ..ModelSettings::default()
+        };
+        let key = match wanted.session_id {
+            Some(id) if id.is_empty() || id.len() > 200 || !id.is_ascii() => {
+                return Err(Refused::bad("session_id must be 1 to 200 ASCII characters"));
+            }
+            Some(id) => id,
+            None => proxy::random_key("").map_err(|error| internal(&error))?,
+        };
+        let answer = json!({
+            "session_id": key,
+            "capture_level": profile.level,
+            "rollout_type": if is_eval { RolloutType::Eval } else { RolloutType::Train },
+            "max_model_calls": calls.unwrap_or(0),
+            "llm_url": endpoint.base_url,
+            "model": endpoint.model,
+        });
+        self.open(
+            key,
+            endpoint,
+            settings,
+            About {
+                metadata,
+                record: PathBuf::new(),
+                profile,
+                is_eval,
+            },
+        )?;
+        Ok(answer)
+    }
+
+    fn open(
+        &self,
+        key: String,
+        endpoint: Endpoint,
+        settings: ModelSettings,
+        about: About,
+    ) -> Result<(), Refused> {
+        let taken = || {
+            Refused(
+                StatusCode::CONFLICT,
+                format!("there is a session `{key}` already"),
+            )
+        };
+        if self.sessions.find(&key).is_some() {
+            return Err(taken());
+        }
+        let id = rollcage_model::id::RolloutId::generate();
+        let record = self.directory.join(format!("{id}.rec"));
+        let client =
+            rollcage_engine::client(&endpoint.base_url).map_err(|error| internal(&error))?;
+        let options = SessionOptions {
+            client,
+            endpoint,
+            settings,
+            has_live_streams: about.profile.has_live_streams,
+            record: record.clone(),
+            deadline: None,
+            observe: Box::new(|_| {}),
+        };
+        let session = Session::create(key.clone(), options).map_err(|error| internal(&error))?;
+        if !self.sessions.add(session) {
+            return Err(taken());
+        }
+        self.about().insert(key, About { record, ..about });
+        Ok(())
+    }
+
+    /// The engine that a session names, measured now, or the server's own.
+    async fn engine_for(&self, wanted: &Wanted) -> Result<(Endpoint, Profile), Refused> {
+        let Some(url) = wanted.llm_url.clone().filter(|url| !url.is_empty()) else {
+            return Ok((self.default_endpoint.clone(), self.default_profile.clone()));
+        };
+        let key = wanted
+            .api_key
+            .clone()
+            .filter(|key| !key.is_empty())
+            .map(Secret::new);
+        resolve(url, wanted.model.clone(), key)
+            .await
+            .map_err(|error| Refused(StatusCode::BAD_GATEWAY, error))
+    }
+
+    fn list(&self) -> Value {
+        let mut sessions = self.sessions.all();
+        sessions.sort_by(|left, right| left.key().cmp(right.key()));
+        let rows: Vec<Value> = sessions
+            .iter()
+            .filter_map(|session| self.row(session).ok())
+            .collect();
+        json!({"sessions": rows})
+    }
+
+    fn row(&self, session: &Session) -> Result<Value, Refused> {
+        let (about, interpretation) = self.read(session.key())?;
+        let mut row = json!({
+            "session_id": session.key(),
+            "turns": interpretation.graph.nodes.len(),
+            "roots": interpretation.graph.nodes.iter().filter(|node| node.parent.is_none()).count(),
+            "idle_s": (session.idle().as_secs_f64() * 10.0).round() / 10.0,
+            "upstream_errors": upstream_errors(&interpretation),
+        });
+        if let Some(members) = row.as_object_mut() {
+            members.extend(about.metadata);
+        }
+        Ok(row)
+    }
+
+    fn status(&self, id: &str) -> Result<Value, Refused> {
+        let session = self.sessions.find(id).ok_or_else(unknown)?;
+        let (about, interpretation) = self.read(id)?;
+        let mut answer = json!({
+            "session_id": id,
+            "idle_s": (session.idle().as_secs_f64() * 10.0).round() / 10.0,
+            "upstream_errors": upstream_errors(&interpretation),
+            "budget_stop_count": session.budget_stops(),
+        });
+        let document = document(id, &about, &interpretation, &session, Options::default())?;
+        if let (Some(members), Some(Value::Object(stats))) =
+            (answer.as_object_mut(), document.get("stats").cloned())
+        {
+            members.extend(stats);
+        }
+        Ok(answer)
+    }
+
+    fn rollout(&self, id: &str, query: &str) -> Result<Value, Refused> {
+        let session = self.sessions.find(id).ok_or_else(unknown)?;
+        let (about, interpretation) = self.read(id)?;
+        document(id, &about, &interpretation, &session, options_of(query))
+    }
+
+    fn trace_entries(&self, id: &str) -> Result<Response<Body>, Refused> {
+        let session = self.sessions.find(id).ok_or_else(unknown)?;
+        let (about, interpretation) = self.read(id)?;
+        let entries = if about.is_eval {
+            Err(Refused(
+                StatusCode::CONFLICT,
+                "this session is for evaluation".to_owned(),
+            ))
+        } else {
+            export(
+                Format::TraceEntries,
+                &interpretation,
+                &meta(id, &session),
+                Options::default(),
+            )
+        };
+        Ok(match entries {
+            Ok(entries) => proxy::json(StatusCode::OK, &entries),
+            Err(Refused(status, error)) => {
+                proxy::json(status, &json!({"error": error, "session_id": id}))
+            }
+        })
+    }
+
+    /// What a session's file says now.
+    fn read(&self, id: &str) -> Result<(About, Interpretation), Refused> {
+        let about = self.about().get(id).cloned().ok_or_else(unknown)?;
+        let bytes = std::fs::read(&about.record).map_err(|error| internal(&error))?;
+        let mut interpretation = interpret(&exchange::read(&bytes).0);
+        if about.is_eval {
+            interpretation.rollout_type = RolloutType::Eval;
+            interpretation.training_trace = None;
+        }
+        Ok((about, interpretation))
+    }
+
+    fn health(&self) -> Value {
+        json!({
+            "status": "ok",
+            "upstream": self.default_endpoint.base_url,
+            "model": self.default_endpoint.model,
+            "sessions": self.sessions.all().len(),
+            "require_registered": true,
+            "capture_level": self.default_profile.level,
+            "upstream_auth": self.default_endpoint.key.is_some(),
+        })
+    }
+
+    fn about(&self) -> std::sync::MutexGuard<'_, HashMap<String, About>> {
+        self.about.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An endpoint by its URL, with the first model it lists where none is named, and what it gives.
+pub(crate) async fn resolve(
+    url: String,
+    model: Option<String>,
+    key: Option<Secret>,
+) -> Result<(Endpoint, Profile), String> {
+    let client = rollcage_engine::client(&url).map_err(|error| error.to_string())?;
+    let request = EndpointRequest {
+        base_url: Some(url),
+        key: key.clone(),
+        model: Some(model.clone().unwrap_or_default()),
+        ..EndpointRequest::default()
+    };
+    let EndpointChoice::Url(mut endpoint) = request
+        .resolve(|_| None)
+        .map_err(|error| error.to_string())?
+    else {
+        return Err("not a URL".to_owned());
+    };
+    if endpoint.model.is_empty() {
+        endpoint.model = first_model(&client, &endpoint.base_url, key.as_ref()).await?;
+    }
+    let profile = probe(&client, &endpoint).await?;
+    Ok((endpoint, profile))
+}
+
+/// What of a capture document is wanted.
+fn options_of(query: &str) -> Options {
+    let is_set = |name: &str| {
+        query
+            .split('&')
+            .any(|pair| matches!(pair.split_once('='), Some((key, "true" | "1")) if key == name))
+    };
+    Options {
+        include_discarded: is_set("include_discarded"),
+        include_messages: is_set("include_messages"),
+    }
+}
+
+fn document(
+    id: &str,
+    about: &About,
+    interpretation: &Interpretation,
+    session: &Session,
+    options: Options,
+) -> Result<Value, Refused> {
+    let mut document = export(Format::Capture, interpretation, &meta(id, session), options)?;
+    if let Some(members) = document.as_object_mut() {
+        members.insert("metadata".to_owned(), about.metadata.clone().into());
+    }
+    Ok(document)
+}
+
+fn meta(id: &str, session: &Session) -> Meta {
+    Meta {
+        rollout_id: id.to_owned(),
+        model: session.endpoint().model.clone(),
+        budget_stop_count: session.budget_stops(),
+        ..Meta::default()
+    }
+}
+
+fn export(
+    format: Format,
+    interpretation: &Interpretation,
+    meta: &Meta,
+    options: Options,
+) -> Result<Value, Refused> {
+    let mut out = Vec::new();
+    write(format, interpretation, meta, options, &mut out)
+        .map_err(|error| Refused(StatusCode::CONFLICT, error.to_string()))?;
+    serde_json::from_slice(&out).map_err(|error| internal(&error))
+}
+
+fn upstream_errors(interpretation: &Interpretation) -> usize {
+    interpretation
+        .turns
+        .iter()
+        .filter(|turn| turn.is_failed())
+        .count()
+}
+
+fn unknown() -> Refused {
+    Refused(StatusCode::NOT_FOUND, "unknown session".to_owned())
+}
+
+fn internal(error: &dyn std::error::Error) -> Refused {
+    Refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+}

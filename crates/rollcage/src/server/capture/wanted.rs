@@ -1,0 +1,75 @@
+//! What `POST /sessions` may ask for, and what of it is refused.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use rollcage_model::chat::Sampling;
+
+use super::Refused;
+
+/// `POST /sessions`.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Wanted {
+    pub(super) session_id: Option<String>,
+    pub(super) metadata: Option<Map<String, Value>>,
+    pub(super) llm_url: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) api_key: Option<String>,
+    pub(super) purpose: Option<String>,
+    pub(super) sampling: Option<Map<String, Value>>,
+    pub(super) max_model_calls: Option<u64>,
+}
+
+pub(super) fn check_metadata(metadata: &Map<String, Value>) -> Result<(), Refused> {
+    const RESERVED: [&str; 7] = [
+        "session_id",
+        "upstream",
+        "capture_level",
+        "max_model_calls",
+        "sampling",
+        "purpose",
+        "eval_sampling",
+    ];
+    match RESERVED.iter().find(|name| metadata.contains_key(**name)) {
+        Some(name) => Err(Refused::bad(format!(
+            "metadata cannot include reserved key: {name}"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// A training session may choose its temperature; every other sampler must be where it does nothing.
+pub(super) fn sampling_of(
+    wanted: Option<&Map<String, Value>>,
+) -> Result<Option<Sampling>, Refused> {
+    let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) else {
+        return Ok(None);
+    };
+    let mut temperature = 1.0;
+    for (name, value) in wanted {
+        let number = value.as_f64();
+        let neutral = match name.as_str() {
+            "temperature" => {
+                temperature = number
+                    .filter(|number| *number > 0.0 && number.is_finite())
+                    .ok_or_else(|| Refused::bad("sampling.temperature must be a number above 0"))?;
+                continue;
+            }
+            "top_p" | "repetition_penalty" => 1.0,
+            "min_p" | "presence_penalty" | "frequency_penalty" => 0.0,
+            "top_k" => -1.0,
+            other => {
+                return Err(Refused::bad(format!(
+                    "sampling.{other} is not allowed in a training session"
+                )));
+            }
+        };
+        if number != Some(neutral) && !(name == "top_k" && number == Some(0.0)) {
+            return Err(Refused::bad(format!(
+                "sampling.{name} must be {neutral}, which does nothing"
+            )));
+        }
+    }
+    Ok(Some(Sampling { temperature }))
+}
