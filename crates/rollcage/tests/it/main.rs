@@ -10,4 +10,5 @@ mod cli;
 mod opencode;
 mod proxy;
 mod rollouts;
+mod standalone;
 mod support;

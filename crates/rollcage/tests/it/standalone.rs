@@ -1,0 +1,431 @@
+//! `rollcage proxy` as a harness of somebody else's meets it: sessions, dialects, budgets, retries.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
+use serde_json::{Value, json};
+
+use crate::support::{API_KEY, says, streams};
+
+/// The proxy as a process of its own.
+struct Proxy {
+    child: Child,
+    url: String,
+    _home: tempfile::TempDir,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Proxy {
+    fn start(upstream: &Upstream, extra: &[&str]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_rollcage"))
+            .args([
+                "proxy",
+                "--upstream",
+                upstream.base_url(),
+                "--model",
+                "test-model",
+                "--port",
+                "0",
+            ])
+            .args(["--upstream-key-env", "UPSTREAM_KEY"])
+            .args(extra)
+            .env("ROLLCAGE_HOME", home.path())
+            .env("UPSTREAM_KEY", API_KEY)
+            .env("ADMIN", "admin-secret")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let url = line
+            .split_whitespace()
+            .find(|word| word.starts_with("http://"))
+            .unwrap()
+            .to_owned();
+        Proxy {
+            child,
+            url,
+            _home: home,
+        }
+    }
+
+    async fn session(&self, wanted: Value) -> Value {
+        let (status, answer) = self.send("POST", "/sessions", "", &wanted).await;
+        assert_eq!(status, 200, "{answer}");
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    async fn send(&self, method: &str, path: &str, key: &str, body: &Value) -> (u16, String) {
+        let client = rollcage_engine::client(&self.url).unwrap();
+        let method = method.parse().unwrap();
+        let request = client
+            .request(method, format!("{}{path}", self.url))
+            .bearer_auth(key);
+        let answer = request.body(body.to_string()).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+}
+
+/// Answers what the probe and agents ask, in the mode they ask for.
+fn vllm(_: usize, asked: &Asked) -> Reply {
+    if asked.body.contains("\"stream\":true") {
+        streams(true, Ending::Clean)
+    } else {
+        says("ok")
+    }
+}
+
+fn chat() -> Value {
+    json!({"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", "function": {"name": "bash", "parameters": {}}}]})
+}
+
+#[tokio::test]
+async fn a_session_is_captured_and_exported_as_openenv_does() {
+    let upstream = Upstream::start(vllm).unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({"metadata": {"task": "t1"}})).await;
+    assert_eq!(
+        (&session["capture_level"], &session["rollout_type"]),
+        (&json!("tokens"), &json!("train"))
+    );
+    let key = session["session_id"].as_str().unwrap();
+    assert_eq!(
+        proxy
+            .send("POST", "/v1/chat/completions", "sk-other", &chat())
+            .await
+            .0,
+        401
+    );
+    let (status, answer) = proxy
+        .send("POST", "/v1/chat/completions", key, &chat())
+        .await;
+    assert_eq!(status, 200, "{answer}");
+    assert!(!answer.contains("token_ids"), "{answer}");
+
+    let (_, document) = proxy
+        .send("GET", &format!("/sessions/{key}/rollout"), "", &json!({}))
+        .await;
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["metadata"], json!({"task": "t1"}));
+    assert_eq!(
+        document["sequences"][0]["input_ids"],
+        json!([1, 2, 3, 4, 7, 8])
+    );
+    assert_eq!(
+        document["sequences"][0]["loss_mask"],
+        json!([0, 0, 0, 0, 1, 1])
+    );
+    let (status, entries) = proxy
+        .send(
+            "GET",
+            &format!("/sessions/{key}/trace_entries"),
+            "",
+            &json!({}),
+        )
+        .await;
+    assert_eq!(status, 200, "{entries}");
+    let (_, list) = proxy.send("GET", "/sessions", "", &json!({})).await;
+    assert!(
+        list.contains(key) && list.contains("\"task\":\"t1\""),
+        "{list}"
+    );
+    let (_, deleted) = proxy
+        .send("DELETE", &format!("/sessions/{key}"), "", &json!({}))
+        .await;
+    assert_eq!(deleted, r#"{"deleted":true}"#);
+    assert_eq!(
+        proxy
+            .send("GET", &format!("/sessions/{key}"), "", &json!({}))
+            .await
+            .0,
+        404
+    );
+}
+
+#[tokio::test]
+async fn every_dialect_is_answered_in_its_own_shape_and_captured() {
+    let upstream = Upstream::start(vllm).unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let message = json!([{"role": "user", "content": "hi"}]);
+    let anthropic = json!({"model": "m", "max_tokens": 10, "messages": message, "tools": [{"name": "bash", "input_schema": {"type": "object"}}]});
+    let responses = json!({"model": "m", "input": "hi", "tools": [{"type": "function", "name": "bash", "parameters": {}}]});
+    let gemini = json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]});
+    let streamed = |body: &Value| {
+        let mut body = body.clone();
+        body["stream"] = json!(true);
+        body
+    };
+    let cases = [
+        (
+            "/v1/messages",
+            anthropic.clone(),
+            "\"stop_reason\":\"end_turn\"",
+        ),
+        ("/v1/messages", streamed(&anthropic), "event: message_stop"),
+        ("/v1/responses", responses.clone(), "\"output_text\""),
+        (
+            "/v1/responses",
+            streamed(&responses),
+            "event: response.completed",
+        ),
+        (
+            "/v1beta/models/m:generateContent",
+            gemini.clone(),
+            "\"finishReason\":\"STOP\"",
+        ),
+        (
+            "/v1beta/models/m:streamGenerateContent?alt=sse",
+            gemini.clone(),
+            "data: {",
+        ),
+        ("/v1/chat/completions", streamed(&chat()), "data: [DONE]"),
+    ];
+    for (path, body, expect) in cases {
+        let session = proxy.session(json!({})).await;
+        let key = session["session_id"].as_str().unwrap();
+        let (status, answer) = proxy.send("POST", path, key, &body).await;
+        assert_eq!(status, 200, "{path}: {answer}");
+        assert!(
+            answer.contains(expect) && answer.contains("ok"),
+            "{path}: {answer}"
+        );
+        assert!(
+            path.contains("chat") || !answer.contains("[DONE]"),
+            "{path}: {answer}"
+        );
+        let (_, document) = proxy
+            .send("GET", &format!("/sessions/{key}/rollout"), "", &json!({}))
+            .await;
+        let document: Value = serde_json::from_str(&document).unwrap();
+        assert_eq!(
+            document["sequences"][0]["input_ids"],
+            json!([1, 2, 3, 4, 7, 8]),
+            "{path}: {document}"
+        );
+        assert_eq!(document["trainable"], true, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_model_call_is_answered_and_not_recorded() {
+    let upstream = Upstream::start(vllm).unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({})).await;
+    let key = session["session_id"].as_str().unwrap();
+    let probes = upstream.asked().len();
+    let (_, counted) = proxy
+        .send(
+            "POST",
+            "/v1/messages/count_tokens",
+            key,
+            &json!({"messages": []}),
+        )
+        .await;
+    assert!(counted.contains("input_tokens"), "{counted}");
+    let (_, counted) = proxy
+        .send(
+            "POST",
+            "/v1beta/models/m:countTokens",
+            key,
+            &json!({"contents": []}),
+        )
+        .await;
+    assert!(counted.contains("totalTokens"), "{counted}");
+    assert!(
+        proxy
+            .send("GET", "/v1/models", key, &json!({}))
+            .await
+            .1
+            .contains("test-model")
+    );
+    assert_eq!(proxy.send("HEAD", "/", "", &json!({})).await.0, 200);
+    let (_, status) = proxy
+        .send("GET", &format!("/sessions/{key}"), "", &json!({}))
+        .await;
+    assert!(status.contains("\"n_turns\":0"), "{status}");
+    assert_eq!(
+        upstream.asked().len(),
+        probes,
+        "nothing of it went upstream"
+    );
+}
+
+#[tokio::test]
+async fn at_the_limit_every_dialect_gets_a_last_answer() {
+    let upstream = Upstream::start(vllm).unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({"max_model_calls": 1})).await;
+    let key = session["session_id"].as_str().unwrap();
+    assert_eq!(
+        proxy
+            .send("POST", "/v1/chat/completions", key, &chat())
+            .await
+            .0,
+        200
+    );
+    let asked = upstream.asked().len();
+    let message = json!([{"role": "user", "content": "hi"}]);
+    let cases = [
+        ("/v1/chat/completions", chat(), "\"finish_reason\":\"stop\""),
+        (
+            "/v1/chat/completions",
+            json!({"stream": true, "messages": message}),
+            "data: [DONE]",
+        ),
+        (
+            "/v1/messages",
+            json!({"model": "m", "max_tokens": 9, "stream": true, "messages": message}),
+            "message_stop",
+        ),
+        (
+            "/v1/responses",
+            json!({"model": "m", "input": "hi", "stream": true}),
+            "response.completed",
+        ),
+        (
+            "/v1beta/models/m:streamGenerateContent?alt=sse",
+            json!({"contents": [{"parts": [{"text": "hi"}]}]}),
+            "STOP",
+        ),
+    ];
+    for (path, body, expect) in &cases {
+        let (status, answer) = proxy.send("POST", path, key, body).await;
+        assert_eq!(status, 200, "{path}: {answer}");
+        assert!(
+            answer.contains("budget of this task is used up") && answer.contains(expect),
+            "{path}: {answer}"
+        );
+    }
+    assert_eq!(upstream.asked().len(), asked);
+    let (_, document) = proxy
+        .send("GET", &format!("/sessions/{key}/rollout"), "", &json!({}))
+        .await;
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["budget_stop_count"], cases.len());
+    assert_eq!(document["stats"]["n_turns"], 1, "a last answer is no turn");
+}
+
+#[tokio::test]
+async fn a_busy_endpoint_is_asked_again_and_a_refusal_is_not() {
+    let busy = std::sync::atomic::AtomicUsize::new(0);
+    let upstream = Upstream::start(move |_, asked| {
+        let refused = |status, message: &str| Reply::Whole {
+            status,
+            content_type: "application/json",
+            body: json!({"error": {"message": message}}).to_string(),
+        };
+        match asked.body.as_str() {
+            body if body.contains("busy")
+                && busy.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 =>
+            {
+                refused(503, "loading")
+            }
+            body if body.contains("too long") => {
+                refused(400, "maximum context length is 10 tokens")
+            }
+            body if body.contains("wrong") => refused(422, "no such thing"),
+            _ => vllm(0, asked),
+        }
+    })
+    .unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({})).await;
+    let key = session["session_id"].as_str().unwrap();
+    let say = |text: &str| json!({"messages": [{"role": "user", "content": text}]});
+    let before = upstream.asked().len();
+    assert_eq!(
+        proxy
+            .send("POST", "/v1/chat/completions", key, &say("wrong"))
+            .await
+            .0,
+        422
+    );
+    assert_eq!(upstream.asked().len(), before + 1);
+    let (status, answer) = proxy
+        .send("POST", "/v1/chat/completions", key, &say("too long"))
+        .await;
+    assert_eq!(status, 200);
+    assert!(answer.contains("no longer fits"), "{answer}");
+}
+
+#[tokio::test]
+async fn streams_that_lose_ids_are_replayed_from_whole_answers() {
+    let upstream = Upstream::start(|_, asked| {
+        if asked.body.contains("\"stream\":true") {
+            // As engines do around tool parsers: usage counts two tokens, the ids are one short.
+            let Reply::Stream { mut data, ending } = streams(true, Ending::Clean) else {
+                return Reply::Drop;
+            };
+            data[1] = data[1].replace("\"token_ids\":[7]", "\"token_ids\":[]");
+            Reply::Stream { data, ending }
+        } else {
+            says("ok")
+        }
+    })
+    .unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({})).await;
+    let key = session["session_id"].as_str().unwrap();
+    let probes = upstream.asked().len();
+    let mut body = chat();
+    body["stream"] = json!(true);
+    let (status, answer) = proxy.send("POST", "/v1/chat/completions", key, &body).await;
+    assert_eq!(status, 200);
+    assert!(
+        answer.contains("\"content\":\"ok\"") && answer.ends_with("data: [DONE]\n\n"),
+        "{answer}"
+    );
+    let asked: Value = serde_json::from_str(&upstream.asked()[probes].body).unwrap();
+    assert_eq!(asked["stream"], false);
+    let (_, document) = proxy
+        .send("GET", &format!("/sessions/{key}/rollout"), "", &json!({}))
+        .await;
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(
+        document["sequences"][0]["input_ids"],
+        json!([1, 2, 3, 4, 7, 8])
+    );
+}
+
+#[tokio::test]
+async fn the_session_routes_ask_for_the_admin_key() {
+    let upstream = Upstream::start(vllm).unwrap();
+    let proxy = Proxy::start(&upstream, &["--admin-key-env", "ADMIN"]);
+    assert_eq!(proxy.send("GET", "/sessions", "", &json!({})).await.0, 401);
+    assert_eq!(
+        proxy
+            .send("GET", "/sessions", "admin-secreT", &json!({}))
+            .await
+            .0,
+        401
+    );
+    assert_eq!(
+        proxy
+            .send("GET", "/sessions", "admin-secret", &json!({}))
+            .await
+            .0,
+        200
+    );
+    let output = Command::new(env!("CARGO_BIN_EXE_rollcage"))
+        .args([
+            "proxy",
+            "--upstream",
+            upstream.base_url(),
+            "--host",
+            "0.0.0.0",
+        ])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--admin-key-env"));
+}
