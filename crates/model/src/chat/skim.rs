@@ -3,6 +3,8 @@
 //!
 //! Text that is no JSON is not always noticed; it goes on to whoever reads it properly.
 
+use super::prepare::Added;
+
 /// Bytes that matter outside of strings while looking for the end of a list or an object.
 const STRUCTURE: [bool; 256] = {
     let mut table = [false; 256];
@@ -48,6 +50,124 @@ pub(super) fn elements(text: &str) -> Option<Vec<&str>> {
         let end = skip_value(bytes, at)?;
         found.push(text.get(at..end)?);
         at = next(bytes, end, b']')?;
+    }
+}
+
+/// What becomes of a member, by its quoted name.
+pub(super) enum Rule {
+    Keep,
+    Drop,
+    /// `null` says nothing; anything else is kept.
+    DropIfNull,
+    Null,
+    /// A list of objects, each with rules of its own.
+    Each(fn(&str, &Added) -> Rule),
+}
+
+/// An object with rules applied to its members in one pass; `None` when the text is no object, or nothing changes.
+pub(super) fn edit(text: &str, added: &Added, rules: fn(&str, &Added) -> Rule) -> Option<String> {
+    let mut edit = Edit {
+        text,
+        added,
+        out: String::with_capacity(text.len()),
+        is_changed: false,
+    };
+    let end = edit.object(skip_space(text.as_bytes(), 0), rules)?;
+    (ends(text.as_bytes(), end) && edit.is_changed).then_some(edit.out)
+}
+
+struct Edit<'a> {
+    text: &'a str,
+    added: &'a Added,
+    out: String,
+    is_changed: bool,
+}
+
+impl Edit<'_> {
+    /// Copies the object at `at`; gives where it ends.
+    fn object(&mut self, at: usize, rules: fn(&str, &Added) -> Rule) -> Option<usize> {
+        let bytes = self.text.as_bytes();
+        if bytes.get(at) != Some(&b'{') {
+            return None;
+        }
+        let mut at = skip_space(bytes, at + 1);
+        let mut is_first = true;
+        self.out.push('{');
+        while bytes.get(at) != Some(&b'}') {
+            let name_end = skip_string(bytes, at)?;
+            let name = self.text.get(at..name_end)?;
+            let colon = skip_space(bytes, name_end);
+            if bytes.get(colon) != Some(&b':') {
+                return None;
+            }
+            let value = skip_space(bytes, colon + 1);
+            let end = self.member(name, value, rules(name, self.added), &mut is_first)?;
+            at = next(bytes, end, b'}')?;
+        }
+        self.out.push('}');
+        Some(at + 1)
+    }
+
+    fn member(
+        &mut self,
+        name: &str,
+        value: usize,
+        rule: Rule,
+        is_first: &mut bool,
+    ) -> Option<usize> {
+        if let Rule::Each(rules) = rule
+            && self.text.as_bytes().get(value) == Some(&b'[')
+        {
+            self.name(name, is_first);
+            return self.list(value, rules);
+        }
+        let end = skip_value(self.text.as_bytes(), value)?;
+        let text = self.text.get(value..end)?;
+        let is_null = text == "null";
+        match rule {
+            Rule::Drop => self.is_changed = true,
+            Rule::DropIfNull if is_null => self.is_changed = true,
+            Rule::Null if !is_null => {
+                self.name(name, is_first);
+                self.out.push_str("null");
+                self.is_changed = true;
+            }
+            Rule::Keep | Rule::DropIfNull | Rule::Null | Rule::Each(_) => {
+                self.name(name, is_first);
+                self.out.push_str(text);
+            }
+        }
+        Some(end)
+    }
+
+    fn list(&mut self, at: usize, rules: fn(&str, &Added) -> Rule) -> Option<usize> {
+        let bytes = self.text.as_bytes();
+        let mut at = skip_space(bytes, at + 1);
+        let mut is_first = true;
+        self.out.push('[');
+        while bytes.get(at) != Some(&b']') {
+            if !std::mem::replace(&mut is_first, false) {
+                self.out.push(',');
+            }
+            let end = if bytes.get(at) == Some(&b'{') {
+                self.object(at, rules)?
+            } else {
+                let end = skip_value(bytes, at)?;
+                self.out.push_str(self.text.get(at..end)?);
+                end
+            };
+            at = next(bytes, end, b']')?;
+        }
+        self.out.push(']');
+        Some(at + 1)
+    }
+
+    fn name(&mut self, name: &str, is_first: &mut bool) {
+        if !std::mem::replace(is_first, false) {
+            self.out.push(',');
+        }
+        self.out.push_str(name);
+        self.out.push(':');
     }
 }
 

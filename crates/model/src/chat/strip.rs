@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::members::Members;
 use super::prepare::Added;
-use super::skim::elements;
+use super::skim::{Rule, edit, elements};
 
 /// What becomes of one event's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +79,31 @@ fn is_ours_alone(data: &str, added: &Added) -> bool {
 
 /// `None` when nothing changes.
 fn strip_object(text: &str, added: &Added) -> Option<String> {
+    // An agent that asks for logprobs itself, but for no alternatives, is rare and takes the slow way.
+    if added.logprobs || !added.top_logprobs {
+        return edit(text, added, answer_rule);
+    }
+    strip_slowly(text, added)
+}
+
+fn answer_rule(name: &str, added: &Added) -> Rule {
+    match name {
+        "\"prompt_token_ids\"" | "\"sglext\"" if added.token_ids => Rule::Drop,
+        "\"usage\"" if added.usage => Rule::DropIfNull,
+        "\"choices\"" => Rule::Each(choice_rule),
+        _ => Rule::Keep,
+    }
+}
+
+fn choice_rule(name: &str, added: &Added) -> Rule {
+    match name {
+        "\"token_ids\"" | "\"prompt_token_ids\"" if added.token_ids => Rule::Drop,
+        "\"logprobs\"" if added.logprobs => Rule::Null,
+        _ => Rule::Keep,
+    }
+}
+
+fn strip_slowly(text: &str, added: &Added) -> Option<String> {
     let mut members = Members::read(text)?;
     let mut is_changed = false;
     if added.token_ids {
