@@ -268,3 +268,73 @@ fn home_results(home: &Home) -> usize {
         .filter(|entry| entry.path().join("result.json").exists())
         .count()
 }
+
+#[tokio::test]
+async fn a_budget_of_calls_ends_the_loop_with_a_last_answer() {
+    let home = Home::new();
+    let engine = home.engine().await;
+    let upstream =
+        rollcage_testkit::upstream::Upstream::start(|_, _| crate::support::says("more")).unwrap();
+    let mut task = task(&["true"]);
+    task.budget.calls = Some(2);
+    // As a real agent: it asks until it is told that this is the end.
+    let script = format!("while ! {ASK} | grep -q 'budget of this task'; do :; done");
+    let plan = home.plan(task, &script, upstream.base_url());
+    let settings = rollcage_engine::ModelSettings {
+        budget: plan.task.budget.into(),
+        ..plan.settings.clone()
+    };
+    let plan = rollcage_engine::Plan { settings, ..plan };
+    let result = run_one(&engine, plan, &CancellationToken::new()).await;
+    engine.close().await;
+    assert_eq!(
+        (result.ended, result.reward, result.reward_valid),
+        (Ended::Budget, Some(1.0), true)
+    );
+    assert_eq!(result.budget.stopped_by.as_deref(), Some("calls"));
+    assert_eq!((result.budget.spent.calls, result.budget.stops), (2, 1));
+    assert_eq!(
+        (upstream.asked().len(), result.proxy_turns.len()),
+        (2, 2),
+        "the last answer is no turn"
+    );
+}
+
+#[tokio::test]
+async fn an_agent_that_stops_asking_is_ended_when_its_task_says_so() {
+    let home = Home::new();
+    let mut task = task(&["true"]);
+    task.budget.idle_s = Some(0.3);
+    let result = home.run(task, &format!("{ASK}; sleep 1000")).await;
+    assert_eq!((result.ended, result.proxy_turns.len()), (Ended::Budget, 1));
+    assert!(result.error.unwrap().contains("idle_s"));
+}
+
+#[tokio::test]
+async fn a_stored_rollout_exports_in_every_format() {
+    let home = Home::new();
+    let result = home.run(task(&["true"]), ASK).await;
+    for format in [
+        "training-trace",
+        "trace-entries",
+        "capture",
+        "atif",
+        "sft",
+        "turns",
+    ] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_rollcage"))
+            .args(["export", &result.rollout_id.to_string(), "--format", format])
+            .env("ROLLCAGE_HOME", home.path())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{format}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        for line in String::from_utf8(output.stdout).unwrap().lines() {
+            let value: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert!(value.is_object(), "{format}: {line}");
+        }
+    }
+}
