@@ -145,9 +145,16 @@ async fn the_agent_looks_up_no_outside_host_and_leaves_no_trace_of_our_host() {
     let task = Task {
         id: "inside".to_owned(),
         instruction: "look around".to_owned(),
-        verify: vec!["test \"$(cat seen)\" = 'user /home/user /home/user/workdir'".to_owned()],
+        // OpenCode's own log is searched after its end: it is whole then, and holds no search for these words.
+        verify: vec![
+            "test \"$(cat seen)\" = 'user /home/user /home/user/workdir'".to_owned(),
+            "test -s ~/.local/share/opencode/log/opencode.log".to_owned(),
+            "! grep -rE 'npmjs|opencode[.]ai|models[.]dev|ENOTFOUND|EAI_AGAIN|ENETUNREACH|ConnectionRefused' \
+             ~/.local/share/opencode/log"
+                .to_owned(),
+        ],
         solution: vec![rollcage_model::script::Step::shell(
-            "echo \"$(id -un) $HOME $PWD\" > seen; ls -a ~ > home; grep -rhE 'npmjs|opencode[.]ai|models[.]dev|ENOTFOUND|EAI_AGAIN|ENETUNREACH|ConnectionRefused' ~/.local/share/opencode/log > lookups; true",
+            "echo \"$(id -un) $HOME $PWD\" > seen",
         )],
         ..Task::default()
     };
@@ -158,13 +165,9 @@ async fn the_agent_looks_up_no_outside_host_and_leaves_no_trace_of_our_host() {
     assert_eq!(
         (result.ended, result.reward),
         (Ended::Completed, Some(1.0)),
-        "{:?} {:?}",
+        "{:?} {:#?}",
         result.error,
-        result.files
-    );
-    assert_eq!(
-        result.files["lookups"], "",
-        "OpenCode's own log speaks of outside hosts"
+        result.verify_results
     );
 }
 
