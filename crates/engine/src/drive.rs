@@ -188,7 +188,9 @@ fn judge(stop: &Stop, plan: &Plan, session: &Session, stdout: &str, stderr: &str
             format!("agent timeout: {} s", plan.task.agent_timeout_s),
         ),
         Stop::Exited(exit) => {
-            let upstream = session.last_failure();
+            // An agent that ended well in spite of a failed call coped with it.
+            let is_well = exit.code == Some(0) && session.has_answers();
+            let upstream = session.last_failure().filter(|_| !is_well);
             match (exit.code, upstream) {
                 (Some(0), None) => Ending {
                     ended: Ended::Completed,

@@ -294,6 +294,21 @@ async fn close_abandoned(store: &Store) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// Removes the pre-baked homes of an agent's version, together with its bundle.
+pub fn forget_home(home: &std::path::Path, agent: &str, version: &str) {
+    let prefix = format!("{agent}-{version}-");
+    for entry in std::fs::read_dir(home.join("layers"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            // One that stays is made anew when it is next needed.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 fn private_directory(path: &std::path::Path) -> Result<(), OpenError> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new()

@@ -105,6 +105,7 @@ struct Seen {
     first_call: Option<Instant>,
     last_activity: Instant,
     open_calls: usize,
+    has_answers: bool,
     /// Why the last exchange failed; `None` after one that did not.
     last_failure: Option<String>,
     /// What ended the rollout's calls.
@@ -132,6 +133,7 @@ impl Session {
                 first_call: None,
                 last_activity: Instant::now(),
                 open_calls: 0,
+                has_answers: false,
                 last_failure: None,
                 stopped_by: None,
                 budget,
@@ -151,6 +153,11 @@ impl Session {
 
     pub fn first_call(&self) -> Option<Instant> {
         self.seen().first_call
+    }
+
+    /// Whether any call was answered well.
+    pub fn has_answers(&self) -> bool {
+        self.seen().has_answers
     }
 
     pub fn last_failure(&self) -> Option<String> {
@@ -299,8 +306,9 @@ impl Session {
         self.exhausted.cancel();
     }
 
-    fn note(&self, line: String, failure: Option<String>, what: What) {
+    fn note(&self, line: String, is_good: bool, failure: Option<String>, what: What) {
         let mut seen = self.seen();
+        seen.has_answers |= is_good;
         seen.last_failure = failure;
         seen.log.push_back(line);
         if seen.log.len() > LOG_LINES_MAX {

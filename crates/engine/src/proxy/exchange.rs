@@ -123,9 +123,12 @@ impl Open {
             is_replayed: self.is_replayed,
             body,
         };
-        let failure = match is_failure {
-            IsFailure::No => None,
-            IsFailure::Judge => failure(&response),
+        let (is_good, failure) = match is_failure {
+            IsFailure::No => (false, None),
+            IsFailure::Judge => {
+                let failure = failure(&response);
+                (failure.is_none(), failure)
+            }
         };
         let usage = last_usage(&response.body);
         let line = log_line(&response, usage);
@@ -143,7 +146,7 @@ impl Open {
             prompt_tokens: usage.map(|usage| usage.prompt_tokens),
             completion_tokens: usage.map(|usage| usage.completion_tokens),
         };
-        self.session.note(line, failure, what);
+        self.session.note(line, is_good, failure, what);
         written
     }
 }

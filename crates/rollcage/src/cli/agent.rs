@@ -123,6 +123,7 @@ fn remove(name: &str) -> anyhow::Result<Outcome> {
             }
             error => error.into(),
         })?;
+    rollcage_engine::forget_home(&settings::home()?, agent, version);
     writeln!(
         std::io::stdout(),
         "removed {agent} {version} ({})",
