@@ -143,7 +143,7 @@ fn a_request_of_claude_code_becomes_chat() {
             "content": "Let me.",
             "reasoning_content": "I should act.",
             "tool_calls": [
-                {"id": "toolu_1_2", "type": "function", "function": {"name": "Write", "arguments": r#"{"file_path":"/work/a.txt","content":"hello\n"}"#}},
+                {"id": "toolu_1_2", "type": "function", "function": {"name": "Write", "arguments": r#"{"file_path":"/project/a.txt","content":"hello\n"}"#}},
                 {"id": "toolu_1_3", "type": "function", "function": {"name": "Bash", "arguments": r#"{"command":"false; echo oops >&2; exit 3","description":"fail"}"#}},
             ],
         })
