@@ -213,11 +213,12 @@ impl Endpoint {
 /// `http://host:8000` and `http://host:8000/v1/` are the same endpoint.
 fn normalise(url: &str) -> Result<String, EndpointError> {
     let parsed = reqwest::Url::parse(url).map_err(|_| EndpointError::NotUrl(url.to_owned()))?;
-    if !matches!(parsed.scheme(), "http" | "https") || parsed.host().is_none() {
-        return Err(EndpointError::NotUrl(url.to_owned()));
-    }
+    // First, so that no later error repeats them.
     if !parsed.username().is_empty() || parsed.password().is_some() {
         return Err(EndpointError::CredentialsInUrl);
+    }
+    if !matches!(parsed.scheme(), "http" | "https") || parsed.host().is_none() {
+        return Err(EndpointError::NotUrl(url.to_owned()));
     }
     let trimmed = url.trim_end_matches('/');
     Ok(if trimmed.ends_with("/v1") {
@@ -305,6 +306,11 @@ mod tests {
             model: Some("m".into()),
             ..EndpointRequest::default()
         };
-        assert!(!error(secret, &[]).contains("hunter22"));
+        assert!(!error(secret.clone(), &[]).contains("hunter22"));
+        let other = EndpointRequest {
+            base_url: Some("ftp://me:hunter22@host".into()),
+            ..secret
+        };
+        assert!(!error(other, &[]).contains("hunter22"));
     }
 }
