@@ -4,6 +4,7 @@
 use crate::chat::{Delta, Reply};
 
 pub mod anthropic;
+mod assistant;
 pub mod chat;
 pub mod gemini;
 pub mod responses;

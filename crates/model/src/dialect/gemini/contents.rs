@@ -6,6 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::TranslateError;
+use super::super::assistant::Assistant;
 use super::answer::RAW_ARGUMENTS;
 use super::{inside, member, signature, text, unsupported, wrong};
 
@@ -47,13 +48,6 @@ struct Draft {
     n_calls: usize,
     /// Name and id of calls whose results have not come.
     waiting: Vec<(String, String)>,
-}
-
-#[derive(Default)]
-struct Assistant {
-    reasoning: String,
-    text: String,
-    calls: Vec<Value>,
 }
 
 impl Draft {
@@ -156,19 +150,8 @@ impl Draft {
     }
 
     fn close_assistant(&mut self) {
-        let Some(assistant) = self.assistant.take() else {
-            return;
-        };
-        let is_silent = assistant.text.is_empty() && !assistant.calls.is_empty();
-        let content = (!is_silent).then_some(assistant.text);
-        let mut message = json!({"role": "assistant", "content": content});
-        if !assistant.reasoning.is_empty() {
-            message["reasoning_content"] = assistant.reasoning.into();
-        }
-        if !assistant.calls.is_empty() {
-            message["tool_calls"] = assistant.calls.into();
-        }
-        self.messages.push(message);
+        let assistant = self.assistant.take();
+        self.messages.extend(assistant.map(Assistant::into_message));
     }
 }
 

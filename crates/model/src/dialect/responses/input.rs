@@ -7,6 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::TranslateError;
+use super::super::assistant::Assistant;
 use super::content::{parts, split, to_content, unsupported};
 use super::tool::{combined, custom_arguments};
 use super::{missing, wrong};
@@ -41,13 +42,6 @@ struct Draft {
     assistant: Option<Assistant>,
     /// Parts of tool results that chat's tool messages cannot hold; the user shows them once all results are in.
     shown: Vec<Value>,
-}
-
-#[derive(Default)]
-struct Assistant {
-    reasoning: String,
-    text: String,
-    calls: Vec<Value>,
 }
 
 impl Draft {
@@ -186,19 +180,8 @@ impl Draft {
     }
 
     fn close_assistant(&mut self) {
-        let Some(assistant) = self.assistant.take() else {
-            return;
-        };
-        let is_silent = assistant.text.is_empty() && !assistant.calls.is_empty();
-        let content = (!is_silent).then_some(assistant.text);
-        let mut message = json!({"role": "assistant", "content": content});
-        if !assistant.reasoning.is_empty() {
-            message["reasoning_content"] = assistant.reasoning.into();
-        }
-        if !assistant.calls.is_empty() {
-            message["tool_calls"] = assistant.calls.into();
-        }
-        self.messages.push(message);
+        let assistant = self.assistant.take();
+        self.messages.extend(assistant.map(Assistant::into_message));
     }
 
     fn close_shown(&mut self) {
