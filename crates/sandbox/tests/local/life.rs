@@ -13,7 +13,7 @@ use crate::kit::{
     backend, bash, chain, command, is_root, options, others, output, sandbox, spec, start,
 };
 use crate::traces::{
-    all_spares, cgroups, groups, in_own_pid_namespace, inits, instance, kill, marked, wait_for_end,
+    all_spares, cgroups, groups, inits, instance, kill, marked, wait_for_end, zygote,
 };
 
 #[tokio::test]
@@ -175,14 +175,9 @@ async fn a_dead_zygote_is_replaced_and_living_sandboxes_do_not_notice() {
         .await
         .unwrap();
     let first = start(&local, spec("first")).await;
-    // The sandbox's init is a clone of the zygote with the same command line, but not in our pid namespace.
-    let zygotes: Vec<_> = marked(&mark)
-        .into_iter()
-        .filter(|(pid, _)| !in_own_pid_namespace(*pid))
-        .collect();
-    assert_eq!(zygotes.len(), 1);
-    kill(zygotes[0].0);
-    wait_for_end(&zygotes);
+    let zygote = zygote(&mark);
+    kill(zygote.0);
+    wait_for_end(&[zygote]);
     let second = start(&local, spec("second")).await;
     assert_eq!(output(&*first, "hostname").await, "first");
     assert_eq!(output(&*second, "hostname").await, "second");

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -76,12 +76,30 @@ pub(crate) fn wait_for_end(processes: &[(u32, OwnedFd)]) {
     }
 }
 
-pub(crate) fn in_own_pid_namespace(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+/// Of the living processes with this mark, the one that makes sandboxes.
+///
+/// What it is making has the same command line, and for a moment also the same pid namespace, so this looks
+/// until there is just one.
+pub(crate) fn zygote(mark: &str) -> (u32, OwnedFd) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let mut candidates = marked(mark);
+        candidates.retain(|(pid, _)| in_our_pid_namespace(*pid));
+        if candidates.len() == 1 {
+            return candidates.remove(0);
+        }
+        assert!(Instant::now() < deadline, "{} zygotes", candidates.len());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Not if it is gone.
+fn in_our_pid_namespace(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status
         .lines()
         .find_map(|line| line.strip_prefix("NSpid:"))
-        .is_some_and(|numbers| numbers.split_whitespace().count() > 1)
+        .is_some_and(|numbers| numbers.split_whitespace().count() == 1)
 }
 
 pub(crate) fn kill(pid: u32) {
