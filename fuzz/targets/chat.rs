@@ -1,0 +1,75 @@
+//! What is sent for any request is JSON that holds every member we did not mean to change, and any answer can be read.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rollcage_model::chat::{
+    Added, Capture, Rewrite, Sampling, deltas, is_done, is_final, last_usage, prepare, read_reply,
+    strip_body, strip_event, tokens_wanted,
+};
+use serde_json::{Map, Value};
+
+fuzz_target!(|body: &[u8]| {
+    // From the length, so that a real body is an input as it stands.
+    let flags = body.len() as u8;
+    ask(flags, body);
+    answer(flags, body);
+});
+
+fn ask(flags: u8, body: &[u8]) {
+    let has = |bit: u8| flags & (1 << bit) != 0;
+    let rewrite = Rewrite {
+        model: has(0).then(|| "served".to_owned()),
+        tokens_max: has(1).then_some(64),
+        is_thinking_disabled: has(2),
+        capture: if has(3) {
+            Capture::Tokens
+        } else {
+            Capture::Off
+        },
+        is_stream_off: has(4),
+        sampling: has(5).then_some(Sampling { temperature: 1.0 }),
+        ..Rewrite::default()
+    };
+    let _ = tokens_wanted(body);
+    let Ok(prepared) = prepare(body, &rewrite) else {
+        return;
+    };
+    // Only the top level is read on the way: what is wrong deeper down is for the endpoint to refuse.
+    let Ok(asked) = serde_json::from_slice::<Map<String, Value>>(body) else {
+        return;
+    };
+    let sent: Map<String, Value> = serde_json::from_slice(&prepared.body).expect("sent as JSON");
+    for (name, value) in &asked {
+        if !prepared.set.contains_key(name) && !prepared.removed.contains(name) {
+            assert_eq!(sent.get(name), Some(value), "{name}");
+        }
+    }
+    for (name, value) in &prepared.set {
+        assert_eq!(sent.get(name), Some(value), "{name}");
+    }
+    assert!(prepared.removed.iter().all(|name| !sent.contains_key(name)));
+}
+
+fn answer(flags: u8, body: &[u8]) {
+    let has = |bit: u8| flags & (1 << bit) != 0;
+    let text = String::from_utf8_lossy(body);
+    let added = Added {
+        logprobs: has(0),
+        top_logprobs: has(1),
+        token_ids: has(2),
+        usage: has(3),
+    };
+    let reply = read_reply(&text, has(4));
+    let _ = (reply.deltas(), last_usage(body));
+    let stripped = strip_body(body, &added);
+    if serde_json::from_slice::<Value>(body).is_ok() {
+        serde_json::from_slice::<Value>(&stripped).expect("what was JSON stays JSON");
+    }
+    let _ = (
+        strip_event(&text, &added),
+        is_final(&text),
+        is_done(&text),
+        deltas(&text),
+    );
+}
