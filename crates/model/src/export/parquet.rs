@@ -13,7 +13,7 @@ use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use ::parquet::schema::parser::parse_message_type;
 
-use super::{ExportError, Meta};
+use super::{ExportError, Meta, check_trainable};
 use crate::trace::{Interpretation, TrainingTurn};
 
 const SCHEMA: &str = "
@@ -76,12 +76,13 @@ impl<W: Write + Send> Table<W> {
         })
     }
 
-    /// Adds the rows of a rollout; one of type `Eval` has none.
+    /// Adds the rows of a rollout; one of type `Eval` is refused and leaves the table as it is.
     pub fn push(
         &mut self,
         seen: &Interpretation,
         meta: &Meta,
     ) -> std::result::Result<(), ExportError> {
+        check_trainable(seen, meta)?;
         let rollout = Arc::new(meta.clone());
         for turn in seen.training_turns() {
             let index = turn

@@ -1,24 +1,25 @@
 //! `rollcage export`: stored rollouts in the formats that trainers read, any time later.
 
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
 
 use rollcage_engine::store::Store;
 use rollcage_model::exchange;
+use rollcage_model::export::parquet::Table;
 use rollcage_model::export::{Format, Meta, Options, write};
-use rollcage_model::trace::interpret;
+use rollcage_model::trace::{Interpretation, interpret};
 
 use crate::{Outcome, WrongUse, settings};
 
 /// Export stored rollouts in a format that trainers read.
 ///
-/// Everything is computed again from what was stored. Several rollouts become several lines.
+/// Everything is computed again from what was stored. Several rollouts become several lines, or one Parquet table.
 #[derive(clap::Args)]
 #[command(
     after_help = "Formats: training-trace, trace-entries, capture (OpenEnv), atif (Harbor), sft (chats for fine-tuning), \
-    turns (every model call)."
+    turns (every model call), parquet (a table with a row for each trainable turn)."
 )]
 pub(crate) struct Arguments {
     /// Rollouts by id, its beginning or its end
@@ -53,6 +54,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     };
     let store = settings::store()?;
     let mut out: Box<dyn Write + Send> = match &arguments.output {
+        None if format == Format::Parquet && std::io::stdout().is_terminal() => {
+            let text = "a Parquet table is not for a terminal: name a file with --output";
+            return Err(WrongUse(text.to_owned()).into());
+        }
         None => Box::new(std::io::stdout()),
         Some(path) => {
             let file =
@@ -61,25 +66,36 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         }
     };
     let mut out = BufWriter::new(&mut out);
-    let mut outcome = Outcome::Fine;
-    for id in &arguments.ids {
-        if let Err(error) = export(&store, id, format, options, &mut out)? {
-            eprintln!("{error:#}");
-            outcome = Outcome::Bad;
+    let mut bad = Vec::new();
+    if format == Format::Parquet {
+        let mut table = Table::new(&mut out)?;
+        for id in &arguments.ids {
+            let (seen, meta) = load(&store, id)?;
+            if let Err(error) = table.push(&seen, &meta) {
+                bad.push(anyhow::Error::from(error).context(format!("rollout {id}")));
+            }
+        }
+        table.close()?;
+    } else {
+        for id in &arguments.ids {
+            let (seen, meta) = load(&store, id)?;
+            if let Err(error) = write(format, &seen, &meta, options, &mut out) {
+                bad.push(anyhow::Error::from(error).context(format!("rollout {id}")));
+            }
         }
     }
     out.flush()?;
-    Ok(outcome)
+    for error in &bad {
+        eprintln!("{error:#}");
+    }
+    Ok(if bad.is_empty() {
+        Outcome::Fine
+    } else {
+        Outcome::Bad
+    })
 }
 
-/// The inner error is the rollout's own, e.g. that it holds nothing to train on.
-fn export(
-    store: &Store,
-    id: &str,
-    format: Format,
-    options: Options,
-    out: &mut (dyn Write + Send),
-) -> anyhow::Result<anyhow::Result<()>> {
+fn load(store: &Store, id: &str) -> anyhow::Result<(Interpretation, Meta)> {
     let id = store
         .find(id)
         .map_err(|error| WrongUse(error.to_string()))?;
@@ -103,6 +119,5 @@ fn export(
         started_at: result.started_at,
         budget_stop_count: result.budget.stops,
     };
-    let written = write(format, &interpret(&exchanges), &meta, options, out);
-    Ok(written.with_context(|| format!("rollout {id}")))
+    Ok((interpret(&exchanges), meta))
 }

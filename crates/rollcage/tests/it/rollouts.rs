@@ -338,3 +338,21 @@ async fn a_stored_rollout_exports_in_every_format() {
         }
     }
 }
+
+#[tokio::test]
+async fn several_rollouts_make_one_parquet_table() {
+    let home = Home::new();
+    let file = home.path().join("turns.parquet");
+    let mut export = std::process::Command::new(env!("CARGO_BIN_EXE_rollcage"));
+    export.env("ROLLCAGE_HOME", home.path());
+    export.args(["export", "--format", "parquet", "--output"]);
+    export.arg(&file);
+    for _ in 0..2 {
+        let result = home.run(task(&["true"]), ASK).await;
+        export.arg(result.rollout_id.to_string());
+    }
+    let output = export.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let table = std::fs::read(&file).unwrap();
+    assert!(table.starts_with(b"PAR1") && table.ends_with(b"PAR1"));
+}
