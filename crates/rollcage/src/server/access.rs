@@ -49,6 +49,41 @@ pub(crate) struct Access {
     requests: Tally<Client>,
 }
 
+/// Why a request is not let in.
+#[derive(Debug, PartialEq, Eq)]
+enum Refused {
+    NoToken,
+    ForeignHost,
+    ForeignOrigin,
+}
+
+impl Refused {
+    fn response(&self) -> Response {
+        let (status, text) = match self {
+            Refused::NoToken => (
+                StatusCode::UNAUTHORIZED,
+                "this server needs a token: send `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`",
+            ),
+            Refused::ForeignHost => (
+                StatusCode::FORBIDDEN,
+                "the Host header names another machine; call this server as localhost or 127.0.0.1",
+            ),
+            Refused::ForeignOrigin => (
+                StatusCode::FORBIDDEN,
+                "a web page of another origin may not call this server; serve it with a token instead",
+            ),
+        };
+        let mut response = reply::detail(status, text);
+        if *self == Refused::NoToken {
+            let bearer = header::HeaderValue::from_static("Bearer");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, bearer);
+        }
+        response
+    }
+}
+
 /// Whose requests are counted together.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Client {
@@ -65,7 +100,7 @@ impl Access {
     }
 
     /// Whose request this is, or why it is refused.
-    fn admit(&self, request: &Request) -> Result<Owner, Response> {
+    fn admit(&self, request: &Request) -> Result<Owner, Refused> {
         match &self.policy {
             Policy::Anyone => Ok(local()),
             Policy::Loopback => is_from_here(request.headers()).map(|()| local()),
@@ -82,7 +117,7 @@ impl Access {
                         found = Some(Owner(token.owner.as_str().into()));
                     }
                 }
-                found.ok_or_else(unauthorized)
+                found.ok_or(Refused::NoToken)
             }
         }
     }
@@ -101,7 +136,7 @@ pub(crate) async fn check(
     }
     let owner = match access.admit(&request) {
         Ok(owner) => owner,
-        Err(refused) => return refused,
+        Err(refused) => return refused.response(),
     };
     let client = match (&access.policy, request.extensions().get::<Peer>()) {
         (Policy::Loopback | Policy::Anyone, Some(peer)) => Client::Address(peer.0.ip()),
@@ -135,17 +170,6 @@ fn local() -> Owner {
     Owner("local".into())
 }
 
-fn unauthorized() -> Response {
-    let text =
-        "this server needs a token: send `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`";
-    let mut response = reply::detail(StatusCode::UNAUTHORIZED, text);
-    response.headers_mut().insert(
-        header::WWW_AUTHENTICATE,
-        header::HeaderValue::from_static("Bearer"),
-    );
-    response
-}
-
 /// Every token that a request carries. Browsers cannot set headers on a WebSocket, so there a query is read too.
 fn offered(request: &Request) -> Vec<String> {
     let header = |name: &str| {
@@ -167,15 +191,12 @@ fn offered(request: &Request) -> Vec<String> {
 
 /// A web page can make a browser on this machine call us, under a name that it points here (DNS rebinding) or across
 /// origins. The browser tells in `Host` and `Origin`.
-fn is_from_here(headers: &HeaderMap) -> Result<(), Response> {
+fn is_from_here(headers: &HeaderMap) -> Result<(), Refused> {
     let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str());
     if let Some(host) = text(header::HOST)
         && !host.is_ok_and(is_loopback_authority)
     {
-        return Err(reply::detail(
-            StatusCode::FORBIDDEN,
-            "the Host header names another machine; call this server as localhost or 127.0.0.1",
-        ));
+        return Err(Refused::ForeignHost);
     }
     if let Some(origin) = text(header::ORIGIN) {
         let authority = origin
@@ -183,10 +204,7 @@ fn is_from_here(headers: &HeaderMap) -> Result<(), Response> {
             .and_then(|origin| origin.split_once("://"))
             .map(|(_, authority)| authority);
         if !authority.is_some_and(is_loopback_authority) {
-            return Err(reply::detail(
-                StatusCode::FORBIDDEN,
-                "a web page of another origin may not call this server; serve it with a token instead",
-            ));
+            return Err(Refused::ForeignOrigin);
         }
     }
     Ok(())

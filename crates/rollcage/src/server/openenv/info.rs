@@ -106,89 +106,68 @@ fn schema() -> Value {
     })
 }
 
-/// Method, path, what it does, and the schema of its body.
-fn routes(mode: Mode) -> Vec<(&'static str, &'static str, &'static str, Option<Value>)> {
-    let object = || Some(json!({"type": "object"}));
-    let split = |more: &[&str]| {
-        let mut properties = json!({"split": {"type": "string"}});
-        for name in more {
-            properties[name] = json!({"type": "integer"});
+/// What a route reads.
+#[derive(Clone, Copy)]
+enum Reads {
+    Nothing,
+    Object,
+    /// A split and these numbers.
+    Split(&'static [&'static str]),
+}
+
+type Row = (&'static str, &'static str, &'static str, Reads);
+
+/// Method, path, what it does, what it reads.
+#[rustfmt::skip]
+const ROUTES: [Row; 10] = [
+    ("get", "/health", "Whether the server lives", Reads::Nothing),
+    ("get", "/metadata", "What this environment is", Reads::Nothing),
+    ("get", "/schema", "JSON Schemas of action, observation and state", Reads::Nothing),
+    ("post", "/mcp", "JSON-RPC 2.0: tools, sessions, and the Model Context Protocol", Reads::Object),
+    ("get", "/list_environments", "The names of the environments here", Reads::Nothing),
+    ("get", "/{env_name}/splits", "The splits of its tasks", Reads::Nothing),
+    ("post", "/{env_name}/tasks", "All tasks of a split", Reads::Split(&[])),
+    ("post", "/{env_name}/num_tasks", "How many tasks a split has", Reads::Split(&[])),
+    ("post", "/{env_name}/task", "One task of a split", Reads::Split(&["index"])),
+    ("post", "/{env_name}/task_range", "Some tasks of a split", Reads::Split(&["start", "stop"])),
+];
+
+/// In simulation mode alone.
+#[rustfmt::skip]
+const CONTROL_ROUTES: [Row; 3] = [
+    ("post", "/reset", "Reset an environment made for this request", Reads::Object),
+    ("post", "/step", "Take a step in an environment made for this request", Reads::Object),
+    ("get", "/state", "The state of a fresh environment", Reads::Nothing),
+];
+
+impl Reads {
+    fn schema(self) -> Option<Value> {
+        match self {
+            Reads::Nothing => None,
+            Reads::Object => Some(json!({"type": "object"})),
+            Reads::Split(numbers) => {
+                let mut properties = json!({"split": {"type": "string"}});
+                for name in numbers {
+                    properties[name] = json!({"type": "integer"});
+                }
+                Some(json!({
+                    "type": "object",
+                    "required": ["split"],
+                    "properties": properties,
+                    "additionalProperties": false,
+                }))
+            }
         }
-        Some(
-            json!({"type": "object", "required": ["split"], "properties": properties,
-            "additionalProperties": false}),
-        )
-    };
-    let mut routes = vec![
-        ("get", "/health", "Whether the server lives", None),
-        ("get", "/metadata", "What this environment is", None),
-        (
-            "get",
-            "/schema",
-            "JSON Schemas of action, observation and state",
-            None,
-        ),
-        (
-            "post",
-            "/mcp",
-            "JSON-RPC 2.0: tools, sessions, and the Model Context Protocol",
-            object(),
-        ),
-        (
-            "get",
-            "/list_environments",
-            "The names of the environments here",
-            None,
-        ),
-        ("get", "/{env_name}/splits", "The splits of its tasks", None),
-        (
-            "post",
-            "/{env_name}/tasks",
-            "All tasks of a split",
-            split(&[]),
-        ),
-        (
-            "post",
-            "/{env_name}/num_tasks",
-            "How many tasks a split has",
-            split(&[]),
-        ),
-        (
-            "post",
-            "/{env_name}/task",
-            "One task of a split",
-            split(&["index"]),
-        ),
-        (
-            "post",
-            "/{env_name}/task_range",
-            "Some tasks of a split",
-            split(&["start", "stop"]),
-        ),
-    ];
-    if mode == Mode::Simulation {
-        routes.extend([
-            (
-                "post",
-                "/reset",
-                "Reset an environment made for this request",
-                object(),
-            ),
-            (
-                "post",
-                "/step",
-                "Take a step in an environment made for this request",
-                object(),
-            ),
-            ("get", "/state", "The state of a fresh environment", None),
-        ]);
     }
-    routes
 }
 
 fn openapi(mode: Mode, extra_paths: Map<String, Value>) -> Value {
+    let control: &[Row] = match mode {
+        Mode::Simulation => &CONTROL_ROUTES,
+        Mode::Production => &[],
+    };
     let mut paths = Map::new();
-    for (method, path, summary, body) in routes(mode) {
+    for (method, path, summary, reads) in ROUTES.iter().chain(control).copied() {
         let mut operation = json!({
             "summary": summary,
             "responses": {"200": {
@@ -196,7 +175,7 @@ fn openapi(mode: Mode, extra_paths: Map<String, Value>) -> Value {
                 "content": {"application/json": {"schema": {}}},
             }},
         });
-        if let Some(schema) = body {
+        if let Some(schema) = reads.schema() {
             operation["requestBody"] = json!({"content": {"application/json": {"schema": schema}}});
         }
         if path.starts_with("/{env_name}/") {

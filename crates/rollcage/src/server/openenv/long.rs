@@ -42,6 +42,16 @@ impl Listener {
         }
     }
 
+    /// The answer, and before it the steps that were told just before it.
+    fn ended(&mut self, answer: &Value) -> Bytes {
+        let mut last = Vec::new();
+        while let Ok(step) = self.steps.try_recv() {
+            last.extend(self.event(&step).into_iter().flatten());
+        }
+        last.extend(event(answer));
+        Bytes::from(last)
+    }
+
     /// The event for a step, unless it leads nowhere.
     fn event(&mut self, step: &Progress) -> Option<Bytes> {
         if !step.done.is_finite() || step.done <= self.last {
@@ -122,7 +132,7 @@ async fn respond_events(
     let rest = stream::unfold(Some((answering, listener)), move |state| async move {
         let (mut answering, mut listener) = state?;
         let (chunk, state) = match next(&mut answering, &mut listener, patience.every).await {
-            Next::Answer(answer) => (event(&answer), None),
+            Next::Answer(answer) => (listener.ended(&answer), None),
             Next::Step(step) => {
                 let chunk = listener.event(&step).unwrap_or_else(still_here);
                 (chunk, Some((answering, listener)))
