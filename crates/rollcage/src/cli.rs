@@ -8,5 +8,6 @@ pub(crate) mod list;
 pub(crate) mod proxy;
 pub(crate) mod run;
 pub(crate) mod scripted;
+pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod task;

@@ -47,6 +47,8 @@ enum Command {
     Agent(cli::agent::Arguments),
     /// Tell what the sandbox can and cannot do on this machine, and how to fix it
     Doctor(cli::doctor::Arguments),
+    /// Serve an OpenEnv environment for trainers and MCP clients
+    Serve(Box<cli::serve::Arguments>),
     /// Serve the scripted model alone: an OpenAI-compatible endpoint that plays a script
     Scripted(cli::scripted::Arguments),
     /// Serve the capture proxy alone, with OpenEnv's session routes
@@ -103,6 +105,7 @@ async fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Export(arguments) => cli::export::run(&arguments),
         Command::Agent(arguments) => Box::pin(cli::agent::run(arguments)).await,
         Command::Doctor(arguments) => Box::pin(cli::doctor::run(&arguments)).await,
+        Command::Serve(arguments) => Box::pin(cli::serve::run(*arguments)).await,
         Command::Scripted(arguments) => Box::pin(cli::scripted::run(arguments)).await,
         Command::Proxy(arguments) => Box::pin(cli::proxy::run(arguments)).await,
         Command::Bench(arguments) => Box::pin(cli::bench::run(arguments)).await,

@@ -1,0 +1,192 @@
+//! `rollcage serve`: an OpenEnv environment for trainers and MCP clients.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+
+use rollcage_engine::secret::Secret;
+
+use crate::server::access::{Policy, Token};
+use crate::server::list_agents::ListAgents;
+use crate::server::openenv::{Limits, Mode, TaskFolder};
+use crate::server::{self, Assembly};
+use crate::{Outcome, WrongUse, settings};
+
+/// Serve an OpenEnv 0.10 environment: its Python clients and any MCP client connect as they are.
+///
+///   from openenv.core.mcp_client import MCPToolClient
+///   with MCPToolClient(base_url="http://127.0.0.1:8000").sync() as env:
+///       env.reset()
+///       env.call_tool("list_agents")
+///
+/// MCP clients connect to http://127.0.0.1:8000/mcp. The page at /docs lists every route. A session is cheap; open as
+/// many as there are rollouts at once. Ctrl-C lets running calls finish within --grace; a second one ends at once.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Arguments {
+    /// Where to listen; anything but loopback needs --token-env
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+    host: IpAddr,
+
+    /// The port; 0 takes a free one
+    #[arg(long, default_value_t = 8000)]
+    port: u16,
+
+    /// A folder of task files for OpenEnv's Task API; its sub-folders are splits, files in itself are the split `train`
+    #[arg(long, value_name = "DIR")]
+    tasks: Option<PathBuf>,
+
+    /// The environment's name
+    #[arg(long, default_value = "rollcage")]
+    name: String,
+
+    /// How many sessions there may be at once
+    #[arg(long, default_value_t = 256, env = "MAX_CONCURRENT_ENVS", value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    max_sessions: u32,
+
+    /// Whether /reset, /step and /state are served over HTTP; WebSockets have them in both modes
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        env = "OPENENV_MODE",
+        value_name = "MODE"
+    )]
+    mode: Mode,
+
+    /// An environment variable that holds a token; callers with different tokens do not see each other's sessions
+    #[arg(long, value_name = "VAR")]
+    token_env: Vec<String>,
+
+    /// Serve whoever can reach the port without a token: for a container whose port is published to loopback
+    #[arg(long, conflicts_with = "token_env")]
+    without_token: bool,
+
+    /// Close a session that no socket holds and no call uses for so many seconds
+    #[arg(long, default_value_t = 3600.0, value_name = "SECONDS", value_parser = seconds)]
+    session_timeout: f64,
+
+    /// How many seconds a step may take that names no limit of its own
+    #[arg(long, default_value_t = 900.0, value_name = "SECONDS", value_parser = seconds)]
+    step_timeout: f64,
+
+    /// How many seconds running calls may go on after the first Ctrl-C or SIGTERM
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
+    grace: f64,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.1..=604_800.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("must be between 0.1 and 604800".to_owned())
+    }
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let policy = policy(&arguments)?;
+    check_name(&arguments.name)?;
+    let tasks = arguments
+        .tasks
+        .as_deref()
+        .map(TaskFolder::read)
+        .transpose()?;
+    let address = (arguments.host, arguments.port);
+    let listener = TcpListener::bind(address).await.with_context(|| {
+        format!(
+            "listen on {} port {} (another program may have it; --port 0 takes a free one)",
+            arguments.host, arguments.port
+        )
+    })?;
+    let address = listener.local_addr().context("find the port")?;
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "Rollcage serves OpenEnv at http://{address} (docs at /docs, Ctrl-C ends it). \
+         Connect: MCPToolClient(base_url=\"http://{address}\")"
+    )?;
+    out.flush()?;
+    drop(out);
+    let assembly = Assembly {
+        name: arguments.name,
+        mode: arguments.mode,
+        sessions_max: arguments.max_sessions as usize,
+        limits: Limits {
+            step: Duration::from_secs_f64(arguments.step_timeout),
+            session_idle: Duration::from_secs_f64(arguments.session_timeout),
+            ..Limits::default()
+        },
+        tasks,
+        policy,
+        tools: Arc::new(ListAgents::new()),
+        extra: axum::Router::new(),
+        extra_paths: serde_json::Map::new(),
+        grace: Duration::from_secs_f64(arguments.grace),
+        at_stop: Box::pin(async {}),
+    };
+    // Both signals are waited for from the start, so that a second one can overtake the ending.
+    let stop = async {
+        if let Err(error) = super::run::stop_signal().await {
+            tracing::error!(%error, "no signal can be waited for");
+            std::future::pending::<()>().await;
+        }
+    };
+    let (told, heard) = tokio::sync::oneshot::channel();
+    let serving = server::serve(listener, assembly, async {
+        stop.await;
+        eprintln!("Ending; running calls may finish. Again to end at once.");
+        let _ = told.send(());
+    });
+    let again = async {
+        if heard.await.is_err() || super::run::stop_signal().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = serving => Ok(Outcome::Fine),
+        () = again => std::process::exit(130),
+    }
+}
+
+fn policy(arguments: &Arguments) -> anyhow::Result<Policy> {
+    let mut tokens = Vec::new();
+    for name in &arguments.token_env {
+        let value = settings::variable(name)
+            .ok_or_else(|| WrongUse(format!("--token-env: the variable {name} is not set")))?;
+        tokens.push(Token {
+            owner: name.clone(),
+            value: Secret::new(value),
+        });
+    }
+    if !tokens.is_empty() {
+        return Ok(Policy::Tokens(tokens));
+    }
+    if arguments.host.is_loopback() {
+        return Ok(Policy::Loopback);
+    }
+    if arguments.without_token {
+        return Ok(Policy::Anyone);
+    }
+    let text = format!(
+        "{} can be reached from outside: name a variable that holds a token with --token-env VAR",
+        arguments.host
+    );
+    Err(WrongUse(text).into())
+}
+
+/// The name is a part of the Task API's paths.
+fn check_name(name: &str) -> anyhow::Result<()> {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-.".contains(character);
+    if name.is_empty() || name.len() > 100 || !name.chars().all(is_plain) {
+        let text = format!("--name `{name}`: use letters, digits, `_`, `-` and `.`");
+        return Err(WrongUse(text).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,303 @@
+//! Who may call: tokens, the guard of a server without them, and what one client may have under way at once.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use http_body_util::BodyExt;
+use hyper::body::Body as _;
+
+use rollcage_engine::secret::{Secret, is_same_key};
+
+use super::reply;
+use super::tally::Tally;
+
+/// A trainer runs hundreds of calls at once from one machine; more than this is a mistake or an attack.
+const REQUESTS_PER_CLIENT_MAX: usize = 1024;
+
+/// Who calls: in the extensions of every request that was let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owner(pub(crate) Arc<str>);
+
+/// Where a request comes from: in the extensions of every request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// A token and who it stands for.
+#[derive(Clone, Debug)]
+pub(crate) struct Token {
+    pub(crate) owner: String,
+    pub(crate) value: Secret,
+}
+
+/// What a server asks of its callers.
+pub(crate) enum Policy {
+    /// Any one of these.
+    Tokens(Vec<Token>),
+    /// None: only this machine can connect. Web pages that it shows can too, and are kept out by their headers.
+    Loopback,
+    /// None: whoever can reach the port may call.
+    Anyone,
+}
+
+pub(crate) struct Access {
+    policy: Policy,
+    requests: Tally<Client>,
+}
+
+/// Why a request is not let in.
+#[derive(Debug, PartialEq, Eq)]
+enum Refused {
+    NoToken,
+    ForeignHost,
+    ForeignOrigin,
+}
+
+impl Refused {
+    fn response(&self) -> Response {
+        let (status, text) = match self {
+            Refused::NoToken => (
+                StatusCode::UNAUTHORIZED,
+                "this server needs a token: send `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`",
+            ),
+            Refused::ForeignHost => (
+                StatusCode::FORBIDDEN,
+                "the Host header names another machine; call this server as localhost or 127.0.0.1",
+            ),
+            Refused::ForeignOrigin => (
+                StatusCode::FORBIDDEN,
+                "a web page of another origin may not call this server; serve it with a token instead",
+            ),
+        };
+        let mut response = reply::detail(status, text);
+        if *self == Refused::NoToken {
+            let bearer = header::HeaderValue::from_static("Bearer");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, bearer);
+        }
+        response
+    }
+}
+
+/// Whose requests are counted together.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Client {
+    Owner(Arc<str>),
+    Address(IpAddr),
+}
+
+impl Access {
+    pub(crate) fn new(policy: Policy) -> Self {
+        Access {
+            policy,
+            requests: Tally::new(REQUESTS_PER_CLIENT_MAX),
+        }
+    }
+
+    /// Whose request this is, or why it is refused.
+    fn admit(&self, request: &Request) -> Result<Owner, Refused> {
+        match &self.policy {
+            Policy::Anyone => Ok(local()),
+            Policy::Loopback => is_from_here(request.headers()).map(|()| local()),
+            Policy::Tokens(tokens) => {
+                let offered = offered(request);
+                let mut found = None;
+                // Every token is compared, so that the time tells nothing about which one matched.
+                for token in tokens {
+                    let expected = token.value.expose().as_bytes();
+                    if offered
+                        .iter()
+                        .any(|offer| is_same_key(offer.as_bytes(), expected))
+                    {
+                        found = Some(Owner(token.owner.as_str().into()));
+                    }
+                }
+                found.ok_or(Refused::NoToken)
+            }
+        }
+    }
+}
+
+/// Lets a request through to its handler, or not.
+pub(crate) async fn check(
+    State(access): State<Arc<Access>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    // Liveness is nobody's secret, and whoever polls it has no token.
+    if request.uri().path() == "/health" {
+        request.extensions_mut().insert(local());
+        return next.run(request).await;
+    }
+    let owner = match access.admit(&request) {
+        Ok(owner) => owner,
+        Err(refused) => return refused.response(),
+    };
+    let client = match (&access.policy, request.extensions().get::<Peer>()) {
+        (Policy::Loopback | Policy::Anyone, Some(peer)) => Client::Address(peer.0.ip()),
+        (Policy::Tokens(_) | Policy::Loopback | Policy::Anyone, _) => {
+            Client::Owner(Arc::clone(&owner.0))
+        }
+    };
+    let Some(slot) = access.requests.take(&client) else {
+        let text = format!("more than {REQUESTS_PER_CLIENT_MAX} requests at once; wait for some");
+        let mut response = reply::detail(StatusCode::TOO_MANY_REQUESTS, &text);
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+        return response;
+    };
+    request.extensions_mut().insert(owner);
+    let response = next.run(request).await;
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    // A body that is still being made holds the client's slot until its end.
+    response.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            let _held = &slot;
+            frame
+        }))
+    })
+}
+
+fn local() -> Owner {
+    Owner("local".into())
+}
+
+/// Every token that a request carries. Browsers cannot set headers on a WebSocket, so there a query is read too.
+fn offered(request: &Request) -> Vec<String> {
+    let header = |name: &str| {
+        let value = request.headers().get(name)?;
+        value.to_str().ok()
+    };
+    let mut offered = Vec::new();
+    if let Some((scheme, token)) = header("authorization").and_then(|value| value.split_once(' '))
+        && scheme.eq_ignore_ascii_case("bearer")
+    {
+        offered.push(token.trim().to_owned());
+    }
+    offered.extend(header("x-api-key").map(str::to_owned));
+    if super::openenv::is_websocket(request.headers()) {
+        offered.extend(super::openenv::query_value(request.uri(), "token"));
+    }
+    offered
+}
+
+/// A web page can make a browser on this machine call us, under a name that it points here (DNS rebinding) or across
+/// origins. The browser tells in `Host` and `Origin`.
+fn is_from_here(headers: &HeaderMap) -> Result<(), Refused> {
+    let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str());
+    if let Some(host) = text(header::HOST)
+        && !host.is_ok_and(is_loopback_authority)
+    {
+        return Err(Refused::ForeignHost);
+    }
+    if let Some(origin) = text(header::ORIGIN) {
+        let authority = origin
+            .ok()
+            .and_then(|origin| origin.split_once("://"))
+            .map(|(_, authority)| authority);
+        if !authority.is_some_and(is_loopback_authority) {
+            return Err(Refused::ForeignOrigin);
+        }
+    }
+    Ok(())
+}
+
+/// `localhost` or a loopback address, with or without a port.
+fn is_loopback_authority(authority: &str) -> bool {
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or("", |(host, _)| host),
+        None => authority
+            .rsplit_once(':')
+            .map_or(authority, |(host, _)| host),
+    };
+    host.eq_ignore_ascii_case("localhost")
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(tokens: &[(&str, &str)]) -> Access {
+        let token = |(owner, value): &(&str, &str)| Token {
+            owner: (*owner).to_owned(),
+            value: Secret::new(*value),
+        };
+        Access::new(Policy::Tokens(tokens.iter().map(token).collect()))
+    }
+
+    fn request(uri: &str, headers: &[(&str, &str)]) -> Request {
+        let mut request = Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(Body::empty()).unwrap()
+    }
+
+    fn owner(access: &Access, uri: &str, headers: &[(&str, &str)]) -> Option<String> {
+        let admitted = access.admit(&request(uri, headers)).ok();
+        admitted.map(|owner| owner.0.to_string())
+    }
+
+    #[test]
+    fn a_token_says_whose_call_it_is() {
+        let access = access(&[("TEAM_A", "alpha-token"), ("TEAM_B", "beta-token")]);
+        let who = |headers: &[(&str, &str)]| owner(&access, "/mcp", headers);
+        assert_eq!(
+            who(&[("authorization", "Bearer beta-token")]).as_deref(),
+            Some("TEAM_B")
+        );
+        assert_eq!(
+            who(&[("authorization", "bearer alpha-token")]).as_deref(),
+            Some("TEAM_A")
+        );
+        assert_eq!(
+            who(&[("x-api-key", "alpha-token")]).as_deref(),
+            Some("TEAM_A")
+        );
+        assert_eq!(who(&[("authorization", "Basic alpha-token")]), None);
+        assert_eq!(who(&[("x-api-key", "alpha-toke")]), None);
+        assert_eq!(who(&[]), None);
+    }
+
+    #[test]
+    fn a_query_token_counts_for_websockets_alone() {
+        let access = access(&[("T", "a+b c")]);
+        let uri = "/ws?token=a%2Bb+c";
+        let upgrade = [
+            ("connection", "keep-alive, Upgrade"),
+            ("upgrade", "websocket"),
+        ];
+        assert_eq!(owner(&access, uri, &upgrade).as_deref(), Some("T"));
+        assert_eq!(owner(&access, uri, &[]), None);
+    }
+
+    #[test]
+    fn a_web_page_elsewhere_cannot_use_a_server_without_tokens() {
+        let access = Access::new(Policy::Loopback);
+        let is_in = |headers: &[(&str, &str)]| owner(&access, "/mcp", headers).is_some();
+        assert!(is_in(&[("host", "127.0.0.1:8000")]));
+        assert!(is_in(&[("host", "LOCALHOST")]));
+        assert!(is_in(&[
+            ("host", "[::1]:8000"),
+            ("origin", "http://localhost:3000")
+        ]));
+        assert!(!is_in(&[("host", "evil.example:8000")]));
+        assert!(!is_in(&[("host", "127.0.0.1.evil.example")]));
+        assert!(!is_in(&[
+            ("host", "localhost:8000"),
+            ("origin", "https://evil.example")
+        ]));
+        assert!(!is_in(&[("host", "localhost:8000"), ("origin", "null")]));
+    }
+}

@@ -1,0 +1,90 @@
+//! One tool call on behalf of a session, with everything that can end it.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+
+use super::Wire;
+use super::session::Session;
+use crate::server::tool::{Caller, Progress, ToolError};
+
+/// Why a call gave no value.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    Tool(ToolError),
+    TimedOut(Duration),
+    /// The session was closed while the call ran.
+    SessionEnded,
+}
+
+impl CallError {
+    /// The text that clients get to see.
+    pub(crate) fn describe(&self, tool: &str) -> String {
+        match self {
+            CallError::Tool(error @ (ToolError::NotFound(_) | ToolError::InvalidArguments(_))) => {
+                error.to_string()
+            }
+            CallError::Tool(ToolError::Failed(reason)) => {
+                format!("Error calling tool '{tool}': {reason}")
+            }
+            CallError::TimedOut(limit) => {
+                format!(
+                    "Tool '{tool}' timed out after {:?} seconds",
+                    limit.as_secs_f64()
+                )
+            }
+            CallError::SessionEnded => "Session task completed unexpectedly".to_owned(),
+        }
+    }
+}
+
+impl Wire {
+    /// Calls a tool. Dropping this future abandons the call.
+    pub(crate) async fn call(
+        &self,
+        session: &Session,
+        name: &str,
+        arguments: Map<String, Value>,
+        progress: Option<mpsc::Sender<Progress>>,
+        limit: Duration,
+    ) -> Result<Value, CallError> {
+        let running = session.begin();
+        let caller = Caller {
+            owner: session.owner.to_string(),
+            progress,
+        };
+        // A tool that panics must not take a socket with all its other requests along.
+        let calling = AssertUnwindSafe(self.tools.call(name, arguments, caller)).catch_unwind();
+        let bounded = tokio::time::timeout(limit, calling);
+        let answered = match session.ended.run_until_cancelled(bounded).await {
+            None => return Err(CallError::SessionEnded),
+            Some(Err(_)) => return Err(CallError::TimedOut(limit)),
+            Some(Ok(Err(_))) => {
+                tracing::error!(tool = name, "a tool panicked");
+                let reason = "the tool panicked; the server's log tells more".to_owned();
+                return Err(CallError::Tool(ToolError::Failed(reason)));
+            }
+            Some(Ok(Ok(answered))) => answered.map_err(CallError::Tool)?,
+        };
+        if let Some(rollout) = answered.finished {
+            running.finished(rollout);
+        }
+        Ok(answered.value)
+    }
+
+    /// The session that a call names, or one for this call alone.
+    pub(crate) fn session_for(
+        &self,
+        id: Option<&str>,
+        owner: &Arc<str>,
+    ) -> Result<Arc<Session>, super::session::SessionError> {
+        match id {
+            Some(id) => self.sessions.find(id, owner),
+            None => Ok(Arc::new(Session::temporary(Arc::clone(owner)))),
+        }
+    }
+}

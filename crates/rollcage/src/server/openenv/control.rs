@@ -1,0 +1,111 @@
+//! `/reset`, `/step` and `/state` over HTTP. Each request gets an environment of its own, as in the original.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use serde_json::{Map, Value};
+
+use super::Wire;
+use super::action::Action;
+use super::problem::{Fields, invalid_json, no_object, problem};
+use super::session::Session;
+use crate::server::access::Owner;
+use crate::server::reply;
+
+/// As the original bounds them.
+const NAME_CHARS_MAX: usize = 255;
+/// A longer wish is cut to this.
+const STEP_LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+pub(crate) fn state(owner: Owner) -> Response {
+    reply::json(StatusCode::OK, &Session::temporary(owner.0).state())
+}
+
+pub(crate) async fn reset(wire: &Wire, owner: Owner, request: Request) -> Response {
+    let members = match object(wire, request).await {
+        Ok(members) => members.unwrap_or_default(),
+        Err(refused) => return refused,
+    };
+    let place = ["body".into()];
+    let mut fields = Fields::new(&members, &place);
+    fields.optional_natural("seed");
+    let episode_id = fields.optional_string("episode_id", NAME_CHARS_MAX);
+    if let Err(problems) = fields.finish() {
+        return reply::unprocessable(&problems);
+    }
+    let session = Session::temporary(owner.0);
+    let observation = wire.reset(&session, episode_id.map(str::to_owned));
+    reply::json(StatusCode::OK, &observation.for_http())
+}
+
+pub(crate) async fn step(wire: &Wire, owner: Owner, request: Request) -> Response {
+    let members = match object(wire, request).await {
+        Ok(Some(members)) => members,
+        Ok(None) => return reply::unprocessable(&[no_body()]),
+        Err(refused) => return refused,
+    };
+    let place = ["body".into()];
+    let mut fields = Fields::new(&members, &place);
+    let action = fields.object("action");
+    let limit = fields.optional_positive("timeout_s");
+    fields.optional_string("request_id", NAME_CHARS_MAX);
+    if let Err(problems) = fields.finish() {
+        return reply::unprocessable(&problems);
+    }
+    let action = match Action::read(action.unwrap_or(&Map::new())) {
+        Ok(action) => action,
+        Err(problems) => return reply::unprocessable(&problems),
+    };
+    let limit = limit.map(|seconds| {
+        Duration::try_from_secs_f64(seconds)
+            .unwrap_or(STEP_LIMIT_MAX)
+            .min(STEP_LIMIT_MAX)
+    });
+    let session = Session::temporary(owner.0);
+    let observation = wire.step(&session, action, limit).await;
+    reply::json(StatusCode::OK, &observation.for_http())
+}
+
+/// The JSON object in a body, nothing for an empty one, or the answer that says what is wrong.
+pub(crate) async fn object(
+    wire: &Wire,
+    request: Request,
+) -> Result<Option<Map<String, Value>>, Response> {
+    let (head, body) = request.into_parts();
+    let limits = &wire.limits;
+    let body = reply::read_body(body, limits.body_bytes_max, limits.body_read).await?;
+    if body.is_empty() {
+        return Ok(None);
+    }
+    let value = match is_json(&head.headers) {
+        true => serde_json::from_slice(&body)
+            .map_err(|error| reply::unprocessable(&[invalid_json(&error, &body)]))?,
+        // Without the right content type the original sees a string.
+        false => Value::String(String::from_utf8_lossy(&body).into_owned()),
+    };
+    match value {
+        Value::Object(members) => Ok(Some(members)),
+        Value::Null => Ok(None),
+        other => Err(reply::unprocessable(&[no_object(&["body".into()], &other)])),
+    }
+}
+
+pub(crate) fn no_body() -> Value {
+    problem("missing", &["body".into()], "Field required", &Value::Null)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(kind) = headers
+        .get(header::CONTENT_TYPE)
+        .map(|kind| kind.as_bytes())
+    else {
+        return false;
+    };
+    let kind = Bytes::copy_from_slice(kind).to_ascii_lowercase();
+    let kind = String::from_utf8_lossy(&kind);
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
+}

@@ -1,0 +1,164 @@
+//! The messages of `/ws`: reset, step, state, mcp, close.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::action::Action;
+use super::mcp::{self, Asker};
+use super::problem::Fields;
+use super::result::Keys;
+use super::session::{Session, SessionError};
+use super::socket::Reply;
+use super::{Wire, rpc};
+
+/// A longer name for an episode is a mistake, and would be kept.
+const EPISODE_ID_BYTES_MAX: usize = 4096;
+
+/// A request that is answered with an error; the socket stays open.
+enum Refused {
+    Invalid(Vec<Value>),
+    UnknownType(String),
+    Execution(String),
+}
+
+impl From<Vec<Value>> for Refused {
+    fn from(problems: Vec<Value>) -> Self {
+        Refused::Invalid(problems)
+    }
+}
+
+/// Answers one message.
+pub(crate) async fn answer(wire: &Wire, session: &Arc<Session>, text: &str) -> Reply {
+    let message: Map<String, Value> = match serde_json::from_str(text) {
+        Ok(Value::Object(message)) => message,
+        Ok(_) => {
+            let text = "a message must be a JSON object";
+            return Reply::last(error("SESSION_ERROR", text, None));
+        }
+        Err(cause) => {
+            let text = format!("Invalid JSON: {cause}");
+            return Reply::more(error("INVALID_JSON", &text, None));
+        }
+    };
+    let kind = message.get("type").and_then(Value::as_str);
+    let answered = match kind {
+        Some("reset") => reset(wire, session, &message),
+        Some("step") => step(wire, session, &message).await,
+        Some("state") => state(session, &message),
+        Some("mcp") => over_mcp(wire, session, &message).await,
+        Some("close") => match only(&message, &["type"]) {
+            Ok(()) => return Reply::end(),
+            Err(problems) => Err(problems.into()),
+        },
+        Some(other) => Err(Refused::UnknownType(other.to_owned())),
+        None => {
+            let found = message.get("type");
+            let shown = found.map_or_else(|| "None".to_owned(), Value::to_string);
+            Err(Refused::UnknownType(shown))
+        }
+    };
+    Reply::more(match answered {
+        Ok((kind, data)) => json!({"type": kind, "data": data}),
+        Err(Refused::Invalid(problems)) => {
+            error("VALIDATION_ERROR", "Invalid message", Some(problems))
+        }
+        Err(Refused::UnknownType(kind)) => {
+            let text = format!("Unknown message type: {kind}");
+            error("UNKNOWN_TYPE", &text, None)
+        }
+        Err(Refused::Execution(text)) => error("EXECUTION_ERROR", &text, None),
+    })
+}
+
+/// Why a socket gets no session: pushed to it before it is closed.
+pub(crate) fn refusal(error: &SessionError) -> Value {
+    let text = error.to_string();
+    let data = match error {
+        SessionError::Full { active, max } => json!({
+            "message": text,
+            "code": "CAPACITY_REACHED",
+            "active_sessions": active,
+            "max_sessions": max,
+        }),
+        SessionError::Unknown(_) | SessionError::Busy(_) => {
+            json!({"message": text, "code": "SESSION_ERROR"})
+        }
+    };
+    json!({"type": "error", "data": data})
+}
+
+pub(crate) fn error(code: &str, message: &str, problems: Option<Vec<Value>>) -> Value {
+    let mut data = json!({"message": message, "code": code});
+    if let (Some(members), Some(problems)) = (data.as_object_mut(), problems) {
+        members.insert("errors".to_owned(), problems.into());
+    }
+    json!({"type": "error", "data": data})
+}
+
+type Answered = Result<(&'static str, Value), Refused>;
+
+fn reset(wire: &Wire, session: &Session, message: &Map<String, Value>) -> Answered {
+    let mut fields = Fields::new(message, &[]);
+    let data = fields.optional_object("data");
+    fields.only(&["type", "data"]);
+    fields.finish()?;
+    let episode_id = match data.and_then(|data| data.get("episode_id")) {
+        None | Some(Value::Null) => None,
+        Some(Value::String(id)) if id.len() <= EPISODE_ID_BYTES_MAX => Some(id.clone()),
+        Some(_) => {
+            let text =
+                format!("episode_id must be a string of at most {EPISODE_ID_BYTES_MAX} bytes");
+            return Err(Refused::Execution(text));
+        }
+    };
+    let observation = wire.reset(session, episode_id);
+    Ok(("observation", observation.for_socket()))
+}
+
+async fn step(wire: &Wire, session: &Session, message: &Map<String, Value>) -> Answered {
+    let data = data_of(message)?;
+    let action = Action::read(data)?;
+    let observation = wire.step(session, action, None).await;
+    Ok(("observation", observation.for_socket()))
+}
+
+fn state(session: &Session, message: &Map<String, Value>) -> Answered {
+    only(message, &["type"])?;
+    let state = serde_json::to_value(session.state());
+    let state = state.map_err(|error| Refused::Execution(error.to_string()))?;
+    Ok(("state", state))
+}
+
+async fn over_mcp(wire: &Wire, session: &Arc<Session>, message: &Map<String, Value>) -> Answered {
+    let data = data_of(message)?;
+    let answer = match rpc::read(data.clone()) {
+        Ok(request) => mcp::answer(wire, request, asker(session)).await,
+        Err(refused) => refused,
+    };
+    Ok(("mcp", answer))
+}
+
+/// A socket asks on behalf of its own session.
+pub(crate) fn asker(session: &Arc<Session>) -> Asker {
+    Asker {
+        owner: Arc::clone(&session.owner),
+        session: Some(Arc::clone(session)),
+        keys: Keys::Both,
+        progress: None,
+    }
+}
+
+fn data_of(message: &Map<String, Value>) -> Result<&Map<String, Value>, Vec<Value>> {
+    let mut fields = Fields::new(message, &[]);
+    let data = fields.object("data");
+    fields.only(&["type", "data"]);
+    fields.finish()?;
+    data.ok_or_else(Vec::new)
+}
+
+fn only(message: &Map<String, Value>, known: &[&str]) -> Result<(), Vec<Value>> {
+    let mut fields = Fields::new(message, &[]);
+    fields.only(known);
+    fields.finish()
+}

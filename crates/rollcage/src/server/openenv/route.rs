@@ -1,0 +1,86 @@
+//! What each path is, and which method it wants.
+
+use axum::http::Method;
+
+use super::Mode;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route<'a> {
+    Health,
+    Metadata,
+    Schema,
+    OpenApi,
+    Docs,
+    Redoc,
+    State,
+    Reset,
+    Step,
+    Mcp,
+    Ws,
+    ListEnvironments,
+    /// The environment's name and what is asked of its tasks.
+    Tasks(&'a str, TaskCall),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TaskCall {
+    Splits,
+    Tasks,
+    Count,
+    Task,
+    Range,
+}
+
+impl<'a> Route<'a> {
+    pub(crate) fn of(path: &'a str, mode: Mode) -> Option<Self> {
+        let is_driven = mode == Mode::Simulation;
+        Some(match path {
+            "/health" => Route::Health,
+            "/metadata" => Route::Metadata,
+            "/schema" => Route::Schema,
+            "/openapi.json" => Route::OpenApi,
+            "/docs" => Route::Docs,
+            "/redoc" => Route::Redoc,
+            "/state" if is_driven => Route::State,
+            "/reset" if is_driven => Route::Reset,
+            "/step" if is_driven => Route::Step,
+            "/mcp" => Route::Mcp,
+            "/ws" => Route::Ws,
+            "/list_environments" => Route::ListEnvironments,
+            _ => {
+                let (env, call) = path.strip_prefix('/')?.split_once('/')?;
+                let call = match call {
+                    "splits" => TaskCall::Splits,
+                    "tasks" => TaskCall::Tasks,
+                    "num_tasks" => TaskCall::Count,
+                    "task" => TaskCall::Task,
+                    "task_range" => TaskCall::Range,
+                    _ => return None,
+                };
+                Route::Tasks(env, call)
+            }
+        })
+    }
+
+    pub(crate) fn method(self) -> Method {
+        match self {
+            Route::Health
+            | Route::Metadata
+            | Route::Schema
+            | Route::OpenApi
+            | Route::Docs
+            | Route::Redoc
+            | Route::State
+            | Route::Ws
+            | Route::ListEnvironments
+            | Route::Tasks(_, TaskCall::Splits) => Method::GET,
+            Route::Reset
+            | Route::Step
+            | Route::Mcp
+            | Route::Tasks(
+                _,
+                TaskCall::Tasks | TaskCall::Count | TaskCall::Task | TaskCall::Range,
+            ) => Method::POST,
+        }
+    }
+}

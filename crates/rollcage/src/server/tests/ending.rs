@@ -1,0 +1,58 @@
+//! How a server ends: nothing new, the running calls, what outlives them.
+
+use super::*;
+
+#[tokio::test]
+async fn idle_sockets_are_told_and_running_calls_finish() {
+    let (at_stop, hook) = oneshot::channel();
+    let mut served = Served::with(Assembly {
+        grace: Duration::from_secs(60),
+        at_stop: Box::pin(async {
+            let _ = at_stop.send(());
+        }),
+        ..assembly()
+    })
+    .await;
+    let mut idle = served.socket("/ws").await;
+    let mut busy = served.socket("/ws").await;
+    idle.ask(json!({"type": "state"})).await;
+    busy.send(&step("slow", json!({"seconds": 0.3}))).await;
+    served.until_running(1).await;
+    served.stop();
+    assert_eq!(idle.close_code().await, 1001);
+    let answer = busy.receive().await;
+    assert_eq!(answer["data"]["observation"]["result"]["data"], "slept");
+    assert_eq!(busy.close_code().await, 1001);
+    hook.await.unwrap();
+    served.tasks.join_next().await.unwrap().unwrap();
+    assert!(
+        tokio::net::TcpStream::connect(served.address)
+            .await
+            .is_err()
+    );
+}
+
+#[tokio::test]
+async fn what_outlasts_the_grace_is_dropped() {
+    let mut served = Served::with(Assembly {
+        grace: Duration::from_millis(50),
+        ..assembly()
+    })
+    .await;
+    let mut socket = served.socket("/ws").await;
+    socket.send(&step("slow", json!({"seconds": 3600}))).await;
+    let call = json!({"name": "slow", "arguments": {"seconds": 3600}});
+    let body = json!({"jsonrpc": "2.0", "method": "tools/call", "params": call, "id": 1});
+    let request = served
+        .client
+        .post(served.url("/mcp"))
+        .body(body.to_string());
+    let mut posting = JoinSet::new();
+    posting.spawn(request.send());
+    served.until_running(2).await;
+    served.stop();
+    assert_eq!(socket.close_code().await, 1001);
+    assert!(posting.join_next().await.unwrap().unwrap().is_err());
+    served.tasks.join_next().await.unwrap().unwrap();
+    assert_eq!(served.running.load(Ordering::SeqCst), 0);
+}
