@@ -62,14 +62,12 @@ pub struct Entry {
     pub queued_at: f64,
     pub feed: Arc<Feed>,
     cancel: CancellationToken,
-    /// Cancelled when there is a result.
-    ended: CancellationToken,
     result: Mutex<Option<Arc<RolloutResult>>>,
 }
 
 impl Entry {
     pub fn is_ended(&self) -> bool {
-        self.ended.is_cancelled()
+        self.feed.is_finished()
     }
 
     /// The result, while it is still in memory.
@@ -78,7 +76,7 @@ impl Entry {
     }
 
     pub async fn wait(&self) {
-        self.ended.cancelled().await;
+        self.feed.finished().await;
     }
 
     fn kept(&self) -> MutexGuard<'_, Option<Arc<RolloutResult>>> {
@@ -230,7 +228,6 @@ impl Dispatcher {
             queued_at: result::now(),
             feed: Arc::new(feed),
             cancel: CancellationToken::new(),
-            ended: CancellationToken::new(),
             result: Mutex::default(),
         })
     }
@@ -369,8 +366,8 @@ impl Dispatcher {
             error: result.error.clone(),
         };
         *entry.kept() = Some(Arc::new(result));
+        // From here on the rollout counts as ended, for every reader at once.
         entry.feed.tell(finished);
-        entry.ended.cancel();
         let mut board = self.board();
         if slot == Slot::Held {
             board.give_back(&entry.owner);

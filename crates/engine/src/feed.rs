@@ -120,6 +120,15 @@ impl Feed {
         let _ = self.last.subscribe().wait_for(|last| *last > seq).await;
     }
 
+    pub fn is_finished(&self) -> bool {
+        self.seen().standing.finished_at.is_some()
+    }
+
+    /// Returns once the rollout has told its end.
+    pub async fn finished(&self) {
+        let _ = self.last.subscribe().wait_for(|_| self.is_finished()).await;
+    }
+
     pub fn standing(&self) -> Standing {
         self.seen().standing.clone()
     }

@@ -204,6 +204,11 @@ impl Engine {
         &self.store
     }
 
+    /// The agents that are installed.
+    pub fn bundles(&self) -> &Bundles {
+        &self.bundles
+    }
+
     pub fn sandboxes(&self) -> &Arc<Local> {
         &self.sandboxes
     }

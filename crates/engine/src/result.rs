@@ -28,7 +28,7 @@ pub(crate) fn now() -> f64 {
 }
 
 /// An error and its causes as one sentence.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(source) = next {
@@ -61,7 +61,7 @@ pub(crate) fn note_plan(result: &mut RolloutResult, plan: &Plan) {
 }
 
 /// As [`begin`], for a rollout of which only the task is known.
-pub(crate) fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
+pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
     RolloutResult {
         task_id: task.id,
         sandbox_id: String::new(),

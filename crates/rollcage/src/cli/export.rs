@@ -92,17 +92,7 @@ fn export(
         Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
     };
     let (exchanges, _) = exchange::read(&bytes);
-    let meta = Meta {
-        rollout_id: id.to_string(),
-        task_id: result.task_id,
-        agent: result.agent,
-        model: result.endpoint.model,
-        reward: result.reward,
-        reward_valid: result.reward_valid,
-        ended: Some(result.ended),
-        started_at: result.started_at,
-        budget_stop_count: result.budget.stops,
-    };
+    let meta = Meta::from(&result);
     let written = write(format, &interpret(&exchanges), &meta, options, out);
     Ok(written.with_context(|| format!("rollout {id}")))
 }

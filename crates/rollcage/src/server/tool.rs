@@ -17,6 +17,10 @@ pub(crate) struct ToolInfo {
     pub(crate) input_schema: Value,
 }
 
+/// Who sent an HTTP request. Put into requests by whoever checked their credentials; without one it is `local`.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner(pub(crate) String);
+
 /// Who calls, and who wants to hear how far it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
