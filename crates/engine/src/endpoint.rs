@@ -104,7 +104,78 @@ const KINDS: &[Kind] = &[
         is_thinking_disabled: false,
         has_token_ids: false,
     },
+    Kind {
+        name: "openrouter",
+        url_variable: "OPENROUTER_BASE_URL",
+        key_variable: "OPENROUTER_API_KEY",
+        model_variable: "OPENROUTER_MODEL",
+        base_url: Some("https://openrouter.ai/api/v1"),
+        key: None,
+        model: None,
+        is_thinking_disabled: false,
+        has_token_ids: false,
+    },
+    Kind {
+        name: "litellm",
+        url_variable: "LITELLM_BASE_URL",
+        key_variable: "LITELLM_API_KEY",
+        model_variable: "LITELLM_MODEL",
+        base_url: Some("http://localhost:4000/v1"),
+        key: Some("litellm"),
+        model: None,
+        is_thinking_disabled: false,
+        has_token_ids: false,
+    },
+    Kind {
+        name: "ollama",
+        url_variable: "OLLAMA_BASE_URL",
+        key_variable: "OLLAMA_API_KEY",
+        model_variable: "OLLAMA_MODEL",
+        base_url: Some("http://localhost:11434/v1"),
+        key: Some("ollama"),
+        model: None,
+        is_thinking_disabled: false,
+        has_token_ids: false,
+    },
+    // Its chat-compatible side; the path has a version of its own and no `/v1` behind it.
+    Kind {
+        name: "gemini",
+        url_variable: "GEMINI_BASE_URL",
+        key_variable: "GEMINI_API_KEY",
+        model_variable: "GEMINI_MODEL",
+        base_url: Some("https://generativelanguage.googleapis.com/v1beta/openai"),
+        key: None,
+        model: Some("gemini-2.5-flash"),
+        is_thinking_disabled: false,
+        has_token_ids: false,
+    },
 ];
+
+/// A known kind of endpoint and how it is set up. Holds no key.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownKind {
+    pub name: &'static str,
+    pub url_variable: &'static str,
+    pub key_variable: &'static str,
+    pub model_variable: &'static str,
+    /// `None` where the variable has to be set.
+    pub base_url: Option<&'static str>,
+    pub model: Option<&'static str>,
+    pub needs_key: bool,
+}
+
+/// The kinds that `resolve` knows, besides `scripted`.
+pub fn kinds() -> impl Iterator<Item = KnownKind> {
+    KINDS.iter().map(|kind| KnownKind {
+        name: kind.name,
+        url_variable: kind.url_variable,
+        key_variable: kind.key_variable,
+        model_variable: kind.model_variable,
+        base_url: kind.base_url,
+        model: kind.model,
+        needs_key: kind.key.is_none(),
+    })
+}
 
 impl EndpointRequest {
     /// Settles on one endpoint. With nothing said it is the scripted one.
@@ -221,11 +292,13 @@ fn normalise(url: &str) -> Result<String, EndpointError> {
         return Err(EndpointError::NotUrl(url.to_owned()));
     }
     let trimmed = url.trim_end_matches('/');
-    Ok(if trimmed.ends_with("/v1") {
-        trimmed.to_owned()
-    } else {
-        format!("{trimmed}/v1")
-    })
+    Ok(
+        if trimmed.ends_with("/v1") || trimmed.ends_with("/v1beta/openai") {
+            trimmed.to_owned()
+        } else {
+            format!("{trimmed}/v1")
+        },
+    )
 }
 
 #[cfg(test)]
@@ -300,7 +373,7 @@ mod tests {
         };
         assert!(error(kind("openai"), &[]).contains("set OPENAI_API_KEY"));
         assert!(error(kind("vllm"), &[]).contains("set VLLM_URL"));
-        assert!(error(kind("nope"), &[]).contains("vllm, openai, hf_router, scripted"));
+        assert!(error(kind("nope"), &[]).contains("vllm, openai, hf_router, "));
         let secret = EndpointRequest {
             base_url: Some("http://me:hunter22@host".into()),
             model: Some("m".into()),

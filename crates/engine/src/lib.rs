@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OnceCell, mpsc};
@@ -22,14 +22,17 @@ mod collect;
 mod dispatch;
 mod drive;
 pub mod endpoint;
+pub mod feed;
 mod log;
 pub mod proxy;
 pub mod result;
 mod rollout;
 pub mod scripted;
 pub mod secret;
+pub mod service;
 mod shell;
 pub mod store;
+pub mod tally;
 mod verify;
 mod warm;
 
@@ -37,8 +40,8 @@ use agent::Agent;
 use bundle::{Bundles, InstallError, OnProgress, Registry, VersionRequest};
 use endpoint::{Endpoint, EndpointChoice};
 use proxy::probe::{Profile, probe};
-use rollout::{Context, Ending};
-use scripted::{Script, Scripted, ScriptedError};
+use rollout::{Context, Ending, Job};
+use scripted::{Lease, Script, Scripted, ScriptedError};
 use secret::Secret;
 use store::{Store, StoreError};
 
@@ -46,6 +49,8 @@ pub use proxy::ModelSettings;
 pub use rollout::Plan;
 pub use warm::{ReadyAgent, WarmError};
 
+/// A server meets many endpoints; past this it forgets what it learnt and asks again.
+const PROFILES_MAX: usize = 1024;
 /// For a connection to an endpoint. There is no limit on a whole answer: models think for minutes.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 /// Between two pieces of an answer.
@@ -104,6 +109,31 @@ pub struct Engine {
     scripted: OnceCell<Scripted>,
     scripted_log: Option<Arc<scripted::Log>>,
     profiles: Arc<Profiles>,
+    clients: Arc<Clients>,
+}
+
+/// HTTP clients, made when they are first needed and then shared: one for endpoints on this machine, one for others.
+#[derive(Default)]
+pub(crate) struct Clients {
+    here: OnceLock<reqwest::Client>,
+    elsewhere: OnceLock<reqwest::Client>,
+}
+
+impl Clients {
+    pub(crate) fn of(&self, base_url: &str) -> reqwest::Result<reqwest::Client> {
+        let known = if is_here(base_url) {
+            &self.here
+        } else {
+            &self.elsewhere
+        };
+        match known.get() {
+            Some(client) => Ok(client.clone()),
+            None => {
+                let made = client(base_url)?;
+                Ok(known.get_or_init(|| made).clone())
+            }
+        }
+    }
 }
 
 /// What was found out about endpoints, shared by rollouts that need it at the same time.
@@ -129,6 +159,9 @@ impl Profiles {
                 .by_endpoint
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= PROFILES_MAX && !known.contains_key(&name) {
+                known.clear();
+            }
             Arc::clone(known.entry(name).or_default())
         };
         cell.get_or_try_init(|| probe(client, endpoint))
@@ -158,6 +191,7 @@ impl Engine {
             scripted: OnceCell::new(),
             scripted_log: None,
             profiles: Arc::default(),
+            clients: Arc::default(),
         })
     }
 
@@ -168,6 +202,11 @@ impl Engine {
 
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// The agents that are installed.
+    pub fn bundles(&self) -> &Bundles {
+        &self.bundles
     }
 
     pub fn sandboxes(&self) -> &Arc<Local> {
@@ -231,25 +270,30 @@ impl Engine {
         cancel: CancellationToken,
         deliver: impl FnMut(RolloutResult),
     ) -> Result<(), OpenError> {
-        let sandboxes: Arc<dyn Sandboxes> = Arc::clone(&self.sandboxes) as Arc<dyn Sandboxes>;
-        let base_url = plans
-            .first()
-            .map(|plan| plan.endpoint.base_url.as_str())
-            .unwrap_or_default();
-        let client = client(base_url)?;
-        let cx = Arc::new(Context {
-            store: self.store.clone(),
-            sandboxes,
-            client,
-            profiles: Arc::clone(&self.profiles),
-        });
-        dispatch::dispatch(cx, plans, slots, events, cancel, deliver).await;
+        let jobs = plans.into_iter().map(Job::of).collect();
+        dispatch::run_all(self.context(), jobs, slots, events, cancel, deliver).await;
         Ok(())
     }
 
+    fn context(&self) -> Arc<Context> {
+        Arc::new(Context {
+            store: self.store.clone(),
+            sandboxes: Arc::clone(&self.sandboxes) as Arc<dyn Sandboxes>,
+            clients: Arc::clone(&self.clients),
+            profiles: Arc::clone(&self.profiles),
+        })
+    }
+
+    /// Keeps the script of a scripted endpoint for as long as the answer lives.
+    fn lease(&self, endpoint: &Endpoint) -> Option<Lease> {
+        let key = endpoint.key.as_ref()?;
+        let scripted = self.scripted.get()?;
+        (endpoint.kind == "scripted").then(|| scripted.lease(key.expose()))
+    }
+
     /// Ends what the engine started.
-    pub async fn close(self) {
-        if let Some(scripted) = self.scripted.into_inner() {
+    pub async fn close(&self) {
+        if let Some(scripted) = self.scripted.get() {
             scripted.close().await;
         }
         if let Err(error) = self.sandboxes.shutdown().await {
@@ -270,12 +314,19 @@ pub fn client(base_url: &str) -> reqwest::Result<reqwest::Client> {
         .connect_timeout(CONNECT_LIMIT)
         .read_timeout(READ_LIMIT)
         .user_agent(concat!("rollcage/", env!("CARGO_PKG_VERSION")));
+    if is_here(base_url) {
+        builder.no_proxy()
+    } else {
+        builder
+    }
+    .build()
+}
+
+fn is_here(base_url: &str) -> bool {
     let host = reqwest::Url::parse(base_url)
         .ok()
         .and_then(|url| url.host_str().map(str::to_owned));
-    let is_here =
-        host.is_some_and(|host| matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]"));
-    if is_here { builder.no_proxy() } else { builder }.build()
+    host.is_some_and(|host| matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]"))
 }
 
 /// Gives every rollout whose process was killed its one result, with what was captured until then.

@@ -49,6 +49,8 @@ pub struct ModelSettings {
     pub sampling: Option<Sampling>,
     pub budget: budget::Limits,
     pub price: Option<Price>,
+    /// The endpoint is asked for no token ids or logprobs, and results list no calls; what was said is recorded still.
+    pub is_black_box: bool,
     /// How often a call that a busy endpoint refused is made again.
     pub retries_max: usize,
 }
@@ -61,6 +63,7 @@ impl Default for ModelSettings {
             sampling: None,
             budget: budget::Limits::default(),
             price: None,
+            is_black_box: false,
             retries_max: 5,
         }
     }
@@ -126,7 +129,11 @@ impl Session {
             url,
             recorder,
             exchanges: AtomicU64::new(0),
-            capture: AtomicU8::new(u8::from(!options.endpoint.has_token_ids)),
+            capture: AtomicU8::new(if options.settings.is_black_box {
+                2
+            } else {
+                u8::from(!options.endpoint.has_token_ids)
+            }),
             unrecorded: CancellationToken::new(),
             exhausted: CancellationToken::new(),
             seen: Mutex::new(Seen {

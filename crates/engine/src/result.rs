@@ -13,9 +13,12 @@ use rollcage_model::trace::{CaptureLevel, Code, Finding, Interpretation, Rollout
 use rollcage_model::turn::Turn;
 
 use crate::proxy::probe::Profile;
-use crate::rollout::{Ending, Plan};
+use crate::rollout::{Ending, Job, Plan};
 use crate::shell::{seconds, tail};
 use crate::store::Record;
+
+/// The `mode` of a rollout whose calls are not part of its result.
+const BLACK_BOX: &str = "black_box";
 
 /// Unix seconds.
 pub(crate) fn now() -> f64 {
@@ -25,7 +28,7 @@ pub(crate) fn now() -> f64 {
 }
 
 /// An error and its causes as one sentence.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(source) = next {
@@ -37,19 +40,28 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// A result in which nothing has happened yet.
-pub(crate) fn begin(id: RolloutId, plan: &Plan) -> RolloutResult {
+pub(crate) fn begin(id: RolloutId, job: &Job) -> RolloutResult {
     RolloutResult {
-        agent: AgentInfo {
-            name: plan.agent.name().to_owned(),
-            version: plan.ready.bundle.version.clone(),
-        },
-        endpoint: plan.endpoint.info(),
-        ..begin_abandoned(id, plan.task.clone())
+        agent: job.agent.clone(),
+        endpoint: job.endpoint.clone(),
+        ..begin_abandoned(id, job.task.clone())
+    }
+}
+
+/// Adds what is known once the agent is installed and the endpoint settled.
+pub(crate) fn note_plan(result: &mut RolloutResult, plan: &Plan) {
+    result.agent = AgentInfo {
+        name: plan.agent.name().to_owned(),
+        version: plan.ready.bundle.version.clone(),
+    };
+    result.endpoint = plan.endpoint.info();
+    if plan.settings.is_black_box {
+        result.mode = BLACK_BOX.to_owned();
     }
 }
 
 /// As [`begin`], for a rollout of which only the task is known.
-pub(crate) fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
+pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
     RolloutResult {
         task_id: task.id,
         sandbox_id: String::new(),
@@ -123,7 +135,8 @@ pub(crate) fn finish(mut result: RolloutResult, ending: Ending, started: Instant
             .stopped_by
             .get_or_insert("agent_timeout_s".to_owned());
     }
-    result.exit_code = result.agent_exit_code;
+    // The earlier variant's clients want a number here.
+    result.exit_code = Some(result.agent_exit_code.unwrap_or(-1));
     result.workdir_files = result.files.clone();
     let outputs = |pick: fn(&rollcage_model::record::CommandResult) -> &str| {
         result
@@ -183,15 +196,19 @@ pub(crate) async fn add_trace(
             );
         }
     };
-    result.proxy_turns = turns(&interpretation);
     result.capture_level = interpretation.capture_level;
     result.rollout_type = interpretation.rollout_type;
     result.usage.calls = interpretation.usage.calls;
     result.usage.prompt_tokens = interpretation.usage.prompt_tokens;
     result.usage.completion_tokens = interpretation.usage.completion_tokens;
     result.usage.cached_tokens = interpretation.usage.cached_tokens;
-    result.usage.trainable_tokens = interpretation.n_trainable_tokens;
-    result.training_trace = interpretation.training_trace;
+    if result.mode == BLACK_BOX {
+        result.rollout_type = RolloutType::Eval;
+    } else {
+        result.proxy_turns = turns(&interpretation);
+        result.training_trace = interpretation.training_trace;
+        result.usage.trainable_tokens = interpretation.n_trainable_tokens;
+    }
     result.findings = interpretation.findings;
     ending
 }

@@ -4,26 +4,28 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_model::event::{Event, Phase, What};
+use rollcage_model::event::{Phase, What};
 use rollcage_model::id::RolloutId;
-use rollcage_model::record::{Ended, RolloutResult, SandboxInfo};
+use rollcage_model::record::{AgentInfo, Ended, EndpointInfo, RolloutResult, SandboxInfo};
 use rollcage_model::task::{Task, path_inside};
 use rollcage_sandbox::{Limits, Mount, Sandbox, Sandboxes, Spec};
 
-use crate::Profiles;
 use crate::agent::{Agent, BUNDLE_DIR, ModelAccess};
 use crate::collect::collect;
 use crate::drive::drive;
 use crate::endpoint::Endpoint;
+use crate::feed::Feed;
 use crate::proxy::{self, ModelSettings, Session, SessionOptions, Sessions};
 use crate::result;
+use crate::scripted::Lease;
 use crate::shell::{base_environment, run_command, seconds, tail};
 use crate::store::{Record, Store};
 use crate::verify;
-use crate::warm::ReadyAgent;
+use crate::warm::{ReadyAgent, WarmError};
+use crate::{Clients, PlanError, Profiles};
 
 /// The proxy's port inside every sandbox. Each has a network of its own, so it is always free.
 const PROXY_PORT: u16 = 7000;
@@ -39,31 +41,46 @@ pub struct Plan {
     pub settings: ModelSettings,
 }
 
+/// A rollout as it is asked for. What has to be fetched, started or looked up for it is its own first step.
+pub(crate) struct Job {
+    pub(crate) task: Task,
+    pub(crate) owner: Option<String>,
+    /// What is known of agent and endpoint before they are looked at.
+    pub(crate) agent: AgentInfo,
+    pub(crate) endpoint: EndpointInfo,
+    pub(crate) plan: BoxFuture<'static, Result<Planned, PlanError>>,
+}
+
+/// A plan, and what must live as long as its rollout.
+pub(crate) struct Planned {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) _script: Option<Lease>,
+}
+
+impl Job {
+    pub(crate) fn of(plan: Arc<Plan>) -> Self {
+        Job {
+            task: plan.task.clone(),
+            owner: None,
+            agent: AgentInfo {
+                name: plan.agent.name().to_owned(),
+                version: plan.ready.bundle.version.clone(),
+            },
+            endpoint: plan.endpoint.info(),
+            plan: Box::pin(std::future::ready(Ok(Planned {
+                plan,
+                _script: None,
+            }))),
+        }
+    }
+}
+
 /// What rollouts of one process share.
 pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) sandboxes: Arc<dyn Sandboxes>,
-    pub(crate) client: reqwest::Client,
+    pub(crate) clients: Arc<Clients>,
     pub(crate) profiles: Arc<Profiles>,
-}
-
-/// Where a rollout tells what happens to it. Unbounded because a rollout says a few things per model call, and whoever
-/// listens only prints or counts.
-#[derive(Clone)]
-pub(crate) struct Teller {
-    pub(crate) rollout: RolloutId,
-    pub(crate) events: mpsc::UnboundedSender<Event>,
-}
-
-impl Teller {
-    pub(crate) fn tell(&self, what: What) {
-        // Nobody listening is no reason to stop.
-        let _ = self.events.send(Event {
-            rollout: self.rollout,
-            at: result::now(),
-            what,
-        });
-    }
 }
 
 /// Why a rollout did not simply complete.
@@ -96,22 +113,37 @@ impl Ending {
     }
 }
 
+impl From<PlanError> for Ending {
+    fn from(error: PlanError) -> Self {
+        let ended = match &error {
+            PlanError::Warm(WarmError::Sandbox(_)) => Ended::SandboxFailed,
+            PlanError::NoSolution => Ended::SetupFailed,
+            PlanError::Install(_)
+            | PlanError::Warm(_)
+            | PlanError::Scripted(_)
+            | PlanError::Http(_) => Ended::EngineFailed,
+        };
+        Ending::new(ended, result::chain(&error))
+    }
+}
+
 impl From<rollcage_sandbox::Error> for Ending {
     fn from(error: rollcage_sandbox::Error) -> Self {
         Ending::new(Ended::SandboxFailed, result::chain(&error))
     }
 }
 
-/// Runs one plan to its result. Always returns one.
+/// Runs one job to its result. Always returns one.
 pub(crate) async fn run(
     cx: &Context,
-    plan: &Plan,
-    teller: &Teller,
+    job: Job,
+    teller: &Arc<Feed>,
     cancel: &CancellationToken,
 ) -> RolloutResult {
     let started = Instant::now();
-    let mut result = result::begin(teller.rollout, plan);
-    let record = match cx.store.begin(teller.rollout, &plan.task) {
+    let id = teller.rollout();
+    let mut result = result::begin(id, &job);
+    let record = match cx.store.begin(id, &job.task, job.owner.as_deref()) {
         Ok(record) => record,
         Err(error) => {
             return result::finish(
@@ -122,21 +154,35 @@ pub(crate) async fn run(
         }
     };
     result.record = record.path().display().to_string();
-    let ending = match attempt(cx, plan, &record, &mut result, teller, cancel).await {
-        Ok(ending) | Err(ending) => ending,
+    teller.tell(What::Entered {
+        phase: Phase::Prepare,
+    });
+    let ending = match cancel.run_until_cancelled(job.plan).await {
+        None => Ending::cancelled(),
+        Some(Err(error)) => {
+            if matches!(error, PlanError::Install(_)) {
+                result.install_log_tail = tail(&result::chain(&error), crate::shell::TAIL_CHARS);
+            }
+            error.into()
+        }
+        Some(Ok(planned)) => {
+            let plan = &*planned.plan;
+            result::note_plan(&mut result, plan);
+            match attempt(cx, plan, &record, &mut result, teller, cancel).await {
+                Ok(ending) | Err(ending) => ending,
+            }
+        }
     };
     let ending = result::add_trace(&mut result, &record, ending).await;
     let result = result::finish(result, ending, started);
-    teller.tell(What::Finished {
-        ended: result.ended,
-        reward: result.reward,
-        wall_s: result.wall_s,
-        error: result.error.clone(),
-    });
     match record.commit(&result) {
         Ok(()) => result,
         Err(error) => result::finish(
-            result,
+            RolloutResult {
+                // Nothing of it can be read there.
+                record: String::new(),
+                ..result
+            },
             Ending::new(Ended::EngineFailed, result::chain(&error)),
             started,
         ),
@@ -149,10 +195,14 @@ async fn attempt(
     plan: &Plan,
     record: &Record,
     result: &mut RolloutResult,
-    teller: &Teller,
+    teller: &Arc<Feed>,
     cancel: &CancellationToken,
 ) -> Result<Ending, Ending> {
-    let profile = cx.profiles.of(&cx.client, &plan.endpoint);
+    let client = cx
+        .clients
+        .of(&plan.endpoint.base_url)
+        .map_err(|error| Ending::new(Ended::EngineFailed, format!("set up HTTPS: {error}")))?;
+    let profile = cx.profiles.of(&client, &plan.endpoint);
     let profile = cancel.run_until_cancelled(profile).await;
     let profile = profile
         .ok_or_else(Ending::cancelled)?
@@ -164,14 +214,14 @@ async fn attempt(
     });
     let since = Instant::now();
     let sandbox = cancel
-        .run_until_cancelled(cx.sandboxes.start(spec(teller.rollout, plan)))
+        .run_until_cancelled(cx.sandboxes.start(spec(teller.rollout(), plan)))
         .await;
     let mut sandbox = sandbox.ok_or_else(Ending::cancelled)??;
     result.timings.sandbox_s = seconds(since.elapsed());
     note_sandbox(result, &*sandbox);
 
     let session =
-        open_session(cx, plan, record, teller, profile.has_live_streams).map_err(|error| {
+        open_session(client, plan, record, teller, profile.has_live_streams).map_err(|error| {
             Ending::new(
                 Ended::EngineFailed,
                 format!("open the rollout's exchanges: {error}"),
@@ -210,15 +260,15 @@ async fn attempt(
 }
 
 fn open_session(
-    cx: &Context,
+    client: reqwest::Client,
     plan: &Plan,
     record: &Record,
-    teller: &Teller,
+    teller: &Arc<Feed>,
     has_live_streams: bool,
 ) -> std::io::Result<Arc<Session>> {
-    let teller = teller.clone();
+    let teller = Arc::clone(teller);
     let options = SessionOptions {
-        client: cx.client.clone(),
+        client,
         endpoint: plan.endpoint.clone(),
         settings: plan.settings.clone(),
         has_live_streams,
@@ -234,7 +284,7 @@ struct Inside<'a> {
     sandbox: &'a dyn Sandbox,
     plan: &'a Plan,
     session: &'a Arc<Session>,
-    teller: &'a Teller,
+    teller: &'a Arc<Feed>,
     cancel: &'a CancellationToken,
 }
 

@@ -19,7 +19,7 @@ mod toolbox;
 use rollcage_model::script::Step;
 
 pub use self::log::{Log, Served};
-pub use self::server::{Options, Scripted, ScriptedError};
+pub use self::server::{Lease, Options, Scripted, ScriptedError};
 
 /// The name under which the scripted model answers unless told otherwise.
 pub const MODEL: &str = "scripted";

@@ -15,6 +15,11 @@ use rollcage_model::id::RolloutId;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::Task;
 
+/// The end of a record's name while it is removed; what a killed process left of one goes with the next start.
+const REMOVED: &str = ".removed";
+/// Holds the name of who asked for a rollout.
+const OWNER: &str = "owner";
+
 /// The records below one `$ROLLCAGE_HOME`.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -57,6 +62,9 @@ pub struct Summary {
     pub calls: u64,
     pub wall_s: f64,
     pub started_at: f64,
+    /// Who asked a server for it; `None` for one that was run here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 impl From<&RolloutResult> for Summary {
@@ -71,6 +79,7 @@ impl From<&RolloutResult> for Summary {
             calls: result.usage.calls,
             wall_s: result.wall_s,
             started_at: result.started_at,
+            owner: None,
         }
     }
 }
@@ -80,6 +89,7 @@ impl From<&RolloutResult> for Summary {
 pub struct Record {
     path: PathBuf,
     marker_path: PathBuf,
+    owner: Option<String>,
     /// Locked for as long as the rollout runs.
     _marker: File,
 }
@@ -103,7 +113,12 @@ impl Store {
     }
 
     /// Makes a rollout's directory and marks it as running.
-    pub fn begin(&self, id: RolloutId, task: &Task) -> Result<Record, StoreError> {
+    pub fn begin(
+        &self,
+        id: RolloutId,
+        task: &Task,
+        owner: Option<&str>,
+    ) -> Result<Record, StoreError> {
         let path = self.directory(id);
         let marker_path = self.root.join("running").join(id.to_string());
         let open = |path: &Path, source| StoreError::Open {
@@ -119,8 +134,12 @@ impl Store {
         let record = Record {
             path,
             marker_path,
+            owner: owner.map(str::to_owned),
             _marker: marker,
         };
+        if let Some(owner) = owner {
+            write_whole(&record.path.join(OWNER), owner.as_bytes())?;
+        }
         let text = serde_json::to_vec_pretty(task).map_err(|source| StoreError::Format {
             path: record.path.join("task.json"),
             source,
@@ -177,6 +196,25 @@ impl Store {
         self.root.join("rollouts").join(id.to_string())
     }
 
+    /// Forgets a rollout that has a result, and everything kept of it.
+    pub fn remove(&self, id: RolloutId) -> Result<(), StoreError> {
+        let path = self.directory(id);
+        if !path.is_dir() {
+            return Err(StoreError::Unknown(id.to_string()));
+        }
+        if !path.join("result.json").exists() {
+            return Err(StoreError::Unfinished(id));
+        }
+        // Away first, so that nobody sees half a record.
+        let doomed = self.root.join("running").join(format!("{id}{REMOVED}"));
+        let write = |source| StoreError::Write {
+            path: path.clone(),
+            source,
+        };
+        fs::rename(&path, &doomed).map_err(write)?;
+        fs::remove_dir_all(&doomed).map_err(write)
+    }
+
     /// Rollouts whose process died: their marker is there and nobody holds its lock.
     pub fn abandoned(&self) -> Result<Vec<(RolloutId, Option<Task>, Record)>, StoreError> {
         let directory = self.root.join("running");
@@ -193,6 +231,9 @@ impl Store {
                 .unwrap_or_default()
                 .to_owned();
             let Ok(id) = name.parse::<RolloutId>() else {
+                if name.ends_with(REMOVED) {
+                    let _ = fs::remove_dir_all(&marker_path);
+                }
                 continue;
             };
             let Ok(marker) = File::options().write(true).open(&marker_path) else {
@@ -213,6 +254,7 @@ impl Store {
                 id,
                 task,
                 Record {
+                    owner: fs::read_to_string(path.join(OWNER)).ok(),
                     path,
                     marker_path,
                     _marker: marker,
@@ -222,7 +264,8 @@ impl Store {
         Ok(found)
     }
 
-    fn ids(&self) -> Result<Vec<RolloutId>, StoreError> {
+    /// Every rollout there is, in no order.
+    pub fn ids(&self) -> Result<Vec<RolloutId>, StoreError> {
         let directory = self.root.join("rollouts");
         let read = |source| StoreError::Read {
             path: directory.clone(),
@@ -239,7 +282,7 @@ impl Store {
         Ok(ids)
     }
 
-    fn summary(&self, id: RolloutId) -> Summary {
+    pub fn summary(&self, id: RolloutId) -> Summary {
         let path = self.directory(id);
         let stored = fs::read(path.join("summary.json"))
             .ok()
@@ -258,6 +301,7 @@ impl Store {
                 calls: 0,
                 wall_s: 0.0,
                 started_at: id.unix_seconds(),
+                owner: fs::read_to_string(path.join(OWNER)).ok(),
             }
         })
     }
@@ -282,7 +326,11 @@ impl Record {
             path: self.path.join("result.json"),
             source,
         };
-        let summary = serde_json::to_vec(&Summary::from(result)).map_err(format)?;
+        let summary = Summary {
+            owner: self.owner.clone(),
+            ..Summary::from(result)
+        };
+        let summary = serde_json::to_vec(&summary).map_err(format)?;
         let text = serde_json::to_vec(result).map_err(format)?;
         write_whole(&self.path.join("summary.json"), &summary)?;
         write_whole(&self.path.join("result.json"), &text)?;

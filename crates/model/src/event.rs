@@ -48,6 +48,8 @@ pub enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
+    /// The agent is installed and the endpoint is looked at.
+    Prepare,
     Sandbox,
     Setup,
     Agent,
@@ -58,6 +60,7 @@ pub enum Phase {
 impl Phase {
     pub fn as_str(self) -> &'static str {
         match self {
+            Phase::Prepare => "prepare",
             Phase::Sandbox => "sandbox",
             Phase::Setup => "setup",
             Phase::Agent => "agent",

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-use crate::record::{AgentInfo, Ended};
+use crate::record::{AgentInfo, Ended, RolloutResult};
 use crate::trace::{Interpretation, RolloutType};
 
 pub mod atif;
@@ -134,6 +134,22 @@ pub struct Meta {
     pub started_at: f64,
     /// Model calls that a limit answered instead of the model.
     pub budget_stop_count: u64,
+}
+
+impl From<&RolloutResult> for Meta {
+    fn from(result: &RolloutResult) -> Self {
+        Meta {
+            rollout_id: result.rollout_id.to_string(),
+            task_id: result.task_id.clone(),
+            agent: result.agent.clone(),
+            model: result.endpoint.model.clone(),
+            reward: result.reward,
+            reward_valid: result.reward_valid,
+            ended: Some(result.ended),
+            started_at: result.started_at,
+            budget_stop_count: result.budget.stops,
+        }
+    }
 }
 
 /// What may be added to the documents that have room for it.

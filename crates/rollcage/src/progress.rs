@@ -117,7 +117,10 @@ impl Progress {
 /// What to say of an event; `None` when it changes nothing that is shown.
 fn describe(what: &What, line: &Line) -> Option<String> {
     Some(match what {
-        What::Queued => return None,
+        What::Queued
+        | What::Entered {
+            phase: Phase::Prepare,
+        } => return None,
         What::Entered {
             phase: Phase::Sandbox,
         } => "sandbox: starting".to_owned(),

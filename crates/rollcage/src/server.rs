@@ -1,7 +1,8 @@
 //! HTTP servers that the program offers, and how the one of `rollcage serve` is put together and ended.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicUsize;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Request;
@@ -11,17 +12,25 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 pub(crate) mod access;
+pub(crate) mod api;
+pub(crate) mod backend;
 pub(crate) mod capture;
-pub(crate) mod list_agents;
+#[cfg(test)]
+mod harness;
 pub(crate) mod listen;
+mod messages;
+mod metrics;
 pub(crate) mod openenv;
 mod reply;
 mod tally;
+pub(crate) mod tasks;
 pub(crate) mod tool;
+pub(crate) mod tools;
 
 use access::{Access, Policy};
 use listen::Ending;
-use openenv::{Limits, Mode, TaskFolder, Wire, WireOptions};
+use openenv::{Limits, Mode, Wire, WireOptions};
+use tasks::Tasks;
 use tool::Tools;
 
 /// What was told to stop and does not is left behind after this.
@@ -35,7 +44,9 @@ pub(crate) struct Assembly {
     pub(crate) mode: Mode,
     pub(crate) sessions_max: usize,
     pub(crate) limits: Limits,
-    pub(crate) tasks: Option<TaskFolder>,
+    /// Kept at how many sessions there are.
+    pub(crate) open_sessions: Arc<AtomicUsize>,
+    pub(crate) tasks: Arc<Tasks>,
     pub(crate) policy: Policy,
     pub(crate) tools: Arc<dyn Tools>,
     /// Served beside OpenEnv's routes, behind the same check of access; finds an [`access::Owner`] in its requests.
@@ -43,8 +54,8 @@ pub(crate) struct Assembly {
     pub(crate) extra_paths: Map<String, Value>,
     /// How long running calls may go on after the server was told to stop.
     pub(crate) grace: Duration,
-    /// Run when no call is left: the tools bring to an end what outlives calls.
-    pub(crate) at_stop: BoxFuture<'static, ()>,
+    /// Run when no call is left, with what is left of the grace: the tools bring to an end what outlives calls.
+    pub(crate) at_stop: Box<dyn FnOnce(Duration) -> BoxFuture<'static, ()> + Send>,
 }
 
 /// Serves until `stop` resolves, then ends in order: nothing new, the running calls, what outlives them.
@@ -58,6 +69,7 @@ pub(crate) async fn serve(
         name: assembly.name,
         mode: assembly.mode,
         sessions_max: assembly.sessions_max,
+        open_sessions: assembly.open_sessions,
         limits: assembly.limits,
         tasks: assembly.tasks,
         tools: assembly.tools,
@@ -77,6 +89,7 @@ pub(crate) async fn serve(
         async move { wire.reap().await }
     });
     stop.await;
+    let stopped = Instant::now();
     ending.stopping.cancel();
     let mut drained = Box::pin(async {
         while tasks.join_next().await.is_some() {}
@@ -95,7 +108,8 @@ pub(crate) async fn serve(
             tracing::error!("some connections did not end");
         }
     }
-    if tokio::time::timeout(AT_STOP_LIMIT, assembly.at_stop)
+    let left = assembly.grace.saturating_sub(stopped.elapsed());
+    if tokio::time::timeout(left + AT_STOP_LIMIT, (assembly.at_stop)(left))
         .await
         .is_err()
     {

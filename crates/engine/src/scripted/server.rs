@@ -62,6 +62,19 @@ pub struct Scripted {
     listening: AbortHandle,
 }
 
+/// A script's key for the time of one rollout.
+#[derive(Debug)]
+pub struct Lease {
+    key: String,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.shared.forget(&self.key);
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     scripts: RwLock<HashMap<String, Arc<Script>>>,
@@ -131,14 +144,17 @@ impl Scripted {
         Ok(key)
     }
 
+    /// Keeps a key for as long as the answer lives, then forgets it.
+    pub fn lease(&self, key: &str) -> Lease {
+        Lease {
+            key: key.to_owned(),
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
     /// Forgets a key; answers that are under way go on.
     pub fn remove(&self, key: &str) {
-        let mut scripts = self
-            .shared
-            .scripts
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        scripts.remove(key);
+        self.shared.forget(key);
     }
 
     /// Stops listening and waits for open answers, but not for ever.
@@ -161,6 +177,11 @@ impl Drop for Scripted {
 }
 
 impl Shared {
+    fn forget(&self, key: &str) {
+        let mut scripts = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
+        scripts.remove(key);
+    }
+
     fn script(&self, headers: &HeaderMap) -> Option<(String, Arc<Script>)> {
         let key = bearer(headers).unwrap_or_default();
         let scripts = self.scripts.read().unwrap_or_else(PoisonError::into_inner);

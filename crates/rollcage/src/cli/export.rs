@@ -108,16 +108,6 @@ fn load(store: &Store, id: &str) -> anyhow::Result<(Interpretation, Meta)> {
         Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
     };
     let (exchanges, _) = exchange::read(&bytes);
-    let meta = Meta {
-        rollout_id: id.to_string(),
-        task_id: result.task_id,
-        agent: result.agent,
-        model: result.endpoint.model,
-        reward: result.reward,
-        reward_valid: result.reward_valid,
-        ended: Some(result.ended),
-        started_at: result.started_at,
-        budget_stop_count: result.budget.stops,
-    };
+    let meta = Meta::from(&result);
     Ok((interpret(&exchanges), meta))
 }

@@ -10,11 +10,14 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 
 use rollcage_engine::secret::Secret;
+use rollcage_engine::service::{self, Service};
 
 use crate::server::access::{Policy, Token};
-use crate::server::list_agents::ListAgents;
-use crate::server::openenv::{Limits, Mode, TaskFolder};
-use crate::server::{self, Assembly};
+use crate::server::backend::{Backend, Surroundings};
+use crate::server::openenv::{Limits, Mode};
+use crate::server::tasks::Tasks;
+use crate::server::tools::RolloutTools;
+use crate::server::{self, Assembly, api};
 use crate::{Outcome, WrongUse, settings};
 
 /// Serve an OpenEnv 0.10 environment: its Python clients and any MCP client connect as they are.
@@ -22,10 +25,11 @@ use crate::{Outcome, WrongUse, settings};
 ///   from openenv.core.mcp_client import MCPToolClient
 ///   with MCPToolClient(base_url="http://127.0.0.1:8000").sync() as env:
 ///       env.reset()
-///       env.call_tool("list_agents")
+///       env.call_tool("run_rollout", endpoint="vllm", instruction="...", verify=["..."])
 ///
-/// MCP clients connect to http://127.0.0.1:8000/mcp. The page at /docs lists every route. A session is cheap; open as
-/// many as there are rollouts at once. Ctrl-C lets running calls finish within --grace; a second one ends at once.
+/// MCP clients connect to http://127.0.0.1:8000/mcp; /v1/rollouts is the same over REST, with events; /metrics is for
+/// Prometheus. The page at /docs lists every route. A session is cheap; open as many as there are rollouts at once.
+/// Ctrl-C lets running calls and rollouts finish within --grace, ends and records the rest; a second one ends at once.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
@@ -40,6 +44,14 @@ pub(crate) struct Arguments {
     /// A folder of task files for OpenEnv's Task API; its sub-folders are splits, files in itself are the split `train`
     #[arg(long, value_name = "DIR")]
     tasks: Option<PathBuf>,
+
+    /// How many rollouts may run at once; the number of processors when not given
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+
+    /// How many rollouts may wait for their turn; more are refused
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    queue: usize,
 
     /// The environment's name
     #[arg(long, default_value = "rollcage")]
@@ -76,7 +88,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 900.0, value_name = "SECONDS", value_parser = seconds)]
     step_timeout: f64,
 
-    /// How many seconds running calls may go on after the first Ctrl-C or SIGTERM
+    /// How many seconds running calls and rollouts may go on after the first Ctrl-C or SIGTERM
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
     grace: f64,
 }
@@ -96,8 +108,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let tasks = arguments
         .tasks
         .as_deref()
-        .map(TaskFolder::read)
-        .transpose()?;
+        .map(Tasks::read)
+        .transpose()?
+        .unwrap_or_default();
+    let tasks = Arc::new(tasks);
+    let backend = backend(&arguments, Arc::clone(&tasks)).await?;
     let address = (arguments.host, arguments.port);
     let listener = TcpListener::bind(address).await.with_context(|| {
         format!(
@@ -123,13 +138,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
             session_idle: Duration::from_secs_f64(arguments.session_timeout),
             ..Limits::default()
         },
+        open_sessions: Arc::clone(&backend.open_sessions),
         tasks,
         policy,
-        tools: Arc::new(ListAgents::new()),
-        extra: axum::Router::new(),
-        extra_paths: serde_json::Map::new(),
+        tools: Arc::new(RolloutTools::new(Arc::clone(&backend))),
+        extra: api::routes(Arc::clone(&backend)),
+        extra_paths: api::openapi_paths(),
         grace: Duration::from_secs_f64(arguments.grace),
-        at_stop: Box::pin(async {}),
+        at_stop: Box::new(|grace| Box::pin(async move { backend.service.shut_down(grace).await })),
     };
     // Both signals are waited for from the start, so that a second one can overtake the ending.
     let stop = async {
@@ -153,6 +169,20 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         () = serving => Ok(Outcome::Fine),
         () = again => std::process::exit(130),
     }
+}
+
+async fn backend(arguments: &Arguments, tasks: Arc<Tasks>) -> anyhow::Result<Arc<Backend>> {
+    let engine = Box::pin(settings::engine()).await?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let slots = arguments.jobs.map_or(cores, usize::from);
+    let limits = service::Limits {
+        slots,
+        queue_max: arguments.queue,
+        // One owner may use everything; those who wait take turns.
+        owner_slots: slots,
+    };
+    let service = Service::new(engine, limits);
+    Ok(Backend::new(service, Surroundings::of_this_process(tasks)))
 }
 
 fn policy(arguments: &Arguments) -> anyhow::Result<Policy> {

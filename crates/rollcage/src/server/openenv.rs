@@ -4,6 +4,7 @@
 //! calls the tools. Nothing here knows what a rollout is.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
@@ -16,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::access::Owner;
 use super::listen::Ending;
 use super::reply;
+use super::tasks::Tasks;
 use super::tool::Tools;
 
 mod action;
@@ -32,8 +34,6 @@ mod rpc;
 mod session;
 mod socket;
 mod task_api;
-
-pub(crate) use task_api::TaskFolder;
 
 use long::Patience;
 use route::Route;
@@ -87,8 +87,10 @@ pub(crate) struct WireOptions {
     pub(crate) name: String,
     pub(crate) mode: Mode,
     pub(crate) sessions_max: usize,
+    /// Kept at how many there are.
+    pub(crate) open_sessions: Arc<AtomicUsize>,
     pub(crate) limits: Limits,
-    pub(crate) tasks: Option<TaskFolder>,
+    pub(crate) tasks: Arc<Tasks>,
     pub(crate) tools: Arc<dyn Tools>,
     /// OpenAPI paths of what is served beside OpenEnv's routes.
     pub(crate) extra_paths: Map<String, Value>,
@@ -101,7 +103,7 @@ pub(crate) struct Wire {
     mode: Mode,
     limits: Limits,
     tools: Arc<dyn Tools>,
-    tasks: Option<TaskFolder>,
+    tasks: Arc<Tasks>,
     sessions: Arc<Sessions>,
     documents: info::Documents,
     ending: Ending,
@@ -118,7 +120,7 @@ impl Wire {
             limits: options.limits,
             tools: options.tools,
             tasks: options.tasks,
-            sessions: Arc::new(Sessions::new(options.sessions_max)),
+            sessions: Arc::new(Sessions::new(options.sessions_max, options.open_sessions)),
             documents,
             ending: options.ending,
             tasks_under_way: TaskTracker::new(),

@@ -166,13 +166,14 @@ fn assembly() -> Assembly {
         mode: Mode::Simulation,
         sessions_max: 16,
         limits: limits(),
-        tasks: None,
+        open_sessions: Arc::default(),
+        tasks: Arc::default(),
         policy: Policy::Loopback,
         tools: Arc::new(TestTools::new()),
         extra: Router::new(),
         extra_paths: Map::new(),
         grace: Duration::from_secs(5),
-        at_stop: Box::pin(async {}),
+        at_stop: Box::new(|_| Box::pin(async {})),
     }
 }
 

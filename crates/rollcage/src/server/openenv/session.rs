@@ -1,6 +1,7 @@
 //! Sessions: one environment each, held by at most one socket, counted against the server's limit.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -139,6 +140,8 @@ impl Drop for Running<'_> {
 /// Every session of the server.
 pub(crate) struct Sessions {
     max: usize,
+    /// How many there are, for whoever watches the server.
+    count: Arc<AtomicUsize>,
     map: Mutex<HashMap<String, Entry>>,
 }
 
@@ -196,6 +199,7 @@ impl Drop for Held {
         };
         if entry.holder == Holder::Owner || entry.is_closing {
             map.remove(&self.session.id);
+            self.sessions.tell(&map);
             self.session.ended.cancel();
         } else {
             entry.holder = Holder::Nobody;
@@ -205,9 +209,10 @@ impl Drop for Held {
 }
 
 impl Sessions {
-    pub(crate) fn new(max: usize) -> Self {
+    pub(crate) fn new(max: usize, count: Arc<AtomicUsize>) -> Self {
         Sessions {
             max,
+            count,
             map: Mutex::default(),
         }
     }
@@ -268,6 +273,7 @@ impl Sessions {
         }
         entry.session.ended.cancel();
         map.remove(id);
+        self.tell(&map);
         Ok(Closed::Now)
     }
 
@@ -282,7 +288,12 @@ impl Sessions {
             }
             is_kept
         });
+        self.tell(&map);
         before - map.len()
+    }
+
+    fn tell(&self, map: &HashMap<String, Entry>) {
+        self.count.store(map.len(), Ordering::Relaxed);
     }
 
     fn insert(&self, owner: Arc<str>, holder: Holder) -> Result<Arc<Session>, SessionError> {
@@ -300,6 +311,7 @@ impl Sessions {
             is_closing: false,
         };
         map.insert(session.id.clone(), entry);
+        self.tell(&map);
         Ok(session)
     }
 

@@ -1,9 +1,5 @@
 //! The Task API over a folder of task files.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
-use anyhow::Context;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -12,110 +8,19 @@ use serde_json::{Value, json};
 use super::problem::Fields;
 use super::route::TaskCall;
 use super::{Wire, control};
-use crate::WrongUse;
-use crate::cli::task;
 use crate::server::reply;
+use crate::server::tasks::{Listed, Tasks};
 
-/// The split of task files that lie in the folder itself.
-const DEFAULT_SPLIT: &str = "train";
-/// A client gets a task as text, and so what it uploads.
-const UPLOAD_BYTES_MAX: usize = 1 << 20;
-
-/// Tasks by split, in the order of their file names.
-#[derive(Debug)]
-pub(crate) struct TaskFolder {
-    splits: BTreeMap<String, Vec<Value>>,
-}
-
-impl TaskFolder {
-    /// Reads every task file of a folder: its sub-folders are splits, files in itself are the split `train`.
-    pub(crate) fn read(folder: &Path) -> anyhow::Result<Self> {
-        let mut splits = BTreeMap::new();
-        let (files, folders) = entries(folder)?;
-        if !files.is_empty() {
-            splits.insert(DEFAULT_SPLIT.to_owned(), read_all(&files)?);
-        }
-        for folder in folders {
-            let (files, _) = entries(&folder)?;
-            let name = folder.file_name().unwrap_or_default();
-            let name = name.to_string_lossy().into_owned();
-            if files.is_empty() || name.starts_with('.') {
-                continue;
-            }
-            if splits.insert(name.clone(), read_all(&files)?).is_some() {
-                let text = format!(
-                    "tasks {}: both the folder itself and its sub-folder {name} are the split {name}",
-                    folder.display()
-                );
-                return Err(WrongUse(text).into());
-            }
-        }
-        if splits.is_empty() {
-            let text = format!(
-                "tasks {}: no .toml or .json task files in it or in its sub-folders",
-                folder.display()
-            );
-            return Err(WrongUse(text).into());
-        }
-        Ok(TaskFolder { splits })
-    }
-
-    fn names(&self) -> Vec<Value> {
-        let entry = |name: &String| {
-            let kind = match name.as_str() {
-                "train" | "validation" | "test" => name.as_str(),
-                _ => "validation",
-            };
-            json!({"name": name, "type": kind})
+/// The splits as OpenEnv describes them.
+fn names(tasks: &Tasks) -> Vec<Value> {
+    let entry = |(name, _): (&str, usize)| {
+        let kind = match name {
+            "train" | "validation" | "test" => name,
+            _ => "validation",
         };
-        self.splits.keys().map(entry).collect()
-    }
-}
-
-/// Task files and sub-folders, each sorted by name.
-fn entries(folder: &Path) -> anyhow::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
-    let listing = std::fs::read_dir(folder)
-        .map_err(|error| WrongUse(format!("tasks {}: {error}", folder.display())))?;
-    let mut files = Vec::new();
-    let mut folders = Vec::new();
-    for entry in listing {
-        let path = entry
-            .with_context(|| format!("list {}", folder.display()))?
-            .path();
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        if path.is_dir() {
-            folders.push(path);
-        } else if matches!(extension, Some("toml" | "json")) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    folders.sort();
-    Ok((files, folders))
-}
-
-fn read_all(files: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
-    files.iter().map(|path| read_one(path)).collect()
-}
-
-/// A task that stands alone: what it uploads becomes a part of it.
-fn read_one(path: &Path) -> anyhow::Result<Value> {
-    let loaded = task::load(path)?;
-    let mut task = loaded.task;
-    for (target, content) in loaded.uploads {
-        let text = String::from_utf8(content).ok();
-        let Some(text) = text.filter(|text| text.len() <= UPLOAD_BYTES_MAX) else {
-            let text = format!(
-                "task {}: the upload {target} is no text below 1 MiB, so it cannot be sent to clients; \
-                 make it in `setup` instead",
-                path.display()
-            );
-            return Err(WrongUse(text).into());
-        };
-        task.files.insert(target, text);
-    }
-    task.upload.clear();
-    Ok(serde_json::to_value(task)?)
+        json!({"name": name, "type": kind})
+    };
+    tasks.splits().map(entry).collect()
 }
 
 pub(crate) async fn answer(wire: &Wire, env: &str, call: TaskCall, request: Request) -> Response {
@@ -126,9 +31,10 @@ pub(crate) async fn answer(wire: &Wire, env: &str, call: TaskCall, request: Requ
         );
     }
     if call == TaskCall::Splits {
-        return match &wire.tasks {
-            Some(tasks) => reply::json(StatusCode::OK, &tasks.names()),
-            None => unsupported(call),
+        return if wire.tasks.is_empty() {
+            unsupported(call)
+        } else {
+            reply::json(StatusCode::OK, &names(&wire.tasks))
         };
     }
     let members = match control::object(wire, request).await {
@@ -156,22 +62,44 @@ pub(crate) async fn answer(wire: &Wire, env: &str, call: TaskCall, request: Requ
     if let Err(problems) = fields.finish() {
         return reply::unprocessable(&problems);
     }
-    let Some(folder) = &wire.tasks else {
+    if wire.tasks.is_empty() {
         return unsupported(call);
-    };
-    let Some(tasks) = folder.splits.get(split) else {
+    }
+    let Some(tasks) = wire.tasks.split(split) else {
         return reply::detail(StatusCode::BAD_REQUEST, &format!("unknown split '{split}'"));
     };
-    let answer = match call {
-        TaskCall::Splits | TaskCall::Tasks => json!({"tasks": tasks, "env_name": wire.name}),
-        TaskCall::Count => json!({"num_tasks": tasks.len()}),
+    let wanted = match call {
+        TaskCall::Splits | TaskCall::Tasks => tasks,
+        TaskCall::Count => {
+            return reply::json(StatusCode::OK, &json!({"num_tasks": tasks.len()}));
+        }
         TaskCall::Task => match usize::try_from(index).ok().and_then(|at| tasks.get(at)) {
-            Some(task) => json!({"task": task}),
+            Some(task) => std::slice::from_ref(task),
             None => return reply::detail(StatusCode::BAD_REQUEST, "Invalid task index"),
         },
-        TaskCall::Range => json!({"tasks": slice(tasks, start, stop)}),
+        TaskCall::Range => slice(tasks, start, stop),
+    };
+    let values = match read_all(wanted.to_vec()).await {
+        Ok(values) => values,
+        Err(problem) => return reply::detail(StatusCode::BAD_REQUEST, &problem),
+    };
+    let answer = match call {
+        TaskCall::Task => json!({"task": values.first()}),
+        TaskCall::Range => json!({"tasks": values}),
+        TaskCall::Splits | TaskCall::Tasks | TaskCall::Count => {
+            json!({"tasks": values, "env_name": wire.name})
+        }
     };
     reply::json(StatusCode::OK, &answer)
+}
+
+/// Tasks are read when they are asked for, so that an edited one is seen.
+async fn read_all(tasks: Vec<Listed>) -> Result<Vec<Value>, String> {
+    let read = tokio::task::spawn_blocking(move || {
+        let values: anyhow::Result<Vec<Value>> = tasks.iter().map(Listed::portable).collect();
+        values.map_err(|error| format!("{error:#}"))
+    });
+    read.await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 fn unsupported(call: TaskCall) -> Response {
@@ -187,7 +115,7 @@ fn unsupported(call: TaskCall) -> Response {
 }
 
 /// As Python slices: negative bounds count from the end, and no bound is an error.
-fn slice(tasks: &[Value], start: Option<i64>, stop: Option<i64>) -> &[Value] {
+fn slice<T>(tasks: &[T], start: Option<i64>, stop: Option<i64>) -> &[T] {
     let bound = |bound: i64| match usize::try_from(bound) {
         Ok(bound) => bound.min(tasks.len()),
         Err(_) => {
@@ -216,42 +144,5 @@ mod tests {
         check(Some(-9), Some(-3), &[0]);
         check(Some(3), Some(1), &[]);
         check(Some(9), Some(99), &[]);
-    }
-
-    #[test]
-    fn a_folder_is_read_with_its_splits() {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |path: &str, text: &str| {
-            let path = folder.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        write(
-            "b.toml",
-            "instruction = 'two'\nupload = {'in.txt' = 'data.txt'}",
-        );
-        write("a.json", r#"{"instruction": "one"}"#);
-        write("data.txt", "text");
-        write("hard/c.toml", "id = 'named'\ninstruction = 'three'");
-        write("notes/readme.md", "not a task");
-        let tasks = TaskFolder::read(folder.path()).unwrap();
-        assert_eq!(
-            Value::from(tasks.names()),
-            json!([{"name": "hard", "type": "validation"}, {"name": "train", "type": "train"}])
-        );
-        assert_eq!(tasks.splits["train"][0]["id"], "a");
-        assert_eq!(tasks.splits["train"][1]["files"], json!({"in.txt": "text"}));
-        assert_eq!(tasks.splits["train"][1]["upload"], json!({}));
-        assert_eq!(tasks.splits["hard"][0]["id"], "named");
-    }
-
-    #[test]
-    fn a_broken_task_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let error = TaskFolder::read(folder.path()).unwrap_err();
-        assert!(error.to_string().contains("no .toml or .json task files"));
-        std::fs::write(folder.path().join("x.toml"), "instruction = ''").unwrap();
-        let error = TaskFolder::read(folder.path()).unwrap_err();
-        assert!(error.to_string().contains("x.toml"), "{error}");
     }
 }

@@ -7,8 +7,10 @@ async fn idle_sockets_are_told_and_running_calls_finish() {
     let (at_stop, hook) = oneshot::channel();
     let mut served = Served::with(Assembly {
         grace: Duration::from_secs(60),
-        at_stop: Box::pin(async {
-            let _ = at_stop.send(());
+        at_stop: Box::new(|left| {
+            Box::pin(async move {
+                let _ = at_stop.send(left);
+            })
         }),
         ..assembly()
     })
@@ -23,7 +25,10 @@ async fn idle_sockets_are_told_and_running_calls_finish() {
     let answer = busy.receive().await;
     assert_eq!(answer["data"]["observation"]["result"]["data"], "slept");
     assert_eq!(busy.close_code().await, 1001);
-    hook.await.unwrap();
+    assert!(
+        hook.await.unwrap() > Duration::ZERO,
+        "some of the grace is left"
+    );
     served.tasks.join_next().await.unwrap().unwrap();
     assert!(
         tokio::net::TcpStream::connect(served.address)

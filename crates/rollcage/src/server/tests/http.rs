@@ -124,7 +124,7 @@ async fn tasks_are_served_from_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("one.toml"), "instruction = 'go'").unwrap();
     std::fs::write(folder.path().join("two.toml"), "instruction = 'on'").unwrap();
-    let tasks = Some(TaskFolder::read(folder.path()).unwrap());
+    let tasks = Arc::new(Tasks::read(folder.path()).unwrap());
     let served = Served::with(Assembly {
         tasks,
         ..assembly()

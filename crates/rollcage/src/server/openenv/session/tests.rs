@@ -1,7 +1,7 @@
 use super::*;
 
 fn sessions(max: usize) -> Arc<Sessions> {
-    Arc::new(Sessions::new(max))
+    Arc::new(Sessions::new(max, Arc::default()))
 }
 
 fn rollout(reward: f64) -> FinishedRollout {

@@ -1,0 +1,112 @@
+//! The REST API below `/v1`, and `/metrics`. Handlers are thin: they read a request, ask the service, and answer JSON.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use rollcage_engine::service::LOCAL;
+
+use super::access::Owner;
+use super::backend::Backend;
+use super::metrics;
+use super::tools::catalogue;
+
+mod content;
+mod error;
+mod events;
+mod listing;
+mod openapi;
+mod rollout;
+
+use error::ApiError;
+pub(crate) use openapi::openapi_paths;
+
+/// A request's body: a task with its files.
+const BODY_BYTES_MAX: usize = 32 << 20;
+
+type Shared = State<Arc<Backend>>;
+
+/// Everything below `/v1`, and `/metrics`. Has no fallback, so that it can be merged.
+pub(crate) fn routes(backend: Arc<Backend>) -> Router {
+    Router::new()
+        .route("/v1/rollouts", post(rollout::create).get(listing::list))
+        .route(
+            "/v1/rollouts/{id}",
+            get(rollout::show).delete(rollout::delete),
+        )
+        .route("/v1/rollouts/{id}/cancel", post(rollout::cancel))
+        .route("/v1/rollouts/{id}/events", get(events::stream))
+        .route("/v1/rollouts/{id}/trace", get(content::trace))
+        .route("/v1/rollouts/{id}/files", get(content::files))
+        .route("/v1/rollouts/{id}/logs", get(content::logs))
+        .route("/v1/agents", get(agents))
+        .route("/v1/endpoints", get(endpoints))
+        .route("/v1/tasks", get(listing::tasks))
+        .route("/metrics", get(metrics_page))
+        .method_not_allowed_fallback(async || {
+            ApiError::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                "this route does not take this method",
+            )
+        })
+        .route(
+            "/v1/{*rest}",
+            any(async || ApiError::new(StatusCode::NOT_FOUND, "not_found", "no such route")),
+        )
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(backend)
+}
+
+async fn agents(State(backend): Shared) -> Result<Json<Value>, ApiError> {
+    // Installed agents are read from disk.
+    let read = tokio::task::spawn_blocking(move || catalogue::agents(&backend));
+    let agents = read.await.map_err(|error| ApiError::internal(&error))?;
+    Ok(Json(json!({"agents": agents})))
+}
+
+async fn endpoints(State(backend): Shared) -> Json<Value> {
+    Json(json!({"endpoints": catalogue::endpoints(&backend.around)}))
+}
+
+async fn metrics_page(State(backend): Shared) -> Response {
+    (
+        [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)],
+        metrics::text(&backend),
+    )
+        .into_response()
+}
+
+/// Who asks, as the middleware found out; without one, whoever reaches us.
+pub(crate) struct Asking(pub(crate) String);
+
+impl<S: Sync> FromRequestParts<S> for Asking {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let owner = parts.extensions.get::<Owner>();
+        Ok(Asking(owner.map_or_else(
+            || LOCAL.to_owned(),
+            |Owner(owner)| owner.to_string(),
+        )))
+    }
+}
+
+/// Text from a sandbox. A browser must not take it for a page.
+fn plain_text(content_type: &'static str, body: impl Into<Body>) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, content_type),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, body.into()).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! What is kept of a rollout: its trace in every format, the files it left, its logs.
+
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+
+use rollcage_engine::result::chain;
+use rollcage_engine::service::{Found, ServiceError};
+use rollcage_model::exchange;
+use rollcage_model::export::{ExportError, Format, Meta, Options, write};
+use rollcage_model::id::RolloutId;
+use rollcage_model::record::{AgentInfo, RolloutResult};
+use rollcage_model::trace;
+
+use super::error::ApiError;
+use super::{Asking, Shared, plain_text};
+use crate::server::backend::Backend;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+/// The end of a log; the whole lies beside the record.
+const LOG_BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct WantedTrace {
+    format: Option<String>,
+    include_discarded: bool,
+    include_messages: bool,
+}
+
+pub(super) async fn trace(
+    State(backend): Shared,
+    Asking(owner): Asking,
+    Path(id): Path<String>,
+    wanted: Result<Query<WantedTrace>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
+    let format = wanted.format.as_deref().unwrap_or("training-trace");
+    let format: Format = format
+        .parse()
+        .map_err(|error: rollcage_model::export::UnknownFormat| ApiError::bad(error.to_string()))?;
+    let options = Options {
+        include_discarded: wanted.include_discarded,
+        include_messages: wanted.include_messages,
+    };
+    let found = backend.service.find(&owner, &id).await?;
+    let meta = match result_of(&backend, &found).await? {
+        Some(result) => Meta::from(&*result),
+        None => running_meta(&found),
+    };
+    let path = directory(&backend, &found).join("exchanges.rec");
+    let exported = tokio::task::spawn_blocking(move || export(path, format, &meta, options)).await;
+    let body = exported.map_err(|error| ApiError::internal(&error))??;
+    let content_type = match format.extension() {
+        "json" => "application/json",
+        _ => "application/x-ndjson",
+    };
+    Ok(plain_text(content_type, body))
+}
+
+fn export(
+    path: PathBuf,
+    format: Format,
+    meta: &Meta,
+    options: Options,
+) -> Result<Vec<u8>, ApiError> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        // Nothing was asked yet, or ever.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(ApiError::internal(&error)),
+    };
+    let seen = trace::read(exchange::read(&bytes).0);
+    let mut out = Vec::new();
+    match write(format, &seen, meta, options, &mut out) {
+        Ok(()) => Ok(out),
+        Err(error @ (ExportError::NotTrainable { .. } | ExportError::Empty { .. })) => {
+            Err(ApiError::conflict("not_trainable", chain(&error)))
+        }
+        Err(error) => Err(ApiError::internal(&error)),
+    }
+}
+
+/// `None` while it runs.
+async fn result_of(
+    backend: &Backend,
+    found: &Found,
+) -> Result<Option<Arc<RolloutResult>>, ApiError> {
+    match found {
+        Found::Known(entry) if !entry.is_ended() => Ok(None),
+        Found::Known(entry) => Ok(Some(backend.service.wait(entry).await?)),
+        Found::Stored(summary) if summary.ended.is_none() => Ok(None),
+        Found::Stored(summary) => Ok(Some(backend.service.stored(summary.rollout_id).await?)),
+    }
+}
+
+fn running_meta(found: &Found) -> Meta {
+    match found {
+        Found::Known(entry) => Meta {
+            rollout_id: entry.id.to_string(),
+            task_id: entry.task_id.clone(),
+            agent: AgentInfo {
+                name: entry.agent.clone(),
+                version: String::new(),
+            },
+            model: entry.endpoint.model.clone(),
+            started_at: entry.queued_at,
+            ..Meta::default()
+        },
+        Found::Stored(summary) => Meta {
+            rollout_id: summary.rollout_id.to_string(),
+            task_id: summary.task_id.clone(),
+            started_at: summary.started_at,
+            ..Meta::default()
+        },
+    }
+}
+
+fn id_of(found: &Found) -> RolloutId {
+    match found {
+        Found::Known(entry) => entry.id,
+        Found::Stored(summary) => summary.rollout_id,
+    }
+}
+
+fn directory(backend: &Backend, found: &Found) -> PathBuf {
+    backend.service.store().directory(id_of(found))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct WantedFile {
+    path: Option<String>,
+}
+
+pub(super) async fn files(
+    State(backend): Shared,
+    Asking(owner): Asking,
+    Path(id): Path<String>,
+    wanted: Result<Query<WantedFile>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
+    let found = backend.service.find(&owner, &id).await?;
+    let result = result_of(&backend, &found).await?;
+    let result = result.ok_or_else(|| ApiError::from(ServiceError::Running(id_of(&found))))?;
+    match wanted.path {
+        None => {
+            let files: Vec<_> = result
+                .files
+                .iter()
+                .map(|(path, text)| json!({"path": path, "chars": text.chars().count()}))
+                .collect();
+            let answer = json!({"files": files, "files_extra": result.files_extra});
+            Ok(Json(answer).into_response())
+        }
+        Some(path) => match result.files.get(&path) {
+            Some(text) => Ok(plain_text(TEXT, text.clone())),
+            None => Err(ApiError::new(
+                StatusCode::NOT_FOUND,
+                "not_found",
+                "no such file was kept: without `path` this route lists what was",
+            )),
+        },
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct WantedLog {
+    name: Option<String>,
+}
+
+pub(super) async fn logs(
+    State(backend): Shared,
+    Asking(owner): Asking,
+    Path(id): Path<String>,
+    wanted: Result<Query<WantedLog>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
+    let found = backend.service.find(&owner, &id).await?;
+    let name = match wanted.name.as_deref() {
+        None | Some("agent") => "agent.stdout.log",
+        Some("agent_stderr") => "agent.stderr.log",
+        Some("proxy") => {
+            let result = result_of(&backend, &found).await?;
+            let result =
+                result.ok_or_else(|| ApiError::from(ServiceError::Running(id_of(&found))))?;
+            return Ok(plain_text(TEXT, result.proxy_log_tail.clone()));
+        }
+        Some(_) => return Err(ApiError::bad("`name` must be agent, agent_stderr or proxy")),
+    };
+    let path = directory(&backend, &found).join(name);
+    let read = tokio::task::spawn_blocking(move || end_of(&path)).await;
+    let text = read.map_err(|error| ApiError::internal(&error))?;
+    match text {
+        Ok(text) => Ok(plain_text(TEXT, text)),
+        // The agent has not started.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Ok(plain_text(TEXT, String::new()))
+        }
+        Err(error) => Err(ApiError::internal(&error)),
+    }
+}
+
+fn end_of(path: &std::path::Path) -> std::io::Result<String> {
+    let mut file = std::fs::File::open(path)?;
+    let bytes = file.metadata()?.len();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(LOG_BYTES_MAX)))?;
+    let mut end = Vec::new();
+    file.take(LOG_BYTES_MAX).read_to_end(&mut end)?;
+    Ok(String::from_utf8_lossy(&end).into_owned())
+}

@@ -1,0 +1,92 @@
+//! Errors as the API answers them: `{"error": {"code", "message"}}` and a status that says whose mistake it was.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use rollcage_engine::result::chain;
+use rollcage_engine::service::{ServiceError, SubmitError};
+use rollcage_engine::store::StoreError;
+
+use crate::server::backend::Refused;
+
+/// How long a client should wait when the queue is full, in seconds.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
+
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        ApiError {
+            status,
+            code,
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn bad(message: impl Into<String>) -> Self {
+        ApiError::new(StatusCode::BAD_REQUEST, "invalid_argument", message)
+    }
+
+    pub(crate) fn conflict(code: &'static str, message: impl Into<String>) -> Self {
+        ApiError::new(StatusCode::CONFLICT, code, message)
+    }
+
+    /// Our own fault: logged here, since whoever asked cannot mend it.
+    pub(crate) fn internal(error: &dyn std::error::Error) -> Self {
+        let message = chain(error);
+        tracing::error!(error = message, "a request failed");
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+    }
+}
+
+impl From<ServiceError> for ApiError {
+    fn from(error: ServiceError) -> Self {
+        let message = error.to_string();
+        match &error {
+            ServiceError::Unknown(_) | ServiceError::Store(StoreError::Unknown(_)) => {
+                ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
+            }
+            ServiceError::Running(_) | ServiceError::Store(StoreError::Unfinished(_)) => {
+                ApiError::conflict("still_running", message)
+            }
+            ServiceError::NotYours(_) => ApiError::new(StatusCode::FORBIDDEN, "forbidden", message),
+            ServiceError::Store(_) | ServiceError::Thread(_) => ApiError::internal(&error),
+        }
+    }
+}
+
+impl From<Refused> for ApiError {
+    fn from(refused: Refused) -> Self {
+        let message = refused.to_string();
+        match &refused {
+            Refused::Arguments(_) => ApiError::bad(message),
+            Refused::Busy(SubmitError::Full { .. }) => {
+                ApiError::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message)
+            }
+            Refused::Busy(SubmitError::Closed) => {
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message)
+            }
+            Refused::Failed(_) => ApiError::internal(&refused),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = json!({"error": {"code": self.code, "message": self.message}});
+        let mut response = (self.status, Json(body)).into_response();
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
+    }
+}

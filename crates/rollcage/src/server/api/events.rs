@@ -1,0 +1,123 @@
+//! A rollout's events as server-sent events. A client that lost its connection goes on with `Last-Event-ID`.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::stream::{self, Stream};
+use serde::Deserialize;
+
+use rollcage_engine::feed::Told;
+use rollcage_engine::service::{Entry, Found};
+use rollcage_model::event::What;
+
+use super::error::ApiError;
+use super::{Asking, Shared};
+use crate::server::tools::{event_value, stored_events};
+
+/// Between comments that keep a quiet connection alive; proxies close one after about a minute.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Wanted {
+    /// For clients that cannot set a header.
+    after: Option<u64>,
+}
+
+pub(super) async fn stream(
+    State(backend): Shared,
+    Asking(owner): Asking,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
+    let resumed = headers.get("last-event-id");
+    let resumed = resumed.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let seq = resumed.or(wanted.after).unwrap_or(0);
+    let follower = match backend.service.find(&owner, &id).await? {
+        Found::Known(entry) => Follower {
+            entry: Some(entry),
+            seq,
+            waiting: VecDeque::new(),
+        },
+        Found::Stored(summary) if summary.ended.is_none() => {
+            let text = "another process runs this rollout, so its events are not known here";
+            return Err(ApiError::conflict("not_here", text));
+        }
+        Found::Stored(summary) => {
+            let told = stored_events(&backend.service, summary.rollout_id).await;
+            let told = told.map_err(ApiError::bad)?;
+            let waiting = told.into_iter().filter(|told| told.seq > seq).collect();
+            Follower {
+                entry: None,
+                seq,
+                waiting,
+            }
+        }
+    };
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("keep-alive");
+    Ok(Sse::new(follower.events())
+        .keep_alive(keep_alive)
+        .into_response())
+}
+
+/// One reader of a rollout's events.
+struct Follower {
+    /// `None` when there is nothing more to come than what waits.
+    entry: Option<Arc<Entry>>,
+    seq: u64,
+    waiting: VecDeque<Told>,
+}
+
+impl Follower {
+    /// Ends after `finished`.
+    fn events(self) -> impl Stream<Item = Result<Event, Infallible>> {
+        stream::unfold(self, async |mut follower| {
+            let told = follower.next().await?;
+            Some((Ok(render(&told)), follower))
+        })
+    }
+
+    async fn next(&mut self) -> Option<Told> {
+        while self.waiting.is_empty() {
+            let entry = self.entry.as_ref()?;
+            let is_ended = entry.is_ended();
+            self.waiting = entry.feed.after(self.seq).into();
+            if !self.waiting.is_empty() {
+                break;
+            }
+            if is_ended {
+                return None;
+            }
+            entry.feed.wait_after(self.seq).await;
+        }
+        let told = self.waiting.pop_front()?;
+        self.seq = told.seq;
+        if matches!(told.event.what, What::Finished { .. }) {
+            self.entry = None;
+        }
+        Some(told)
+    }
+}
+
+fn render(told: &Told) -> Event {
+    let name = match &told.event.what {
+        What::Queued => "queued",
+        What::Entered { .. } => "entered",
+        What::Command { .. } => "command",
+        What::Call { .. } => "call",
+        What::Finished { .. } => "finished",
+    };
+    Event::default()
+        .id(told.seq.to_string())
+        .event(name)
+        .data(event_value(told).to_string())
+}

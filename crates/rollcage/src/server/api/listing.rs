@@ -1,0 +1,146 @@
+//! Many rollouts at once: filters and pages. Also the list of tasks.
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use rollcage_engine::service::{EndedFilter, Filter};
+use rollcage_engine::store::Summary;
+
+use super::error::ApiError;
+use super::{Asking, Shared};
+use crate::server::tools::catalogue;
+
+const LIMIT: usize = 50;
+pub(super) const LIMIT_MAX: usize = 500;
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Wanted {
+    task: Option<String>,
+    agent: Option<String>,
+    model: Option<String>,
+    ended: Option<String>,
+    since: Option<String>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+pub(super) async fn list(
+    State(backend): Shared,
+    Asking(owner): Asking,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Json<Value>, ApiError> {
+    let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
+    let filter = wanted.filter()?;
+    let page = backend.service.list(&owner, filter).await?;
+    let rows: Vec<_> = page.rollouts.iter().map(row).collect();
+    Ok(Json(json!({"rollouts": rows, "next_cursor": page.next})))
+}
+
+impl Wanted {
+    fn filter(self) -> Result<Filter, ApiError> {
+        let limit = self.limit.unwrap_or(LIMIT);
+        if !(1..=LIMIT_MAX).contains(&limit) {
+            return Err(ApiError::bad(format!(
+                "`limit` must be between 1 and {LIMIT_MAX}"
+            )));
+        }
+        let before = self.cursor.map(|cursor| cursor.parse()).transpose();
+        let before = before
+            .map_err(|_| ApiError::bad("`cursor` must be the `next_cursor` of an earlier page"))?;
+        Ok(Filter {
+            task: self.task,
+            agent: self.agent,
+            model: self.model,
+            ended: self.ended.as_deref().map(ended_of).transpose()?,
+            since: self.since.as_deref().map(since_of).transpose()?,
+            before,
+            limit,
+        })
+    }
+}
+
+fn ended_of(text: &str) -> Result<EndedFilter, ApiError> {
+    if text == "running" {
+        return Ok(EndedFilter::Not);
+    }
+    let parsed = serde_json::from_value(Value::String(text.to_owned()));
+    parsed.map(EndedFilter::As).map_err(|_| {
+        ApiError::bad(
+            "`ended` must be `running` or a way to end, such as `completed` or `timed_out`",
+        )
+    })
+}
+
+/// Unix seconds, or a time such as 2026-05-01T12:00:00Z.
+fn since_of(text: &str) -> Result<f64, ApiError> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+    let time = || {
+        let time = text.parse::<jiff::Timestamp>().ok()?;
+        Some(time.as_millisecond() as f64 / 1000.0)
+    };
+    number.or_else(time).ok_or_else(|| {
+        ApiError::bad("`since` must be Unix seconds or a time such as 2026-05-01T12:00:00Z")
+    })
+}
+
+fn row(summary: &Summary) -> Value {
+    json!({
+        "rollout_id": summary.rollout_id,
+        "status": if summary.ended.is_some() { "ended" } else { "running" },
+        "ended": summary.ended,
+        "task_id": summary.task_id,
+        "agent": summary.agent,
+        "model": summary.model,
+        "reward": summary.reward,
+        "calls": summary.calls,
+        "wall_s": summary.wall_s,
+        "started_at": summary.started_at,
+    })
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct WantedTasks {
+    split: Option<String>,
+    start: Option<usize>,
+    stop: Option<usize>,
+}
+
+pub(super) async fn tasks(
+    State(backend): Shared,
+    wanted: Result<Query<WantedTasks>, QueryRejection>,
+) -> Result<Json<Value>, ApiError> {
+    let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
+    let tasks = &backend.around.tasks;
+    let start = wanted.start.unwrap_or(0);
+    Ok(Json(catalogue::tasks(
+        tasks,
+        wanted.split.as_deref(),
+        start,
+        wanted.stop,
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_numbers_or_written_out() {
+        assert_eq!(since_of("1.5").unwrap(), 1.5);
+        assert_eq!(since_of("1970-01-01T00:01:00Z").unwrap(), 60.0);
+        assert!(since_of("yesterday").is_err() && since_of("nan").is_err());
+    }
+
+    #[test]
+    fn ends_are_those_of_results() {
+        assert_eq!(ended_of("running").unwrap(), EndedFilter::Not);
+        let late = EndedFilter::As(rollcage_model::record::Ended::TimedOut);
+        assert_eq!(ended_of("timed_out").unwrap(), late);
+        assert!(ended_of("good").is_err());
+    }
+}

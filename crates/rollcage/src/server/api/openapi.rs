@@ -1,0 +1,312 @@
+//! The API described as OpenAPI 3.1 path items, for whoever puts the whole document together.
+
+use serde_json::{Map, Value, json};
+
+use rollcage_model::export::Format;
+
+use super::listing::LIMIT_MAX;
+use crate::server::tools::schema;
+
+/// Path items by path.
+pub(crate) fn openapi_paths() -> Map<String, Value> {
+    let mut paths = Map::new();
+    let mut add = |path: &str, item: Value| {
+        paths.insert(path.to_owned(), item);
+    };
+    add("/v1/rollouts", json!({"get": list(), "post": create()}));
+    add(
+        "/v1/rollouts/{id}",
+        json!({"parameters": [id()], "get": show(), "delete": delete()}),
+    );
+    add(
+        "/v1/rollouts/{id}/cancel",
+        json!({"parameters": [id()], "post": cancel()}),
+    );
+    add(
+        "/v1/rollouts/{id}/events",
+        json!({"parameters": [id()], "get": events()}),
+    );
+    add(
+        "/v1/rollouts/{id}/trace",
+        json!({"parameters": [id()], "get": trace()}),
+    );
+    add(
+        "/v1/rollouts/{id}/files",
+        json!({"parameters": [id()], "get": files()}),
+    );
+    add(
+        "/v1/rollouts/{id}/logs",
+        json!({"parameters": [id()], "get": logs()}),
+    );
+    add(
+        "/v1/agents",
+        json!({"get": get("listAgents", "The agents that can run", &[], listed("agents"))}),
+    );
+    add(
+        "/v1/endpoints",
+        json!({"get": get("listEndpoints", "Kinds of model endpoints and whether they are set up; never their keys", &[], listed("endpoints"))}),
+    );
+    let places = [
+        query(
+            "split",
+            "Only tasks of this split.",
+            json!({"type": "string"}),
+        ),
+        query(
+            "start",
+            "The first one.",
+            json!({"type": "integer", "minimum": 0}),
+        ),
+        query(
+            "stop",
+            "The one after the last.",
+            json!({"type": "integer", "minimum": 0}),
+        ),
+    ];
+    add(
+        "/v1/tasks",
+        json!({"get": get("listTasks", "The tasks that this server offers", &places, listed("tasks"))}),
+    );
+    add(
+        "/metrics",
+        json!({"get": get("metrics", "Numbers of this server for Prometheus", &[], content("The numbers.", "text/plain", json!({"type": "string"})))}),
+    );
+    paths
+}
+
+fn id() -> Value {
+    json!({"name": "id", "in": "path", "required": true, "schema": {"type": "string", "format": "uuid"}})
+}
+
+fn query(name: &str, about: &str, schema: Value) -> Value {
+    json!({"name": name, "in": "query", "required": false, "description": about, "schema": schema})
+}
+
+/// A response with a body.
+fn content(about: &str, media_type: &str, schema: Value) -> Value {
+    let mut media = Map::new();
+    media.insert(media_type.to_owned(), json!({"schema": schema}));
+    json!({"description": about, "content": media})
+}
+
+fn problem(about: &str) -> Value {
+    let error = json!({
+        "type": "object", "required": ["error"],
+        "properties": {"error": {
+            "type": "object", "required": ["code", "message"],
+            "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+        }},
+    });
+    content(about, "application/json", error)
+}
+
+fn object(about: &str, properties: Value) -> Value {
+    content(
+        about,
+        "application/json",
+        json!({"type": "object", "properties": properties}),
+    )
+}
+
+fn listed(name: &str) -> Value {
+    let mut properties = Map::new();
+    properties.insert(
+        name.to_owned(),
+        json!({"type": "array", "items": {"type": "object"}}),
+    );
+    object("What there is.", properties.into())
+}
+
+fn get(operation: &str, summary: &str, parameters: &[Value], good: Value) -> Value {
+    json!({
+        "operationId": operation, "summary": summary, "tags": ["rollouts"], "parameters": parameters,
+        "responses": {"200": good, "400": problem("A parameter is wrong.")},
+    })
+}
+
+/// The same for one rollout, which may not be there.
+fn get_one(operation: &str, summary: &str, parameters: &[Value], good: Value) -> Value {
+    let mut item = get(operation, summary, parameters, good);
+    item["responses"]["404"] = problem("There is no such rollout, or it is not yours.");
+    item
+}
+
+fn create() -> Value {
+    let ids = json!({
+        "rollout_id": {"type": "string"}, "status": {"const": "queued"},
+        "rollout_ids": {"type": "array", "items": {"type": "string"}},
+    });
+    json!({
+        "operationId": "createRollouts", "tags": ["rollouts"],
+        "summary": "Start one rollout, or a group of `n`; takes what the tool run_rollout takes",
+        "requestBody": {"required": true, "content": {"application/json": {"schema": schema::rollout_schema()}}},
+        "responses": {
+            "202": object("Taken on; nothing of it has run yet.", ids),
+            "400": problem("An argument is wrong."),
+            "413": problem("The body is too large."),
+            "415": problem("The body is not sent as application/json."),
+            "429": problem("The queue is full: try again later."),
+            "503": problem("The server is shutting down."),
+        },
+    })
+}
+
+fn list() -> Value {
+    let text = || json!({"type": "string"});
+    let parameters = [
+        query("task", "Only rollouts of this task id.", text()),
+        query("agent", "Only rollouts of this agent.", text()),
+        query("model", "Only rollouts of this model.", text()),
+        query(
+            "ended",
+            "`running`, or how they ended, such as `completed`.",
+            text(),
+        ),
+        query(
+            "since",
+            "Started at or after: Unix seconds, or a time such as 2026-05-01T12:00:00Z.",
+            text(),
+        ),
+        query("cursor", "The `next_cursor` of the page before.", text()),
+        query(
+            "limit",
+            "Rollouts on a page.",
+            json!({"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 50}),
+        ),
+    ];
+    let page = json!({
+        "rollouts": {"type": "array", "items": {"type": "object"}}, "next_cursor": {"type": ["string", "null"]},
+    });
+    get(
+        "listRollouts",
+        "Rollouts, the newest first",
+        &parameters,
+        object("A page.", page),
+    )
+}
+
+fn show() -> Value {
+    let standing = json!({
+        "rollout_id": {"type": "string"}, "status": {"enum": ["queued", "running", "ended"]},
+        "ended": {"type": ["string", "null"]}, "phase": {"type": "string"}, "reward": {"type": ["number", "null"]},
+        "calls": {"type": "integer"},
+    });
+    let about = "The whole result with `status: ended`, or where the rollout stands.";
+    get_one("getRollout", "One rollout", &[], object(about, standing))
+}
+
+fn delete() -> Value {
+    json!({
+        "operationId": "deleteRollout", "summary": "Delete an ended rollout and everything kept of it", "tags": ["rollouts"],
+        "responses": {
+            "204": {"description": "Deleted."},
+            "403": problem("It was run on the server's own machine and is not yours."),
+            "404": problem("There is no such rollout, or it is not yours."),
+            "409": problem("It has not ended: cancel it first."),
+        },
+    })
+}
+
+fn cancel() -> Value {
+    let answer = json!({"rollout_id": {"type": "string"}, "cancelled": {"type": "boolean"}});
+    json!({
+        "operationId": "cancelRollout", "summary": "End a rollout early; it still gets its result", "tags": ["rollouts"],
+        "responses": {
+            "202": object("`cancelled` is false when it had ended already.", answer),
+            "404": problem("There is no such rollout, or it is not yours."),
+            "409": problem("Another process runs it."),
+        },
+    })
+}
+
+fn events() -> Value {
+    let parameters = [query(
+        "after",
+        "Only events with a higher number; the header `Last-Event-ID` says the same.",
+        json!({"type": "integer", "minimum": 0}),
+    )];
+    let about = "Server-sent events `queued`, `entered`, `command`, `call` and `finished`, numbered; ends after `finished`.";
+    get_one(
+        "rolloutEvents",
+        "What happens to a rollout, live",
+        &parameters,
+        content(about, "text/event-stream", json!({"type": "string"})),
+    )
+}
+
+fn trace() -> Value {
+    let formats: Vec<_> = Format::ALL.iter().map(|format| format.as_str()).collect();
+    let parameters = [
+        query(
+            "format",
+            "What to export it as.",
+            json!({"enum": formats, "default": "training-trace"}),
+        ),
+        query(
+            "include_discarded",
+            "Also calls that the agent did not go on from (capture).",
+            json!({"type": "boolean"}),
+        ),
+        query(
+            "include_messages",
+            "Also messages beside the tokens (capture).",
+            json!({"type": "boolean"}),
+        ),
+    ];
+    let good = json!({
+        "description": "The export; `sft` and `turns` are lines of JSON.",
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            "application/x-ndjson": {"schema": {"type": "string"}},
+        },
+    });
+    let mut item = get_one(
+        "rolloutTrace",
+        "Every token of a rollout, for trainers",
+        &parameters,
+        good,
+    );
+    item["responses"]["409"] = problem("It holds nothing that may be trained on.");
+    item
+}
+
+fn files() -> Value {
+    let parameters = [query(
+        "path",
+        "One file's text instead of the list.",
+        json!({"type": "string"}),
+    )];
+    let good = json!({
+        "description": "The list, or the text of one file.",
+        "content": {"application/json": {"schema": {"type": "object"}}, "text/plain": {"schema": {"type": "string"}}},
+    });
+    let mut item = get_one(
+        "rolloutFiles",
+        "What the work directory held at the end",
+        &parameters,
+        good,
+    );
+    item["responses"]["409"] = problem("It has not ended.");
+    item
+}
+
+fn logs() -> Value {
+    let parameters = [query(
+        "name",
+        "Which log.",
+        json!({"enum": ["agent", "agent_stderr", "proxy"], "default": "agent"}),
+    )];
+    let good = content(
+        "The end of the log.",
+        "text/plain",
+        json!({"type": "string"}),
+    );
+    let mut item = get_one(
+        "rolloutLogs",
+        "What the agent printed, or what the proxy saw",
+        &parameters,
+        good,
+    );
+    item["responses"]["409"] = problem("The proxy's log is there once the rollout has ended.");
+    item
+}

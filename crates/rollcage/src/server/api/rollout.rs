@@ -1,0 +1,153 @@
+//! One rollout: start, look at, cancel, delete.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use rollcage_engine::service::{Entry, Found};
+
+use super::error::ApiError;
+use super::{Asking, Shared, plain_text};
+use crate::server::tools::phase_of;
+
+pub(super) async fn create(
+    State(backend): Shared,
+    Asking(owner): Asking,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ApiError> {
+    // Also what keeps a page in somebody's browser from starting rollouts: it may not send this type unasked.
+    let content_type = headers.get(header::CONTENT_TYPE);
+    let is_json = content_type
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.split(';').next().map(str::trim) == Some("application/json"));
+    if !is_json {
+        return Err(ApiError::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            "send `content-type: application/json`",
+        ));
+    }
+    let body = body.map_err(|rejection| {
+        let is_large = rejection.status() == StatusCode::PAYLOAD_TOO_LARGE;
+        let code = if is_large {
+            "too_large"
+        } else {
+            "unreadable_body"
+        };
+        ApiError::new(rejection.status(), code, rejection.body_text())
+    })?;
+    let arguments = match serde_json::from_slice(&body) {
+        Ok(Value::Object(arguments)) => arguments,
+        Ok(_) => return Err(ApiError::bad("the body must be a JSON object")),
+        // The position, but nothing of the text: it may hold a key.
+        Err(error) => {
+            let text = format!(
+                "the body is not JSON (line {}, column {})",
+                error.line(),
+                error.column()
+            );
+            return Err(ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", text));
+        }
+    };
+    let entries = backend
+        .submit("POST /v1/rollouts", &owner, arguments)
+        .await?;
+    let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+    let first = ids.first().map(ToString::to_string).unwrap_or_default();
+    let location = [(header::LOCATION, format!("/v1/rollouts/{first}"))];
+    let answer = json!({"rollout_id": first, "rollout_ids": ids, "status": "queued"});
+    Ok((StatusCode::ACCEPTED, location, Json(answer)).into_response())
+}
+
+/// The whole result of an ended rollout with `"status": "ended"`, or where a running one stands.
+pub(super) async fn show(
+    State(backend): Shared,
+    Asking(owner): Asking,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let found = backend.service.find(&owner, &id).await?;
+    let id = match &found {
+        Found::Known(entry) if !entry.is_ended() => {
+            return Ok(Json(standing(entry)).into_response());
+        }
+        Found::Known(entry) => {
+            if let Some(result) = entry.result() {
+                let text = serde_json::to_string(&*result);
+                let text = text.map_err(|error| ApiError::internal(&error))?;
+                return Ok(ended(text.into_bytes()));
+            }
+            entry.id
+        }
+        Found::Stored(summary) if summary.ended.is_none() => {
+            let answer = json!({
+                "rollout_id": summary.rollout_id, "status": "running", "ended": null, "task_id": summary.task_id,
+                "started_at": summary.started_at,
+            });
+            return Ok(Json(answer).into_response());
+        }
+        Found::Stored(summary) => summary.rollout_id,
+    };
+    // The file is the answer; there is no need to understand it.
+    let path = backend.service.store().directory(id).join("result.json");
+    let text = tokio::fs::read(&path).await;
+    text.map(ended).map_err(|error| ApiError::internal(&error))
+}
+
+fn ended(result: Vec<u8>) -> Response {
+    let mut body = br#"{"status":"ended","#.to_vec();
+    body.extend(result.strip_prefix(b"{").unwrap_or(&result));
+    plain_text("application/json", body)
+}
+
+fn standing(entry: &Entry) -> Value {
+    let standing = entry.feed.standing();
+    json!({
+        "rollout_id": entry.id,
+        "status": if standing.phase.is_none() { "queued" } else { "running" },
+        "ended": null,
+        "phase": phase_of(entry),
+        "task_id": entry.task_id,
+        "agent": entry.agent,
+        "endpoint": entry.endpoint,
+        "queued_at": entry.queued_at,
+        "started_at": standing.started_at,
+        "calls": standing.calls,
+        "prompt_tokens": standing.prompt_tokens,
+        "completion_tokens": standing.completion_tokens,
+    })
+}
+
+pub(super) async fn cancel(
+    State(backend): Shared,
+    Asking(owner): Asking,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let answer = match backend.service.find(&owner, &id).await? {
+        Found::Known(entry) => {
+            let is_cancelled = backend.service.cancel(&entry);
+            json!({"rollout_id": entry.id, "cancelled": is_cancelled})
+        }
+        Found::Stored(summary) if summary.ended.is_none() => {
+            return Err(ApiError::conflict(
+                "not_here",
+                "another process runs this rollout",
+            ));
+        }
+        Found::Stored(summary) => json!({"rollout_id": summary.rollout_id, "cancelled": false}),
+    };
+    Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
+}
+
+pub(super) async fn delete(
+    State(backend): Shared,
+    Asking(owner): Asking,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    backend.service.delete(&owner, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,64 @@
+//! A whole server of rollouts without sockets, for the tests of tools and API: real sandboxes, the real OpenCode, the
+//! scripted endpoint.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollcage_engine::bundle::Registry;
+use rollcage_engine::service::{Limits, Service};
+use rollcage_engine::{Engine, EngineOptions};
+
+use super::backend::{Backend, Surroundings};
+use super::tasks::Tasks;
+
+/// Where cargo puts what it builds.
+fn target() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    tests.ancestors().nth(2).unwrap().to_owned()
+}
+
+/// A backend whose home is kept between runs, so that the agent is fetched once. Tests tell their rollouts apart by
+/// owner.
+pub(crate) async fn backend(limits: Limits) -> Arc<Backend> {
+    let program = target().join("rollcage");
+    assert!(
+        program.exists(),
+        "`cargo build -p rollcage` makes the program that sandboxes start from"
+    );
+    let home = target().parent().unwrap().join("tmp/server-home");
+    let options = EngineOptions {
+        home,
+        registry: Registry::from_environment(
+            |name| std::env::var(name).ok(),
+            std::env::var_os("HOME").map(PathBuf::from).as_deref(),
+            std::path::Path::new("/"),
+        ),
+        zygote_program: program,
+        zygote_arguments: vec![crate::settings::ZYGOTE.to_owned()],
+    };
+    let engine = Engine::open(options).await.unwrap();
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let around = Surroundings {
+        variables: |_| None,
+        ..Surroundings::of_this_process(Arc::new(Tasks::read(&examples).unwrap()))
+    };
+    Backend::new(Service::new(engine, limits), around)
+}
+
+pub(crate) fn limits() -> Limits {
+    Limits {
+        slots: 2,
+        queue_max: 4,
+        owner_slots: 2,
+    }
+}
+
+/// An owner that no other test and no other run has.
+pub(crate) fn owner() -> String {
+    rollcage_model::id::RolloutId::generate().to_string()
+}
+
+pub(crate) async fn close(backend: &Backend) {
+    backend.service.shut_down(Duration::ZERO).await;
+}

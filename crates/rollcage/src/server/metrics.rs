@@ -1,0 +1,150 @@
+//! The numbers of a server in Prometheus' text format. The format is a few lines, so it is written here.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+
+use rollcage_engine::service::Load;
+use rollcage_engine::tally::SECONDS;
+
+use super::backend::Backend;
+
+/// What scrapers expect as the content type.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+pub(crate) fn text(backend: &Backend) -> String {
+    let sessions = backend.open_sessions.load(Ordering::Relaxed);
+    render(&backend.service.load(), sessions)
+}
+
+fn render(load: &Load, sessions: usize) -> String {
+    let numbers = &load.numbers;
+    let mut out = Page::default();
+    out.gauge(
+        "rollcage_rollouts_running",
+        "Rollouts that run now.",
+        load.running,
+    );
+    out.gauge(
+        "rollcage_rollouts_queued",
+        "Rollouts that wait for a slot.",
+        load.waiting,
+    );
+    out.gauge(
+        "rollcage_open_sessions",
+        "OpenEnv sessions that are open.",
+        sessions,
+    );
+    out.head(
+        "rollcage_rollouts_total",
+        "counter",
+        "Rollouts that ended, by how they ended.",
+    );
+    for (ended, count) in &numbers.ended {
+        let name = format!("rollcage_rollouts_total{{ended=\"{}\"}}", ended.as_str());
+        out.sample(&name, *count);
+    }
+    out.counter(
+        "rollcage_model_calls_total",
+        "Model calls that were answered.",
+        numbers.calls,
+    );
+    out.counter(
+        "rollcage_model_calls_failed_total",
+        "Model calls that the endpoint answered with an error or not at all.",
+        numbers.failed_calls,
+    );
+    out.head("rollcage_tokens_total", "counter", "Tokens of model calls.");
+    out.sample(
+        "rollcage_tokens_total{kind=\"prompt\"}",
+        numbers.prompt_tokens,
+    );
+    out.sample(
+        "rollcage_tokens_total{kind=\"completion\"}",
+        numbers.completion_tokens,
+    );
+    out.counter(
+        "rollcage_sandbox_starts_total",
+        "Sandboxes that rollouts started.",
+        numbers.sandbox_starts,
+    );
+    let name = "rollcage_rollout_seconds";
+    out.head(
+        name,
+        "histogram",
+        "How long rollouts took, from their start to their record.",
+    );
+    let mut sum = 0;
+    for (bound, count) in SECONDS.iter().zip(numbers.durations) {
+        sum += count;
+        out.sample(&format!("{name}_bucket{{le=\"{bound}\"}}"), sum);
+    }
+    sum += numbers.durations[SECONDS.len()];
+    out.sample(&format!("{name}_bucket{{le=\"+Inf\"}}"), sum);
+    out.sample(&format!("{name}_sum"), numbers.seconds);
+    out.sample(&format!("{name}_count"), sum);
+    out.text
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, value: impl std::fmt::Display) {
+        let _ = writeln!(self.text, "{name} {value}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: usize) {
+        self.head(name, "gauge", help);
+        self.sample(name, value);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.head(name, "counter", help);
+        self.sample(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollcage_engine::tally::Numbers;
+    use rollcage_model::record::Ended;
+
+    use super::*;
+
+    #[test]
+    fn a_histogram_is_cumulative_and_ends_in_its_count() {
+        let mut numbers = Numbers {
+            ended: vec![(Ended::Completed, 3)],
+            seconds: 4.5,
+            ..Numbers::default()
+        };
+        numbers.durations[0] = 1;
+        numbers.durations[2] = 2;
+        let load = Load {
+            running: 1,
+            waiting: 2,
+            numbers,
+        };
+        let text = render(&load, 5);
+        for line in [
+            "rollcage_rollouts_running 1",
+            "rollcage_rollouts_queued 2",
+            "rollcage_open_sessions 5",
+            "rollcage_rollouts_total{ended=\"completed\"} 3",
+            "rollcage_rollout_seconds_bucket{le=\"0.5\"} 1",
+            "rollcage_rollout_seconds_bucket{le=\"2.5\"} 3",
+            "rollcage_rollout_seconds_bucket{le=\"+Inf\"} 3",
+            "rollcage_rollout_seconds_sum 4.5",
+            "rollcage_rollout_seconds_count 3",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The tasks that a server offers: files of one folder. A sub-folder is a split of its name; files beside it are the
+//! split `train`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use rollcage_model::task::Task;
+
+use crate::WrongUse;
+use crate::cli::task::{self, Loaded};
+
+/// The split of tasks that lie directly in the folder.
+const TOP: &str = "train";
+/// A client gets a task as text, and so what it uploads.
+const UPLOAD_BYTES_MAX: usize = 1 << 20;
+
+/// One task as it is listed; its files are read when it is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    pub(crate) id: String,
+    pub(crate) instruction: String,
+    /// Whether the scripted endpoint can play it.
+    pub(crate) has_solution: bool,
+    path: PathBuf,
+}
+
+/// All tasks, by split and in the order of their file names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tasks {
+    splits: BTreeMap<String, Vec<Listed>>,
+}
+
+impl Tasks {
+    /// Reads every task once, so that a wrong one is found when the server starts.
+    pub(crate) fn read(folder: &Path) -> anyhow::Result<Self> {
+        let mut splits = BTreeMap::new();
+        let top = read_split(folder)?;
+        if !top.is_empty() {
+            splits.insert(TOP.to_owned(), top);
+        }
+        for path in entries(folder)? {
+            let name = name_of(&path);
+            if !path.is_dir() || is_task(&path) || name.starts_with('.') {
+                continue;
+            }
+            let listed = read_split(&path)?;
+            if !listed.is_empty() && splits.insert(name.clone(), listed).is_some() {
+                let text = format!(
+                    "tasks {}: both the folder itself and its sub-folder {name} are the split {name}",
+                    folder.display()
+                );
+                return Err(WrongUse(text).into());
+            }
+        }
+        if splits.is_empty() {
+            let text = format!(
+                "tasks {}: no .toml or .json task files in it or in its sub-folders",
+                folder.display()
+            );
+            return Err(WrongUse(text).into());
+        }
+        Ok(Tasks { splits })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.splits.is_empty()
+    }
+
+    pub(crate) fn split(&self, name: &str) -> Option<&[Listed]> {
+        self.splits.get(name).map(Vec::as_slice)
+    }
+
+    pub(crate) fn splits(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.splits
+            .iter()
+            .map(|(name, tasks)| (name.as_str(), tasks.len()))
+    }
+
+    /// The tasks of one split, or of all of them.
+    pub(crate) fn list<'a, 'b>(
+        &'a self,
+        split: Option<&'b str>,
+    ) -> impl Iterator<Item = (&'a str, usize, &'a Listed)> + use<'a, 'b> {
+        let wanted = self
+            .splits
+            .iter()
+            .filter(move |(name, _)| split.is_none_or(|split| split == *name));
+        wanted.flat_map(|(name, tasks)| {
+            let numbered = tasks.iter().enumerate();
+            numbered.map(move |(index, task)| (name.as_str(), index, task))
+        })
+    }
+
+    pub(crate) fn by_id(&self, split: Option<&str>, id: &str) -> Result<&Listed, String> {
+        let found = self.list(split).find(|(_, _, task)| task.id == id);
+        found.map(|(_, _, task)| task).ok_or_else(|| {
+            format!(
+                "no task `{id}`: list_tasks shows the {} there are",
+                self.count()
+            )
+        })
+    }
+
+    pub(crate) fn by_index(&self, split: Option<&str>, index: usize) -> Result<&Listed, String> {
+        let only = (self.splits.len() == 1)
+            .then(|| self.splits.keys().next())
+            .flatten();
+        let split = split
+            .map(str::to_owned)
+            .or_else(|| only.cloned())
+            .unwrap_or_else(|| TOP.to_owned());
+        let tasks = self.splits.get(&split).ok_or_else(|| {
+            let names: Vec<_> = self.splits.keys().map(String::as_str).collect();
+            format!("no split `{split}`: there is {}", names.join(", "))
+        })?;
+        tasks
+            .get(index)
+            .ok_or_else(|| format!("split `{split}` has {} tasks, none {index}", tasks.len()))
+    }
+
+    fn count(&self) -> usize {
+        self.splits.values().map(Vec::len).sum()
+    }
+}
+
+impl Listed {
+    /// Reads the task with everything it uploads.
+    pub(crate) fn load(&self) -> anyhow::Result<Loaded> {
+        task::load(&self.path)
+    }
+
+    /// The whole task for a client that has none of our files: what it uploads becomes a part of it.
+    pub(crate) fn portable(&self) -> anyhow::Result<Value> {
+        let loaded = self.load()?;
+        let mut task = loaded.task;
+        for (target, content) in loaded.uploads {
+            let text = String::from_utf8(content).ok();
+            let Some(text) = text.filter(|text| text.len() <= UPLOAD_BYTES_MAX) else {
+                anyhow::bail!(
+                    "task {}: the upload {target} is no text below 1 MiB, so it cannot be sent to clients; \
+                     run the task by its id, or make the file in `setup`",
+                    self.id
+                );
+            };
+            task.files.insert(target, text);
+        }
+        task.upload.clear();
+        Ok(serde_json::to_value(task)?)
+    }
+
+    pub(crate) fn to_value(&self, split: &str, index: usize) -> Value {
+        json!({
+            "id": self.id,
+            "split": split,
+            "index": index,
+            "instruction": self.instruction,
+            "has_solution": self.has_solution,
+        })
+    }
+}
+
+fn read_split(folder: &Path) -> anyhow::Result<Vec<Listed>> {
+    let mut listed = Vec::new();
+    for path in entries(folder)? {
+        if is_task(&path) {
+            let Task {
+                id,
+                instruction,
+                solution,
+                ..
+            } = task::load(&path)?.task;
+            listed.push(Listed {
+                id,
+                instruction,
+                has_solution: !solution.is_empty(),
+                path,
+            });
+        }
+    }
+    Ok(listed)
+}
+
+/// A task file, or a folder that is one task.
+fn is_task(path: &Path) -> bool {
+    if path.is_dir() {
+        return path.join("task.toml").is_file();
+    }
+    path.extension()
+        .is_some_and(|extension| extension == "toml" || extension == "json")
+}
+
+fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let read = || -> std::io::Result<Vec<PathBuf>> {
+        let mut paths = Vec::new();
+        for entry in std::fs::read_dir(folder)? {
+            paths.push(entry?.path());
+        }
+        paths.sort();
+        Ok(paths)
+    };
+    read().with_context(|| format!("read the tasks in {}", folder.display()))
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_splits_and_files_are_tasks() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write(
+            "b.toml",
+            "instruction = 'b'\n[[solution]]\nrun = 'touch b'\n",
+        );
+        write("a.json", r#"{"id": "first", "instruction": "a"}"#);
+        write("test/c.toml", "instruction = 'c'");
+        write("notes.md", "no task");
+        let tasks = Tasks::read(folder.path()).unwrap();
+        let splits: Vec<_> = tasks.splits().collect();
+        assert_eq!(splits, [("test", 1), ("train", 2)]);
+        let ids: Vec<_> = tasks
+            .list(Some("train"))
+            .map(|(_, _, task)| task.id.as_str())
+            .collect();
+        assert_eq!(ids, ["first", "b"]);
+        assert!(tasks.by_index(None, 1).unwrap().has_solution);
+        assert_eq!(tasks.by_index(Some("test"), 0).unwrap().id, "c");
+        assert_eq!(
+            tasks
+                .by_id(None, "c")
+                .unwrap()
+                .load()
+                .unwrap()
+                .task
+                .instruction,
+            "c"
+        );
+        assert_eq!(
+            tasks.by_index(Some("test"), 3).unwrap_err(),
+            "split `test` has 1 tasks, none 3"
+        );
+        assert!(
+            tasks
+                .by_id(None, "x")
+                .unwrap_err()
+                .contains("the 3 there are")
+        );
+        write("test/wrong.toml", "instrution = 'c'");
+        let error = Tasks::read(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("wrong.toml"), "{error}");
+    }
+
+    #[test]
+    fn a_client_gets_a_task_with_what_it_uploads() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Tasks::read(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("no .toml or .json task files"));
+        let write = |path: &str, text: &[u8]| std::fs::write(folder.path().join(path), text);
+        write(
+            "a.toml",
+            b"instruction = 'a'\nupload = {'in.txt' = 'data.txt'}",
+        )
+        .unwrap();
+        write("data.txt", b"text").unwrap();
+        let tasks = Tasks::read(folder.path()).unwrap();
+        let task = tasks.by_index(None, 0).unwrap();
+        let value = task.portable().unwrap();
+        assert_eq!(value["files"], json!({"in.txt": "text"}));
+        assert_eq!(value["upload"], json!({}));
+        write("data.txt", b"\xff").unwrap();
+        assert!(task.portable().is_err());
+    }
+}

@@ -1,0 +1,285 @@
+//! The OpenEnv tools: rollouts for trainers and agents. They know nothing of sockets.
+//!
+//! Every tool answers with JSON in a string, as the original does.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+
+use rollcage_engine::service::{Entry, Found};
+use rollcage_model::record::RolloutResult;
+
+use super::backend::{Backend, Refused};
+use super::tool::{Answered, Caller, FinishedRollout, ToolError, ToolInfo, Tools};
+
+mod answer;
+pub(crate) mod arguments;
+pub(crate) mod catalogue;
+mod follow;
+pub(crate) mod request;
+pub(crate) mod schema;
+
+pub(crate) use answer::{event as event_value, phase as phase_of, stored_events};
+use arguments::Arguments;
+
+/// How long `finalize_rollout` waits unless told otherwise, in seconds.
+const WAIT_S: f64 = 300.0;
+/// Longer than any rollout.
+const WAIT_S_MAX: f64 = 604_800.0;
+
+/// The tools over one server's rollouts.
+pub(crate) struct RolloutTools {
+    backend: Arc<Backend>,
+    list: Vec<ToolInfo>,
+}
+
+impl RolloutTools {
+    pub(crate) fn new(backend: Arc<Backend>) -> Self {
+        RolloutTools {
+            backend,
+            list: schema::tools(),
+        }
+    }
+}
+
+#[async_trait]
+impl Tools for RolloutTools {
+    fn list(&self) -> &[ToolInfo] {
+        &self.list
+    }
+
+    async fn call(
+        &self,
+        name: &str,
+        arguments: Map<String, Value>,
+        caller: Caller,
+    ) -> Result<Answered, ToolError> {
+        let call = Call {
+            backend: &self.backend,
+            caller,
+        };
+        match name {
+            "run_rollout" => call.run(arguments).await,
+            "start_rollout" => call.start(arguments).await,
+            "get_state" => call.state(arguments).await.map(plain),
+            "get_messages" => call.messages(arguments).await.map(plain),
+            "abort_rollout" => call.abort(arguments).await.map(plain),
+            "finalize_rollout" => call.finalize(arguments).await,
+            "subscribe_events" => call.events(arguments).await.map(plain),
+            "list_agents" => nothing(name, arguments)
+                .map(|()| plain(json!({"agents": catalogue::agents(&self.backend)}))),
+            "list_endpoints" => nothing(name, arguments)
+                .map(|()| plain(json!({"endpoints": catalogue::endpoints(&self.backend.around)}))),
+            "list_tasks" => call.tasks(arguments).map(plain),
+            "capabilities" => {
+                nothing(name, arguments).map(|()| plain(catalogue::capabilities(&self.backend)))
+            }
+            _ => Err(ToolError::NotFound(name.to_owned())),
+        }
+    }
+}
+
+/// A JSON answer as a string.
+fn plain(value: Value) -> Answered {
+    Answered {
+        value: Value::String(value.to_string()),
+        finished: None,
+    }
+}
+
+fn nothing(tool: &str, arguments: Map<String, Value>) -> Result<(), ToolError> {
+    Arguments::new(tool, arguments, &[])
+        .map(|_| ())
+        .map_err(ToolError::InvalidArguments)
+}
+
+impl From<Refused> for ToolError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Arguments(text) => ToolError::InvalidArguments(text),
+            Refused::Busy(_) | Refused::Failed(_) => ToolError::Failed(refused.to_string()),
+        }
+    }
+}
+
+/// One call of one tool.
+struct Call<'a> {
+    backend: &'a Arc<Backend>,
+    caller: Caller,
+}
+
+impl Call<'_> {
+    async fn run(&self, arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+        let owner = &self.caller.owner;
+        let entries = self.backend.submit("run_rollout", owner, arguments).await?;
+        follow::until_ended(&entries, self.caller.progress.as_ref()).await;
+        let mut results = Vec::new();
+        for entry in &entries {
+            results.push(self.result(entry).await);
+        }
+        let finished = results.last().map(|result| finished(result));
+        let text = match results.as_slice() {
+            [result] => answer::text(&**result)?,
+            results => {
+                let results: Vec<&RolloutResult> = results.iter().map(|result| &**result).collect();
+                answer::text(&results)?
+            }
+        };
+        Ok(Answered {
+            value: Value::String(text),
+            finished,
+        })
+    }
+
+    /// A result, or what is known where it cannot be read: never an error.
+    async fn result(&self, entry: &Entry) -> Arc<RolloutResult> {
+        match self.backend.service.wait(entry).await {
+            Ok(result) => result,
+            Err(error) => {
+                let error = rollcage_engine::result::chain(&error);
+                Arc::new(answer::empty_result(entry.id, &entry.task_id, error))
+            }
+        }
+    }
+
+    async fn start(&self, arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+        let owner = &self.caller.owner;
+        let entries = self
+            .backend
+            .submit("start_rollout", owner, arguments)
+            .await?;
+        let mut handles: Vec<Value> = entries.iter().map(|entry| answer::handle(entry)).collect();
+        let answer = match handles.len() {
+            1 => handles.remove(0),
+            _ => Value::Array(handles),
+        };
+        Ok(plain(answer))
+    }
+
+    async fn state(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {
+        let (id, _) = self.id_of("get_state", arguments, &[])?;
+        match self.find(&id).await {
+            None => Ok(json!({"rollout_id": id, "status": "unknown"})),
+            Some(found) => Ok(answer::state(&self.backend.service, &found).await),
+        }
+    }
+
+    async fn messages(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {
+        let (id, _) = self.id_of("get_messages", arguments, &[])?;
+        match self.find(&id).await {
+            None => Ok(json!({
+                "rollout_id": id, "messages": [], "status": "unknown", "error": format!("unknown rollout_id: {id}"),
+            })),
+            Some(found) => answer::messages(&self.backend.service, &found)
+                .await
+                .map_err(ToolError::Failed),
+        }
+    }
+
+    async fn abort(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {
+        let (id, _) = self.id_of("abort_rollout", arguments, &[])?;
+        Ok(match self.find(&id).await {
+            None => json!({"rollout_id": id, "aborted": false, "reason": "unknown"}),
+            Some(Found::Known(entry)) if self.backend.service.cancel(&entry) => {
+                json!({"rollout_id": id, "aborted": true})
+            }
+            Some(_) => json!({"rollout_id": id, "aborted": false, "reason": "already done"}),
+        })
+    }
+
+    async fn finalize(&self, arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+        let (id, mut more) = self.id_of("finalize_rollout", arguments, &["wait_s"])?;
+        let wait_s = more.number("wait_s").map_err(ToolError::InvalidArguments)?;
+        let wait_s = wait_s.unwrap_or(WAIT_S).clamp(0.0, WAIT_S_MAX);
+        let result = match self.find(&id).await {
+            None => return answer::not_finalized(&id, "", &format!("unknown rollout_id: {id}"), 0),
+            Some(Found::Known(entry)) => {
+                let entries = [Arc::clone(&entry)];
+                let followed = follow::until_ended(&entries, self.caller.progress.as_ref());
+                let limit = std::time::Duration::from_secs_f64(wait_s);
+                if tokio::time::timeout(limit, followed).await.is_err() {
+                    let text = format!("timeout waiting for rollout_id={id}");
+                    return answer::not_finalized(&id, &entry.task_id, &text, -1);
+                }
+                self.result(&entry).await
+            }
+            Some(Found::Stored(summary)) => {
+                match self.backend.service.stored(summary.rollout_id).await {
+                    Ok(result) => result,
+                    Err(error) => {
+                        let text = rollcage_engine::result::chain(&error);
+                        return answer::not_finalized(&id, &summary.task_id, &text, -1);
+                    }
+                }
+            }
+        };
+        Ok(Answered {
+            value: Value::String(answer::text(&*result)?),
+            finished: Some(finished(&result)),
+        })
+    }
+
+    async fn events(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {
+        let (id, mut more) = self.id_of("subscribe_events", arguments, &["after"])?;
+        let after = more.integer("after").map_err(ToolError::InvalidArguments)?;
+        let after = u64::try_from(after.unwrap_or(0)).unwrap_or_default();
+        match self.find(&id).await {
+            None => Ok(json!({"rollout_id": id, "status": "unknown", "events": []})),
+            Some(found) => answer::events(&self.backend.service, &found, after)
+                .await
+                .map_err(ToolError::Failed),
+        }
+    }
+
+    fn tasks(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {
+        let wrong = ToolError::InvalidArguments;
+        let names = ["split", "start", "stop"];
+        let mut given = Arguments::new("list_tasks", arguments, &names).map_err(wrong)?;
+        let split = given.text("split").map_err(wrong)?;
+        let mut place = |name| {
+            let number = given.integer(name).map_err(wrong)?;
+            Ok::<_, ToolError>(number.and_then(|number| usize::try_from(number).ok()))
+        };
+        let (start, stop) = (place("start")?.unwrap_or(0), place("stop")?);
+        Ok(catalogue::tasks(
+            &self.backend.around.tasks,
+            split.as_deref(),
+            start,
+            stop,
+        ))
+    }
+
+    /// The rollout that a call is about, and its other arguments.
+    fn id_of(
+        &self,
+        tool: &str,
+        arguments: Map<String, Value>,
+        more: &[&str],
+    ) -> Result<(String, Arguments), ToolError> {
+        let names = [&["rollout_id"], more].concat();
+        let mut given =
+            Arguments::new(tool, arguments, &names).map_err(ToolError::InvalidArguments)?;
+        let id = given
+            .required_text(tool, "rollout_id")
+            .map_err(ToolError::InvalidArguments)?;
+        Ok((id, given))
+    }
+
+    async fn find(&self, id: &str) -> Option<Found> {
+        let found = self.backend.service.find(&self.caller.owner, id).await;
+        found.ok()
+    }
+}
+
+fn finished(result: &RolloutResult) -> FinishedRollout {
+    FinishedRollout {
+        task_id: result.task_id.clone(),
+        sandbox_id: result.sandbox_id.clone(),
+        reward: result.reward,
+        is_counted: true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

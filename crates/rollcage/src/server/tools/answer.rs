@@ -1,0 +1,207 @@
+//! What the tools answer, in the original's shapes.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use rollcage_engine::feed::Told;
+use rollcage_engine::service::{Entry, Found, Service};
+use rollcage_model::event::{Event, Phase, What};
+use rollcage_model::id::RolloutId;
+use rollcage_model::record::RolloutResult;
+use rollcage_model::task::Task;
+
+use crate::server::messages;
+use crate::server::tool::{Answered, ToolError};
+
+/// Exchanges of the longest rollouts; more would not fit an answer.
+const EXCHANGES_BYTES_MAX: u64 = 512 << 20;
+
+pub(crate) fn text(value: &impl Serialize) -> Result<String, ToolError> {
+    serde_json::to_string(value)
+        .map_err(|error| ToolError::Failed(format!("write the answer: {error}")))
+}
+
+/// A result in which nothing happened.
+pub(crate) fn empty_result(id: RolloutId, task_id: &str, error: String) -> RolloutResult {
+    let task = Task {
+        id: task_id.to_owned(),
+        ..Task::default()
+    };
+    RolloutResult {
+        error: Some(error),
+        ..rollcage_engine::result::begin_abandoned(id, task)
+    }
+}
+
+/// The original's answer where there is nothing to finalize: a result with an error.
+pub(crate) fn not_finalized(
+    id: &str,
+    task_id: &str,
+    error: &str,
+    exit_code: i32,
+) -> Result<Answered, ToolError> {
+    let result = empty_result(RolloutId::generate(), task_id, error.to_owned());
+    let mut value = serde_json::to_value(result)
+        .map_err(|error| ToolError::Failed(format!("write the answer: {error}")))?;
+    value["rollout_id"] = json!(id);
+    value["exit_code"] = json!(exit_code);
+    Ok(Answered {
+        value: Value::String(value.to_string()),
+        finished: None,
+    })
+}
+
+pub(crate) fn handle(entry: &Entry) -> Value {
+    json!({
+        "rollout_id": entry.id,
+        "task_id": entry.task_id,
+        "status": "starting",
+        "started_at": entry.queued_at,
+    })
+}
+
+/// Where a rollout stands, in the original's members first.
+pub(crate) async fn state(service: &Service, found: &Found) -> Value {
+    let entry = match found {
+        Found::Known(entry) => entry,
+        Found::Stored(summary) => {
+            let result = service.stored(summary.rollout_id).await.ok();
+            let status = if summary.ended.is_some() {
+                "done"
+            } else {
+                "running"
+            };
+            return json!({
+                "rollout_id": summary.rollout_id, "task_id": summary.task_id, "status": status,
+                "serve_session_id": session_id(summary.rollout_id), "proxy_turns_so_far": summary.calls,
+                "error": result.and_then(|result| result.error.clone()),
+                "started_at": summary.started_at,
+                "finished_at": summary.ended.map(|_| summary.started_at + summary.wall_s),
+                "ended": summary.ended, "reward": summary.reward,
+            });
+        }
+    };
+    let standing = entry.feed.standing();
+    let result = match entry.is_ended() {
+        true => service.wait(entry).await.ok(),
+        false => None,
+    };
+    let has_session = !matches!(
+        standing.phase,
+        None | Some(Phase::Prepare | Phase::Sandbox | Phase::Setup)
+    );
+    json!({
+        "rollout_id": entry.id,
+        "task_id": entry.task_id,
+        "status": status(entry),
+        "serve_session_id": has_session.then(|| session_id(entry.id)),
+        "proxy_turns_so_far": standing.calls,
+        "error": result.as_ref().and_then(|result| result.error.clone()),
+        "started_at": entry.queued_at,
+        "finished_at": standing.finished_at,
+        "phase": phase(entry),
+        "prompt_tokens": standing.prompt_tokens,
+        "completion_tokens": standing.completion_tokens,
+        "ended": result.as_ref().map(|result| result.ended),
+        "reward": result.as_ref().and_then(|result| result.reward),
+    })
+}
+
+fn status(entry: &Entry) -> &'static str {
+    if entry.is_ended() { "done" } else { "running" }
+}
+
+/// `queued`, then the phases.
+pub(crate) fn phase(entry: &Entry) -> &'static str {
+    match entry.feed.standing().phase {
+        None => "queued",
+        Some(phase) => phase.as_str(),
+    }
+}
+
+/// OpenCode's ids begin like this.
+fn session_id(id: RolloutId) -> String {
+    format!("ses_{}", id.to_string().replace('-', ""))
+}
+
+fn id_and_status(found: &Found) -> (RolloutId, &'static str) {
+    match found {
+        Found::Known(entry) => (entry.id, status(entry)),
+        Found::Stored(summary) if summary.ended.is_none() => (summary.rollout_id, "running"),
+        Found::Stored(summary) => (summary.rollout_id, "done"),
+    }
+}
+
+pub(crate) async fn messages(service: &Service, found: &Found) -> Result<Value, String> {
+    let (id, status) = id_and_status(found);
+    let path = service.store().directory(id).join("exchanges.rec");
+    let session = session_id(id);
+    let for_reading = session.clone();
+    let read = tokio::task::spawn_blocking(move || -> Result<Vec<Value>, String> {
+        let size = std::fs::metadata(&path).map(|metadata| metadata.len());
+        if size.is_ok_and(|bytes| bytes > EXCHANGES_BYTES_MAX) {
+            return Err("the conversation is too large to be shown".to_owned());
+        }
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(messages::conversation(&bytes, &for_reading)),
+            // Nothing was asked yet.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(format!("read the rollout's exchanges: {error}")),
+        }
+    });
+    let messages = read.await.map_err(|error| error.to_string())??;
+    Ok(json!({
+        "rollout_id": id, "messages": messages, "status": status, "serve_session_id": session,
+    }))
+}
+
+pub(crate) async fn events(service: &Service, found: &Found, after: u64) -> Result<Value, String> {
+    let (id, status) = id_and_status(found);
+    let told = match found {
+        Found::Known(entry) => entry.feed.after(after),
+        Found::Stored(_) => stored_events(service, id).await?,
+    };
+    let events: Vec<Value> = told
+        .iter()
+        .filter(|told| told.seq > after)
+        .map(event)
+        .collect();
+    let last = told.last().map_or(after, |told| told.seq);
+    Ok(json!({
+        "rollout_id": id, "status": status, "events_url": format!("/v1/rollouts/{id}/events"),
+        "last_event_id": last, "events": events,
+    }))
+}
+
+/// One event with its number.
+pub(crate) fn event(told: &Told) -> Value {
+    let mut value = serde_json::to_value(&told.event).unwrap_or_default();
+    if let Some(members) = value.as_object_mut() {
+        members.insert("seq".to_owned(), json!(told.seq));
+    }
+    value
+}
+
+/// What is left to tell of a rollout that is known from its record alone: that it finished. None when it has not.
+pub(crate) async fn stored_events(service: &Service, id: RolloutId) -> Result<Vec<Told>, String> {
+    let Ok(result) = service.stored(id).await else {
+        return Ok(Vec::new());
+    };
+    let event = Event {
+        rollout: id,
+        at: result.started_at + result.wall_s,
+        what: What::Finished {
+            ended: result.ended,
+            reward: result.reward,
+            wall_s: result.wall_s,
+            error: result.error.clone(),
+        },
+    };
+    Ok(vec![Told {
+        seq: LAST_SEQ,
+        event,
+    }])
+}
+
+/// Above the number of any event, so that a reader that comes back after a restart still hears of the end.
+const LAST_SEQ: u64 = 1 << 52;

@@ -1,0 +1,91 @@
+//! Waits for rollouts and tells how far they are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures::future::join_all;
+use tokio::sync::mpsc;
+
+use rollcage_engine::service::Entry;
+use rollcage_model::event::What;
+
+use crate::server::tool::Progress;
+
+/// Returns when all have ended. Whoever drops this stops listening and nothing else.
+pub(crate) async fn until_ended(entries: &[Arc<Entry>], progress: Option<&mpsc::Sender<Progress>>) {
+    let Some(progress) = progress else {
+        join_all(entries.iter().map(|entry| entry.wait())).await;
+        return;
+    };
+    let reporter = Reporter {
+        progress,
+        told: AtomicU32::new(0),
+    };
+    let of = entries.len();
+    let each = entries
+        .iter()
+        .enumerate()
+        .map(|(index, entry)| follow(entry, index + 1, of, &reporter));
+    join_all(each).await;
+}
+
+/// One place that numbers what is told of all rollouts of a call.
+struct Reporter<'a> {
+    progress: &'a mpsc::Sender<Progress>,
+    told: AtomicU32,
+}
+
+impl Reporter<'_> {
+    fn tell(&self, message: String) {
+        let done = f64::from(self.told.fetch_add(1, Ordering::Relaxed) + 1);
+        // A caller that does not listen fast enough misses a message, not the rollout.
+        let _ = self.progress.try_send(Progress { done, message });
+    }
+}
+
+async fn follow(entry: &Entry, number: usize, of: usize, reporter: &Reporter<'_>) {
+    let mut seq = 0;
+    let mut is_finished = false;
+    while !is_finished {
+        entry.feed.wait_after(seq).await;
+        for told in entry.feed.after(seq) {
+            seq = told.seq;
+            is_finished = matches!(told.event.what, What::Finished { .. });
+            if let Some(message) = describe(&told.event.what, entry) {
+                let prefix = match of {
+                    1 => String::new(),
+                    of => format!("[{number}/{of}] "),
+                };
+                reporter.tell(format!("{prefix}{message}"));
+            }
+        }
+    }
+}
+
+fn describe(what: &What, entry: &Entry) -> Option<String> {
+    match what {
+        What::Queued => Some(format!("queued as {}", entry.id)),
+        What::Entered { phase } => Some(phase.as_str().to_owned()),
+        What::Command {
+            phase,
+            number,
+            of,
+            exit_code,
+            ..
+        } => Some(format!(
+            "{} command {number} of {of}: exit {exit_code}",
+            phase.as_str()
+        )),
+        What::Call { .. } => {
+            let standing = entry.feed.standing();
+            Some(format!(
+                "{} model calls, {} + {} tokens",
+                standing.calls, standing.prompt_tokens, standing.completion_tokens
+            ))
+        }
+        What::Finished { ended, reward, .. } => {
+            let reward = reward.map_or_else(|| "none".to_owned(), |reward| reward.to_string());
+            Some(format!("{}, reward {reward}", ended.as_str()))
+        }
+    }
+}

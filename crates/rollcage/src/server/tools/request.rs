@@ -1,0 +1,385 @@
+//! What `run_rollout`, `start_rollout` and `POST /v1/rollouts` take: the arguments of both original variants and our
+//! own, made into an order.
+
+use serde_json::{Map, Value};
+
+use rollcage_engine::ModelSettings;
+use rollcage_engine::agent;
+use rollcage_engine::endpoint::{self, EndpointChoice, EndpointError, EndpointRequest};
+use rollcage_engine::secret::Secret;
+use rollcage_engine::service::Order;
+use rollcage_model::chat::Sampling;
+use rollcage_model::script::Step;
+use rollcage_model::task::{Budget, Task};
+
+use super::arguments::{Arguments, Wrong, integer_of, wrong};
+use crate::cli::task::Loaded;
+use crate::server::backend::Surroundings;
+use crate::server::tasks::Listed;
+
+/// Every argument there is, in the order in which errors list them.
+pub(crate) const NAMES: &[&str] = &[
+    "instruction",
+    "setup",
+    "verify",
+    "upload_files",
+    "env",
+    "task",
+    "task_id",
+    "agent",
+    "sandbox",
+    "endpoint",
+    "base_url",
+    "api_key",
+    "model",
+    "model_key",
+    "vllm_url",
+    "hf_token",
+    "thinking",
+    "disable_thinking",
+    "temperature",
+    "max_tokens_cap",
+    "top_logprobs",
+    "mode",
+    "budget",
+    "agent_timeout_s",
+    "solution",
+    "n",
+    "setup_shell",
+    "test_script",
+    "template",
+];
+
+/// The members of `budget`.
+pub(crate) const BUDGET: &[&str] = &[
+    "calls",
+    "prompt_tokens",
+    "completion_tokens",
+    "usd",
+    "idle_s",
+];
+
+/// Rollouts of one call.
+pub(crate) const COUNT_MAX: i64 = 1000;
+const TOKENS_CAP: i64 = 4096;
+const TOP_LOGPROBS: i64 = 5;
+
+/// An order, and how often it is wanted.
+pub(crate) struct Request {
+    pub(crate) order: Order,
+    pub(crate) count: usize,
+}
+
+/// Reads and checks everything; nothing is started or fetched.
+pub(crate) fn read(
+    tool: &str,
+    values: Map<String, Value>,
+    around: &Surroundings,
+) -> Result<Request, Wrong> {
+    let mut given = Arguments::new(tool, values, NAMES)?;
+    let has_solution = given.has("solution");
+    let endpoint = read_endpoint(&mut given, has_solution, around)?;
+    let Loaded { mut task, uploads } = read_task(&mut given, around)?;
+    if task.instruction.trim().is_empty() {
+        return Err("instruction is required".to_owned());
+    }
+    if matches!(endpoint, EndpointChoice::Scripted) && task.solution.is_empty() {
+        return Err(
+            "the scripted endpoint plays a `solution`, and there is none: give one".to_owned(),
+        );
+    }
+    read_budget(&mut given, &mut task.budget)?;
+    task.check().map_err(|error| chain(&error))?;
+    let settings = read_settings(&mut given, &task, &endpoint, around)?;
+    let name = given.text("agent")?;
+    let (agent, version) =
+        agent::find(name.as_deref().unwrap_or("opencode")).map_err(|error| error.to_string())?;
+    match given.text("sandbox")?.as_deref() {
+        None | Some("local") => {}
+        Some(other) => return Err(format!("unknown sandbox `{other}`: there is local")),
+    }
+    // A template makes the original's sandboxes start faster. Ours always start from a prepared agent.
+    given.text("template")?;
+    let count = match given.integer("n")?.unwrap_or(1) {
+        count @ 1..=COUNT_MAX => usize::try_from(count).unwrap_or(1),
+        _ => return Err(format!("argument `n` must be between 1 and {COUNT_MAX}")),
+    };
+    let order = Order {
+        task,
+        uploads,
+        agent,
+        version,
+        ready: None,
+        endpoint,
+        settings,
+    };
+    Ok(Request { order, count })
+}
+
+/// The endpoint as either original variant names it. Our own keys go to our own URLs only: who names another URL brings
+/// the key for it.
+fn read_endpoint(
+    given: &mut Arguments,
+    has_solution: bool,
+    around: &Surroundings,
+) -> Result<EndpointChoice, Wrong> {
+    let thinking = given.flag("thinking")?;
+    let disabled = given.flag("disable_thinking")?;
+    if let (Some(thinking), Some(disabled)) = (thinking, disabled)
+        && thinking == disabled
+    {
+        return Err("`thinking` and `disable_thinking` contradict each other".to_owned());
+    }
+    let mut request = EndpointRequest {
+        kind: given.text("endpoint")?,
+        base_url: given.text("base_url")?,
+        key: given.text("api_key")?.map(Secret::new),
+        model: given.text("model")?,
+        is_thinking_disabled: disabled.or(thinking.map(|thinking| !thinking)),
+    };
+    let vllm_url = given.text("vllm_url")?;
+    let hf_token = given.text("hf_token")?.map(Secret::new);
+    if let Some(key) = given.text("model_key")? {
+        if request.kind.is_some() {
+            return Err("give either `endpoint` or `model_key`, not both".to_owned());
+        }
+        read_model_key(&key, &mut request)?;
+    }
+    match request.kind.as_deref() {
+        Some("vllm") => request.base_url = request.base_url.or(vllm_url),
+        Some("hf_router") => {
+            let own = around.variable("HF_TOKEN").map(Secret::new);
+            let has_own = around.variable("HF_ROUTER_API_KEY").is_some();
+            let own = own.filter(|_| !has_own && request.base_url.is_none());
+            request.key = request.key.or(hf_token).or(own);
+        }
+        Some(_) => {}
+        None if has_solution && request.base_url.is_none() && request.model.is_none() => {
+            return Ok(EndpointChoice::Scripted);
+        }
+        None => {
+            let is_whole =
+                request.base_url.is_some() && request.key.is_some() && request.model.is_some();
+            if !is_whole {
+                return Err(no_endpoint());
+            }
+        }
+    }
+    let is_elsewhere = request.base_url.is_some();
+    let variable = |name: &str| {
+        let is_key = endpoint::kinds().any(|kind| kind.key_variable == name);
+        (!(is_elsewhere && is_key))
+            .then(|| around.variable(name))
+            .flatten()
+    };
+    request
+        .resolve(variable)
+        .map_err(|error| explain(error, is_elsewhere))
+}
+
+/// The original's text, with the kinds that we know.
+fn no_endpoint() -> Wrong {
+    let names: Vec<_> = endpoint::kinds()
+        .map(|kind| format!("'{}'", kind.name))
+        .chain(["'scripted'".to_owned()])
+        .collect();
+    format!(
+        "must provide either ``endpoint`` (one of ({})) or all of base_url + api_key + model",
+        names.join(", ")
+    )
+}
+
+/// `vllm://repo`, `hf-router://repo:provider`, or `kind/model`.
+fn read_model_key(key: &str, request: &mut EndpointRequest) -> Result<(), Wrong> {
+    let (kind, model) = match key.split_once("://") {
+        Some(("vllm", model)) => ("vllm", model),
+        Some(("hf-router" | "hf_router", model)) => ("hf_router", model),
+        Some(_) => ("", ""),
+        None => key.split_once('/').unwrap_or_default(),
+    };
+    let is_known = kind == "scripted" || endpoint::kinds().any(|known| known.name == kind);
+    if !is_known || model.is_empty() {
+        return Err(
+            "argument `model_key` must be vllm://REPO, hf-router://REPO:PROVIDER or KIND/MODEL with a kind that \
+             list_endpoints shows"
+                .to_owned(),
+        );
+    }
+    // The variant that has this argument thinks only when it is told to.
+    if key.contains("://") {
+        request.is_thinking_disabled.get_or_insert(true);
+    }
+    request.kind = Some(kind.to_owned());
+    request.model.get_or_insert_with(|| model.to_owned());
+    Ok(())
+}
+
+/// The engine's errors speak of flags; here there are arguments.
+fn explain(error: EndpointError, is_elsewhere: bool) -> Wrong {
+    match error {
+        EndpointError::NoBaseUrl { kind, variable } => {
+            format!(
+                "endpoint `{kind}` has no base_url: give `base_url`, or set {variable} on the server"
+            )
+        }
+        EndpointError::NoKey { kind, .. } if is_elsewhere => format!(
+            "endpoint `{kind}` has no api_key: give `api_key` with `base_url`; the server's own key goes to its own \
+             URL only"
+        ),
+        EndpointError::NoKey { kind, variable } => {
+            format!(
+                "endpoint `{kind}` has no api_key: give `api_key`, or set {variable} on the server"
+            )
+        }
+        EndpointError::NoModel { kind, variable } => {
+            format!("endpoint `{kind}` has no model: give `model`, or set {variable} on the server")
+        }
+        error => error.to_string(),
+    }
+}
+
+/// The task: one of the server's, with what is given in place of its own, or one made of the arguments alone.
+fn read_task(given: &mut Arguments, around: &Surroundings) -> Result<Loaded, Wrong> {
+    let mut loaded = match given.value("task") {
+        Some(value) => find_task(&value, around)?
+            .load()
+            .map_err(|error| format!("{error:#}"))?,
+        None => Loaded {
+            task: Task::default(),
+            uploads: Default::default(),
+        },
+    };
+    let task = &mut loaded.task;
+    replace(&mut task.id, given.text("task_id")?);
+    replace(&mut task.instruction, given.text("instruction")?);
+    replace(&mut task.setup, given.texts("setup")?);
+    replace(&mut task.verify, given.texts("verify")?);
+    replace(&mut task.agent_timeout_s, given.number("agent_timeout_s")?);
+    task.setup.extend(given.text("setup_shell")?);
+    task.verify
+        .extend(given.text("test_script")?.map(|script| graded(&script)));
+    task.files
+        .extend(given.text_map("upload_files")?.unwrap_or_default());
+    task.env.extend(given.text_map("env")?.unwrap_or_default());
+    if let Some(value) = given.value("solution") {
+        task.solution = read_solution(value)?;
+    }
+    Ok(loaded)
+}
+
+fn replace<T>(value: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *value = given;
+    }
+}
+
+/// A verify command that runs a script whose reward is what it writes, and nothing else: a script that writes none has
+/// failed as a verifier, whatever it exits with.
+fn graded(script: &str) -> String {
+    let quoted = script.replace('\'', r"'\''");
+    format!(
+        "bash -c '{quoted}'\nstatus=$?\nreward=/home/user/logs/verifier/reward.txt\n[ -e $reward ] || : > $reward\nexit $status"
+    )
+}
+
+/// An id, an index, or `{"id"}` / `{"index"}` with a `"split"`.
+fn find_task<'a>(value: &Value, around: &'a Surroundings) -> Result<&'a Listed, Wrong> {
+    let tasks = &around.tasks;
+    let no_index = "a task's index must be an integer from 0";
+    let index_of = |value: &Value| {
+        let index = integer_of(value).and_then(|index| usize::try_from(index).ok());
+        index.ok_or_else(|| no_index.to_owned())
+    };
+    match value {
+        Value::String(id) => tasks.by_id(None, id),
+        Value::Number(_) => tasks.by_index(None, index_of(value)?),
+        Value::Object(members) => {
+            let mut given = Arguments::new("task", members.clone(), &["id", "index", "split"])?;
+            let split = given.text("split")?;
+            match (given.text("id")?, given.value("index")) {
+                (Some(id), None) => tasks.by_id(split.as_deref(), &id),
+                (None, Some(index)) => tasks.by_index(split.as_deref(), index_of(&index)?),
+                _ => Err("argument `task` needs either `id` or `index`".to_owned()),
+            }
+        }
+        other => Err(wrong("task", "an id, an index or an object", other)),
+    }
+}
+
+/// Steps as in a task file; a string is a shell command.
+fn read_solution(value: Value) -> Result<Vec<Step>, Wrong> {
+    let Value::Array(items) = value else {
+        return Err(wrong("solution", "an array of steps", &value));
+    };
+    let step = |(index, item): (usize, Value)| match item {
+        Value::String(command) => Ok(Step::shell(command)),
+        item => serde_json::from_value(item)
+            .map_err(|error| format!("solution step {}: {error}", index + 1)),
+    };
+    items.into_iter().enumerate().map(step).collect()
+}
+
+fn read_budget(given: &mut Arguments, budget: &mut Budget) -> Result<(), Wrong> {
+    let Some(mut given) = given.object("budget", BUDGET)? else {
+        return Ok(());
+    };
+    let mut count = |name: &str| match given.integer(name)?.map(u64::try_from) {
+        None => Ok(None),
+        Some(Ok(count)) if count > 0 => Ok(Some(count)),
+        Some(_) => Err(format!("budget `{name}` must be at least 1")),
+    };
+    budget.calls = count("calls")?.or(budget.calls);
+    budget.prompt_tokens = count("prompt_tokens")?.or(budget.prompt_tokens);
+    budget.completion_tokens = count("completion_tokens")?.or(budget.completion_tokens);
+    budget.usd = given.number("usd")?.or(budget.usd);
+    budget.idle_s = given.number("idle_s")?.or(budget.idle_s);
+    Ok(())
+}
+
+fn read_settings(
+    given: &mut Arguments,
+    task: &Task,
+    endpoint: &EndpointChoice,
+    around: &Surroundings,
+) -> Result<ModelSettings, Wrong> {
+    let temperature = given.number("temperature")?;
+    if temperature.is_some_and(|temperature| temperature <= 0.0) {
+        return Err("argument `temperature` must be above 0".to_owned());
+    }
+    let top_logprobs = given.integer("top_logprobs")?.unwrap_or(TOP_LOGPROBS);
+    let top_logprobs = u32::try_from(top_logprobs)
+        .ok()
+        .filter(|count| *count <= 20)
+        .ok_or("argument `top_logprobs` must be between 0 and 20")?;
+    let cap = given.integer("max_tokens_cap")?.unwrap_or(TOKENS_CAP);
+    let is_black_box = match given.text("mode")?.as_deref() {
+        None | Some("transparent_proxy") => false,
+        Some("black_box") => true,
+        Some(_) => return Err("argument `mode` must be transparent_proxy or black_box".to_owned()),
+    };
+    let price = match (endpoint, task.budget.usd) {
+        (EndpointChoice::Url(endpoint), Some(_)) => {
+            let price = around.price(&endpoint.model);
+            let text =
+                "a budget in dollars needs the model's price: add it to prices.toml on the server";
+            Some(price.ok_or(text)?)
+        }
+        _ => None,
+    };
+    Ok(ModelSettings {
+        tokens_max: u64::try_from(cap).ok().filter(|cap| *cap > 0),
+        top_logprobs,
+        sampling: temperature.map(|temperature| Sampling { temperature }),
+        budget: task.budget.into(),
+        price,
+        is_black_box,
+        ..ModelSettings::default()
+    })
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    rollcage_engine::result::chain(error)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+use serde_json::json;
+
+use super::*;
+use crate::server::tasks::Tasks;
+
+fn variables(name: &str) -> Option<String> {
+    let known = [
+        ("VLLM_URL", "http://gpu:8000"),
+        ("OPENAI_API_KEY", "sk-the-servers-own"),
+    ];
+    known
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, value)| (*value).to_owned())
+}
+
+fn around() -> Surroundings {
+    Surroundings {
+        tasks: std::sync::Arc::new(Tasks::default()),
+        variables,
+        prices: |_| None,
+    }
+}
+
+fn given(value: Value) -> Result<Request, Wrong> {
+    let Value::Object(values) = value else {
+        panic!("an object");
+    };
+    read("run_rollout", values, &around())
+}
+
+#[track_caller]
+fn good(value: Value) -> Request {
+    match given(value) {
+        Ok(request) => request,
+        Err(wrong) => panic!("{wrong}"),
+    }
+}
+
+#[track_caller]
+fn endpoint_of(value: Value) -> rollcage_engine::endpoint::Endpoint {
+    match good(value).order.endpoint {
+        EndpointChoice::Url(endpoint) => endpoint,
+        EndpointChoice::Scripted => panic!("scripted"),
+    }
+}
+
+#[track_caller]
+fn check_error(value: Value, expect: &str) {
+    match given(value) {
+        Ok(_) => panic!("accepted"),
+        Err(wrong) => assert!(wrong.contains(expect), "{wrong}"),
+    }
+}
+
+#[test]
+fn the_june_arguments_make_an_order() {
+    let request = good(json!({
+        "endpoint": "vllm", "base_url": "", "api_key": "", "model": "", "instruction": "go", "setup": ["a"], "verify": null,
+        "task_id": "t1", "mode": "transparent_proxy", "disable_thinking": null, "max_tokens_cap": "100",
+        "top_logprobs": 5, "agent_timeout_s": 30, "template": "",
+    }));
+    let order = &request.order;
+    assert_eq!((request.count, order.task.id.as_str()), (1, "t1"));
+    assert_eq!(
+        (order.task.setup.as_slice(), order.task.verify.len()),
+        (["a".to_owned()].as_slice(), 0)
+    );
+    assert_eq!(order.task.agent_timeout_s, 30.0);
+    assert_eq!(order.settings.tokens_max, Some(100));
+    assert_eq!(order.settings.top_logprobs, 5);
+    let EndpointChoice::Url(endpoint) = &order.endpoint else {
+        panic!("scripted");
+    };
+    assert_eq!(endpoint.base_url, "http://gpu:8000/v1");
+    assert!(endpoint.is_thinking_disabled);
+}
+
+#[test]
+fn the_earlier_arguments_make_an_order() {
+    let request = good(json!({
+        "model_key": "hf-router://Qwen/Qwen3-8B:nscale", "hf_token": "hf-secret-token", "thinking": false, "instruction": "go",
+        "test_script": "echo 'a' > /home/user/logs/verifier/reward.txt", "setup_shell": "mkdir x",
+        "upload_files": {"a.txt": "A"}, "max_tokens_cap": 0, "mode": "black_box",
+    }));
+    let order = &request.order;
+    assert_eq!(order.task.setup, ["mkdir x"]);
+    assert_eq!(order.task.files["a.txt"], "A");
+    assert!(order.task.verify[0].starts_with(r"bash -c 'echo '\''a'\'' > "));
+    assert_eq!(order.settings.tokens_max, None);
+    assert!(order.settings.is_black_box);
+    let EndpointChoice::Url(endpoint) = &order.endpoint else {
+        panic!("scripted");
+    };
+    assert_eq!(
+        (endpoint.kind.as_str(), endpoint.model.as_str()),
+        ("hf_router", "Qwen/Qwen3-8B:nscale")
+    );
+    assert_eq!(endpoint.key.as_ref().unwrap().expose(), "hf-secret-token");
+    assert!(endpoint.is_thinking_disabled);
+
+    let base = json!({"model_key": "vllm://Qwen/Qwen3-8B", "vllm_url": "http://other:1", "instruction": "go"});
+    let endpoint = endpoint_of(base);
+    assert_eq!(
+        (endpoint.base_url.as_str(), endpoint.model.as_str()),
+        ("http://other:1/v1", "Qwen/Qwen3-8B")
+    );
+    let endpoint = endpoint_of(
+        json!({"model_key": "openrouter/a/b", "api_key": "k", "instruction": "go", "thinking": "yes"}),
+    );
+    assert_eq!(
+        (endpoint.kind.as_str(), endpoint.model.as_str()),
+        ("openrouter", "a/b")
+    );
+    assert!(!endpoint.is_thinking_disabled);
+}
+
+#[test]
+fn our_own_arguments_make_an_order() {
+    let request = good(json!({
+        "instruction": "go", "solution": ["touch a", {"write": "b", "content": "B"}], "n": "3", "agent": "opencode@1.2.3",
+        "env": {"SEED": "1"}, "temperature": 1, "sandbox": "local",
+        "budget": {"calls": "5", "completion_tokens": 100, "idle_s": 2.5, "usd": null},
+    }));
+    assert_eq!(request.count, 3);
+    let order = &request.order;
+    assert!(matches!(order.endpoint, EndpointChoice::Scripted));
+    assert_eq!(order.task.solution.len(), 2);
+    assert_eq!(
+        (order.task.budget.idle_s, order.settings.budget.calls),
+        (Some(2.5), Some(5))
+    );
+    assert_eq!(order.settings.sampling, Some(Sampling { temperature: 1.0 }));
+    assert_eq!(
+        order.version,
+        rollcage_engine::bundle::VersionRequest::Exact("1.2.3".to_owned())
+    );
+}
+
+#[test]
+fn wrong_arguments_are_explained() {
+    check_error(
+        json!({"instruction": "go"}),
+        "must provide either ``endpoint`` (one of ('vllm', 'openai', 'hf_router'",
+    );
+    check_error(
+        json!({"instruction": "go", "base_url": "http://x", "model": "m"}),
+        "or all of base_url + api_key + model",
+    );
+    check_error(json!({"endpoint": "vllm"}), "instruction is required");
+    check_error(
+        json!({"endpoint": "vlm", "instruction": "go"}),
+        "unknown endpoint kind `vlm`",
+    );
+    check_error(
+        json!({"endpoint": "hf_router", "instruction": "go"}),
+        "has no api_key: give `api_key`, or set HF_ROUTER_API_KEY on the server",
+    );
+    check_error(
+        json!({"endpoint": "openrouter", "api_key": "k", "instruction": "go"}),
+        "has no model",
+    );
+    check_error(
+        json!({"endpoint": "scripted", "instruction": "go"}),
+        "plays a `solution`",
+    );
+    let base = |name: &str, value: Value| {
+        let mut arguments = json!({"endpoint": "vllm", "instruction": "go"});
+        arguments[name] = value;
+        arguments
+    };
+    check_error(
+        base("instrution", json!("x")),
+        "unknown argument `instrution`",
+    );
+    check_error(base("n", json!(0)), "`n` must be between 1 and 1000");
+    check_error(base("n", json!(1.5)), "`n` must be an integer");
+    check_error(
+        base("setup", json!("ls")),
+        "`setup` must be an array of strings",
+    );
+    check_error(base("sandbox", json!("moon")), "unknown sandbox `moon`");
+    check_error(base("agent", json!("nobody")), "unknown agent `nobody`");
+    check_error(base("mode", json!("gray")), "`mode` must be");
+    check_error(base("top_logprobs", json!(21)), "between 0 and 20");
+    check_error(base("temperature", json!(0)), "above 0");
+    check_error(
+        base("budget", json!({"cals": 1})),
+        "unknown argument `cals`",
+    );
+    check_error(base("budget", json!({"usd": 1})), "needs the model's price");
+    check_error(base("solution", json!([{"rnu": "x"}])), "solution step 1");
+    check_error(
+        base("upload_files", json!({"../x": "a"})),
+        "must stay below",
+    );
+    check_error(base("task", json!("none")), "no task `none`");
+    check_error(
+        base("agent_timeout_s", json!(0)),
+        "`agent_timeout_s` must be",
+    );
+    check_error(
+        json!({"model_key": "nope://x", "instruction": "go"}),
+        "`model_key` must be vllm://REPO",
+    );
+    check_error(
+        json!({"endpoint": "vllm", "instruction": "go", "thinking": true, "disable_thinking": true}),
+        "contradict",
+    );
+}
+
+#[test]
+fn the_servers_key_goes_to_the_servers_url_only() {
+    let endpoint = endpoint_of(json!({"endpoint": "openai", "instruction": "go"}));
+    assert_eq!(endpoint.key.unwrap().expose(), "sk-the-servers-own");
+    check_error(
+        json!({"endpoint": "openai", "base_url": "http://evil", "instruction": "go"}),
+        "the server's own key goes to its own URL only",
+    );
+}

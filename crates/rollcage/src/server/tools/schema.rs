@@ -1,0 +1,256 @@
+//! The tools as clients see them listed: what each does, and what it takes.
+
+use serde_json::{Map, Value, json};
+
+use super::request::{BUDGET, COUNT_MAX, NAMES};
+use crate::server::tool::ToolInfo;
+
+pub(crate) fn tools() -> Vec<ToolInfo> {
+    let id = || {
+        (
+            "rollout_id",
+            json!({"type": "string", "description": "As start_rollout returned it."}),
+        )
+    };
+    vec![
+        tool("run_rollout", RUN, rollout_schema()),
+        tool("start_rollout", START, rollout_schema()),
+        tool("get_state", STATE, object(&[id()], &["rollout_id"])),
+        tool("get_messages", MESSAGES, object(&[id()], &["rollout_id"])),
+        tool("abort_rollout", ABORT, object(&[id()], &["rollout_id"])),
+        tool(
+            "finalize_rollout",
+            FINALIZE,
+            object(
+                &[
+                    id(),
+                    (
+                        "wait_s",
+                        json!({"type": "number", "default": 300, "description": "How long to wait for its end."}),
+                    ),
+                ],
+                &["rollout_id"],
+            ),
+        ),
+        tool(
+            "subscribe_events",
+            EVENTS,
+            object(
+                &[
+                    id(),
+                    (
+                        "after",
+                        json!({"type": "integer", "default": 0, "description": "Only events with a higher `seq`."}),
+                    ),
+                ],
+                &["rollout_id"],
+            ),
+        ),
+        tool(
+            "list_agents",
+            "The agents that can run, with the versions that are installed.",
+            object(&[], &[]),
+        ),
+        tool("list_endpoints", ENDPOINTS, object(&[], &[])),
+        tool(
+            "list_tasks",
+            "The tasks that this server offers; run one with `task`.",
+            object(
+                &[
+                    (
+                        "split",
+                        json!({"type": "string", "default": "", "description": "Only tasks of this split."}),
+                    ),
+                    (
+                        "start",
+                        json!({"type": "integer", "default": 0, "minimum": 0}),
+                    ),
+                    (
+                        "stop",
+                        json!({"type": ["integer", "null"], "default": null, "minimum": 0}),
+                    ),
+                ],
+                &[],
+            ),
+        ),
+        tool(
+            "capabilities",
+            "What this server can do: agents, sandboxes, endpoints, splits, formats.",
+            object(&[], &[]),
+        ),
+    ]
+}
+
+const RUN: &str = "Run a coding agent on a task in a fresh sandbox, verify what it did, and return the result as JSON: \
+    reward, command results, files, logs, and the exact tokens of every model call. Waits for the end. Say what to do \
+    (`instruction`, or `task` of this server) and which model (`endpoint`, or `base_url` + `api_key` + `model`, or \
+    `model_key`). Whatever goes wrong once it runs is told in the result's `error` and `ended`.";
+const START: &str = "As run_rollout, but returns at once with a `rollout_id` for get_state, get_messages, \
+    abort_rollout and finalize_rollout. With `n` above 1 it returns an array.";
+const STATE: &str =
+    "Where a rollout stands: status `running` or `done`, its phase, model calls and tokens so far.";
+const MESSAGES: &str = "The conversation between agent and model so far, as OpenCode's session messages \
+    (`{info, parts}`). Works while the rollout runs and after it.";
+const ABORT: &str =
+    "End a rollout early. It still gets its result, which finalize_rollout returns.";
+const FINALIZE: &str =
+    "Wait for a rollout's end and return its result, as run_rollout does. May be called again.";
+const EVENTS: &str = "What happened to a rollout so far, and the path of a stream of server-sent events that goes on \
+    from there.";
+const ENDPOINTS: &str = "The kinds of model endpoints, the server's variables that set them up, and whether they are \
+    set. Keys are never shown.";
+
+fn tool(name: &'static str, description: &str, input_schema: Value) -> ToolInfo {
+    ToolInfo {
+        name,
+        description: description.to_owned(),
+        input_schema,
+    }
+}
+
+fn object(properties: &[(&str, Value)], required: &[&str]) -> Value {
+    let properties: Map<String, Value> = properties
+        .iter()
+        .map(|(name, schema)| ((*name).to_owned(), schema.clone()))
+        .collect();
+    let mut schema =
+        json!({"type": "object", "properties": properties, "additionalProperties": false});
+    // An empty list is left out, as the original does.
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
+}
+
+/// The arguments of a rollout.
+pub(crate) fn rollout_schema() -> Value {
+    let properties: Vec<_> = NAMES.iter().map(|name| (*name, argument(name))).collect();
+    object(&properties, &[])
+}
+
+fn argument(name: &str) -> Value {
+    let text = |about: &str| json!({"type": "string", "default": "", "description": about});
+    let texts = |about: &str| json!({"type": ["array", "null"], "items": {"type": "string"}, "default": null, "description": about});
+    let flag =
+        |about: &str| json!({"type": ["boolean", "null"], "default": null, "description": about});
+    let map = |about: &str| json!({"type": ["object", "null"], "additionalProperties": {"type": "string"}, "default": null, "description": about});
+    match name {
+        "instruction" => {
+            text("What the agent is told, byte for byte. Required unless `task` names one.")
+        }
+        "setup" => {
+            texts("Shell commands run before the agent; the first that fails ends the rollout.")
+        }
+        "verify" => texts(
+            "Shell commands run after it; the reward is the share that exits with 0, or the number that one of them writes to /home/user/logs/verifier/reward.txt.",
+        ),
+        "upload_files" => map(
+            "Text files by path; a relative path is below the work directory /home/user/workdir.",
+        ),
+        "env" => map("Environment variables for setup, agent and verify."),
+        "task" => json!({
+            "description": "A task of this server: its id, its index, or an object with `id` or `index` and `split`. Other arguments replace parts of it.",
+            "anyOf": [
+                {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "null"},
+                {"type": "object", "additionalProperties": false, "properties": {
+                    "id": {"type": "string"}, "index": {"type": "integer", "minimum": 0}, "split": {"type": "string"},
+                }},
+            ],
+            "default": null,
+        }),
+        "task_id" => text("Your name for the task; comes back in the result."),
+        "agent" => {
+            json!({"type": "string", "default": "opencode", "description": "NAME or NAME@VERSION; list_agents shows what there is."})
+        }
+        "sandbox" => {
+            json!({"type": "string", "default": "local", "description": "Where it runs; `local` is a sandbox on the server."})
+        }
+        "endpoint" => text(
+            "A kind of endpoint that list_endpoints shows, set up by the server's variables; `base_url`, `api_key` and `model` beat those. `scripted` plays `solution`.",
+        ),
+        "base_url" => {
+            text("An OpenAI-compatible endpoint; with `api_key` and `model`, or with `endpoint`.")
+        }
+        "api_key" => text("Its key. It stays in the server and is shown nowhere."),
+        "model" => text("The model's name."),
+        "model_key" => {
+            text("A model in one word: vllm://REPO, hf-router://REPO:PROVIDER or KIND/MODEL.")
+        }
+        "vllm_url" => text("The base URL that goes with vllm://REPO."),
+        "hf_token" => text("The key that goes with hf-router://REPO:PROVIDER."),
+        "thinking" => flag("Let the model think; the default depends on the endpoint."),
+        "disable_thinking" => flag("The opposite of `thinking`."),
+        "temperature" => {
+            json!({"type": ["number", "null"], "exclusiveMinimum": 0, "default": null, "description": "Sample with this temperature and nothing else, whatever the agent asks for (for training)."})
+        }
+        "max_tokens_cap" => {
+            json!({"type": "integer", "default": 4096, "description": "The most tokens an agent may ask for in one call; 0 or less is no cap."})
+        }
+        "top_logprobs" => {
+            json!({"type": "integer", "default": 5, "minimum": 0, "maximum": 20, "description": "Alternatives to ask for per token."})
+        }
+        "mode" => {
+            json!({"type": "string", "default": "transparent_proxy", "enum": ["transparent_proxy", "black_box"], "description": "`black_box` asks the endpoint for no tokens and lists no calls."})
+        }
+        "budget" => budget(),
+        "agent_timeout_s" => {
+            json!({"type": "number", "default": 600, "description": "The agent's time, in seconds."})
+        }
+        "solution" => json!({
+            "type": ["array", "null"], "default": null,
+            "description": "A reference solution for the scripted endpoint: shell commands, or steps as in a task file. Without another endpoint it is played.",
+            "items": {"anyOf": [{"type": "string"}, {"type": "object"}]},
+        }),
+        "n" => {
+            json!({"type": "integer", "default": 1, "minimum": 1, "maximum": COUNT_MAX, "description": "A group of so many rollouts; with more than one the result is an array."})
+        }
+        "setup_shell" => text("One more setup command, run last."),
+        "test_script" => text(
+            "A bash script run in the work directory after the agent, which writes the reward to /home/user/logs/verifier/reward.txt.",
+        ),
+        "template" => {
+            text("Accepted and not needed: sandboxes always start with the agent installed.")
+        }
+        _ => json!({}),
+    }
+}
+
+fn budget() -> Value {
+    let about = "Limits that hold whatever the agent does. At one of them it gets a last answer, and the work is graded.";
+    let member = |name: &&str| {
+        let schema = match *name {
+            "usd" => json!({"type": ["number", "null"], "exclusiveMinimum": 0}),
+            "idle_s" => {
+                json!({"type": ["number", "null"], "exclusiveMinimum": 0, "description": "Seconds without a model call."})
+            }
+            _ => json!({"type": ["integer", "null"], "minimum": 1}),
+        };
+        ((*name).to_owned(), schema)
+    };
+    let properties: Map<String, Value> = BUDGET.iter().map(member).collect();
+    json!({"type": ["object", "null"], "default": null, "description": about, "properties": properties, "additionalProperties": false})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tool_and_argument_says_what_it_is() {
+        for tool in tools() {
+            assert!(tool.description.len() > 20, "{}", tool.name);
+            assert_eq!(tool.input_schema["additionalProperties"], json!(false));
+        }
+        let schema = rollout_schema();
+        let properties = schema["properties"].as_object().unwrap();
+        assert_eq!(properties.len(), NAMES.len());
+        for (name, property) in properties {
+            assert!(
+                property["description"]
+                    .as_str()
+                    .is_some_and(|about| about.len() > 10),
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Many rollouts of a long-lived process: queue, owners, cancelling, events, listing, shutting down.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollcage_engine::ModelSettings;
+use rollcage_engine::bundle::VersionRequest;
+use rollcage_engine::endpoint::EndpointChoice;
+use rollcage_engine::service::{
+    EndedFilter, Entry, Filter, Found, Limits, Order, Service, ServiceError, SubmitError,
+};
+use rollcage_model::event::{Phase, What};
+use rollcage_model::record::Ended;
+use rollcage_testkit::agent::ShellAgent;
+use rollcage_testkit::upstream::Upstream;
+
+use crate::support::{ASK, Home, endpoint, says, task};
+
+struct Served {
+    home: Home,
+    upstream: Upstream,
+    service: Service,
+}
+
+impl Served {
+    async fn new(limits: Limits) -> Self {
+        let home = Home::new();
+        let service = Service::new(home.engine().await, limits);
+        let upstream = Upstream::start(|_, _| says("ok")).unwrap();
+        Served {
+            home,
+            upstream,
+            service,
+        }
+    }
+
+    fn order(&self, script: &str) -> Order {
+        Order {
+            task: task(&["true"]),
+            uploads: BTreeMap::new(),
+            agent: ShellAgent::leak(script),
+            version: VersionRequest::Default,
+            ready: Some(self.home.ready()),
+            endpoint: EndpointChoice::Url(endpoint(self.upstream.base_url())),
+            settings: ModelSettings::default(),
+        }
+    }
+
+    fn submit(&self, owner: &str, script: &str) -> Arc<Entry> {
+        let mut entries = self.service.submit(owner, self.order(script), 1).unwrap();
+        entries.remove(0)
+    }
+
+    /// Returns when the agent has made a call and sleeps.
+    async fn until_called(&self, entry: &Entry) {
+        let mut seq = 0;
+        while entry.feed.standing().calls == 0 {
+            entry.feed.wait_after(seq).await;
+            seq = entry.feed.after(seq).last().unwrap().seq;
+        }
+    }
+}
+
+fn limits(slots: usize, queue_max: usize) -> Limits {
+    Limits {
+        slots,
+        queue_max,
+        owner_slots: slots,
+    }
+}
+
+fn all() -> Filter {
+    Filter {
+        limit: 100,
+        ..Filter::default()
+    }
+}
+
+#[tokio::test]
+async fn a_queued_rollout_is_cancelled_at_once_and_a_running_one_soon() {
+    let served = Served::new(limits(1, 10)).await;
+    let running = served.submit("a", &format!("{ASK}; sleep 1000"));
+    let queued = served.submit("a", "true");
+    served.until_called(&running).await;
+    assert_eq!(served.service.load().waiting, 1);
+
+    assert!(served.service.cancel(&queued));
+    let result = served.service.wait(&queued).await.unwrap();
+    assert_eq!(
+        (result.ended, result.error.as_deref()),
+        (Ended::Cancelled, Some("cancelled"))
+    );
+    assert!(
+        std::path::Path::new(&result.record)
+            .join("result.json")
+            .exists()
+    );
+    assert!(!running.is_ended());
+
+    assert!(served.service.cancel(&running));
+    let result = served.service.wait(&running).await.unwrap();
+    assert_eq!(
+        (result.ended, result.proxy_turns.len()),
+        (Ended::Cancelled, 1)
+    );
+    assert!(!served.service.cancel(&running), "it has ended");
+    assert_eq!(served.service.load().numbers.ended, [(Ended::Cancelled, 2)]);
+    served.service.shut_down(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn shutting_down_gives_every_rollout_its_result_and_record() {
+    let served = Served::new(limits(2, 10)).await;
+    let order = served.order(&format!("{ASK}; sleep 1000"));
+    let entries = served.service.submit("a", order, 4).unwrap();
+    served.until_called(&entries[0]).await;
+    served.until_called(&entries[1]).await;
+    served.service.shut_down(Duration::from_millis(50)).await;
+    for entry in &entries {
+        assert!(entry.is_ended());
+        assert_eq!(entry.result().unwrap().ended, Ended::Cancelled);
+        assert_eq!(
+            served.service.stored(entry.id).await.unwrap().ended,
+            Ended::Cancelled
+        );
+    }
+    let refused = served.service.submit("a", served.order("true"), 1);
+    assert_eq!(refused.unwrap_err(), SubmitError::Closed);
+}
+
+#[tokio::test]
+async fn events_are_numbered_and_can_be_read_again_from_any_of_them() {
+    let served = Served::new(limits(1, 1)).await;
+    let entry = served.submit("a", ASK);
+    let mut live = Vec::new();
+    while !matches!(live.last(), Some(rollcage_engine::feed::Told { event, .. }) if matches!(event.what, What::Finished { .. }))
+    {
+        let seq = live
+            .last()
+            .map_or(0, |told: &rollcage_engine::feed::Told| told.seq);
+        entry.feed.wait_after(seq).await;
+        live.extend(entry.feed.after(seq));
+    }
+    let numbers: Vec<_> = live.iter().map(|told| told.seq).collect();
+    assert_eq!(numbers, (1..=live.len() as u64).collect::<Vec<_>>());
+    assert_eq!(live, entry.feed.after(0));
+    assert_eq!(live[3..], entry.feed.after(3));
+    let phases: Vec<_> = live
+        .iter()
+        .filter_map(|told| match told.event.what {
+            What::Entered { phase } => Some(phase),
+            _ => None,
+        })
+        .collect();
+    use Phase::{Agent, Collect, Prepare, Sandbox, Setup, Verify};
+    assert_eq!(phases, [Prepare, Sandbox, Setup, Agent, Verify, Collect]);
+    assert!(
+        served.service.stored(entry.id).await.is_ok(),
+        "committed before it is told"
+    );
+    served.service.shut_down(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_and_an_owner_gets_no_more_than_its_slots() {
+    let served = Served::new(Limits {
+        slots: 2,
+        queue_max: 2,
+        owner_slots: 1,
+    })
+    .await;
+    let sleeping = format!("{ASK}; sleep 1000");
+    let first = served.submit("greedy", &sleeping);
+    let second = served.submit("greedy", &sleeping);
+    let other = served.submit("other", &sleeping);
+    served.until_called(&first).await;
+    served.until_called(&other).await;
+    assert_eq!(
+        second.feed.standing().phase,
+        None,
+        "it waits for its owner's slot"
+    );
+    let refused = served.service.submit("other", served.order("true"), 2);
+    let expected = SubmitError::Full { waiting: 1, max: 2 };
+    assert_eq!(refused.unwrap_err(), expected, "all or none");
+    served.service.cancel(&first);
+    served.until_called(&second).await;
+    served.service.shut_down(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_rollout_is_its_owners_alone_and_a_local_record_everybodys() {
+    let served = Served::new(limits(2, 10)).await;
+    let entry = served.submit("a", "sleep 1000");
+    let id = entry.id.to_string();
+    let service = &served.service;
+    assert!(matches!(
+        service.find("b", &id).await,
+        Err(ServiceError::Unknown(_))
+    ));
+    assert!(matches!(
+        service.delete("a", &id).await,
+        Err(ServiceError::Running(_))
+    ));
+    service.cancel(&entry);
+    service.wait(&entry).await.unwrap();
+
+    let plan = served
+        .home
+        .plan(task(&["true"]), "true", served.upstream.base_url());
+    let local = crate::support::run_one(service.engine(), plan, &Default::default()).await;
+    let ids = |page: rollcage_engine::service::Page| -> Vec<_> {
+        page.rollouts
+            .iter()
+            .map(|summary| summary.rollout_id)
+            .collect()
+    };
+    assert_eq!(
+        ids(service.list("a", all()).await.unwrap()),
+        [local.rollout_id, entry.id]
+    );
+    assert_eq!(
+        ids(service.list("b", all()).await.unwrap()),
+        [local.rollout_id]
+    );
+    let cancelled = Filter {
+        ended: Some(EndedFilter::As(Ended::Cancelled)),
+        ..all()
+    };
+    assert_eq!(ids(service.list("a", cancelled).await.unwrap()), [entry.id]);
+    let page = service
+        .list("a", Filter { limit: 1, ..all() })
+        .await
+        .unwrap();
+    assert_eq!(page.next, Some(local.rollout_id));
+    let rest = Filter {
+        before: page.next,
+        ..all()
+    };
+    assert_eq!(ids(service.list("a", rest).await.unwrap()), [entry.id]);
+
+    let local = local.rollout_id.to_string();
+    assert!(matches!(
+        service.find("b", &local).await,
+        Ok(Found::Stored(_))
+    ));
+    assert!(matches!(
+        service.delete("b", &local).await,
+        Err(ServiceError::NotYours(_))
+    ));
+    service.delete("local", &local).await.unwrap();
+    service.delete("a", &id).await.unwrap();
+    assert!(matches!(
+        service.find("a", &id).await,
+        Err(ServiceError::Unknown(_))
+    ));
+    assert_eq!(ids(service.list("a", all()).await.unwrap()), []);
+    service.shut_down(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_prepared_is_a_result_too() {
+    let served = Served::new(limits(1, 10)).await;
+    let mut order = served.order("true");
+    order.ready = None;
+    order.version = VersionRequest::Exact("0.0.0-there-is-no-such".to_owned());
+    let entries = served.service.submit("a", order, 1).unwrap();
+    let result = served.service.wait(&entries[0]).await.unwrap();
+    assert_eq!(result.ended, Ended::EngineFailed);
+    let error = result.error.clone().unwrap();
+    assert!(error.starts_with("install the agent"), "{error}");
+    assert_eq!(result.install_log_tail, error);
+
+    let mut order = served.order("true");
+    let mut dead = endpoint("http://127.0.0.1:9/v1");
+    dead.profile = None;
+    order.endpoint = EndpointChoice::Url(dead);
+    let entries = served.service.submit("a", order, 1).unwrap();
+    let result = served.service.wait(&entries[0]).await.unwrap();
+    assert_eq!(result.ended, Ended::UpstreamFailed);
+    assert_eq!((result.exit_code, result.agent_exit_code), (Some(-1), None));
+    served.service.shut_down(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_black_box_shows_no_calls_and_keeps_them() {
+    let served = Served::new(limits(1, 10)).await;
+    let mut order = served.order(ASK);
+    order.settings.is_black_box = true;
+    let entries = served.service.submit("a", order, 1).unwrap();
+    let result = served.service.wait(&entries[0]).await.unwrap();
+    assert_eq!((result.mode.as_str(), result.usage.calls), ("black_box", 1));
+    assert!(result.proxy_turns.is_empty() && result.training_trace.is_none());
+    let asked = &served.upstream.asked()[0].body;
+    assert!(
+        !asked.contains("logprobs") && !asked.contains("return_token_ids"),
+        "{asked}"
+    );
+    served.service.shut_down(Duration::ZERO).await;
+}
