@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use rollcage_engine::secret::Secret;
 use rollcage_engine::service::{self, Service};
@@ -121,6 +122,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         )
     })?;
     let address = listener.local_addr().context("find the port")?;
+    // Before anybody can know that we are here.
+    let mut signals = Signals::new().context("catch signals")?;
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
@@ -147,27 +150,41 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         grace: Duration::from_secs_f64(arguments.grace),
         at_stop: Box::new(|grace| Box::pin(async move { backend.service.shut_down(grace).await })),
     };
-    // Both signals are waited for from the start, so that a second one can overtake the ending.
-    let stop = async {
-        if let Err(error) = super::run::stop_signal().await {
-            tracing::error!(%error, "no signal can be waited for");
-            std::future::pending::<()>().await;
-        }
-    };
-    let (told, heard) = tokio::sync::oneshot::channel();
-    let serving = server::serve(listener, assembly, async {
-        stop.await;
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let told_twice = async {
+        signals.next().await;
         eprintln!("Ending; running calls may finish. Again to end at once.");
-        let _ = told.send(());
-    });
-    let again = async {
-        if heard.await.is_err() || super::run::stop_signal().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        let _ = stop.send(());
+        signals.next().await;
     };
+    let serving = server::serve(listener, assembly, async {
+        let _ = stopped.await;
+    });
     tokio::select! {
         () = serving => Ok(Outcome::Fine),
-        () = again => std::process::exit(130),
+        () = told_twice => std::process::exit(130),
+    }
+}
+
+/// Ctrl-C and SIGTERM, caught from the moment this is made.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod cli;
 mod opencode;
 mod proxy;
 mod rollouts;
+mod serve;
 mod service;
 mod standalone;
 mod support;

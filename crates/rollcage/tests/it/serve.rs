@@ -1,0 +1,166 @@
+//! `rollcage serve` as its users start and end it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+/// The server as a process of its own.
+struct Server {
+    child: Child,
+    url: String,
+    _home: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(home: &tempfile::TempDir, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rollcage"));
+    command
+        .arg("serve")
+        .args(arguments)
+        .env("ROLLCAGE_HOME", home.path())
+        .env("TOKEN", "a-long-token")
+        .env_remove("MAX_CONCURRENT_ENVS")
+        .env_remove("OPENENV_MODE");
+    command
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let mut child = command(&home, arguments)
+            .args(["--port", "0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert!(line.contains("MCPToolClient(base_url="), "{line}");
+        let url = line
+            .split_whitespace()
+            .find(|word| word.starts_with("http://"))
+            .unwrap()
+            .to_owned();
+        Server {
+            child,
+            url,
+            _home: home,
+        }
+    }
+
+    async fn get(&self, path: &str) -> (u16, Value) {
+        let client = rollcage_engine::client(&self.url).unwrap();
+        let answer = client.get(format!("{}{path}", self.url)).send();
+        read(answer.await.unwrap()).await
+    }
+
+    async fn rpc(&self, token: &str, method: &str, params: Value) -> (u16, Value) {
+        let body = json!({"jsonrpc": "2.0", "method": method, "params": params, "id": 1});
+        let client = rollcage_engine::client(&self.url).unwrap();
+        let request = client.post(format!("{}/mcp", self.url)).bearer_auth(token);
+        read(request.body(body.to_string()).send().await.unwrap()).await
+    }
+
+    fn signal(&self) {
+        let id = Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        kill(id, Signal::SIGTERM).unwrap();
+    }
+}
+
+async fn read(answer: reqwest::Response) -> (u16, Value) {
+    let status = answer.status().as_u16();
+    (
+        status,
+        serde_json::from_str(&answer.text().await.unwrap()).unwrap(),
+    )
+}
+
+#[tokio::test]
+async fn it_serves_until_it_is_told_to_end() {
+    let mut server = Server::start(&[]);
+    assert_eq!(
+        server.get("/health").await,
+        (200, json!({"status": "healthy"}))
+    );
+    let (_, listed) = server.rpc("", "tools/list", json!({})).await;
+    assert!(listed["result"]["tools"][0]["description"].is_string());
+    server.signal();
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let mut server = Server::start(&["--grace", "3600"]);
+    // A request whose body never comes keeps the server busy.
+    use std::io::Write;
+    let address = server.url.strip_prefix("http://").unwrap();
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let head = "POST /mcp HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    // It says so when it starts to read the body.
+    let mut first = [0; 12];
+    stream.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 100");
+    server.signal();
+    while std::net::TcpStream::connect(address).is_ok() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(server.child.try_wait().unwrap(), None);
+    server.signal();
+    let code = server.child.wait().unwrap().code();
+    assert_eq!(code, Some(130));
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for() {
+    let server = Server::start(&["--token-env", "TOKEN"]);
+    assert_eq!(server.get("/health").await.0, 200);
+    assert_eq!(server.get("/metadata").await.0, 401);
+    let (status, created) = server
+        .rpc("a-long-token", "openenv/session/create", json!({}))
+        .await;
+    assert_eq!(status, 200);
+    assert!(created["result"]["session_id"].is_string());
+}
+
+#[test]
+fn wrong_use_is_told_with_what_to_do() {
+    for (arguments, expected) in [
+        (&["--host", "0.0.0.0"][..], "--token-env VAR"),
+        (
+            &["--token-env", "NOT_SET_ANYWHERE"],
+            "NOT_SET_ANYWHERE is not set",
+        ),
+        (&["--tasks", "/nonexistent"], "tasks /nonexistent"),
+        (&["--name", "a/b"], "--name `a/b`"),
+        (&["--grace", "0"], "must be between"),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let output = command(&home, arguments).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn the_examples_are_a_folder_of_tasks() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let server = Server::start(&["--tasks", examples, "--name", "coding"]);
+    assert_eq!(server.get("/list_environments").await.1, json!(["coding"]));
+    let (status, splits) = server.get("/coding/splits").await;
+    assert_eq!(
+        (status, splits),
+        (200, json!([{"name": "train", "type": "train"}]))
+    );
+}
