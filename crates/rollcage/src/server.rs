@@ -11,9 +11,7 @@ pub(crate) mod backend;
 pub(crate) mod capture;
 #[cfg(test)]
 mod harness;
-#[cfg_attr(not(test), expect(dead_code, reason = "no command serves it yet"))]
 mod messages;
-#[cfg_attr(not(test), expect(dead_code, reason = "no command serves it yet"))]
 mod metrics;
 #[cfg_attr(not(test), expect(dead_code, reason = "no command serves it yet"))]
 pub(crate) mod tasks;
