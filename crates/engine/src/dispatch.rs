@@ -19,8 +19,9 @@ use rollcage_model::id::RolloutId;
 use rollcage_model::record::{Ended, EndpointInfo, RolloutResult};
 
 use crate::feed::Feed;
+use crate::job::Job;
 use crate::result;
-use crate::rollout::{self, Context, Ending, Job};
+use crate::rollout::{self, Context, Ending};
 use crate::tally::Tally;
 
 /// Ended rollouts whose events stay in memory.
@@ -159,6 +160,8 @@ pub(crate) struct Dispatcher {
     limits: Limits,
     board: Mutex<Board>,
     tasks: TaskTracker,
+    /// Ends every rollout; each has a token below it.
+    stop: CancellationToken,
     pub(crate) tally: Arc<Tally>,
     listener: Option<mpsc::UnboundedSender<Event>>,
 }
@@ -181,6 +184,7 @@ impl Dispatcher {
             limits,
             board: Mutex::default(),
             tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
             tally: Arc::default(),
             listener,
         })
@@ -227,7 +231,7 @@ impl Dispatcher {
             endpoint: job.endpoint.clone(),
             queued_at: result::now(),
             feed: Arc::new(feed),
-            cancel: CancellationToken::new(),
+            cancel: self.stop.child_token(),
             result: Mutex::default(),
         })
     }
@@ -398,6 +402,8 @@ pub(crate) async fn run_all(
     };
     let store = cx.store.clone();
     let dispatcher = Dispatcher::new(cx, limits, Some(events));
+    // Whoever drops this future ends its rollouts.
+    let _stop = dispatcher.stop.clone().drop_guard();
     // The queue is as long as the jobs and nobody closes it.
     let entries = dispatcher.submit("", jobs).unwrap_or_default();
     let mut waits: FuturesUnordered<_> = entries

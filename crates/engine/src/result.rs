@@ -12,8 +12,9 @@ use rollcage_model::task::Task;
 use rollcage_model::trace::{CaptureLevel, Code, Finding, Interpretation, RolloutType, interpret};
 use rollcage_model::turn::Turn;
 
+use crate::job::Job;
 use crate::proxy::probe::Profile;
-use crate::rollout::{Ending, Job, Plan};
+use crate::rollout::{Ending, Plan};
 use crate::shell::{seconds, tail};
 use crate::store::Record;
 

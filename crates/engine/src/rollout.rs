@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use rollcage_model::event::{Phase, What};
 use rollcage_model::id::RolloutId;
-use rollcage_model::record::{AgentInfo, Ended, EndpointInfo, RolloutResult, SandboxInfo};
+use rollcage_model::record::{Ended, RolloutResult, SandboxInfo};
 use rollcage_model::task::{Task, path_inside};
 use rollcage_sandbox::{Limits, Mount, Sandbox, Sandboxes, Spec};
 
@@ -18,13 +18,13 @@ use crate::collect::collect;
 use crate::drive::drive;
 use crate::endpoint::Endpoint;
 use crate::feed::Feed;
+use crate::job::Job;
 use crate::proxy::{self, ModelSettings, Session, SessionOptions, Sessions};
 use crate::result;
-use crate::scripted::Lease;
 use crate::shell::{base_environment, run_command, seconds, tail};
 use crate::store::{Record, Store};
 use crate::verify;
-use crate::warm::{ReadyAgent, WarmError};
+use crate::warm::ReadyAgent;
 use crate::{Clients, PlanError, Profiles};
 
 /// The proxy's port inside every sandbox. Each has a network of its own, so it is always free.
@@ -39,40 +39,6 @@ pub struct Plan {
     pub ready: ReadyAgent,
     pub endpoint: Endpoint,
     pub settings: ModelSettings,
-}
-
-/// A rollout as it is asked for. What has to be fetched, started or looked up for it is its own first step.
-pub(crate) struct Job {
-    pub(crate) task: Task,
-    pub(crate) owner: Option<String>,
-    /// What is known of agent and endpoint before they are looked at.
-    pub(crate) agent: AgentInfo,
-    pub(crate) endpoint: EndpointInfo,
-    pub(crate) plan: BoxFuture<'static, Result<Planned, PlanError>>,
-}
-
-/// A plan, and what must live as long as its rollout.
-pub(crate) struct Planned {
-    pub(crate) plan: Arc<Plan>,
-    pub(crate) _script: Option<Lease>,
-}
-
-impl Job {
-    pub(crate) fn of(plan: Arc<Plan>) -> Self {
-        Job {
-            task: plan.task.clone(),
-            owner: None,
-            agent: AgentInfo {
-                name: plan.agent.name().to_owned(),
-                version: plan.ready.bundle.version.clone(),
-            },
-            endpoint: plan.endpoint.info(),
-            plan: Box::pin(std::future::ready(Ok(Planned {
-                plan,
-                _script: None,
-            }))),
-        }
-    }
 }
 
 /// What rollouts of one process share.
@@ -110,20 +76,6 @@ impl Ending {
 
     fn cancelled() -> Self {
         Ending::new(Ended::Cancelled, "cancelled")
-    }
-}
-
-impl From<PlanError> for Ending {
-    fn from(error: PlanError) -> Self {
-        let ended = match &error {
-            PlanError::Warm(WarmError::Sandbox(_)) => Ended::SandboxFailed,
-            PlanError::NoSolution => Ended::SetupFailed,
-            PlanError::Install(_)
-            | PlanError::Warm(_)
-            | PlanError::Scripted(_)
-            | PlanError::Http(_) => Ended::EngineFailed,
-        };
-        Ending::new(ended, result::chain(&error))
     }
 }
 
@@ -228,9 +180,11 @@ async fn attempt(
             )
         })?;
     let sessions = Sessions::of(Arc::clone(&session));
+    let span = tracing::Span::current();
     let handler: proxy::Handler = Arc::new(move |request| {
         let sessions = Arc::clone(&sessions);
-        Box::pin(async move { proxy::answer(&sessions, request).await })
+        let answering = async move { proxy::answer(&sessions, request).await };
+        Box::pin(answering.instrument(span.clone()))
     });
     let serving = proxy::serve(sandbox.take_listeners(), handler)
         .map_err(|error| Ending::new(Ended::EngineFailed, format!("serve the proxy: {error}")))?;

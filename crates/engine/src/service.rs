@@ -3,9 +3,11 @@
 //! Every rollout belongs to an owner, and nobody else can tell that it is there. Records without an owner were made by
 //! `rollcage run` on this machine: everybody may read them.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::Semaphore;
 
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{AgentInfo, EndpointInfo, RolloutResult};
@@ -15,8 +17,9 @@ use crate::agent::Agent;
 use crate::bundle::VersionRequest;
 use crate::dispatch::Dispatcher;
 use crate::endpoint::EndpointChoice;
+use crate::job::{Job, Planned};
 use crate::result;
-use crate::rollout::{Job, Plan, Planned};
+use crate::rollout::Plan;
 use crate::scripted;
 use crate::store::{Store, StoreError, Summary};
 use crate::tally::Numbers;
@@ -58,10 +61,12 @@ impl Order {
         }
     }
 
-    async fn plan(self, engine: &Engine) -> Result<Planned, PlanError> {
+    async fn plan(self, engine: &Engine, turn: &Semaphore) -> Result<Planned, PlanError> {
         let ready = match self.ready {
             Some(ready) => ready,
             None => {
+                // Nobody closes it, so this is always a turn.
+                let _turn = turn.acquire().await;
                 let installing = engine.ready(self.agent, self.version, &|_| {});
                 installing.await?
             }
@@ -120,6 +125,8 @@ pub struct Service {
     engine: Arc<Engine>,
     dispatcher: Arc<Dispatcher>,
     catalog: Arc<Catalog>,
+    /// By agent: its first rollouts would otherwise all bake its home at once.
+    turns: Mutex<HashMap<&'static str, Arc<Semaphore>>>,
 }
 
 impl Service {
@@ -130,6 +137,7 @@ impl Service {
             engine: Arc::new(engine),
             dispatcher,
             catalog: Arc::new(catalog),
+            turns: Mutex::default(),
         }
     }
 
@@ -154,6 +162,11 @@ impl Service {
 
     fn job(&self, owner: &str, order: Order) -> Job {
         let engine = Arc::clone(&self.engine);
+        let turn = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            let turn = turns.entry(order.agent.name());
+            Arc::clone(turn.or_insert_with(|| Arc::new(Semaphore::new(1))))
+        };
         Job {
             task: order.task.clone(),
             owner: Some(owner.to_owned()),
@@ -162,7 +175,7 @@ impl Service {
                 version: String::new(),
             },
             endpoint: order.endpoint_info(),
-            plan: Box::pin(async move { order.plan(&engine).await }),
+            plan: Box::pin(async move { order.plan(&engine, &turn).await }),
         }
     }
 

@@ -77,7 +77,7 @@ impl Catalog {
         let known: HashMap<_, _> = known.iter().map(|entry| (entry.id, entry)).collect();
         let mut ids = self.store.ids()?;
         self.drop_removed(&ids);
-        ids.extend(known.keys().filter(|id| !self.is_stored(**id)));
+        ids.extend(known.keys());
         ids.sort_unstable_by_key(|id| Reverse(*id));
         ids.dedup();
         let mut page = Page::default();
@@ -102,10 +102,6 @@ impl Catalog {
             page.rollouts.push((*summary).clone());
         }
         Ok(page)
-    }
-
-    fn is_stored(&self, id: RolloutId) -> bool {
-        self.store.directory(id).is_dir()
     }
 
     fn summary(&self, id: RolloutId) -> Arc<Summary> {

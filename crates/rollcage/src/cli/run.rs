@@ -80,8 +80,8 @@ enum SandboxKind {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 struct EndpointArguments {
-    /// A known endpoint: vllm, openai, hf_router or scripted (its URL, key and model come from variables such as
-    /// VLLM_URL, OPENAI_API_KEY and HF_ROUTER_MODEL)
+    /// A known endpoint: vllm, openai, hf_router, openrouter, litellm, ollama, gemini or scripted (its URL, key and
+    /// model come from variables such as VLLM_URL, OPENAI_API_KEY and HF_ROUTER_MODEL)
     #[arg(long, value_name = "KIND")]
     endpoint: Option<String>,
 

@@ -74,6 +74,61 @@ impl Client {
         self.send(request, arguments.to_string()).await
     }
 
+    /// The stream is live until `finished`, then it ends.
+    async fn check_stream(&self, path: &str) {
+        let streamed = self.get(&format!("{path}/events")).await;
+        assert_eq!(streamed.content_type, "text/event-stream");
+        let events = events_of(&streamed.body);
+        let numbers: Vec<_> = events.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>());
+        assert_eq!(
+            (events[0].1.as_str(), events.last().unwrap().1.as_str()),
+            ("queued", "finished")
+        );
+        let request = Request::get(format!("{path}/events")).header("last-event-id", "3");
+        let resumed = self.send(request, String::new()).await;
+        assert_eq!(events_of(&resumed.body), events[3..]);
+    }
+
+    /// Trace, files and logs of a rollout that wrote a.txt.
+    async fn check_content(&self, path: &str) {
+        for format in [
+            "training-trace",
+            "trace-entries",
+            "capture",
+            "atif",
+            "sft",
+            "turns",
+        ] {
+            let trace = self.get(&format!("{path}/trace?format={format}")).await;
+            assert_eq!(trace.status, StatusCode::OK, "{format}: {:?}", trace.body);
+            let text = std::str::from_utf8(&trace.body).unwrap();
+            assert!(
+                text.lines()
+                    .all(|line| serde_json::from_str::<Value>(line).is_ok()),
+                "{format}"
+            );
+        }
+        let files = self.get(&format!("{path}/files")).await.json();
+        assert_eq!(files["files"][0], json!({"path": "a.txt", "chars": 9}));
+        let file = self.get(&format!("{path}/files?path=a.txt")).await;
+        assert_eq!(
+            (file.content_type.as_str(), &file.body[..]),
+            ("text/plain; charset=utf-8", b"<script>\n".as_slice())
+        );
+        self.get(&format!("{path}/files?path=/etc/passwd"))
+            .await
+            .check_error(404, "not_found");
+        assert!(!self.get(&format!("{path}/logs")).await.body.is_empty());
+        assert!(
+            !self
+                .get(&format!("{path}/logs?name=proxy"))
+                .await
+                .body
+                .is_empty()
+        );
+    }
+
     async fn close(self) {
         harness::close(&self.backend).await;
     }
@@ -116,20 +171,7 @@ async fn a_rollout_from_its_start_to_its_deletion() {
         .await
         .check_error(409, "still_running");
 
-    // The stream is live until `finished`, then it ends.
-    let streamed = client.get(&format!("{path}/events")).await;
-    assert_eq!(streamed.content_type, "text/event-stream");
-    let events = events_of(&streamed.body);
-    let numbers: Vec<_> = events.iter().map(|(number, _)| *number).collect();
-    assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>());
-    assert_eq!(
-        (events[0].1.as_str(), events.last().unwrap().1.as_str()),
-        ("queued", "finished")
-    );
-    let request = Request::get(format!("{path}/events")).header("last-event-id", "3");
-    let resumed = client.send(request, String::new()).await;
-    assert_eq!(events_of(&resumed.body), events[3..]);
-
+    client.check_stream(&path).await;
     let result = client.get(&path).await;
     let result = result.json();
     assert_eq!(
@@ -150,42 +192,7 @@ async fn a_rollout_from_its_start_to_its_deletion() {
         json!([])
     );
 
-    for format in [
-        "training-trace",
-        "trace-entries",
-        "capture",
-        "atif",
-        "sft",
-        "turns",
-    ] {
-        let trace = client.get(&format!("{path}/trace?format={format}")).await;
-        assert_eq!(trace.status, StatusCode::OK, "{format}: {:?}", trace.body);
-        let text = std::str::from_utf8(&trace.body).unwrap();
-        assert!(
-            text.lines()
-                .all(|line| serde_json::from_str::<Value>(line).is_ok()),
-            "{format}"
-        );
-    }
-    let files = client.get(&format!("{path}/files")).await.json();
-    assert_eq!(files["files"][0], json!({"path": "a.txt", "chars": 9}));
-    let file = client.get(&format!("{path}/files?path=a.txt")).await;
-    assert_eq!(
-        (file.content_type.as_str(), &file.body[..]),
-        ("text/plain; charset=utf-8", b"<script>\n".as_slice())
-    );
-    client
-        .get(&format!("{path}/files?path=/etc/passwd"))
-        .await
-        .check_error(404, "not_found");
-    assert!(!client.get(&format!("{path}/logs")).await.body.is_empty());
-    assert!(
-        !client
-            .get(&format!("{path}/logs?name=proxy"))
-            .await
-            .body
-            .is_empty()
-    );
+    client.check_content(&path).await;
     let cancelled = client.ask(Method::POST, &format!("{path}/cancel")).await;
     assert_eq!(cancelled.json()["cancelled"], json!(false));
     let metrics = client.get("/metrics").await;

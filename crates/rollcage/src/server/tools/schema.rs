@@ -6,81 +6,51 @@ use super::request::{BUDGET, COUNT_MAX, NAMES};
 use crate::server::tool::ToolInfo;
 
 pub(crate) fn tools() -> Vec<ToolInfo> {
-    let id = || {
-        (
+    let one = |more: &[(&str, Value)]| {
+        let about = "As start_rollout returned it.";
+        let id = [(
             "rollout_id",
-            json!({"type": "string", "description": "As start_rollout returned it."}),
-        )
+            json!({"type": "string", "description": about}),
+        )];
+        object(&[&id, more].concat(), &["rollout_id"])
     };
+    let wait_s =
+        json!({"type": "number", "default": 300, "description": "How long to wait for its end."});
+    let after =
+        json!({"type": "integer", "default": 0, "description": "Only events with a higher `seq`."});
+    let places = [
+        (
+            "split",
+            json!({"type": "string", "default": "", "description": "Only tasks of this split."}),
+        ),
+        (
+            "start",
+            json!({"type": "integer", "default": 0, "minimum": 0}),
+        ),
+        (
+            "stop",
+            json!({"type": ["integer", "null"], "default": null, "minimum": 0}),
+        ),
+    ];
     vec![
         tool("run_rollout", RUN, rollout_schema()),
         tool("start_rollout", START, rollout_schema()),
-        tool("get_state", STATE, object(&[id()], &["rollout_id"])),
-        tool("get_messages", MESSAGES, object(&[id()], &["rollout_id"])),
-        tool("abort_rollout", ABORT, object(&[id()], &["rollout_id"])),
-        tool(
-            "finalize_rollout",
-            FINALIZE,
-            object(
-                &[
-                    id(),
-                    (
-                        "wait_s",
-                        json!({"type": "number", "default": 300, "description": "How long to wait for its end."}),
-                    ),
-                ],
-                &["rollout_id"],
-            ),
-        ),
-        tool(
-            "subscribe_events",
-            EVENTS,
-            object(
-                &[
-                    id(),
-                    (
-                        "after",
-                        json!({"type": "integer", "default": 0, "description": "Only events with a higher `seq`."}),
-                    ),
-                ],
-                &["rollout_id"],
-            ),
-        ),
-        tool(
-            "list_agents",
-            "The agents that can run, with the versions that are installed.",
-            object(&[], &[]),
-        ),
+        tool("get_state", STATE, one(&[])),
+        tool("get_messages", MESSAGES, one(&[])),
+        tool("abort_rollout", ABORT, one(&[])),
+        tool("finalize_rollout", FINALIZE, one(&[("wait_s", wait_s)])),
+        tool("subscribe_events", EVENTS, one(&[("after", after)])),
+        tool("list_agents", AGENTS, object(&[], &[])),
         tool("list_endpoints", ENDPOINTS, object(&[], &[])),
-        tool(
-            "list_tasks",
-            "The tasks that this server offers; run one with `task`.",
-            object(
-                &[
-                    (
-                        "split",
-                        json!({"type": "string", "default": "", "description": "Only tasks of this split."}),
-                    ),
-                    (
-                        "start",
-                        json!({"type": "integer", "default": 0, "minimum": 0}),
-                    ),
-                    (
-                        "stop",
-                        json!({"type": ["integer", "null"], "default": null, "minimum": 0}),
-                    ),
-                ],
-                &[],
-            ),
-        ),
-        tool(
-            "capabilities",
-            "What this server can do: agents, sandboxes, endpoints, splits, formats.",
-            object(&[], &[]),
-        ),
+        tool("list_tasks", TASKS, object(&places, &[])),
+        tool("capabilities", CAPABILITIES, object(&[], &[])),
     ]
 }
 
+const AGENTS: &str = "The agents that can run, with the versions that are installed.";
+const TASKS: &str = "The tasks that this server offers; run one with `task`.";
+const CAPABILITIES: &str =
+    "What this server can do: agents, sandboxes, endpoints, splits, formats.";
 const RUN: &str = "Run a coding agent on a task in a fresh sandbox, verify what it did, and return the result as JSON: \
     reward, command results, files, logs, and the exact tokens of every model call. Waits for the end. Say what to do \
     (`instruction`, or `task` of this server) and which model (`endpoint`, or `base_url` + `api_key` + `model`, or \
@@ -128,95 +98,163 @@ pub(crate) fn rollout_schema() -> Value {
     object(&properties, &[])
 }
 
+/// Arguments that are texts, empty when not given.
+const TEXTS: &[(&str, &str)] = &[
+    (
+        "instruction",
+        "What the agent is told, byte for byte. Required unless `task` names one.",
+    ),
+    (
+        "task_id",
+        "Your name for the task; comes back in the result.",
+    ),
+    (
+        "endpoint",
+        "A kind of endpoint that list_endpoints shows, set up by the server's variables; `base_url`, `api_key` and \
+         `model` beat those. `scripted` plays `solution`.",
+    ),
+    (
+        "base_url",
+        "An OpenAI-compatible endpoint; with `api_key` and `model`, or with `endpoint`.",
+    ),
+    (
+        "api_key",
+        "Its key. It stays in the server and is shown nowhere.",
+    ),
+    ("model", "The model's name."),
+    (
+        "model_key",
+        "A model in one word: vllm://REPO, hf-router://REPO:PROVIDER or KIND/MODEL.",
+    ),
+    ("vllm_url", "The base URL that goes with vllm://REPO."),
+    (
+        "hf_token",
+        "The key that goes with hf-router://REPO:PROVIDER.",
+    ),
+    ("setup_shell", "One more setup command, run last."),
+    (
+        "test_script",
+        "A bash script run in the work directory after the agent, which writes the reward to \
+         /home/user/logs/verifier/reward.txt.",
+    ),
+    (
+        "template",
+        "Accepted and not needed: sandboxes always start with the agent installed.",
+    ),
+];
+
+/// The others: their type and default, then what they are for.
 fn argument(name: &str) -> Value {
-    let text = |about: &str| json!({"type": "string", "default": "", "description": about});
-    let texts = |about: &str| json!({"type": ["array", "null"], "items": {"type": "string"}, "default": null, "description": about});
-    let flag =
-        |about: &str| json!({"type": ["boolean", "null"], "default": null, "description": about});
-    let map = |about: &str| json!({"type": ["object", "null"], "additionalProperties": {"type": "string"}, "default": null, "description": about});
-    match name {
-        "instruction" => {
-            text("What the agent is told, byte for byte. Required unless `task` names one.")
-        }
-        "setup" => {
-            texts("Shell commands run before the agent; the first that fails ends the rollout.")
-        }
-        "verify" => texts(
-            "Shell commands run after it; the reward is the share that exits with 0, or the number that one of them writes to /home/user/logs/verifier/reward.txt.",
-        ),
-        "upload_files" => map(
+    if let Some((_, about)) = TEXTS.iter().find(|(text, _)| *text == name) {
+        return json!({"type": "string", "default": "", "description": about});
+    }
+    let (mut schema, about) = match name {
+        "setup" | "verify" => (texts(), command_list(name)),
+        "upload_files" => (
+            text_map(),
             "Text files by path; a relative path is below the work directory /home/user/workdir.",
         ),
-        "env" => map("Environment variables for setup, agent and verify."),
-        "task" => json!({
-            "description": "A task of this server: its id, its index, or an object with `id` or `index` and `split`. Other arguments replace parts of it.",
-            "anyOf": [
-                {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "null"},
-                {"type": "object", "additionalProperties": false, "properties": {
-                    "id": {"type": "string"}, "index": {"type": "integer", "minimum": 0}, "split": {"type": "string"},
-                }},
-            ],
-            "default": null,
-        }),
-        "task_id" => text("Your name for the task; comes back in the result."),
-        "agent" => {
-            json!({"type": "string", "default": "opencode", "description": "NAME or NAME@VERSION; list_agents shows what there is."})
-        }
-        "sandbox" => {
-            json!({"type": "string", "default": "local", "description": "Where it runs; `local` is a sandbox on the server."})
-        }
-        "endpoint" => text(
-            "A kind of endpoint that list_endpoints shows, set up by the server's variables; `base_url`, `api_key` and `model` beat those. `scripted` plays `solution`.",
+        "env" => (
+            text_map(),
+            "Environment variables for setup, agent and verify.",
         ),
-        "base_url" => {
-            text("An OpenAI-compatible endpoint; with `api_key` and `model`, or with `endpoint`.")
-        }
-        "api_key" => text("Its key. It stays in the server and is shown nowhere."),
-        "model" => text("The model's name."),
-        "model_key" => {
-            text("A model in one word: vllm://REPO, hf-router://REPO:PROVIDER or KIND/MODEL.")
-        }
-        "vllm_url" => text("The base URL that goes with vllm://REPO."),
-        "hf_token" => text("The key that goes with hf-router://REPO:PROVIDER."),
-        "thinking" => flag("Let the model think; the default depends on the endpoint."),
-        "disable_thinking" => flag("The opposite of `thinking`."),
-        "temperature" => {
-            json!({"type": ["number", "null"], "exclusiveMinimum": 0, "default": null, "description": "Sample with this temperature and nothing else, whatever the agent asks for (for training)."})
-        }
-        "max_tokens_cap" => {
-            json!({"type": "integer", "default": 4096, "description": "The most tokens an agent may ask for in one call; 0 or less is no cap."})
-        }
-        "top_logprobs" => {
-            json!({"type": "integer", "default": 5, "minimum": 0, "maximum": 20, "description": "Alternatives to ask for per token."})
-        }
-        "mode" => {
-            json!({"type": "string", "default": "transparent_proxy", "enum": ["transparent_proxy", "black_box"], "description": "`black_box` asks the endpoint for no tokens and lists no calls."})
-        }
-        "budget" => budget(),
-        "agent_timeout_s" => {
-            json!({"type": "number", "default": 600, "description": "The agent's time, in seconds."})
-        }
-        "solution" => json!({
-            "type": ["array", "null"], "default": null,
-            "description": "A reference solution for the scripted endpoint: shell commands, or steps as in a task file. Without another endpoint it is played.",
-            "items": {"anyOf": [{"type": "string"}, {"type": "object"}]},
-        }),
-        "n" => {
-            json!({"type": "integer", "default": 1, "minimum": 1, "maximum": COUNT_MAX, "description": "A group of so many rollouts; with more than one the result is an array."})
-        }
-        "setup_shell" => text("One more setup command, run last."),
-        "test_script" => text(
-            "A bash script run in the work directory after the agent, which writes the reward to /home/user/logs/verifier/reward.txt.",
+        "task" => (
+            task(),
+            "A task of this server: its id, its index, or an object with `id` or `index` and `split`. Other arguments replace parts of it.",
         ),
-        "template" => {
-            text("Accepted and not needed: sandboxes always start with the agent installed.")
-        }
-        _ => json!({}),
+        "agent" => (
+            json!({"type": "string", "default": "opencode"}),
+            "NAME or NAME@VERSION; list_agents shows what there is.",
+        ),
+        "sandbox" => (
+            json!({"type": "string", "default": "local"}),
+            "Where it runs; `local` is a sandbox on the server.",
+        ),
+        "thinking" => (
+            flag(),
+            "Let the model think; the default depends on the endpoint.",
+        ),
+        "disable_thinking" => (flag(), "The opposite of `thinking`."),
+        "budget" => (
+            budget(),
+            "Limits that hold whatever the agent does. At one of them it gets a last answer, and the work is graded.",
+        ),
+        "solution" => (
+            json!({"type": ["array", "null"], "default": null, "items": {"anyOf": [{"type": "string"}, {"type": "object"}]}}),
+            "A reference solution for the scripted endpoint: shell commands, or steps as in a task file. Without another endpoint it is played.",
+        ),
+        _ => number_or_mode(name),
+    };
+    schema["description"] = json!(about);
+    schema
+}
+
+fn number_or_mode(name: &str) -> (Value, &'static str) {
+    match name {
+        "temperature" => (
+            json!({"type": ["number", "null"], "exclusiveMinimum": 0, "default": null}),
+            "Sample with this temperature and nothing else, whatever the agent asks for (for training).",
+        ),
+        "max_tokens_cap" => (
+            json!({"type": "integer", "default": 4096}),
+            "The most tokens an agent may ask for in one call; 0 or less is no cap.",
+        ),
+        "top_logprobs" => (
+            json!({"type": "integer", "default": 5, "minimum": 0, "maximum": 20}),
+            "Alternatives to ask for per token.",
+        ),
+        "mode" => (
+            json!({"type": "string", "default": "transparent_proxy", "enum": ["transparent_proxy", "black_box"]}),
+            "`black_box` asks the endpoint for no tokens and lists no calls.",
+        ),
+        "agent_timeout_s" => (
+            json!({"type": "number", "default": 600}),
+            "The agent's time, in seconds.",
+        ),
+        "n" => (
+            json!({"type": "integer", "default": 1, "minimum": 1, "maximum": COUNT_MAX}),
+            "A group of so many rollouts; with more than one the result is an array.",
+        ),
+        _ => (json!({}), ""),
     }
 }
 
+fn command_list(name: &str) -> &'static str {
+    match name {
+        "setup" => "Shell commands run before the agent; the first that fails ends the rollout.",
+        _ => {
+            "Shell commands run after it; the reward is the share that exits with 0, or the number that one of them \
+             writes to /home/user/logs/verifier/reward.txt."
+        }
+    }
+}
+
+fn texts() -> Value {
+    json!({"type": ["array", "null"], "items": {"type": "string"}, "default": null})
+}
+
+fn text_map() -> Value {
+    json!({"type": ["object", "null"], "additionalProperties": {"type": "string"}, "default": null})
+}
+
+fn flag() -> Value {
+    json!({"type": ["boolean", "null"], "default": null})
+}
+
+fn task() -> Value {
+    let place = json!({
+        "id": {"type": "string"}, "index": {"type": "integer", "minimum": 0}, "split": {"type": "string"},
+    });
+    json!({
+        "default": null,
+        "anyOf": [
+            {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "null"},
+            {"type": "object", "additionalProperties": false, "properties": place},
+        ],
+    })
+}
+
 fn budget() -> Value {
-    let about = "Limits that hold whatever the agent does. At one of them it gets a last answer, and the work is graded.";
     let member = |name: &&str| {
         let schema = match *name {
             "usd" => json!({"type": ["number", "null"], "exclusiveMinimum": 0}),
@@ -228,7 +266,7 @@ fn budget() -> Value {
         ((*name).to_owned(), schema)
     };
     let properties: Map<String, Value> = BUDGET.iter().map(member).collect();
-    json!({"type": ["object", "null"], "default": null, "description": about, "properties": properties, "additionalProperties": false})
+    json!({"type": ["object", "null"], "default": null, "properties": properties, "additionalProperties": false})
 }
 
 #[cfg(test)]

@@ -98,19 +98,7 @@ async fn a_whole_rollout_returns_both_variants_of_the_result() {
     assert_eq!((finished.reward, finished.is_counted), (Some(0.5), true));
     assert_eq!(json!(finished.sandbox_id), result["sandbox_id"]);
 
-    let mut told = Vec::new();
-    while let Ok(step) = progress.try_recv() {
-        assert_eq!(step.done, told.len() as f64 + 1.0);
-        told.push(step.message);
-    }
-    assert!(told[0].starts_with("queued as "), "{told:?}");
-    assert!(
-        told.iter()
-            .any(|message| message.starts_with("1 model calls")),
-        "{told:?}"
-    );
-    assert_eq!(told.last().unwrap(), "completed, reward 0.5");
-
+    check_progress(&mut progress);
     let id = json!({"rollout_id": result["rollout_id"]});
     let state = client.json("get_state", id.clone()).await;
     assert_eq!(
@@ -126,6 +114,22 @@ async fn a_whole_rollout_returns_both_variants_of_the_result() {
     let again = client.json("finalize_rollout", id).await;
     assert_eq!(again["reward"], json!(0.5));
     client.close().await;
+}
+
+/// Numbered from the queue to the end.
+fn check_progress(progress: &mut mpsc::Receiver<Progress>) {
+    let mut told = Vec::new();
+    while let Ok(step) = progress.try_recv() {
+        assert_eq!(step.done, told.len() as f64 + 1.0);
+        told.push(step.message);
+    }
+    assert!(told[0].starts_with("queued as "), "{told:?}");
+    assert!(
+        told.iter()
+            .any(|message| message.starts_with("1 model calls")),
+        "{told:?}"
+    );
+    assert_eq!(told.last().unwrap(), "completed, reward 0.5");
 }
 
 /// The instruction, a call with its output, and the last word.

@@ -1,0 +1,62 @@
+//! A rollout before it runs: what was asked for, and how it becomes a plan.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use rollcage_model::record::{AgentInfo, Ended, EndpointInfo};
+use rollcage_model::task::Task;
+
+use crate::PlanError;
+use crate::result;
+use crate::rollout::{Ending, Plan};
+use crate::scripted::Lease;
+use crate::warm::WarmError;
+
+/// A rollout as it is asked for. What has to be fetched, started or looked up for it is its own first step.
+pub(crate) struct Job {
+    pub(crate) task: Task,
+    pub(crate) owner: Option<String>,
+    /// What is known of agent and endpoint before they are looked at.
+    pub(crate) agent: AgentInfo,
+    pub(crate) endpoint: EndpointInfo,
+    pub(crate) plan: BoxFuture<'static, Result<Planned, PlanError>>,
+}
+
+/// A plan, and what must live as long as its rollout.
+pub(crate) struct Planned {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) _script: Option<Lease>,
+}
+
+impl Job {
+    pub(crate) fn of(plan: Arc<Plan>) -> Self {
+        Job {
+            task: plan.task.clone(),
+            owner: None,
+            agent: AgentInfo {
+                name: plan.agent.name().to_owned(),
+                version: plan.ready.bundle.version.clone(),
+            },
+            endpoint: plan.endpoint.info(),
+            plan: Box::pin(std::future::ready(Ok(Planned {
+                plan,
+                _script: None,
+            }))),
+        }
+    }
+}
+
+impl From<PlanError> for Ending {
+    fn from(error: PlanError) -> Self {
+        let ended = match &error {
+            PlanError::Warm(WarmError::Sandbox(_)) => Ended::SandboxFailed,
+            PlanError::NoSolution => Ended::SetupFailed,
+            PlanError::Install(_)
+            | PlanError::Warm(_)
+            | PlanError::Scripted(_)
+            | PlanError::Http(_) => Ended::EngineFailed,
+        };
+        Ending::new(ended, result::chain(&error))
+    }
+}
