@@ -23,11 +23,13 @@ mod dispatch;
 mod drive;
 pub mod endpoint;
 mod log;
+pub mod provider;
 pub mod proxy;
 pub mod result;
 mod rollout;
 pub mod scripted;
 pub mod secret;
+pub mod serving;
 mod shell;
 pub mod store;
 mod verify;
@@ -40,6 +42,7 @@ use proxy::probe::{Profile, probe};
 use rollout::{Context, Ending};
 use scripted::{Script, Scripted, ScriptedError};
 use secret::Secret;
+use serving::{OnStep, Servers, ServingError};
 use store::{Store, StoreError};
 
 pub use proxy::ModelSettings;
@@ -91,6 +94,8 @@ pub enum PlanError {
          give --endpoint, or --base-url and --model, or a solution"
     )]
     NoSolution,
+    #[error(transparent)]
+    Serving(#[from] ServingError),
     #[error("set up HTTPS")]
     Http(#[from] reqwest::Error),
 }
@@ -104,6 +109,7 @@ pub struct Engine {
     scripted: OnceCell<Scripted>,
     scripted_log: Option<Arc<scripted::Log>>,
     profiles: Arc<Profiles>,
+    servers: Servers,
 }
 
 /// What was found out about endpoints, shared by rollouts that need it at the same time.
@@ -158,6 +164,7 @@ impl Engine {
             scripted: OnceCell::new(),
             scripted_log: None,
             profiles: Arc::default(),
+            servers: Servers::new(&options.home),
         })
     }
 
@@ -194,8 +201,19 @@ impl Engine {
         choice: &EndpointChoice,
         task: &Task,
     ) -> Result<Endpoint, PlanError> {
+        self.endpoint_with(choice, task, &|_| ()).await
+    }
+
+    /// The same, telling what takes long: a model server that starts, a model that is downloaded.
+    pub async fn endpoint_with(
+        &self,
+        choice: &EndpointChoice,
+        task: &Task,
+        on_step: OnStep<'_>,
+    ) -> Result<Endpoint, PlanError> {
         match choice {
             EndpointChoice::Url(endpoint) => Ok(endpoint.clone()),
+            EndpointChoice::Managed(managed) => Ok(self.servers.endpoint(managed, on_step).await?),
             EndpointChoice::Scripted => {
                 if task.solution.is_empty() {
                     return Err(PlanError::NoSolution);
@@ -213,9 +231,11 @@ impl Engine {
                     kind: "scripted".to_owned(),
                     base_url: scripted.base_url(),
                     key: Some(Secret::new(key)),
+                    auth: provider::Auth::Bearer,
                     model: scripted::MODEL.to_owned(),
                     is_thinking_disabled: false,
                     has_token_ids: true,
+                    context_tokens: None,
                     profile: Some(Profile::whole()),
                 })
             }
@@ -252,6 +272,7 @@ impl Engine {
         if let Some(scripted) = self.scripted.into_inner() {
             scripted.close().await;
         }
+        self.servers.close().await;
         if let Err(error) = self.sandboxes.shutdown().await {
             tracing::warn!(
                 error = result::chain(&error),
@@ -270,12 +291,19 @@ pub fn client(base_url: &str) -> reqwest::Result<reqwest::Client> {
         .connect_timeout(CONNECT_LIMIT)
         .read_timeout(READ_LIMIT)
         .user_agent(concat!("rollcage/", env!("CARGO_PKG_VERSION")));
+    if is_here(base_url) {
+        builder.no_proxy()
+    } else {
+        builder
+    }
+    .build()
+}
+
+fn is_here(base_url: &str) -> bool {
     let host = reqwest::Url::parse(base_url)
         .ok()
         .and_then(|url| url.host_str().map(str::to_owned));
-    let is_here =
-        host.is_some_and(|host| matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]"));
-    if is_here { builder.no_proxy() } else { builder }.build()
+    host.is_some_and(|host| matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]"))
 }
 
 /// Gives every rollout whose process was killed its one result, with what was captured until then.
