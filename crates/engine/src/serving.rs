@@ -26,6 +26,8 @@ const LOOK_LIMIT: Duration = Duration::from_secs(3);
 /// `ollama serve` looks for graphics cards before it answers.
 const OLLAMA_READY_LIMIT: Duration = Duration::from_secs(60);
 const OLLAMA: &str = "ollama";
+/// The log of a server that did not come up is there to be read.
+const LOG_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// An endpoint whose server is ours to find or start. Until then its URL and its model are what was asked for.
 #[derive(Clone, Debug)]
@@ -138,18 +140,21 @@ pub enum ServingError {
         problem: String,
     },
     #[error("{0}")]
-    NoModel(String),
+    Endpoint(String),
     #[error("set up HTTPS")]
     Http(#[from] reqwest::Error),
 }
+
+/// What is made once by whoever needs it first, by name.
+type Slots<T> = Mutex<HashMap<String, Arc<OnceCell<T>>>>;
 
 /// The servers of this process.
 pub struct Servers {
     /// Logs of servers that run lie here.
     directory: PathBuf,
-    running: Mutex<HashMap<String, Arc<OnceCell<Arc<Running>>>>>,
+    running: Slots<Arc<Running>>,
     /// Ollama's models that are ready, by server and name.
-    models: Mutex<HashMap<String, Arc<OnceCell<(String, u64)>>>>,
+    models: Slots<(String, u64)>,
 }
 
 struct Running {
@@ -219,11 +224,11 @@ impl Servers {
                 let begin = self.start_command(managed, server, on_step);
                 let running = self.running(&name, begin).await?;
                 endpoint.base_url = crate::endpoint::normalise(&running.url, "/v1")
-                    .map_err(|error| ServingError::NoModel(error.to_string()))?;
+                    .map_err(|error| ServingError::Endpoint(error.to_string()))?;
                 if endpoint.model.is_empty() {
                     let client = crate::client(&endpoint.base_url)?;
                     let found = first_model(&client, &endpoint).await;
-                    endpoint.model = found.map_err(ServingError::NoModel)?;
+                    endpoint.model = found.map_err(ServingError::Endpoint)?;
                 }
             }
         }
@@ -349,7 +354,7 @@ impl Servers {
         })
     }
 
-    /// A log of this server's own. Those of processes that are gone are removed on the way.
+    /// A log of this server's own. Old ones of processes that are gone are removed on the way.
     fn log(&self, name: &str, port: u16) -> Result<PathBuf, ServingError> {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new()
@@ -365,7 +370,9 @@ impl Servers {
             .flatten()
             .flatten()
         {
-            if log_owner(&entry.file_name().to_string_lossy()).is_some_and(|pid| !is_running(pid)) {
+            let is_left =
+                log_owner(&entry.file_name().to_string_lossy()).is_some_and(|pid| !is_running(pid));
+            if is_left && is_old(&entry) {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -377,10 +384,9 @@ impl Servers {
     /// Stops what was started, all at once. Nothing may be started afterwards.
     pub async fn close(&self) {
         let running: Vec<_> = lock(&self.running).drain().collect();
-        let processes = running.iter().filter_map(|(_, cell)| {
-            let process = lock(&cell.get()?.process).take();
-            process
-        });
+        let processes = running
+            .iter()
+            .filter_map(|(_, cell)| lock(&cell.get()?.process).take());
         futures::future::join_all(processes.map(Process::stop)).await;
     }
 }
@@ -395,7 +401,10 @@ async fn launch_and_wait(
     let since = Instant::now();
     let client = crate::client(ready)?;
     let mut process = Process::start(launch)?;
-    process.wait_ready(&client, ready, *limit).await?;
+    if let Err(error) = process.wait_ready(&client, ready, *limit).await {
+        process.end().await;
+        return Err(error);
+    }
     tracing::info!(
         name,
         ready,
@@ -414,6 +423,11 @@ fn log_owner(name: &str) -> Option<u32> {
     name.strip_suffix(".log")?.split_once('-')?.0.parse().ok()
 }
 
+fn is_old(entry: &std::fs::DirEntry) -> bool {
+    let changed = entry.metadata().and_then(|file| file.modified());
+    changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > LOG_KEPT))
+}
+
 fn is_running(pid: u32) -> bool {
     PathBuf::from(format!("/proc/{pid}")).exists()
 }
@@ -426,13 +440,10 @@ pub(crate) fn origin(url: &str) -> String {
     }
 }
 
-fn slot<T>(slots: &Mutex<HashMap<String, Arc<OnceCell<T>>>>, name: &str) -> Arc<OnceCell<T>> {
+fn slot<T>(slots: &Slots<T>, name: &str) -> Arc<OnceCell<T>> {
     Arc::clone(lock(slots).entry(name.to_owned()).or_default())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-#[cfg(test)]
-mod tests;

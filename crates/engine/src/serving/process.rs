@@ -128,8 +128,14 @@ impl Process {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Asks the server to end, and kills its group if it does not. Its log goes with it.
+    /// Ends the server. Its log goes with it.
     pub(super) async fn stop(mut self) {
+        self.end().await;
+        let _ = std::fs::remove_file(&self.log);
+    }
+
+    /// Asks the server to end, and kills its group if it does not.
+    pub(super) async fn end(&mut self) {
         drop(self.child.stdin.take());
         if tokio::time::timeout(STOP_LIMIT, self.child.wait())
             .await
@@ -141,7 +147,6 @@ impl Process {
             }
             let _ = tokio::time::timeout(STOP_LIMIT, self.child.wait()).await;
         }
-        let _ = std::fs::remove_file(&self.log);
     }
 
     /// The last lines that it printed.

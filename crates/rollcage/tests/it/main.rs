@@ -10,5 +10,6 @@ mod cli;
 mod opencode;
 mod proxy;
 mod rollouts;
+mod serving;
 mod standalone;
 mod support;
