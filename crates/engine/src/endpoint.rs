@@ -1,21 +1,32 @@
 //! Endpoints: a model behind a URL. Resolved once per run: explicit value, then environment variable, then default.
 
+use std::sync::Arc;
+
 use rollcage_model::record::EndpointInfo;
 
+use crate::provider::{Auth, Provider, Providers, Serving};
 use crate::proxy::probe::Profile;
 use crate::secret::Secret;
+use crate::serving::command::CommandServer;
+use crate::serving::{Managed, Server, StartPolicy, host_url, origin};
+
+/// For a provider of the user's own that is an Ollama too.
+const OLLAMA_CONTEXT: u64 = 32_768;
 
 /// Where the proxy sends model calls. The key never leaves our process except to `base_url`.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     pub kind: String,
-    /// Ends in `/v1`, without a slash behind it.
+    /// Ends in `/v1` or what the provider has instead, without a slash behind it.
     pub base_url: String,
     pub key: Option<Secret>,
+    pub auth: Auth,
     pub model: String,
     pub is_thinking_disabled: bool,
     /// Whether to ask for token ids: hosted services refuse members they do not know.
     pub has_token_ids: bool,
+    /// The model's context, where it is known without asking.
+    pub context_tokens: Option<u64>,
     /// What its answers give, where that is known without asking.
     pub profile: Option<Profile>,
 }
@@ -30,11 +41,13 @@ pub struct EndpointRequest {
     pub is_thinking_disabled: Option<bool>,
 }
 
-/// Either a real endpoint or our own scripted one, which is started per process and told each task's solution.
+/// A real endpoint, one whose server is ours to find or start, or our own scripted one, which is started per process and
+/// told each task's solution.
 #[derive(Clone, Debug)]
 pub enum EndpointChoice {
     Scripted,
     Url(Endpoint),
+    Managed(Managed),
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -57,151 +70,36 @@ pub enum EndpointError {
     CredentialsInUrl,
 }
 
-/// A kind of endpoint as data. Variables are `PREFIX_URL` (or `PREFIX_BASE_URL`), `PREFIX_API_KEY`, `PREFIX_MODEL`.
-struct Kind {
-    name: &'static str,
-    url_variable: &'static str,
-    key_variable: &'static str,
-    model_variable: &'static str,
-    base_url: Option<&'static str>,
-    key: Option<&'static str>,
-    model: Option<&'static str>,
-    is_thinking_disabled: bool,
-    has_token_ids: bool,
-}
-
-const KINDS: &[Kind] = &[
-    Kind {
-        name: "vllm",
-        url_variable: "VLLM_URL",
-        key_variable: "VLLM_API_KEY",
-        model_variable: "VLLM_MODEL",
-        base_url: None,
-        key: Some("intercepted"),
-        model: Some("Qwen/Qwen3.5-4B"),
-        is_thinking_disabled: true,
-        has_token_ids: true,
-    },
-    Kind {
-        name: "openai",
-        url_variable: "OPENAI_BASE_URL",
-        key_variable: "OPENAI_API_KEY",
-        model_variable: "OPENAI_MODEL",
-        base_url: Some("https://api.openai.com/v1"),
-        key: None,
-        model: Some("gpt-4o-mini"),
-        is_thinking_disabled: false,
-        has_token_ids: false,
-    },
-    Kind {
-        name: "hf_router",
-        url_variable: "HF_ROUTER_BASE_URL",
-        key_variable: "HF_ROUTER_API_KEY",
-        model_variable: "HF_ROUTER_MODEL",
-        base_url: Some("https://router.huggingface.co/v1"),
-        key: None,
-        model: Some("Qwen/Qwen3-4B-Instruct-2507:nscale"),
-        is_thinking_disabled: false,
-        has_token_ids: false,
-    },
-    Kind {
-        name: "openrouter",
-        url_variable: "OPENROUTER_BASE_URL",
-        key_variable: "OPENROUTER_API_KEY",
-        model_variable: "OPENROUTER_MODEL",
-        base_url: Some("https://openrouter.ai/api/v1"),
-        key: None,
-        model: None,
-        is_thinking_disabled: false,
-        has_token_ids: false,
-    },
-    Kind {
-        name: "litellm",
-        url_variable: "LITELLM_BASE_URL",
-        key_variable: "LITELLM_API_KEY",
-        model_variable: "LITELLM_MODEL",
-        base_url: Some("http://localhost:4000/v1"),
-        key: Some("litellm"),
-        model: None,
-        is_thinking_disabled: false,
-        has_token_ids: false,
-    },
-    Kind {
-        name: "ollama",
-        url_variable: "OLLAMA_BASE_URL",
-        key_variable: "OLLAMA_API_KEY",
-        model_variable: "OLLAMA_MODEL",
-        base_url: Some("http://localhost:11434/v1"),
-        key: Some("ollama"),
-        model: None,
-        is_thinking_disabled: false,
-        has_token_ids: false,
-    },
-    // Its chat-compatible side; the path has a version of its own and no `/v1` behind it.
-    Kind {
-        name: "gemini",
-        url_variable: "GEMINI_BASE_URL",
-        key_variable: "GEMINI_API_KEY",
-        model_variable: "GEMINI_MODEL",
-        base_url: Some("https://generativelanguage.googleapis.com/v1beta/openai"),
-        key: None,
-        model: Some("gemini-2.5-flash"),
-        is_thinking_disabled: false,
-        has_token_ids: false,
-    },
-];
-
-/// A known kind of endpoint and how it is set up. Holds no key.
-#[derive(Clone, Copy, Debug)]
-pub struct KnownKind {
-    pub name: &'static str,
-    pub url_variable: &'static str,
-    pub key_variable: &'static str,
-    pub model_variable: &'static str,
-    /// `None` where the variable has to be set.
-    pub base_url: Option<&'static str>,
-    pub model: Option<&'static str>,
-    pub needs_key: bool,
-}
-
-/// The kinds that `resolve` knows, besides `scripted`.
-pub fn kinds() -> impl Iterator<Item = KnownKind> {
-    KINDS.iter().map(|kind| KnownKind {
-        name: kind.name,
-        url_variable: kind.url_variable,
-        key_variable: kind.key_variable,
-        model_variable: kind.model_variable,
-        base_url: kind.base_url,
-        model: kind.model,
-        needs_key: kind.key.is_none(),
-    })
-}
-
 impl EndpointRequest {
-    /// Settles on one endpoint. With nothing said it is the scripted one.
+    /// Settles on one endpoint among those that come with the program. With nothing said it is the scripted one.
     pub fn resolve(
         self,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<EndpointChoice, EndpointError> {
+        self.resolve_among(Providers::built_in(), variable)
+    }
+
+    /// The same, among the user's own too.
+    pub fn resolve_among(
+        mut self,
+        providers: &Providers,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<EndpointChoice, EndpointError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        if let (None, None, Some(model)) = (&self.kind, &self.base_url, &self.model)
+            && let Some((kind, model)) = providers.split_model(model)?
+        {
+            (self.kind, self.model) = (Some(kind), Some(model));
+        }
         match self.kind.as_deref() {
             None if self.base_url.is_none() && self.model.is_none() => Ok(EndpointChoice::Scripted),
             Some("scripted") => Ok(EndpointChoice::Scripted),
             None => self.resolve_custom().map(EndpointChoice::Url),
-            Some(name) => {
-                let kind = KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
-                    let names: Vec<_> = KINDS
-                        .iter()
-                        .map(|kind| kind.name)
-                        .chain(["scripted"])
-                        .collect();
-                    EndpointError::Unknown {
-                        kind: name.to_owned(),
-                        known: names.join(", "),
-                    }
-                })?;
-                self.resolve_kind(kind, variable).map(EndpointChoice::Url)
-            }
+            Some(name) => match (providers.find_server(name), providers.find(name)) {
+                (Some(server), _) => self.resolve_server(server, variable),
+                (None, Some(provider)) => self.resolve_provider(provider, variable),
+                (None, None) => Err(providers.unknown(name)),
+            },
         }
     }
 
@@ -217,56 +115,148 @@ impl EndpointRequest {
         })?;
         Ok(Endpoint {
             kind: "custom".to_owned(),
-            base_url: normalise(&base_url)?,
+            base_url: normalise(&base_url, "/v1")?,
             key: self.key,
+            auth: Auth::Bearer,
             model,
             is_thinking_disabled: self.is_thinking_disabled.unwrap_or(false),
             has_token_ids: true,
+            context_tokens: None,
             profile: None,
         })
     }
 
-    fn resolve_kind(
+    fn resolve_provider(
         self,
-        kind: &Kind,
+        provider: &Provider,
         variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Endpoint, EndpointError> {
-        let name = kind.name.to_owned();
-        let base_url = self
-            .base_url
-            .or_else(|| variable(kind.url_variable))
-            .or_else(|| kind.base_url.map(str::to_owned))
+    ) -> Result<EndpointChoice, EndpointError> {
+        let kind = provider.name.clone();
+        let of = |names: &[String]| names.iter().find_map(|name| variable(name));
+        let is_elsewhere = self.base_url.is_some();
+        let given_url = self.base_url.or_else(|| of(&provider.url_variables));
+        let has_url = given_url.is_some();
+        let base_url = given_url
+            .or_else(|| provider.base_url.clone())
             .ok_or_else(|| EndpointError::NoBaseUrl {
-                kind: name.clone(),
-                variable: kind.url_variable.to_owned(),
+                kind: kind.clone(),
+                variable: provider.url_variable().to_owned(),
             })?;
+        // A token that other programs share is for the provider's own address, not for one that was given.
+        let asked = match provider.key_variables.as_slice() {
+            [own, ..] if is_elsewhere => std::slice::from_ref(own),
+            all => all,
+        };
         let key = self
             .key
-            .or_else(|| variable(kind.key_variable).map(Secret::new))
-            .or_else(|| kind.key.map(Secret::new))
+            .or_else(|| of(asked).map(Secret::new))
+            .or_else(|| provider.placeholder_key.clone().map(Secret::new))
             .ok_or_else(|| EndpointError::NoKey {
-                kind: name.clone(),
-                variable: kind.key_variable.to_owned(),
+                kind: kind.clone(),
+                variable: provider.key_variable().to_owned(),
             })?;
         let model = self
             .model
-            .or_else(|| variable(kind.model_variable))
-            .or_else(|| kind.model.map(str::to_owned))
+            .or_else(|| of(&provider.model_variables))
+            .or_else(|| provider.model.clone())
             .ok_or_else(|| EndpointError::NoModel {
-                kind: name.clone(),
-                variable: kind.model_variable.to_owned(),
+                kind: kind.clone(),
+                variable: provider.model_variable().to_owned(),
             })?;
-        Ok(Endpoint {
-            base_url: normalise(&base_url)?,
+        let endpoint = Endpoint {
+            base_url: normalise(&base_url, &provider.path)?,
             key: Some(key),
+            auth: provider.auth,
+            context_tokens: provider.contexts.get(&model).copied(),
             model,
             is_thinking_disabled: self
                 .is_thinking_disabled
-                .unwrap_or(kind.is_thinking_disabled),
-            has_token_ids: kind.has_token_ids,
+                .unwrap_or(provider.is_thinking_disabled),
+            has_token_ids: provider.has_token_ids,
             profile: None,
-            kind: name,
+            kind,
+        };
+        Ok(match provider.serving {
+            None => EndpointChoice::Url(endpoint),
+            Some(Serving::Ollama) => {
+                EndpointChoice::Managed(ollama(endpoint, provider, has_url, variable))
+            }
         })
+    }
+
+    /// A server of the user's settings; at a URL that is given it runs already.
+    fn resolve_server(
+        self,
+        server: &Arc<CommandServer>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<EndpointChoice, EndpointError> {
+        let model = self.model.or_else(|| server.model.clone());
+        if model.is_none() && server.needs_model() {
+            return Err(EndpointError::NoModel {
+                kind: server.name.clone(),
+                variable: "its `model` in servers.toml".to_owned(),
+            });
+        }
+        let mut endpoint = Endpoint {
+            kind: server.name.clone(),
+            base_url: server.base_url.clone(),
+            key: self.key,
+            auth: Auth::Bearer,
+            model: model.unwrap_or_default(),
+            is_thinking_disabled: self
+                .is_thinking_disabled
+                .unwrap_or(server.is_thinking_disabled),
+            has_token_ids: server.has_token_ids,
+            context_tokens: None,
+            profile: None,
+        };
+        let Some(url) = self.base_url else {
+            return Ok(EndpointChoice::Managed(Managed {
+                endpoint,
+                server: Server::Command(Arc::clone(server)),
+                search_path: variable("PATH"),
+            }));
+        };
+        if endpoint.model.is_empty() {
+            return Err(EndpointError::NoModel {
+                kind: endpoint.kind,
+                variable: "its `model` in servers.toml".to_owned(),
+            });
+        }
+        endpoint.base_url = normalise(&url, "/v1")?;
+        Ok(EndpointChoice::Url(endpoint))
+    }
+}
+
+/// Ollama where it is said to be, or where it is by itself; only on this machine may one be started.
+fn ollama(
+    endpoint: Endpoint,
+    provider: &Provider,
+    has_url: bool,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Managed {
+    let own = variable("OLLAMA_HOST").filter(|_| !has_url);
+    let host = match own {
+        Some(text) => host_url(&text),
+        None => origin(&endpoint.base_url),
+    };
+    let start = if has_url || !crate::is_here(&host) {
+        StartPolicy::Fail
+    } else {
+        StartPolicy::Start
+    };
+    let context = variable("OLLAMA_CONTEXT_LENGTH").and_then(|text| text.trim().parse().ok());
+    let context = context.filter(|tokens| *tokens > 0);
+    Managed {
+        server: Server::Ollama {
+            host,
+            start,
+            context_tokens: context
+                .or(provider.context_tokens)
+                .unwrap_or(OLLAMA_CONTEXT),
+        },
+        endpoint,
+        search_path: variable("PATH"),
     }
 }
 
@@ -281,8 +271,8 @@ impl Endpoint {
     }
 }
 
-/// `http://host:8000` and `http://host:8000/v1/` are the same endpoint.
-fn normalise(url: &str) -> Result<String, EndpointError> {
+/// Refuses what is no URL of a server, without repeating credentials.
+pub(crate) fn check_url(url: &str) -> Result<(), EndpointError> {
     let parsed = reqwest::Url::parse(url).map_err(|_| EndpointError::NotUrl(url.to_owned()))?;
     // First, so that no later error repeats them.
     if !parsed.username().is_empty() || parsed.password().is_some() {
@@ -291,14 +281,21 @@ fn normalise(url: &str) -> Result<String, EndpointError> {
     if !matches!(parsed.scheme(), "http" | "https") || parsed.host().is_none() {
         return Err(EndpointError::NotUrl(url.to_owned()));
     }
+    Ok(())
+}
+
+/// `http://host:8000` and `http://host:8000/v1/` are the same endpoint. `path` is what it has to end in; of a path with
+/// several parts the first may be there already.
+pub(crate) fn normalise(url: &str, path: &str) -> Result<String, EndpointError> {
+    check_url(url)?;
     let trimmed = url.trim_end_matches('/');
-    Ok(
-        if trimmed.ends_with("/v1") || trimmed.ends_with("/v1beta/openai") {
-            trimmed.to_owned()
-        } else {
-            format!("{trimmed}/v1")
-        },
-    )
+    let ends = path.match_indices('/').map(|(place, _)| place);
+    let ends: Vec<_> = ends.skip(1).chain([path.len()]).collect();
+    let there = ends
+        .into_iter()
+        .rev()
+        .find(|end| trimmed.ends_with(&path[..*end]));
+    Ok(format!("{trimmed}{}", &path[there.unwrap_or(0)..]))
 }
 
 #[cfg(test)]
@@ -364,6 +361,123 @@ mod tests {
             (endpoint.base_url.as_str(), endpoint.model.as_str()),
             ("http://gpu:8000/v1", "m")
         );
+    }
+
+    #[test]
+    fn a_provider_may_stand_before_the_model() {
+        let key = ("OPENROUTER_API_KEY", "k");
+        let model = |text: &str| EndpointRequest {
+            model: Some(text.to_owned()),
+            ..EndpointRequest::default()
+        };
+        let endpoint = url(resolve(model("openrouter/anthropic/claude"), &[key]));
+        assert_eq!(
+            (endpoint.kind.as_str(), endpoint.model.as_str()),
+            ("openrouter", "anthropic/claude")
+        );
+        assert_eq!(endpoint.base_url, "https://openrouter.ai/api/v1");
+        let endpoint = url(resolve(
+            model("vllm://Qwen/Qwen3-4B"),
+            &[("VLLM_URL", "http://gpu")],
+        ));
+        assert_eq!(
+            (endpoint.kind.as_str(), endpoint.model.as_str()),
+            ("vllm", "Qwen/Qwen3-4B")
+        );
+        // With a URL or an endpoint it is the model's own name.
+        let request = EndpointRequest {
+            base_url: Some("http://gpu".into()),
+            ..model("openrouter/x")
+        };
+        assert_eq!(url(resolve(request, &[key])).model, "openrouter/x");
+        let request = EndpointRequest {
+            kind: Some("vllm".into()),
+            ..model("openai/gpt-oss-20b")
+        };
+        let endpoint = url(resolve(request, &[("VLLM_URL", "http://gpu")]));
+        assert_eq!(endpoint.model, "openai/gpt-oss-20b");
+        assert!(matches!(
+            resolve(model("Qwen/Qwen3-4B"), &[]),
+            Err(EndpointError::NoBaseUrl { .. })
+        ));
+    }
+
+    #[test]
+    fn a_url_gets_the_path_that_its_provider_has() {
+        let check = |text: &str, path: &str, expect: &str| {
+            assert_eq!(normalise(text, path).unwrap(), expect);
+        };
+        check("http://gpu:8000/", "/v1", "http://gpu:8000/v1");
+        check("http://gpu/v1/", "/v1", "http://gpu/v1");
+        check("http://gpu/proxy", "/v1", "http://gpu/proxy/v1");
+        for given in [
+            "https://r.azure.com",
+            "https://r.azure.com/openai/",
+            "https://r.azure.com/openai/v1",
+        ] {
+            check(given, "/openai/v1", "https://r.azure.com/openai/v1");
+        }
+        check("https://z.ai/api", "", "https://z.ai/api");
+        let variables = [
+            ("AZURE_OPENAI_ENDPOINT", "https://r.openai.azure.com"),
+            ("AZURE_OPENAI_API_KEY", "k"),
+            ("AZURE_OPENAI_DEPLOYMENT", "d"),
+        ];
+        let endpoint = url(resolve(kind("azure"), &variables));
+        assert_eq!(endpoint.base_url, "https://r.openai.azure.com/openai/v1");
+        assert_eq!(endpoint.auth, Auth::ApiKey);
+    }
+
+    #[test]
+    fn a_shared_token_stays_with_its_provider() {
+        let token = [("HF_TOKEN", "hf-secret")];
+        let endpoint = url(resolve(kind("hf-router"), &token));
+        assert_eq!(endpoint.key, Some(Secret::new("hf-secret")));
+        let elsewhere = EndpointRequest {
+            base_url: Some("https://elsewhere.example".into()),
+            ..kind("hf_router")
+        };
+        assert!(matches!(
+            resolve(elsewhere, &token),
+            Err(EndpointError::NoKey { .. })
+        ));
+    }
+
+    #[test]
+    fn ollama_is_started_only_where_nobody_else_looks_after_it() {
+        let ollama = |variables: &[(&str, &str)]| {
+            let request = EndpointRequest {
+                model: Some("ollama/qwen3:4b".into()),
+                ..EndpointRequest::default()
+            };
+            match resolve(request, variables) {
+                Ok(EndpointChoice::Managed(managed)) => match managed.server {
+                    Server::Ollama {
+                        host,
+                        start,
+                        context_tokens,
+                    } => (host, start, context_tokens),
+                    Server::Command(server) => panic!("{server:?}"),
+                },
+                other => panic!("{other:?}"),
+            }
+        };
+        let here = "http://127.0.0.1:11434".to_owned();
+        assert_eq!(ollama(&[]), (here, StartPolicy::Start, 32768));
+        let set = [
+            ("OLLAMA_HOST", "0.0.0.0:9"),
+            ("OLLAMA_CONTEXT_LENGTH", "8192"),
+        ];
+        let here = "http://127.0.0.1:9".to_owned();
+        assert_eq!(ollama(&set), (here, StartPolicy::Start, 8192));
+        let there = "http://gpu:11434".to_owned();
+        let set = [("OLLAMA_HOST", "gpu")];
+        assert_eq!(ollama(&set), (there.clone(), StartPolicy::Fail, 32768));
+        let set = [
+            ("OLLAMA_BASE_URL", "http://gpu:11434/v1"),
+            ("OLLAMA_HOST", "x"),
+        ];
+        assert_eq!(ollama(&set), (there, StartPolicy::Fail, 32768));
     }
 
     #[test]

@@ -52,6 +52,7 @@ impl From<PlanError> for Ending {
         let ended = match &error {
             PlanError::Warm(WarmError::Sandbox(_)) => Ended::SandboxFailed,
             PlanError::NoSolution => Ended::SetupFailed,
+            PlanError::Serving(_) => Ended::UpstreamFailed,
             PlanError::Install(_)
             | PlanError::Warm(_)
             | PlanError::Scripted(_)

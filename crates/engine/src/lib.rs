@@ -25,12 +25,14 @@ pub mod endpoint;
 pub mod feed;
 mod job;
 mod log;
+pub mod provider;
 pub mod proxy;
 pub mod result;
 mod rollout;
 pub mod scripted;
 pub mod secret;
 pub mod service;
+pub mod serving;
 mod shell;
 pub mod store;
 pub mod tally;
@@ -45,6 +47,7 @@ use proxy::probe::{Profile, probe};
 use rollout::{Context, Ending};
 use scripted::{Lease, Script, Scripted, ScriptedError};
 use secret::Secret;
+use serving::{OnStep, Servers, ServingError};
 use store::{Store, StoreError};
 
 pub use proxy::ModelSettings;
@@ -98,6 +101,8 @@ pub enum PlanError {
          give --endpoint, or --base-url and --model, or a solution"
     )]
     NoSolution,
+    #[error(transparent)]
+    Serving(#[from] ServingError),
     #[error("set up HTTPS")]
     Http(#[from] reqwest::Error),
 }
@@ -112,6 +117,7 @@ pub struct Engine {
     scripted_log: Option<Arc<scripted::Log>>,
     profiles: Arc<Profiles>,
     clients: Arc<Clients>,
+    servers: Servers,
 }
 
 /// HTTP clients, made when they are first needed and then shared: one for endpoints on this machine, one for others.
@@ -194,6 +200,7 @@ impl Engine {
             scripted_log: None,
             profiles: Arc::default(),
             clients: Arc::default(),
+            servers: Servers::new(&options.home),
         })
     }
 
@@ -235,8 +242,19 @@ impl Engine {
         choice: &EndpointChoice,
         task: &Task,
     ) -> Result<Endpoint, PlanError> {
+        self.endpoint_with(choice, task, &|_| ()).await
+    }
+
+    /// The same, telling what takes long: a model server that starts, a model that is downloaded.
+    pub async fn endpoint_with(
+        &self,
+        choice: &EndpointChoice,
+        task: &Task,
+        on_step: OnStep<'_>,
+    ) -> Result<Endpoint, PlanError> {
         match choice {
             EndpointChoice::Url(endpoint) => Ok(endpoint.clone()),
+            EndpointChoice::Managed(managed) => Ok(self.servers.endpoint(managed, on_step).await?),
             EndpointChoice::Scripted => {
                 if task.solution.is_empty() {
                     return Err(PlanError::NoSolution);
@@ -254,9 +272,11 @@ impl Engine {
                     kind: "scripted".to_owned(),
                     base_url: scripted.base_url(),
                     key: Some(Secret::new(key)),
+                    auth: provider::Auth::Bearer,
                     model: scripted::MODEL.to_owned(),
                     is_thinking_disabled: false,
                     has_token_ids: true,
+                    context_tokens: None,
                     profile: Some(Profile::whole()),
                 })
             }
@@ -298,6 +318,7 @@ impl Engine {
         if let Some(scripted) = self.scripted.get() {
             scripted.close().await;
         }
+        self.servers.close().await;
         if let Err(error) = self.sandboxes.shutdown().await {
             tracing::warn!(
                 error = result::chain(&error),

@@ -32,6 +32,7 @@ mod upstream;
 
 pub use answer::{Body, json};
 pub use serve::{Handler, Serving, answer, serve};
+pub(crate) use upstream::cause;
 pub use upstream::reach;
 
 use recorder::Recorder;

@@ -251,10 +251,10 @@ impl Inside<'_> {
             phase: Phase::Agent,
         });
         let since = Instant::now();
-        let launch = self
-            .plan
-            .agent
-            .launch(&self.plan.task.instruction, &self.access());
+        let launch = self.plan.agent.launch(
+            &self.plan.task.instruction,
+            &self.access(result.endpoint.context_tokens),
+        );
         let driven = drive(
             self.sandbox,
             self.plan,
@@ -371,13 +371,16 @@ impl Inside<'_> {
         Ok(())
     }
 
-    fn access(&self) -> ModelAccess {
+    fn access(&self, context_tokens: Option<u64>) -> ModelAccess {
+        let context_tokens = context_tokens.unwrap_or(131_072);
+        let output_tokens = self.plan.settings.tokens_max.unwrap_or(8192);
         ModelAccess {
             base_url: format!("http://127.0.0.1:{PROXY_PORT}/v1"),
             key: self.session.key().to_owned(),
             model: self.plan.endpoint.model.clone(),
-            context_tokens: 131_072,
-            output_tokens: self.plan.settings.tokens_max.unwrap_or(8192),
+            context_tokens,
+            // What an agent may ask for has to leave room for a prompt.
+            output_tokens: output_tokens.min(context_tokens / 2).max(1),
             patience_ms: 600_000,
         }
     }

@@ -53,6 +53,7 @@ impl Order {
     fn endpoint_info(&self) -> EndpointInfo {
         match &self.endpoint {
             EndpointChoice::Url(endpoint) => endpoint.info(),
+            EndpointChoice::Managed(managed) => managed.endpoint.info(),
             EndpointChoice::Scripted => EndpointInfo {
                 kind: "scripted".to_owned(),
                 model: scripted::MODEL.to_owned(),

@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod bench;
 pub(crate) mod doctor;
+pub(crate) mod endpoint;
 pub(crate) mod export;
 pub(crate) mod list;
 pub(crate) mod proxy;

@@ -45,6 +45,8 @@ enum Command {
     Export(cli::export::Arguments),
     /// List, install and remove agents
     Agent(cli::agent::Arguments),
+    /// List endpoints, and find out what one gives
+    Endpoint(cli::endpoint::Arguments),
     /// Tell what the sandbox can and cannot do on this machine, and how to fix it
     Doctor(cli::doctor::Arguments),
     /// Serve an OpenEnv environment for trainers and MCP clients
@@ -104,6 +106,7 @@ async fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::List(arguments) => cli::list::run(&arguments),
         Command::Export(arguments) => cli::export::run(&arguments),
         Command::Agent(arguments) => Box::pin(cli::agent::run(arguments)).await,
+        Command::Endpoint(arguments) => Box::pin(cli::endpoint::run(arguments)).await,
         Command::Doctor(arguments) => Box::pin(cli::doctor::run(&arguments)).await,
         Command::Serve(arguments) => Box::pin(cli::serve::run(*arguments)).await,
         Command::Scripted(arguments) => Box::pin(cli::scripted::run(arguments)).await,

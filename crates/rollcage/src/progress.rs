@@ -8,6 +8,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use rollcage_engine::bundle;
+use rollcage_engine::serving::Step;
 use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::id::RolloutId;
 
@@ -220,15 +221,85 @@ impl InstallProgress {
             return;
         }
         let mut bar = lock(&self.bar);
-        let bar = bar.get_or_insert_with(|| {
-            let template = "{spinner} {msg} {bar:24} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
-            let bar = ProgressBar::new(0);
-            bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar
-        });
+        let bar = bar.get_or_insert_with(download_bar);
         bar.set_message(message);
         bar.set_length(step.total.unwrap_or(step.bytes));
         bar.set_position(step.bytes);
+    }
+
+    pub(crate) fn clear(&self) {
+        if let Some(bar) = lock(&self.bar).take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn download_bar() -> ProgressBar {
+    let template =
+        "{spinner} {msg} {bar:24} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
+    let bar = ProgressBar::new(0);
+    bar.set_style(
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    bar
+}
+
+/// Shows how a model server starts and gets its model.
+pub(crate) struct ServingProgress {
+    is_quiet: bool,
+    bar: Mutex<Option<ProgressBar>>,
+    last: Mutex<String>,
+}
+
+impl ServingProgress {
+    pub(crate) fn new(is_quiet: bool) -> Self {
+        ServingProgress {
+            is_quiet,
+            bar: Mutex::default(),
+            last: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn show(&self, step: &Step) {
+        if self.is_quiet {
+            return;
+        }
+        let message = match step {
+            Step::Starting { name } => format!("starting the server {name}"),
+            Step::Started { name, url } => format!("the server {name} answers at {url}"),
+            Step::Pulling { model, status, .. } if status.starts_with("pulling ") => {
+                format!("downloading the model {model}")
+            }
+            Step::Pulling { model, status, .. } => format!("getting the model {model}: {status}"),
+            Step::Widening {
+                model,
+                context_tokens,
+            } => format!(
+                "giving the model {model} a context of {} tokens",
+                text::count(*context_tokens)
+            ),
+            Step::Loading { model } => format!("loading the model {model}"),
+            Step::Done => return self.clear(),
+        };
+        match step {
+            Step::Pulling {
+                completed, total, ..
+            } if *total > 0 && std::io::stderr().is_terminal() => {
+                let mut bar = lock(&self.bar);
+                let bar = bar.get_or_insert_with(download_bar);
+                bar.set_message(message);
+                bar.set_length(*total);
+                bar.set_position(*completed);
+            }
+            _ => {
+                self.clear();
+                let mut last = lock(&self.last);
+                if *last != message {
+                    eprintln!("{message}");
+                    *last = message;
+                }
+            }
+        }
     }
 
     pub(crate) fn clear(&self) {

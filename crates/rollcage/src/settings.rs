@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use rollcage_engine::bundle::{Bundles, Registry};
+use rollcage_engine::provider::{ProviderError, Providers};
 use rollcage_engine::store::Store;
 use rollcage_engine::{Engine, EngineOptions};
 use rollcage_model::budget::Price;
@@ -64,6 +65,33 @@ pub(crate) async fn engine() -> anyhow::Result<Engine> {
         zygote_arguments: vec![ZYGOTE.to_owned()],
     };
     Ok(Engine::open(options).await?)
+}
+
+/// The providers that there are: ours, changed and added to by the user's own files.
+pub(crate) fn providers() -> anyhow::Result<Providers> {
+    let home = home()?;
+    let wrong = |error: ProviderError| {
+        // With its cause: which key of the file it is stands there.
+        crate::WrongUse(format!("{:#}", anyhow::Error::from(error)))
+    };
+    let mut providers = Providers::built_in().clone();
+    let path = home.join("providers.toml");
+    if let Some(text) = read_if_there(&path)? {
+        providers = providers.with_providers(&text, &path).map_err(wrong)?;
+    }
+    let path = home.join("servers.toml");
+    if let Some(text) = read_if_there(&path)? {
+        providers = providers.with_servers(&text, &path).map_err(wrong)?;
+    }
+    Ok(providers)
+}
+
+fn read_if_there(path: &std::path::Path) -> anyhow::Result<Option<String>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
+    }
 }
 
 /// The price of a model: the user's own table first, then what we know.

@@ -97,9 +97,11 @@ fn plan(script: &str, base_url: &str, bundle: &Path) -> Arc<Plan> {
         kind: "custom".to_owned(),
         base_url: base_url.to_owned(),
         key: None,
+        auth: rollcage_engine::provider::Auth::Bearer,
         model: "m".to_owned(),
         is_thinking_disabled: false,
         has_token_ids: true,
+        context_tokens: None,
         profile: Some(rollcage_engine::proxy::probe::Profile::whole()),
     };
     Arc::new(Plan {

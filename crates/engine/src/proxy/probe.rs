@@ -10,9 +10,8 @@ use serde_json::{Value, json};
 use rollcage_model::chat::{Capture, Prepared, Reply, Rewrite, prepare, read_reply};
 use rollcage_model::trace::CaptureLevel;
 
-use super::upstream::{cause, reach};
+use super::upstream::{authorised, cause, reach};
 use crate::endpoint::Endpoint;
-use crate::secret::Secret;
 
 /// For each of the few small calls; a server may have to load its model first.
 const CALL_LIMIT: Duration = Duration::from_secs(120);
@@ -54,17 +53,12 @@ impl Profile {
 }
 
 /// The first model that an endpoint lists, for endpoints that serve one.
-pub async fn first_model(
-    client: &reqwest::Client,
-    base_url: &str,
-    key: Option<&Secret>,
-) -> Result<String, String> {
-    let mut request = client
+pub async fn first_model(client: &reqwest::Client, endpoint: &Endpoint) -> Result<String, String> {
+    let base_url = &endpoint.base_url;
+    let request = client
         .get(format!("{base_url}/models"))
         .timeout(Duration::from_secs(15));
-    if let Some(key) = key {
-        request = request.bearer_auth(key.expose());
-    }
+    let request = authorised(endpoint, request);
     let failed =
         |error: reqwest::Error| format!("cannot reach endpoint {base_url}: {}", cause(&error));
     let text = request
@@ -126,7 +120,7 @@ pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Prof
         level,
         has_live_streams,
         served_model: served_model.or(reply.model),
-        context_tokens,
+        context_tokens: context_tokens.or(endpoint.context_tokens),
         logprobs,
     })
 }
@@ -168,15 +162,13 @@ impl Asker<'_> {
         } = prepare(question.to_string().as_bytes(), &rewrite)
             .map_err(|error| error.to_string())?;
         let url = format!("{}/chat/completions", self.endpoint.base_url);
-        let mut request = self
+        let request = self
             .client
             .post(url)
             .header("content-type", "application/json")
             .timeout(CALL_LIMIT)
             .body(body);
-        if let Some(key) = &self.endpoint.key {
-            request = request.bearer_auth(key.expose());
-        }
+        let request = authorised(self.endpoint, request);
         let failed = |error: reqwest::Error| {
             format!(
                 "endpoint {} did not answer a first question: {}",
@@ -264,13 +256,11 @@ impl Asker<'_> {
 
     /// The model's own entry in the list of models, as vLLM and SGLang give it.
     async fn model(&self) -> (Option<String>, Option<u64>) {
-        let mut request = self
+        let request = self
             .client
             .get(format!("{}/models", self.endpoint.base_url))
             .timeout(Duration::from_secs(15));
-        if let Some(key) = &self.endpoint.key {
-            request = request.bearer_auth(key.expose());
-        }
+        let request = authorised(self.endpoint, request);
         let Ok(response) = request.send().await else {
             return (None, None);
         };
@@ -295,7 +285,9 @@ impl Asker<'_> {
         let length = ["max_model_len", "context_length", "context_window"];
         let length = length
             .iter()
-            .find_map(|name| entry.get(*name).and_then(Value::as_u64));
+            .find_map(|name| entry.get(*name).and_then(Value::as_u64))
+            // As llama.cpp gives it.
+            .or_else(|| entry.pointer("/meta/n_ctx").and_then(Value::as_u64));
         (text("root").or_else(|| text("id")), length)
     }
 }

@@ -10,6 +10,7 @@ use rollcage_model::exchange::Attempt;
 
 use super::{Session, answer};
 use crate::endpoint::Endpoint;
+use crate::provider::Auth;
 use crate::result::now;
 
 const FIRST_DELAY: Duration = Duration::from_millis(500);
@@ -40,16 +41,26 @@ pub(super) async fn send(
 
 async fn send_once(session: &Session, body: &Bytes) -> reqwest::Result<reqwest::Response> {
     let endpoint = &session.options.endpoint;
-    let mut request = session
+    let request = session
         .options
         .client
         .post(session.url.clone())
         .header(CONTENT_TYPE, answer::JSON)
         .body(body.clone());
-    if let Some(key) = &endpoint.key {
-        request = request.bearer_auth(key.expose());
+    authorised(endpoint, request).send().await
+}
+
+/// The endpoint's key, in the header that it reads.
+pub(super) fn authorised(
+    endpoint: &Endpoint,
+    request: reqwest::RequestBuilder,
+) -> reqwest::RequestBuilder {
+    match (&endpoint.key, endpoint.auth) {
+        (None, _) => request,
+        (Some(key), Auth::Bearer) => request.bearer_auth(key.expose()),
+        (Some(key), Auth::ApiKey) => request.header("api-key", key.expose()),
+        (Some(key), Auth::XApiKey) => request.header("x-api-key", key.expose()),
     }
-    request.send().await
 }
 
 impl Session {
@@ -110,7 +121,7 @@ async fn describe(session: &Session, sent: reqwest::Result<reqwest::Response>) -
 }
 
 /// The innermost reason, without the URL that reqwest repeats.
-pub(super) fn cause(error: &reqwest::Error) -> String {
+pub(crate) fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "it took too long".to_owned();
     }
@@ -124,10 +135,8 @@ pub(super) fn cause(error: &reqwest::Error) -> String {
 /// Whether the endpoint answers at all. Agents retry for a minute what we can tell at once.
 pub async fn reach(client: &reqwest::Client, endpoint: &Endpoint) -> Result<(), String> {
     let url = format!("{}/models", endpoint.base_url);
-    let mut request = client.get(&url).timeout(Duration::from_secs(15));
-    if let Some(key) = &endpoint.key {
-        request = request.bearer_auth(key.expose());
-    }
+    let request = client.get(&url).timeout(Duration::from_secs(15));
+    let request = authorised(endpoint, request);
     match request.send().await {
         Ok(answer) if answer.status() == 401 || answer.status() == 403 => Err(format!(
             "endpoint {} refuses the API key ({}): check the variable that holds it",

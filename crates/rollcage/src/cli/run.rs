@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use rollcage_engine::agent;
 use rollcage_engine::endpoint::{EndpointChoice, EndpointRequest};
 use rollcage_engine::secret::Secret;
+use rollcage_engine::serving::Step as ServingStep;
 use rollcage_engine::{Engine, ModelSettings, Plan, PlanError};
 use rollcage_model::budget::Limits;
 use rollcage_model::chat::Sampling;
@@ -21,7 +22,7 @@ use rollcage_model::script::Step;
 use rollcage_model::task::Task;
 
 use super::task::{self, Loaded};
-use crate::progress::{InstallProgress, Progress, Screen};
+use crate::progress::{InstallProgress, Progress, Screen, ServingProgress};
 use crate::{Outcome, WrongUse, report, settings};
 
 /// Run a task as one or more rollouts.
@@ -80,8 +81,8 @@ enum SandboxKind {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 struct EndpointArguments {
-    /// A known endpoint: vllm, openai, hf_router, openrouter, litellm, ollama, gemini or scripted (its URL, key and
-    /// model come from variables such as VLLM_URL, OPENAI_API_KEY and HF_ROUTER_MODEL)
+    /// An endpoint by name, as `rollcage endpoint list` shows them: vllm, openai, ollama, scripted and others (URL, key
+    /// and model come from variables such as VLLM_URL, OPENAI_API_KEY and HF_ROUTER_MODEL)
     #[arg(long, value_name = "KIND")]
     endpoint: Option<String>,
 
@@ -93,7 +94,7 @@ struct EndpointArguments {
     #[arg(long, value_name = "VAR")]
     api_key_env: Option<String>,
 
-    /// The model's name
+    /// The model's name; PROVIDER/MODEL names its endpoint too, such as openrouter/qwen/qwen3-coder
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
 
@@ -179,7 +180,20 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     };
     let ready = ready?;
 
-    let endpoint = engine.endpoint(&endpoint, &loaded.task).await?;
+    let serving = ServingProgress::new(arguments.json);
+    let show = |step: &ServingStep| serving.show(step);
+    let endpoint = cancel
+        .run_until_cancelled(engine.endpoint_with(&endpoint, &loaded.task, &show))
+        .await;
+    serving.clear();
+    let Some(Ok(endpoint)) = endpoint else {
+        // A server that was started for it goes now, not a little later.
+        engine.close().await;
+        return Err(match endpoint {
+            Some(Err(error)) => error.into(),
+            _ => anyhow::anyhow!("interrupted before a rollout started"),
+        });
+    };
     let settings = arguments.endpoint.settings(&loaded.task, &endpoint.model)?;
     let plan = Arc::new(Plan {
         task: loaded.task,
@@ -336,7 +350,7 @@ impl EndpointArguments {
 
 fn resolve_endpoint(request: EndpointRequest) -> anyhow::Result<EndpointChoice> {
     request
-        .resolve(settings::variable)
+        .resolve_among(&settings::providers()?, settings::variable)
         .map_err(|error| WrongUse(error.to_string()).into())
 }
 

@@ -198,8 +198,8 @@ async fn backend(arguments: &Arguments, tasks: Arc<Tasks>) -> anyhow::Result<Arc
         // One owner may use everything; those who wait take turns.
         owner_slots: slots,
     };
-    let service = Service::new(engine, limits);
-    Ok(Backend::new(service, Surroundings::of_this_process(tasks)))
+    let around = Surroundings::of_this_process(tasks, settings::providers()?);
+    Ok(Backend::new(Service::new(engine, limits), around))
 }
 
 fn policy(arguments: &Arguments) -> anyhow::Result<Policy> {

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicUsize;
 
 use serde_json::{Map, Value};
 
+use rollcage_engine::provider::Providers;
 use rollcage_engine::service::{Entry, Service, SubmitError};
 use rollcage_model::budget::Price;
 
@@ -15,6 +16,7 @@ use crate::settings;
 /// What a request is read against. Nothing of it changes while the server runs.
 pub(crate) struct Surroundings {
     pub(crate) tasks: Arc<Tasks>,
+    pub(crate) providers: Providers,
     /// The server's environment.
     pub(crate) variables: fn(&str) -> Option<String>,
     pub(crate) prices: fn(&str) -> Option<Price>,
@@ -22,9 +24,10 @@ pub(crate) struct Surroundings {
 
 impl Surroundings {
     /// With this process' own environment and prices.
-    pub(crate) fn of_this_process(tasks: Arc<Tasks>) -> Self {
+    pub(crate) fn of_this_process(tasks: Arc<Tasks>, providers: Providers) -> Self {
         Surroundings {
             tasks,
+            providers,
             variables: settings::variable,
             prices: |model| match settings::price(model) {
                 Ok(price) => price,

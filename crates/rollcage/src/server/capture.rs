@@ -367,8 +367,8 @@ pub(crate) async fn resolve(
     let client = rollcage_engine::client(&url).map_err(|error| error.to_string())?;
     let request = EndpointRequest {
         base_url: Some(url),
-        key: key.clone(),
-        model: Some(model.clone().unwrap_or_default()),
+        key,
+        model: Some(model.unwrap_or_default()),
         ..EndpointRequest::default()
     };
     let EndpointChoice::Url(mut endpoint) = request
@@ -378,7 +378,7 @@ pub(crate) async fn resolve(
         return Err("not a URL".to_owned());
     };
     if endpoint.model.is_empty() {
-        endpoint.model = first_model(&client, &endpoint.base_url, key.as_ref()).await?;
+        endpoint.model = first_model(&client, &endpoint).await?;
     }
     let profile = probe(&client, &endpoint).await?;
     Ok((endpoint, profile))

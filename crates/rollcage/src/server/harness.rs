@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollcage_engine::bundle::Registry;
+use rollcage_engine::provider::Providers;
 use rollcage_engine::service::{Limits, Service};
 use rollcage_engine::{Engine, EngineOptions};
 
@@ -41,7 +42,10 @@ pub(crate) async fn backend(limits: Limits) -> Arc<Backend> {
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let around = Surroundings {
         variables: |_| None,
-        ..Surroundings::of_this_process(Arc::new(Tasks::read(&examples).unwrap()))
+        ..Surroundings::of_this_process(
+            Arc::new(Tasks::read(&examples).unwrap()),
+            Providers::built_in().clone(),
+        )
     };
     Backend::new(Service::new(engine, limits), around)
 }

@@ -12,5 +12,6 @@ mod proxy;
 mod rollouts;
 mod serve;
 mod service;
+mod serving;
 mod standalone;
 mod support;

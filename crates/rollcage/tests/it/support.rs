@@ -97,9 +97,11 @@ pub(crate) fn endpoint(base_url: &str) -> Endpoint {
         kind: "custom".to_owned(),
         base_url: base_url.to_owned(),
         key: Some(Secret::new(API_KEY)),
+        auth: rollcage_engine::provider::Auth::Bearer,
         model: "test-model".to_owned(),
         is_thinking_disabled: false,
         has_token_ids: true,
+        context_tokens: None,
         profile: Some(rollcage_engine::proxy::probe::Profile::whole()),
     }
 }

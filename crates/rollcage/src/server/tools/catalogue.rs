@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use rollcage_engine::{agent, endpoint};
+use rollcage_engine::agent;
 
 use crate::server::backend::{Backend, Surroundings};
 use crate::server::tasks::Tasks;
@@ -27,32 +27,37 @@ pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
 }
 
 pub(crate) fn endpoints(around: &Surroundings) -> Vec<Value> {
-    let known = endpoint::kinds().map(|kind| {
-        let is_set = |name: &str| around.variable(name).is_some();
-        let model = around
-            .variable(kind.model_variable)
-            .or_else(|| kind.model.map(str::to_owned));
-        let is_configured = (is_set(kind.url_variable) || kind.base_url.is_some())
-            && (is_set(kind.key_variable) || !kind.needs_key)
-            && model.is_some();
+    let known = around.providers.iter().map(|provider| {
+        let value = |names: &[String]| names.iter().find_map(|name| around.variable(name));
+        let model = value(&provider.model_variables).or_else(|| provider.model.clone());
+        let has_url = value(&provider.url_variables).is_some() || provider.base_url.is_some();
+        let has_key = value(&provider.key_variables).is_some();
+        let is_configured =
+            has_url && (has_key || provider.placeholder_key.is_some()) && model.is_some();
         json!({
-            "kind": kind.name,
+            "kind": provider.name,
             "configured": is_configured,
             "model": model,
             "variables": {
-                "base_url": kind.url_variable,
-                "api_key": kind.key_variable,
-                "model": kind.model_variable,
+                "base_url": provider.url_variables,
+                "api_key": provider.key_variables,
+                "model": provider.model_variables,
             },
-            "has_key": is_set(kind.key_variable),
-            "default_base_url": kind.base_url,
+            "has_key": has_key,
+            "default_base_url": provider.base_url,
+        })
+    });
+    let servers = around.providers.servers().map(|server| {
+        json!({
+            "kind": server.name, "configured": true, "model": server.model, "variables": {},
+            "has_key": false, "default_base_url": null,
         })
     });
     let scripted = json!({
         "kind": "scripted", "configured": true, "model": rollcage_engine::scripted::MODEL, "variables": {},
         "has_key": false, "default_base_url": null,
     });
-    known.chain([scripted]).collect()
+    known.chain(servers).chain([scripted]).collect()
 }
 
 pub(crate) fn tasks(

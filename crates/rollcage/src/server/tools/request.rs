@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use rollcage_engine::ModelSettings;
 use rollcage_engine::agent;
-use rollcage_engine::endpoint::{self, EndpointChoice, EndpointError, EndpointRequest};
+use rollcage_engine::endpoint::{EndpointChoice, EndpointError, EndpointRequest};
 use rollcage_engine::secret::Secret;
 use rollcage_engine::service::Order;
 use rollcage_model::chat::Sampling;
@@ -143,16 +143,11 @@ fn read_endpoint(
         if request.kind.is_some() {
             return Err("give either `endpoint` or `model_key`, not both".to_owned());
         }
-        read_model_key(&key, &mut request)?;
+        read_model_key(&key, &mut request, around)?;
     }
     match request.kind.as_deref() {
         Some("vllm") => request.base_url = request.base_url.or(vllm_url),
-        Some("hf_router") => {
-            let own = around.variable("HF_TOKEN").map(Secret::new);
-            let has_own = around.variable("HF_ROUTER_API_KEY").is_some();
-            let own = own.filter(|_| !has_own && request.base_url.is_none());
-            request.key = request.key.or(hf_token).or(own);
-        }
+        Some("hf_router") => request.key = request.key.or(hf_token),
         Some(_) => {}
         None if has_solution && request.base_url.is_none() && request.model.is_none() => {
             return Ok(EndpointChoice::Scripted);
@@ -160,28 +155,36 @@ fn read_endpoint(
         None => {
             let is_whole =
                 request.base_url.is_some() && request.key.is_some() && request.model.is_some();
-            if !is_whole {
-                return Err(no_endpoint());
+            if !is_whole && !has_provider(&request, around) {
+                return Err(no_endpoint(around));
             }
         }
     }
     let is_elsewhere = request.base_url.is_some();
     let variable = |name: &str| {
-        let is_key = endpoint::kinds().any(|kind| kind.key_variable == name);
+        let mut providers = around.providers.iter();
+        let is_key = providers.any(|known| known.key_variables.iter().any(|key| key == name));
         (!(is_elsewhere && is_key))
             .then(|| around.variable(name))
             .flatten()
     };
     request
-        .resolve(variable)
+        .resolve_among(&around.providers, variable)
         .map_err(|error| explain(error, is_elsewhere))
 }
 
+/// Whether the model is a `provider/model`.
+fn has_provider(request: &EndpointRequest, around: &Surroundings) -> bool {
+    let split = |model: &String| matches!(around.providers.split_model(model), Ok(Some(_)));
+    request.base_url.is_none() && request.model.as_ref().is_some_and(split)
+}
+
 /// The original's text, with the kinds that we know.
-fn no_endpoint() -> Wrong {
-    let names: Vec<_> = endpoint::kinds()
-        .map(|kind| format!("'{}'", kind.name))
-        .chain(["'scripted'".to_owned()])
+fn no_endpoint(around: &Surroundings) -> Wrong {
+    let names: Vec<_> = around
+        .providers
+        .names()
+        .map(|name| format!("'{name}'"))
         .collect();
     format!(
         "must provide either ``endpoint`` (one of ({})) or all of base_url + api_key + model",
@@ -190,27 +193,24 @@ fn no_endpoint() -> Wrong {
 }
 
 /// `vllm://repo`, `hf-router://repo:provider`, or `kind/model`.
-fn read_model_key(key: &str, request: &mut EndpointRequest) -> Result<(), Wrong> {
-    let (kind, model) = match key.split_once("://") {
-        Some(("vllm", model)) => ("vllm", model),
-        Some(("hf-router" | "hf_router", model)) => ("hf_router", model),
-        Some(_) => ("", ""),
-        None => key.split_once('/').unwrap_or_default(),
-    };
-    let is_known = kind == "scripted" || endpoint::kinds().any(|known| known.name == kind);
-    if !is_known || model.is_empty() {
+fn read_model_key(
+    key: &str,
+    request: &mut EndpointRequest,
+    around: &Surroundings,
+) -> Result<(), Wrong> {
+    let Ok(Some((kind, model))) = around.providers.split_model(key) else {
         return Err(
             "argument `model_key` must be vllm://REPO, hf-router://REPO:PROVIDER or KIND/MODEL with a kind that \
              list_endpoints shows"
                 .to_owned(),
         );
-    }
+    };
     // The variant that has this argument thinks only when it is told to.
     if key.contains("://") {
         request.is_thinking_disabled.get_or_insert(true);
     }
-    request.kind = Some(kind.to_owned());
-    request.model.get_or_insert_with(|| model.to_owned());
+    request.kind = Some(kind);
+    request.model.get_or_insert(model);
     Ok(())
 }
 
@@ -357,9 +357,14 @@ fn read_settings(
         Some("black_box") => true,
         Some(_) => return Err("argument `mode` must be transparent_proxy or black_box".to_owned()),
     };
-    let price = match (endpoint, task.budget.usd) {
-        (EndpointChoice::Url(endpoint), Some(_)) => {
-            let price = around.price(&endpoint.model);
+    let model = match endpoint {
+        EndpointChoice::Scripted => None,
+        EndpointChoice::Url(endpoint) => Some(&endpoint.model),
+        EndpointChoice::Managed(managed) => Some(&managed.endpoint.model),
+    };
+    let price = match (model, task.budget.usd) {
+        (Some(model), Some(_)) => {
+            let price = around.price(model);
             let text =
                 "a budget in dollars needs the model's price: add it to prices.toml on the server";
             Some(price.ok_or(text)?)

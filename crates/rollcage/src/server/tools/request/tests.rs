@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::server::tasks::Tasks;
+use rollcage_engine::provider::Providers;
 
 fn variables(name: &str) -> Option<String> {
     let known = [
@@ -17,6 +18,7 @@ fn variables(name: &str) -> Option<String> {
 fn around() -> Surroundings {
     Surroundings {
         tasks: std::sync::Arc::new(Tasks::default()),
+        providers: Providers::built_in().clone(),
         variables,
         prices: |_| None,
     }
@@ -41,7 +43,7 @@ fn good(value: Value) -> Request {
 fn endpoint_of(value: Value) -> rollcage_engine::endpoint::Endpoint {
     match good(value).order.endpoint {
         EndpointChoice::Url(endpoint) => endpoint,
-        EndpointChoice::Scripted => panic!("scripted"),
+        other => panic!("{other:?}"),
     }
 }
 

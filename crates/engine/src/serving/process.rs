@@ -1,0 +1,197 @@
+//! The process of a model server that we started: its group, its log, its readiness and its end.
+//!
+//! A small shell stands between us and the server. It holds the reading end of a pipe that only we write to, so that
+//! it notices our end, also by SIGKILL, and takes the server's whole process group with it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+
+use super::ServingError;
+
+/// Starts its arguments and waits. When the pipe on standard input ends, the server is asked to end, and then made to.
+/// When the server ends, whatever it left in the group is asked to end too.
+const GUARD: &str = r#"
+exec 3<&0 </dev/null
+"$@" 3<&- &
+server=$!
+{ cat <&3 >/dev/null; kill -TERM "$server"; sleep 5; kill -KILL 0; } >/dev/null 2>&1 &
+exec 3<&-
+wait "$server"
+code=$?
+trap '' TERM
+kill -TERM 0
+exit "$code"
+"#;
+/// The guard's five seconds, and a little.
+const STOP_LIMIT: Duration = Duration::from_secs(7);
+/// Between two looks at a server that is starting.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// For one look.
+const LOOK_LIMIT: Duration = Duration::from_secs(5);
+/// Of a log, for an error.
+const TAIL_BYTES: u64 = 4096;
+const TAIL_LINES: usize = 12;
+
+/// What to start.
+pub(super) struct Launch {
+    pub(super) name: String,
+    /// The program as it was found, then its arguments.
+    pub(super) command: Vec<String>,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) log: PathBuf,
+}
+
+/// A started server. Dropped without [`Process::stop`] it ends too, a little later.
+pub(super) struct Process {
+    name: String,
+    child: Child,
+    group: Option<Pid>,
+    log: PathBuf,
+}
+
+impl Process {
+    pub(super) fn start(launch: Launch) -> Result<Self, ServingError> {
+        let failed = |source| ServingError::Start {
+            name: launch.name.clone(),
+            source,
+        };
+        let log = File::create(&launch.log).map_err(failed)?;
+        let errors = log.try_clone().map_err(failed)?;
+        let child = Command::new("/bin/sh")
+            .args(["-c", GUARD, "rollcage-guard"])
+            .args(&launch.command)
+            .envs(&launch.env)
+            .stdin(Stdio::piped())
+            .stdout(log)
+            .stderr(errors)
+            // Ctrl-C is for us; the server goes when we have let the rollouts end.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(failed)?;
+        let group = child.id().and_then(|id| i32::try_from(id).ok());
+        Ok(Process {
+            name: launch.name,
+            group: group.map(Pid::from_raw),
+            child,
+            log: launch.log,
+        })
+    }
+
+    /// Waits until the URL answers with success. Ends early when the server does.
+    pub(super) async fn wait_ready(
+        &mut self,
+        client: &reqwest::Client,
+        url: &str,
+        limit: Duration,
+    ) -> Result<(), ServingError> {
+        let deadline = Instant::now() + limit;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(ServingError::Exited {
+                    name: self.name.clone(),
+                    status: status.to_string(),
+                    tail: self.tail(),
+                    log: self.log.clone(),
+                });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ServingError::NotReady {
+                    name: self.name.clone(),
+                    url: url.to_owned(),
+                    limit_s: limit.as_secs_f64(),
+                    tail: self.tail(),
+                    log: self.log.clone(),
+                });
+            }
+            let look = client.get(url).timeout(LOOK_LIMIT.min(left)).send().await;
+            if look.is_ok_and(|answer| answer.status().is_success()) {
+                return Ok(());
+            }
+            tokio::time::sleep(pause.min(left)).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    pub(super) fn has_exited(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Ends the server. Its log goes with it.
+    pub(super) async fn stop(mut self) {
+        self.end().await;
+        let _ = std::fs::remove_file(&self.log);
+    }
+
+    /// Asks the server to end, and kills its group if it does not.
+    pub(super) async fn end(&mut self) {
+        drop(self.child.stdin.take());
+        if tokio::time::timeout(STOP_LIMIT, self.child.wait())
+            .await
+            .is_err()
+        {
+            // The guard is not reaped yet, so the group is still ours.
+            if let Some(group) = self.group {
+                let _ = killpg(group, Signal::SIGKILL);
+            }
+            let _ = tokio::time::timeout(STOP_LIMIT, self.child.wait()).await;
+        }
+    }
+
+    /// The last lines that it printed.
+    fn tail(&self) -> String {
+        let text = read_tail(&self.log).unwrap_or_default();
+        let lines: Vec<_> = text
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
+        let skipped = lines.len().saturating_sub(TAIL_LINES);
+        match &lines[skipped..] {
+            [] => "it printed nothing".to_owned(),
+            last => format!("it last printed:\n  {}", last.join("\n  ")),
+        }
+    }
+}
+
+fn read_tail(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Where a program is: a path as it stands, a name on the search path.
+pub(super) fn find_program(name: &str, search_path: Option<&str>) -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let is_program = |path: &Path| {
+        path.metadata()
+            .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        let path = PathBuf::from(name);
+        return is_program(&path).then_some(path);
+    }
+    std::env::split_paths(search_path?)
+        .map(|directory| directory.join(name))
+        .find(|path| is_program(path))
+}
+
+/// A port that nobody has now. The server takes it a moment later.
+pub(super) fn free_port() -> std::io::Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?
+        .local_addr()?
+        .port())
+}

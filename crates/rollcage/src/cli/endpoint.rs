@@ -1,0 +1,289 @@
+//! `rollcage endpoint list|probe`.
+
+use std::io::Write;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
+use rollcage_engine::provider::{Provider, Providers};
+use rollcage_engine::proxy::probe::{LogprobsMode, Profile, probe};
+use rollcage_engine::secret::Secret;
+use rollcage_engine::serving::Servers;
+use rollcage_engine::serving::command::CommandServer;
+use rollcage_model::trace::CaptureLevel;
+
+use crate::progress::ServingProgress;
+use crate::{Outcome, WrongUse, settings, text};
+
+/// List endpoints, and find out what one gives.
+///
+/// An endpoint is a model behind a URL. Those known by name are data: `providers.toml` in $ROLLCAGE_HOME changes and
+/// adds providers, and `servers.toml` there names servers that are started when they are needed.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Which endpoints are known by name, and what each still needs
+    List {
+        /// Print one JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Ask an endpoint a few small questions: what can be captured, whether streams are whole, its model and context
+    Probe(Probe),
+}
+
+#[derive(clap::Args)]
+struct Probe {
+    /// A name that `rollcage endpoint list` shows, or PROVIDER/MODEL
+    #[arg(value_name = "NAME", required_unless_present = "base_url")]
+    name: Option<String>,
+
+    /// Where it is, for one without a name or in place of its own URL
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+
+    /// The environment variable that holds the API key
+    #[arg(long, value_name = "VAR")]
+    api_key_env: Option<String>,
+
+    /// The model's name
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    match arguments.command {
+        Command::List { json } => list(json),
+        Command::Probe(arguments) => Box::pin(find_out(arguments)).await,
+    }
+}
+
+fn list(is_json: bool) -> anyhow::Result<Outcome> {
+    let providers = settings::providers()?;
+    let mut out = std::io::stdout().lock();
+    let rows = providers
+        .iter()
+        .map(|provider| Row::of(provider, &providers));
+    let rows = rows.chain([Row::scripted()]);
+    for row in rows.chain(providers.servers().map(|server| Row::of_server(server))) {
+        if is_json {
+            writeln!(out, "{}", row.json)?;
+        } else {
+            writeln!(out, "{:<12} {}", row.name, row.words)?;
+        }
+    }
+    Ok(Outcome::Fine)
+}
+
+/// One endpoint as it is shown. Of a key only whether it is there.
+struct Row {
+    name: String,
+    words: String,
+    json: Value,
+}
+
+impl Row {
+    fn of(provider: &Provider, providers: &Providers) -> Self {
+        let of = |names: &[String]| names.iter().find_map(|name| settings::variable(name));
+        let model = of(&provider.model_variables).or_else(|| provider.model.clone());
+        let request = EndpointRequest {
+            kind: Some(provider.name.clone()),
+            // What is asked here is where it is and whether there is a key; a model can still be given.
+            model: model.clone().or_else(|| Some("any".to_owned())),
+            ..EndpointRequest::default()
+        };
+        let settled = request.resolve_among(providers, settings::variable);
+        let (url, problem) = match settled {
+            Ok(EndpointChoice::Url(endpoint)) => (Some(endpoint.base_url), None),
+            Ok(EndpointChoice::Managed(managed)) => (Some(managed.url()), None),
+            Ok(EndpointChoice::Scripted) => (None, None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let key = match (of(&provider.key_variables), &provider.placeholder_key) {
+            (Some(_), _) => "set",
+            (None, Some(_)) => "not needed",
+            (None, None) => "missing",
+        };
+        let words = match (&problem, &url) {
+            (Some(problem), _) => format!("not configured: {problem}"),
+            (None, url) => {
+                let url = url.as_deref().unwrap_or_default();
+                let model = model.as_deref().unwrap_or("(give --model)");
+                format!("{url}, model {model}, key {key}")
+            }
+        };
+        let json = json!({
+            "endpoint": provider.name, "aliases": provider.aliases, "configured": problem.is_none(),
+            "problem": problem, "base_url": url, "model": model, "key": key,
+            "variables": {
+                "base_url": provider.url_variables, "api_key": provider.key_variables,
+                "model": provider.model_variables,
+            },
+            "dialect": provider.dialect, "auth": provider.auth, "has_token_ids": provider.has_token_ids,
+            "is_thinking_disabled": provider.is_thinking_disabled, "serving": provider.serving,
+            "contexts": provider.contexts,
+        });
+        Row {
+            name: provider.name.clone(),
+            words,
+            json,
+        }
+    }
+
+    fn of_server(server: &CommandServer) -> Self {
+        let model = server.model.as_deref().unwrap_or("(what it serves)");
+        let words = format!("started when needed, model {model}");
+        let json = json!({
+            "endpoint": server.name, "configured": true, "base_url": server.base_url, "model": server.model,
+            "key": "not needed", "serving": "command",
+        });
+        Row {
+            name: server.name.clone(),
+            words,
+            json,
+        }
+    }
+
+    fn scripted() -> Self {
+        let words = "plays a task's solution; the default when nothing is said".to_owned();
+        let json = json!({
+            "endpoint": "scripted", "configured": true, "model": rollcage_engine::scripted::MODEL,
+            "key": "not needed", "serving": "built in",
+        });
+        Row {
+            name: "scripted".to_owned(),
+            words,
+            json,
+        }
+    }
+}
+
+async fn find_out(arguments: Probe) -> anyhow::Result<Outcome> {
+    let choice = arguments.choose()?;
+    let servers = Servers::new(&settings::home()?);
+    let progress = ServingProgress::new(arguments.json);
+    let endpoint = match &choice {
+        EndpointChoice::Scripted => {
+            let text = "the scripted endpoint gives everything: there is nothing to find out";
+            return Err(WrongUse(text.to_owned()).into());
+        }
+        EndpointChoice::Url(endpoint) => Ok(endpoint.clone()),
+        EndpointChoice::Managed(managed) => {
+            servers.endpoint(managed, &|step| progress.show(step)).await
+        }
+    };
+    progress.clear();
+    let found = match endpoint {
+        Ok(endpoint) => {
+            let client = rollcage_engine::client(&endpoint.base_url).context("set up HTTPS")?;
+            let profile = probe(&client, &endpoint).await;
+            profile
+                .map(|profile| (endpoint, profile))
+                .map_err(|error| anyhow::anyhow!(error))
+        }
+        Err(error) => Err(error.into()),
+    };
+    servers.close().await;
+    let (endpoint, profile) = found?;
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        writeln!(out, "{}", as_json(&endpoint, &profile))?;
+    } else {
+        write!(out, "{}", in_words(&endpoint, &profile))?;
+    }
+    Ok(Outcome::Fine)
+}
+
+impl Probe {
+    fn choose(&self) -> anyhow::Result<EndpointChoice> {
+        let providers = settings::providers()?;
+        let key = match &self.api_key_env {
+            None => None,
+            Some(name) => Some(Secret::new(settings::variable(name).ok_or_else(|| {
+                WrongUse(format!("--api-key-env: the variable {name} is not set"))
+            })?)),
+        };
+        let wrong = |error: rollcage_engine::endpoint::EndpointError| WrongUse(error.to_string());
+        let mut request = EndpointRequest {
+            kind: self.name.clone(),
+            base_url: self.base_url.clone(),
+            key,
+            model: self.model.clone(),
+            ..EndpointRequest::default()
+        };
+        if let (Some(name), None) = (&self.name, &self.model)
+            && let Some((kind, model)) = providers.split_model(name).map_err(wrong)?
+        {
+            (request.kind, request.model) = (Some(kind), Some(model));
+        }
+        let choice = request.resolve_among(&providers, settings::variable);
+        Ok(choice.map_err(wrong)?)
+    }
+}
+
+fn level_name(level: CaptureLevel) -> &'static str {
+    match level {
+        CaptureLevel::Tokens => "tokens",
+        CaptureLevel::Logprobs => "logprobs",
+        CaptureLevel::Text => "text",
+    }
+}
+
+fn as_json(endpoint: &Endpoint, profile: &Profile) -> Value {
+    json!({
+        "endpoint": endpoint.kind, "base_url": endpoint.base_url, "model": endpoint.model,
+        "served_model": profile.served_model, "capture_level": level_name(profile.level),
+        "is_trainable": profile.level == CaptureLevel::Tokens,
+        "streams": if profile.has_live_streams { "live" } else { "replayed" },
+        "context_tokens": profile.context_tokens, "logprobs": profile.logprobs,
+    })
+}
+
+fn in_words(endpoint: &Endpoint, profile: &Profile) -> String {
+    let served = match &profile.served_model {
+        Some(served) if *served != endpoint.model => format!(" (served as {served})"),
+        _ => String::new(),
+    };
+    let capture = match profile.level {
+        CaptureLevel::Tokens => {
+            "token ids of prompts and answers, with logprobs: rollouts can be trained on"
+        }
+        CaptureLevel::Logprobs => {
+            "logprobs, but no token ids: rollouts can be evaluated, not trained on"
+        }
+        CaptureLevel::Text => "text alone: rollouts can be evaluated, not trained on",
+    };
+    let streams = match (profile.level, profile.has_live_streams) {
+        (CaptureLevel::Tokens, true) => {
+            "whole: every token id is in the stream, so it is passed on live"
+        }
+        (_, true) => "passed on live",
+        (_, false) => "not whole: agents that stream get whole answers replayed",
+    };
+    let context = match profile.context_tokens {
+        Some(tokens) => format!("{} tokens", text::count(tokens)),
+        None => "not told".to_owned(),
+    };
+    let logprobs = match profile.logprobs {
+        LogprobsMode::Raw => "\nlogprobs  of the model itself, whatever the temperature",
+        LogprobsMode::Processed => "\nlogprobs  of what was sampled from, after the temperature",
+        LogprobsMode::Unknown => "",
+    };
+    format!(
+        "endpoint  {} at {}\nmodel     {}{served}\ncapture   {}: {capture}\nstreams   {streams}\ncontext   {context}{logprobs}\n",
+        endpoint.kind,
+        endpoint.base_url,
+        endpoint.model,
+        level_name(profile.level),
+    )
+}
