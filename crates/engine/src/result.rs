@@ -1,5 +1,6 @@
 //! Puts a rollout's result together.
 
+use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rollcage_model::exchange;
@@ -42,10 +43,25 @@ pub(crate) fn begin(id: RolloutId, plan: &Plan) -> RolloutResult {
         agent: AgentInfo {
             name: plan.agent.name().to_owned(),
             version: plan.ready.bundle.version.clone(),
+            components: components(plan),
         },
         endpoint: plan.endpoint.info(),
         ..begin_abandoned(id, plan.task.clone())
     }
+}
+
+/// Every package that the agent is made of, with its version.
+fn components(plan: &Plan) -> BTreeMap<String, String> {
+    let ready = &plan.ready;
+    let node = ready.node.iter();
+    let node = node.map(|node| (node.agent.clone(), node.version.clone()));
+    ready
+        .bundle
+        .components
+        .clone()
+        .into_iter()
+        .chain(node)
+        .collect()
 }
 
 /// As [`begin`], for a rollout of which only the task is known.
@@ -63,6 +79,7 @@ pub(crate) fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         files: Default::default(),
         files_extra: Vec::new(),
         agent_log_tail: String::new(),
+        agent_report: Default::default(),
         proxy_log_tail: String::new(),
         error: None,
         exit_code: None,

@@ -10,8 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_engine::agent;
-use rollcage_engine::endpoint::{EndpointChoice, EndpointRequest};
+use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
 use rollcage_engine::secret::Secret;
 use rollcage_engine::{Engine, ModelSettings, Plan, PlanError};
 use rollcage_model::budget::Limits;
@@ -44,8 +43,12 @@ pub(crate) struct Arguments {
     )]
     task: Option<PathBuf>,
 
-    /// The agent, optionally with a version
-    #[arg(long, default_value = "opencode", value_name = "NAME[@VERSION]")]
+    /// The agent, optionally with a version (`rollcage agent list` shows them), or a manifest file of your own
+    #[arg(
+        long,
+        default_value = "opencode",
+        value_name = "NAME[@VERSION]|FILE.toml"
+    )]
     agent: String,
 
     /// How many rollouts of the task
@@ -158,9 +161,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let SandboxKind::Local = arguments.sandbox;
     let loaded = load(&arguments)?;
     let endpoint = resolve_endpoint(arguments.endpoint.request()?)?;
-    let (agent, version) =
-        agent::find(&arguments.agent).map_err(|error| WrongUse(error.to_string()))?;
-    if matches!(endpoint, EndpointChoice::Scripted) && loaded.task.solution.is_empty() {
+    let (agent, version) = settings::agent(&arguments.agent)?;
+    let needs_model = agent.dialect().is_some();
+    if needs_model
+        && matches!(endpoint, EndpointChoice::Scripted)
+        && loaded.task.solution.is_empty()
+    {
         return Err(WrongUse(PlanError::NoSolution.to_string()).into());
     }
     let cancel = CancellationToken::new();
@@ -171,7 +177,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let engine = settings::engine().await?;
     let progress = InstallProgress::new();
     let ready = cancel
-        .run_until_cancelled(engine.ready(agent, version, &|step| progress.show(&step)))
+        .run_until_cancelled(engine.ready(&*agent, version, &|step| progress.show(&step)))
         .await;
     progress.clear();
     let Some(ready) = ready else {
@@ -179,7 +185,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     };
     let ready = ready?;
 
-    let endpoint = engine.endpoint(&endpoint, &loaded.task).await?;
+    let endpoint = if needs_model {
+        engine.endpoint(&endpoint, &loaded.task).await?
+    } else {
+        Endpoint::none()
+    };
     let settings = arguments.endpoint.settings(&loaded.task, &endpoint.model)?;
     let plan = Arc::new(Plan {
         task: loaded.task,

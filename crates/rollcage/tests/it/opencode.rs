@@ -45,7 +45,7 @@ fn examples() -> Vec<Task> {
 
 async fn plan(engine: &Engine, task: Task) -> Arc<Plan> {
     let (agent, version) = agent::find("opencode").unwrap();
-    let ready = engine.ready(agent, version, &|_| {}).await.unwrap();
+    let ready = engine.ready(&*agent, version, &|_| {}).await.unwrap();
     let endpoint = engine
         .endpoint(&EndpointChoice::Scripted, &task)
         .await
@@ -268,6 +268,6 @@ async fn an_interrupt_ends_the_rollout_with_a_result() {
 async fn open_and_install() -> Engine {
     let engine = open_engine(shared_home()).await;
     let (agent, version) = agent::find("opencode").unwrap();
-    engine.ready(agent, version, &|_| {}).await.unwrap();
+    engine.ready(&*agent, version, &|_| {}).await.unwrap();
     engine
 }
