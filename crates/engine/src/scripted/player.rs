@@ -11,6 +11,10 @@ use super::toolbox::{self, Filler};
 const ASIDE: &str = "Scripted task";
 /// What comes after the last step.
 const FAREWELL: &str = "Done.";
+/// What mini-swe-agent wants run when the work is done; an answer without a tool call is an error to it.
+const SUBMIT: &str = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT";
+/// How write tools refuse to overwrite a file that the model has not looked at.
+const REFUSAL: &str = "has not been read";
 
 /// One answer of the model, before it is made into tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,15 +61,29 @@ pub(super) fn next(request: &ChatRequest, script: &Script) -> Result<Reply, Play
     if tools.is_empty() {
         return Ok(speak(ASIDE));
     }
-    let turn = request.turns();
-    let Some(step) = script.steps.get(turn) else {
-        return Ok(speak(FAREWELL));
+    let refused = request.results().map(|text| text.contains(REFUSAL));
+    let refused: Vec<bool> = refused.collect();
+    // A refused step is played again, through the shell.
+    let turn = request
+        .turns()
+        .saturating_sub(refused.iter().filter(|is_refused| **is_refused).count());
+    let is_repeat = refused.last() == Some(&true);
+    let mut reply = match script.steps.get(turn) {
+        None => speak(FAREWELL),
+        Some(step) => Reply {
+            reasoning: step.think.clone(),
+            content: step.say.clone(),
+            call: call(step, (turn + 1, is_repeat), &tools, &script.workdir)?,
+        },
     };
-    Ok(Reply {
-        reasoning: step.think.clone(),
-        content: step.say.clone(),
-        call: call(step, turn + 1, &tools, &script.workdir)?,
-    })
+    if reply.call.is_none() && request.says(SUBMIT) {
+        let filler = Filler {
+            purpose: FAREWELL.to_owned(),
+            workdir: &script.workdir,
+        };
+        reply.call = toolbox::shell(&tools, &format!("echo {SUBMIT}"), &filler);
+    }
+    Ok(reply)
 }
 
 fn speak(text: &str) -> Reply {
@@ -75,10 +93,10 @@ fn speak(text: &str) -> Reply {
     }
 }
 
-/// The tool call of a step, if it has one; `number` counts from 1.
+/// The tool call of a step, if it has one; `number` counts from 1. A repeated one uses nothing but the shell.
 fn call(
     step: &Step,
-    number: usize,
+    (number, is_repeat): (usize, bool),
     tools: &[Tool<'_>],
     workdir: &str,
 ) -> Result<Option<Call>, PlayError> {
@@ -94,7 +112,11 @@ fn call(
         })?)
     } else if let Some(path) = &step.write {
         let content = step.content.as_deref().unwrap_or_default();
-        let call = toolbox::write(tools, path, content, &filler);
+        let call = if is_repeat {
+            toolbox::write_with_shell(tools, path, content, &filler)
+        } else {
+            toolbox::write(tools, path, content, &filler)
+        };
         Some(call.ok_or_else(|| PlayError::NoWrite {
             step: number,
             path: path.clone(),
@@ -175,6 +197,57 @@ mod tests {
 
         let third = json!([{"role": "assistant"}, {"role": "user"}, {"role": "assistant"}, {"role": "user"}]);
         assert_eq!(play(steps(), third, bash()).unwrap(), speak("Done."));
+    }
+
+    #[test]
+    fn a_refused_write_is_done_again_with_the_shell() {
+        let write = Step {
+            write: Some("a".into()),
+            content: Some("b".into()),
+            ..Step::default()
+        };
+        let tools = json!([bash()[0], {"type": "function", "function": {"name": "write_file", "parameters": {
+            "properties": {"file_path": {"type": "string"}, "content": {"type": "string"}}}}}]);
+        let name = |messages| {
+            let steps = vec![write.clone(), Step::shell("ls")];
+            let call = play(steps, messages, tools.clone()).unwrap().call.unwrap();
+            (call.name, call.arguments)
+        };
+        assert_eq!(name(json!([])).0, "write_file");
+        let refused = [
+            json!({"role": "assistant"}),
+            json!({"role": "tool", "content": "File a has not been read in this session."}),
+        ];
+        let again = name(json!(refused));
+        assert_eq!(again.0, "bash");
+        assert!(
+            again.1.contains("printf '%s' 'b' > '/home/user/workdir/a'"),
+            "{}",
+            again.1
+        );
+        let done = [
+            json!({"role": "assistant"}),
+            json!({"role": "tool", "content": "ok"}),
+        ];
+        let next = name(json!([refused, done].concat()));
+        assert_eq!(next.1, r#"{"command":"ls"}"#);
+    }
+
+    #[test]
+    fn an_agent_that_wants_a_submission_gets_one() {
+        let messages =
+            json!([{"role": "user", "content": "… `echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT`"}]);
+        let step = Step {
+            say: Some("All done.".into()),
+            ..Step::default()
+        };
+        let reply = play(vec![step], messages, bash()).unwrap();
+        assert_eq!(reply.content.as_deref(), Some("All done."));
+        let arguments = reply.call.unwrap().arguments;
+        assert_eq!(
+            arguments,
+            r#"{"command":"echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"}"#
+        );
     }
 
     #[test]
