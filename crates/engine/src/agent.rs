@@ -119,6 +119,30 @@ pub trait Agent: Send + Sync {
     fn warm_up(&self, bundle: &Bundle) -> Option<WarmUp>;
 
     fn events(&self) -> Events;
+
+    /// What it does with a task of one tool call.
+    fn expectation(&self) -> Expectation {
+        Expectation::default()
+    }
+}
+
+/// How an agent behaves in a task of one tool call and a last word, for `rollcage agent doctor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Expectation {
+    /// Model calls of its own conversation, all of them exact.
+    pub calls: usize,
+    /// Model calls for anything else, such as a title.
+    pub side_calls: usize,
+}
+
+impl Default for Expectation {
+    fn default() -> Self {
+        Expectation {
+            calls: 2,
+            side_calls: 0,
+        }
+    }
 }
 
 /// Run once per bundle, so that no rollout pays for an agent's first start.

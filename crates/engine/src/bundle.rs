@@ -12,6 +12,7 @@ mod metadata;
 mod npmrc;
 mod progress;
 mod pypi;
+mod range;
 mod registry;
 mod source;
 mod storage;
@@ -49,6 +50,8 @@ const MANIFEST: &str = "bundle.json";
 const FORMAT: u32 = 2;
 /// What an agent without a bundle gets mounted.
 const EMPTY: &str = ".empty";
+/// The version of an agent that states none and is not installed from anywhere.
+const UNVERSIONED: &str = "local";
 
 /// Why an agent is not installed. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
@@ -292,7 +295,10 @@ impl Bundles {
         }
         Ok(Bundle {
             agent: source.agent.clone(),
-            version: source.default_version.clone(),
+            version: match source.default_version.as_str() {
+                "" => UNVERSIONED.to_owned(),
+                version => version.to_owned(),
+            },
             package: String::new(),
             program: path.clone(),
             path,

@@ -1,5 +1,6 @@
 //! Runs the agent until it exits, its time is up, or we are told to stop; afterwards nothing of it is alive.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::proxy::Session;
 use crate::result;
 use crate::rollout::{Ending, Plan};
 use crate::shell::{TAIL_CHARS, base_environment, tail};
-use crate::store::Record;
+use crate::store::{Record, private_file};
 
 /// Between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -141,7 +142,9 @@ async fn transcript(
             let content = sandbox.read_file(path, EVENTS_BYTES_MAX).await;
             let content = content.unwrap_or_default();
             // Kept with the record: the sandbox is gone soon.
-            let _ = std::fs::write(record.path().join(EVENTS_FILE), &content);
+            if let Ok(mut file) = private_file(&record.path().join(EVENTS_FILE)) {
+                let _ = file.write_all(&content);
+            }
             String::from_utf8_lossy(&content).into_owned()
         }
     };

@@ -11,7 +11,7 @@ use rollcage_sandbox::HOME;
 use crate::bundle::{Bundle, Origin, Source};
 
 use super::fill::{self, Quoting};
-use super::{Agent, Events, Launch, LaunchError, LaunchRequest, WarmUp};
+use super::{Agent, Events, Expectation, Launch, LaunchError, LaunchRequest, WarmUp};
 
 /// Linux allows an argument 128 KiB; some of it may be the command's own.
 const ARGUMENT_BYTES_MAX: usize = 120 << 10;
@@ -86,6 +86,8 @@ struct Text {
     warm_up: Option<WarmUpText>,
     #[serde(default)]
     events: EventsText,
+    #[serde(default)]
+    expect: Expectation,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -280,6 +282,10 @@ impl Agent for Manifest {
                 .collect(),
             keep: warm_up.keep.clone(),
         })
+    }
+
+    fn expectation(&self) -> Expectation {
+        self.text.expect
     }
 
     fn events(&self) -> Events {

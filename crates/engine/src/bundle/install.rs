@@ -14,8 +14,9 @@ use super::progress::{INTERVAL, Phase, Reporter};
 use super::registry::Registry;
 use super::source::{Npm, Published, Target};
 use super::storage::{self, Lock, Staging, StorageError};
+use super::tree::{self, Placed};
 use super::unpack::{self, Shared, UnpackError};
-use super::{Bundle, FORMAT, InstallError, MANIFEST, Manifest, Wanted, metadata, tree};
+use super::{Bundle, FORMAT, InstallError, MANIFEST, Manifest, Wanted, metadata};
 
 /// What to install, and the right to do so.
 pub(super) struct Order<'a> {
@@ -52,14 +53,17 @@ pub(super) async fn install(
         target: wanted.target,
     })?;
     let places = match &npm.node {
-        None => vec![(published, PathBuf::new())],
+        None => vec![Placed {
+            published,
+            place: PathBuf::new(),
+            dist: None,
+        }],
         Some(_) => tree::resolve(&fetcher, published).await?,
     };
     let mut parts = Vec::with_capacity(places.len());
-    for (number, (published, place)) in places.into_iter().enumerate() {
+    for (number, placed) in places.into_iter().enumerate() {
         let path = staging.path().join(format!("{number}.tgz"));
-        let fetched = fetch_part(&fetcher, &published, (path, place), order.root, reporter);
-        parts.push(fetched.await?);
+        parts.push(fetch_part(&fetcher, placed, path, order.root, reporter).await?);
     }
 
     let total = parts
@@ -96,14 +100,19 @@ pub(super) async fn new_staging(root: &Path) -> Result<Staging, InstallError> {
 
 async fn fetch_part(
     fetcher: &Fetcher<'_>,
-    published: &Published,
-    (path, place): (PathBuf, PathBuf),
+    placed: Placed,
+    path: PathBuf,
     root: &Path,
     reporter: &mut Reporter<'_>,
 ) -> Result<Part, InstallError> {
-    let Published { package, version } = published;
-    let found = metadata::find(fetcher, package, version).await?;
-    let dist = found.or_missing(package, version)?;
+    let Published { package, version } = &placed.published;
+    let dist = match placed.dist {
+        Some(dist) => dist,
+        None => {
+            let found = metadata::find(fetcher, package, version).await?;
+            found.or_missing(package, version)?
+        }
+    };
     let integrity = Integrity::read(dist.integrity.as_deref(), dist.shasum.as_deref());
     let Some(integrity) = integrity else {
         return Err(InstallError::NoIntegrity {
@@ -124,7 +133,7 @@ async fn fetch_part(
         tarball: path,
         integrity: tarball.integrity,
         bytes: tarball.bytes,
-        place,
+        place: placed.place,
     })
 }
 

@@ -15,6 +15,8 @@ const FAREWELL: &str = "Done.";
 const SUBMIT: &str = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT";
 /// How write tools refuse to overwrite a file that the model has not looked at.
 const REFUSAL: &str = "has not been read";
+/// What aider calls the format in which it wants files; it offers no tools.
+const LISTING: &str = "*file listing*";
 
 /// One answer of the model, before it is made into tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +49,10 @@ pub(super) enum PlayError {
         path: String,
         offered: String,
     },
+    #[error(
+        "step {step} of the script does something else than writing a file or speaking, and this agent offers no tools"
+    )]
+    OnlyFiles { step: usize },
     #[error("step {step} of the script calls `{tool}`, which is not offered; offered: {offered}")]
     NotOffered {
         step: usize,
@@ -58,6 +64,9 @@ pub(super) enum PlayError {
 /// The next answer to a conversation.
 pub(super) fn next(request: &ChatRequest, script: &Script) -> Result<Reply, PlayError> {
     let tools = request.offered();
+    if tools.is_empty() && request.says(LISTING) {
+        return list_files(request, script);
+    }
     if tools.is_empty() {
         return Ok(speak(ASIDE));
     }
@@ -84,6 +93,30 @@ pub(super) fn next(request: &ChatRequest, script: &Script) -> Result<Reply, Play
         reply.call = toolbox::shell(&tools, &format!("echo {SUBMIT}"), &filler);
     }
     Ok(reply)
+}
+
+/// The whole solution in one answer, as aider takes it: every file it writes, in full.
+fn list_files(request: &ChatRequest, script: &Script) -> Result<Reply, PlayError> {
+    let mut answer = String::new();
+    for (index, step) in script.steps.iter().enumerate() {
+        if step.run.is_some() || step.tool.is_some() {
+            return Err(PlayError::OnlyFiles { step: index + 1 });
+        }
+        if let (Some(path), Some(content)) = (&step.write, &step.content) {
+            let end = if content.ends_with('\n') { "" } else { "\n" };
+            answer.push_str(&format!("{path}\n```\n{content}{end}```\n\n"));
+        }
+        if let Some(text) = &step.say {
+            answer.push_str(text);
+            answer.push('\n');
+        }
+    }
+    let mut said = request
+        .messages
+        .iter()
+        .filter(|message| message.is_assistant());
+    let is_said = said.any(|message| message.text().trim() == answer.trim());
+    Ok(speak(if is_said { FAREWELL } else { answer.trim_end() }))
 }
 
 fn speak(text: &str) -> Reply {
@@ -258,6 +291,23 @@ mod tests {
             Value::Null,
         );
         assert_eq!(reply, Ok(speak("Scripted task")));
+    }
+
+    #[test]
+    fn an_agent_without_tools_that_wants_listings_gets_the_whole_solution() {
+        let write = Step {
+            write: Some("a.py".into()),
+            content: Some("x = 1\n".into()),
+            ..Step::default()
+        };
+        let asked = json!([{"role": "system", "content": "use this *file listing* format"}]);
+        let reply = play(vec![write.clone()], asked.clone(), Value::Null).unwrap();
+        assert_eq!(reply, speak("a.py\n```\nx = 1\n```"));
+        let again = json!([asked[0], {"role": "assistant", "content": "a.py\n```\nx = 1\n```"}]);
+        let again = play(vec![write], again, Value::Null).unwrap();
+        assert_eq!(again, speak("Done."));
+        let refused = play(vec![Step::shell("ls")], asked, Value::Null);
+        assert_eq!(refused, Err(PlayError::OnlyFiles { step: 1 }));
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! `rollcage agent list|install|remove`.
+//! `rollcage agent list|install|remove|doctor`.
+
+mod doctor;
 
 use std::io::Write;
 
@@ -10,7 +12,7 @@ use rollcage_engine::bundle::Origin;
 use crate::progress::InstallProgress;
 use crate::{Outcome, WrongUse, settings, text};
 
-/// List, install and remove agents.
+/// List, install, try out and remove agents.
 ///
 /// An agent is installed once, straight from the npm registry (npm's settings and HTTPS_PROXY are honoured) or from
 /// PyPI with the host's pip, and mounted read-only into every sandbox. `rollcage run` installs what it needs by itself.
@@ -35,6 +37,18 @@ enum Command {
         #[arg(value_name = "NAME[@VERSION]")]
         agent: String,
     },
+    /// Try agents out with the scripted model, in every mode, and compare with what is expected of them
+    ///
+    /// Each is installed if need be and writes one file. Exit status 1 means that one behaves differently: a side
+    /// request, a prompt that does not go on from the one before, a failure.
+    Doctor {
+        /// Agents, as `rollcage run --agent` takes them; the default is all
+        #[arg(value_name = "NAME[@VERSION]|FILE.toml")]
+        agents: Vec<String>,
+        /// Print one JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove one installed version
     Remove {
         /// The version as `rollcage agent list` shows it
@@ -47,6 +61,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::List { json } => list(json),
         Command::Install { agent } => install(&agent).await,
+        Command::Doctor { agents, json } => Box::pin(doctor::run(&agents, json)).await,
         Command::Remove { agent } => remove(&agent),
     }
 }

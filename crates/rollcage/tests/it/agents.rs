@@ -221,3 +221,46 @@ async fn the_oracle_solves_a_task_and_the_nop_does_not() {
     engine.close().await;
     assert_eq!(rewards, [Some(1.0), Some(0.0)]);
 }
+
+/// The documented example of a user's own agent, by path and by name.
+#[test]
+fn an_agent_of_the_users_own_runs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let example = root.join("examples/agents/shell-loop.toml");
+    let home = tempfile::tempdir().unwrap();
+    let rollcage = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_rollcage"))
+            .args(arguments)
+            .current_dir(&root)
+            .env("ROLLCAGE_HOME", home.path())
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let check = |text: &str| {
+        let result: RolloutResult = serde_json::from_str(text.trim()).unwrap();
+        assert_eq!((result.ended, result.reward), (Ended::Completed, Some(1.0)));
+        let trace = result.training_trace.unwrap();
+        assert_eq!(trace.turns.len(), 4, "every turn is trainable");
+        assert_eq!(result.agent.name, "shell-loop");
+    };
+    let task = "examples/fix-the-bug.toml";
+    check(&rollcage(&[
+        "run",
+        task,
+        "--json",
+        "--agent",
+        example.to_str().unwrap(),
+    ]));
+
+    let folder = home.path().join("agents");
+    std::fs::create_dir(&folder).unwrap();
+    let text = std::fs::read_to_string(&example).unwrap();
+    let bundle = root.join("examples/agents/shell-loop");
+    let text = text.replace("\"shell-loop\"\n\n[env]", &format!("{bundle:?}\n\n[env]"));
+    std::fs::write(folder.join("own.toml"), text).unwrap();
+    assert!(rollcage(&["agent", "list"]).starts_with("shell-loop  (a shell tool in a loop)"));
+    check(&rollcage(&["run", task, "--json", "--agent", "shell-loop"]));
+}

@@ -8,6 +8,7 @@
 
 mod agents;
 mod cli;
+mod faults;
 mod opencode;
 mod proxy;
 mod rollouts;
