@@ -1,15 +1,42 @@
 //! Agents: how to launch each, as data. Adapters are pure and spawn nothing.
+//!
+//! An agent is a TOML manifest ([`Manifest`]): the built-in ones in `agent/builtin`, a user's own in files of theirs.
+//! Rust is only for what data cannot say: the reference solution played without a model ([`Oracle`]).
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
-use crate::bundle::{Source, VersionRequest};
+use rollcage_model::task::Task;
+use rollcage_model::transcript::Format;
 
-mod opencode;
+use crate::bundle::{Bundle, Source, VersionRequest};
 
-pub use opencode::OpenCode;
+mod fill;
+mod manifest;
+mod oracle;
+
+pub use manifest::{Manifest, ManifestError, WireDialect};
+pub use oracle::Oracle;
 
 /// Where an agent's bundle is seen inside every sandbox.
 pub const BUNDLE_DIR: &str = "/opt/rollcage/agent";
+/// Where the Node that runs agents made of JavaScript is seen.
+pub const NODE_DIR: &str = "/opt/rollcage/node";
+
+/// The manifests that come with us, in the order in which they are listed.
+const BUILT_IN: [&str; 10] = [
+    include_str!("agent/builtin/opencode.toml"),
+    include_str!("agent/builtin/claude.toml"),
+    include_str!("agent/builtin/codex.toml"),
+    include_str!("agent/builtin/gemini.toml"),
+    include_str!("agent/builtin/qwen.toml"),
+    include_str!("agent/builtin/mini-swe-agent.toml"),
+    include_str!("agent/builtin/pi.toml"),
+    include_str!("agent/builtin/goose.toml"),
+    include_str!("agent/builtin/aider.toml"),
+    include_str!("agent/builtin/nop.toml"),
+];
 
 /// What an agent is told of the model: our proxy as it looks from inside the sandbox.
 #[derive(Clone, Debug)]
@@ -26,31 +53,96 @@ pub struct ModelAccess {
     pub patience_ms: u64,
 }
 
+/// What a launch is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchRequest<'a> {
+    pub task: &'a Task,
+    pub access: &'a ModelAccess,
+    pub bundle: &'a Bundle,
+}
+
 /// How to start an agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub stdin: String,
+    /// Written before it starts, by path inside.
+    pub files: Vec<(String, String)>,
 }
 
-/// What the engine must know of an agent. One implementation each.
+/// This agent cannot do this task.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum LaunchError {
+    #[error(
+        "solution step {step} calls the tool `{tool}`, which only an agent with a model has: the oracle runs \
+         `run` and `write` steps"
+    )]
+    Tool { step: usize, tool: String },
+    #[error(
+        "{agent} takes the instruction as an argument, which may have {bytes_max} bytes at most; this one has {bytes}"
+    )]
+    LongInstruction {
+        agent: String,
+        bytes: usize,
+        bytes_max: usize,
+    },
+}
+
+/// Where an agent tells what it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Events {
+    pub format: Format,
+    /// A file inside the sandbox; `None` is standard output.
+    pub file: Option<String>,
+}
+
+/// What the engine must know of an agent.
 pub trait Agent: Send + Sync {
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
+
+    /// One line on what it is.
+    fn title(&self) -> &str;
 
     /// Where its bundle comes from.
-    fn source(&self) -> &'static Source;
+    fn source(&self) -> &Source;
 
-    fn launch(&self, instruction: &str, access: &ModelAccess) -> Launch;
+    /// The dialect it speaks; `None` for one that asks no model.
+    fn dialect(&self) -> Option<WireDialect>;
+
+    fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, LaunchError>;
 
     /// Files of the pre-baked home, by path inside the sandbox.
-    fn home_files(&self) -> Vec<(&'static str, &'static str)>;
+    fn home_files(&self) -> Vec<(String, String)>;
 
     /// A command that makes the agent write its first-start state, and what to keep of it.
-    fn warm_up(&self) -> Option<WarmUp>;
+    fn warm_up(&self, bundle: &Bundle) -> Option<WarmUp>;
 
-    /// The agent's own last word on why it failed, from its standard output.
-    fn failure(&self, log_tail: &str) -> Option<String>;
+    fn events(&self) -> Events;
+
+    /// What it does with a task of one tool call.
+    fn expectation(&self) -> Expectation {
+        Expectation::default()
+    }
+}
+
+/// How an agent behaves in a task of one tool call and a last word, for `rollcage agent doctor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Expectation {
+    /// Model calls of its own conversation, all of them exact.
+    pub calls: usize,
+    /// Model calls for anything else, such as a title.
+    pub side_calls: usize,
+}
+
+impl Default for Expectation {
+    fn default() -> Self {
+        Expectation {
+            calls: 2,
+            side_calls: 0,
+        }
+    }
 }
 
 /// Run once per bundle, so that no rollout pays for an agent's first start.
@@ -59,34 +151,108 @@ pub struct WarmUp {
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
     /// Directories below the home whose files are kept.
-    pub keep: &'static [&'static str],
+    pub keep: Vec<String>,
 }
 
-/// The agents there are.
-pub fn all() -> Vec<&'static dyn Agent> {
-    vec![&OpenCode]
+/// An agent that we do not have, or cannot read.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error("unknown agent `{name}`: there is {known}")]
+    Unknown { name: String, known: String },
+    #[error("read the agent's manifest {path}")]
+    Read {
+        path: String,
+        source: std::io::Error,
+    },
+    #[error("the agent's manifest {path} is wrong")]
+    Manifest { path: String, source: ManifestError },
 }
 
-/// An agent that we do not have.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("unknown agent `{name}`: there is {known}")]
-pub struct UnknownAgent {
-    name: String,
-    known: String,
-}
-
-/// Reads `NAME` or `NAME@VERSION`.
-pub fn find(text: &str) -> Result<(&'static dyn Agent, VersionRequest), UnknownAgent> {
-    let (name, version) = text.split_once('@').unwrap_or((text, ""));
-    let agent = all()
+/// The agents that come with us.
+pub fn all() -> Vec<Arc<dyn Agent>> {
+    let read = |text: &str| match Manifest::read(text) {
+        Ok(manifest) => Some(Arc::new(manifest) as Arc<dyn Agent>),
+        Err(error) => {
+            // A test reads them all, so nobody sees this.
+            tracing::error!(%error, "a built-in agent is unreadable");
+            None
+        }
+    };
+    let oracle: Arc<dyn Agent> = Arc::new(Oracle::new());
+    BUILT_IN
         .into_iter()
-        .find(|agent| agent.name() == name)
-        .ok_or_else(|| {
-            let known: Vec<_> = all().iter().map(|agent| agent.name()).collect();
-            UnknownAgent {
-                name: name.to_owned(),
-                known: known.join(", "),
-            }
-        })?;
+        .filter_map(read)
+        .chain([oracle])
+        .collect()
+}
+
+/// The agents that come with us and those in a folder of the user's, whose own come first.
+pub fn all_in(folder: &Path) -> Result<Vec<Arc<dyn Agent>>, AgentError> {
+    let mut agents: Vec<Arc<dyn Agent>> = Vec::new();
+    let mut paths: Vec<_> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "toml")
+        })
+        .collect();
+    paths.sort();
+    for path in paths {
+        agents.push(load(&path)?);
+    }
+    for agent in all() {
+        if !agents.iter().any(|own| own.name() == agent.name()) {
+            agents.push(agent);
+        }
+    }
+    Ok(agents)
+}
+
+/// Reads `NAME` or `NAME@VERSION` of an agent that comes with us.
+pub fn find(text: &str) -> Result<(Arc<dyn Agent>, VersionRequest), AgentError> {
+    choose(all(), text)
+}
+
+/// As [`find`], with a folder of the user's.
+pub fn find_in(folder: &Path, text: &str) -> Result<(Arc<dyn Agent>, VersionRequest), AgentError> {
+    choose(all_in(folder)?, text)
+}
+
+/// The agent that a manifest file describes. Such a file can have any directory of the host mounted into sandboxes, so
+/// its path must come from whoever runs the program.
+pub fn load(path: &Path) -> Result<Arc<dyn Agent>, AgentError> {
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|source| AgentError::Read {
+        path: shown.clone(),
+        source,
+    })?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let manifest = Manifest::read(&text).and_then(|manifest| manifest.below(folder));
+    let manifest = manifest.map_err(|source| AgentError::Manifest {
+        path: shown,
+        source,
+    })?;
+    Ok(Arc::new(manifest))
+}
+
+/// Reads `NAME` or `NAME@VERSION` of one of these agents.
+pub fn choose(
+    agents: Vec<Arc<dyn Agent>>,
+    text: &str,
+) -> Result<(Arc<dyn Agent>, VersionRequest), AgentError> {
+    let (name, version) = text.split_once('@').unwrap_or((text, ""));
+    let known: Vec<_> = agents.iter().map(|agent| agent.name()).collect();
+    let known = known.join(", ");
+    let found = agents.into_iter().find(|agent| agent.name() == name);
+    let agent = found.ok_or_else(|| AgentError::Unknown {
+        name: name.to_owned(),
+        known,
+    })?;
     Ok((agent, VersionRequest::parse(version)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Bundles: agents installed once per host, straight from the npm registry.
+//! Bundles: agents installed once per host, straight from the npm registry, or from PyPI with the host's pip.
 //! Start at `Bundles::ensure`. Nothing here runs an agent, nor npm or node.
 //!
 //! Layout: `ROOT/AGENT/VERSION/` is a whole bundle or absent; everything half
@@ -11,14 +11,18 @@ mod integrity;
 mod metadata;
 mod npmrc;
 mod progress;
+mod pypi;
+mod range;
 mod registry;
 mod source;
 mod storage;
+mod tree;
 mod unpack;
 
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,8 +35,11 @@ use self::storage::{Lock, Staging};
 
 pub use self::fetch::FetchError;
 pub use self::progress::{OnProgress, Phase, Progress};
+pub use self::pypi::PypiError;
 pub use self::registry::{Limits, Registry};
-pub use self::source::{Architecture, Cpu, Libc, OPENCODE, Source, Target, VersionRequest};
+pub use self::source::{
+    Architecture, Cpu, Libc, Npm, Origin, Pypi, Source, Target, VersionRequest, node,
+};
 pub use self::storage::StorageError;
 pub use self::unpack::UnpackError;
 
@@ -40,7 +47,11 @@ pub use self::unpack::UnpackError;
 const LOCK_INTERVAL: Duration = Duration::from_millis(100);
 
 const MANIFEST: &str = "bundle.json";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// What an agent without a bundle gets mounted.
+const EMPTY: &str = ".empty";
+/// The version of an agent that states none and is not installed from anywhere.
+const UNVERSIONED: &str = "local";
 
 /// Why an agent is not installed. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +89,12 @@ pub enum InstallError {
         program: String,
         target: Target,
     },
+    #[error("{} is not a directory: it is what {agent}'s manifest gives as its bundle", directory.display())]
+    NoDirectory { agent: String, directory: PathBuf },
+    #[error("{agent} comes in no versions to choose from, so {wanted} means nothing")]
+    NoVersions { agent: String, wanted: String },
+    #[error(transparent)]
+    Pypi(#[from] PypiError),
     #[error("installing {agent} took longer than {} s", limit.as_secs())]
     TimedOut { agent: String, limit: Duration },
     #[error(transparent)]
@@ -120,6 +137,10 @@ pub struct Bundle {
     pub bytes: u64,
     /// What was checked of the tarball, for instance `sha512-…`.
     pub integrity: String,
+    /// Every package in it, with its version.
+    pub components: BTreeMap<String, String>,
+    /// What runs the program, when that is a Python of the sandbox's.
+    pub interpreter: Option<PathBuf>,
 }
 
 /// What a removal gave back.
@@ -140,6 +161,10 @@ struct Manifest {
     bytes: u64,
     /// Relative to the bundle.
     program: String,
+    #[serde(default)]
+    components: BTreeMap<String, String>,
+    #[serde(default)]
+    interpreter: Option<PathBuf>,
 }
 
 /// All bundles below one root directory, and where new ones come from.
@@ -149,12 +174,14 @@ pub struct Bundles {
     registry: Registry,
 }
 
-/// One agent for one kind of machine.
-#[derive(Clone, Copy)]
+/// One agent in one version for one kind of machine.
+#[derive(Clone, Debug)]
 struct Wanted<'a> {
     source: &'a Source,
     target: Target,
-    package: &'a str,
+    version: String,
+    /// The package that the bundle is made from.
+    package: String,
 }
 
 impl Bundles {
@@ -184,48 +211,39 @@ impl Bundles {
         version: VersionRequest,
         on: OnProgress<'_>,
     ) -> Result<Bundle, InstallError> {
-        let agent = source.agent.to_owned();
-        let Some(package) = source.package(target) else {
-            return Err(InstallError::NoTarget { agent, target });
-        };
-        let wanted = Wanted {
-            source,
-            target,
-            package,
-        };
+        let agent = source.agent.clone();
         let limit = self.registry.limits.total;
-        let whole = Box::pin(self.ensure_whole(wanted, version, on));
+        let whole = Box::pin(self.ensure_whole(source, target, version, on));
         let ended = tokio::time::timeout(limit, whole).await;
         ended.unwrap_or(Err(InstallError::TimedOut { agent, limit }))
     }
 
     async fn ensure_whole(
         &self,
-        wanted: Wanted<'_>,
+        source: &Source,
+        target: Target,
         version: VersionRequest,
         on: OnProgress<'_>,
     ) -> Result<Bundle, InstallError> {
-        let agent = wanted.source.agent;
-        let version = match version {
-            VersionRequest::Default => wanted.source.default_version.to_owned(),
-            VersionRequest::Exact(version) => version,
-            VersionRequest::Tag(tag) => self.resolve(wanted.source, &tag, on).await?,
-        };
-        for name in [agent, &version] {
+        if let Origin::Path { .. } | Origin::Nothing = source.origin {
+            return self.uninstalled(source, &version);
+        }
+        let wanted = self.wanted(source, target, version, on).await?;
+        for name in [&source.agent, &wanted.version] {
             if !source::is_plain_name(name) {
                 let name = name.to_owned();
                 return Err(InstallError::Name { name });
             }
         }
-        let directory = self.directory(wanted, &version);
-        if let Some(bundle) = read(&directory, wanted.package) {
+        let directory = self.directory(&wanted);
+        if let Some(bundle) = read(&directory, &wanted.package) {
             return Ok(bundle);
         }
-        let mut reporter = Reporter::new(on, agent, &version);
+        let mut reporter = Reporter::new(on, &source.agent, &wanted.version);
         storage::prepare(&self.root)?;
-        let lock = self.lock(wanted, &directory, &mut reporter).await?;
+        let lock = self.lock(source, &directory, &mut reporter).await?;
         // Whoever held the lock before us may have done the work.
-        if let Some(bundle) = read(&directory, wanted.package) {
+        if let Some(bundle) = read(&directory, &wanted.package) {
             reporter.phase(Phase::Done, Some(bundle.bytes));
             return Ok(bundle);
         }
@@ -234,12 +252,93 @@ impl Bundles {
             root: &self.root,
             directory,
             wanted,
-            version,
             lock,
         };
-        let bundle = install::install(&self.registry, order, &mut reporter).await?;
+        let bundle = match &source.origin {
+            Origin::Pypi(pypi) => pypi::install(&self.registry, pypi, order, &mut reporter).await?,
+            Origin::Npm(npm) => install::install(&self.registry, npm, order, &mut reporter).await?,
+            Origin::Path { .. } | Origin::Nothing => return Err(InstallError::NoTarball),
+        };
         reporter.phase(Phase::Done, Some(bundle.bytes));
         Ok(bundle)
+    }
+
+    /// What needs no installation.
+    fn uninstalled(
+        &self,
+        source: &Source,
+        version: &VersionRequest,
+    ) -> Result<Bundle, InstallError> {
+        if let VersionRequest::Exact(wanted) | VersionRequest::Tag(wanted) = version
+            && *wanted != source.default_version
+        {
+            return Err(InstallError::NoVersions {
+                agent: source.agent.clone(),
+                wanted: wanted.clone(),
+            });
+        }
+        let path = match &source.origin {
+            Origin::Path { directory } => directory.clone(),
+            Origin::Npm(_) | Origin::Pypi(_) | Origin::Nothing => {
+                storage::prepare(&self.root)?;
+                let path = self.root.join(EMPTY);
+                std::fs::create_dir_all(&path)
+                    .map_err(|error| StorageError::new("create", &path, error))?;
+                path
+            }
+        };
+        if !path.is_dir() {
+            return Err(InstallError::NoDirectory {
+                agent: source.agent.clone(),
+                directory: path,
+            });
+        }
+        Ok(Bundle {
+            agent: source.agent.clone(),
+            version: match source.default_version.as_str() {
+                "" => UNVERSIONED.to_owned(),
+                version => version.to_owned(),
+            },
+            package: String::new(),
+            program: path.clone(),
+            path,
+            bytes: 0,
+            integrity: String::new(),
+            components: BTreeMap::new(),
+            interpreter: None,
+        })
+    }
+
+    async fn wanted<'a>(
+        &self,
+        source: &'a Source,
+        target: Target,
+        version: VersionRequest,
+        on: OnProgress<'_>,
+    ) -> Result<Wanted<'a>, InstallError> {
+        let version = match version {
+            VersionRequest::Default => source.default_version.clone(),
+            VersionRequest::Exact(version) => version,
+            VersionRequest::Tag(tag) => self.resolve(source, &tag, on).await?,
+        };
+        let package = match &source.origin {
+            Origin::Npm(npm) => {
+                let published = npm.published(target, &version);
+                let published = published.ok_or_else(|| InstallError::NoTarget {
+                    agent: source.agent.clone(),
+                    target,
+                })?;
+                published.package
+            }
+            Origin::Pypi(pypi) => pypi.package.clone(),
+            Origin::Path { .. } | Origin::Nothing => String::new(),
+        };
+        Ok(Wanted {
+            source,
+            target,
+            version,
+            package,
+        })
     }
 
     async fn resolve(
@@ -252,19 +351,27 @@ impl Bundles {
             let name = tag.to_owned();
             return Err(InstallError::Name { name });
         }
-        Reporter::new(on, source.agent, tag).phase(Phase::Resolving, None);
+        let Origin::Npm(npm) = &source.origin else {
+            let agent = source.agent.clone();
+            return Err(PypiError::Tag {
+                agent,
+                tag: tag.to_owned(),
+            }
+            .into());
+        };
+        Reporter::new(on, &source.agent, tag).phase(Phase::Resolving, None);
         let fetcher = Fetcher::new(&self.registry)?;
-        let found = metadata::resolve_tag(&fetcher, source.tags, tag).await?;
-        found.or_missing(source.tags, tag)
+        let found = metadata::resolve_tag(&fetcher, &npm.package, tag).await?;
+        found.or_missing(&npm.package, tag)
     }
 
     async fn lock(
         &self,
-        wanted: Wanted<'_>,
+        source: &Source,
         directory: &Path,
         reporter: &mut Reporter<'_>,
     ) -> Result<Lock, InstallError> {
-        let name = lock_name(wanted.source.agent, directory);
+        let name = lock_name(&source.agent, directory);
         let mut is_told = false;
         loop {
             if let Some(lock) = Lock::try_take(&self.root, &name)? {
@@ -279,13 +386,13 @@ impl Bundles {
     }
 
     /// Builds for other machines than this one stand beside ours.
-    fn directory(&self, wanted: Wanted<'_>, version: &str) -> PathBuf {
+    fn directory(&self, wanted: &Wanted<'_>) -> PathBuf {
         let name = if wanted.target == Target::of_host() {
-            version.to_owned()
+            wanted.version.clone()
         } else {
-            format!("{version}+{}", wanted.target)
+            format!("{}+{}", wanted.version, wanted.target)
         };
-        self.root.join(wanted.source.agent).join(name)
+        self.root.join(&wanted.source.agent).join(name)
     }
 
     /// Every whole bundle, by agent and version.
@@ -380,7 +487,10 @@ fn bundle_at(directory: &Path) -> Option<Bundle> {
     let text = std::fs::read(directory.join(MANIFEST)).ok()?;
     let manifest: Manifest = serde_json::from_slice(&text).ok()?;
     let program = directory.join(&manifest.program);
-    let is_usable = manifest.format == FORMAT && program.is_file();
+    let has_interpreter = |path: &PathBuf| path.is_file();
+    let is_usable = manifest.format == FORMAT
+        && program.is_file()
+        && manifest.interpreter.as_ref().is_none_or(has_interpreter);
     is_usable.then(|| manifest.bundle(directory))
 }
 
@@ -394,6 +504,8 @@ impl Manifest {
             package: self.package,
             bytes: self.bytes,
             integrity: self.integrity,
+            components: self.components,
+            interpreter: self.interpreter,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Runs the agent until it exits, its time is up, or we are told to stop; afterwards nothing of it is alive.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,13 +9,15 @@ use tokio_util::sync::CancellationToken;
 use rollcage_model::record::Ended;
 use rollcage_sandbox::{AGENT_LOGS, Command, ExitStatus, Process, Sandbox, Stdin};
 
+use rollcage_model::transcript::{End, Report, Transcript};
+
 use crate::agent::Launch;
 use crate::log::Log;
 use crate::proxy::Session;
 use crate::result;
 use crate::rollout::{Ending, Plan};
 use crate::shell::{TAIL_CHARS, base_environment, tail};
-use crate::store::Record;
+use crate::store::{Record, private_file};
 
 /// Between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -23,6 +26,10 @@ const SIGTERM: i32 = 15;
 const LAST_WORDS: Duration = Duration::from_secs(30);
 /// For output that is still in the pipes.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
+/// Of an agent's events; beyond it only the end is read.
+const EVENTS_BYTES_MAX: u64 = 16 << 20;
+/// An event file that the agent kept, in the record.
+const EVENTS_FILE: &str = "agent.events";
 
 /// How the agent ended.
 #[derive(Debug)]
@@ -30,6 +37,7 @@ pub(crate) struct Driven {
     pub(crate) ending: Ending,
     pub(crate) exit_code: Option<i32>,
     pub(crate) log_tail: String,
+    pub(crate) report: Report,
 }
 
 /// How long the agent may take.
@@ -60,6 +68,10 @@ pub(crate) async fn drive(
     session: &Session,
     cancel: &CancellationToken,
 ) -> Result<Driven, Ending> {
+    for (path, text) in launch.files {
+        let written = sandbox.write_file(&path, 0o600, text.into_bytes()).await;
+        written.map_err(Ending::from_setup)?;
+    }
     let mut env = base_environment(&plan.task.env);
     env.extend(launch.env);
     let stdin = Stdin::Bytes(launch.stdin.into_bytes());
@@ -104,12 +116,51 @@ pub(crate) async fn drive(
         exit.code
             .unwrap_or_else(|| 128 + exit.signal.unwrap_or_default())
     });
-    let ending = judge(&stop, plan, session, &stdout, &stderr);
+    let transcript = transcript(sandbox, plan, record, &stdout).await;
+    let ending = judge(&stop, plan, session, &transcript.end, &stderr);
     Ok(Driven {
         ending,
         exit_code,
         log_tail: log_tail(&stdout, &stderr),
+        report: transcript.report(),
     })
+}
+
+/// The agent's own account, from its output or from the file that it keeps.
+async fn transcript(
+    sandbox: &dyn Sandbox,
+    plan: &Plan,
+    record: &Record,
+    stdout: &str,
+) -> Transcript {
+    let events = plan.agent.events();
+    let text = match &events.file {
+        None => whole_output(record)
+            .await
+            .unwrap_or_else(|| stdout.to_owned()),
+        Some(path) => {
+            let content = sandbox.read_file(path, EVENTS_BYTES_MAX).await;
+            let content = content.unwrap_or_default();
+            // Kept with the record: the sandbox is gone soon.
+            if let Ok(mut file) = private_file(&record.path().join(EVENTS_FILE)) {
+                let _ = file.write_all(&content);
+            }
+            String::from_utf8_lossy(&content).into_owned()
+        }
+    };
+    let read = move || Transcript::read(events.format, &text);
+    tokio::task::spawn_blocking(read).await.unwrap_or_default()
+}
+
+/// All that was printed, unless it was a flood; its end is enough then to tell how it went.
+async fn whole_output(record: &Record) -> Option<String> {
+    let path = record.path().join("agent.stdout.log");
+    let metadata = tokio::fs::metadata(&path).await.ok()?;
+    if metadata.len() > EVENTS_BYTES_MAX {
+        return None;
+    }
+    let bytes = tokio::fs::read(&path).await.ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Waits for the agent and leaves nothing of it alive.
@@ -168,7 +219,7 @@ async fn terminate(process: &mut Process) -> Option<ExitStatus> {
     tokio::time::timeout(GRACE, process.wait()).await.ok()?.ok()
 }
 
-fn judge(stop: &Stop, plan: &Plan, session: &Session, stdout: &str, stderr: &str) -> Ending {
+fn judge(stop: &Stop, plan: &Plan, session: &Session, end: &End, stderr: &str) -> Ending {
     if let (Stop::Exited(_) | Stop::Exhausted, Some(limit)) = (stop, session.stopped_by()) {
         return Ending::new(
             Ended::Budget,
@@ -187,29 +238,45 @@ fn judge(stop: &Stop, plan: &Plan, session: &Session, stdout: &str, stderr: &str
             Ended::TimedOut,
             format!("agent timeout: {} s", plan.task.agent_timeout_s),
         ),
-        Stop::Exited(exit) => {
-            // An agent that ended well in spite of a failed call coped with it.
-            let is_well = exit.code == Some(0) && session.has_answers();
-            let upstream = session.last_failure().filter(|_| !is_well);
-            match (exit.code, upstream) {
-                (Some(0), None) => Ending {
-                    ended: Ended::Completed,
-                    error: None,
-                },
-                (_, Some(failure)) => Ending::new(Ended::UpstreamFailed, failure),
-                (code, None) => {
-                    let how = match (code, exit.signal) {
-                        (Some(code), _) => format!("exit {code}"),
-                        (None, Some(signal)) => format!("signal {signal}"),
-                        (None, None) => "no exit status".to_owned(),
-                    };
-                    let said = plan.agent.failure(stdout).or_else(|| last_line(stderr));
-                    let said = said.map(|text| format!(": {text}")).unwrap_or_default();
-                    Ending::new(Ended::AgentFailed, format!("agent failed ({how}){said}"))
-                }
-            }
-        }
+        Stop::Exited(exit) => judge_exit(*exit, session, end, stderr),
     }
+}
+
+/// What the agent says of its end counts before its exit code: several exit with 0 after a failure, or with 1 after an
+/// error that they got over.
+fn judge_exit(exit: ExitStatus, session: &Session, end: &End, stderr: &str) -> Ending {
+    let is_well = match end {
+        End::Done => true,
+        End::Failed(_) => false,
+        End::Unsaid => exit.code == Some(0),
+    };
+    // An agent that ended well in spite of a failed call coped with it.
+    let has_coped = is_well && session.has_answers();
+    if let Some(failure) = session.last_failure().filter(|_| !has_coped) {
+        return Ending::new(Ended::UpstreamFailed, failure);
+    }
+    if is_well {
+        return Ending {
+            ended: Ended::Completed,
+            error: None,
+        };
+    }
+    let how = match (exit.code, exit.signal) {
+        (Some(code), _) => format!("exit {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "no exit status".to_owned(),
+    };
+    let said = match end {
+        End::Failed(why) => Some(head(why)),
+        End::Done | End::Unsaid => last_line(stderr),
+    };
+    let said = said.map(|text| format!(": {text}")).unwrap_or_default();
+    Ending::new(Ended::AgentFailed, format!("agent failed ({how}){said}"))
+}
+
+/// The beginning of a reason: some agents give a whole page.
+fn head(text: &str) -> String {
+    text.chars().take(300).collect()
 }
 
 fn last_line(text: &str) -> Option<String> {

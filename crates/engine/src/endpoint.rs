@@ -31,6 +31,27 @@ pub struct Endpoint {
     pub profile: Option<Profile>,
 }
 
+impl Endpoint {
+    /// For an agent that asks no model.
+    pub fn none() -> Self {
+        Endpoint {
+            kind: "none".to_owned(),
+            base_url: "http://127.0.0.1:9/v1".to_owned(),
+            key: None,
+            auth: Auth::Bearer,
+            model: "none".to_owned(),
+            is_thinking_disabled: false,
+            has_token_ids: false,
+            context_tokens: None,
+            profile: None,
+        }
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.kind == "none"
+    }
+}
+
 /// What the user said about the endpoint.
 #[derive(Clone, Debug, Default)]
 pub struct EndpointRequest {

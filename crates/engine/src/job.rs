@@ -37,6 +37,7 @@ impl Job {
             agent: AgentInfo {
                 name: plan.agent.name().to_owned(),
                 version: plan.ready.bundle.version.clone(),
+                ..AgentInfo::default()
             },
             endpoint: plan.endpoint.info(),
             plan: Box::pin(std::future::ready(Ok(Planned {

@@ -40,7 +40,7 @@ mod verify;
 mod warm;
 
 use agent::Agent;
-use bundle::{Bundles, InstallError, OnProgress, Registry, VersionRequest};
+use bundle::{Bundles, InstallError, Npm, OnProgress, Origin, Registry, VersionRequest};
 use endpoint::{Endpoint, EndpointChoice};
 use job::Job;
 use proxy::probe::{Profile, probe};
@@ -157,6 +157,9 @@ impl Profiles {
         client: &reqwest::Client,
         endpoint: &Endpoint,
     ) -> Result<Profile, String> {
+        if endpoint.is_none() {
+            return Ok(Profile::whole());
+        }
         if let Some(profile) = &endpoint.profile {
             proxy::reach(client, endpoint).await?;
             return Ok(profile.clone());
@@ -229,11 +232,23 @@ impl Engine {
         version: VersionRequest,
         on_progress: OnProgress<'_>,
     ) -> Result<ReadyAgent, PlanError> {
-        let bundle = self
-            .bundles
-            .ensure(agent.source(), version, on_progress)
-            .await?;
-        Ok(warm::warm_up(agent, bundle, &self.layers, &*self.sandboxes).await?)
+        let source = agent.source();
+        let bundle = self.bundles.ensure(source, version, on_progress).await?;
+        let node = match &source.origin {
+            Origin::Npm(Npm {
+                node: Some(version),
+                ..
+            }) => {
+                let node = bundle::node(version);
+                let ensured = self
+                    .bundles
+                    .ensure(&node, VersionRequest::Default, on_progress);
+                Some(ensured.await?)
+            }
+            _ => None,
+        };
+        let parts = (bundle, node);
+        Ok(warm::warm_up(agent, parts, &self.layers, &*self.sandboxes).await?)
     }
 
     /// The endpoint that a task's rollouts talk to; starts the scripted one when that is chosen.

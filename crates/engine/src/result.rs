@@ -1,5 +1,6 @@
 //! Puts a rollout's result together.
 
+use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rollcage_model::exchange;
@@ -54,11 +55,26 @@ pub(crate) fn note_plan(result: &mut RolloutResult, plan: &Plan) {
     result.agent = AgentInfo {
         name: plan.agent.name().to_owned(),
         version: plan.ready.bundle.version.clone(),
+        components: components(plan),
     };
     result.endpoint = plan.endpoint.info();
     if plan.settings.is_black_box {
         result.mode = BLACK_BOX.to_owned();
     }
+}
+
+/// Every package that the agent is made of, with its version.
+fn components(plan: &Plan) -> BTreeMap<String, String> {
+    let ready = &plan.ready;
+    let node = ready.node.iter();
+    let node = node.map(|node| (node.agent.clone(), node.version.clone()));
+    ready
+        .bundle
+        .components
+        .clone()
+        .into_iter()
+        .chain(node)
+        .collect()
 }
 
 /// As [`begin`], for a rollout of which only the task is known.
@@ -76,6 +92,7 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         files: Default::default(),
         files_extra: Vec::new(),
         agent_log_tail: String::new(),
+        agent_report: Default::default(),
         proxy_log_tail: String::new(),
         error: None,
         exit_code: None,

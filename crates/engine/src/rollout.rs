@@ -11,9 +11,9 @@ use rollcage_model::event::{Phase, What};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{Ended, RolloutResult, SandboxInfo};
 use rollcage_model::task::{Task, path_inside};
-use rollcage_sandbox::{Limits, Mount, Sandbox, Sandboxes, Spec};
+use rollcage_sandbox::{Limits, Sandbox, Sandboxes, Spec};
 
-use crate::agent::{Agent, BUNDLE_DIR, ModelAccess};
+use crate::agent::{Agent, LaunchRequest, ModelAccess};
 use crate::collect::collect;
 use crate::drive::drive;
 use crate::endpoint::Endpoint;
@@ -35,7 +35,7 @@ pub struct Plan {
     pub task: Task,
     /// The content of `task.upload`, by path inside.
     pub uploads: BTreeMap<String, Vec<u8>>,
-    pub agent: &'static dyn Agent,
+    pub agent: Arc<dyn Agent>,
     pub ready: ReadyAgent,
     pub endpoint: Endpoint,
     pub settings: ModelSettings,
@@ -65,7 +65,7 @@ impl Ending {
     }
 
     /// A file that does not fit is the task's mistake, not the sandbox's.
-    fn from_setup(error: rollcage_sandbox::Error) -> Self {
+    pub(crate) fn from_setup(error: rollcage_sandbox::Error) -> Self {
         match error {
             rollcage_sandbox::Error::File { .. } => {
                 Ending::new(Ended::SetupFailed, result::chain(&error))
@@ -251,10 +251,12 @@ impl Inside<'_> {
             phase: Phase::Agent,
         });
         let since = Instant::now();
-        let launch = self.plan.agent.launch(
-            &self.plan.task.instruction,
-            &self.access(result.endpoint.context_tokens),
-        );
+        let launch = self.plan.agent.launch(&LaunchRequest {
+            task: &self.plan.task,
+            access: &self.access(result.endpoint.context_tokens),
+            bundle: &self.plan.ready.bundle,
+        });
+        let launch = launch.map_err(|error| Ending::new(Ended::SetupFailed, error.to_string()))?;
         let driven = drive(
             self.sandbox,
             self.plan,
@@ -271,6 +273,7 @@ impl Inside<'_> {
             .map(|call| seconds(call.duration_since(since)));
         result.agent_exit_code = driven.exit_code;
         result.agent_log_tail = driven.log_tail;
+        result.agent_report = driven.report;
         if matches!(driven.ending.ended, Ended::Cancelled | Ended::EngineFailed) {
             return Ok(driven.ending);
         }
@@ -415,15 +418,11 @@ fn spec(id: RolloutId, plan: &Plan) -> Spec {
         disk_bytes: wanted.disk_mb.map_or(default.disk_bytes, |mib| mib * MIB),
         file_bytes: wanted.file_mb.map_or(default.file_bytes, |mib| mib * MIB),
     };
-    let mount = Mount {
-        source: plan.ready.bundle.path.clone(),
-        target: BUNDLE_DIR.into(),
-    };
     Spec {
         id: id.to_string(),
         limits,
         layers: plan.ready.home_layer.iter().cloned().collect(),
-        mounts: vec![mount],
+        mounts: plan.ready.mounts(),
         ports: vec![PROXY_PORT],
     }
 }

@@ -16,7 +16,7 @@ use rollcage_model::task::Task;
 use crate::agent::Agent;
 use crate::bundle::VersionRequest;
 use crate::dispatch::Dispatcher;
-use crate::endpoint::EndpointChoice;
+use crate::endpoint::{Endpoint, EndpointChoice};
 use crate::job::{Job, Planned};
 use crate::result;
 use crate::rollout::Plan;
@@ -41,7 +41,7 @@ pub struct Order {
     pub task: Task,
     /// The content of `task.upload`, by path inside.
     pub uploads: BTreeMap<String, Vec<u8>>,
-    pub agent: &'static dyn Agent,
+    pub agent: Arc<dyn Agent>,
     pub version: VersionRequest,
     /// For an agent that is installed already.
     pub ready: Option<ReadyAgent>,
@@ -51,6 +51,9 @@ pub struct Order {
 
 impl Order {
     fn endpoint_info(&self) -> EndpointInfo {
+        if self.agent.dialect().is_none() {
+            return Endpoint::none().info();
+        }
         match &self.endpoint {
             EndpointChoice::Url(endpoint) => endpoint.info(),
             EndpointChoice::Managed(managed) => managed.endpoint.info(),
@@ -68,11 +71,15 @@ impl Order {
             None => {
                 // Nobody closes it, so this is always a turn.
                 let _turn = turn.acquire().await;
-                let installing = engine.ready(self.agent, self.version, &|_| {});
+                let installing = engine.ready(&*self.agent, self.version, &|_| {});
                 installing.await?
             }
         };
-        let endpoint = engine.endpoint(&self.endpoint, &self.task).await?;
+        let endpoint = if self.agent.dialect().is_some() {
+            engine.endpoint(&self.endpoint, &self.task).await?
+        } else {
+            Endpoint::none()
+        };
         let script = engine.lease(&endpoint);
         let plan = Plan {
             task: self.task,
@@ -127,7 +134,7 @@ pub struct Service {
     dispatcher: Arc<Dispatcher>,
     catalog: Arc<Catalog>,
     /// By agent: its first rollouts would otherwise all bake its home at once.
-    turns: Mutex<HashMap<&'static str, Arc<Semaphore>>>,
+    turns: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
 impl Service {
@@ -165,7 +172,7 @@ impl Service {
         let engine = Arc::clone(&self.engine);
         let turn = {
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            let turn = turns.entry(order.agent.name());
+            let turn = turns.entry(order.agent.name().to_owned());
             Arc::clone(turn.or_insert_with(|| Arc::new(Semaphore::new(1))))
         };
         Job {
@@ -173,7 +180,7 @@ impl Service {
             owner: Some(owner.to_owned()),
             agent: AgentInfo {
                 name: order.agent.name().to_owned(),
-                version: String::new(),
+                ..AgentInfo::default()
             },
             endpoint: order.endpoint_info(),
             plan: Box::pin(async move { order.plan(&engine, &turn).await }),

@@ -6,16 +6,18 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
+
 use rollcage_sandbox::{
     Command, EntryKind, HOME, Mount, OutputLimit, Sandbox, Sandboxes, Spec, run,
 };
 
-use crate::agent::{Agent, BUNDLE_DIR, WarmUp};
+use crate::agent::{Agent, BUNDLE_DIR, NODE_DIR, WarmUp};
 use crate::bundle::Bundle;
 use crate::shell::{base_environment, tail};
 
-/// Part of the layer's name: a change in what is baked makes a new one.
-const LAYER_VERSION: u32 = 1;
+/// Part of the layer's name: a change in how it is baked makes a new one.
+const LAYER_VERSION: u32 = 2;
 const WARM_UP_LIMIT: Duration = Duration::from_secs(120);
 const KEPT_FILE_BYTES_MAX: u64 = 64 << 20;
 /// `user` inside every sandbox; as root the base is mapped, so files must belong to this id to be the user's inside.
@@ -25,7 +27,24 @@ const USER_ID: u32 = 1000;
 #[derive(Clone, Debug)]
 pub struct ReadyAgent {
     pub bundle: Bundle,
+    /// The Node that runs it, for an agent made of JavaScript.
+    pub node: Option<Bundle>,
     pub home_layer: Option<PathBuf>,
+}
+
+impl ReadyAgent {
+    /// What a sandbox must show for the agent to run.
+    pub(crate) fn mounts(&self) -> Vec<Mount> {
+        let mount = |bundle: &Bundle, target: &str| Mount {
+            source: bundle.path.clone(),
+            target: target.into(),
+        };
+        let node = self.node.as_ref().map(|node| mount(node, NODE_DIR));
+        [mount(&self.bundle, BUNDLE_DIR)]
+            .into_iter()
+            .chain(node)
+            .collect()
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -41,24 +60,28 @@ pub enum WarmError {
 /// Bakes the home if it is not there yet. Two processes may do so at once; the first to finish wins.
 pub(crate) async fn warm_up(
     agent: &dyn Agent,
-    bundle: Bundle,
+    (bundle, node): (Bundle, Option<Bundle>),
     layers: &Path,
     sandboxes: &dyn Sandboxes,
 ) -> Result<ReadyAgent, WarmError> {
-    // Whose files they are differs between root and an ordinary user, so they do not share a layer.
-    let owner = if is_root() { "root" } else { "user" };
-    let name = format!(
-        "{}-{}-{owner}-{LAYER_VERSION}",
-        bundle.agent, bundle.version
-    );
-    let layer = layers.join(name);
+    let mut ready = ReadyAgent {
+        bundle,
+        node,
+        home_layer: None,
+    };
+    let files = agent.home_files();
+    let warm_up = agent.warm_up(&ready.bundle);
+    if files.is_empty() && warm_up.is_none() {
+        return Ok(ready);
+    }
+    let layer = layers.join(layer_name(&ready.bundle, &files, warm_up.as_ref()));
     if !layer.is_dir() {
         let write = |path: &Path, source| WarmError::Write {
             path: path.to_owned(),
             source,
         };
         let partial = layers.join(format!(".partial-{}", uuid::Uuid::now_v7()));
-        let baked = bake(agent, &bundle, &partial, sandboxes).await;
+        let baked = bake(&ready, (files, warm_up), &partial, sandboxes).await;
         let renamed = baked.and_then(|()| match fs::rename(&partial, &layer) {
             Err(_) if layer.is_dir() => Ok(()),
             renamed => renamed.map_err(|source| write(&layer, source)),
@@ -67,34 +90,42 @@ pub(crate) async fn warm_up(
         let _ = fs::remove_dir_all(&partial);
         renamed?;
     }
-    Ok(ReadyAgent {
-        bundle,
-        home_layer: Some(layer),
-    })
+    ready.home_layer = Some(layer);
+    Ok(ready)
+}
+
+/// Says everything that the layer depends on: a user's own manifest may change without its version.
+fn layer_name(bundle: &Bundle, files: &[(String, String)], warm_up: Option<&WarmUp>) -> String {
+    // Whose files they are differs between root and an ordinary user, so they do not share a layer.
+    let owner = if is_root() { "root" } else { "user" };
+    let baked = format!("{files:?} {warm_up:?}");
+    let hash = Sha256::digest(baked.as_bytes());
+    let hash: String = hash[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!(
+        "{}-{}-{owner}-{LAYER_VERSION}-{hash}",
+        bundle.agent, bundle.version
+    )
 }
 
 async fn bake(
-    agent: &dyn Agent,
-    bundle: &Bundle,
+    ready: &ReadyAgent,
+    (files, warm_up): (Vec<(String, String)>, Option<WarmUp>),
     layer: &Path,
     sandboxes: &dyn Sandboxes,
 ) -> Result<(), WarmError> {
     let mut writer = LayerWriter {
         root: layer.to_owned(),
     };
-    for (path, text) in agent.home_files() {
-        writer.write(path, text.as_bytes())?;
+    for (path, text) in files {
+        writer.write(&path, text.as_bytes())?;
     }
-    let Some(warm_up) = agent.warm_up() else {
+    let Some(warm_up) = warm_up else {
         return Ok(());
     };
     let spec = Spec {
         id: format!("warm-{}", uuid::Uuid::now_v7()),
         layers: vec![layer.to_owned()],
-        mounts: vec![Mount {
-            source: bundle.path.clone(),
-            target: BUNDLE_DIR.into(),
-        }],
+        mounts: ready.mounts(),
         ..Spec::default()
     };
     let sandbox = sandboxes.start(spec).await?;

@@ -13,4 +13,5 @@ pub mod script;
 pub mod sse;
 pub mod task;
 pub mod trace;
+pub mod transcript;
 pub mod turn;

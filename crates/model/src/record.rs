@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::Spent;
 use crate::id::RolloutId;
 use crate::trace::{CaptureLevel, Finding, RolloutType, TrainingTrace};
+use crate::transcript::Report;
 
 /// How a rollout ended. Every rollout ends in exactly one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +97,9 @@ pub struct RolloutTurn {
 pub struct AgentInfo {
     pub name: String,
     pub version: String,
+    /// Every package it is made of, with its exact version.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub components: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -204,6 +208,9 @@ pub struct RolloutResult {
     pub usage: Usage,
     pub budget: Budget,
     pub agent: AgentInfo,
+    /// The agent's own account: its last words, what it counted, what went wrong.
+    #[serde(default)]
+    pub agent_report: Report,
     pub endpoint: EndpointInfo,
     pub sandbox: SandboxInfo,
     /// Unix seconds.

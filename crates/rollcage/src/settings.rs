@@ -1,11 +1,13 @@
 //! What the environment says, read once. Below this nobody reads an environment variable.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 
-use rollcage_engine::bundle::{Bundles, Registry};
+use rollcage_engine::agent::{self, Agent, AgentError};
+use rollcage_engine::bundle::{Bundles, Registry, VersionRequest};
 use rollcage_engine::provider::{ProviderError, Providers};
 use rollcage_engine::store::Store;
 use rollcage_engine::{Engine, EngineOptions};
@@ -13,6 +15,8 @@ use rollcage_model::budget::Price;
 
 /// The hidden first argument that makes this program a zygote.
 pub(crate) const ZYGOTE: &str = "__zygote";
+/// Below the home directory: manifests of the user's own agents.
+const AGENTS: &str = "agents";
 
 /// An environment variable that is set and not empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
@@ -55,6 +59,25 @@ pub(crate) fn registry() -> anyhow::Result<Registry> {
 
 pub(crate) fn bundles() -> anyhow::Result<Bundles> {
     Ok(Bundles::new(home()?.join("bundles"), registry()?))
+}
+
+/// The user's own agents.
+pub(crate) fn agents() -> anyhow::Result<Vec<Arc<dyn Agent>>> {
+    agent::all_in(&home()?.join(AGENTS)).map_err(wrong_use)
+}
+
+/// The agent that a user means: a name, a name with a version, or a manifest file.
+pub(crate) fn agent(text: &str) -> anyhow::Result<(Arc<dyn Agent>, VersionRequest)> {
+    if text.ends_with(".toml") {
+        let agent = agent::load(Path::new(text)).map_err(wrong_use)?;
+        return Ok((agent, VersionRequest::Default));
+    }
+    agent::find_in(&home()?.join(AGENTS), text).map_err(wrong_use)
+}
+
+fn wrong_use(error: AgentError) -> anyhow::Error {
+    // With its cause: what is wrong with a manifest stands there.
+    crate::WrongUse(format!("{:#}", anyhow::Error::from(error))).into()
 }
 
 pub(crate) async fn engine() -> anyhow::Result<Engine> {

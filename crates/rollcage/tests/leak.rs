@@ -107,7 +107,7 @@ fn plan(script: &str, base_url: &str, bundle: &Path) -> Arc<Plan> {
     Arc::new(Plan {
         task,
         uploads: BTreeMap::new(),
-        agent: ShellAgent::leak(script),
+        agent: ShellAgent::shared(script),
         ready: empty_bundle(bundle.to_owned()),
         endpoint,
         settings: ModelSettings::default(),

@@ -2,15 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rollcage_engine::ReadyAgent;
-use rollcage_engine::agent::{Agent, Launch, ModelAccess, WarmUp};
-use rollcage_engine::bundle::{Bundle, OPENCODE, Source};
+use rollcage_engine::agent::{
+    Agent, Events, Launch, LaunchError, LaunchRequest, WarmUp, WireDialect,
+};
+use rollcage_engine::bundle::{Bundle, Origin, Source};
+use rollcage_model::transcript::Format;
 
 /// Runs a script with bash. The script sees `$BASE_URL`, `$KEY` and `$MODEL`, the instruction on standard input, and
 /// a function `ask BODY` that posts a chat completion and prints the answer with its headers.
 pub struct ShellAgent {
     pub script: String,
+    source: Source,
 }
 
 const ASK: &str = r#"
@@ -23,47 +28,64 @@ ask() {
 "#;
 
 impl ShellAgent {
-    /// Tests need an agent for as long as the program runs, so it is never freed.
-    pub fn leak(script: &str) -> &'static dyn Agent {
-        Box::leak(Box::new(ShellAgent {
+    pub fn shared(script: &str) -> Arc<dyn Agent> {
+        Arc::new(ShellAgent {
             script: script.to_owned(),
-        }))
+            source: Source {
+                agent: "shell".to_owned(),
+                default_version: String::new(),
+                origin: Origin::Nothing,
+            },
+        })
     }
 }
 
 impl Agent for ShellAgent {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "shell"
     }
 
-    fn source(&self) -> &'static Source {
-        &OPENCODE
+    fn title(&self) -> &str {
+        "a shell script"
     }
 
-    fn launch(&self, instruction: &str, access: &ModelAccess) -> Launch {
+    fn source(&self) -> &Source {
+        &self.source
+    }
+
+    fn dialect(&self) -> Option<WireDialect> {
+        Some(WireDialect::Chat)
+    }
+
+    fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, LaunchError> {
+        let access = request.access;
         let env = BTreeMap::from([
             ("BASE_URL".to_owned(), access.base_url.clone()),
             ("KEY".to_owned(), access.key.clone()),
             ("MODEL".to_owned(), access.model.clone()),
         ]);
         let script = format!("{ASK}\n{}", self.script);
-        Launch {
+        Ok(Launch {
             argv: vec!["/bin/bash".into(), "-c".into(), script],
             env,
-            stdin: instruction.to_owned(),
-        }
+            stdin: request.task.instruction.clone(),
+            files: Vec::new(),
+        })
     }
 
-    fn home_files(&self) -> Vec<(&'static str, &'static str)> {
+    fn home_files(&self) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    fn warm_up(&self) -> Option<WarmUp> {
+    fn warm_up(&self, _bundle: &Bundle) -> Option<WarmUp> {
         None
     }
 
-    fn failure(&self, _log_tail: &str) -> Option<String> {
-        None
+    fn events(&self) -> Events {
+        Events {
+            format: Format::Text,
+            file: None,
+        }
     }
 }
 
@@ -77,9 +99,12 @@ pub fn empty_bundle(path: PathBuf) -> ReadyAgent {
         path,
         bytes: 0,
         integrity: String::new(),
+        components: BTreeMap::new(),
+        interpreter: None,
     };
     ReadyAgent {
         bundle,
+        node: None,
         home_layer: None,
     }
 }

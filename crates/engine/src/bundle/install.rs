@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::download::{self, Tarball};
+use super::download;
 use super::fetch::Fetcher;
 use super::integrity::Integrity;
 use super::progress::{INTERVAL, Phase, Reporter};
 use super::registry::Registry;
-use super::source::Target;
+use super::source::{Npm, Published, Target};
 use super::storage::{self, Lock, Staging, StorageError};
+use super::tree::{self, Placed};
 use super::unpack::{self, Shared, UnpackError};
 use super::{Bundle, FORMAT, InstallError, MANIFEST, Manifest, Wanted, metadata};
 
@@ -22,66 +23,118 @@ pub(super) struct Order<'a> {
     pub(super) root: &'a Path,
     pub(super) directory: PathBuf,
     pub(super) wanted: Wanted<'a>,
-    pub(super) version: String,
     pub(super) lock: Lock,
+}
+
+/// A package on its way into the bundle.
+struct Part {
+    package: String,
+    version: String,
+    tarball: PathBuf,
+    integrity: String,
+    bytes: u64,
+    /// Where it lies in the bundle; empty for the bundle itself.
+    place: PathBuf,
 }
 
 /// Fetches, checks, unpacks and moves into place.
 pub(super) async fn install(
     registry: &Registry,
+    npm: &Npm,
     order: Order<'_>,
     reporter: &mut Reporter<'_>,
 ) -> Result<Bundle, InstallError> {
-    let package = order.wanted.package;
-    let root = order.root.to_owned();
-    let staging = run_blocking(move || {
-        storage::sweep(&root);
-        Staging::new(&root)
-    });
-    let staging = staging.await??;
-
+    let staging = new_staging(order.root).await?;
     let fetcher = Fetcher::new(registry)?;
-    let found = metadata::find(&fetcher, package, &order.version).await?;
-    let dist = found.or_missing(package, &order.version)?;
-    let integrity = Integrity::read(dist.integrity.as_deref(), dist.shasum.as_deref());
-    let Some(integrity) = integrity else {
-        return Err(InstallError::NoIntegrity {
-            package: package.to_owned(),
-            version: order.version,
-        });
+    let wanted = &order.wanted;
+    let published = npm.published(wanted.target, &wanted.version);
+    let published = published.ok_or_else(|| InstallError::NoTarget {
+        agent: wanted.source.agent.clone(),
+        target: wanted.target,
+    })?;
+    let places = match &npm.node {
+        None => vec![Placed {
+            published,
+            place: PathBuf::new(),
+            dist: None,
+        }],
+        Some(_) => tree::resolve(&fetcher, published).await?,
     };
-    if integrity.is_weak() {
-        tracing::warn!(
-            package,
-            version = order.version,
-            "only SHA-1 protects this download"
-        );
+    let mut parts = Vec::with_capacity(places.len());
+    for (number, placed) in places.into_iter().enumerate() {
+        let path = staging.path().join(format!("{number}.tgz"));
+        parts.push(fetch_part(&fetcher, placed, path, order.root, reporter).await?);
     }
 
-    let path = staging.path().join("package.tgz");
-    let urls = metadata::tarball_urls(&fetcher, package, &dist.tarball);
-    let unpacked_bytes = dist.unpacked_bytes.unwrap_or(0);
-    let tarball = download::download(&fetcher, urls, &integrity, &path, reporter).await;
-    let tarball = tarball.map_err(|error| needing(error, unpacked_bytes, order.root))?;
-
-    let total = unpack::unpacked_bytes(&path).unwrap_or(unpacked_bytes);
+    let total = parts
+        .iter()
+        .map(|part| unpack::unpacked_bytes(&part.tarball).unwrap_or(part.bytes))
+        .sum();
     reporter.phase(Phase::Unpacking, Some(total));
     let shared = Arc::new(Shared::default());
+    let needed = total + parts.iter().map(|part| part.bytes).sum::<u64>();
     let job = Job {
         staging,
-        tarball,
-        package: package.to_owned(),
-        agent: order.wanted.source.agent,
-        program: order.wanted.source.program,
-        target: order.wanted.target,
-        version: order.version,
+        parts,
+        agent: wanted.source.agent.clone(),
+        program: npm.program(wanted.target),
+        machine: npm.node.is_none().then_some(wanted.target),
+        version: wanted.version.clone(),
         directory: order.directory,
         shared: shared.clone(),
         _lock: order.lock,
     };
-    let needed = job.tarball.bytes + total;
     let done = watch(shared, job, reporter).await;
     done.map_err(|error| needing(error, needed, order.root))
+}
+
+/// A place to work in, after what the dead left was swept.
+pub(super) async fn new_staging(root: &Path) -> Result<Staging, InstallError> {
+    let root = root.to_owned();
+    let staging = run_blocking(move || {
+        storage::sweep(&root);
+        Staging::new(&root)
+    });
+    Ok(staging.await??)
+}
+
+async fn fetch_part(
+    fetcher: &Fetcher<'_>,
+    placed: Placed,
+    path: PathBuf,
+    root: &Path,
+    reporter: &mut Reporter<'_>,
+) -> Result<Part, InstallError> {
+    let Published { package, version } = &placed.published;
+    let dist = match placed.dist {
+        Some(dist) => dist,
+        None => {
+            let found = metadata::find(fetcher, package, version).await?;
+            found.or_missing(package, version)?
+        }
+    };
+    let integrity = Integrity::read(dist.integrity.as_deref(), dist.shasum.as_deref());
+    let Some(integrity) = integrity else {
+        return Err(InstallError::NoIntegrity {
+            package: package.clone(),
+            version: version.clone(),
+        });
+    };
+    if integrity.is_weak() {
+        tracing::warn!(package, version, "only SHA-1 protects this download");
+    }
+    let urls = metadata::tarball_urls(fetcher, package, &dist.tarball);
+    let tarball = download::download(fetcher, urls, &integrity, &path, reporter).await;
+    let tarball =
+        tarball.map_err(|error| needing(error, dist.unpacked_bytes.unwrap_or(0), root))?;
+    Ok(Part {
+        package: package.clone(),
+        version: version.clone(),
+        tarball: path,
+        integrity: tarball.integrity,
+        bytes: tarball.bytes,
+        place: placed.place,
+    })
 }
 
 /// Runs the job on a blocking thread and tells how far it is. If we are dropped
@@ -101,7 +154,7 @@ async fn watch(
     }
 }
 
-async fn run_blocking<T: Send + 'static>(
+pub(super) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, InstallError> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -130,11 +183,12 @@ fn needing(error: InstallError, bytes: u64, root: &Path) -> InstallError {
 /// the fields drop in order, the lock last.
 struct Job {
     staging: Staging,
-    tarball: Tarball,
-    package: String,
-    agent: &'static str,
-    program: &'static str,
-    target: Target,
+    /// The agent's own package first.
+    parts: Vec<Part>,
+    agent: String,
+    program: String,
+    /// What a native program must be built for.
+    machine: Option<Target>,
     version: String,
     directory: PathBuf,
     shared: Arc<Shared>,
@@ -144,21 +198,40 @@ struct Job {
 impl Job {
     fn run(self) -> Result<Bundle, InstallError> {
         let tree = self.staging.path().join("tree");
-        let path = self.staging.path().join("package.tgz");
-        let bytes = unpack::unpack(&path, &tree, &self.shared)?;
-        self.check_program(&tree.join(self.program))?;
+        let mut bytes = 0;
+        for part in &self.parts {
+            let place = tree.join(&part.place);
+            if place.symlink_metadata().is_ok() {
+                // The package that needs it brought it along.
+                continue;
+            }
+            if part.place != Path::new("") {
+                make_parents(&tree, &part.place)?;
+            }
+            bytes += unpack::unpack(&part.tarball, &place, &self.shared)?;
+        }
+        self.check_program(&tree.join(&self.program))?;
+        let components = self.parts.iter().map(|part| {
+            let name = part.place.to_string_lossy();
+            let name = name.trim_start_matches("node_modules/");
+            let name = if name.is_empty() { &part.package } else { name };
+            (name.to_owned(), part.version.clone())
+        });
+        let own = self.parts.first();
         let manifest = Manifest {
             format: FORMAT,
-            agent: self.agent.to_owned(),
+            agent: self.agent.clone(),
             version: self.version.clone(),
-            package: self.package.clone(),
-            integrity: self.tarball.integrity.clone(),
+            package: own.map(|part| part.package.clone()).unwrap_or_default(),
+            integrity: own.map(|part| part.integrity.clone()).unwrap_or_default(),
             installed_at: jiff::Timestamp::now().to_string(),
             bytes,
-            program: self.program.to_owned(),
+            program: self.program.clone(),
+            components: components.collect(),
+            interpreter: None,
         };
         write_manifest(&tree, &manifest)?;
-        self.place(&tree)?;
+        place(&self.staging, &tree, &self.directory)?;
         Ok(manifest.bundle(&self.directory))
     }
 
@@ -167,38 +240,61 @@ impl Job {
         let check = || -> io::Result<bool> {
             // npm makes programs executable too, whatever the archive says.
             std::fs::set_permissions(path, Permissions::from_mode(0o755))?;
+            let Some(target) = self.machine else {
+                return Ok(path.is_file());
+            };
             let mut header = [0; 20];
             File::open(path)?.read_exact(&mut header)?;
             let machine = u16::from_le_bytes([header[18], header[19]]);
-            Ok(header.starts_with(b"\x7fELF") && machine == self.target.elf_machine())
+            Ok(header.starts_with(b"\x7fELF") && machine == target.elf_machine())
         };
         if check().unwrap_or(false) {
             return Ok(());
         }
         Err(InstallError::Program {
-            package: self.package.clone(),
+            package: self
+                .parts
+                .first()
+                .map(|part| part.package.clone())
+                .unwrap_or_default(),
             version: self.version.clone(),
-            program: self.program.to_owned(),
-            target: self.target,
+            program: self.program.clone(),
+            target: self.machine.unwrap_or_else(Target::of_host),
         })
-    }
-
-    fn place(&self, tree: &Path) -> Result<(), StorageError> {
-        let storage = |error| StorageError::new("install", &self.directory, error);
-        let parent = self.directory.parent().unwrap_or(&self.directory);
-        std::fs::create_dir_all(parent).map_err(storage)?;
-        if self.directory.symlink_metadata().is_ok() {
-            // We hold the lock and looked: what is here is broken or for another machine.
-            let old = self.staging.path().join("old");
-            std::fs::rename(&self.directory, old).map_err(storage)?;
-        }
-        std::fs::rename(tree, &self.directory).map_err(storage)?;
-        let synced = File::open(parent).and_then(|parent| parent.sync_all());
-        synced.map_err(storage)
     }
 }
 
-fn write_manifest(tree: &Path, manifest: &Manifest) -> Result<(), StorageError> {
+/// Makes the directories above a package's place, readable for any user of a sandbox.
+fn make_parents(tree: &Path, place: &Path) -> Result<(), StorageError> {
+    let mut directory = tree.to_owned();
+    let above = place.parent().into_iter().flat_map(Path::components);
+    for component in [None].into_iter().chain(above.map(Some)) {
+        directory.extend(component);
+        if !directory.is_dir() {
+            std::fs::create_dir(&directory)
+                .and_then(|()| std::fs::set_permissions(&directory, Permissions::from_mode(0o755)))
+                .map_err(|error| StorageError::new("create", &directory, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Moves a finished tree to where bundles are found.
+pub(super) fn place(staging: &Staging, tree: &Path, directory: &Path) -> Result<(), StorageError> {
+    let storage = |error| StorageError::new("install", directory, error);
+    let parent = directory.parent().unwrap_or(directory);
+    std::fs::create_dir_all(parent).map_err(storage)?;
+    if directory.symlink_metadata().is_ok() {
+        // We hold the lock and looked: what is here is broken or for another machine.
+        let old = staging.path().join("old");
+        std::fs::rename(directory, old).map_err(storage)?;
+    }
+    std::fs::rename(tree, directory).map_err(storage)?;
+    let synced = File::open(parent).and_then(|parent| parent.sync_all());
+    synced.map_err(storage)
+}
+
+pub(super) fn write_manifest(tree: &Path, manifest: &Manifest) -> Result<(), StorageError> {
     let path = tree.join(MANIFEST);
     let write = || -> io::Result<()> {
         // The archive may bring a file, or a link, of this name.

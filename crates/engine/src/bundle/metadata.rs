@@ -7,6 +7,7 @@ use reqwest::Url;
 use serde::Deserialize;
 
 use super::fetch::{FetchError, Fetcher, shown};
+use super::range;
 
 /// The short form of a package's description, where the registry has it.
 const ABBREVIATED: &str = "application/vnd.npm.install-v1+json, application/json;q=0.8";
@@ -32,6 +33,27 @@ pub(super) struct Dist {
 struct Version {
     version: String,
     dist: Dist,
+    #[serde(flatten)]
+    needs: Needs,
+}
+
+/// The other packages that a version wants.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Needs {
+    pub(super) dependencies: BTreeMap<String, String>,
+    #[serde(rename = "optionalDependencies")]
+    pub(super) optional: BTreeMap<String, String>,
+    #[serde(rename = "peerDependencies")]
+    pub(super) peers: BTreeMap<String, String>,
+    #[serde(rename = "peerDependenciesMeta")]
+    pub(super) peers_meta: BTreeMap<String, PeerMeta>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PeerMeta {
+    pub(super) optional: bool,
 }
 
 #[derive(Deserialize)]
@@ -44,6 +66,39 @@ struct Package {
 #[derive(Deserialize)]
 struct PackageVersion {
     dist: Dist,
+    #[serde(flatten)]
+    needs: Needs,
+}
+
+/// All versions of a package.
+pub(super) struct Described(Package);
+
+impl Described {
+    /// The version that npm would take: what `latest` stands for if it fits, else the highest.
+    pub(super) fn best(&self, range: &str) -> Option<(String, Dist, Needs)> {
+        let found = |version: &String| {
+            let described = self.0.versions.get(version)?;
+            Some((
+                version.clone(),
+                described.dist.clone(),
+                described.needs.clone(),
+            ))
+        };
+        let Some(wanted) = range::Range::parse(range) else {
+            return self.0.tags.get(range).and_then(found);
+        };
+        let fits = |version: &&String| {
+            range::Version::parse(version).is_some_and(|version| wanted.holds(&version))
+        };
+        let latest = self.0.tags.get("latest").filter(fits);
+        let fitting = self.0.versions.keys().filter(fits);
+        let highest = fitting.max_by_key(|version| range::Version::parse(version));
+        latest.or(highest).and_then(found)
+    }
+
+    pub(super) fn latest(&self) -> Option<String> {
+        self.0.tags.get("latest").cloned()
+    }
 }
 
 /// The answer to a question about a version.
@@ -78,21 +133,47 @@ pub(super) async fn resolve_tag(
     })
 }
 
+/// Everything about a package.
+pub(super) async fn describe(
+    fetcher: &Fetcher<'_>,
+    package: &str,
+) -> Result<Found<Described>, FetchError> {
+    let described = package_of(fetcher, package).await?;
+    Ok(match described {
+        Some(described) => Found::Yes(Described(described)),
+        None => Found::NoPackage,
+    })
+}
+
 /// The tarball of exactly this version.
 pub(super) async fn find(
     fetcher: &Fetcher<'_>,
     package: &str,
     version: &str,
 ) -> Result<Found<Dist>, FetchError> {
+    let found = find_with_needs(fetcher, package, version).await?;
+    Ok(match found {
+        Found::Yes((dist, _)) => Found::Yes(dist),
+        Found::NoVersion { latest, near } => Found::NoVersion { latest, near },
+        Found::NoPackage => Found::NoPackage,
+    })
+}
+
+/// The same, with what it depends on.
+pub(super) async fn find_with_needs(
+    fetcher: &Fetcher<'_>,
+    package: &str,
+    version: &str,
+) -> Result<Found<(Dist, Needs)>, FetchError> {
     let direct = version_of(fetcher, package, version).await?;
     if let Some(direct) = direct.filter(|direct| direct.version == version) {
-        return Ok(Found::Yes(direct.dist));
+        return Ok(Found::Yes((direct.dist, direct.needs)));
     }
     let Some(mut described) = package_of(fetcher, package).await? else {
         return Ok(Found::NoPackage);
     };
     Ok(match described.versions.remove(version) {
-        Some(found) => Found::Yes(found.dist),
+        Some(found) => Found::Yes((found.dist, found.needs)),
         None => Found::NoVersion {
             latest: described.tags.remove("latest"),
             near: near(described.versions.into_keys().collect(), version),

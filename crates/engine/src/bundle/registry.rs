@@ -69,6 +69,8 @@ pub struct Registry {
     pub(super) http_proxy: Option<Secret>,
     pub(super) https_proxy: Option<Secret>,
     pub(super) no_proxy: Option<String>,
+    /// The package index for Python where only uv's variables name one; pip reads its own settings itself.
+    pub(super) python_index: Option<Secret>,
     pub limits: Limits,
 }
 
@@ -85,6 +87,7 @@ impl Registry {
             http_proxy: None,
             https_proxy: None,
             no_proxy: None,
+            python_index: None,
             limits: Limits::default(),
         }
     }
@@ -198,6 +201,12 @@ impl Settings<'_> {
         registry.https_proxy = proxy("https_proxy");
         registry.http_proxy = proxy("http_proxy");
         registry.no_proxy = self.one("noproxy").or_else(|| self.variable("no_proxy"));
+        registry.python_index = match (self.get)("PIP_INDEX_URL") {
+            Some(_) => None,
+            None => (self.get)("UV_DEFAULT_INDEX")
+                .or_else(|| (self.get)("UV_INDEX_URL"))
+                .map(Secret),
+        };
         for (key, value) in self.files.iter().flatten() {
             if let Some(scope) = key.strip_suffix(":registry")
                 && scope.starts_with('@')

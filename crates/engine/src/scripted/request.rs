@@ -155,6 +155,24 @@ impl ChatRequest {
         self.tool_definitions().iter().filter_map(tool).collect()
     }
 
+    /// The texts of all tool results, in order.
+    pub(super) fn results(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let results = self
+            .messages
+            .iter()
+            .filter(|message| message.role == "tool");
+        results.map(Message::text)
+    }
+
+    /// Whether somebody other than the model wrote these words.
+    pub(super) fn says(&self, words: &str) -> bool {
+        let mut others = self
+            .messages
+            .iter()
+            .filter(|message| !message.is_assistant());
+        others.any(|message| message.text().contains(words))
+    }
+
     /// How many turns the model has had. Neighbouring assistant messages are one turn, because some agents send the
     /// text and the tool call of one answer back as two messages.
     pub(super) fn turns(&self) -> usize {

@@ -79,7 +79,7 @@ pub(super) fn write(
     content: &str,
     filler: &Filler<'_>,
 ) -> Option<Call> {
-    let path = absolute(path, filler.workdir);
+    let path_inside = absolute(path, filler.workdir);
     let properties = |tool: &Tool<'_>| {
         let (path, _) = property(tool, &PATH_PROPERTIES)?;
         let (content, _) = property(tool, &CONTENT_PROPERTIES)?;
@@ -87,11 +87,25 @@ pub(super) fn write(
     };
     match by_name(tools, &WRITE_NAMES, properties) {
         Some((tool, (path_name, content_name))) => {
-            let given = [(path_name, path.into()), (content_name, content.into())];
+            let given = [
+                (path_name, path_inside.into()),
+                (content_name, content.into()),
+            ];
             Some(fill(tool, given.into(), filler))
         }
-        None => shell(tools, &write_command(&path, content), filler),
+        None => write_with_shell(tools, path, content, filler),
     }
+}
+
+/// The same with the shell alone.
+pub(super) fn write_with_shell(
+    tools: &[Tool<'_>],
+    path: &str,
+    content: &str,
+    filler: &Filler<'_>,
+) -> Option<Call> {
+    let path = absolute(path, filler.workdir);
+    shell(tools, &write_command(&path, content), filler)
 }
 
 /// A call with its arguments as compact JSON.

@@ -1,18 +1,22 @@
-//! `rollcage agent list|install|remove`.
+//! `rollcage agent list|install|remove|doctor`.
+
+mod doctor;
 
 use std::io::Write;
 
 use serde_json::json;
 
-use rollcage_engine::agent;
+use rollcage_engine::agent::{Agent, WireDialect};
+use rollcage_engine::bundle::Origin;
 
 use crate::progress::InstallProgress;
 use crate::{Outcome, WrongUse, settings, text};
 
-/// List, install and remove agents.
+/// List, install, try out and remove agents.
 ///
-/// An agent is installed once, straight from the npm registry (npm's settings and HTTPS_PROXY are honoured), and
-/// mounted read-only into every sandbox. `rollcage run` installs what it needs by itself.
+/// An agent is installed once, straight from the npm registry (npm's settings and HTTPS_PROXY are honoured) or from
+/// PyPI with the host's pip, and mounted read-only into every sandbox. `rollcage run` installs what it needs by itself.
+/// Agents of your own are TOML manifests in $ROLLCAGE_HOME/agents; examples/agents shows how they look.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -33,6 +37,18 @@ enum Command {
         #[arg(value_name = "NAME[@VERSION]")]
         agent: String,
     },
+    /// Try agents out with the scripted model, in every mode, and compare with what is expected of them
+    ///
+    /// Each is installed if need be and writes one file. Exit status 1 means that one behaves differently: a side
+    /// request, a prompt that does not go on from the one before, a failure.
+    Doctor {
+        /// Agents, as `rollcage run --agent` takes them; the default is all
+        #[arg(value_name = "NAME[@VERSION]|FILE.toml")]
+        agents: Vec<String>,
+        /// Print one JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove one installed version
     Remove {
         /// The version as `rollcage agent list` shows it
@@ -45,6 +61,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::List { json } => list(json),
         Command::Install { agent } => install(&agent).await,
+        Command::Doctor { agents, json } => Box::pin(doctor::run(&agents, json)).await,
         Command::Remove { agent } => remove(&agent),
     }
 }
@@ -52,8 +69,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
 fn list(is_json: bool) -> anyhow::Result<Outcome> {
     let installed = settings::bundles()?.list();
     let mut out = std::io::stdout().lock();
-    for agent in agent::all() {
-        let pinned = agent.source().default_version;
+    for agent in settings::agents()? {
+        let pinned = &agent.source().default_version;
         let bundles: Vec<_> = installed
             .iter()
             .filter(|bundle| bundle.agent == agent.name())
@@ -66,12 +83,24 @@ fn list(is_json: bool) -> anyhow::Result<Outcome> {
             writeln!(
                 out,
                 "{}",
-                json!({"agent": agent.name(), "default_version": pinned, "installed": versions})
+                json!({
+                    "agent": agent.name(),
+                    "title": agent.title(),
+                    "dialect": agent.dialect().map(WireDialect::as_str),
+                    "default_version": pinned,
+                    "needs_installation": needs_installation(&*agent),
+                    "installed": versions,
+                })
             )?;
             continue;
         }
-        writeln!(out, "{}  (default version {pinned})", agent.name())?;
-        if bundles.is_empty() {
+        let version = if pinned.is_empty() {
+            String::new()
+        } else {
+            format!(" {pinned}")
+        };
+        writeln!(out, "{}  ({}{version})", agent.name(), agent.title())?;
+        if bundles.is_empty() && needs_installation(&*agent) {
             writeln!(
                 out,
                 "  not installed: rollcage agent install {}",
@@ -85,12 +114,17 @@ fn list(is_json: bool) -> anyhow::Result<Outcome> {
     Ok(Outcome::Fine)
 }
 
+/// Whether there is anything to install before its first rollout.
+fn needs_installation(agent: &dyn Agent) -> bool {
+    matches!(agent.source().origin, Origin::Npm(_) | Origin::Pypi(_))
+}
+
 async fn install(name: &str) -> anyhow::Result<Outcome> {
-    let (agent, version) = agent::find(name).map_err(|error| WrongUse(error.to_string()))?;
+    let (agent, version) = settings::agent(name)?;
     let engine = settings::engine().await?;
     let progress = InstallProgress::new();
     let ready = engine
-        .ready(agent, version, &|step| progress.show(&step))
+        .ready(&*agent, version, &|step| progress.show(&step))
         .await;
     progress.clear();
     engine.close().await;

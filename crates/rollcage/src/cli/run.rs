@@ -10,8 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_engine::agent;
-use rollcage_engine::endpoint::{EndpointChoice, EndpointRequest};
+use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
 use rollcage_engine::secret::Secret;
 use rollcage_engine::serving::Step as ServingStep;
 use rollcage_engine::{Engine, ModelSettings, Plan, PlanError};
@@ -45,8 +44,12 @@ pub(crate) struct Arguments {
     )]
     task: Option<PathBuf>,
 
-    /// The agent, optionally with a version
-    #[arg(long, default_value = "opencode", value_name = "NAME[@VERSION]")]
+    /// The agent, optionally with a version (`rollcage agent list` shows them), or a manifest file of your own
+    #[arg(
+        long,
+        default_value = "opencode",
+        value_name = "NAME[@VERSION]|FILE.toml"
+    )]
     agent: String,
 
     /// How many rollouts of the task
@@ -159,9 +162,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let SandboxKind::Local = arguments.sandbox;
     let loaded = load(&arguments)?;
     let endpoint = resolve_endpoint(arguments.endpoint.request()?)?;
-    let (agent, version) =
-        agent::find(&arguments.agent).map_err(|error| WrongUse(error.to_string()))?;
-    if matches!(endpoint, EndpointChoice::Scripted) && loaded.task.solution.is_empty() {
+    let (agent, version) = settings::agent(&arguments.agent)?;
+    let needs_model = agent.dialect().is_some();
+    if needs_model
+        && matches!(endpoint, EndpointChoice::Scripted)
+        && loaded.task.solution.is_empty()
+    {
         return Err(WrongUse(PlanError::NoSolution.to_string()).into());
     }
     let cancel = CancellationToken::new();
@@ -172,7 +178,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let engine = settings::engine().await?;
     let progress = InstallProgress::new();
     let ready = cancel
-        .run_until_cancelled(engine.ready(agent, version, &|step| progress.show(&step)))
+        .run_until_cancelled(engine.ready(&*agent, version, &|step| progress.show(&step)))
         .await;
     progress.clear();
     let Some(ready) = ready else {
@@ -182,9 +188,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
 
     let serving = ServingProgress::new(arguments.json);
     let show = |step: &ServingStep| serving.show(step);
-    let endpoint = cancel
-        .run_until_cancelled(engine.endpoint_with(&endpoint, &loaded.task, &show))
-        .await;
+    let settling = async {
+        if needs_model {
+            engine.endpoint_with(&endpoint, &loaded.task, &show).await
+        } else {
+            Ok(Endpoint::none())
+        }
+    };
+    let endpoint = cancel.run_until_cancelled(settling).await;
     serving.clear();
     let Some(Ok(endpoint)) = endpoint else {
         // A server that was started for it goes now, not a little later.

@@ -198,7 +198,7 @@ async fn backend(arguments: &Arguments, tasks: Arc<Tasks>) -> anyhow::Result<Arc
         // One owner may use everything; those who wait take turns.
         owner_slots: slots,
     };
-    let around = Surroundings::of_this_process(tasks, settings::providers()?);
+    let around = Surroundings::of_this_process(tasks, settings::agents()?, settings::providers()?);
     Ok(Backend::new(Service::new(engine, limits), around))
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicUsize;
 
 use serde_json::{Map, Value};
 
+use rollcage_engine::agent::Agent;
 use rollcage_engine::provider::Providers;
 use rollcage_engine::service::{Entry, Service, SubmitError};
 use rollcage_model::budget::Price;
@@ -16,6 +17,7 @@ use crate::settings;
 /// What a request is read against. Nothing of it changes while the server runs.
 pub(crate) struct Surroundings {
     pub(crate) tasks: Arc<Tasks>,
+    pub(crate) agents: Vec<Arc<dyn Agent>>,
     pub(crate) providers: Providers,
     /// The server's environment.
     pub(crate) variables: fn(&str) -> Option<String>,
@@ -24,9 +26,14 @@ pub(crate) struct Surroundings {
 
 impl Surroundings {
     /// With this process' own environment and prices.
-    pub(crate) fn of_this_process(tasks: Arc<Tasks>, providers: Providers) -> Self {
+    pub(crate) fn of_this_process(
+        tasks: Arc<Tasks>,
+        agents: Vec<Arc<dyn Agent>>,
+        providers: Providers,
+    ) -> Self {
         Surroundings {
             tasks,
+            agents,
             providers,
             variables: settings::variable,
             prices: |model| match settings::price(model) {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rollcage_engine::agent;
 use rollcage_engine::bundle::Registry;
 use rollcage_engine::provider::Providers;
 use rollcage_engine::service::{Limits, Service};
@@ -44,6 +45,7 @@ pub(crate) async fn backend(limits: Limits) -> Arc<Backend> {
         variables: |_| None,
         ..Surroundings::of_this_process(
             Arc::new(Tasks::read(&examples).unwrap()),
+            agent::all(),
             Providers::built_in().clone(),
         )
     };

@@ -6,7 +6,9 @@
     reason = "a panic is how a test fails"
 )]
 
+mod agents;
 mod cli;
+mod faults;
 mod opencode;
 mod proxy;
 mod rollouts;

@@ -1,25 +1,18 @@
 //! The real OpenCode, fetched from the npm registry by our own installer, against the scripted endpoint.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use crate::agents::{check_tokens, plan, shared_home};
 use crate::support::{open_engine, run_many};
+use rollcage_engine::Engine;
 use rollcage_engine::agent;
-use rollcage_engine::endpoint::EndpointChoice;
 use rollcage_engine::scripted::Log;
-use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::Task;
-use rollcage_model::trace::{CaptureLevel, RolloutType};
 use tokio_util::sync::CancellationToken;
-
-/// Kept between tests and runs, so that the agent is fetched once.
-fn shared_home() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("opencode-home")
-}
 
 fn examples() -> Vec<Task> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
@@ -43,24 +36,6 @@ fn examples() -> Vec<Task> {
     paths.iter().map(read).collect()
 }
 
-async fn plan(engine: &Engine, task: Task) -> Arc<Plan> {
-    let (agent, version) = agent::find("opencode").unwrap();
-    let ready = engine.ready(agent, version, &|_| {}).await.unwrap();
-    let endpoint = engine
-        .endpoint(&EndpointChoice::Scripted, &task)
-        .await
-        .unwrap();
-    let settings = ModelSettings::default();
-    Arc::new(Plan {
-        task,
-        uploads: BTreeMap::new(),
-        agent,
-        ready,
-        endpoint,
-        settings,
-    })
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn every_example_is_solved_and_every_token_is_the_endpoints() {
     let mut engine = open_engine(shared_home()).await;
@@ -68,7 +43,7 @@ async fn every_example_is_solved_and_every_token_is_the_endpoints() {
     engine.log_scripted(Arc::clone(&log));
     let mut plans = Vec::new();
     for task in examples() {
-        plans.push(plan(&engine, task).await);
+        plans.push(plan(&engine, "opencode", task).await);
     }
     assert!(plans.len() >= 3);
     let (results, _) = run_many(&engine, plans.clone(), &CancellationToken::new()).await;
@@ -91,54 +66,6 @@ async fn every_example_is_solved_and_every_token_is_the_endpoints() {
     }
 }
 
-/// Compares the trace with what the endpoint sent, token by token.
-fn check_tokens(result: &RolloutResult, log: &Log, key: &str, steps: usize) {
-    let sent: Vec<_> = log
-        .served()
-        .into_iter()
-        .filter(|served| served.key == key)
-        .collect();
-    assert_eq!(
-        (result.rollout_type, result.capture_level),
-        (RolloutType::Train, CaptureLevel::Tokens)
-    );
-    let trace = result.training_trace.as_ref().unwrap();
-    assert_eq!(
-        trace.turns.len(),
-        steps,
-        "one turn for each step of the solution, and no side request"
-    );
-    assert_eq!(result.proxy_turns.len(), sent.len());
-    let mut before: Vec<u32> = Vec::new();
-    for turn in &trace.turns {
-        let served = sent
-            .iter()
-            .find(|served| served.prompt_ids == turn.prompt_token_ids)
-            .expect("a prompt as sent");
-        assert_eq!(turn.completion_token_ids, served.sampled_ids);
-        assert_eq!(turn.per_token_logps, served.logprobs);
-        let mut mask = vec![0; served.prompt_ids.len()];
-        mask.resize(served.prompt_ids.len() + served.sampled_ids.len(), 1);
-        assert_eq!(turn.loss_mask, mask);
-        assert!(
-            turn.prompt_token_ids.starts_with(&before),
-            "{} goes on from the turn before",
-            turn.node_id
-        );
-        before = [
-            turn.prompt_token_ids.clone(),
-            turn.completion_token_ids.clone(),
-        ]
-        .concat();
-    }
-    let trainable: usize = trace
-        .turns
-        .iter()
-        .map(|turn| turn.completion_token_ids.len())
-        .sum();
-    assert_eq!(result.usage.trainable_tokens, trainable as u64);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agent_looks_up_no_outside_host_and_leaves_no_trace_of_our_host() {
     let engine = open_engine(shared_home()).await;
@@ -158,7 +85,7 @@ async fn the_agent_looks_up_no_outside_host_and_leaves_no_trace_of_our_host() {
         )],
         ..Task::default()
     };
-    let plan = plan(&engine, task).await;
+    let plan = plan(&engine, "opencode", task).await;
     let (results, _) = run_many(&engine, vec![plan], &CancellationToken::new()).await;
     engine.close().await;
     let result = &results[0];
@@ -268,6 +195,6 @@ async fn an_interrupt_ends_the_rollout_with_a_result() {
 async fn open_and_install() -> Engine {
     let engine = open_engine(shared_home()).await;
     let (agent, version) = agent::find("opencode").unwrap();
-    engine.ready(agent, version, &|_| {}).await.unwrap();
+    engine.ready(&*agent, version, &|_| {}).await.unwrap();
     engine
 }

@@ -39,7 +39,7 @@ impl Served {
         Order {
             task: task(&["true"]),
             uploads: BTreeMap::new(),
-            agent: ShellAgent::leak(script),
+            agent: ShellAgent::shared(script),
             version: VersionRequest::Default,
             ready: Some(self.home.ready()),
             endpoint: EndpointChoice::Url(endpoint(self.upstream.base_url())),

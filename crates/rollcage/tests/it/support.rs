@@ -49,7 +49,7 @@ impl Home {
         Plan {
             task,
             uploads: BTreeMap::new(),
-            agent: ShellAgent::leak(script),
+            agent: ShellAgent::shared(script),
             ready: self.ready(),
             endpoint: endpoint(base_url),
             settings: ModelSettings::default(),

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, LazyLock, Mutex};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -13,23 +13,33 @@ use flate2::write::GzEncoder;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha512};
 
-use super::super::{Bundles, Registry, Source, Target};
+use super::super::{Bundles, Npm, Origin, Registry, Source, Target};
 
 /// An agent that exists on the fake registry only.
-pub(super) const FAKE: Source = Source {
-    agent: "fake",
-    tags: "fake-ai",
-    packages: &[
-        (Target::X64, "fake-linux"),
-        (Target::X64_BASELINE, "fake-linux"),
-        (Target::X64_MUSL, "fake-linux"),
-        (Target::X64_BASELINE_MUSL, "fake-linux"),
-        (Target::ARM64, "fake-linux"),
-        (Target::ARM64_MUSL, "fake-linux"),
-    ],
-    program: "bin/fake",
-    default_version: "1.0.0",
-};
+pub(super) static FAKE: LazyLock<Source> = LazyLock::new(|| fake("fake-linux"));
+
+/// The same agent from another package.
+pub(super) fn fake(package: &str) -> Source {
+    let targets = [
+        Target::X64,
+        Target::X64_BASELINE,
+        Target::X64_MUSL,
+        Target::X64_BASELINE_MUSL,
+        Target::ARM64,
+        Target::ARM64_MUSL,
+    ];
+    let platforms = targets.map(|target| (target.to_string(), package.to_owned()));
+    Source {
+        agent: "fake".to_owned(),
+        default_version: "1.0.0".to_owned(),
+        origin: Origin::Npm(Npm {
+            package: "fake-ai".to_owned(),
+            platforms: platforms.into(),
+            program: "bin/fake".to_owned(),
+            node: None,
+        }),
+    }
+}
 
 pub(super) struct Request {
     pub(super) path: String,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::super::{Registry, Source, VersionRequest};
-use super::fake::{FAKE, Package, Reply, Server, bundles, impatient};
+use super::fake::{FAKE, Package, Reply, Server, bundles, fake, impatient};
 
 /// npm's settings from this `.npmrc` and environment alone.
 fn configured(npmrc: &str, environment: &[(&str, &str)]) -> Registry {
@@ -46,22 +46,12 @@ async fn a_registry_may_live_below_a_path() {
 
 #[tokio::test]
 async fn a_scoped_package_is_asked_of_its_own_registry() {
-    const SCOPED: Source = Source {
-        packages: &[
-            (super::Target::X64, "@s/fake-linux"),
-            (super::Target::X64_BASELINE, "@s/fake-linux"),
-            (super::Target::X64_MUSL, "@s/fake-linux"),
-            (super::Target::X64_BASELINE_MUSL, "@s/fake-linux"),
-            (super::Target::ARM64, "@s/fake-linux"),
-            (super::Target::ARM64_MUSL, "@s/fake-linux"),
-        ],
-        ..FAKE
-    };
+    let scoped = fake("@s/fake-linux");
     let mut package = Package::new();
     package.name = "@s/fake-linux";
     let server = package.serve();
     let npmrc = format!("@s:registry={}/\nregistry=http://127.0.0.1:1/", server.url);
-    install(&SCOPED, configured(&npmrc, &[])).await.unwrap();
+    install(&scoped, configured(&npmrc, &[])).await.unwrap();
     assert_eq!(server.asked()[0], "/@s%2ffake-linux/1.0.0");
 }
 

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_engine::agent::{self, ModelAccess};
+use rollcage_engine::agent::{self, LaunchRequest, ModelAccess};
 use rollcage_engine::endpoint::EndpointChoice;
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::record::RolloutResult;
@@ -38,7 +38,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let progress = InstallProgress::new();
     let (agent, version) = agent::find("opencode")?;
     let ready = engine
-        .ready(agent, version, &|step| progress.show(&step))
+        .ready(&*agent, version, &|step| progress.show(&step))
         .await?;
     progress.clear();
     let task = Task {
@@ -109,8 +109,19 @@ async fn run_bare(plan: &Plan, scratch: &Path) -> anyhow::Result<f64> {
         output_tokens: 8192,
         patience_ms: 600_000,
     };
-    let launch = plan.agent.launch(&plan.task.instruction, &access);
+    let launch = plan.agent.launch(&LaunchRequest {
+        task: &plan.task,
+        access: &access,
+        bundle: &plan.ready.bundle,
+    })?;
     let inside = "/home/user";
+    for (path, text) in &launch.files {
+        let path = home.join(path.trim_start_matches(inside).trim_start_matches('/'));
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::write(path, text)?;
+    }
     let env = launch
         .env
         .iter()

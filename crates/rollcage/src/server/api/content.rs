@@ -109,7 +109,7 @@ fn running_meta(found: &Found) -> Meta {
             task_id: entry.task_id.clone(),
             agent: AgentInfo {
                 name: entry.agent.clone(),
-                version: String::new(),
+                ..AgentInfo::default()
             },
             model: entry.endpoint.model.clone(),
             started_at: entry.queued_at,

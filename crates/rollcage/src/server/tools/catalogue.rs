@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use rollcage_engine::agent;
-
 use crate::server::backend::{Backend, Surroundings};
 use crate::server::tasks::Tasks;
 
 pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
     let installed = backend.service.engine().bundles().list();
-    let agents = agent::all().into_iter();
-    agents
+    backend
+        .around
+        .agents
+        .iter()
         .map(|agent| {
             let versions: Vec<_> = installed
                 .iter()

@@ -77,13 +77,19 @@ pub(crate) fn read(
     around: &Surroundings,
 ) -> Result<Request, Wrong> {
     let mut given = Arguments::new(tool, values, NAMES)?;
-    let has_solution = given.has("solution");
-    let endpoint = read_endpoint(&mut given, has_solution, around)?;
+    let name = given.text("agent")?;
+    let name = name.as_deref().unwrap_or("opencode");
+    let (agent, version) =
+        agent::choose(around.agents.clone(), name).map_err(|error| error.to_string())?;
+    let needs_model = agent.dialect().is_some();
+    let has_default = given.has("solution") || !needs_model;
+    let endpoint = read_endpoint(&mut given, has_default, around)?;
     let Loaded { mut task, uploads } = read_task(&mut given, around)?;
     if task.instruction.trim().is_empty() {
         return Err("instruction is required".to_owned());
     }
-    if matches!(endpoint, EndpointChoice::Scripted) && task.solution.is_empty() {
+    let is_scripted = needs_model && matches!(endpoint, EndpointChoice::Scripted);
+    if is_scripted && task.solution.is_empty() {
         return Err(
             "the scripted endpoint plays a `solution`, and there is none: give one".to_owned(),
         );
@@ -91,9 +97,6 @@ pub(crate) fn read(
     read_budget(&mut given, &mut task.budget)?;
     task.check().map_err(|error| chain(&error))?;
     let settings = read_settings(&mut given, &task, &endpoint, around)?;
-    let name = given.text("agent")?;
-    let (agent, version) =
-        agent::find(name.as_deref().unwrap_or("opencode")).map_err(|error| error.to_string())?;
     match given.text("sandbox")?.as_deref() {
         None | Some("local") => {}
         Some(other) => return Err(format!("unknown sandbox `{other}`: there is local")),
@@ -120,7 +123,7 @@ pub(crate) fn read(
 /// the key for it.
 fn read_endpoint(
     given: &mut Arguments,
-    has_solution: bool,
+    has_default: bool,
     around: &Surroundings,
 ) -> Result<EndpointChoice, Wrong> {
     let thinking = given.flag("thinking")?;
@@ -149,7 +152,7 @@ fn read_endpoint(
         Some("vllm") => request.base_url = request.base_url.or(vllm_url),
         Some("hf_router") => request.key = request.key.or(hf_token),
         Some(_) => {}
-        None if has_solution && request.base_url.is_none() && request.model.is_none() => {
+        None if has_default && request.base_url.is_none() && request.model.is_none() => {
             return Ok(EndpointChoice::Scripted);
         }
         None => {

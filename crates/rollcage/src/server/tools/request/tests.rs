@@ -18,6 +18,7 @@ fn variables(name: &str) -> Option<String> {
 fn around() -> Surroundings {
     Surroundings {
         tasks: std::sync::Arc::new(Tasks::default()),
+        agents: agent::all(),
         providers: Providers::built_in().clone(),
         variables,
         prices: |_| None,

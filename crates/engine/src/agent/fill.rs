@@ -1,0 +1,169 @@
+//! Placeholders of manifests: `{model}` and the like, in commands, variables and files.
+
+use rollcage_sandbox::{AGENT_LOGS, HOME, WORKDIR};
+
+use crate::bundle::Bundle;
+
+use super::{BUNDLE_DIR, LaunchRequest, NODE_DIR};
+
+/// Those that are the same in every rollout of a bundle.
+const FIXED: [&str; 7] = [
+    "bundle", "program", "node", "python", "home", "workdir", "logs",
+];
+/// Those that a rollout settles.
+const LIVE: [&str; 8] = [
+    "instruction",
+    "base_url",
+    "root_url",
+    "key",
+    "model",
+    "context_tokens",
+    "output_tokens",
+    "patience_ms",
+];
+
+/// How a value is written where it is filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quoting {
+    /// As it is.
+    Plain,
+    /// For the inside of a double-quoted string in JSON, TOML or YAML.
+    Escaped,
+}
+
+impl Quoting {
+    pub(super) fn of_file(path: &str) -> Self {
+        if [".json", ".toml", ".yaml"]
+            .iter()
+            .any(|end| path.ends_with(end))
+        {
+            Quoting::Escaped
+        } else {
+            Quoting::Plain
+        }
+    }
+
+    fn write(self, value: &str) -> String {
+        match self {
+            Quoting::Plain => value.to_owned(),
+            Quoting::Escaped => {
+                let quoted = serde_json::Value::from(value).to_string();
+                quoted[1..quoted.len() - 1].to_owned()
+            }
+        }
+    }
+}
+
+/// Every `{name}` in a text. Braces around anything else are the text's own.
+pub(super) fn names(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut rest = text;
+    while let Some(start) = rest.find('{') {
+        rest = &rest[start + 1..];
+        let end = rest.find(|letter: char| !(letter.is_ascii_lowercase() || letter == '_'));
+        if let Some(end) = end
+            && end > 0
+            && rest[end..].starts_with('}')
+        {
+            names.push(&rest[..end]);
+        }
+    }
+    names
+}
+
+/// The first name that means nothing.
+pub(super) fn unknown(text: &str) -> Option<&str> {
+    let is_known = |name: &&str| FIXED.contains(name) || LIVE.contains(name);
+    names(text).into_iter().find(|name| !is_known(name))
+}
+
+/// Whether a text depends on the rollout.
+pub(super) fn is_live(text: &str) -> bool {
+    names(text).iter().any(|name| LIVE.contains(name))
+}
+
+/// What the names that a bundle settles stand for.
+pub(super) fn fixed(bundle: Option<&Bundle>) -> Vec<(&'static str, String)> {
+    let program = bundle.and_then(|bundle| bundle.program.strip_prefix(&bundle.path).ok());
+    let program = program.map(|program| format!("{BUNDLE_DIR}/{}", program.display()));
+    let python = bundle.and_then(|bundle| bundle.interpreter.as_ref());
+    let python = python.map_or("/usr/bin/python3".to_owned(), |path| {
+        path.display().to_string()
+    });
+    vec![
+        ("bundle", BUNDLE_DIR.to_owned()),
+        ("program", program.unwrap_or_else(|| BUNDLE_DIR.to_owned())),
+        ("node", format!("{NODE_DIR}/bin/node")),
+        ("python", python),
+        ("home", HOME.to_owned()),
+        ("workdir", WORKDIR.to_owned()),
+        ("logs", AGENT_LOGS.to_owned()),
+    ]
+}
+
+/// What all names stand for in one rollout.
+pub(super) fn live(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
+    let access = request.access;
+    let root_url = access
+        .base_url
+        .strip_suffix("/v1")
+        .unwrap_or(&access.base_url);
+    let mut values = fixed(Some(request.bundle));
+    values.extend([
+        ("instruction", request.task.instruction.clone()),
+        ("base_url", access.base_url.clone()),
+        ("root_url", root_url.to_owned()),
+        ("key", access.key.clone()),
+        ("model", access.model.clone()),
+        ("context_tokens", access.context_tokens.to_string()),
+        ("output_tokens", access.output_tokens.to_string()),
+        ("patience_ms", access.patience_ms.to_string()),
+    ]);
+    values
+}
+
+/// Fills every name in, in one pass: a value that looks like a placeholder stays what it is.
+pub(super) fn fill(text: &str, values: &[(&'static str, String)], quoting: Quoting) -> String {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find('{') {
+        filled.push_str(&rest[..start]);
+        rest = &rest[start..];
+        let found = values.iter().find_map(|(name, value)| {
+            let after = rest[1..].strip_prefix(name)?.strip_prefix('}')?;
+            Some((value, after))
+        });
+        match found {
+            Some((value, after)) => {
+                filled.push_str(&quoting.write(value));
+                rest = after;
+            }
+            None => {
+                filled.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    filled.push_str(rest);
+    filled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_names_in_braces_are_filled_in_and_only_once() {
+        let values = [("model", "{key} \"x\"".to_owned()), ("key", "k".to_owned())];
+        let plain = fill("a {model} {\"key\":1} {key", &values, Quoting::Plain);
+        assert_eq!(plain, "a {key} \"x\" {\"key\":1} {key");
+        let escaped = fill(r#"{"m":"{model}"}"#, &values, Quoting::Escaped);
+        assert_eq!(escaped, r#"{"m":"{key} \"x\""}"#);
+    }
+
+    #[test]
+    fn a_name_that_means_nothing_is_found() {
+        assert_eq!(unknown("{model} {env:X} {} {modle}"), Some("modle"));
+        assert!(is_live("x{key}") && !is_live("{home}"));
+    }
+}

@@ -1,0 +1,299 @@
+//! An agent as data: a TOML file that says where its bundle comes from and how it is started.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use rollcage_model::transcript::Format;
+use rollcage_sandbox::HOME;
+
+use crate::bundle::{Bundle, Origin, Source};
+
+use super::fill::{self, Quoting};
+use super::{Agent, Events, Expectation, Launch, LaunchError, LaunchRequest, WarmUp};
+
+/// Linux allows an argument 128 KiB; some of it may be the command's own.
+const ARGUMENT_BYTES_MAX: usize = 120 << 10;
+
+/// The wire an agent speaks to its model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WireDialect {
+    Chat,
+    Responses,
+    Anthropic,
+    Gemini,
+}
+
+impl WireDialect {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WireDialect::Chat => "chat",
+            WireDialect::Responses => "responses",
+            WireDialect::Anthropic => "anthropic",
+            WireDialect::Gemini => "gemini",
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    #[error("{0}")]
+    Toml(Box<toml::de::Error>),
+    #[error(
+        "`{placeholder}` in {place} means nothing: see examples/agents for the placeholders there are"
+    )]
+    Placeholder { placeholder: String, place: String },
+    #[error(
+        "the session's key stands in `command`, where every process can read it: put it into `env` or a file"
+    )]
+    KeyInCommand,
+    #[error("`name` must be letters, digits and dashes, not {0:?}")]
+    Name(String),
+    #[error("`command` is empty")]
+    NoCommand,
+    #[error(
+        "file path {0:?} must stay below the home directory: give it relative to that, without `..`"
+    )]
+    Path(String),
+    #[error("use {path}")]
+    Directory {
+        path: String,
+        source: std::io::Error,
+    },
+}
+
+/// What stands in the file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    name: String,
+    #[serde(default)]
+    title: String,
+    #[serde(default)]
+    version: String,
+    dialect: Option<WireDialect>,
+    #[serde(default = "nothing")]
+    bundle: Origin,
+    command: Vec<String>,
+    #[serde(default = "instruction")]
+    stdin: String,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+    warm_up: Option<WarmUpText>,
+    #[serde(default)]
+    events: EventsText,
+    #[serde(default)]
+    expect: Expectation,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WarmUpText {
+    command: Vec<String>,
+    keep: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct EventsText {
+    format: Format,
+    file: Option<String>,
+}
+
+fn nothing() -> Origin {
+    Origin::Nothing
+}
+
+fn instruction() -> String {
+    "{instruction}".to_owned()
+}
+
+/// An agent that a manifest describes.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    text: Text,
+    source: Source,
+}
+
+impl Manifest {
+    /// Reads and checks a manifest.
+    pub fn read(text: &str) -> Result<Self, ManifestError> {
+        let text: Text =
+            toml::from_str(text).map_err(|error| ManifestError::Toml(Box::new(error)))?;
+        check(&text)?;
+        let source = Source {
+            agent: text.name.clone(),
+            default_version: text.version.clone(),
+            origin: text.bundle.clone(),
+        };
+        Ok(Manifest { text, source })
+    }
+
+    /// Takes a relative directory as relative to the manifest's own folder.
+    pub(super) fn below(mut self, folder: &Path) -> Result<Self, ManifestError> {
+        if let Origin::Path { directory } = &mut self.source.origin {
+            let joined = folder.join(&*directory);
+            let whole =
+                std::path::absolute(&joined).map_err(|source| ManifestError::Directory {
+                    path: joined.display().to_string(),
+                    source,
+                })?;
+            *directory = whole;
+        }
+        Ok(self)
+    }
+}
+
+fn check(text: &Text) -> Result<(), ManifestError> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    if text.name.is_empty() || text.name.len() > 64 || !text.name.chars().all(is_plain) {
+        return Err(ManifestError::Name(text.name.clone()));
+    }
+    if text.command.is_empty() {
+        return Err(ManifestError::NoCommand);
+    }
+    let warm_up = text.warm_up.iter().flat_map(|warm_up| &warm_up.command);
+    let texts = text
+        .command
+        .iter()
+        .map(|text| ("`command`".to_owned(), text))
+        .chain([("`stdin`".to_owned(), &text.stdin)])
+        .chain(warm_up.map(|text| ("`warm_up`".to_owned(), text)))
+        .chain(
+            text.env
+                .iter()
+                .map(|(name, value)| (format!("`env.{name}`"), value)),
+        )
+        .chain(
+            text.files
+                .iter()
+                .map(|(path, text)| (format!("the file {path}"), text)),
+        );
+    for (place, text) in texts {
+        if let Some(name) = fill::unknown(text) {
+            return Err(ManifestError::Placeholder {
+                placeholder: format!("{{{name}}}"),
+                place,
+            });
+        }
+    }
+    if text
+        .command
+        .iter()
+        .any(|argument| fill::names(argument).contains(&"key"))
+    {
+        return Err(ManifestError::KeyInCommand);
+    }
+    for path in text.files.keys() {
+        let is_inside =
+            !path.is_empty() && !path.starts_with('/') && !path.split('/').any(|part| part == "..");
+        if !is_inside {
+            return Err(ManifestError::Path(path.clone()));
+        }
+    }
+    Ok(())
+}
+
+impl Agent for Manifest {
+    fn name(&self) -> &str {
+        &self.text.name
+    }
+
+    fn title(&self) -> &str {
+        &self.text.title
+    }
+
+    fn source(&self) -> &Source {
+        &self.source
+    }
+
+    fn dialect(&self) -> Option<WireDialect> {
+        self.text.dialect
+    }
+
+    fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, LaunchError> {
+        let values = fill::live(request);
+        let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
+        let argv: Vec<String> = self.text.command.iter().map(plain).collect();
+        if let Some(long) = argv
+            .iter()
+            .find(|argument| argument.len() > ARGUMENT_BYTES_MAX)
+        {
+            return Err(LaunchError::LongInstruction {
+                agent: self.text.name.clone(),
+                bytes: long.len(),
+                bytes_max: ARGUMENT_BYTES_MAX,
+            });
+        }
+        let env = self
+            .text
+            .env
+            .iter()
+            .map(|(name, text)| (name.clone(), plain(text)));
+        let live = self
+            .text
+            .files
+            .iter()
+            .filter(|(_, text)| fill::is_live(text));
+        let files = live.map(|(path, text)| {
+            let filled = fill::fill(text, &values, Quoting::of_file(path));
+            (format!("{HOME}/{path}"), filled)
+        });
+        Ok(Launch {
+            argv,
+            env: env.collect(),
+            stdin: plain(&self.text.stdin),
+            files: files.collect(),
+        })
+    }
+
+    fn home_files(&self) -> Vec<(String, String)> {
+        let values = fill::fixed(None);
+        let fixed = self
+            .text
+            .files
+            .iter()
+            .filter(|(_, text)| !fill::is_live(text));
+        fixed
+            .map(|(path, text)| {
+                let filled = fill::fill(text, &values, Quoting::of_file(path));
+                (format!("{HOME}/{path}"), filled)
+            })
+            .collect()
+    }
+
+    fn warm_up(&self, bundle: &Bundle) -> Option<WarmUp> {
+        let warm_up = self.text.warm_up.as_ref()?;
+        let values = fill::fixed(Some(bundle));
+        let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
+        let env = self
+            .text
+            .env
+            .iter()
+            .filter(|(_, text)| !fill::is_live(text));
+        Some(WarmUp {
+            argv: warm_up.command.iter().map(plain).collect(),
+            env: env
+                .map(|(name, text)| (name.clone(), plain(text)))
+                .collect(),
+            keep: warm_up.keep.clone(),
+        })
+    }
+
+    fn expectation(&self) -> Expectation {
+        self.text.expect
+    }
+
+    fn events(&self) -> Events {
+        let values = fill::fixed(None);
+        let file = self.text.events.file.as_ref();
+        Events {
+            format: self.text.events.format,
+            file: file.map(|path| fill::fill(path, &values, Quoting::Plain)),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::bundle::Origin;
+
+fn access() -> ModelAccess {
+    ModelAccess {
+        base_url: "http://127.0.0.1:7000/v1".into(),
+        key: "session-key".into(),
+        model: "Qwen/Qwen3 \"x\"".into(),
+        context_tokens: 131_072,
+        output_tokens: 8192,
+        patience_ms: 600_000,
+    }
+}
+
+fn bundle(source: &Source) -> Bundle {
+    Bundle {
+        agent: source.agent.clone(),
+        version: source.default_version.clone(),
+        package: String::new(),
+        path: "/bundles/a".into(),
+        program: "/bundles/a/bin/program".into(),
+        bytes: 0,
+        integrity: String::new(),
+        components: BTreeMap::new(),
+        interpreter: Some("/usr/bin/python3.11".into()),
+    }
+}
+
+fn launch(agent: &dyn Agent, instruction: &str) -> Launch {
+    let task = Task {
+        instruction: instruction.to_owned(),
+        solution: vec![rollcage_model::script::Step::shell("echo 'a b'")],
+        ..Task::default()
+    };
+    let request = LaunchRequest {
+        task: &task,
+        access: &access(),
+        bundle: &bundle(agent.source()),
+    };
+    agent.launch(&request).unwrap()
+}
+
+#[test]
+fn every_built_in_manifest_is_read_and_pins_a_version() {
+    let agents = all();
+    assert_eq!(agents.len(), BUILT_IN.len() + 1);
+    for text in BUILT_IN {
+        Manifest::read(text).unwrap();
+    }
+    for agent in agents {
+        let source = agent.source();
+        let is_installed = matches!(source.origin, Origin::Npm(_) | Origin::Pypi(_));
+        assert_eq!(
+            is_installed,
+            !source.default_version.is_empty(),
+            "{}",
+            agent.name()
+        );
+    }
+}
+
+#[test]
+fn the_instruction_arrives_as_it_is_and_no_key_in_the_arguments() {
+    let instruction = "say \"hi\"\n{model} 'x' \\";
+    for agent in all().into_iter().filter(|agent| agent.dialect().is_some()) {
+        let launch = launch(&*agent, instruction);
+        let name = agent.name();
+        let in_arguments = launch.argv.iter().any(|text| text.contains("session-key"));
+        assert!(!in_arguments, "{name}");
+        let of_files = launch
+            .files
+            .iter()
+            .map(|(path, text)| match path.ends_with(".yaml") {
+                // What the one YAML file holds is JSON.
+                true => serde_json::from_str::<serde_json::Value>(text).unwrap()["run"]["task"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned(),
+                false => text.clone(),
+            });
+        let mut places = of_files.chain([launch.stdin.clone()]);
+        assert!(places.any(|text| text == instruction), "{name}");
+    }
+}
+
+#[test]
+fn files_stay_well_formed_whatever_the_model_is_called() {
+    for agent in all() {
+        for (path, text) in launch(&*agent, "x").files {
+            if path.ends_with(".json") {
+                serde_json::from_str::<serde_json::Value>(&text).unwrap();
+            } else if path.ends_with(".toml") {
+                toml::from_str::<toml::Table>(&text).unwrap();
+            }
+        }
+        for (path, text) in agent.home_files() {
+            if path.ends_with(".json") {
+                serde_json::from_str::<serde_json::Value>(&text).unwrap();
+            }
+        }
+    }
+    let opencode = find("opencode").unwrap().0;
+    let files = launch(&*opencode, "x").files;
+    let config: serde_json::Value = serde_json::from_str(&files[0].1).unwrap();
+    assert_eq!(config["model"], "rollcage/Qwen/Qwen3 \"x\"");
+    assert_eq!(
+        config["provider"]["rollcage"]["options"]["headerTimeout"],
+        600_000
+    );
+}
+
+#[test]
+fn a_version_stands_behind_the_name() {
+    let (agent, version) = find("codex@1.2.3").unwrap();
+    assert_eq!(agent.name(), "codex");
+    assert_eq!(version, VersionRequest::Exact("1.2.3".to_owned()));
+    let error = find("cursor").err().unwrap().to_string();
+    assert!(
+        error.starts_with("unknown agent `cursor`: there is opencode, claude, "),
+        "{error}"
+    );
+    assert!(find("/etc/agent.toml").is_err(), "a path is no name");
+}
+
+#[test]
+fn a_users_own_agent_comes_before_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "name = \"codex\"\ntitle = \"mine\"\ncommand = [\"/bin/true\"]\n\
+                [bundle]\nfrom = \"path\"\ndirectory = \"bin\"\n";
+    std::fs::write(folder.path().join("codex.toml"), text).unwrap();
+    let (agent, _) = find_in(folder.path(), "codex").unwrap();
+    assert_eq!(agent.title(), "mine");
+    let expected = Origin::Path {
+        directory: folder.path().join("bin"),
+    };
+    assert_eq!(agent.source().origin, expected);
+    assert_eq!(all_in(folder.path()).unwrap().len(), all().len());
+
+    std::fs::write(folder.path().join("bad.toml"), "name = \"a b\"").unwrap();
+    let error = all_in(folder.path()).err().unwrap().to_string();
+    assert!(error.contains("bad.toml"), "{error}");
+}
+
+#[test]
+fn a_wrong_manifest_is_told_what_is_wrong() {
+    let wrong = |text: &str| Manifest::read(text).unwrap_err().to_string();
+    assert!(wrong("name = \"a\"\ncommand = []").contains("`command` is empty"));
+    let typo = wrong("name = \"a\"\ncommand = [\"{modle}\"]");
+    assert!(
+        typo.starts_with("`{modle}` in `command` means nothing"),
+        "{typo}"
+    );
+    assert!(wrong("name = \"a\"\ncommand = [\"x\", \"--key={key}\"]").contains("every process"));
+    let outside = "name = \"a\"\ncommand = [\"x\"]\n[files]\n\"../x\" = \"\"";
+    assert!(wrong(outside).contains("must stay below the home"));
+    assert!(wrong("name = \"a\"\ncommand = [\"x\"]\ncolour = 1").contains("colour"));
+}
+
+#[test]
+fn the_oracle_plays_shell_steps_and_refuses_tools() {
+    let oracle = Oracle::new();
+    let script = launch(&oracle, "x").stdin;
+    assert!(
+        script.contains(r"/bin/bash -c 'echo '\''a b'\''' < /dev/null"),
+        "{script}"
+    );
+    let step = rollcage_model::script::Step {
+        tool: Some("todo".to_owned()),
+        ..Default::default()
+    };
+    let task = Task {
+        solution: vec![step],
+        ..Task::default()
+    };
+    let request = LaunchRequest {
+        task: &task,
+        access: &access(),
+        bundle: &bundle(oracle.source()),
+    };
+    let refused = LaunchError::Tool {
+        step: 1,
+        tool: "todo".to_owned(),
+    };
+    assert_eq!(oracle.launch(&request), Err(refused));
+}

@@ -1,0 +1,348 @@
+//! Agents from PyPI: installed with the pip of a Python that sandboxes have too, into a directory of their own.
+//! pip's settings (environment and configuration files) hold as they do for the user.
+
+use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::{ChildStderr, ChildStdout, Command};
+
+use super::install::{self, Order};
+use super::progress::{Phase, Reporter};
+use super::registry::Registry;
+use super::source::Pypi;
+use super::storage::StorageError;
+use super::{Bundle, FORMAT, InstallError, Manifest};
+
+/// Below `/usr`, which every sandbox shows: a Python of a user's own is not seen inside.
+const PYTHONS: [&str; 2] = ["/usr/bin/python3", "/usr/local/bin/python3"];
+const PACKAGES: &str = "site-packages";
+const LAUNCHER: &str = "main.py";
+/// Of what pip says, for an error.
+const SAID_BYTES_MAX: usize = 64 << 10;
+
+/// Why a Python agent is not installed.
+#[derive(Debug, thiserror::Error)]
+pub enum PypiError {
+    #[error("{agent} needs Python: install python3 so that one of {} exists", PYTHONS.join(", "))]
+    NoPython { agent: String },
+    #[error("{agent} is installed with pip, and {} has none: install python3-pip", python.display())]
+    NoPip { agent: String, python: PathBuf },
+    #[error("run {}", python.display())]
+    Run { python: PathBuf, source: io::Error },
+    #[error("pip could not install {package}: {said}")]
+    Failed { package: String, said: String },
+    #[error(
+        "{agent} comes from PyPI, where `{tag}` is no version: give a number, as in {agent}@1.2.3"
+    )]
+    Tag { agent: String, tag: String },
+}
+
+/// Has pip fill a directory, adds a launcher, and moves it into place.
+pub(super) async fn install(
+    registry: &Registry,
+    pypi: &Pypi,
+    order: Order<'_>,
+    reporter: &mut Reporter<'_>,
+) -> Result<Bundle, InstallError> {
+    let wanted = &order.wanted;
+    let agent = &wanted.source.agent;
+    let python = find_python(agent).await?;
+    let staging = install::new_staging(order.root).await?;
+    let tree = staging.path().join("tree");
+    let requirements = staging.path().join("requirements.txt");
+    let storage = |error| StorageError::new("write", staging.path(), error);
+    std::fs::create_dir(&tree).map_err(storage)?;
+    let is_locked = wanted.version == wanted.source.default_version && !pypi.locked.is_empty();
+    let lines = if is_locked {
+        pypi.locked.clone()
+    } else {
+        let own = format!("{}=={}", pypi.package, wanted.version);
+        [vec![own], pypi.with.clone()].concat()
+    };
+    std::fs::write(&requirements, lines.join("\n") + "\n").map_err(storage)?;
+
+    let mut pip = Command::new(&python);
+    pip.args(["-I", "-m", "pip", "install", "--no-input"])
+        .args(["--disable-pip-version-check", "--no-warn-script-location"])
+        .args(["--progress-bar", "off", "--only-binary", ":all:"])
+        .args(is_locked.then_some("--no-deps"))
+        .arg("--target")
+        .arg(tree.join(PACKAGES))
+        .arg("--requirement")
+        .arg(&requirements)
+        // These would contradict --target.
+        .env("PIP_USER", "0")
+        .env("PIP_REQUIRE_VIRTUALENV", "0")
+        .env_remove("PIP_PREFIX")
+        .env_remove("PIP_TARGET");
+    if let Some(index) = &registry.python_index {
+        pip.env("PIP_INDEX_URL", index.reveal());
+    }
+    run_pip(pip, (&python, &pypi.package), reporter).await?;
+
+    reporter.phase(Phase::Unpacking, None);
+    // Thousands of files: one call for the whole file system instead of one for each. Without it a power cut could
+    // leave a bundle of empty files, which `rollcage agent remove` mends.
+    let synced = Command::new("sync").arg("-f").arg(&tree).status().await;
+    if !synced.is_ok_and(|status| status.success()) {
+        tracing::debug!("the new bundle was not synced to disk");
+    }
+    let (agent, version) = (agent.clone(), wanted.version.clone());
+    let (package, entry) = (pypi.package.clone(), pypi.entry.clone());
+    let directory = order.directory;
+    let lock = order.lock;
+    install::run_blocking(move || {
+        let _lock = lock;
+        let packages = tree.join(PACKAGES);
+        let (components, integrity) = inventory(&packages)?;
+        write_launcher(&tree, &entry)?;
+        let bytes = open_up(&tree)?;
+        let manifest = Manifest {
+            format: FORMAT,
+            agent,
+            version,
+            package,
+            integrity,
+            installed_at: jiff::Timestamp::now().to_string(),
+            bytes,
+            program: LAUNCHER.to_owned(),
+            components,
+            interpreter: Some(python),
+        };
+        install::write_manifest(&tree, &manifest)?;
+        install::place(&staging, &tree, &directory)?;
+        Ok(manifest.bundle(&directory))
+    })
+    .await?
+}
+
+/// The first Python that sandboxes have, by its own name (`python3.11`): packages fit one minor version.
+async fn find_python(agent: &str) -> Result<PathBuf, InstallError> {
+    let found = PYTHONS
+        .iter()
+        .find_map(|path| std::fs::canonicalize(path).ok());
+    let found = found.filter(|path| path.starts_with("/usr"));
+    let Some(python) = found else {
+        let agent = agent.to_owned();
+        return Err(PypiError::NoPython { agent }.into());
+    };
+    let mut command = Command::new(&python);
+    command
+        .args(["-I", "-c", "import pip"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    match command.status().await {
+        Ok(status) if status.success() => Ok(python),
+        Ok(_) => {
+            let agent = agent.to_owned();
+            Err(PypiError::NoPip { agent, python }.into())
+        }
+        Err(source) => Err(PypiError::Run { python, source }.into()),
+    }
+}
+
+async fn run_pip(
+    mut pip: Command,
+    (python, package): (&Path, &str),
+    reporter: &mut Reporter<'_>,
+) -> Result<(), InstallError> {
+    pip.stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let failed = |source| PypiError::Run {
+        python: python.to_owned(),
+        source,
+    };
+    let mut child = pip.spawn().map_err(failed)?;
+    reporter.phase(Phase::Downloading, None);
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let ((), said) = tokio::join!(show(stdout, reporter), said(stderr));
+    let status = child.wait().await.map_err(failed)?;
+    if status.success() {
+        return Ok(());
+    }
+    // pip masks credentials in addresses itself; its last lines say why.
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|line| line.starts_with("ERROR"))
+        .collect();
+    let said = if lines.is_empty() {
+        said.trim().to_owned()
+    } else {
+        lines.join(" ")
+    };
+    let package = package.to_owned();
+    Err(PypiError::Failed { package, said }.into())
+}
+
+/// Reads how much pip downloads from what it prints.
+async fn show(stdout: Option<ChildStdout>, reporter: &mut Reporter<'_>) {
+    let Some(stdout) = stdout else {
+        return;
+    };
+    let mut lines = BufReader::new(stdout).lines();
+    let mut bytes = 0;
+    while let Ok(Some(line)) = lines.next_line().await {
+        bytes += downloaded_bytes(&line).unwrap_or(0);
+        reporter.bytes(bytes);
+    }
+}
+
+async fn said(stderr: Option<ChildStderr>) -> String {
+    let mut said = Vec::new();
+    if let Some(stderr) = stderr {
+        let mut limited = stderr.take(SAID_BYTES_MAX as u64);
+        let _ = limited.read_to_end(&mut said).await;
+        // The rest is read too, so that pip cannot block on a full pipe.
+        let _ = tokio::io::copy(&mut limited.into_inner(), &mut tokio::io::sink()).await;
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+/// `  Downloading litellm-1.2-py3-none-any.whl (12.3 MB)` → 12 300 000.
+fn downloaded_bytes(line: &str) -> Option<u64> {
+    let size = line.trim_start().strip_prefix("Downloading ")?;
+    let (number, unit) = size
+        .rsplit_once('(')?
+        .1
+        .trim_end_matches(')')
+        .split_once(' ')?;
+    let factor = match unit {
+        "bytes" => 1.0,
+        "kB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        _ => return None,
+    };
+    Some((number.parse::<f64>().ok()? * factor) as u64)
+}
+
+/// What pip installed, and a fingerprint of it: pip lists every file with its hash.
+fn inventory(packages: &Path) -> Result<(BTreeMap<String, String>, String), StorageError> {
+    let storage = |error| StorageError::new("read", packages, error);
+    let mut components = BTreeMap::new();
+    let mut records = BTreeMap::new();
+    for entry in std::fs::read_dir(packages).map_err(storage)? {
+        let entry = entry.map_err(storage)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some((package, version)) = name
+            .strip_suffix(".dist-info")
+            .and_then(|name| name.split_once('-'))
+        else {
+            continue;
+        };
+        components.insert(package.to_owned(), version.to_owned());
+        let record = std::fs::read(entry.path().join("RECORD")).unwrap_or_default();
+        records.insert(name, record);
+    }
+    let mut hasher = Sha256::new();
+    for (name, record) in records {
+        hasher.update(name.as_bytes());
+        // Compiled files carry times, so they differ from host to host.
+        for line in record.split(|byte| *byte == b'\n') {
+            if !line.windows(5).any(|part| part == b".pyc,") {
+                hasher.update(line);
+            }
+        }
+    }
+    let hash: String = hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    Ok((components, format!("sha256:{hash}")))
+}
+
+/// Starts the agent with its own packages first, and with nothing in the environment that its tools would inherit.
+fn write_launcher(tree: &Path, entry: &str) -> Result<(), StorageError> {
+    let (module, function) = entry.split_once(':').unwrap_or((entry, "main"));
+    let text = format!(
+        "import os\nimport sys\n\n\
+         sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), \"{PACKAGES}\"))\n\n\
+         from {module} import {function}\n\nsys.exit({function}())\n"
+    );
+    let path = tree.join(LAUNCHER);
+    std::fs::write(&path, text).map_err(|error| StorageError::new("write", &path, error))
+}
+
+/// Makes everything readable for the user of a sandbox, whatever our umask, and counts the bytes.
+fn open_up(directory: &Path) -> Result<u64, StorageError> {
+    let storage = |error| StorageError::new("set permissions in", directory, error);
+    let mut bytes = 0;
+    std::fs::set_permissions(directory, Permissions::from_mode(0o755)).map_err(storage)?;
+    for entry in std::fs::read_dir(directory).map_err(storage)? {
+        let entry = entry.map_err(storage)?;
+        let metadata = entry.path().symlink_metadata().map_err(storage)?;
+        if metadata.is_dir() {
+            bytes += open_up(&entry.path())?;
+        } else if metadata.is_file() {
+            bytes += metadata.len();
+            let is_program = metadata.permissions().mode() & 0o111 != 0;
+            let mode = if is_program { 0o755 } else { 0o644 };
+            std::fs::set_permissions(entry.path(), Permissions::from_mode(mode))
+                .map_err(storage)?;
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_from_what_pip_prints() {
+        let bytes = |line| downloaded_bytes(line);
+        assert_eq!(bytes("  Downloading a-1.whl (1.5 MB)"), Some(1_500_000));
+        assert_eq!(bytes("Downloading a-1.whl.metadata (345 bytes)"), Some(345));
+        assert_eq!(bytes("  Using cached a-1.whl (1.5 MB)"), None);
+    }
+
+    #[test]
+    fn the_launcher_runs_its_own_packages_and_leaves_the_environment_alone() {
+        let tree = tempfile::tempdir().unwrap();
+        let module = tree.path().join("site-packages/greeter");
+        std::fs::create_dir_all(&module).unwrap();
+        let text = "import os\ndef main():\n    print('PYTHONPATH' in os.environ)\n    return 7\n";
+        std::fs::write(module.join("__init__.py"), text).unwrap();
+        write_launcher(tree.path(), "greeter:main").unwrap();
+        let output = std::process::Command::new("/usr/bin/python3")
+            .arg("-I")
+            .arg(tree.path().join(LAUNCHER))
+            .output()
+            .unwrap();
+        assert_eq!(
+            (
+                output.status.code(),
+                &*String::from_utf8_lossy(&output.stdout)
+            ),
+            (Some(7), "False\n")
+        );
+    }
+
+    #[test]
+    fn the_inventory_names_every_package() {
+        let packages = tempfile::tempdir().unwrap();
+        for name in ["a_b-1.0.dist-info", "c-2.dist-info"] {
+            std::fs::create_dir(packages.path().join(name)).unwrap();
+        }
+        let record = |text: &str| {
+            std::fs::write(packages.path().join("c-2.dist-info/RECORD"), text).unwrap();
+            inventory(packages.path()).unwrap()
+        };
+        let (components, first) = record("c.py,sha256=x,1\n__pycache__/c.pyc,,\n");
+        assert_eq!(components["a_b"], "1.0");
+        assert_eq!(components.len(), 2);
+        assert_eq!(record("c.py,sha256=x,1\n").1, first);
+        assert_ne!(record("c.py,sha256=y,1\n").1, first);
+    }
+}

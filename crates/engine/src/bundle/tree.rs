@@ -1,0 +1,196 @@
+//! Which packages a JavaScript agent needs, and where in `node_modules` each lies.
+//!
+//! As npm does it: at the top where that is free, below whoever needs it where another version is in the way. Optional
+//! packages are left out: they are native add-ons for terminals, clipboards and keyrings.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+
+use super::InstallError;
+use super::fetch::Fetcher;
+use super::metadata::{self, Described, Dist, Needs};
+use super::range::{Range, Version};
+use super::source::Published;
+
+/// No agent comes near this; a tree that does is broken or hostile.
+const PACKAGES_MAX: usize = 2000;
+
+/// A package at its place in the bundle.
+pub(super) struct Placed {
+    pub(super) published: Published,
+    pub(super) place: PathBuf,
+    /// Where its tarball is, when the registry said so already.
+    pub(super) dist: Option<Dist>,
+}
+
+/// The package itself, then what it depends on, parents before those below them.
+pub(super) async fn resolve(
+    fetcher: &Fetcher<'_>,
+    root: Published,
+) -> Result<Vec<Placed>, InstallError> {
+    let found = metadata::find_with_needs(fetcher, &root.package, &root.version).await?;
+    let (dist, needs) = found.or_missing(&root.package, &root.version)?;
+    let mut tree = Tree::default();
+    let mut known: BTreeMap<String, Described> = BTreeMap::new();
+    let mut waiting = VecDeque::from([(tree.put(root, Path::new(""), dist), needs)]);
+    while let Some((place, needs)) = waiting.pop_front() {
+        for (name, range) in needs.required() {
+            if tree.serves(&place, &name, &range) {
+                continue;
+            }
+            let (package, range) = real(&name, &range);
+            if !known.contains_key(&package) {
+                let described = metadata::describe(fetcher, &package).await?;
+                known.insert(package.clone(), described.or_missing(&package, &range)?);
+            }
+            let described = &known[&package];
+            let Some((version, dist, needs)) = described.best(&range) else {
+                return Err(InstallError::NoVersion {
+                    package,
+                    version: range,
+                    latest: described.latest(),
+                    near: Vec::new(),
+                });
+            };
+            if tree.placed.len() >= PACKAGES_MAX {
+                return Err(InstallError::TarballTooLarge);
+            }
+            let published = Published { package, version };
+            let above = tree.room(&place, &name);
+            let place = tree.put_as(&name, published, &above, dist);
+            waiting.push_back((place, needs));
+        }
+    }
+    Ok(tree.placed)
+}
+
+/// `npm:other@^1` gives a package another name.
+fn real(name: &str, range: &str) -> (String, String) {
+    match range
+        .strip_prefix("npm:")
+        .and_then(|alias| alias[1..].find('@').map(|at| alias.split_at(at + 1)))
+    {
+        Some((package, range)) => (package.to_owned(), range[1..].to_owned()),
+        None => (name.to_owned(), range.to_owned()),
+    }
+}
+
+#[derive(Default)]
+struct Tree {
+    placed: Vec<Placed>,
+    /// The version at each place.
+    versions: BTreeMap<PathBuf, String>,
+}
+
+impl Tree {
+    fn put(&mut self, published: Published, above: &Path, dist: Dist) -> PathBuf {
+        let name = published.package.clone();
+        self.put_as(&name, published, above, dist)
+    }
+
+    fn put_as(&mut self, name: &str, published: Published, above: &Path, dist: Dist) -> PathBuf {
+        let place = above.join("node_modules").join(name);
+        self.versions
+            .insert(place.clone(), published.version.clone());
+        self.placed.push(Placed {
+            published,
+            place: place.clone(),
+            dist: Some(dist),
+        });
+        place
+    }
+
+    /// The package that code at `place` finds under a name.
+    fn visible(&self, place: &Path, name: &str) -> Option<&String> {
+        let mut above = place.ancestors();
+        above.find_map(|above| self.versions.get(&above.join("node_modules").join(name)))
+    }
+
+    fn serves(&self, place: &Path, name: &str, range: &str) -> bool {
+        let (_, range) = real(name, range);
+        self.visible(place, name).is_some_and(|version| {
+            let version = Version::parse(version);
+            match (Range::parse(&range), version) {
+                (Some(range), Some(version)) => range.holds(&version),
+                // A tag: whatever is there came from it or from somebody more exact.
+                _ => true,
+            }
+        })
+    }
+
+    /// Where a package that is not visible yet, or in another version, is put: the top, or below who needs it.
+    fn room(&self, place: &Path, name: &str) -> PathBuf {
+        match self.visible(place, name) {
+            None => PathBuf::new(),
+            Some(_) => place.to_owned(),
+        }
+    }
+}
+
+impl Needs {
+    /// What must be there: its dependencies and the packages it wants beside it, less the optional ones.
+    fn required(&self) -> BTreeMap<String, String> {
+        let peers = self.peers.iter().filter(|(name, _)| {
+            let meta = self.peers_meta.get(*name);
+            !meta.is_some_and(|meta| meta.optional)
+        });
+        let all = peers.chain(&self.dependencies);
+        all.filter(|(name, _)| !self.optional.contains_key(*name))
+            .map(|(name, range)| (name.clone(), range.clone()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dist() -> Dist {
+        Dist {
+            tarball: String::new(),
+            integrity: None,
+            shasum: None,
+            unpacked_bytes: None,
+        }
+    }
+
+    fn published(package: &str, version: &str) -> Published {
+        Published {
+            package: package.to_owned(),
+            version: version.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_package_lies_at_the_top_unless_another_version_is_in_the_way() {
+        let mut tree = Tree::default();
+        let agent = tree.put(published("@s/agent", "1.0.0"), Path::new(""), dist());
+        assert_eq!(agent, Path::new("node_modules/@s/agent"));
+        let above = tree.room(&agent, "a");
+        let a = tree.put(published("a", "1.0.0"), &above, dist());
+        assert_eq!(a, Path::new("node_modules/a"));
+        assert!(tree.serves(&agent, "a", "^1"));
+        assert!(!tree.serves(&agent, "a", "^2"));
+        let above = tree.room(&agent, "a");
+        let nested = tree.put(published("a", "2.0.0"), &above, dist());
+        assert_eq!(nested, Path::new("node_modules/@s/agent/node_modules/a"));
+        assert!(tree.serves(&agent, "a", "^2"));
+        assert!(tree.serves(&a, "@s/agent", "*"));
+    }
+
+    #[test]
+    fn an_alias_names_another_package() {
+        let pair = |package: &str, range: &str| (package.to_owned(), range.to_owned());
+        assert_eq!(real("x", "npm:@s/y@^1.2"), pair("@s/y", "^1.2"));
+        assert_eq!(real("x", "^3"), pair("x", "^3"));
+    }
+
+    #[test]
+    fn optional_packages_are_not_needed() {
+        let text = r#"{"dependencies": {"a": "1", "b": "1"}, "optionalDependencies": {"b": "1"},
+            "peerDependencies": {"c": "1", "d": "1"}, "peerDependenciesMeta": {"d": {"optional": true}}}"#;
+        let needs: Needs = serde_json::from_str(text).unwrap();
+        let names: Vec<_> = needs.required().into_keys().collect();
+        assert_eq!(names, ["a", "c"]);
+    }
+}

@@ -1,0 +1,251 @@
+//! What an agent says it did: its own event stream, in any of the formats agents have, as one list of entries.
+//!
+//! This is the agent's side of the story, and its word on how it ended: exit codes of several agents are 0 after a
+//! failure. What the model really said is in the exchanges.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+mod claude;
+mod codex;
+mod gemini;
+mod goose;
+mod mini;
+mod opencode;
+mod pi;
+
+/// The shape of an agent's events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// `opencode run --format json`.
+    Opencode,
+    /// `claude -p --output-format stream-json`, and Qwen Code's.
+    Claude,
+    /// `codex exec --json`.
+    Codex,
+    /// `gemini --output-format stream-json`.
+    Gemini,
+    /// `goose run --output-format stream-json`.
+    Goose,
+    /// `pi --mode json`.
+    Pi,
+    /// mini-swe-agent's trajectory file.
+    Mini,
+    /// Whatever it prints; only its exit code says how it ended.
+    #[default]
+    Text,
+}
+
+/// One thing an agent told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Entry {
+    Message {
+        role: Role,
+        text: String,
+    },
+    Reasoning {
+        text: String,
+    },
+    ToolCall {
+        id: String,
+        name: String,
+        input: Value,
+    },
+    ToolResult {
+        id: String,
+        output: String,
+        is_error: bool,
+    },
+    /// Also one that it got over.
+    Error {
+        text: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    User,
+    Assistant,
+    System,
+}
+
+/// How the agent says it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// It came to the end of its work.
+    Done,
+    Failed(String),
+    /// It did not say: it was killed, it crashed, or it has no words for it.
+    #[default]
+    Unsaid,
+}
+
+/// What the agent counted itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cached_tokens: u64,
+}
+
+/// An agent's own account.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Transcript {
+    pub entries: Vec<Entry>,
+    pub usage: Option<Usage>,
+    pub cost_usd: Option<f64>,
+    pub end: End,
+}
+
+/// What a result keeps of a transcript.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The agent's last words, cut to some length.
+    pub last_message: Option<String>,
+    pub tool_calls: u64,
+    pub tool_errors: u64,
+    /// The last error that it told of, also one that it got over.
+    pub last_error: Option<String>,
+    pub usage: Option<Usage>,
+    pub cost_usd: Option<f64>,
+}
+
+/// Of a message or an error in a report.
+const TEXT_CHARS_MAX: usize = 2000;
+
+impl Transcript {
+    /// Reads what an agent wrote. Lines that are no events are passed over: agents print warnings between them.
+    pub fn read(format: Format, text: &str) -> Self {
+        let mut transcript = Transcript::default();
+        match format {
+            Format::Opencode => opencode::read(events(text), &mut transcript),
+            Format::Claude => claude::read(events(text), &mut transcript),
+            Format::Codex => codex::read(events(text), &mut transcript),
+            Format::Gemini => gemini::read(events(text), &mut transcript),
+            Format::Goose => goose::read(events(text), &mut transcript),
+            Format::Pi => pi::read(events(text), &mut transcript),
+            Format::Mini => mini::read(text, &mut transcript),
+            Format::Text => transcript.say(Role::Assistant, text.trim()),
+        }
+        transcript
+    }
+
+    pub fn report(&self) -> Report {
+        let cut = |text: &String| text.chars().take(TEXT_CHARS_MAX).collect::<String>();
+        let count = |is_it: fn(&Entry) -> bool| {
+            self.entries.iter().filter(|entry| is_it(entry)).count() as u64
+        };
+        let mut backwards = self.entries.iter().rev();
+        let last_message = backwards.find_map(|entry| match entry {
+            Entry::Message {
+                role: Role::Assistant,
+                text,
+            } => Some(cut(text)),
+            _ => None,
+        });
+        let last_error = self.entries.iter().rev().find_map(|entry| match entry {
+            Entry::Error { text } => Some(cut(text)),
+            _ => None,
+        });
+        Report {
+            last_message,
+            tool_calls: count(|entry| matches!(entry, Entry::ToolCall { .. })),
+            tool_errors: count(|entry| matches!(entry, Entry::ToolResult { is_error: true, .. })),
+            last_error,
+            usage: self.usage,
+            cost_usd: self.cost_usd,
+        }
+    }
+
+    /// Adds text, to the message before it when that is of the same role: some agents tell word by word.
+    fn say_on(&mut self, role: Role, more: &str) {
+        match self.entries.last_mut() {
+            Some(Entry::Message { role: before, text }) if *before == role => text.push_str(more),
+            _ => self.say(role, more),
+        }
+    }
+
+    fn say(&mut self, role: Role, text: &str) {
+        if !text.is_empty() {
+            let text = text.to_owned();
+            self.entries.push(Entry::Message { role, text });
+        }
+    }
+
+    fn reason(&mut self, text: &str) {
+        if !text.is_empty() {
+            let text = text.to_owned();
+            self.entries.push(Entry::Reasoning { text });
+        }
+    }
+
+    fn call(&mut self, id: &str, name: &str, input: Value) {
+        self.entries.push(Entry::ToolCall {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            input,
+        });
+    }
+
+    fn result(&mut self, id: &str, output: String, is_error: bool) {
+        self.entries.push(Entry::ToolResult {
+            id: id.to_owned(),
+            output,
+            is_error,
+        });
+    }
+
+    fn err(&mut self, text: &str) {
+        let text = text.to_owned();
+        self.entries.push(Entry::Error { text });
+    }
+}
+
+/// Every line that is a JSON object.
+fn events(text: &str) -> impl Iterator<Item = Value> + '_ {
+    let objects = text.lines().filter(|line| line.starts_with('{'));
+    objects.filter_map(|line| serde_json::from_str(line).ok())
+}
+
+/// The text at a path; empty when there is none.
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+fn number(value: &Value, pointer: &str) -> u64 {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_u64)
+        .unwrap_or_default()
+}
+
+fn items<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+}
+
+/// A value as text: a string as it is, a list of text blocks joined, anything else as JSON.
+fn flat(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(blocks)) if blocks.iter().all(|block| block.get("text").is_some()) => {
+            let texts: Vec<_> = blocks.iter().map(|block| text(block, "/text")).collect();
+            texts.join("\n")
+        }
+        Some(other) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

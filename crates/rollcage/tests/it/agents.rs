@@ -1,0 +1,266 @@
+//! Every main agent, the real one, fetched by our own installer, against the scripted endpoint: it solves a task of
+//! several turns, and every token of its trace is the endpoint's.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use crate::support::{open_engine, run_many, run_one};
+use rollcage_engine::agent;
+use rollcage_engine::endpoint::{Endpoint, EndpointChoice};
+use rollcage_engine::scripted::Log;
+use rollcage_engine::{Engine, ModelSettings, Plan};
+use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::script::Step;
+use rollcage_model::task::Task;
+use rollcage_model::trace::{CaptureLevel, RolloutType};
+use tokio_util::sync::CancellationToken;
+
+/// Kept between tests and runs, so that every agent is fetched once.
+pub(crate) fn shared_home() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("agents-home")
+}
+
+pub(crate) async fn plan(engine: &Engine, agent: &str, task: Task) -> Arc<Plan> {
+    let (agent, version) = agent::find(agent).unwrap();
+    let ready = engine.ready(&*agent, version, &|_| {}).await.unwrap();
+    let choice = EndpointChoice::Scripted;
+    let endpoint = match agent.dialect() {
+        Some(_) => engine.endpoint(&choice, &task).await.unwrap(),
+        None => Endpoint::none(),
+    };
+    let settings = ModelSettings::default();
+    Arc::new(Plan {
+        task,
+        uploads: BTreeMap::new(),
+        agent,
+        ready,
+        endpoint,
+        settings,
+    })
+}
+
+/// Compares the trace with what the endpoint sent, token by token.
+pub(crate) fn check_tokens(result: &RolloutResult, log: &Log, key: &str, steps: usize) {
+    let sent: Vec<_> = log
+        .served()
+        .into_iter()
+        .filter(|served| served.key == key)
+        .collect();
+    assert_eq!(
+        (result.rollout_type, result.capture_level),
+        (RolloutType::Train, CaptureLevel::Tokens)
+    );
+    let trace = result.training_trace.as_ref().unwrap();
+    assert_eq!(
+        trace.turns.len(),
+        steps,
+        "one turn for each step of the solution, and no side request"
+    );
+    assert_eq!(result.proxy_turns.len(), sent.len());
+    let mut before: Vec<u32> = Vec::new();
+    for turn in &trace.turns {
+        let served = sent
+            .iter()
+            .find(|served| served.prompt_ids == turn.prompt_token_ids)
+            .expect("a prompt as sent");
+        assert_eq!(turn.completion_token_ids, served.sampled_ids);
+        assert_eq!(turn.per_token_logps, served.logprobs);
+        let mut mask = vec![0; served.prompt_ids.len()];
+        mask.resize(served.prompt_ids.len() + served.sampled_ids.len(), 1);
+        assert_eq!(turn.loss_mask, mask);
+        assert!(
+            turn.prompt_token_ids.starts_with(&before),
+            "{} goes on from the turn before",
+            turn.node_id
+        );
+        before = [
+            turn.prompt_token_ids.clone(),
+            turn.completion_token_ids.clone(),
+        ]
+        .concat();
+    }
+    let trainable: usize = trace
+        .turns
+        .iter()
+        .map(|turn| turn.completion_token_ids.len())
+        .sum();
+    assert_eq!(result.usage.trainable_tokens, trainable as u64);
+}
+
+/// A file with quotes and a backslash in it, two commands, and a last word. The instruction holds what a shell, a
+/// template or a configuration file could trip over.
+fn task(agent: &str) -> Task {
+    let content = "import sys\nprint('a\\tb', \"é\", len(sys.argv))\n";
+    Task {
+        id: agent.to_owned(),
+        instruction: "Write a.py, run it, keep its output.\n\"quotes\" $HOME `x` {model} \\n é"
+            .to_owned(),
+        verify: vec![
+            "test \"$(cat out.txt)\" = \"$(printf 'a\\tb é 1')\"".to_owned(),
+            format!(
+                "test \"$(sha256sum < a.py)\" = \"$(printf %s {} | base64 -d | sha256sum)\"",
+                base64(content)
+            ),
+        ],
+        solution: vec![
+            Step {
+                write: Some("a.py".to_owned()),
+                content: Some(content.to_owned()),
+                ..Step::default()
+            },
+            Step::shell("python3 a.py > out.txt; cat out.txt"),
+            Step::shell("ls | sort"),
+            Step {
+                say: Some("It printed what it should.".to_owned()),
+                ..Step::default()
+            },
+        ],
+        ..Task::default()
+    }
+}
+
+fn base64(text: &str) -> String {
+    let mut child = Command::new("base64")
+        .arg("-w0")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut stdin, text.as_bytes()).unwrap();
+    drop(stdin);
+    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+}
+
+async fn solves(agent: &str) {
+    let mut engine = open_engine(shared_home()).await;
+    let log = Log::new(1000);
+    engine.log_scripted(Arc::clone(&log));
+    let plan = plan(&engine, agent, task(agent)).await;
+    let plans = vec![Arc::clone(&plan)];
+    let (results, _) = run_many(&engine, plans, &CancellationToken::new()).await;
+    engine.close().await;
+    let result = &results[0];
+    assert_eq!(
+        (result.ended, result.reward),
+        (Ended::Completed, Some(1.0)),
+        "{agent}: {:?} {:#?}\n{}",
+        result.error,
+        result.verify_results,
+        result.agent_log_tail
+    );
+    let key = plan.endpoint.key.as_ref().unwrap().expose();
+    check_tokens(result, &log, key, plan.task.solution.len());
+    let report = &result.agent_report;
+    assert_eq!(
+        report.last_message.as_deref(),
+        Some("It printed what it should.")
+    );
+    assert!(report.tool_calls >= 3, "{report:?}");
+    assert_eq!(result.agent.version, plan.agent.source().default_version);
+    assert!(
+        !result.agent.components.is_empty(),
+        "the record states versions"
+    );
+    // What the agent was told is what the task says, byte for byte.
+    let asked = result.proxy_turns[0].request["messages"].to_string();
+    let instruction = serde_json::Value::from(plan.task.instruction.as_str()).to_string();
+    let instruction = &instruction[1..instruction.len() - 1];
+    assert!(asked.contains(instruction), "{agent}: {asked}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opencode_solves_a_task() {
+    solves("opencode").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claude_code_solves_a_task() {
+    solves("claude").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn codex_solves_a_task() {
+    solves("codex").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gemini_cli_solves_a_task() {
+    solves("gemini").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn qwen_code_solves_a_task() {
+    solves("qwen").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mini_swe_agent_solves_a_task() {
+    solves("mini-swe-agent").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_oracle_solves_a_task_and_the_nop_does_not() {
+    let engine = open_engine(shared_home()).await;
+    let cancel = CancellationToken::new();
+    let mut rewards = Vec::new();
+    for agent in ["oracle", "nop"] {
+        let plan = plan(&engine, agent, task(agent)).await;
+        let result = run_one(&engine, Arc::into_inner(plan).unwrap(), &cancel).await;
+        assert_eq!(
+            result.ended,
+            Ended::Completed,
+            "{agent}: {:?}",
+            result.error
+        );
+        assert!(result.proxy_turns.is_empty());
+        rewards.push(result.reward);
+    }
+    engine.close().await;
+    assert_eq!(rewards, [Some(1.0), Some(0.0)]);
+}
+
+/// The documented example of a user's own agent, by path and by name.
+#[test]
+fn an_agent_of_the_users_own_runs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let example = root.join("examples/agents/shell-loop.toml");
+    let home = tempfile::tempdir().unwrap();
+    let rollcage = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_rollcage"))
+            .args(arguments)
+            .current_dir(&root)
+            .env("ROLLCAGE_HOME", home.path())
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let check = |text: &str| {
+        let result: RolloutResult = serde_json::from_str(text.trim()).unwrap();
+        assert_eq!((result.ended, result.reward), (Ended::Completed, Some(1.0)));
+        let trace = result.training_trace.unwrap();
+        assert_eq!(trace.turns.len(), 4, "every turn is trainable");
+        assert_eq!(result.agent.name, "shell-loop");
+    };
+    let task = "examples/fix-the-bug.toml";
+    check(&rollcage(&[
+        "run",
+        task,
+        "--json",
+        "--agent",
+        example.to_str().unwrap(),
+    ]));
+
+    let folder = home.path().join("agents");
+    std::fs::create_dir(&folder).unwrap();
+    let text = std::fs::read_to_string(&example).unwrap();
+    let bundle = root.join("examples/agents/shell-loop");
+    let text = text.replace("\"shell-loop\"\n\n[env]", &format!("{bundle:?}\n\n[env]"));
+    std::fs::write(folder.join("own.toml"), text).unwrap();
+    assert!(rollcage(&["agent", "list"]).starts_with("shell-loop  (a shell tool in a loop)"));
+    check(&rollcage(&["run", task, "--json", "--agent", "shell-loop"]));
+}

@@ -1,0 +1,227 @@
+//! What every main agent makes of a broken model: a typed end in time, no endless loop, nothing left alive.
+
+use std::sync::Arc;
+
+use crate::agents::shared_home;
+use crate::support::{endpoint, open_engine, streams};
+use rollcage_engine::agent::{self, Agent};
+use rollcage_engine::{ModelSettings, Plan, ReadyAgent};
+use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::task::Task;
+use rollcage_testkit::upstream::{Ending, Reply, Upstream};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// The main agents.
+const AGENTS: [&str; 6] = [
+    "opencode",
+    "claude",
+    "codex",
+    "gemini",
+    "qwen",
+    "mini-swe-agent",
+];
+/// For an agent whose model says nothing: it waits, and only the rollout's time ends that.
+const SHORT_S: f64 = 45.0;
+/// For all others, who end by themselves; a busy machine may be slow to start them.
+const LONG_S: f64 = 240.0;
+/// More requests than any agent's retries, times our own, come to.
+const REQUESTS_MAX: usize = 60;
+/// At once: enough that those which only wait do not hold up the others.
+const SLOTS: usize = 8;
+
+/// How a model can break, and which ends are right then.
+struct Fault {
+    name: &'static str,
+    reply: fn() -> Reply,
+    ends: &'static [Ended],
+}
+
+impl Fault {
+    /// Whether the model keeps its connection open and says nothing (more).
+    fn is_silent(&self) -> bool {
+        self.ends == [Ended::TimedOut]
+    }
+}
+
+fn error(status: u16, message: &str, code: &str) -> Reply {
+    let body = serde_json::json!({"error": {"message": message, "type": "error", "code": code}});
+    Reply::Whole {
+        status,
+        content_type: "application/json",
+        body: body.to_string(),
+    }
+}
+
+/// Agents try passing faults again for as long as they like; the rollout's time ends that too.
+const PASSING: &[Ended] = &[Ended::UpstreamFailed, Ended::TimedOut];
+
+static FAULTS: [Fault; 10] = [
+    Fault {
+        name: "400",
+        reply: || error(400, "no such parameter", "invalid_request"),
+        ends: &[Ended::UpstreamFailed],
+    },
+    Fault {
+        name: "401",
+        reply: || error(401, "wrong key", "invalid_api_key"),
+        ends: &[Ended::UpstreamFailed],
+    },
+    Fault {
+        name: "429 for ever",
+        reply: || error(429, "slow down", "rate_limit"),
+        ends: PASSING,
+    },
+    Fault {
+        name: "500 for ever",
+        reply: || error(500, "out of order", "server_error"),
+        ends: PASSING,
+    },
+    Fault {
+        name: "a stream without its finish",
+        reply: || streams(false, Ending::Clean),
+        ends: PASSING,
+    },
+    Fault {
+        name: "a web page",
+        reply: || Reply::Whole {
+            status: 200,
+            content_type: "text/html",
+            body: "<html>Welcome</html>".to_owned(),
+        },
+        ends: PASSING,
+    },
+    Fault {
+        name: "never answers",
+        reply: || Reply::Hang,
+        ends: &[Ended::TimedOut],
+    },
+    Fault {
+        name: "hangs within an answer",
+        reply: || streams(false, Ending::Hang),
+        ends: &[Ended::TimedOut],
+    },
+    Fault {
+        name: "a prompt that is too long",
+        reply: || {
+            let text = "This model's maximum context length is 4096 tokens. Please reduce the length of the messages.";
+            error(400, text, "context_length_exceeded")
+        },
+        // The proxy says so in place of the model, and the agent ends its work.
+        ends: &[Ended::Budget],
+    },
+    Fault {
+        name: "hangs up",
+        reply: || Reply::Drop,
+        ends: PASSING,
+    },
+];
+
+/// One agent and one fault.
+struct Cell {
+    fault: &'static Fault,
+    upstream: Upstream,
+    plan: Arc<Plan>,
+}
+
+impl Cell {
+    fn new(fault: &'static Fault, agent: &Arc<dyn Agent>, ready: &ReadyAgent, mark: &str) -> Self {
+        let upstream = Upstream::start(|_, _| (fault.reply)()).unwrap();
+        let task = Task {
+            id: format!("{}: {}", agent.name(), fault.name),
+            instruction: "Say hello.".to_owned(),
+            agent_timeout_s: if fault.is_silent() { SHORT_S } else { LONG_S },
+            env: [("ROLLCAGE_TEST_MARK".to_owned(), mark.to_owned())].into(),
+            ..Task::default()
+        };
+        let plan = Plan {
+            task,
+            uploads: Default::default(),
+            agent: Arc::clone(agent),
+            ready: ready.clone(),
+            endpoint: endpoint(upstream.base_url()),
+            settings: ModelSettings {
+                retries_max: 1,
+                ..ModelSettings::default()
+            },
+        };
+        let plan = Arc::new(plan);
+        Cell {
+            fault,
+            upstream,
+            plan,
+        }
+    }
+
+    /// What is wrong with how it went.
+    fn check(&self, result: &RolloutResult) -> Option<String> {
+        let asked = self.upstream.asked().len();
+        let how = format!(
+            "{}: {} after {asked} requests and {:.1} s, exit {:?}: {:?}",
+            result.task_id,
+            result.ended.as_str(),
+            result.timings.agent_s,
+            result.agent_exit_code,
+            result.error
+        );
+        eprintln!("{how}");
+        // On a very busy machine an agent may be ended before its first request.
+        let fewest = usize::from(!self.fault.is_silent());
+        let is_right = self.fault.ends.contains(&result.ended)
+            && (fewest..=REQUESTS_MAX).contains(&asked)
+            && result.error.is_some()
+            && result.training_trace.is_none();
+        (!is_right).then(|| format!("{how}\n{}", result.agent_log_tail))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_agent_ends_in_time_whatever_the_model_does() {
+    let engine = open_engine(shared_home()).await;
+    // Every process of these rollouts carries this mark in its environment.
+    let mark = format!("faults-{}", std::process::id());
+    let mut cells = Vec::new();
+    for name in AGENTS {
+        let (agent, version) = agent::find(name).unwrap();
+        let ready = engine.ready(&*agent, version, &|_| {}).await.unwrap();
+        cells.extend(
+            FAULTS
+                .iter()
+                .map(|fault| Cell::new(fault, &agent, &ready, &mark)),
+        );
+    }
+    // Those that wait come first, and the others run beside them.
+    cells.sort_by_key(|cell| !cell.fault.is_silent());
+    let plans: Vec<_> = cells.iter().map(|cell| Arc::clone(&cell.plan)).collect();
+    let mut results: Vec<RolloutResult> = Vec::new();
+    let (events, _incoming) = mpsc::unbounded_channel();
+    let cancel = CancellationToken::new();
+    let ran = engine.run(plans, SLOTS, events, cancel, |result| {
+        results.push(result);
+    });
+    ran.await.unwrap();
+    engine.close().await;
+
+    assert_eq!(results.len(), cells.len(), "a result for each");
+    let problems = cells.iter().filter_map(|cell| {
+        let mut own = results.iter();
+        let result = own.find(|result| result.task_id == cell.plan.task.id);
+        cell.check(result.unwrap())
+    });
+    let problems: Vec<_> = problems.collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert_eq!(alive(&mark), Vec::<String>::new(), "nothing survives");
+}
+
+/// The processes that carry a mark.
+fn alive(mark: &str) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter(|process| {
+            let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
+            let mut variables = environment.split(|byte| *byte == 0);
+            variables.any(|variable| variable == format!("ROLLCAGE_TEST_MARK={mark}").as_bytes())
+        })
+        .map(|process| process.file_name().to_string_lossy().into_owned())
+        .collect()
+}
