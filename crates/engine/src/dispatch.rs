@@ -42,6 +42,18 @@ pub struct Limits {
     pub owner_slots: usize,
 }
 
+impl Default for Limits {
+    /// A slot for every core, all of which one owner may hold.
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Limits {
+            slots: cores,
+            queue_max: 1000,
+            owner_slots: cores,
+        }
+    }
+}
+
 /// Why a rollout was not taken on.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SubmitError {

@@ -187,6 +187,12 @@ impl Service {
         }
     }
 
+    /// Whether it was taken on and has no slot yet.
+    pub fn is_waiting(&self, id: RolloutId) -> bool {
+        let entry = self.dispatcher.find(id);
+        entry.is_some_and(|entry| entry.feed.standing().phase.is_none() && !entry.is_ended())
+    }
+
     /// A rollout of the owner's, or one without an owner.
     pub async fn find(&self, owner: &str, id: &str) -> Result<Found, ServiceError> {
         let unknown = || ServiceError::Unknown(id.to_owned());

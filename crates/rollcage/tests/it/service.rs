@@ -299,3 +299,74 @@ async fn a_black_box_shows_no_calls_and_keeps_them() {
     );
     served.service.shut_down(Duration::ZERO).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_rollouts_with_some_cancelled_each_end_once_and_leave_their_slots() {
+    let served = Served::new(limits(3, 40)).await;
+    let service = &served.service;
+    let entries = service.submit("a", served.order(ASK), 30).unwrap();
+    for entry in entries.iter().step_by(3) {
+        service.cancel(entry);
+    }
+    let mut ended = Vec::new();
+    for entry in &entries {
+        let result = service.wait(entry).await.unwrap();
+        assert_eq!(result.rollout_id, entry.id);
+        let told = entry.feed.after(0);
+        let finished =
+            |told: &&rollcage_engine::feed::Told| matches!(told.event.what, What::Finished { .. });
+        assert_eq!(told.iter().filter(finished).count(), 1);
+        ended.push(result.ended);
+    }
+    assert!(
+        ended.contains(&Ended::Cancelled) && ended.contains(&Ended::Completed),
+        "{ended:?}"
+    );
+    service.shut_down(Duration::from_secs(60)).await;
+    let load = service.load();
+    assert_eq!((load.running, load.waiting), (0, 0));
+    assert_eq!(
+        load.numbers
+            .ended
+            .iter()
+            .map(|(_, count)| count)
+            .sum::<u64>(),
+        30
+    );
+    let page = service.list("a", all()).await.unwrap();
+    assert_eq!(page.rollouts.len(), 30);
+    assert!(page.rollouts.iter().all(|summary| summary.ended.is_some()));
+}
+
+#[tokio::test]
+async fn a_record_is_read_once_for_all_listings() {
+    let served = Served::new(limits(1, 1)).await;
+    let rollouts = served.home.path().join("rollouts");
+    let mut paths = Vec::new();
+    for number in 0..3000 {
+        let id = rollcage_model::id::RolloutId::generate();
+        let directory = rollouts.join(id.to_string());
+        std::fs::create_dir(&directory).unwrap();
+        let summary = serde_json::json!({
+            "rollout_id": id, "task_id": format!("t{}", number % 2), "agent": "x", "model": "m", "ended": "completed",
+            "reward": 1.0, "calls": 3, "wall_s": 1.0, "started_at": number,
+        });
+        let path = directory.join("summary.json");
+        std::fs::write(&path, summary.to_string()).unwrap();
+        paths.push(path);
+    }
+    let wanted = || Filter {
+        task: Some("t1".to_owned()),
+        since: Some(1000.0),
+        limit: 5000,
+        ..Filter::default()
+    };
+    let first = served.service.list("a", wanted()).await.unwrap();
+    assert_eq!(first.rollouts.len(), 1000);
+    for path in paths {
+        std::fs::remove_file(path).unwrap();
+    }
+    let again = served.service.list("a", wanted()).await.unwrap();
+    assert_eq!(again.rollouts, first.rollouts);
+    served.service.shut_down(Duration::ZERO).await;
+}

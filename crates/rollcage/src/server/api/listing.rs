@@ -36,7 +36,16 @@ pub(super) async fn list(
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
     let filter = wanted.filter()?;
     let page = backend.service.list(&owner, filter).await?;
-    let rows: Vec<_> = page.rollouts.iter().map(row).collect();
+    let status = |summary: &Summary| match summary.ended {
+        Some(_) => "ended",
+        None if backend.service.is_waiting(summary.rollout_id) => "queued",
+        None => "running",
+    };
+    let rows: Vec<_> = page
+        .rollouts
+        .iter()
+        .map(|summary| row(summary, status(summary)))
+        .collect();
     Ok(Json(json!({"rollouts": rows, "next_cursor": page.next})))
 }
 
@@ -87,10 +96,10 @@ fn since_of(text: &str) -> Result<f64, ApiError> {
     })
 }
 
-fn row(summary: &Summary) -> Value {
+fn row(summary: &Summary, status: &str) -> Value {
     json!({
         "rollout_id": summary.rollout_id,
-        "status": if summary.ended.is_some() { "ended" } else { "running" },
+        "status": status,
         "ended": summary.ended,
         "task_id": summary.task_id,
         "agent": summary.agent,

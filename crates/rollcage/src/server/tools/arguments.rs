@@ -6,9 +6,15 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 /// The arguments of one call. Every name that is read is known; what is left over at the end is not.
-#[derive(Debug)]
 pub(crate) struct Arguments {
     values: Map<String, Value>,
+}
+
+impl std::fmt::Debug for Arguments {
+    /// Names alone: a value may be a key.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_set().entries(self.values.keys()).finish()
+    }
 }
 
 /// What is wrong with an argument, in words for the caller.
@@ -225,6 +231,8 @@ mod tests {
         let values = json!({"c": "sk-secret"}).as_object().cloned().unwrap();
         let error = Arguments::new("tool", values, &["a", "b"]).unwrap_err();
         assert_eq!(error, "unknown argument `c`: tool takes a, b");
+        let given = arguments(json!({"a": "sk-secret"}));
+        assert_eq!(format!("{given:?}"), "{\"a\"}");
         let error = arguments(json!({"a": "sk-secret"})).integer("a");
         assert!(!error.unwrap_err().contains("secret"));
     }

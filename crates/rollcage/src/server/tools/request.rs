@@ -61,6 +61,7 @@ pub(crate) const BUDGET: &[&str] = &[
 
 /// Rollouts of one call.
 pub(crate) const COUNT_MAX: i64 = 1000;
+const COMMAND_BYTES_MAX: usize = 120_000;
 const TOKENS_CAP: i64 = 4096;
 const TOP_LOGPROBS: i64 = 5;
 
@@ -94,6 +95,7 @@ pub(crate) fn read(
             "the scripted endpoint plays a `solution`, and there is none: give one".to_owned(),
         );
     }
+    check_commands(&task)?;
     read_budget(&mut given, &mut task.budget)?;
     task.check().map_err(|error| chain(&error))?;
     let settings = read_settings(&mut given, &task, &endpoint, around)?;
@@ -268,6 +270,18 @@ fn read_task(given: &mut Arguments, around: &Surroundings) -> Result<Loaded, Wro
         task.solution = read_solution(value)?;
     }
     Ok(loaded)
+}
+
+/// A command is one argument of a process, which the kernel limits to 128 KiB.
+fn check_commands(task: &Task) -> Result<(), Wrong> {
+    let mut commands = task.setup.iter().chain(&task.verify);
+    if commands.any(|command| command.len() > COMMAND_BYTES_MAX) {
+        return Err(format!(
+            "a setup or verify command or test_script is longer than {COMMAND_BYTES_MAX} bytes: put what it needs \
+             into upload_files"
+        ));
+    }
+    Ok(())
 }
 
 fn replace<T>(value: &mut T, given: Option<T>) {

@@ -141,7 +141,7 @@ fn our_own_arguments_make_an_order() {
 }
 
 #[test]
-fn wrong_arguments_are_explained() {
+fn a_missing_or_unclear_endpoint_is_explained() {
     check_error(
         json!({"instruction": "go"}),
         "must provide either ``endpoint`` (one of ('vllm', 'openai', 'hf_router'",
@@ -167,6 +167,18 @@ fn wrong_arguments_are_explained() {
         json!({"endpoint": "scripted", "instruction": "go"}),
         "plays a `solution`",
     );
+    check_error(
+        json!({"model_key": "nope://x", "instruction": "go"}),
+        "`model_key` must be vllm://REPO",
+    );
+    check_error(
+        json!({"endpoint": "vllm", "instruction": "go", "thinking": true, "disable_thinking": true}),
+        "contradict",
+    );
+}
+
+#[test]
+fn wrong_arguments_are_explained() {
     let base = |name: &str, value: Value| {
         let mut arguments = json!({"endpoint": "vllm", "instruction": "go"});
         arguments[name] = value;
@@ -197,18 +209,14 @@ fn wrong_arguments_are_explained() {
         base("upload_files", json!({"../x": "a"})),
         "must stay below",
     );
+    check_error(
+        base("test_script", json!("x".repeat(130_000))),
+        "longer than 120000 bytes",
+    );
     check_error(base("task", json!("none")), "no task `none`");
     check_error(
         base("agent_timeout_s", json!(0)),
         "`agent_timeout_s` must be",
-    );
-    check_error(
-        json!({"model_key": "nope://x", "instruction": "go"}),
-        "`model_key` must be vllm://REPO",
-    );
-    check_error(
-        json!({"endpoint": "vllm", "instruction": "go", "thinking": true, "disable_thinking": true}),
-        "contradict",
     );
 }
 
