@@ -7,6 +7,7 @@
 )]
 
 mod cli;
+mod endpoints;
 mod opencode;
 mod proxy;
 mod rollouts;
