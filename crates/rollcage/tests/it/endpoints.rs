@@ -114,7 +114,7 @@ fn a_file_that_is_wrong_is_named_with_its_key() {
         ),
         (
             "servers.toml",
-            "[servers.openai]\ncommand = ['x']\n",
+            "[servers.openai]\ncommand = ['x', '{port}']\n",
             "a provider has this name",
         ),
     ] {
