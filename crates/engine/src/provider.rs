@@ -155,6 +155,9 @@ impl Entry {
                 "path: `{path}` must start with a slash and not end in one"
             ));
         }
+        if self.context_tokens == Some(0) {
+            return Err("context_tokens: give a number above 0".to_owned());
+        }
         let prefix = self.name.to_uppercase().replace(['-', '.'], "_");
         let variables = |key: &str, given: Option<Vec<String>>, end: &str| match given {
             None => Ok(vec![format!("{prefix}_{end}")]),

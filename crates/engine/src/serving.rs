@@ -413,7 +413,7 @@ async fn launch_and_wait(
     );
     on_step(&Step::Started {
         name,
-        url: ready.clone(),
+        url: origin(ready),
     });
     Ok(process)
 }

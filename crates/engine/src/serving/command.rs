@@ -104,6 +104,15 @@ impl Entry {
         if !(self.ready_timeout_s > 0.0 && self.ready_timeout_s <= 86_400.0) {
             return Some("ready_timeout_s: give seconds, above 0 and at most a day".to_owned());
         }
+        let has_port = |text: &String| text.contains("{port}");
+        if !has_port(&self.base_url) {
+            return Some("base_url: it must hold {port}, which is chosen at each start".to_owned());
+        }
+        if !self.command.iter().chain(self.env.values()).any(has_port) {
+            return Some(
+                "command: it or env must hold {port}, where the server is to listen".to_owned(),
+            );
+        }
         None
     }
 
@@ -180,6 +189,14 @@ mod tests {
         check_error(
             "[servers.a]\ncommand = ['x']\nready_timeout_s = 0\n",
             "`a`: ready_timeout_s:",
+        );
+        check_error(
+            "[servers.a]\ncommand = ['x', '{port}']\nbase_url = 'http://h:1'\n",
+            "`a`: base_url: it must hold {port}",
+        );
+        check_error(
+            "[servers.a]\ncommand = ['x']\n",
+            "`a`: command: it or env must hold {port}",
         );
         check_error("[servers.A]\ncommand = ['x']\n", "name: `A`");
     }

@@ -22,7 +22,7 @@ const GUARD: &str = r#"
 exec 3<&0 </dev/null
 "$@" 3<&- &
 server=$!
-{ cat <&3 >/dev/null; kill -TERM "$server"; sleep 5; kill -KILL 0; } >/dev/null 2>&1 &
+{ while read -r _ <&3; do :; done; kill -TERM "$server"; sleep 5; kill -KILL 0; } >/dev/null 2>&1 &
 exec 3<&-
 wait "$server"
 code=$?

@@ -142,7 +142,7 @@ fn a_port_in_use_is_named() {
 fn every_command_has_help_that_teaches() {
     let cli = Cli::new();
     for command in [
-        "run", "show", "list", "agent", "doctor", "scripted", "bench",
+        "run", "show", "list", "agent", "endpoint", "doctor", "scripted", "bench",
     ] {
         let (code, stdout, _) = cli.run(&[command, "--help"]);
         assert_eq!(code, 0);

@@ -8,6 +8,7 @@
 
 mod agents;
 mod cli;
+mod endpoints;
 mod faults;
 mod opencode;
 mod proxy;

@@ -300,7 +300,7 @@ fn a_server_that_dies_or_stays_silent_is_told_with_its_last_words() {
     ]);
     let pid = double.path().join("pid");
     let script = format!(
-        "echo $$ > {}; echo still thinking; sleep 3600",
+        "echo $$ > {}; echo still thinking; sleep 3600; : {{port}}",
         pid.display()
     );
     let settings =
@@ -322,18 +322,30 @@ fn a_server_that_dies_or_stays_silent_is_told_with_its_last_words() {
 }
 
 impl Double {
-    /// The double as a server of the user's own.
+    /// The double as a server of the user's own, with a process of its own beside it, as engines have them.
     fn settings(&self, extra: &str) {
         let home = self.path().join("home");
         std::fs::create_dir_all(&home).unwrap();
+        let script = format!(
+            "sleep 3600 & echo $! > {}; exec {} serve",
+            self.path().join("beside").display(),
+            self.program().display()
+        );
         let text = format!(
-            "[servers.local]\ncommand = ['{}', 'serve']\nbase_url = 'http://127.0.0.1:{{port}}'\n\
+            "[servers.local]\ncommand = ['/bin/sh', '-c', '{script}']\nbase_url = 'http://127.0.0.1:{{port}}'\n\
              ready = '/api/version'\n{extra}\n\
              [servers.local.env]\nOLLAMA_HOST = '127.0.0.1:{{port}}'\nDOUBLE_DIR = '{}'\n",
-            self.program().display(),
             self.path().display()
         );
         std::fs::write(home.join("servers.toml"), text).unwrap();
+    }
+
+    /// Everything that was started as a server of the settings.
+    fn all_pids(&self) -> Vec<u64> {
+        let beside = std::fs::read_to_string(self.path().join("beside")).unwrap();
+        let mut pids = self.pids();
+        pids.push(beside.trim().parse().unwrap());
+        pids
     }
 }
 
@@ -349,11 +361,13 @@ fn a_server_goes_when_we_are_killed() {
             .iter()
             .find_map(|entry| entry["listening"].as_u64())
     });
-    let pid = double.pids()[0];
-    assert!(is_running(pid));
+    let pids = double.all_pids();
+    assert!(pids.iter().all(|pid| is_running(*pid)));
     child.kill().unwrap();
     child.wait().unwrap();
-    wait_for(|| (!is_running(pid)).then_some(()));
+    for pid in pids {
+        wait_for(|| (!is_running(pid)).then_some(()));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -391,8 +405,10 @@ async fn rollouts_at_once_share_one_server_of_the_settings() {
         assert_eq!(result.endpoint.kind, "local");
     }
     assert_eq!(double.pids().len(), 1, "one server for both");
-    let pid = double.pids()[0];
-    assert!(is_running(pid));
+    let pids = double.all_pids();
+    assert!(pids.iter().all(|pid| is_running(*pid)));
     engine.close().await;
-    assert!(!is_running(pid), "it ends with the engine");
+    assert!(!is_running(pids[0]), "it ends with the engine");
+    // What it left behind is asked to end as it ends.
+    wait_for(|| (!is_running(pids[1])).then_some(()));
 }
