@@ -47,7 +47,6 @@ enum Command {
     Agent(cli::agent::Arguments),
     /// Tell what the sandbox can and cannot do on this machine, and how to fix it
     Doctor(cli::doctor::Arguments),
-    /// Serve an OpenEnv environment for trainers and MCP clients
     Serve(Box<cli::serve::Arguments>),
     /// Serve the scripted model alone: an OpenAI-compatible endpoint that plays a script
     Scripted(cli::scripted::Arguments),

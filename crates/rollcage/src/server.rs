@@ -18,6 +18,7 @@ pub(crate) mod openenv;
 mod reply;
 mod tally;
 pub(crate) mod tool;
+mod websocket;
 
 use access::{Access, Policy};
 use listen::Ending;

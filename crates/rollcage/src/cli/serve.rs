@@ -18,15 +18,18 @@ use crate::server::openenv::{Limits, Mode, TaskFolder};
 use crate::server::{self, Assembly};
 use crate::{Outcome, WrongUse, settings};
 
-/// Serve an OpenEnv 0.10 environment: its Python clients and any MCP client connect as they are.
+/// Serve an OpenEnv environment for trainers and MCP clients
+///
+/// OpenEnv's own Python clients (0.10) connect as they are:
 ///
 ///   from openenv.core.mcp_client import MCPToolClient
 ///   with MCPToolClient(base_url="http://127.0.0.1:8000").sync() as env:
 ///       env.reset()
 ///       env.call_tool("list_agents")
 ///
-/// MCP clients connect to http://127.0.0.1:8000/mcp. The page at /docs lists every route. A session is cheap; open as
-/// many as there are rollouts at once. Ctrl-C lets running calls finish within --grace; a second one ends at once.
+/// MCP clients connect to http://127.0.0.1:8000/mcp. The page at /docs lists every route.
+/// A session is cheap: open as many as there are rollouts at once.
+/// Ctrl-C lets running calls finish within --grace; a second one ends at once.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
