@@ -49,7 +49,6 @@ enum Command {
     Endpoint(cli::endpoint::Arguments),
     /// Tell what the sandbox can and cannot do on this machine, and how to fix it
     Doctor(cli::doctor::Arguments),
-    /// Serve an OpenEnv environment for trainers and MCP clients
     Serve(Box<cli::serve::Arguments>),
     /// Serve the scripted model alone: an OpenAI-compatible endpoint that plays a script
     Scripted(cli::scripted::Arguments),

@@ -26,6 +26,7 @@ mod tally;
 pub(crate) mod tasks;
 pub(crate) mod tool;
 pub(crate) mod tools;
+mod websocket;
 
 use access::{Access, Policy};
 use listen::Ending;

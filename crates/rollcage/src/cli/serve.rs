@@ -21,7 +21,9 @@ use crate::server::tools::RolloutTools;
 use crate::server::{self, Assembly, api};
 use crate::{Outcome, WrongUse, settings};
 
-/// Serve an OpenEnv 0.10 environment: its Python clients and any MCP client connect as they are.
+/// Serve an OpenEnv environment for trainers and MCP clients
+///
+/// OpenEnv's own Python clients (0.10) connect as they are:
 ///
 ///   from openenv.core.mcp_client import MCPToolClient
 ///   with MCPToolClient(base_url="http://127.0.0.1:8000").sync() as env:
@@ -29,8 +31,9 @@ use crate::{Outcome, WrongUse, settings};
 ///       env.call_tool("run_rollout", endpoint="vllm", instruction="...", verify=["..."])
 ///
 /// MCP clients connect to http://127.0.0.1:8000/mcp; /v1/rollouts is the same over REST, with events; /metrics is for
-/// Prometheus. The page at /docs lists every route. A session is cheap; open as many as there are rollouts at once.
-/// Ctrl-C lets running calls and rollouts finish within --grace, ends and records the rest; a second one ends at once.
+/// Prometheus. The page at /docs lists every route.
+/// A session is cheap: open as many as there are rollouts at once.
+/// Ctrl-C lets running calls and rollouts finish within --grace and records the rest; a second one ends at once.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {

@@ -7,36 +7,25 @@ use std::time::{Duration, Instant};
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, SinkExt, StreamExt};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::error::{CapacityError, Error};
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::frame::Frame;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use super::session::{Held, Session, SessionError};
 use super::{Wire, mcp, message, rpc};
 use crate::server::access::Owner;
 use crate::server::listen::Place;
 use crate::server::reply;
+use crate::server::websocket::{Broken, CloseCode, Received, WebSocket, accept_key};
 
 /// Requests that wait behind a running one, in number and in bytes.
 const WAITING_MAX: usize = 256;
-/// An idle socket holds two of these.
-const BUFFER_BYTES: usize = 4 << 10;
-/// Longer answers go in pieces: the socket's buffer grows to the largest and is kept.
-const PIECE_BYTES_MAX: usize = 32 << 10;
 /// For the handshake to end, and for the other side to answer a close.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
-type Stream = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+type Socket = WebSocket<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// Which language is spoken on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +128,7 @@ pub(crate) fn upgrade(
         let text = "a WebSocket handshake needs Sec-WebSocket-Key and Sec-WebSocket-Version: 13";
         return reply::detail(StatusCode::BAD_REQUEST, text);
     };
-    let Ok(accept) = HeaderValue::from_str(&derive_accept_key(key.as_bytes())) else {
+    let Ok(accept) = HeaderValue::from_str(&accept_key(key.as_bytes())) else {
         return reply::detail(StatusCode::BAD_REQUEST, "Sec-WebSocket-Key cannot be read");
     };
     // The original looks for a session on one of its two sockets only.
@@ -155,14 +144,8 @@ pub(crate) fn upgrade(
         let Ok(Ok(upgraded)) = tokio::time::timeout(HANDSHAKE_LIMIT, upgrading).await else {
             return;
         };
-        let config = WebSocketConfig::default()
-            .read_buffer_size(BUFFER_BYTES)
-            .write_buffer_size(0)
-            .max_message_size(Some(wire.limits.body_bytes_max))
-            .max_frame_size(Some(wire.limits.body_bytes_max));
-        let io = TokioIo::new(upgraded);
-        let stream = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-        serve(stream, wire, dialect, owner, session_id).await;
+        let socket = WebSocket::new(TokioIo::new(upgraded), wire.limits.body_bytes_max);
+        serve(socket, wire, dialect, owner, session_id).await;
     });
     let mut response = Response::default();
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -175,7 +158,7 @@ pub(crate) fn upgrade(
 
 /// From the handshake to the end.
 async fn serve(
-    mut stream: Stream,
+    mut socket: Socket,
     wire: Arc<Wire>,
     dialect: Dialect,
     owner: Owner,
@@ -190,16 +173,16 @@ async fn serve(
         Err(error) => {
             // Clients send first and read then, so this must come after a good handshake.
             let frame = dialect.refusal(error).to_string();
-            let end = match send(&mut stream, frame).await {
+            let end = match socket.send_text(&frame).await {
                 Ok(()) => End::Close(CloseCode::Normal),
                 Err(_) => End::Gone,
             };
-            finish(stream, end, None).await;
+            finish(socket, end, None).await;
             return;
         }
     };
     let mut line = Line {
-        stream,
+        socket,
         wire: Arc::clone(&wire),
         dialect,
         session: Arc::clone(held.session()),
@@ -210,7 +193,7 @@ async fn serve(
     };
     let end = line.talk().await;
     let Line {
-        stream, running, ..
+        socket, running, ..
     } = line;
     // A session that was attached by its id lives on, and so does the step that it is in.
     if let Some(running) = running.filter(|_| session_id.is_some()) {
@@ -219,26 +202,26 @@ async fn serve(
             dropping.run_until_cancelled(running).await;
         });
     }
-    finish(stream, end, Some(held)).await;
+    finish(socket, end, Some(held)).await;
 }
 
 /// Why a socket ends.
 enum End {
     /// We say so.
     Close(CloseCode),
-    /// The other side said so.
-    Closed,
+    /// The other side said so, with this code.
+    Closed(Option<u16>),
     /// The connection broke.
     Gone,
 }
 
 struct Line {
-    stream: Stream,
+    socket: Socket,
     wire: Arc<Wire>,
     dialect: Dialect,
     session: Arc<Session>,
     /// Requests in the order they came.
-    waiting: VecDeque<Message>,
+    waiting: VecDeque<Received>,
     waiting_bytes: usize,
     /// When the other side last sent anything.
     heard_at: Instant,
@@ -272,7 +255,7 @@ impl Line {
                 () = ending.stopping.cancelled(), if is_idle => {
                     return End::Close(CloseCode::Away);
                 }
-                received = self.stream.next() => {
+                received = self.socket.receive() => {
                     if let Some(end) = self.receive(received).await {
                         return end;
                     }
@@ -282,7 +265,7 @@ impl Line {
                         tracing::debug!("a client answers no pings");
                         return End::Gone;
                     }
-                    if self.stream.send(Message::Ping(Bytes::new())).await.is_err() {
+                    if self.socket.ping().await.is_err() {
                         return End::Gone;
                     }
                 }
@@ -298,48 +281,50 @@ impl Line {
         let Some(message) = self.waiting.pop_front() else {
             return;
         };
-        self.waiting_bytes -= message.len();
+        self.waiting_bytes -= bytes_of(&message);
         let (wire, session) = (Arc::clone(&self.wire), Arc::clone(&self.session));
         let dialect = self.dialect;
         let running = async move {
             match message {
-                Message::Text(text) => dialect.answer(&wire, &session, &text).await,
+                Received::Text(text) => dialect.answer(&wire, &session, &text).await,
                 _ => Reply::last(dialect.fatal("a message must be a text frame")),
             }
         };
         self.running = Some(running.boxed());
     }
 
-    async fn receive(&mut self, received: Option<Result<Message, Error>>) -> Option<End> {
+    async fn receive(&mut self, received: Result<Received, Broken>) -> Option<End> {
         self.heard_at = Instant::now();
         match received {
-            Some(Ok(message @ (Message::Text(_) | Message::Binary(_)))) => {
-                self.waiting_bytes += message.len();
+            Ok(message @ (Received::Text(_) | Received::Binary)) => {
+                self.waiting_bytes += bytes_of(&message);
                 self.waiting.push_back(message);
                 let is_full = self.waiting.len() > WAITING_MAX
                     || self.waiting_bytes > 2 * self.wire.limits.body_bytes_max;
-                if is_full {
-                    let text = "too many requests wait on this socket; read the answers first";
-                    let frame = self.dialect.fatal(text).to_string();
-                    let sent = send(&mut self.stream, frame).await;
-                    return Some(sent.map_or(End::Gone, |()| End::Close(CloseCode::Policy)));
+                if !is_full {
+                    return None;
                 }
-                None
+                let text = "too many requests wait on this socket; read the answers first";
+                let frame = self.dialect.fatal(text).to_string();
+                let sent = self.socket.send_text(&frame).await;
+                Some(sent.map_or(End::Gone, |()| End::Close(CloseCode::Policy)))
             }
-            Some(Ok(Message::Close(_))) => Some(End::Closed),
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => None,
-            Some(Err(Error::Capacity(CapacityError::MessageTooLong { .. }))) => {
-                Some(End::Close(CloseCode::Size))
+            Ok(Received::Ping(payload)) => {
+                let sent = self.socket.pong(&payload).await;
+                sent.is_err().then_some(End::Gone)
             }
-            Some(Err(Error::Protocol(_))) => Some(End::Close(CloseCode::Protocol)),
-            Some(Err(Error::Utf8(_))) => Some(End::Close(CloseCode::Invalid)),
-            Some(Err(_)) | None => Some(End::Gone),
+            Ok(Received::Pong) => None,
+            Ok(Received::Close(code)) => Some(End::Closed(code)),
+            Err(broken) => {
+                tracing::debug!(%broken, "a socket broke");
+                Some(broken.close_code().map_or(End::Gone, End::Close))
+            }
         }
     }
 
     async fn reply(&mut self, reply: Reply) -> Option<End> {
         if let Some(frame) = reply.frame
-            && send(&mut self.stream, frame).await.is_err()
+            && self.socket.send_text(&frame).await.is_err()
         {
             return Some(End::Gone);
         }
@@ -347,40 +332,24 @@ impl Line {
     }
 }
 
-/// Sends a text, in pieces when it is long.
-async fn send(stream: &mut Stream, text: String) -> Result<(), Error> {
-    if text.len() <= PIECE_BYTES_MAX {
-        return stream.send(Message::Text(Utf8Bytes::from(text))).await;
+fn bytes_of(message: &Received) -> usize {
+    match message {
+        Received::Text(text) => text.len(),
+        Received::Binary | Received::Ping(_) | Received::Pong | Received::Close(_) => 0,
     }
-    let mut rest = Bytes::from(text);
-    let mut kind = Data::Text;
-    while !rest.is_empty() {
-        let piece = rest.split_to(rest.len().min(PIECE_BYTES_MAX));
-        let frame = Frame::message(piece, OpCode::Data(kind), rest.is_empty());
-        stream.send(Message::Frame(frame)).await?;
-        kind = Data::Continue;
-    }
-    Ok(())
 }
 
 /// Lets go of the session, then says goodbye: a client that hears it may come back for the session at once.
-async fn finish(mut stream: Stream, end: End, held: Option<Held>) {
+async fn finish(mut socket: Socket, end: End, held: Option<Held>) {
     drop(held);
     let code = match end {
         End::Gone => return,
-        End::Closed => None,
-        End::Close(code) => Some(code),
+        End::Closed(code) => code,
+        End::Close(code) => Some(code as u16),
     };
     let goodbye = async {
-        if let Some(code) = code {
-            let reason = Utf8Bytes::from_static("");
-            stream.close(Some(CloseFrame { code, reason })).await?;
-        }
-        // Reading on sends what is still to be sent, and waits for the other side's goodbye.
-        while let Some(message) = stream.next().await {
-            message?;
-        }
-        Ok::<_, Error>(())
+        socket.close(code).await?;
+        socket.drain().await
     };
     if let Ok(Err(error)) = tokio::time::timeout(CLOSE_LIMIT, goodbye).await {
         tracing::debug!(%error, "a socket ended without a goodbye");
