@@ -34,14 +34,14 @@ pub(crate) fn conversation(exchanges: &[u8], session: &str) -> Vec<Value> {
 }
 
 /// The answered calls of the agent's own conversation, the first first. A conversation that another one's tool call
-/// started is that of a helper of the agent's.
+/// started is a subagent's.
 fn main_path(seen: &Interpretation) -> Vec<&Turn> {
     let nodes = &seen.graph.nodes;
     let is_main = |node: &rollcage_model::graph::Node| {
-        let is_helper = nodes
+        let is_subagent = nodes
             .get(node.root)
             .is_some_and(|root| root.spawned_by.is_some());
-        node.role == Role::Agent && !is_helper
+        node.role == Role::Agent && !is_subagent
     };
     let last = nodes
         .iter()
