@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, normalise};
 use crate::proxy::probe::first_model;
 
 pub mod command;
@@ -158,7 +158,7 @@ pub struct Servers {
 }
 
 struct Running {
-    /// As the server's settings say it, with everything filled in; Ollama's has no path.
+    /// Where it is asked; Ollama's has no path.
     url: String,
     /// None when the server was there before us.
     process: Mutex<Option<Process>>,
@@ -223,8 +223,7 @@ impl Servers {
                 };
                 let begin = self.start_command(managed, server, on_step);
                 let running = self.running(&name, begin).await?;
-                endpoint.base_url = crate::endpoint::normalise(&running.url, "/v1")
-                    .map_err(|error| ServingError::Endpoint(error.to_string()))?;
+                endpoint.base_url.clone_from(&running.url);
                 if endpoint.model.is_empty() {
                     let client = crate::client(&endpoint.base_url)?;
                     let found = first_model(&client, &endpoint).await;
@@ -324,10 +323,11 @@ impl Servers {
         if let Some(first) = command.first_mut() {
             *first = found.display().to_string();
         }
-        let url = filled(&server.base_url);
+        let url = normalise(&filled(&server.base_url), "/v1")
+            .map_err(|error| ServingError::Endpoint(error.to_string()))?;
         let ready = match &server.ready {
             Some(path) => format!("{}{path}", origin(&url)),
-            None => format!("{}/models", url.trim_end_matches('/')),
+            None => format!("{url}/models"),
         };
         let launch = Launch {
             command,
