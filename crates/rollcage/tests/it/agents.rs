@@ -13,8 +13,9 @@ use rollcage_engine::scripted::Log;
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
-use rollcage_model::task::Task;
+use rollcage_model::task::{AgentOptions, Budget, Task};
 use rollcage_model::trace::{CaptureLevel, RolloutType};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// Kept between tests and runs, so that every agent is fetched once.
@@ -199,6 +200,60 @@ async fn qwen_code_solves_a_task() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mini_swe_agent_solves_a_task() {
     solves("mini-swe-agent").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_task_sets_for_its_agent_reaches_the_model() {
+    let engine = open_engine(shared_home()).await;
+    let mut plans = Vec::new();
+    for name in [
+        "opencode",
+        "claude",
+        "codex",
+        "gemini",
+        "qwen",
+        "mini-swe-agent",
+    ] {
+        let agent = agent::find(name).unwrap().0;
+        let text = |option: &str, text: &str| agent.has_option(option).then(|| text.to_owned());
+        let options = AgentOptions {
+            system_prompt: text("system_prompt", "You are \"Zwölf\".\nBe brief."),
+            instructions: text("instructions", "Never use the letter \"q\"."),
+            effort: None,
+        };
+        let task = Task {
+            agent: options,
+            // The first request is all there is to see.
+            budget: Budget {
+                calls: Some(1),
+                ..Budget::default()
+            },
+            ..task(name)
+        };
+        plans.push(plan(&engine, name, task).await);
+    }
+    let mut results = Vec::new();
+    let (events, _incoming) = mpsc::unbounded_channel();
+    let cancel = CancellationToken::new();
+    let ran = engine.run(plans.clone(), 3, events, cancel, |result| {
+        results.push(result)
+    });
+    ran.await.unwrap();
+    engine.close().await;
+    for plan in plans {
+        let name = plan.agent.name();
+        let result = results
+            .iter()
+            .find(|result| result.task_id == name)
+            .unwrap();
+        assert_eq!(result.ended, Ended::Budget, "{name}: {:?}", result.error);
+        let asked = result.proxy_turns[0].request["messages"].to_string();
+        for (option, value) in plan.task.agent.set() {
+            let value = serde_json::Value::from(value).to_string();
+            let is_there = asked.contains(&value[1..value.len() - 1]);
+            assert!(is_there, "{name}: {option} is missing in {asked}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
