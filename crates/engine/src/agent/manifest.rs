@@ -210,7 +210,20 @@ fn check(text: &Text) -> Result<(), ManifestError> {
     {
         return Err(ManifestError::KeyInCommand);
     }
-    for (name, option) in &text.options {
+    check_additions(&text.options)?;
+    let of_options = text.options.values().flat_map(|option| option.files.keys());
+    for path in text.files.keys().chain(of_options) {
+        let is_inside =
+            !path.is_empty() && !path.starts_with('/') && !path.split('/').any(|part| part == "..");
+        if !is_inside {
+            return Err(ManifestError::Path(path.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn check_additions(options: &BTreeMap<String, Addition>) -> Result<(), ManifestError> {
+    for (name, option) in options {
         let texts = option
             .command
             .iter()
@@ -229,14 +242,6 @@ fn check(text: &Text) -> Result<(), ManifestError> {
             .any(|argument| fill::names(argument).contains(&"key"))
         {
             return Err(ManifestError::KeyInCommand);
-        }
-    }
-    let of_options = text.options.values().flat_map(|option| option.files.keys());
-    for path in text.files.keys().chain(of_options) {
-        let is_inside =
-            !path.is_empty() && !path.starts_with('/') && !path.split('/').any(|part| part == "..");
-        if !is_inside {
-            return Err(ManifestError::Path(path.clone()));
         }
     }
     Ok(())

@@ -319,3 +319,44 @@ fn an_agent_of_the_users_own_runs() {
     assert!(rollcage(&["agent", "list"]).starts_with("shell-loop  (a shell tool in a loop)"));
     check(&rollcage(&["run", task, "--json", "--agent", "shell-loop"]));
 }
+
+#[test]
+fn the_doctor_tells_an_agent_that_behaves_from_one_that_does_not() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let example = root.join("examples/agents/shell-loop.toml");
+    let home = tempfile::tempdir().unwrap();
+    let doctor = |manifest: &Path| {
+        let output = Command::new(env!("CARGO_BIN_EXE_rollcage"))
+            .args(["agent", "doctor", "--json"])
+            .arg(manifest)
+            .env("ROLLCAGE_HOME", home.path())
+            .output()
+            .unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let lines = stdout
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        let lines: Vec<serde_json::Value> = lines.collect();
+        (output.status.code(), lines)
+    };
+    let (code, lines) = doctor(&example);
+    assert_eq!(code, Some(0), "{lines:?}");
+    let modes: Vec<_> = lines.iter().map(|line| &line["mode"]).collect();
+    assert_eq!(modes, ["live", "replayed"]);
+    assert_eq!(
+        (&lines[0]["exact_prefix_rate"], &lines[0]["side_calls"]),
+        (&1.0.into(), &0.into())
+    );
+
+    let text = std::fs::read_to_string(&example).unwrap();
+    let bundle = root.join("examples/agents/shell-loop");
+    let text = text.replace(
+        "\"shell-loop\"\n\n[env]",
+        &format!("{bundle:?}\n\n[expect]\ncalls = 5\n\n[env]"),
+    );
+    let wrong = home.path().join("wrong.toml");
+    std::fs::write(&wrong, text).unwrap();
+    let (code, lines) = doctor(&wrong);
+    assert_eq!(code, Some(1), "{lines:?}");
+    assert_eq!(lines[0]["problems"][0], "2 turns of its own instead of 5");
+}
