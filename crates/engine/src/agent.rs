@@ -79,6 +79,13 @@ pub enum LaunchError {
          `run` and `write` steps"
     )]
     Tool { step: usize, tool: String },
+    #[error("{agent} has no way to set `{option}`; {able}")]
+    Option {
+        agent: String,
+        option: &'static str,
+        /// Which agents do.
+        able: String,
+    },
     #[error(
         "{agent} takes the instruction as an argument, which may have {bytes_max} bytes at most; this one has {bytes}"
     )]
@@ -119,6 +126,11 @@ pub trait Agent: Send + Sync {
     fn warm_up(&self, bundle: &Bundle) -> Option<WarmUp>;
 
     fn events(&self) -> Events;
+
+    /// Whether a task may set this option for it.
+    fn has_option(&self, _name: &str) -> bool {
+        false
+    }
 
     /// What it does with a task of one tool call.
     fn expectation(&self) -> Expectation {
@@ -236,6 +248,24 @@ pub fn load(path: &Path) -> Result<Arc<dyn Agent>, AgentError> {
         source,
     })?;
     Ok(Arc::new(manifest))
+}
+
+/// Refuses a task that asks for more than the agent can do.
+pub fn check_options(agent: &dyn Agent, task: &Task) -> Result<(), LaunchError> {
+    let missing = task.agent.set().find(|(name, _)| !agent.has_option(name));
+    let Some((option, _)) = missing else {
+        return Ok(());
+    };
+    let able: Vec<_> = all()
+        .iter()
+        .filter(|agent| agent.has_option(option))
+        .map(|agent| agent.name().to_owned())
+        .collect();
+    Err(LaunchError::Option {
+        agent: agent.name().to_owned(),
+        option,
+        able: format!("these have: {}", able.join(", ")),
+    })
 }
 
 /// Reads `NAME` or `NAME@VERSION` of one of these agents.

@@ -38,6 +38,32 @@ pub struct Task {
     pub command_timeout_s: f64,
     pub limits: Limits,
     pub budget: Budget,
+    pub agent: AgentOptions,
+}
+
+/// What a task asks of its agent, beside the instruction. Not every agent can do all of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentOptions {
+    /// In place of the agent's own system prompt.
+    pub system_prompt: Option<String>,
+    /// Added to what the agent knows, as its users' own notes are.
+    pub instructions: Option<String>,
+    /// How much the model should think, in the agent's own words.
+    pub effort: Option<String>,
+}
+
+impl AgentOptions {
+    /// Those that are set, by name.
+    pub fn set(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [
+            ("system_prompt", &self.system_prompt),
+            ("instructions", &self.instructions),
+            ("effort", &self.effort),
+        ];
+        all.into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+    }
 }
 
 /// What a rollout may spend on its model; `None` is no limit.
@@ -91,6 +117,7 @@ impl Default for Task {
             command_timeout_s: 120.0,
             limits: Limits::default(),
             budget: Budget::default(),
+            agent: AgentOptions::default(),
         }
     }
 }

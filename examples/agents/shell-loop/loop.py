@@ -40,6 +40,8 @@ def main():
     with open(os.path.expanduser("~/.config/shell-loop.json")) as file:
         settings = json.load(file)
     messages = [{"role": "user", "content": sys.stdin.read()}]
+    if os.environ.get("SYSTEM_PROMPT"):
+        messages.insert(0, {"role": "system", "content": os.environ["SYSTEM_PROMPT"]})
     while True:
         message = ask(settings, messages)
         messages.append({key: message[key] for key in ("role", "content", "tool_calls") if message.get(key)})

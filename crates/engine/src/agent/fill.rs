@@ -22,6 +22,9 @@ const LIVE: [&str; 8] = [
     "patience_ms",
 ];
 
+/// What a task says, in what an option adds.
+pub(super) const VALUE: &str = "value";
+
 /// How a value is written where it is filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quoting {
@@ -71,10 +74,11 @@ pub(super) fn names(text: &str) -> Vec<&str> {
     names
 }
 
-/// The first name that means nothing.
-pub(super) fn unknown(text: &str) -> Option<&str> {
+/// The names that mean nothing everywhere.
+pub(super) fn unknown(text: &str) -> Vec<&str> {
     let is_known = |name: &&str| FIXED.contains(name) || LIVE.contains(name);
-    names(text).into_iter().find(|name| !is_known(name))
+    let names = names(text).into_iter();
+    names.filter(|name| !is_known(name)).collect()
 }
 
 /// Whether a text depends on the rollout.
@@ -163,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_name_that_means_nothing_is_found() {
-        assert_eq!(unknown("{model} {env:X} {} {modle}"), Some("modle"));
+        assert_eq!(unknown("{model} {env:X} {} {modle}"), ["modle"]);
         assert!(is_live("x{key}") && !is_live("{home}"));
     }
 }

@@ -13,6 +13,8 @@ use crate::bundle::{Bundle, Origin, Source};
 use super::fill::{self, Quoting};
 use super::{Agent, Events, Expectation, Launch, LaunchError, LaunchRequest, WarmUp};
 
+/// What a task may set, as `rollcage_model::task::AgentOptions` names it.
+const OPTIONS: [&str; 3] = ["system_prompt", "instructions", "effort"];
 /// Linux allows an argument 128 KiB; some of it may be the command's own.
 const ARGUMENT_BYTES_MAX: usize = 120 << 10;
 
@@ -57,6 +59,8 @@ pub enum ManifestError {
         "file path {0:?} must stay below the home directory: give it relative to that, without `..`"
     )]
     Path(String),
+    #[error("there is no option `{0}`: use system_prompt, instructions or effort")]
+    Option(String),
     #[error("use {path}")]
     Directory {
         path: String,
@@ -88,6 +92,17 @@ struct Text {
     events: EventsText,
     #[serde(default)]
     expect: Expectation,
+    #[serde(default)]
+    options: BTreeMap<String, Addition>,
+}
+
+/// What a task's option adds to a launch; `{value}` stands for what the task says.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Addition {
+    command: Vec<String>,
+    env: BTreeMap<String, String>,
+    files: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -156,6 +171,13 @@ fn check(text: &Text) -> Result<(), ManifestError> {
     if text.command.is_empty() {
         return Err(ManifestError::NoCommand);
     }
+    if let Some(name) = text
+        .options
+        .keys()
+        .find(|name| !OPTIONS.contains(&name.as_str()))
+    {
+        return Err(ManifestError::Option(name.clone()));
+    }
     let warm_up = text.warm_up.iter().flat_map(|warm_up| &warm_up.command);
     let texts = text
         .command
@@ -174,7 +196,7 @@ fn check(text: &Text) -> Result<(), ManifestError> {
                 .map(|(path, text)| (format!("the file {path}"), text)),
         );
     for (place, text) in texts {
-        if let Some(name) = fill::unknown(text) {
+        if let Some(name) = fill::unknown(text).first() {
             return Err(ManifestError::Placeholder {
                 placeholder: format!("{{{name}}}"),
                 place,
@@ -188,7 +210,9 @@ fn check(text: &Text) -> Result<(), ManifestError> {
     {
         return Err(ManifestError::KeyInCommand);
     }
-    for path in text.files.keys() {
+    check_additions(&text.options)?;
+    let of_options = text.options.values().flat_map(|option| option.files.keys());
+    for path in text.files.keys().chain(of_options) {
         let is_inside =
             !path.is_empty() && !path.starts_with('/') && !path.split('/').any(|part| part == "..");
         if !is_inside {
@@ -196,6 +220,37 @@ fn check(text: &Text) -> Result<(), ManifestError> {
         }
     }
     Ok(())
+}
+
+fn check_additions(options: &BTreeMap<String, Addition>) -> Result<(), ManifestError> {
+    for (name, option) in options {
+        let texts = option
+            .command
+            .iter()
+            .chain(option.env.values())
+            .chain(option.files.values());
+        let names = texts.flat_map(|text| fill::unknown(text));
+        if let Some(unknown) = names.into_iter().find(|name| *name != fill::VALUE) {
+            return Err(ManifestError::Placeholder {
+                placeholder: format!("{{{unknown}}}"),
+                place: format!("`options.{name}`"),
+            });
+        }
+        if option
+            .command
+            .iter()
+            .any(|argument| fill::names(argument).contains(&"key"))
+        {
+            return Err(ManifestError::KeyInCommand);
+        }
+    }
+    Ok(())
+}
+
+/// A file of the home directory, filled in.
+fn inside(path: &str, text: &str, values: &[(&'static str, String)]) -> (String, String) {
+    let filled = fill::fill(text, values, Quoting::of_file(path));
+    (format!("{HOME}/{path}"), filled)
 }
 
 impl Agent for Manifest {
@@ -216,9 +271,42 @@ impl Agent for Manifest {
     }
 
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, LaunchError> {
+        super::check_options(self, request.task)?;
         let values = fill::live(request);
         let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
-        let argv: Vec<String> = self.text.command.iter().map(plain).collect();
+        let mut argv: Vec<String> = self.text.command.iter().map(plain).collect();
+        let mut env: BTreeMap<String, String> = self
+            .text
+            .env
+            .iter()
+            .map(|(name, text)| (name.clone(), plain(text)))
+            .collect();
+        let mut files: Vec<(String, String)> = self
+            .text
+            .files
+            .iter()
+            .filter(|(_, text)| fill::is_live(text))
+            .map(|(path, text)| inside(path, text, &values))
+            .collect();
+        for (name, value) in request.task.agent.set() {
+            let mut values = values.clone();
+            values.push((fill::VALUE, value.to_owned()));
+            let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
+            let addition = self.text.options.get(name).cloned().unwrap_or_default();
+            argv.extend(addition.command.iter().map(plain));
+            env.extend(
+                addition
+                    .env
+                    .iter()
+                    .map(|(name, text)| (name.clone(), plain(text))),
+            );
+            files.extend(
+                addition
+                    .files
+                    .iter()
+                    .map(|(path, text)| inside(path, text, &values)),
+            );
+        }
         if let Some(long) = argv
             .iter()
             .find(|argument| argument.len() > ARGUMENT_BYTES_MAX)
@@ -229,25 +317,11 @@ impl Agent for Manifest {
                 bytes_max: ARGUMENT_BYTES_MAX,
             });
         }
-        let env = self
-            .text
-            .env
-            .iter()
-            .map(|(name, text)| (name.clone(), plain(text)));
-        let live = self
-            .text
-            .files
-            .iter()
-            .filter(|(_, text)| fill::is_live(text));
-        let files = live.map(|(path, text)| {
-            let filled = fill::fill(text, &values, Quoting::of_file(path));
-            (format!("{HOME}/{path}"), filled)
-        });
         Ok(Launch {
             argv,
-            env: env.collect(),
+            env,
             stdin: plain(&self.text.stdin),
-            files: files.collect(),
+            files,
         })
     }
 
@@ -259,10 +333,7 @@ impl Agent for Manifest {
             .iter()
             .filter(|(_, text)| !fill::is_live(text));
         fixed
-            .map(|(path, text)| {
-                let filled = fill::fill(text, &values, Quoting::of_file(path));
-                (format!("{HOME}/{path}"), filled)
-            })
+            .map(|(path, text)| inside(path, text, &values))
             .collect()
     }
 
@@ -282,6 +353,10 @@ impl Agent for Manifest {
                 .collect(),
             keep: warm_up.keep.clone(),
         })
+    }
+
+    fn has_option(&self, name: &str) -> bool {
+        self.text.options.contains_key(name)
     }
 
     fn expectation(&self) -> Expectation {

@@ -185,3 +185,40 @@ fn the_oracle_plays_shell_steps_and_refuses_tools() {
     };
     assert_eq!(oracle.launch(&request), Err(refused));
 }
+
+#[test]
+fn an_option_that_an_agent_lacks_is_refused_with_those_that_have_it() {
+    let task = |options| Task {
+        agent: options,
+        ..Task::default()
+    };
+    let effort = task(rollcage_model::task::AgentOptions {
+        effort: Some("high".to_owned()),
+        ..Default::default()
+    });
+    let (codex, gemini) = (find("codex").unwrap().0, find("gemini").unwrap().0);
+    let request = LaunchRequest {
+        task: &effort,
+        access: &access(),
+        bundle: &bundle(codex.source()),
+    };
+    let launch = codex.launch(&request).unwrap();
+    assert!(
+        launch
+            .argv
+            .ends_with(&["-c".to_owned(), "model_reasoning_effort=high".to_owned()])
+    );
+    let refused = check_options(&*gemini, &effort).unwrap_err().to_string();
+    assert!(
+        refused
+            .starts_with("gemini has no way to set `effort`; these have: opencode, claude, codex"),
+        "{refused}"
+    );
+    let wrong = "name = \"a\"\ncommand = [\"x\"]\n[options.colour]\n";
+    assert!(
+        Manifest::read(wrong)
+            .unwrap_err()
+            .to_string()
+            .contains("no option `colour`")
+    );
+}

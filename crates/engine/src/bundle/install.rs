@@ -230,6 +230,7 @@ impl Job {
             components: components.collect(),
             interpreter: None,
         };
+        storage::sync(&tree)?;
         write_manifest(&tree, &manifest)?;
         place(&self.staging, &tree, &self.directory)?;
         Ok(manifest.bundle(&self.directory))

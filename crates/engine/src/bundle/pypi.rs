@@ -16,7 +16,7 @@ use super::install::{self, Order};
 use super::progress::{Phase, Reporter};
 use super::registry::Registry;
 use super::source::Pypi;
-use super::storage::StorageError;
+use super::storage::{self, StorageError};
 use super::{Bundle, FORMAT, InstallError, Manifest};
 
 /// Below `/usr`, which every sandbox shows: a Python of a user's own is not seen inside.
@@ -87,12 +87,6 @@ pub(super) async fn install(
     run_pip(pip, (&python, &pypi.package), reporter).await?;
 
     reporter.phase(Phase::Unpacking, None);
-    // Thousands of files: one call for the whole file system instead of one for each. Without it a power cut could
-    // leave a bundle of empty files, which `rollcage agent remove` mends.
-    let synced = Command::new("sync").arg("-f").arg(&tree).status().await;
-    if !synced.is_ok_and(|status| status.success()) {
-        tracing::debug!("the new bundle was not synced to disk");
-    }
     let (agent, version) = (agent.clone(), wanted.version.clone());
     let (package, entry) = (pypi.package.clone(), pypi.entry.clone());
     let directory = order.directory;
@@ -115,6 +109,7 @@ pub(super) async fn install(
             components,
             interpreter: Some(python),
         };
+        storage::sync(&tree)?;
         install::write_manifest(&tree, &manifest)?;
         install::place(&staging, &tree, &directory)?;
         Ok(manifest.bundle(&directory))

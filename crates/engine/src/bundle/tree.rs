@@ -39,19 +39,7 @@ pub(super) async fn resolve(
                 continue;
             }
             let (package, range) = real(&name, &range);
-            if !known.contains_key(&package) {
-                let described = metadata::describe(fetcher, &package).await?;
-                known.insert(package.clone(), described.or_missing(&package, &range)?);
-            }
-            let described = &known[&package];
-            let Some((version, dist, needs)) = described.best(&range) else {
-                return Err(InstallError::NoVersion {
-                    package,
-                    version: range,
-                    latest: described.latest(),
-                    near: Vec::new(),
-                });
-            };
+            let (version, dist, needs) = choose(fetcher, &package, &range, &mut known).await?;
             if tree.placed.len() >= PACKAGES_MAX {
                 return Err(InstallError::TarballTooLarge);
             }
@@ -62,6 +50,33 @@ pub(super) async fn resolve(
         }
     }
     Ok(tree.placed)
+}
+
+/// The version of a package that fits a range.
+async fn choose(
+    fetcher: &Fetcher<'_>,
+    package: &str,
+    range: &str,
+    known: &mut BTreeMap<String, Described>,
+) -> Result<(String, Dist, Needs), InstallError> {
+    // One version alone is a small answer, and mirrors know new ones before their lists do.
+    if Version::parse(range).is_some() {
+        let found = metadata::find_with_needs(fetcher, package, range).await?;
+        let (dist, needs) = found.or_missing(package, range)?;
+        return Ok((range.to_owned(), dist, needs));
+    }
+    if !known.contains_key(package) {
+        let described = metadata::describe(fetcher, package).await?;
+        known.insert(package.to_owned(), described.or_missing(package, range)?);
+    }
+    let described = known.get(package);
+    let best = described.and_then(|described| described.best(range));
+    best.ok_or_else(|| InstallError::NoVersion {
+        package: package.to_owned(),
+        version: range.to_owned(),
+        latest: described.and_then(Described::latest),
+        near: Vec::new(),
+    })
 }
 
 /// `npm:other@^1` gives a package another name.

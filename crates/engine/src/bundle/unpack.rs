@@ -168,8 +168,6 @@ fn write_file<R: Read>(
     let mode = if mode & 0o111 == 0 { 0o644 } else { 0o755 };
     let permissions = Permissions::from_mode(mode);
     file.set_permissions(permissions).map_err(storage)?;
-    // The rename that follows must never overtake the contents.
-    file.sync_all().map_err(storage)?;
     Ok(bytes)
 }
 

@@ -84,6 +84,12 @@ fn goose_tells_word_by_word() {
 }
 
 #[test]
+fn pi_tells_every_message_again_and_again() {
+    let tools = ["bash", "write", "bash"];
+    check(Format::Pi, "pi.jsonl", &tools, LAST, (13_379, 368));
+}
+
+#[test]
 fn mini_swe_agent() {
     check(Format::Mini, "mini.json", &["bash"; 4], LAST, (9179, 494));
 }

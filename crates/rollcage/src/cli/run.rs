@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use rollcage_engine::agent;
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
 use rollcage_engine::secret::Secret;
 use rollcage_engine::serving::Step as ServingStep;
@@ -51,6 +52,22 @@ pub(crate) struct Arguments {
         value_name = "NAME[@VERSION]|FILE.toml"
     )]
     agent: String,
+
+    /// Replace the agent's own system prompt (`@FILE` reads it from a file)
+    #[arg(long, value_name = "TEXT|@FILE")]
+    system_prompt: Option<String>,
+
+    /// Tell the agent more, as its users' own notes do (`@FILE` reads it from a file)
+    #[arg(long, value_name = "TEXT|@FILE")]
+    agent_instructions: Option<String>,
+
+    /// How much the model should think, in the agent's own words (`low`, `high` …)
+    #[arg(long, value_name = "LEVEL")]
+    effort: Option<String>,
+
+    /// A variable for setup, agent and verify commands (repeatable)
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
 
     /// How many rollouts of the task
     #[arg(short, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -163,6 +180,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let loaded = load(&arguments)?;
     let endpoint = resolve_endpoint(arguments.endpoint.request()?)?;
     let (agent, version) = settings::agent(&arguments.agent)?;
+    agent::check_options(&*agent, &loaded.task).map_err(|error| WrongUse(error.to_string()))?;
     let needs_model = agent.dialect().is_some();
     if needs_model
         && matches!(endpoint, EndpointChoice::Scripted)
@@ -186,24 +204,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     };
     let ready = ready?;
 
-    let serving = ServingProgress::new(arguments.json);
-    let show = |step: &ServingStep| serving.show(step);
-    let settling = async {
-        if needs_model {
-            engine.endpoint_with(&endpoint, &loaded.task, &show).await
-        } else {
-            Ok(Endpoint::none())
-        }
-    };
-    let endpoint = cancel.run_until_cancelled(settling).await;
-    serving.clear();
-    let Some(Ok(endpoint)) = endpoint else {
-        // A server that was started for it goes now, not a little later.
-        engine.close().await;
-        return Err(match endpoint {
-            Some(Err(error)) => error.into(),
-            _ => anyhow::anyhow!("interrupted before a rollout started"),
-        });
+    let endpoint = if needs_model {
+        settle(&engine, &endpoint, &loaded.task, &cancel, arguments.json).await?
+    } else {
+        Endpoint::none()
     };
     let settings = arguments.endpoint.settings(&loaded.task, &endpoint.model)?;
     let plan = Arc::new(Plan {
@@ -230,6 +234,30 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     } else {
         Outcome::Bad
     })
+}
+
+/// The endpoint, with its server running; what takes long is shown.
+async fn settle(
+    engine: &Engine,
+    choice: &EndpointChoice,
+    task: &Task,
+    cancel: &CancellationToken,
+    is_json: bool,
+) -> anyhow::Result<Endpoint> {
+    let serving = ServingProgress::new(is_json);
+    let show = |step: &ServingStep| serving.show(step);
+    let endpoint = cancel
+        .run_until_cancelled(engine.endpoint_with(choice, task, &show))
+        .await;
+    serving.clear();
+    if !matches!(endpoint, Some(Ok(_))) {
+        // A server that was started for it goes now, not a little later.
+        engine.close().await;
+    }
+    match endpoint {
+        Some(endpoint) => Ok(endpoint?),
+        None => Err(anyhow::anyhow!("interrupted before a rollout started")),
+    }
 }
 
 /// Runs the plans while their events are shown. With `--json` each result is printed when it comes.
@@ -301,11 +329,43 @@ fn load(arguments: &Arguments) -> anyhow::Result<Loaded> {
     if let Some(timeout) = inline.timeout {
         loaded.task.agent_timeout_s = timeout;
     }
+    arguments.set_options(&mut loaded.task)?;
     loaded
         .task
         .check()
         .map_err(|error| WrongUse(error.to_string()))?;
     Ok(loaded)
+}
+
+impl Arguments {
+    /// Flags beat what the task says itself.
+    fn set_options(&self, task: &mut Task) -> anyhow::Result<()> {
+        let options = &mut task.agent;
+        for (given, place) in [
+            (&self.system_prompt, &mut options.system_prompt),
+            (&self.agent_instructions, &mut options.instructions),
+        ] {
+            if let Some(text) = given {
+                *place = Some(text_or_file(text)?);
+            }
+        }
+        options.effort = self.effort.clone().or(options.effort.take());
+        for pair in &self.env {
+            let (name, value) = pair
+                .split_once('=')
+                .ok_or_else(|| WrongUse(format!("--env wants NAME=VALUE, not `{pair}`")))?;
+            task.env.insert(name.to_owned(), value.to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn text_or_file(text: &str) -> anyhow::Result<String> {
+    let Some(path) = text.strip_prefix('@') else {
+        return Ok(text.to_owned());
+    };
+    let read = std::fs::read_to_string(path);
+    read.map_err(|error| WrongUse(format!("read {path}: {error}")).into())
 }
 
 impl EndpointArguments {

@@ -13,8 +13,9 @@ use rollcage_engine::scripted::Log;
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
-use rollcage_model::task::Task;
+use rollcage_model::task::{AgentOptions, Budget, Task};
 use rollcage_model::trace::{CaptureLevel, RolloutType};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// Kept between tests and runs, so that every agent is fetched once.
@@ -202,6 +203,60 @@ async fn mini_swe_agent_solves_a_task() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_task_sets_for_its_agent_reaches_the_model() {
+    let engine = open_engine(shared_home()).await;
+    let mut plans = Vec::new();
+    for name in [
+        "opencode",
+        "claude",
+        "codex",
+        "gemini",
+        "qwen",
+        "mini-swe-agent",
+    ] {
+        let agent = agent::find(name).unwrap().0;
+        let text = |option: &str, text: &str| agent.has_option(option).then(|| text.to_owned());
+        let options = AgentOptions {
+            system_prompt: text("system_prompt", "You are \"Zwölf\".\nBe brief."),
+            instructions: text("instructions", "Never use the letter \"q\"."),
+            effort: None,
+        };
+        let task = Task {
+            agent: options,
+            // The first request is all there is to see.
+            budget: Budget {
+                calls: Some(1),
+                ..Budget::default()
+            },
+            ..task(name)
+        };
+        plans.push(plan(&engine, name, task).await);
+    }
+    let mut results = Vec::new();
+    let (events, _incoming) = mpsc::unbounded_channel();
+    let cancel = CancellationToken::new();
+    let ran = engine.run(plans.clone(), 3, events, cancel, |result| {
+        results.push(result)
+    });
+    ran.await.unwrap();
+    engine.close().await;
+    for plan in plans {
+        let name = plan.agent.name();
+        let result = results
+            .iter()
+            .find(|result| result.task_id == name)
+            .unwrap();
+        assert_eq!(result.ended, Ended::Budget, "{name}: {:?}", result.error);
+        let asked = result.proxy_turns[0].request["messages"].to_string();
+        for (option, value) in plan.task.agent.set() {
+            let value = serde_json::Value::from(value).to_string();
+            let is_there = asked.contains(&value[1..value.len() - 1]);
+            assert!(is_there, "{name}: {option} is missing in {asked}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_oracle_solves_a_task_and_the_nop_does_not() {
     let engine = open_engine(shared_home()).await;
     let cancel = CancellationToken::new();
@@ -263,4 +318,45 @@ fn an_agent_of_the_users_own_runs() {
     std::fs::write(folder.join("own.toml"), text).unwrap();
     assert!(rollcage(&["agent", "list"]).starts_with("shell-loop  (a shell tool in a loop)"));
     check(&rollcage(&["run", task, "--json", "--agent", "shell-loop"]));
+}
+
+#[test]
+fn the_doctor_tells_an_agent_that_behaves_from_one_that_does_not() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let example = root.join("examples/agents/shell-loop.toml");
+    let home = tempfile::tempdir().unwrap();
+    let doctor = |manifest: &Path| {
+        let output = Command::new(env!("CARGO_BIN_EXE_rollcage"))
+            .args(["agent", "doctor", "--json"])
+            .arg(manifest)
+            .env("ROLLCAGE_HOME", home.path())
+            .output()
+            .unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let lines = stdout
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        let lines: Vec<serde_json::Value> = lines.collect();
+        (output.status.code(), lines)
+    };
+    let (code, lines) = doctor(&example);
+    assert_eq!(code, Some(0), "{lines:?}");
+    let modes: Vec<_> = lines.iter().map(|line| &line["mode"]).collect();
+    assert_eq!(modes, ["live", "replayed"]);
+    assert_eq!(
+        (&lines[0]["exact_prefix_rate"], &lines[0]["side_calls"]),
+        (&1.0.into(), &0.into())
+    );
+
+    let text = std::fs::read_to_string(&example).unwrap();
+    let bundle = root.join("examples/agents/shell-loop");
+    let text = text.replace(
+        "\"shell-loop\"\n\n[env]",
+        &format!("{bundle:?}\n\n[expect]\ncalls = 5\n\n[env]"),
+    );
+    let wrong = home.path().join("wrong.toml");
+    std::fs::write(&wrong, text).unwrap();
+    let (code, lines) = doctor(&wrong);
+    assert_eq!(code, Some(1), "{lines:?}");
+    assert_eq!(lines[0]["problems"][0], "2 turns of its own instead of 5");
 }
