@@ -1,5 +1,6 @@
 //! Endpoints: a model behind a URL. Resolved once per run: explicit value, then environment variable, then default.
 
+use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::record::EndpointInfo;
 
 use crate::proxy::probe::Profile;
@@ -16,6 +17,8 @@ pub struct Endpoint {
     pub is_thinking_disabled: bool,
     /// Whether to ask for token ids: hosted services refuse members they do not know.
     pub has_token_ids: bool,
+    /// What it is asked in.
+    pub dialect: EndpointDialect,
     /// What its answers give, where that is known without asking.
     pub profile: Option<Profile>,
 }
@@ -28,6 +31,8 @@ pub struct EndpointRequest {
     pub key: Option<Secret>,
     pub model: Option<String>,
     pub is_thinking_disabled: Option<bool>,
+    /// What it is asked in; the kind's own when not given, chat for a custom URL.
+    pub dialect: Option<EndpointDialect>,
 }
 
 /// Either a real endpoint or our own scripted one, which is started per process and told each task's solution.
@@ -68,6 +73,7 @@ struct Kind {
     model: Option<&'static str>,
     is_thinking_disabled: bool,
     has_token_ids: bool,
+    dialect: EndpointDialect,
 }
 
 const KINDS: &[Kind] = &[
@@ -81,6 +87,7 @@ const KINDS: &[Kind] = &[
         model: Some("Qwen/Qwen3.5-4B"),
         is_thinking_disabled: true,
         has_token_ids: true,
+        dialect: EndpointDialect::Chat,
     },
     Kind {
         name: "openai",
@@ -92,6 +99,7 @@ const KINDS: &[Kind] = &[
         model: Some("gpt-4o-mini"),
         is_thinking_disabled: false,
         has_token_ids: false,
+        dialect: EndpointDialect::Chat,
     },
     Kind {
         name: "hf_router",
@@ -103,6 +111,19 @@ const KINDS: &[Kind] = &[
         model: Some("Qwen/Qwen3-4B-Instruct-2507:nscale"),
         is_thinking_disabled: false,
         has_token_ids: false,
+        dialect: EndpointDialect::Chat,
+    },
+    Kind {
+        name: "anthropic",
+        url_variable: "ANTHROPIC_BASE_URL",
+        key_variable: "ANTHROPIC_API_KEY",
+        model_variable: "ANTHROPIC_MODEL",
+        base_url: Some("https://api.anthropic.com/v1"),
+        key: None,
+        model: Some("claude-sonnet-4-6"),
+        is_thinking_disabled: false,
+        has_token_ids: false,
+        dialect: EndpointDialect::Anthropic,
     },
 ];
 
@@ -151,6 +172,7 @@ impl EndpointRequest {
             model,
             is_thinking_disabled: self.is_thinking_disabled.unwrap_or(false),
             has_token_ids: true,
+            dialect: self.dialect.unwrap_or_default(),
             profile: None,
         })
     }
@@ -193,6 +215,7 @@ impl EndpointRequest {
                 .is_thinking_disabled
                 .unwrap_or(kind.is_thinking_disabled),
             has_token_ids: kind.has_token_ids,
+            dialect: self.dialect.unwrap_or(kind.dialect),
             profile: None,
             kind: name,
         })
@@ -200,6 +223,14 @@ impl EndpointRequest {
 }
 
 impl Endpoint {
+    /// Where model calls go.
+    pub(crate) fn url(&self) -> String {
+        match self.dialect {
+            EndpointDialect::Chat => format!("{}/chat/completions", self.base_url),
+            EndpointDialect::Anthropic => format!("{}/messages", self.base_url),
+        }
+    }
+
     pub fn info(&self) -> EndpointInfo {
         EndpointInfo {
             kind: self.kind.clone(),
@@ -294,13 +325,35 @@ mod tests {
     }
 
     #[test]
+    fn anthropic_is_asked_in_its_own_dialect_and_needs_a_key() {
+        let error = resolve(kind("anthropic"), &[]).unwrap_err().to_string();
+        assert!(error.contains("set ANTHROPIC_API_KEY"), "{error}");
+        let key = ("ANTHROPIC_API_KEY", "k");
+        let endpoint = url(resolve(kind("anthropic"), &[key]));
+        assert_eq!(endpoint.url(), "https://api.anthropic.com/v1/messages");
+        let local = ("ANTHROPIC_BASE_URL", "http://gateway:4000");
+        let endpoint = url(resolve(kind("anthropic"), &[key, local]));
+        assert_eq!(endpoint.url(), "http://gateway:4000/v1/messages");
+        let custom = EndpointRequest {
+            base_url: Some("http://gateway:4000".into()),
+            model: Some("m".into()),
+            dialect: Some(EndpointDialect::Anthropic),
+            ..EndpointRequest::default()
+        };
+        assert_eq!(
+            url(resolve(custom, &[])).url(),
+            "http://gateway:4000/v1/messages"
+        );
+    }
+
+    #[test]
     fn what_is_missing_is_named_and_keys_are_not_shown() {
         let error = |request, variables: &[(&str, &str)]| {
             resolve(request, variables).unwrap_err().to_string()
         };
         assert!(error(kind("openai"), &[]).contains("set OPENAI_API_KEY"));
         assert!(error(kind("vllm"), &[]).contains("set VLLM_URL"));
-        assert!(error(kind("nope"), &[]).contains("vllm, openai, hf_router, scripted"));
+        assert!(error(kind("nope"), &[]).contains("vllm, openai, hf_router, anthropic, scripted"));
         let secret = EndpointRequest {
             base_url: Some("http://me:hunter22@host".into()),
             model: Some("m".into()),

@@ -216,6 +216,7 @@ impl Engine {
                     model: scripted::MODEL.to_owned(),
                     is_thinking_disabled: false,
                     has_token_ids: true,
+                    dialect: Default::default(),
                     profile: Some(Profile::whole()),
                 })
             }

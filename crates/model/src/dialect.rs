@@ -22,6 +22,23 @@ pub enum Dialect {
     Gemini,
 }
 
+/// What an endpoint speaks.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum EndpointDialect {
+    #[default]
+    Chat,
+    Anthropic,
+}
+
+impl EndpointDialect {
+    pub(crate) fn is_chat(&self) -> bool {
+        *self == EndpointDialect::Chat
+    }
+}
+
 /// Why a request cannot be asked in another dialect. The text goes to the agent, with status 400.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TranslateError {

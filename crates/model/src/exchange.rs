@@ -11,7 +11,7 @@ use std::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, EndpointDialect};
 
 mod delta;
 #[cfg(test)]
@@ -41,12 +41,18 @@ pub struct Request {
     pub at: f64,
     pub path: String,
     pub dialect: Dialect,
+    /// What the endpoint speaks, hence how the response is to be read.
+    #[serde(default, skip_serializing_if = "EndpointDialect::is_chat")]
+    pub endpoint_dialect: EndpointDialect,
     /// Lower-case names; never credentials.
     pub headers: BTreeMap<String, String>,
     /// Top-level members set in what was sent upstream, whether added or replaced.
     pub set: serde_json::Map<String, serde_json::Value>,
     /// Top-level members removed from what was sent upstream.
     pub removed: Vec<String>,
+    /// What of the request has no counterpart in the endpoint's dialect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<String>,
     /// The agent's body, byte for byte.
     #[serde(skip)]
     pub body: Vec<u8>,
@@ -96,8 +102,8 @@ pub struct Response {
 }
 
 impl Exchange {
-    /// The request as chat completions, which is what the endpoint was asked unless it speaks another dialect.
-    pub fn chat_body(&self) -> &[u8] {
+    /// The request in the endpoint's dialect.
+    pub fn endpoint_body(&self) -> &[u8] {
         self.sent.as_deref().unwrap_or(&self.request.body)
     }
 }

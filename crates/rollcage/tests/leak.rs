@@ -100,6 +100,7 @@ fn plan(script: &str, base_url: &str, bundle: &Path) -> Arc<Plan> {
         model: "m".to_owned(),
         is_thinking_disabled: false,
         has_token_ids: true,
+        dialect: Default::default(),
         profile: Some(rollcage_engine::proxy::probe::Profile::whole()),
     };
     Arc::new(Plan {

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use rollcage_model::budget::{Reservation, Spent};
 use rollcage_model::chat::{Usage, last_usage};
+use rollcage_model::dialect::{EndpointDialect, anthropic};
 use rollcage_model::event::What;
 use rollcage_model::exchange::{Attempt, Line, Response};
 
@@ -83,6 +84,10 @@ impl Open {
         self.body.extend_from_slice(bytes);
     }
 
+    pub(super) fn session(&self) -> &Session {
+        &self.session
+    }
+
     /// Room for an answer whose length is known.
     pub(super) fn reserve(&mut self, bytes: usize) {
         self.body.reserve(bytes);
@@ -130,7 +135,10 @@ impl Open {
                 (failure.is_none(), failure)
             }
         };
-        let usage = last_usage(&response.body);
+        let usage = match self.session.options.endpoint.dialect {
+            EndpointDialect::Chat => last_usage(&response.body),
+            EndpointDialect::Anthropic => anthropic::usage_of(&response.body),
+        };
         let line = log_line(&response, usage);
         let (exchange, status) = (response.exchange, response.status);
         let is_answered = status.is_some_and(|status| (200..300).contains(&status));
@@ -156,6 +164,7 @@ fn spent(usage: Option<Usage>) -> Spent {
     Spent {
         prompt_tokens: usage.prompt_tokens,
         cached_tokens: usage.cached_tokens,
+        cache_write_tokens: usage.cache_write_tokens,
         completion_tokens: usage.completion_tokens,
         ..Spent::default()
     }

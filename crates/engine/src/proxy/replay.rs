@@ -20,7 +20,7 @@ use super::answer::{self, Body};
 use super::exchange::Open;
 use super::forward::{Call, is_context_overflow, read_whole, unrecorded};
 use super::question::{Route, stream_of};
-use super::upstream::{cause, send};
+use super::upstream::{Passed, cause, send};
 
 /// So long a refusal can still be told by its status; after it the stream begins and stays alive.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,6 +40,7 @@ pub(super) async fn answer(call: Call, open: Open, prepared: Prepared) -> Respon
         session,
         route,
         question,
+        ..
     } = call;
     let stream_type = question.stream_type;
     let mut render = question.into_render(&session.options.endpoint.model);
@@ -80,7 +81,7 @@ fn answer_at_once(
 
 async fn ask(session: std::sync::Arc<Session>, mut open: Open, prepared: Prepared) -> Outcome {
     open.is_replayed = true;
-    let (sent, attempts) = send(&session, prepared.body.into()).await;
+    let (sent, attempts) = send(&session, &Passed::default(), prepared.body.into()).await;
     open.attempts = attempts;
     let mut upstream = match sent {
         Ok(upstream) => upstream,

@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, HeaderMap};
 
+use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::exchange::Attempt;
 
 use super::{Session, answer};
@@ -14,17 +15,30 @@ use crate::result::now;
 
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const DELAY_MAX: Duration = Duration::from_secs(30);
+/// For a count of tokens.
+const COUNT_LIMIT: Duration = Duration::from_secs(30);
 /// Of a failed try's body, for the record.
 const ERROR_CHARS_MAX: usize = 2000;
+
+/// The version of the dialect that is asked in when the agent names none.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
+
+/// What of an agent's head the endpoint sees, where both speak the same dialect.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Passed {
+    pub(super) headers: HeaderMap,
+    pub(super) query: Option<String>,
+}
 
 /// Asks until there is an answer to pass on. The tries before it are returned with it.
 pub(super) async fn send(
     session: &Session,
+    passed: &Passed,
     body: Bytes,
 ) -> (reqwest::Result<reqwest::Response>, Vec<Attempt>) {
     let mut attempts = Vec::new();
     loop {
-        let sent = send_once(session, &body).await;
+        let sent = send_once(session, passed, &body).await;
         let advised = match &sent {
             Ok(response) if is_passing(response.status().as_u16()) => advised_delay(response),
             Err(error) if error.is_connect() || error.is_request() => None,
@@ -38,18 +52,60 @@ pub(super) async fn send(
     }
 }
 
-async fn send_once(session: &Session, body: &Bytes) -> reqwest::Result<reqwest::Response> {
-    let endpoint = &session.options.endpoint;
-    let mut request = session
-        .options
-        .client
-        .post(session.url.clone())
+async fn send_once(
+    session: &Session,
+    passed: &Passed,
+    body: &Bytes,
+) -> reqwest::Result<reqwest::Response> {
+    let mut url = session.url.clone();
+    url.set_query(passed.query.as_deref());
+    let request = session.options.client.post(url);
+    let request = authorised(&session.options.endpoint, request)
+        // Replaces those that are there.
+        .headers(passed.headers.clone())
         .header(CONTENT_TYPE, answer::JSON)
         .body(body.clone());
-    if let Some(key) = &endpoint.key {
-        request = request.bearer_auth(key.expose());
-    }
     request.send().await
+}
+
+/// The endpoint's key, in the header of its dialect.
+pub(super) fn authorised(
+    endpoint: &Endpoint,
+    request: reqwest::RequestBuilder,
+) -> reqwest::RequestBuilder {
+    match (endpoint.dialect, &endpoint.key) {
+        (EndpointDialect::Chat, None) => request,
+        (EndpointDialect::Chat, Some(key)) => request.bearer_auth(key.expose()),
+        (EndpointDialect::Anthropic, key) => {
+            let request = request.header("anthropic-version", ANTHROPIC_VERSION);
+            match key {
+                Some(key) => request.header("x-api-key", key.expose()),
+                None => request,
+            }
+        }
+    }
+}
+
+/// The endpoint's own count of a prompt's tokens; `None` when it gives none, since agents can do without.
+pub(super) async fn count_tokens(session: &Session, passed: &Passed, body: &[u8]) -> Option<Bytes> {
+    let rewrite = rollcage_model::chat::Rewrite {
+        model: Some(session.options.endpoint.model.clone()),
+        ..Default::default()
+    };
+    let prepared = rollcage_model::dialect::anthropic::prepare(body, &rewrite).ok()?;
+    let mut url = session.url.clone();
+    url.set_path(&format!("{}/count_tokens", session.url.path()));
+    url.set_query(passed.query.as_deref());
+    let request = session.options.client.post(url).timeout(COUNT_LIMIT);
+    let request = authorised(&session.options.endpoint, request)
+        .headers(passed.headers.clone())
+        .header(CONTENT_TYPE, answer::JSON)
+        .body(prepared.body);
+    let answer = request.send().await.ok()?;
+    if !answer.status().is_success() {
+        return None;
+    }
+    answer.bytes().await.ok()
 }
 
 impl Session {
@@ -124,10 +180,8 @@ pub(super) fn cause(error: &reqwest::Error) -> String {
 /// Whether the endpoint answers at all. Agents retry for a minute what we can tell at once.
 pub async fn reach(client: &reqwest::Client, endpoint: &Endpoint) -> Result<(), String> {
     let url = format!("{}/models", endpoint.base_url);
-    let mut request = client.get(&url).timeout(Duration::from_secs(15));
-    if let Some(key) = &endpoint.key {
-        request = request.bearer_auth(key.expose());
-    }
+    let request = client.get(&url).timeout(Duration::from_secs(15));
+    let request = authorised(endpoint, request);
     match request.send().await {
         Ok(answer) if answer.status() == 401 || answer.status() == 403 => Err(format!(
             "endpoint {} refuses the API key ({}): check the variable that holds it",

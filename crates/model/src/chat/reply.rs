@@ -62,6 +62,9 @@ pub struct Usage {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub cached_tokens: u64,
+    /// Prompt tokens that were put into a cache, which some services charge more for.
+    #[serde(default)]
+    pub cache_write_tokens: u64,
 }
 
 /// Why ids and logprobs of a reply cannot be trusted.
@@ -341,6 +344,7 @@ impl Usage {
             prompt_tokens: number("/prompt_tokens")?,
             completion_tokens: number("/completion_tokens").unwrap_or_default(),
             cached_tokens: number("/prompt_tokens_details/cached_tokens").unwrap_or_default(),
+            cache_write_tokens: 0,
         })
     }
 }

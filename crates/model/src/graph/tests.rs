@@ -47,7 +47,7 @@ fn exchange_of(exchange: u64, request: &Value, body: &Value) -> Exchange {
             headers: Default::default(),
             body: request.to_string().into_bytes(),
             set: Default::default(),
-            removed: vec![],
+            ..Request::default()
         },
         response: Some(Response {
             attempts: Vec::new(),

@@ -62,7 +62,7 @@ fn exchange(number: u64, call: &Call) -> Exchange {
             headers: [("x-session-id".to_owned(), "ses_1".to_owned())].into(),
             body: asked.to_string().into_bytes(),
             set: object(json!({"max_tokens": 100})),
-            removed: vec![],
+            ..Request::default()
         },
         response: Some(Response {
             attempts: Vec::new(),

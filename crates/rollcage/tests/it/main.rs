@@ -6,6 +6,7 @@
     reason = "a panic is how a test fails"
 )]
 
+mod anthropic;
 mod cli;
 mod opencode;
 mod proxy;

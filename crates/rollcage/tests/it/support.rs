@@ -100,6 +100,7 @@ pub(crate) fn endpoint(base_url: &str) -> Endpoint {
         model: "test-model".to_owned(),
         is_thinking_disabled: false,
         has_token_ids: true,
+        dialect: Default::default(),
         profile: Some(rollcage_engine::proxy::probe::Profile::whole()),
     }
 }
