@@ -46,6 +46,7 @@ pub use proxy::ModelSettings;
 pub use rollout::Plan;
 pub use warm::{ReadyAgent, WarmError};
 
+const USER_AGENT: &str = concat!("rollcage/", env!("CARGO_PKG_VERSION"));
 /// For a connection to an endpoint. There is no limit on a whole answer: models think for minutes.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 /// Between two pieces of an answer.
@@ -270,13 +271,13 @@ pub fn client(base_url: &str) -> reqwest::Result<reqwest::Client> {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_LIMIT)
         .read_timeout(READ_LIMIT)
-        .user_agent(concat!("rollcage/", env!("CARGO_PKG_VERSION")));
-    let host = reqwest::Url::parse(base_url)
-        .ok()
-        .and_then(|url| url.host_str().map(str::to_owned));
-    let is_here =
-        host.is_some_and(|host| matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]"));
+        .user_agent(USER_AGENT);
+    let is_here = reqwest::Url::parse(base_url).is_ok_and(|url| is_this_machine(&url));
     if is_here { builder.no_proxy() } else { builder }.build()
+}
+
+fn is_this_machine(url: &reqwest::Url) -> bool {
+    matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }
 
 /// Gives every rollout whose process was killed its one result, with what was captured until then.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use hyper::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_model::budget::{self, Budget, Limit, Price, Reservation, Spent};
@@ -22,6 +23,7 @@ use rollcage_model::exchange::Line;
 use crate::endpoint::Endpoint;
 
 mod answer;
+mod direct;
 mod exchange;
 mod forward;
 pub mod probe;
@@ -36,6 +38,7 @@ pub use answer::{Body, json};
 pub use serve::{Handler, Serving, answer, serve};
 pub use upstream::reach;
 
+use direct::Direct;
 use recorder::Recorder;
 
 /// Lines of the proxy's log kept in memory, for the result's tail.
@@ -89,6 +92,10 @@ pub struct Session {
     key: String,
     /// Parsed once.
     url: reqwest::Url,
+    /// What every call to the endpoint is sent with, its key too.
+    headers: HeaderMap,
+    /// The short way to the endpoint, where there is one.
+    direct: Option<Arc<Direct>>,
     recorder: Recorder,
     exchanges: AtomicU64,
     /// How much the endpoint was found to refuse, as an index into [`CAPTURES`].
@@ -126,7 +133,8 @@ impl Session {
     /// Opens the record; `key` is what the agent authenticates with.
     pub fn create(key: String, mut options: SessionOptions) -> std::io::Result<Arc<Self>> {
         let url = options.endpoint.url();
-        let url = url.parse().map_err(std::io::Error::other)?;
+        let url: reqwest::Url = url.parse().map_err(std::io::Error::other)?;
+        let headers = upstream::headers_of(&options.endpoint).map_err(std::io::Error::other)?;
         let capture = match options.endpoint.dialect {
             EndpointDialect::Chat => u8::from(!options.endpoint.has_token_ids),
             EndpointDialect::Anthropic => {
@@ -139,7 +147,9 @@ impl Session {
         let budget = Budget::new(options.settings.budget, options.settings.price);
         Ok(Arc::new(Session {
             key,
+            direct: Direct::to(&url),
             url,
+            headers,
             recorder,
             exchanges: AtomicU64::new(0),
             capture: AtomicU8::new(capture),

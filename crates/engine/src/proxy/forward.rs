@@ -16,9 +16,9 @@ use rollcage_model::exchange::{self, Line, Sent};
 
 use super::Session;
 use super::answer::{self, Body};
-use super::exchange::{Open, Ticket};
+use super::exchange::{Open, Ticket, compact};
 use super::question::{Question, Route, say};
-use super::upstream::{Passed, cause, count_tokens, send};
+use super::upstream::{Answer, Passed, count_tokens, send};
 use super::{relay, replay};
 use crate::result::now;
 
@@ -95,7 +95,7 @@ pub(super) async fn answer(
 
 async fn read_request(body: Incoming) -> Result<Bytes, (StatusCode, String)> {
     match Limited::new(body, REQUEST_BYTES_MAX).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
+        Ok(body) => Ok(compact(body.to_bytes())),
         Err(error) if error.is::<LengthLimitError>() => {
             let message = format!("the request body is larger than {REQUEST_BYTES_MAX} bytes");
             Err((StatusCode::PAYLOAD_TOO_LARGE, message))
@@ -143,12 +143,11 @@ async fn attempt(
         set: prepared.set.clone(),
         removed: prepared.removed.clone(),
         dropped,
-        body: body.to_vec(),
+        body: body.clone(),
     });
     // Written before anything is sent, so that a lost answer shows as a hole.
     let mut written = session.record(line);
     if let Some(body) = translation {
-        let body = body.to_vec();
         written = written.and_then(|()| session.record(Line::Sent(Sent { exchange, body })));
     }
     if let Err(problem) = written {
@@ -162,8 +161,8 @@ async fn attempt(
     let (sent, attempts) = send(&session, &call.passed, sent.into()).await;
     open.attempts = attempts;
     match sent {
-        Err(error) => {
-            let problem = format!("no answer: {}", cause(&error));
+        Err(failure) => {
+            let problem = format!("no answer: {}", failure.text);
             Attempted::Answered(close_with(&call.route, &mut open, &problem))
         }
         Ok(upstream) => receive(call, open, upstream, &prepared).await,
@@ -228,13 +227,13 @@ fn passed(head: &hyper::http::request::Parts, endpoint: EndpointDialect) -> Pass
 async fn receive(
     call: Call,
     mut open: Open,
-    mut upstream: reqwest::Response,
+    mut upstream: Answer,
     prepared: &Prepared,
 ) -> Attempted {
     let status = upstream.status();
     open.status = Some(status.as_u16());
-    let content_type =
-        header(&upstream, CONTENT_TYPE.as_str()).unwrap_or_else(|| answer::JSON.to_owned());
+    let content_type = upstream.header(CONTENT_TYPE.as_str());
+    let content_type = content_type.unwrap_or(answer::JSON).to_owned();
     open.is_stream = content_type.starts_with(answer::EVENTS);
     if status.is_success() && prepared.is_stream && open.is_stream {
         return Attempted::Answered(relay::stream(call.question, open, upstream, prepared.added));
@@ -255,14 +254,13 @@ async fn receive(
         return Attempted::Answered(close_with(&call.route, &mut open, &problem));
     }
     if status.is_success() {
-        // The agent's view is made first, so that the body can move into the record.
         let view = pass_on(&call, open.body(), prepared);
         return Attempted::Answered(match open.close(None) {
             Ok(()) => view,
             Err(problem) => unrecorded(&call.route, &problem),
         });
     }
-    let body = open.body().to_vec();
+    let body = open.body();
     let ticket = open.take_ticket();
     if let Err(problem) = open.close(None) {
         return Attempted::Answered(unrecorded(&call.route, &problem));
@@ -278,19 +276,14 @@ async fn receive(
 }
 
 /// Reads a whole body into the exchange.
-pub(super) async fn read_whole(
-    open: &mut Open,
-    upstream: &mut reqwest::Response,
-) -> Result<(), String> {
-    let length = upstream.content_length().unwrap_or(0);
-    open.reserve(usize::try_from(length).unwrap_or(0).min(ANSWER_BYTES_MAX));
+pub(super) async fn read_whole(open: &mut Open, upstream: &mut Answer) -> Result<(), String> {
     loop {
         match upstream.chunk().await {
-            Ok(Some(bytes)) => open.push(&bytes),
+            Ok(Some(bytes)) => open.push(bytes),
             Ok(None) => return Ok(()),
-            Err(error) => return Err(format!("the answer broke off: {}", cause(&error))),
+            Err(failure) => return Err(format!("the answer broke off: {}", failure.text)),
         }
-        if open.body().len() > ANSWER_BYTES_MAX {
+        if open.bytes() > ANSWER_BYTES_MAX {
             return Err(format!(
                 "the answer is larger than {ANSWER_BYTES_MAX} bytes"
             ));
@@ -299,16 +292,19 @@ pub(super) async fn read_whole(
 }
 
 /// A good answer as the agent may see it: in its dialect, without what we added.
-fn pass_on(call: &Call, body: &[u8], prepared: &Prepared) -> Response<Body> {
-    let text = || String::from_utf8_lossy(body);
-    let body = match (&call.question.render, call.session.options.endpoint.dialect) {
-        (None, EndpointDialect::Chat) => strip_body(body, &prepared.added),
-        (None, EndpointDialect::Anthropic) => body.to_vec(),
-        (Some(render), EndpointDialect::Chat) => render.whole(&read_reply(&text(), false)),
+fn pass_on(call: &Call, body: Bytes, prepared: &Prepared) -> Response<Body> {
+    let text = || String::from_utf8_lossy(&body);
+    let body: Bytes = match (&call.question.render, call.session.options.endpoint.dialect) {
+        (None, EndpointDialect::Chat) => {
+            let stripped = strip_body(&body, &prepared.added);
+            stripped.map_or(body, Bytes::from)
+        }
+        (None, EndpointDialect::Anthropic) => body,
+        (Some(render), EndpointDialect::Chat) => render.whole(&read_reply(&text(), false)).into(),
         (Some(render), EndpointDialect::Anthropic) => {
             let (reply, thoughts) = anthropic::read_with_thoughts(&text(), false);
             call.session.keep_thoughts(thoughts);
-            render.whole(&reply)
+            render.whole(&reply).into()
         }
     };
     answer::whole(StatusCode::OK, answer::JSON, body)
@@ -316,12 +312,7 @@ fn pass_on(call: &Call, body: &[u8], prepared: &Prepared) -> Response<Body> {
 
 /// A refusal as the agent may see it, and never with our key in it. A conversation that no longer fits ends with a
 /// last answer instead, since agents would send the same again.
-fn refusal(
-    call: Call,
-    upstream: &reqwest::Response,
-    content_type: &str,
-    body: &[u8],
-) -> Response<Body> {
+fn refusal(call: Call, upstream: &Answer, content_type: &str, body: &[u8]) -> Response<Body> {
     let session = &call.session;
     let text = String::from_utf8_lossy(body);
     // Agents that speak the endpoint's dialect know this one, and ask for less.
@@ -380,14 +371,6 @@ pub(super) fn close_with(route: &Route, open: &mut Open, problem: &str) -> Respo
 /// What could not be recorded is not answered: a token that is not on disk was not captured.
 pub(super) fn unrecorded(route: &Route, problem: &str) -> Response<Body> {
     route.refuse(StatusCode::INTERNAL_SERVER_ERROR, problem)
-}
-
-fn header(response: &reqwest::Response, name: &str) -> Option<String> {
-    response
-        .headers()
-        .get(name)
-        .and_then(|value| value.to_str().ok())
-        .map(str::to_owned)
 }
 
 /// Everything but credentials.

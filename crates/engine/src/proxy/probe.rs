@@ -196,12 +196,7 @@ impl Asker<'_> {
         } = prepare(question.to_string().as_bytes(), &rewrite)
             .map_err(|error| error.to_string())?;
         let url = format!("{}/chat/completions", self.endpoint.base_url);
-        let request = self
-            .client
-            .post(url)
-            .header("content-type", "application/json")
-            .timeout(CALL_LIMIT)
-            .body(body);
+        let request = self.client.post(url).timeout(CALL_LIMIT).body(body);
         let request = authorised(self.endpoint, request);
         let failed = |error: reqwest::Error| {
             format!(

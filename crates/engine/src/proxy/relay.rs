@@ -18,7 +18,7 @@ use rollcage_model::sse::{Splitter, SseEvent};
 use super::answer::{self, Body};
 use super::exchange::Open;
 use super::question::Question;
-use super::upstream::cause;
+use super::upstream::Answer;
 
 /// One event may hold the ids of a whole prompt.
 const EVENT_BYTES_MAX: usize = 64 << 20;
@@ -28,7 +28,7 @@ const END_LIMIT: Duration = Duration::from_millis(200);
 pub(super) fn stream(
     question: Question,
     open: Open,
-    upstream: reqwest::Response,
+    upstream: Answer,
     added: Added,
 ) -> Response<Body> {
     let endpoint = open.session().options.endpoint.dialect;
@@ -72,7 +72,7 @@ enum View {
 
 struct Relay {
     open: Open,
-    upstream: reqwest::Response,
+    upstream: Answer,
     view: View,
     endpoint: EndpointDialect,
     splitter: Splitter,
@@ -96,7 +96,7 @@ impl Relay {
                 return Some(self.release());
             }
             match self.upstream.chunk().await {
-                Ok(Some(bytes)) => match self.take(&bytes) {
+                Ok(Some(bytes)) => match self.take(bytes) {
                     Ok(ready) if ready.is_empty() && !self.is_over => {}
                     Ok(ready) => return Some(Ok(ready.into())),
                     Err(problem) => return Some(Err(self.fail(problem))),
@@ -107,9 +107,9 @@ impl Relay {
                         self.fail("the stream ended without a finish reason".to_owned())
                     ));
                 }
-                Err(error) => {
+                Err(failure) => {
                     return Some(Err(
-                        self.fail(format!("the stream broke off: {}", cause(&error)))
+                        self.fail(format!("the stream broke off: {}", failure.text))
                     ));
                 }
             }
@@ -117,12 +117,10 @@ impl Relay {
     }
 
     /// Records some bytes and gives what of them may go to the agent now.
-    fn take(&mut self, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    fn take(&mut self, bytes: Bytes) -> Result<Vec<u8>, String> {
+        let events = self.splitter.push(&bytes);
         self.open.push(bytes);
-        let events = self
-            .splitter
-            .push(bytes)
-            .map_err(|error| error.to_string())?;
+        let events = events.map_err(|error| error.to_string())?;
         let mut ready = Vec::new();
         for event in events {
             if let Some(data) = &event.data

@@ -20,7 +20,7 @@ use super::answer::{self, Body};
 use super::exchange::Open;
 use super::forward::{Call, is_context_overflow, read_whole, unrecorded};
 use super::question::{Route, stream_of};
-use super::upstream::{Passed, cause, send};
+use super::upstream::{Passed, send};
 
 /// So long a refusal can still be told by its status; after it the stream begins and stays alive.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -85,14 +85,15 @@ async fn ask(session: std::sync::Arc<Session>, mut open: Open, prepared: Prepare
     open.attempts = attempts;
     let mut upstream = match sent {
         Ok(upstream) => upstream,
-        Err(error) => return fail(&mut open, format!("no answer: {}", cause(&error))),
+        Err(failure) => return fail(&mut open, format!("no answer: {}", failure.text)),
     };
     let status = upstream.status();
     open.status = Some(status.as_u16());
     if let Err(problem) = read_whole(&mut open, &mut upstream).await {
         return fail(&mut open, problem);
     }
-    let text = String::from_utf8_lossy(open.body()).into_owned();
+    let body = open.body();
+    let text = String::from_utf8_lossy(&body);
     let reply = read_reply(&text, false);
     if status.is_success() && !reply.is_complete {
         return fail(&mut open, "the answer has no finish reason".to_owned());
@@ -106,7 +107,7 @@ async fn ask(session: std::sync::Arc<Session>, mut open: Open, prepared: Prepare
                 .endpoint
                 .key
                 .as_ref()
-                .map_or(text.clone(), |key| key.scrub(&text));
+                .map_or_else(|| text.to_string(), |key| key.scrub(&text));
             Outcome::Refused { status, text }
         }
     }
