@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::record::EndpointInfo;
 
 use crate::provider::{Auth, Provider, Providers, Serving};
@@ -27,6 +28,8 @@ pub struct Endpoint {
     pub has_token_ids: bool,
     /// The model's context, where it is known without asking.
     pub context_tokens: Option<u64>,
+    /// What it is asked in.
+    pub dialect: EndpointDialect,
     /// What its answers give, where that is known without asking.
     pub profile: Option<Profile>,
 }
@@ -42,6 +45,7 @@ impl Endpoint {
             model: "none".to_owned(),
             is_thinking_disabled: false,
             has_token_ids: false,
+            dialect: EndpointDialect::default(),
             context_tokens: None,
             profile: None,
         }
@@ -60,6 +64,8 @@ pub struct EndpointRequest {
     pub key: Option<Secret>,
     pub model: Option<String>,
     pub is_thinking_disabled: Option<bool>,
+    /// What it is asked in; the kind's own when not given, chat for a custom URL.
+    pub dialect: Option<EndpointDialect>,
 }
 
 /// A real endpoint, one whose server is ours to find or start, or our own scripted one, which is started per process and
@@ -143,6 +149,7 @@ impl EndpointRequest {
             is_thinking_disabled: self.is_thinking_disabled.unwrap_or(false),
             has_token_ids: true,
             context_tokens: None,
+            dialect: self.dialect.unwrap_or_default(),
             profile: None,
         })
     }
@@ -194,6 +201,7 @@ impl EndpointRequest {
                 .is_thinking_disabled
                 .unwrap_or(provider.is_thinking_disabled),
             has_token_ids: provider.has_token_ids,
+            dialect: self.dialect.unwrap_or(provider.dialect),
             profile: None,
             kind,
         };
@@ -228,6 +236,7 @@ impl EndpointRequest {
                 .is_thinking_disabled
                 .unwrap_or(server.is_thinking_disabled),
             has_token_ids: server.has_token_ids,
+            dialect: self.dialect.unwrap_or_default(),
             context_tokens: None,
             profile: None,
         };
@@ -282,6 +291,14 @@ fn ollama(
 }
 
 impl Endpoint {
+    /// Where model calls go.
+    pub(crate) fn url(&self) -> String {
+        match self.dialect {
+            EndpointDialect::Chat => format!("{}/chat/completions", self.base_url),
+            EndpointDialect::Anthropic => format!("{}/messages", self.base_url),
+        }
+    }
+
     pub fn info(&self) -> EndpointInfo {
         EndpointInfo {
             kind: self.kind.clone(),
@@ -499,6 +516,28 @@ mod tests {
             ("OLLAMA_HOST", "x"),
         ];
         assert_eq!(ollama(&set), (there, StartPolicy::Fail, 32768));
+    }
+
+    #[test]
+    fn anthropic_is_asked_in_its_own_dialect_and_needs_a_key() {
+        let error = resolve(kind("anthropic"), &[]).unwrap_err().to_string();
+        assert!(error.contains("set ANTHROPIC_API_KEY"), "{error}");
+        let key = ("ANTHROPIC_API_KEY", "k");
+        let endpoint = url(resolve(kind("anthropic"), &[key]));
+        assert_eq!(endpoint.url(), "https://api.anthropic.com/v1/messages");
+        let local = ("ANTHROPIC_BASE_URL", "http://gateway:4000");
+        let endpoint = url(resolve(kind("anthropic"), &[key, local]));
+        assert_eq!(endpoint.url(), "http://gateway:4000/v1/messages");
+        let custom = EndpointRequest {
+            base_url: Some("http://gateway:4000".into()),
+            model: Some("m".into()),
+            dialect: Some(EndpointDialect::Anthropic),
+            ..EndpointRequest::default()
+        };
+        assert_eq!(
+            url(resolve(custom, &[])).url(),
+            "http://gateway:4000/v1/messages"
+        );
     }
 
     #[test]

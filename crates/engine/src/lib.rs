@@ -56,6 +56,7 @@ pub use warm::{ReadyAgent, WarmError};
 
 /// A server meets many endpoints; past this it forgets what it learnt and asks again.
 const PROFILES_MAX: usize = 1024;
+const USER_AGENT: &str = concat!("rollcage/", env!("CARGO_PKG_VERSION"));
 /// For a connection to an endpoint. There is no limit on a whole answer: models think for minutes.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 /// Between two pieces of an answer.
@@ -292,6 +293,7 @@ impl Engine {
                     is_thinking_disabled: false,
                     has_token_ids: true,
                     context_tokens: None,
+                    dialect: Default::default(),
                     profile: Some(Profile::whole()),
                 })
             }
@@ -351,7 +353,7 @@ pub fn client(base_url: &str) -> reqwest::Result<reqwest::Client> {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_LIMIT)
         .read_timeout(READ_LIMIT)
-        .user_agent(concat!("rollcage/", env!("CARGO_PKG_VERSION")));
+        .user_agent(USER_AGENT);
     if is_here(base_url) {
         builder.no_proxy()
     } else {
@@ -361,10 +363,11 @@ pub fn client(base_url: &str) -> reqwest::Result<reqwest::Client> {
 }
 
 fn is_here(base_url: &str) -> bool {
-    let host = reqwest::Url::parse(base_url)
-        .ok()
-        .and_then(|url| url.host_str().map(str::to_owned));
-    host.is_some_and(|host| matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]"))
+    reqwest::Url::parse(base_url).is_ok_and(|url| is_this_machine(&url))
+}
+
+fn is_this_machine(url: &reqwest::Url) -> bool {
+    matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }
 
 /// Gives every rollout whose process was killed its one result, with what was captured until then.

@@ -6,20 +6,24 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use hyper::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_model::budget::{self, Budget, Limit, Price, Reservation, Spent};
 use rollcage_model::chat::{Capture, MaxTokensName, Rewrite, Sampling};
+use rollcage_model::dialect::EndpointDialect;
+use rollcage_model::dialect::anthropic::{Kept, Thoughts};
 use rollcage_model::event::What;
 use rollcage_model::exchange::Line;
 
 use crate::endpoint::Endpoint;
 
 mod answer;
+mod direct;
 mod exchange;
 mod forward;
 pub mod probe;
@@ -35,6 +39,7 @@ pub use serve::{Handler, Serving, answer, serve};
 pub(crate) use upstream::cause;
 pub use upstream::reach;
 
+use direct::Direct;
 use recorder::Recorder;
 
 /// Lines of the proxy's log kept in memory, for the result's tail.
@@ -91,10 +96,18 @@ pub struct Session {
     key: String,
     /// Parsed once.
     url: reqwest::Url,
+    /// What every call to the endpoint is sent with, its key too.
+    headers: HeaderMap,
+    /// The short way to the endpoint, where there is one.
+    direct: Option<Arc<Direct>>,
     recorder: Recorder,
     exchanges: AtomicU64,
     /// How much the endpoint was found to refuse, as an index into [`CAPTURES`].
     capture: AtomicU8,
+    /// The endpoint was found to refuse settings of the chat template.
+    is_template_refused: AtomicBool,
+    /// What an endpoint that speaks Anthropic wants back from agents that speak something else.
+    thoughts: Mutex<Thoughts>,
     /// Cancelled when exchanges can no longer be written.
     unrecorded: CancellationToken,
     /// Cancelled when a limit of the budget, or of the context, was reached.
@@ -104,6 +117,8 @@ pub struct Session {
 
 /// From the most to the least that is asked for.
 const CAPTURES: [Capture; 3] = [Capture::Tokens, Capture::Logprobs, Capture::Off];
+/// The place of [`Capture::Off`].
+const NO_CAPTURE: u8 = 2;
 
 struct Seen {
     first_call: Option<Instant>,
@@ -120,21 +135,31 @@ struct Seen {
 
 impl Session {
     /// Opens the record; `key` is what the agent authenticates with.
-    pub fn create(key: String, options: SessionOptions) -> std::io::Result<Arc<Self>> {
-        let url = format!("{}/chat/completions", options.endpoint.base_url);
-        let url = url.parse().map_err(std::io::Error::other)?;
+    pub fn create(key: String, mut options: SessionOptions) -> std::io::Result<Arc<Self>> {
+        let url = options.endpoint.url();
+        let url: reqwest::Url = url.parse().map_err(std::io::Error::other)?;
+        let headers = upstream::headers_of(&options.endpoint).map_err(std::io::Error::other)?;
+        let capture = match options.endpoint.dialect {
+            EndpointDialect::Chat if options.settings.is_black_box => NO_CAPTURE,
+            EndpointDialect::Chat => u8::from(!options.endpoint.has_token_ids),
+            EndpointDialect::Anthropic => {
+                // There are no token ids that a stream could lose.
+                options.has_live_streams = true;
+                NO_CAPTURE
+            }
+        };
         let recorder = Recorder::create(&options.record)?;
         let budget = Budget::new(options.settings.budget, options.settings.price);
         Ok(Arc::new(Session {
             key,
+            direct: Direct::to(&url),
             url,
+            headers,
             recorder,
             exchanges: AtomicU64::new(0),
-            capture: AtomicU8::new(if options.settings.is_black_box {
-                2
-            } else {
-                u8::from(!options.endpoint.has_token_ids)
-            }),
+            capture: AtomicU8::new(capture),
+            is_template_refused: AtomicBool::new(false),
+            thoughts: Mutex::default(),
             unrecorded: CancellationToken::new(),
             exhausted: CancellationToken::new(),
             seen: Mutex::new(Seen {
@@ -245,8 +270,13 @@ impl Session {
             .inspect_err(|_| self.unrecorded.cancel())
     }
 
-    fn rewrite(&self, tokens_max: Option<u64>) -> Rewrite {
+    /// `is_thinking_disabled` is the agent's own wish. Only engines that give token ids are known to take it as a
+    /// setting of the chat template; hosted services refuse what they do not know.
+    fn rewrite(&self, tokens_max: Option<u64>, is_thinking_disabled: bool) -> Rewrite {
         let settings = &self.options.settings;
+        let capture = CAPTURES[usize::from(self.capture.load(Ordering::Relaxed))];
+        let has_template =
+            capture == Capture::Tokens && !self.is_template_refused.load(Ordering::Relaxed);
         let tokens_max = [settings.tokens_max, tokens_max]
             .into_iter()
             .flatten()
@@ -254,9 +284,10 @@ impl Session {
         Rewrite {
             model: Some(self.options.endpoint.model.clone()),
             tokens_max,
-            is_thinking_disabled: self.options.endpoint.is_thinking_disabled,
+            is_thinking_disabled: self.options.endpoint.is_thinking_disabled
+                || is_thinking_disabled && has_template,
             max_tokens_name: MaxTokensName::Auto,
-            capture: CAPTURES[usize::from(self.capture.load(Ordering::Relaxed))],
+            capture,
             is_stream_off: !self.options.has_live_streams,
             sampling: settings.sampling,
             top_logprobs: settings.top_logprobs,
@@ -265,6 +296,9 @@ impl Session {
 
     /// Learns from an endpoint's refusal to ask for less. False when there is nothing to learn from it.
     fn learn_from(&self, refusal: &str) -> bool {
+        if refusal.contains("chat_template_kwargs") && !self.options.endpoint.is_thinking_disabled {
+            return !self.is_template_refused.swap(true, Ordering::Relaxed);
+        }
         let asked = self.capture.load(Ordering::Relaxed);
         let wanted = match usize::from(asked) {
             0 if refusal.contains("return_token_ids") => 1,
@@ -312,6 +346,14 @@ impl Session {
     fn stop(&self, by: &str) {
         self.seen().stopped_by.get_or_insert_with(|| by.to_owned());
         self.exhausted.cancel();
+    }
+
+    fn keep_thoughts(&self, kept: Vec<Kept>) {
+        self.thoughts().keep(kept);
+    }
+
+    fn thoughts(&self) -> std::sync::MutexGuard<'_, Thoughts> {
+        self.thoughts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note(&self, line: String, is_good: bool, failure: Option<String>, what: What) {

@@ -158,13 +158,13 @@ fn measure_exchanges(n_turns: u32) {
         exchanges.push(Exchange {
             request: Request {
                 exchange: number,
-                body: request.to_string().into_bytes(),
+                body: request.to_string().into(),
                 ..Request::default()
             },
             response: Some(Response {
                 exchange: number,
                 status: Some(200),
-                body: response.to_string().into_bytes(),
+                body: response.to_string().into(),
                 ..Response::default()
             }),
             sent: None,

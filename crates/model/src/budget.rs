@@ -23,6 +23,9 @@ pub struct Price {
     /// Prompt tokens that were cached; the price of others when it is not given.
     #[serde(default)]
     pub cached: Option<f64>,
+    /// Prompt tokens that were put into a cache; the price of others when it is not given.
+    #[serde(default)]
+    pub cache_write: Option<f64>,
 }
 
 /// What was used, or is set aside to be used.
@@ -31,8 +34,14 @@ pub struct Spent {
     pub calls: u64,
     pub prompt_tokens: u64,
     pub cached_tokens: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_tokens: u64,
     pub completion_tokens: u64,
     pub usd: f64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The limit that a call would go over.
@@ -140,7 +149,11 @@ impl Budget {
             completion = completion.min(left);
         }
         if let (Some(limit), Some(price)) = (self.limits.usd, self.price) {
-            let left = limit - self.spent.usd - self.reserved.usd - cost(price, prompt_guess, 0, 0);
+            let prompt = Spent {
+                prompt_tokens: prompt_guess,
+                ..Spent::default()
+            };
+            let left = limit - self.spent.usd - self.reserved.usd - cost(price, &prompt);
             let affordable = if price.completion > 0.0 {
                 left * 1e6 / price.completion
             } else {
@@ -152,15 +165,13 @@ impl Budget {
             // Far above what any call asks for, a cast saturates.
             completion = completion.min(affordable as u64);
         }
-        let amount = Spent {
+        let mut amount = Spent {
             calls: 1,
             prompt_tokens: prompt_guess,
-            cached_tokens: 0,
             completion_tokens: completion,
-            usd: self
-                .price
-                .map_or(0.0, |price| cost(price, prompt_guess, 0, completion)),
+            ..Spent::default()
         };
+        amount.usd = self.price.map_or(0.0, |price| cost(price, &amount));
         add(&mut self.reserved, &amount);
         Ok(Reservation { amount })
     }
@@ -175,14 +186,7 @@ impl Budget {
         self.reserved.usd = (self.reserved.usd - amount.usd).max(0.0);
         if let Some(mut used) = used {
             used.calls = 1;
-            used.usd = self.price.map_or(0.0, |price| {
-                cost(
-                    price,
-                    used.prompt_tokens,
-                    used.cached_tokens,
-                    used.completion_tokens,
-                )
-            });
+            used.usd = self.price.map_or(0.0, |price| cost(price, &used));
             add(&mut self.spent, &used);
         }
     }
@@ -192,14 +196,17 @@ fn add(sum: &mut Spent, more: &Spent) {
     sum.calls += more.calls;
     sum.prompt_tokens += more.prompt_tokens;
     sum.cached_tokens += more.cached_tokens;
+    sum.cache_write_tokens += more.cache_write_tokens;
     sum.completion_tokens += more.completion_tokens;
     sum.usd += more.usd;
 }
 
-fn cost(price: Price, prompt: u64, cached: u64, completion: u64) -> f64 {
-    let fresh = prompt.saturating_sub(cached) as f64;
-    let cached = cached as f64 * price.cached.unwrap_or(price.prompt);
-    (fresh * price.prompt + cached + completion as f64 * price.completion) / 1e6
+fn cost(price: Price, used: &Spent) -> f64 {
+    let fresh = used.prompt_tokens.saturating_sub(used.cached_tokens);
+    let fresh = fresh.saturating_sub(used.cache_write_tokens) as f64 * price.prompt;
+    let cached = used.cached_tokens as f64 * price.cached.unwrap_or(price.prompt);
+    let written = used.cache_write_tokens as f64 * price.cache_write.unwrap_or(price.prompt);
+    (fresh + cached + written + used.completion_tokens as f64 * price.completion) / 1e6
 }
 
 #[cfg(test)]
@@ -266,6 +273,7 @@ mod tests {
             prompt: 1.0,
             completion: 10.0,
             cached: Some(0.5),
+            cache_write: None,
         };
         let mut budget = Budget::new(limits, Some(price));
         let call = budget.reserve(1000, 8000).unwrap();
@@ -273,6 +281,25 @@ mod tests {
         budget.settle(call, used(1000, 900));
         assert!((budget.spent().usd - 0.01).abs() < 1e-9);
         assert_eq!(budget.reserve(1, 1), Err(Limit::Usd));
+    }
+
+    #[test]
+    fn tokens_into_and_out_of_a_cache_have_their_own_price() {
+        let price = Price {
+            prompt: 4.0,
+            completion: 10.0,
+            cached: Some(1.0),
+            cache_write: Some(5.0),
+        };
+        let used = Spent {
+            prompt_tokens: 600,
+            cached_tokens: 300,
+            cache_write_tokens: 200,
+            completion_tokens: 10,
+            ..Spent::default()
+        };
+        let expect = 100.0 * 4.0 + 300.0 * 1.0 + 200.0 * 5.0 + 10.0 * 10.0;
+        assert!((cost(price, &used) * 1e6 - expect).abs() < 1e-6);
     }
 
     proptest! {

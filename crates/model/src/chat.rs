@@ -4,13 +4,14 @@
 //! Members that need no change keep their bytes. Nothing here knows of sockets or files.
 
 mod delta;
-mod members;
+pub(crate) mod members;
 mod prepare;
 mod reply;
 mod skim;
 mod strip;
 
 pub use delta::{Delta, deltas};
+pub(crate) use prepare::Draft;
 pub use prepare::{
     Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, prepare,
     tokens_wanted,

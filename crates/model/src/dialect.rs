@@ -33,6 +33,12 @@ pub enum EndpointDialect {
     Anthropic,
 }
 
+impl EndpointDialect {
+    pub(crate) fn is_chat(&self) -> bool {
+        *self == EndpointDialect::Chat
+    }
+}
+
 /// Why a request cannot be asked in another dialect. The text goes to the agent, with status 400.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TranslateError {

@@ -9,9 +9,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, EndpointDialect};
 
 mod delta;
 #[cfg(test)]
@@ -41,15 +42,21 @@ pub struct Request {
     pub at: f64,
     pub path: String,
     pub dialect: Dialect,
+    /// What the endpoint speaks, hence how the response is to be read.
+    #[serde(default, skip_serializing_if = "EndpointDialect::is_chat")]
+    pub endpoint_dialect: EndpointDialect,
     /// Lower-case names; never credentials.
     pub headers: BTreeMap<String, String>,
     /// Top-level members set in what was sent upstream, whether added or replaced.
     pub set: serde_json::Map<String, serde_json::Value>,
     /// Top-level members removed from what was sent upstream.
     pub removed: Vec<String>,
+    /// What of the request has no counterpart in the endpoint's dialect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<String>,
     /// The agent's body, byte for byte.
     #[serde(skip)]
-    pub body: Vec<u8>,
+    pub body: Bytes,
 }
 
 /// The request in the endpoint's dialect.
@@ -57,7 +64,7 @@ pub struct Request {
 pub struct Sent {
     pub exchange: u64,
     #[serde(skip)]
-    pub body: Vec<u8>,
+    pub body: Bytes,
 }
 
 /// A try that the proxy made again by itself.
@@ -92,12 +99,12 @@ pub struct Response {
     pub is_replayed: bool,
     /// The upstream's body as received, nothing stripped.
     #[serde(skip)]
-    pub body: Vec<u8>,
+    pub body: Bytes,
 }
 
 impl Exchange {
-    /// The request as chat completions, which is what the endpoint was asked unless it speaks another dialect.
-    pub fn chat_body(&self) -> &[u8] {
+    /// The request in the endpoint's dialect.
+    pub fn endpoint_body(&self) -> &[u8] {
         self.sent.as_deref().unwrap_or(&self.request.body)
     }
 }
@@ -118,14 +125,22 @@ impl Response {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     pub request: Request,
-    pub sent: Option<Vec<u8>>,
+    pub sent: Option<Bytes>,
     pub response: Option<Response>,
 }
 
 /// A frame's line as it is written.
-#[derive(Serialize, Deserialize)]
-struct Head {
+#[derive(Serialize)]
+struct Head<'a> {
     version: u32,
+    #[serde(flatten)]
+    line: &'a Line,
+    parts: &'a [Part],
+}
+
+/// A frame's line as it is read.
+#[derive(Deserialize)]
+struct ReadHead {
     #[serde(flatten)]
     line: Line,
     parts: Vec<Part>,
@@ -158,7 +173,7 @@ impl Line {
         }
     }
 
-    fn body_mut(&mut self) -> &mut Vec<u8> {
+    fn body_mut(&mut self) -> &mut Bytes {
         match self {
             Line::Request(request) => &mut request.body,
             Line::Sent(sent) => &mut sent.body,
@@ -173,25 +188,72 @@ pub struct Encoder {
     known: Known,
 }
 
+/// What a body can be told apart by, as it was at one moment.
+#[derive(Debug)]
+pub struct Earlier(Recent);
+
+/// A frame that is ready to be written.
+#[derive(Debug)]
+pub struct Frame {
+    /// Without its body.
+    line: Line,
+    body: Bytes,
+    parts: Vec<Part>,
+    bytes: Vec<u8>,
+}
+
 impl Encoder {
-    /// One frame. Every frame that is encoded must be written, since later ones may refer to it.
-    pub fn encode(&mut self, mut line: Line) -> Result<Vec<u8>, serde_json::Error> {
-        let body = std::mem::take(line.body_mut());
-        let known = self.known.of(&line);
-        let parts = known.split(&body);
-        let exchange = line.exchange();
-        let head = Head {
-            version: VERSION,
+    /// What a frame is compared with. Comparing takes time, and can be done while others use the encoder.
+    pub fn earlier(&mut self, line: &Line) -> Earlier {
+        Earlier(self.known.of(line).clone())
+    }
+
+    /// The bytes of a frame. Each one must be written, in this order, since later ones may refer to it.
+    pub fn encode(&mut self, frame: Frame) -> Result<Vec<u8>, serde_json::Error> {
+        let Frame {
             line,
+            body,
             parts,
-        };
-        let mut bytes = serde_json::to_vec(&head)?;
-        bytes.push(b'\n');
-        delta::write_new(&head.parts, &body, &mut bytes);
-        bytes.push(b'\n');
-        known.push(exchange, body);
+            mut bytes,
+        } = frame;
+        let known = self.known.of(&line);
+        // Others may have written so much meanwhile that what it refers to is forgotten.
+        if !known.has_all(&parts) {
+            bytes = written(&line, &body, &known.split(&body))?;
+        }
+        known.push(line.exchange(), body);
         Ok(bytes)
     }
+}
+
+impl Earlier {
+    pub fn frame(&self, mut line: Line) -> Result<Frame, serde_json::Error> {
+        let body = std::mem::take(line.body_mut());
+        let parts = self.0.split(&body);
+        let bytes = written(&line, &body, &parts)?;
+        Ok(Frame {
+            line,
+            body,
+            parts,
+            bytes,
+        })
+    }
+}
+
+fn written(line: &Line, body: &[u8], parts: &[Part]) -> Result<Vec<u8>, serde_json::Error> {
+    const HEAD_BYTES: usize = 512;
+    let new = delta::new_bytes(parts).unwrap_or(0);
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + new);
+    let head = Head {
+        version: VERSION,
+        line,
+        parts,
+    };
+    serde_json::to_writer(&mut bytes, &head)?;
+    bytes.push(b'\n');
+    delta::write_new(parts, body, &mut bytes);
+    bytes.push(b'\n');
+    Ok(bytes)
 }
 
 /// Reads a whole file, as far as it can be read: the exchanges by number, and in words what could not be read.
@@ -205,7 +267,7 @@ pub fn read(mut bytes: &[u8]) -> (Vec<Exchange>, Vec<String>) {
     let mut number = 0;
     while !bytes.is_empty() {
         number += 1;
-        let Frame { head, new, rest } = match read_frame(bytes) {
+        let Read { head, new, rest } = match read_frame(bytes) {
             Ok(frame) => frame,
             Err(problem) => {
                 problems.push(format!("frame {number}: {problem}"));
@@ -215,7 +277,7 @@ pub fn read(mut bytes: &[u8]) -> (Vec<Exchange>, Vec<String>) {
         bytes = rest;
         let mut line = head.line;
         let recent = known.of(&line);
-        let Some(body) = recent.join(&head.parts, new) else {
+        let Some(body) = recent.join(&head.parts, new).map(Bytes::from) else {
             problems.push(format!(
                 "frame {number}: refers to bytes that are not there"
             ));
@@ -231,13 +293,13 @@ pub fn read(mut bytes: &[u8]) -> (Vec<Exchange>, Vec<String>) {
 }
 
 /// A frame as it stands in the file.
-struct Frame<'a> {
-    head: Head,
+struct Read<'a> {
+    head: ReadHead,
     new: &'a [u8],
     rest: &'a [u8],
 }
 
-fn read_frame(bytes: &[u8]) -> Result<Frame<'_>, String> {
+fn read_frame(bytes: &[u8]) -> Result<Read<'_>, String> {
     #[derive(Deserialize)]
     struct Version {
         version: u32,
@@ -255,11 +317,11 @@ fn read_frame(bytes: &[u8]) -> Result<Frame<'_>, String> {
             "version {version} is later than {VERSION}, the latest this program reads"
         ));
     }
-    let head: Head = serde_json::from_slice(line).map_err(unreadable)?;
+    let head: ReadHead = serde_json::from_slice(line).map_err(unreadable)?;
     let count = delta::new_bytes(&head.parts).ok_or_else(torn)?;
     let (new, rest) = rest.split_at_checked(count).ok_or_else(torn)?;
     let rest = rest.strip_prefix(b"\n").ok_or_else(torn)?;
-    Ok(Frame { head, new, rest })
+    Ok(Read { head, new, rest })
 }
 
 fn place(exchanges: &mut BTreeMap<u64, Exchange>, line: Line) -> Result<(), String> {

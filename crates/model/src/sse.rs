@@ -59,13 +59,19 @@ impl Splitter {
     /// the error then comes with the next call, and with each one after it.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, SseError> {
         let mut events = Vec::new();
-        for &byte in bytes {
-            if self.is_failed {
-                break;
-            }
-            self.pending.push(byte);
+        let mut rest = bytes;
+        while !rest.is_empty() && !self.is_failed {
+            // Up to and with the next line end; events may hold the ids of a whole prompt in one line.
+            let end = memchr::memchr2(b'\r', b'\n', rest).map_or(rest.len(), |at| at + 1);
+            let (line, behind) = rest.split_at(end);
+            rest = behind;
+            self.pending.extend_from_slice(line);
             self.is_failed = self.pending.len() > self.event_bytes_max;
-            if !self.is_failed && self.ends_event(byte) {
+            if line.len() > 1 {
+                self.is_line_empty = false;
+                self.is_after_cr = false;
+            }
+            if !self.is_failed && line.last().is_some_and(|byte| self.ends_event(*byte)) {
                 events.push(self.take_event());
             }
         }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::chat::{self, Flaw, Message, Reply, Usage};
+use crate::dialect::{Dialect, EndpointDialect, anthropic};
 use crate::exchange::{Exchange, Request};
 use crate::graph::Tokens;
 use crate::trace::Code;
@@ -49,6 +50,10 @@ pub struct Turn {
     pub requested_sampling: Map<String, Value>,
     pub sampling: Map<String, Value>,
     pub exactness: Exactness,
+    /// Nothing but chat carries tokens.
+    pub endpoint_dialect: EndpointDialect,
+    /// What of the request had no counterpart in the endpoint's dialect.
+    pub dropped: Vec<String>,
 }
 
 /// Whether ids and logprobs are the engine's own, whole and aligned.
@@ -58,7 +63,7 @@ pub enum Exactness {
     NotExact(Code),
 }
 
-const SAMPLING: [&str; 15] = [
+const SAMPLING: [&str; 17] = [
     "temperature",
     "top_p",
     "top_k",
@@ -72,8 +77,10 @@ const SAMPLING: [&str; 15] = [
     "max_completion_tokens",
     "min_tokens",
     "stop",
+    "stop_sequences",
     "logit_bias",
     "reasoning_effort",
+    "thinking",
 ];
 
 impl Turn {
@@ -91,16 +98,20 @@ impl Turn {
             members: asked,
             messages,
             tools,
-        } = common.asked(exchange.chat_body());
-        let requested_sampling = sampling_of(&asked);
+        } = match request.endpoint_dialect {
+            EndpointDialect::Chat => common.asked(exchange.endpoint_body()),
+            EndpointDialect::Anthropic => common.asked_anthropic(exchange.endpoint_body()),
+        };
+        let requested_sampling = match request.dialect {
+            // What a chat agent asks for is told in its own words, also where another dialect has none for it.
+            Dialect::Chat if exchange.sent.is_some() => sampling_of(&members_of(&request.body)),
+            _ => sampling_of(&asked),
+        };
         let n_tools = tools.as_ref().and_then(|tools| tools.as_array());
         let n_tools = n_tools.map_or(0, Vec::len);
         let sent = as_sent(asked, request);
 
-        let reply = match response {
-            Some(response) => chat::read_reply(&response.text(), response.is_stream),
-            None => Reply::default(),
-        };
+        let reply = reply_of(exchange);
         let upstream_error = error_of(exchange, &reply);
         let exactness = match upstream_error {
             Some(_) => Exactness::NotExact(Code::UpstreamError),
@@ -142,6 +153,8 @@ impl Turn {
             requested_sampling,
             sampling: sampling_of(&sent),
             exactness,
+            endpoint_dialect: request.endpoint_dialect,
+            dropped: request.dropped.clone(),
         }
     }
 
@@ -165,6 +178,21 @@ impl Turn {
         }
         self.completion_token_ids.as_ref().map_or(0, Vec::len)
     }
+}
+
+fn reply_of(exchange: &Exchange) -> Reply {
+    let Some(response) = &exchange.response else {
+        return Reply::default();
+    };
+    let read = match exchange.request.endpoint_dialect {
+        EndpointDialect::Chat => chat::read_reply,
+        EndpointDialect::Anthropic => anthropic::read_message,
+    };
+    read(&response.text(), response.is_stream)
+}
+
+fn members_of(body: &[u8]) -> Map<String, Value> {
+    serde_json::from_slice(body).unwrap_or_default()
 }
 
 fn as_sent(mut asked: Map<String, Value>, request: &Request) -> Map<String, Value> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod bench;
+pub(crate) mod dialect;
 pub(crate) mod doctor;
 pub(crate) mod endpoint;
 pub(crate) mod export;

@@ -102,6 +102,7 @@ fn plan(script: &str, base_url: &str, bundle: &Path) -> Arc<Plan> {
         is_thinking_disabled: false,
         has_token_ids: true,
         context_tokens: None,
+        dialect: Default::default(),
         profile: Some(rollcage_engine::proxy::probe::Profile::whole()),
     };
     Arc::new(Plan {

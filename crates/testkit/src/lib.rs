@@ -1,5 +1,6 @@
 //! For tests only: a model server that breaks in chosen ways, an agent made of shell commands, and leak checks.
 
 pub mod agent;
+pub mod anthropic;
 pub mod leak;
 pub mod upstream;

@@ -26,6 +26,14 @@ pub enum Reply {
     },
     /// Event data, each sent as its own chunk; then `ending`.
     Stream { data: Vec<String>, ending: Ending },
+    /// Whole events with their names, each sent as its own chunk; then `ending`.
+    Events { events: Vec<String>, ending: Ending },
+    /// A refusal with headers of its own.
+    Refusal {
+        status: u16,
+        headers: &'static str,
+        body: String,
+    },
     /// Answers nothing until the client goes away or the server closes.
     Hang,
     /// Closes the connection without an answer.
@@ -44,7 +52,7 @@ pub enum Ending {
 
 type Answer = dyn Fn(usize, &Asked) -> Reply + Send + Sync;
 
-/// A running server. Requests to `/v1/models` are answered by themselves and not counted.
+/// A running server. Requests to `/v1/models`, and to the model below it, are answered by themselves and not counted.
 pub struct Upstream {
     base_url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -121,6 +129,11 @@ fn serve(
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut out = stream;
     while let Some(asked) = read_request(&mut reader)? {
+        if asked.path.contains("/models/") {
+            let body = r#"{"type":"model","id":"test-model","max_input_tokens":200000}"#;
+            write_whole(&mut out, 200, "application/json", body)?;
+            continue;
+        }
         if asked.path.ends_with("/models") {
             write_whole(
                 &mut out,
@@ -142,12 +155,29 @@ fn serve(
                 body,
             } => write_whole(&mut out, status, content_type, &body)?,
             Reply::Stream { data, ending } => {
-                write_stream(&mut out, &data)?;
-                match ending {
-                    Ending::Clean => out.write_all(b"0\r\n\r\n")?,
-                    Ending::Cut => return Ok(()),
-                    Ending::Hang => return hang(is_closing),
+                let events = data.iter().map(|data| format!("data: {data}\n\n"));
+                write_stream(&mut out, &events.collect::<Vec<_>>())?;
+                if !end(&mut out, ending, is_closing)? {
+                    return Ok(());
                 }
+            }
+            Reply::Events { events, ending } => {
+                write_stream(&mut out, &events)?;
+                if !end(&mut out, ending, is_closing)? {
+                    return Ok(());
+                }
+            }
+            Reply::Refusal {
+                status,
+                headers,
+                body,
+            } => {
+                let length = body.len();
+                let head = format!(
+                    "HTTP/1.1 {status} Status\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n"
+                );
+                out.write_all(head.as_bytes())?;
+                out.write_all(body.as_bytes())?;
             }
             Reply::Hang => return hang(is_closing),
             Reply::Drop => return Ok(()),
@@ -199,16 +229,25 @@ fn write_whole(
     out.write_all(body.as_bytes())
 }
 
-fn write_stream(out: &mut TcpStream, data: &[String]) -> std::io::Result<()> {
+fn write_stream(out: &mut TcpStream, events: &[String]) -> std::io::Result<()> {
     out.write_all(
         b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
     )?;
-    for data in data {
-        let event = format!("data: {data}\n\n");
+    for event in events {
         out.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes())?;
         out.flush()?;
     }
     Ok(())
+}
+
+/// Whether the connection can be used again.
+fn end(out: &mut TcpStream, ending: Ending, is_closing: &AtomicBool) -> std::io::Result<bool> {
+    match ending {
+        Ending::Clean => out.write_all(b"0\r\n\r\n")?,
+        Ending::Cut => {}
+        Ending::Hang => hang(is_closing)?,
+    }
+    Ok(ending == Ending::Clean)
 }
 
 fn hang(is_closing: &AtomicBool) -> std::io::Result<()> {

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use rollcage_model::budget::{Reservation, Spent};
 use rollcage_model::chat::{Usage, last_usage};
+use rollcage_model::dialect::{EndpointDialect, anthropic};
 use rollcage_model::event::What;
 use rollcage_model::exchange::{Attempt, Line, Response};
 
@@ -56,7 +59,9 @@ pub(super) struct Open {
     pub(super) is_replayed: bool,
     pub(super) attempts: Vec<Attempt>,
     first_byte_s: Option<f64>,
-    body: Vec<u8>,
+    /// The body as it came, in pieces.
+    pieces: Vec<Bytes>,
+    bytes: usize,
     is_closed: bool,
 }
 
@@ -72,24 +77,37 @@ impl Open {
             is_replayed: false,
             attempts: Vec::new(),
             first_byte_s: None,
-            body: Vec::new(),
+            pieces: Vec::new(),
+            bytes: 0,
             is_closed: false,
         }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(super) fn push(&mut self, bytes: Bytes) {
         self.first_byte_s
             .get_or_insert_with(|| self.since.elapsed().as_secs_f64());
-        self.body.extend_from_slice(bytes);
+        self.bytes += bytes.len();
+        self.pieces.push(bytes);
     }
 
-    /// Room for an answer whose length is known.
-    pub(super) fn reserve(&mut self, bytes: usize) {
-        self.body.reserve(bytes);
+    pub(super) fn session(&self) -> &Session {
+        &self.session
     }
 
-    pub(super) fn body(&self) -> &[u8] {
-        &self.body
+    /// How much of the body has come.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The body so far, in one piece.
+    pub(super) fn body(&mut self) -> Bytes {
+        let body = match self.pieces.as_mut_slice() {
+            [] => Bytes::new(),
+            [whole] => compact(std::mem::take(whole)),
+            pieces => pieces.concat().into(),
+        };
+        self.pieces = vec![body.clone()];
+        body
     }
 
     /// For another try at the same call.
@@ -104,12 +122,12 @@ impl Open {
 
     fn finish(&mut self, error: Option<String>, is_failure: IsFailure) -> Result<(), String> {
         self.is_closed = true;
-        let mut body = std::mem::take(&mut self.body);
+        let mut body = self.body();
         // An upstream that repeats our key in an error must not put it into the record.
         if let Some(key) = &self.session.options.endpoint.key
             && self.status.is_none_or(|status| status >= 300)
         {
-            body = key.scrub(&String::from_utf8_lossy(&body)).into_bytes();
+            body = key.scrub(&String::from_utf8_lossy(&body)).into();
         }
         let response = Response {
             exchange: self.exchange,
@@ -130,7 +148,10 @@ impl Open {
                 (failure.is_none(), failure)
             }
         };
-        let usage = last_usage(&response.body);
+        let usage = match self.session.options.endpoint.dialect {
+            EndpointDialect::Chat => last_usage(&response.body),
+            EndpointDialect::Anthropic => anthropic::usage_of(&response.body),
+        };
         let line = log_line(&response, usage);
         let (exchange, status) = (response.exchange, response.status);
         let is_answered = status.is_some_and(|status| (200..300).contains(&status));
@@ -151,11 +172,21 @@ impl Open {
     }
 }
 
+/// A small piece of a large buffer, by itself: records keep the last bodies, and should not keep what is around them.
+pub(super) fn compact(bytes: Bytes) -> Bytes {
+    const SMALL: usize = 16 << 10;
+    match bytes.len() < SMALL {
+        true => Bytes::copy_from_slice(&bytes),
+        false => bytes,
+    }
+}
+
 fn spent(usage: Option<Usage>) -> Spent {
     let usage = usage.unwrap_or_default();
     Spent {
         prompt_tokens: usage.prompt_tokens,
         cached_tokens: usage.cached_tokens,
+        cache_write_tokens: usage.cache_write_tokens,
         completion_tokens: usage.completion_tokens,
         ..Spent::default()
     }

@@ -10,15 +10,15 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 
 use rollcage_model::chat::{Prepared, prepare, read_reply, strip_body, tokens_wanted};
-use rollcage_model::dialect::Dialect;
 use rollcage_model::dialect::chat::farewell;
+use rollcage_model::dialect::{Dialect, EndpointDialect, anthropic};
 use rollcage_model::exchange::{self, Line, Sent};
 
 use super::Session;
 use super::answer::{self, Body};
-use super::exchange::{Open, Ticket};
+use super::exchange::{Open, Ticket, compact};
 use super::question::{Question, Route, say};
-use super::upstream::{cause, send};
+use super::upstream::{Answer, Passed, count_tokens, send};
 use super::{relay, replay};
 use crate::result::now;
 
@@ -32,6 +32,7 @@ pub(super) struct Call {
     pub(super) session: Arc<Session>,
     pub(super) route: Route,
     pub(super) question: Question,
+    pub(super) passed: Passed,
 }
 
 pub(super) async fn answer(
@@ -40,30 +41,29 @@ pub(super) async fn answer(
     request: Request<Incoming>,
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
-    let body = match Limited::new(body, REQUEST_BYTES_MAX).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let message = format!("the request body is larger than {REQUEST_BYTES_MAX} bytes");
-            return route.refuse(StatusCode::PAYLOAD_TOO_LARGE, &message);
-        }
-        Err(error) => {
-            return route.refuse(
-                StatusCode::BAD_REQUEST,
-                &format!("read the request body: {error}"),
-            );
-        }
+    let body = match read_request(body).await {
+        Ok(body) => body,
+        Err((status, message)) => return route.refuse(status, &message),
     };
-    if let Some(answer) = route.answer_aside(&session.options.endpoint.model, body.len()) {
+    let endpoint = &session.options.endpoint;
+    let passed = passed(&head, endpoint.dialect);
+    if route == Route::CountTokens(Dialect::Anthropic)
+        && endpoint.dialect == EndpointDialect::Anthropic
+        && let Some(count) = count_tokens(&session, &passed, &body).await
+    {
+        return answer::whole(StatusCode::OK, answer::JSON, count);
+    }
+    if let Some(answer) = route.answer_aside(&endpoint.model, body.len()) {
         return answer;
     }
-    let question = match Question::read(&route, &body) {
+    let question = match Question::read(&route, &body, endpoint.dialect) {
         Ok(question) => question,
         Err(problem) => return route.refuse(StatusCode::BAD_REQUEST, &problem),
     };
     let limits = &session.options.settings.budget;
     let is_counted = limits.completion_tokens.is_some() || limits.usd.is_some();
     let wanted = if is_counted {
-        tokens_wanted(&question.chat)
+        tokens_wanted(&question.body)
     } else {
         None
     };
@@ -82,12 +82,27 @@ pub(super) async fn answer(
         session,
         route,
         question,
+        passed,
     };
     // At most one try per capture level: each refusal makes us ask for less, and the last asks for nothing.
     loop {
         match attempt(call, head.uri.path(), &head.headers, &body, ticket).await {
             Attempted::Answered(response) => return response,
-            Attempted::AskForLess(same, held) => (call, ticket) = (same, held),
+            Attempted::AskForLess(again) => (call, ticket) = *again,
+        }
+    }
+}
+
+async fn read_request(body: Incoming) -> Result<Bytes, (StatusCode, String)> {
+    match Limited::new(body, REQUEST_BYTES_MAX).collect().await {
+        Ok(body) => Ok(compact(body.to_bytes())),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let message = format!("the request body is larger than {REQUEST_BYTES_MAX} bytes");
+            Err((StatusCode::PAYLOAD_TOO_LARGE, message))
+        }
+        Err(error) => {
+            let message = format!("read the request body: {error}");
+            Err((StatusCode::BAD_REQUEST, message))
         }
     }
 }
@@ -95,7 +110,7 @@ pub(super) async fn answer(
 enum Attempted {
     Answered(Response<Body>),
     /// The endpoint refused a member that we added.
-    AskForLess(Call, Ticket),
+    AskForLess(Box<(Call, Ticket)>),
 }
 
 async fn attempt(
@@ -106,10 +121,13 @@ async fn attempt(
     ticket: Ticket,
 ) -> Attempted {
     let session = Arc::clone(&call.session);
-    let mut prepared = match prepare(&call.question.chat, &session.rewrite(ticket.tokens_max())) {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            let message = crate::result::chain(&error);
+    let Asked {
+        mut prepared,
+        translation,
+        dropped,
+    } = match ask(&session, &call.question, ticket.tokens_max()) {
+        Ok(asked) => asked,
+        Err(message) => {
             return Attempted::Answered(call.route.refuse(StatusCode::BAD_REQUEST, &message));
         }
     };
@@ -120,15 +138,16 @@ async fn attempt(
         at: now(),
         path: path.to_owned(),
         dialect,
+        endpoint_dialect: session.options.endpoint.dialect,
         headers: recorded_headers(headers),
         set: prepared.set.clone(),
         removed: prepared.removed.clone(),
-        body: body.to_vec(),
+        dropped,
+        body: body.clone(),
     });
     // Written before anything is sent, so that a lost answer shows as a hole.
     let mut written = session.record(line);
-    if dialect != Dialect::Chat {
-        let body = call.question.chat.to_vec();
+    if let Some(body) = translation {
         written = written.and_then(|()| session.record(Line::Sent(Sent { exchange, body })));
     }
     if let Err(problem) = written {
@@ -139,27 +158,82 @@ async fn attempt(
         return Attempted::Answered(replay::answer(call, open, prepared).await);
     }
     let sent = std::mem::take(&mut prepared.body);
-    let (sent, attempts) = send(&session, sent.into()).await;
+    let (sent, attempts) = send(&session, &call.passed, sent.into()).await;
     open.attempts = attempts;
     match sent {
-        Err(error) => {
-            let problem = format!("no answer: {}", cause(&error));
+        Err(failure) => {
+            let problem = format!("no answer: {}", failure.text);
             Attempted::Answered(close_with(&call.route, &mut open, &problem))
         }
         Ok(upstream) => receive(call, open, upstream, &prepared).await,
     }
 }
 
+/// A request as it is sent.
+struct Asked {
+    prepared: Prepared,
+    /// What was changed into it, where that are not the agent's own bytes.
+    translation: Option<Bytes>,
+    dropped: Vec<String>,
+}
+
+fn ask(session: &Session, question: &Question, tokens_max: Option<u64>) -> Result<Asked, String> {
+    let rewrite = session.rewrite(tokens_max, question.is_thinking_disabled);
+    let mut dropped = question.dropped.clone();
+    let told = |error| crate::result::chain(&error);
+    let (prepared, translation) = match (session.options.endpoint.dialect, question.dialect) {
+        (EndpointDialect::Chat, dialect) => {
+            let translation = (dialect != Dialect::Chat).then(|| question.body.clone());
+            (
+                prepare(&question.body, &rewrite).map_err(told)?,
+                translation,
+            )
+        }
+        (EndpointDialect::Anthropic, Dialect::Anthropic) => {
+            let prepared = anthropic::prepare(&question.body, &rewrite).map_err(told)?;
+            (prepared, None)
+        }
+        (EndpointDialect::Anthropic, _) => {
+            let asked = anthropic::from_chat_request(&question.body, &session.thoughts());
+            let asked = asked.map_err(|error| error.to_string())?;
+            dropped.extend(asked.dropped);
+            let prepared = anthropic::prepare(&asked.body, &rewrite).map_err(told)?;
+            (prepared, Some(asked.body.into()))
+        }
+    };
+    Ok(Asked {
+        prepared,
+        translation,
+        dropped,
+    })
+}
+
+/// The dialect's own headers, and the query.
+fn passed(head: &hyper::http::request::Parts, endpoint: EndpointDialect) -> Passed {
+    let mut passed = Passed::default();
+    if endpoint == EndpointDialect::Anthropic {
+        for name in ["anthropic-version", "anthropic-beta"] {
+            if let Some(value) = head.headers.get(name) {
+                passed.headers.insert(name, value.clone());
+            }
+        }
+        // `beta=true` is all that clients ask with; a key in it is ours, not the endpoint's.
+        let query = head.uri.query().filter(|query| *query == "beta=true");
+        passed.query = query.map(str::to_owned);
+    }
+    passed
+}
+
 async fn receive(
     call: Call,
     mut open: Open,
-    mut upstream: reqwest::Response,
+    mut upstream: Answer,
     prepared: &Prepared,
 ) -> Attempted {
     let status = upstream.status();
     open.status = Some(status.as_u16());
-    let content_type =
-        header(&upstream, CONTENT_TYPE.as_str()).unwrap_or_else(|| answer::JSON.to_owned());
+    let content_type = upstream.header(CONTENT_TYPE.as_str());
+    let content_type = content_type.unwrap_or(answer::JSON).to_owned();
     open.is_stream = content_type.starts_with(answer::EVENTS);
     if status.is_success() && prepared.is_stream && open.is_stream {
         return Attempted::Answered(relay::stream(call.question, open, upstream, prepared.added));
@@ -180,14 +254,13 @@ async fn receive(
         return Attempted::Answered(close_with(&call.route, &mut open, &problem));
     }
     if status.is_success() {
-        // The agent's view is made first, so that the body can move into the record.
         let view = pass_on(&call, open.body(), prepared);
         return Attempted::Answered(match open.close(None) {
             Ok(()) => view,
             Err(problem) => unrecorded(&call.route, &problem),
         });
     }
-    let body = open.body().to_vec();
+    let body = open.body();
     let ticket = open.take_ticket();
     if let Err(problem) = open.close(None) {
         return Attempted::Answered(unrecorded(&call.route, &problem));
@@ -197,25 +270,20 @@ async fn receive(
         && call.session.learn_from(&text)
         && let Some(ticket) = ticket
     {
-        return Attempted::AskForLess(call, ticket);
+        return Attempted::AskForLess(Box::new((call, ticket)));
     }
     Attempted::Answered(refusal(call, &upstream, &content_type, &body))
 }
 
 /// Reads a whole body into the exchange.
-pub(super) async fn read_whole(
-    open: &mut Open,
-    upstream: &mut reqwest::Response,
-) -> Result<(), String> {
-    let length = upstream.content_length().unwrap_or(0);
-    open.reserve(usize::try_from(length).unwrap_or(0).min(ANSWER_BYTES_MAX));
+pub(super) async fn read_whole(open: &mut Open, upstream: &mut Answer) -> Result<(), String> {
     loop {
         match upstream.chunk().await {
-            Ok(Some(bytes)) => open.push(&bytes),
+            Ok(Some(bytes)) => open.push(bytes),
             Ok(None) => return Ok(()),
-            Err(error) => return Err(format!("the answer broke off: {}", cause(&error))),
+            Err(failure) => return Err(format!("the answer broke off: {}", failure.text)),
         }
-        if open.body().len() > ANSWER_BYTES_MAX {
+        if open.bytes() > ANSWER_BYTES_MAX {
             return Err(format!(
                 "the answer is larger than {ANSWER_BYTES_MAX} bytes"
             ));
@@ -224,25 +292,32 @@ pub(super) async fn read_whole(
 }
 
 /// A good answer as the agent may see it: in its dialect, without what we added.
-fn pass_on(call: &Call, body: &[u8], prepared: &Prepared) -> Response<Body> {
-    let body = match &call.question.render {
-        None => strip_body(body, &prepared.added),
-        Some(render) => render.whole(&read_reply(&String::from_utf8_lossy(body), false)),
+fn pass_on(call: &Call, body: Bytes, prepared: &Prepared) -> Response<Body> {
+    let text = || String::from_utf8_lossy(&body);
+    let body: Bytes = match (&call.question.render, call.session.options.endpoint.dialect) {
+        (None, EndpointDialect::Chat) => {
+            let stripped = strip_body(&body, &prepared.added);
+            stripped.map_or(body, Bytes::from)
+        }
+        (None, EndpointDialect::Anthropic) => body,
+        (Some(render), EndpointDialect::Chat) => render.whole(&read_reply(&text(), false)).into(),
+        (Some(render), EndpointDialect::Anthropic) => {
+            let (reply, thoughts) = anthropic::read_with_thoughts(&text(), false);
+            call.session.keep_thoughts(thoughts);
+            render.whole(&reply).into()
+        }
     };
     answer::whole(StatusCode::OK, answer::JSON, body)
 }
 
 /// A refusal as the agent may see it, and never with our key in it. A conversation that no longer fits ends with a
 /// last answer instead, since agents would send the same again.
-fn refusal(
-    call: Call,
-    upstream: &reqwest::Response,
-    content_type: &str,
-    body: &[u8],
-) -> Response<Body> {
+fn refusal(call: Call, upstream: &Answer, content_type: &str, body: &[u8]) -> Response<Body> {
     let session = &call.session;
     let text = String::from_utf8_lossy(body);
-    if is_context_overflow(upstream.status(), &text) {
+    // Agents that speak the endpoint's dialect know this one, and ask for less.
+    let is_too_much = text.contains("exceed context limit") && call.question.render.is_some();
+    if is_context_overflow(upstream.status(), &text) || is_too_much {
         session.stop("context");
         let reply = farewell("The conversation no longer fits the model's context. I stop here.");
         return say(call.question, &session.options.endpoint.model, &reply);
@@ -251,11 +326,20 @@ fn refusal(
         Some(key) => key.scrub(&text),
         None => text.into_owned(),
     };
-    let mut response = match call.question.dialect {
-        Dialect::Chat => answer::whole(upstream.status(), content_type, text),
-        _ => call.route.refuse(upstream.status(), &text),
+    let mut response = match (&call.question.render, session.options.endpoint.dialect) {
+        (None, _) => answer::whole(upstream.status(), content_type, text),
+        (Some(_), EndpointDialect::Chat) => call.route.refuse(upstream.status(), &text),
+        (Some(_), EndpointDialect::Anthropic) => {
+            let message = anthropic::error_message(&text).unwrap_or(text);
+            call.route.refuse(upstream.status(), &message)
+        }
     };
-    for name in [RETRY_AFTER.as_str(), "retry-after-ms"] {
+    for name in [
+        RETRY_AFTER.as_str(),
+        "retry-after-ms",
+        "x-should-retry",
+        "request-id",
+    ] {
         if let Some(value) = upstream.headers().get(name)
             && let Ok(name) = hyper::header::HeaderName::from_bytes(name.as_bytes())
         {
@@ -287,14 +371,6 @@ pub(super) fn close_with(route: &Route, open: &mut Open, problem: &str) -> Respo
 /// What could not be recorded is not answered: a token that is not on disk was not captured.
 pub(super) fn unrecorded(route: &Route, problem: &str) -> Response<Body> {
     route.refuse(StatusCode::INTERNAL_SERVER_ERROR, problem)
-}
-
-fn header(response: &reqwest::Response, name: &str) -> Option<String> {
-    response
-        .headers()
-        .get(name)
-        .and_then(|value| value.to_str().ok())
-        .map(str::to_owned)
 }
 
 /// Everything but credentials.

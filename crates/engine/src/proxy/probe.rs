@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use rollcage_model::chat::{Capture, Prepared, Reply, Rewrite, prepare, read_reply};
+use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::trace::CaptureLevel;
 
 use super::upstream::{authorised, cause, reach};
@@ -79,6 +80,9 @@ pub async fn first_model(client: &reqwest::Client, endpoint: &Endpoint) -> Resul
 pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Profile, String> {
     reach(client, endpoint).await?;
     let asker = Asker { client, endpoint };
+    if endpoint.dialect == EndpointDialect::Anthropic {
+        return asker.anthropic().await;
+    }
     let (served_model, context_tokens) = asker.model().await;
     let mut capture = if endpoint.has_token_ids {
         Capture::Tokens
@@ -150,6 +154,36 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
+    /// Its dialect has no tokens, so there is nothing to ask a model; whether there is that model costs nothing to ask.
+    async fn anthropic(&self) -> Result<Profile, String> {
+        let Endpoint {
+            base_url, model, ..
+        } = self.endpoint;
+        let request = self.client.get(format!("{base_url}/models/{model}"));
+        let request = authorised(self.endpoint, request.timeout(Duration::from_secs(15)));
+        let mut entry = Value::Null;
+        if let Ok(answer) = request.send().await {
+            let status = answer.status();
+            let text = answer.text().await.unwrap_or_default();
+            entry = serde_json::from_str(&text).unwrap_or_default();
+            let is_unknown = status == StatusCode::NOT_FOUND
+                && entry["error"]["type"] == "not_found_error"
+                && text.contains(model.as_str());
+            if is_unknown {
+                return Err(format!(
+                    "endpoint {base_url} has no model `{model}`: name another with --model"
+                ));
+            }
+        }
+        Ok(Profile {
+            level: CaptureLevel::Text,
+            has_live_streams: true,
+            served_model: entry["id"].as_str().map(str::to_owned),
+            context_tokens: entry["max_input_tokens"].as_u64(),
+            logprobs: LogprobsMode::Unknown,
+        })
+    }
+
     async fn ask(&self, question: &Value, capture: Capture) -> Result<Asked, String> {
         let rewrite = Rewrite {
             model: Some(self.endpoint.model.clone()),
@@ -162,12 +196,7 @@ impl Asker<'_> {
         } = prepare(question.to_string().as_bytes(), &rewrite)
             .map_err(|error| error.to_string())?;
         let url = format!("{}/chat/completions", self.endpoint.base_url);
-        let request = self
-            .client
-            .post(url)
-            .header("content-type", "application/json")
-            .timeout(CALL_LIMIT)
-            .body(body);
+        let request = self.client.post(url).timeout(CALL_LIMIT).body(body);
         let request = authorised(self.endpoint, request);
         let failed = |error: reqwest::Error| {
             format!(

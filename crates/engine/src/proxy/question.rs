@@ -7,7 +7,9 @@ use hyper::{Method, Response, StatusCode};
 
 use rollcage_model::chat::Reply;
 use rollcage_model::dialect::chat::Answer as ChatAnswer;
-use rollcage_model::dialect::{Dialect, Render, TranslateError, anthropic, gemini, responses};
+use rollcage_model::dialect::{
+    Dialect, EndpointDialect, Render, TranslateError, anthropic, gemini, responses,
+};
 
 use super::answer::{self, Body};
 
@@ -94,70 +96,73 @@ impl Route {
 /// One request as it is asked of the endpoint.
 pub(super) struct Question {
     pub(super) dialect: Dialect,
-    /// The chat request; the agent's own bytes when it speaks chat.
-    pub(super) chat: Bytes,
-    /// Known at once in dialects that are translated.
+    /// The agent's own bytes when it speaks the endpoint's dialect, else the request in chat.
+    pub(super) body: Bytes,
+    /// Known at once in dialects that are translated to chat.
     is_stream: Option<bool>,
     /// The content type of a streamed answer.
     pub(super) stream_type: &'static str,
-    /// How the agent is answered when it does not speak chat.
+    /// How the agent is answered when it does not speak the endpoint's dialect.
     pub(super) render: Option<Box<dyn Render>>,
+    /// What has no word in chat.
+    pub(super) dropped: Vec<String>,
+    /// The agent asked for no thoughts, in a dialect where that is no member of the request in chat.
+    pub(super) is_thinking_disabled: bool,
 }
 
 impl Question {
     /// Reads a request. The error is told to the agent with status 400.
-    pub(super) fn read(route: &Route, body: &Bytes) -> Result<Self, String> {
+    pub(super) fn read(
+        route: &Route,
+        body: &Bytes,
+        endpoint: EndpointDialect,
+    ) -> Result<Self, String> {
         let dialect = route.dialect();
-        let mut stream_type = answer::EVENTS;
+        let mut question = Question {
+            dialect,
+            body: body.clone(),
+            is_stream: None,
+            stream_type: answer::EVENTS,
+            render: None,
+            dropped: Vec::new(),
+            is_thinking_disabled: false,
+        };
         let told = |error: TranslateError| error.to_string();
-        let (chat, is_stream, render): (_, _, Box<dyn Render>) = match route {
-            Route::Ask(Dialect::Responses) => {
+        match (route, endpoint) {
+            (Route::Ask(Dialect::Responses), _) => {
                 let translation = responses::to_chat(body).map_err(told)?;
-                (
-                    translation.chat,
-                    translation.is_stream,
-                    Box::new(translation.answer),
-                )
+                question.take(translation.chat, translation.is_stream, translation.answer);
+                question.dropped = translation.dropped;
             }
-            Route::Ask(Dialect::Anthropic) => {
+            (Route::Ask(Dialect::Anthropic), EndpointDialect::Chat) => {
                 let translation = anthropic::to_chat(body).map_err(told)?;
-                (
-                    translation.chat,
-                    translation.is_stream,
-                    Box::new(translation.answer),
-                )
+                question.take(translation.chat, translation.is_stream, translation.answer);
+                question.dropped = translation.dropped;
+                question.is_thinking_disabled = translation.is_thinking_disabled;
             }
-            Route::Gemini { path, query } => {
+            (Route::Gemini { path, query }, _) => {
                 let Some(gemini::Route::Generate { model, form }) =
                     gemini::Route::read(path, query)
                 else {
                     return Err(format!("{path} is not served here"));
                 };
-                stream_type = form.content_type();
+                question.stream_type = form.content_type();
                 let translation = gemini::to_chat(body, &model, form).map_err(told)?;
-                (
-                    translation.chat,
-                    translation.is_stream,
-                    Box::new(translation.answer),
-                )
+                question.take(translation.chat, translation.is_stream, translation.answer);
+                question.dropped = translation.dropped;
             }
-            _ => {
-                return Ok(Question {
-                    dialect,
-                    chat: body.clone(),
-                    is_stream: None,
-                    stream_type,
-                    render: None,
-                });
+            (Route::Ask(Dialect::Chat), EndpointDialect::Anthropic) => {
+                question.render = Some(question.own_render(&model_of(body)));
             }
-        };
-        Ok(Question {
-            dialect,
-            chat: chat.into(),
-            is_stream: Some(is_stream),
-            stream_type,
-            render: Some(render),
-        })
+            _ => {}
+        }
+        Ok(question)
+    }
+
+    fn take(&mut self, chat: Vec<u8>, is_stream: bool, render: impl Render + 'static) {
+        self.body = chat.into();
+        self.is_stream = Some(is_stream);
+        self.render = Some(Box::new(render));
     }
 
     /// Whether the agent wants a stream. Reads the body, so it is asked only where the answer is our own.
@@ -167,21 +172,56 @@ impl Question {
             stream: Option<bool>,
         }
         self.is_stream.unwrap_or_else(|| {
-            serde_json::from_slice::<Wish>(&self.chat).is_ok_and(|wish| wish.stream == Some(true))
+            serde_json::from_slice::<Wish>(&self.body).is_ok_and(|wish| wish.stream == Some(true))
         })
     }
 
     /// Renders answers that are not passed on as they come.
-    pub(super) fn into_render(self, model: &str) -> Box<dyn Render> {
-        self.render.unwrap_or_else(|| {
-            let created = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| since.as_secs());
-            let id = format!("chatcmpl-{}", uuid::Uuid::now_v7().simple());
-            let has_usage = String::from_utf8_lossy(&self.chat).contains("\"include_usage\":true");
-            Box::new(ChatAnswer::new(id, model.to_owned(), created, has_usage))
-        })
+    pub(super) fn into_render(mut self, model: &str) -> Box<dyn Render> {
+        let render = self.render.take();
+        render.unwrap_or_else(|| self.own_render(model))
     }
+
+    /// For an agent whose body is in its own dialect.
+    fn own_render(&self, model: &str) -> Box<dyn Render> {
+        if self.dialect == Dialect::Anthropic {
+            return Box::new(anthropic::Answer::new(model));
+        }
+        let created = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        let id = format!("chatcmpl-{}", uuid::Uuid::now_v7().simple());
+        Box::new(ChatAnswer::new(
+            id,
+            model.to_owned(),
+            created,
+            wants_usage(&self.body),
+        ))
+    }
+}
+
+fn model_of(body: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        model: Option<String>,
+    }
+    let named: Option<Named> = serde_json::from_slice(body).ok();
+    named.and_then(|named| named.model).unwrap_or_default()
+}
+
+/// Whether a chat request asks for a last chunk with the usage.
+fn wants_usage(body: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Asked {
+        stream_options: Option<Options>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Options {
+        include_usage: Option<bool>,
+    }
+    let asked: Option<Asked> = serde_json::from_slice(body).ok();
+    let options = asked.and_then(|asked| asked.stream_options);
+    options.is_some_and(|options| options.include_usage == Some(true))
 }
 
 /// A whole answer of our own, as the agent asked for it.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rollcage_model::exchange::{Encoder, Line};
 
@@ -45,13 +45,23 @@ impl Recorder {
 
     /// Writes one frame before it returns. The error is text because it is told to the agent and put in the record.
     pub(crate) fn append(&self, line: Line) -> Result<(), String> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let earlier = {
+            let mut state = self.state();
+            if let Some(broken) = &state.broken {
+                return Err(broken.clone());
+            }
+            state.encoder.earlier(&line)
+        };
+        // The long part, outside of the lock: calls of one rollout come at the same time.
+        let frame = earlier.frame(line);
+        let state = &mut *self.state();
         if let Some(broken) = &state.broken {
             return Err(broken.clone());
         }
-        let state = &mut *state;
-        let encoded = state.encoder.encode(line).map_err(std::io::Error::from);
-        let written = encoded.and_then(|frame| state.file.write_all(&frame));
+        let encoded = frame.and_then(|frame| state.encoder.encode(frame));
+        let written = encoded
+            .map_err(std::io::Error::from)
+            .and_then(|bytes| state.file.write_all(&bytes));
         written.map_err(|error| {
             let text = format!("write the rollout's exchanges: {error}");
             state.broken = Some(text.clone());
@@ -59,12 +69,12 @@ impl Recorder {
         })
     }
 
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn broken(&self) -> Option<String> {
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .broken
-            .clone()
+        self.state().broken.clone()
     }
 }
 

@@ -11,13 +11,14 @@ use hyper::body::Frame;
 use hyper::{Response, StatusCode};
 
 use rollcage_model::chat::{Added, Stripped, deltas, is_done, is_final, strip_event};
-use rollcage_model::dialect::Render;
+use rollcage_model::dialect::anthropic::{Mark, StreamReader, error_message, mark_of};
+use rollcage_model::dialect::{EndpointDialect, Render};
 use rollcage_model::sse::{Splitter, SseEvent};
 
 use super::answer::{self, Body};
 use super::exchange::Open;
 use super::question::Question;
-use super::upstream::cause;
+use super::upstream::Answer;
 
 /// One event may hold the ids of a whole prompt.
 const EVENT_BYTES_MAX: usize = 64 << 20;
@@ -27,16 +28,22 @@ const END_LIMIT: Duration = Duration::from_millis(200);
 pub(super) fn stream(
     question: Question,
     open: Open,
-    upstream: reqwest::Response,
+    upstream: Answer,
     added: Added,
 ) -> Response<Body> {
+    let endpoint = open.session().options.endpoint.dialect;
     let relay = Relay {
         open,
         upstream,
-        view: match question.render {
-            Some(render) => View::Rendered(render),
-            None => View::Stripped(added),
+        view: match (question.render, endpoint) {
+            (Some(render), EndpointDialect::Chat) => View::Rendered(render, None),
+            (Some(render), EndpointDialect::Anthropic) => {
+                View::Rendered(render, Some(Box::default()))
+            }
+            (None, EndpointDialect::Chat) => View::Stripped(added),
+            (None, EndpointDialect::Anthropic) => View::AsItIs,
         },
+        endpoint,
         splitter: Splitter::new(EVENT_BYTES_MAX),
         held: Vec::new(),
         is_begun: false,
@@ -57,14 +64,17 @@ pub(super) fn stream(
 enum View {
     /// The endpoint's own events, without what we asked for on top.
     Stripped(Added),
-    /// Events of another dialect.
-    Rendered(Box<dyn Render>),
+    /// The endpoint's own bytes.
+    AsItIs,
+    /// Events of another dialect; read by this when the endpoint speaks Anthropic, else as chat.
+    Rendered(Box<dyn Render>, Option<Box<StreamReader>>),
 }
 
 struct Relay {
     open: Open,
-    upstream: reqwest::Response,
+    upstream: Answer,
     view: View,
+    endpoint: EndpointDialect,
     splitter: Splitter,
     held: Vec<u8>,
     is_begun: bool,
@@ -86,8 +96,8 @@ impl Relay {
                 return Some(self.release());
             }
             match self.upstream.chunk().await {
-                Ok(Some(bytes)) => match self.take(&bytes) {
-                    Ok(ready) if ready.is_empty() => {}
+                Ok(Some(bytes)) => match self.take(bytes) {
+                    Ok(ready) if ready.is_empty() && !self.is_over => {}
                     Ok(ready) => return Some(Ok(ready.into())),
                     Err(problem) => return Some(Err(self.fail(problem))),
                 },
@@ -97,9 +107,9 @@ impl Relay {
                         self.fail("the stream ended without a finish reason".to_owned())
                     ));
                 }
-                Err(error) => {
+                Err(failure) => {
                     return Some(Err(
-                        self.fail(format!("the stream broke off: {}", cause(&error)))
+                        self.fail(format!("the stream broke off: {}", failure.text))
                     ));
                 }
             }
@@ -107,17 +117,17 @@ impl Relay {
     }
 
     /// Records some bytes and gives what of them may go to the agent now.
-    fn take(&mut self, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    fn take(&mut self, bytes: Bytes) -> Result<Vec<u8>, String> {
+        let events = self.splitter.push(&bytes);
         self.open.push(bytes);
-        let events = self
-            .splitter
-            .push(bytes)
-            .map_err(|error| error.to_string())?;
+        let events = events.map_err(|error| error.to_string())?;
         let mut ready = Vec::new();
         for event in events {
-            if let Some(data) = &event.data {
-                self.is_final_seen |= is_final(data);
-                self.is_done_seen |= is_done(data);
+            if let Some(data) = &event.data
+                && self.mark(data) == Some(Mark::Error)
+            {
+                self.end_with_error(&event, &mut ready)?;
+                break;
             }
             let target = if self.is_final_seen || self.is_done_seen {
                 &mut self.held
@@ -126,11 +136,16 @@ impl Relay {
             };
             match &mut self.view {
                 View::Stripped(added) => write_event(target, event, added),
-                View::Rendered(render) => {
+                View::AsItIs => target.extend_from_slice(&event.raw),
+                View::Rendered(render, reader) => {
                     if !std::mem::replace(&mut self.is_begun, true) {
                         target.extend(render.start());
                     }
-                    for delta in event.data.iter().flat_map(|data| deltas(data)) {
+                    let pieces = event.data.iter().flat_map(|data| match reader {
+                        Some(reader) => reader.read(&event.name, data),
+                        None => deltas(data),
+                    });
+                    for delta in pieces {
                         target.extend(render.push(&delta));
                     }
                 }
@@ -139,14 +154,47 @@ impl Relay {
         Ok(ready)
     }
 
+    /// What an event means for the stream.
+    fn mark(&mut self, data: &str) -> Option<Mark> {
+        match self.endpoint {
+            EndpointDialect::Chat => {
+                self.is_final_seen |= is_final(data);
+                self.is_done_seen |= is_done(data);
+                None
+            }
+            EndpointDialect::Anthropic => {
+                let mark = mark_of(data);
+                self.is_final_seen |= mark == Some(Mark::Final);
+                self.is_done_seen |= mark == Some(Mark::Done);
+                mark
+            }
+        }
+    }
+
+    /// An error is an ending that each dialect has its own event for, so the connection need not break to tell of it.
+    fn end_with_error(&mut self, event: &SseEvent, ready: &mut Vec<u8>) -> Result<(), String> {
+        let data = event.data.as_deref().unwrap_or_default();
+        let message = error_message(data).unwrap_or_else(|| "the endpoint's error".to_owned());
+        self.is_over = true;
+        self.open.close(Some(message.clone()))?;
+        match &mut self.view {
+            View::Stripped(_) | View::AsItIs => ready.extend_from_slice(&event.raw),
+            View::Rendered(render, _) => ready.extend(render.error(&message)),
+        }
+        Ok(())
+    }
+
     fn release(&mut self) -> io::Result<Bytes> {
         self.is_over = true;
         if !self.is_final_seen {
             return Err(self.fail("the stream ended without a finish reason".to_owned()));
         }
         self.open.close(None).map_err(io::Error::other)?;
-        if let View::Rendered(render) = &mut self.view {
+        if let View::Rendered(render, reader) = &mut self.view {
             self.held.extend(render.finish());
+            if let Some(reader) = reader {
+                self.open.session().keep_thoughts(reader.take_thoughts());
+            }
         }
         Ok(std::mem::take(&mut self.held).into())
     }

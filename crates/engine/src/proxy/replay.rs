@@ -20,7 +20,7 @@ use super::answer::{self, Body};
 use super::exchange::Open;
 use super::forward::{Call, is_context_overflow, read_whole, unrecorded};
 use super::question::{Route, stream_of};
-use super::upstream::{cause, send};
+use super::upstream::{Passed, send};
 
 /// So long a refusal can still be told by its status; after it the stream begins and stays alive.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,6 +40,7 @@ pub(super) async fn answer(call: Call, open: Open, prepared: Prepared) -> Respon
         session,
         route,
         question,
+        ..
     } = call;
     let stream_type = question.stream_type;
     let mut render = question.into_render(&session.options.endpoint.model);
@@ -80,18 +81,19 @@ fn answer_at_once(
 
 async fn ask(session: std::sync::Arc<Session>, mut open: Open, prepared: Prepared) -> Outcome {
     open.is_replayed = true;
-    let (sent, attempts) = send(&session, prepared.body.into()).await;
+    let (sent, attempts) = send(&session, &Passed::default(), prepared.body.into()).await;
     open.attempts = attempts;
     let mut upstream = match sent {
         Ok(upstream) => upstream,
-        Err(error) => return fail(&mut open, format!("no answer: {}", cause(&error))),
+        Err(failure) => return fail(&mut open, format!("no answer: {}", failure.text)),
     };
     let status = upstream.status();
     open.status = Some(status.as_u16());
     if let Err(problem) = read_whole(&mut open, &mut upstream).await {
         return fail(&mut open, problem);
     }
-    let text = String::from_utf8_lossy(open.body()).into_owned();
+    let body = open.body();
+    let text = String::from_utf8_lossy(&body);
     let reply = read_reply(&text, false);
     if status.is_success() && !reply.is_complete {
         return fail(&mut open, "the answer has no finish reason".to_owned());
@@ -105,7 +107,7 @@ async fn ask(session: std::sync::Arc<Session>, mut open: Open, prepared: Prepare
                 .endpoint
                 .key
                 .as_ref()
-                .map_or(text.clone(), |key| key.scrub(&text));
+                .map_or_else(|| text.to_string(), |key| key.scrub(&text));
             Outcome::Refused { status, text }
         }
     }

@@ -13,6 +13,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use rollcage_model::dialect::Dialect;
+
 use super::answer::{self as answers, Body};
 use super::question::Route;
 use super::{Session, Sessions, forward};
@@ -99,6 +101,13 @@ pub async fn answer(sessions: &Sessions, request: Request<Incoming>) -> Response
     ) else {
         let message = format!("{} {path} is not served here", request.method());
         return answers::error(StatusCode::NOT_FOUND, "not_found_error", &message);
+    };
+    let route = match route {
+        // Both have the same path, and Anthropic's clients name their version.
+        Route::Models(Dialect::Chat) if request.headers().contains_key("anthropic-version") => {
+            Route::Models(Dialect::Anthropic)
+        }
+        route => route,
     };
     let Some(session) = session_of(sessions, &request) else {
         let message = "unknown API key: use the key this session's agent was started with";

@@ -1,34 +1,133 @@
 //! Sends a prepared request to the endpoint. What may pass by itself (a busy or restarting server) is tried again here,
 //! within the rollout's time, rather than handed to agents that give up or spin.
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::header::CONTENT_TYPE;
+use hyper::StatusCode;
+use hyper::header::{
+    AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue,
+};
 
+use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::exchange::Attempt;
 
-use super::{Session, answer};
+use super::{Session, answer, direct};
 use crate::endpoint::Endpoint;
 use crate::provider::Auth;
 use crate::result::now;
 
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const DELAY_MAX: Duration = Duration::from_secs(30);
+/// For a count of tokens.
+const COUNT_LIMIT: Duration = Duration::from_secs(30);
 /// Of a failed try's body, for the record.
 const ERROR_CHARS_MAX: usize = 2000;
+const ERROR_BYTES_MAX: usize = 4 * ERROR_CHARS_MAX;
+
+/// The version of the dialect that is asked in when the agent names none.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
+
+/// What of an agent's head the endpoint sees, where both speak the same dialect.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Passed {
+    pub(super) headers: HeaderMap,
+    pub(super) query: Option<String>,
+}
+
+/// Why there is no answer, or no more of it.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) text: String,
+    /// Another try may get further.
+    is_passing: bool,
+}
+
+impl Failure {
+    pub(super) fn passing(error: &(dyn std::error::Error + 'static)) -> Self {
+        Failure {
+            text: innermost(error),
+            is_passing: true,
+        }
+    }
+
+    pub(super) fn lasting(text: &str) -> Self {
+        Failure {
+            text: text.to_owned(),
+            is_passing: false,
+        }
+    }
+
+    pub(super) fn too_slow() -> Self {
+        Failure::lasting("it took too long")
+    }
+
+    /// An error in the middle of a call; a server that goes away is worth another try.
+    pub(super) fn of_exchange(error: &hyper::Error) -> Self {
+        match error.is_parse() || error.is_user() {
+            true => Failure::lasting(&innermost(error)),
+            false => Failure::passing(error),
+        }
+    }
+}
+
+impl From<reqwest::Error> for Failure {
+    fn from(error: reqwest::Error) -> Self {
+        Failure {
+            text: cause(&error),
+            is_passing: error.is_connect() || error.is_request(),
+        }
+    }
+}
+
+/// An endpoint's answer, whichever way it came. Its body is still to come.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Direct(direct::Answer),
+    Client(reqwest::Response),
+}
+
+impl Answer {
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Answer::Direct(answer) => answer.head.status,
+            Answer::Client(answer) => answer.status(),
+        }
+    }
+
+    pub(super) fn headers(&self) -> &HeaderMap {
+        match self {
+            Answer::Direct(answer) => &answer.head.headers,
+            Answer::Client(answer) => answer.headers(),
+        }
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers().get(name)?.to_str().ok()
+    }
+
+    /// The next bytes of the body; `None` at its end.
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
+        match self {
+            Answer::Direct(answer) => answer.chunk().await,
+            Answer::Client(answer) => Ok(answer.chunk().await?),
+        }
+    }
+}
 
 /// Asks until there is an answer to pass on. The tries before it are returned with it.
 pub(super) async fn send(
     session: &Session,
+    passed: &Passed,
     body: Bytes,
-) -> (reqwest::Result<reqwest::Response>, Vec<Attempt>) {
+) -> (Result<Answer, Failure>, Vec<Attempt>) {
     let mut attempts = Vec::new();
     loop {
-        let sent = send_once(session, &body).await;
+        let sent = send_once(session, passed, &body).await;
         let advised = match &sent {
-            Ok(response) if is_passing(response.status().as_u16()) => advised_delay(response),
-            Err(error) if error.is_connect() || error.is_request() => None,
+            Ok(answer) if is_passing(answer.status().as_u16()) => advised_delay(answer),
+            Err(failure) if failure.is_passing => None,
             _ => return (sent, attempts),
         };
         let Some(delay) = session.delay_before_retry(attempts.len(), advised) else {
@@ -39,28 +138,87 @@ pub(super) async fn send(
     }
 }
 
-async fn send_once(session: &Session, body: &Bytes) -> reqwest::Result<reqwest::Response> {
-    let endpoint = &session.options.endpoint;
-    let request = session
-        .options
-        .client
-        .post(session.url.clone())
-        .header(CONTENT_TYPE, answer::JSON)
-        .body(body.clone());
-    authorised(endpoint, request).send().await
+async fn send_once(session: &Session, passed: &Passed, body: &Bytes) -> Result<Answer, Failure> {
+    let mut headers = session.headers.clone();
+    for (name, value) in &passed.headers {
+        headers.insert(name, value.clone());
+    }
+    if let Some(direct) = &session.direct {
+        let path = session.url.path();
+        let path = match &passed.query {
+            Some(query) => Cow::Owned(format!("{path}?{query}")),
+            None => Cow::Borrowed(path),
+        };
+        return Ok(Answer::Direct(direct.post(&path, &headers, body).await?));
+    }
+    let mut url = session.url.clone();
+    url.set_query(passed.query.as_deref());
+    let request = session.options.client.post(url).headers(headers);
+    Ok(Answer::Client(request.body(body.clone()).send().await?))
 }
 
-/// The endpoint's key, in the header that it reads.
+/// What every request to an endpoint is sent with: the key in the header that it reads.
+pub(super) fn headers_of(endpoint: &Endpoint) -> Result<HeaderMap, InvalidHeaderValue> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer::JSON));
+    if endpoint.dialect == EndpointDialect::Anthropic {
+        let version = HeaderValue::from_static(ANTHROPIC_VERSION);
+        headers.insert("anthropic-version", version);
+    }
+    if let Some(key) = &endpoint.key {
+        let auth = match endpoint.dialect {
+            EndpointDialect::Chat => endpoint.auth,
+            EndpointDialect::Anthropic => Auth::XApiKey,
+        };
+        let (name, mut value) = match auth {
+            Auth::Bearer => {
+                let value = format!("Bearer {}", key.expose());
+                (AUTHORIZATION, HeaderValue::from_str(&value)?)
+            }
+            Auth::ApiKey => {
+                let name = HeaderName::from_static("api-key");
+                (name, HeaderValue::from_str(key.expose())?)
+            }
+            Auth::XApiKey => {
+                let name = HeaderName::from_static("x-api-key");
+                (name, HeaderValue::from_str(key.expose())?)
+            }
+        };
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+/// A request that is no model call, with the endpoint's key.
 pub(super) fn authorised(
     endpoint: &Endpoint,
     request: reqwest::RequestBuilder,
 ) -> reqwest::RequestBuilder {
-    match (&endpoint.key, endpoint.auth) {
-        (None, _) => request,
-        (Some(key), Auth::Bearer) => request.bearer_auth(key.expose()),
-        (Some(key), Auth::ApiKey) => request.header("api-key", key.expose()),
-        (Some(key), Auth::XApiKey) => request.header("x-api-key", key.expose()),
+    // A key that no header can hold is told of when a session opens.
+    request.headers(headers_of(endpoint).unwrap_or_default())
+}
+
+/// The endpoint's own count of a prompt's tokens; `None` when it gives none, since agents can do without.
+pub(super) async fn count_tokens(session: &Session, passed: &Passed, body: &[u8]) -> Option<Bytes> {
+    let rewrite = rollcage_model::chat::Rewrite {
+        model: Some(session.options.endpoint.model.clone()),
+        ..Default::default()
+    };
+    let prepared = rollcage_model::dialect::anthropic::prepare(body, &rewrite).ok()?;
+    let mut url = session.url.clone();
+    url.set_path(&format!("{}/count_tokens", session.url.path()));
+    url.set_query(passed.query.as_deref());
+    let request = session.options.client.post(url).timeout(COUNT_LIMIT);
+    let request = authorised(&session.options.endpoint, request)
+        // Replaces those that are there.
+        .headers(passed.headers.clone())
+        .body(prepared.body);
+    let answer = request.send().await.ok()?;
+    if !answer.status().is_success() {
+        return None;
     }
+    answer.bytes().await.ok()
 }
 
 impl Session {
@@ -85,9 +243,9 @@ fn is_passing(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504 | 529)
 }
 
-fn advised_delay(response: &reqwest::Response) -> Option<Duration> {
+fn advised_delay(answer: &Answer) -> Option<Duration> {
     let number = |name: &str| {
-        let value = response.headers().get(name)?.to_str().ok()?;
+        let value = answer.header(name)?;
         value
             .trim()
             .parse::<f64>()
@@ -100,14 +258,20 @@ fn advised_delay(response: &reqwest::Response) -> Option<Duration> {
         .map(|seconds| Duration::from_secs_f64(seconds.min(3600.0)))
 }
 
-async fn describe(session: &Session, sent: reqwest::Result<reqwest::Response>) -> Attempt {
+async fn describe(session: &Session, sent: Result<Answer, Failure>) -> Attempt {
     let (status, error) = match sent {
-        Ok(response) => {
-            let status = response.status().as_u16();
-            let body = response.text().await.unwrap_or_default();
+        Ok(mut answer) => {
+            let status = answer.status().as_u16();
+            let mut body = Vec::new();
+            // Read to its end, so that the connection can be used again; what breaks off was an error anyway.
+            while let Ok(Some(bytes)) = answer.chunk().await {
+                let room = ERROR_BYTES_MAX.saturating_sub(body.len());
+                body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+            let body = String::from_utf8_lossy(&body);
             (Some(status), body.chars().take(ERROR_CHARS_MAX).collect())
         }
-        Err(error) => (None, cause(&error)),
+        Err(failure) => (None, failure.text),
     };
     let error = match &session.options.endpoint.key {
         Some(key) => key.scrub(&error),
@@ -125,7 +289,11 @@ pub(crate) fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "it took too long".to_owned();
     }
-    let mut innermost: &dyn std::error::Error = error;
+    innermost(error)
+}
+
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;
     }

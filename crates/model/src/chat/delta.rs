@@ -112,7 +112,7 @@ mod tests {
         let usage = Usage {
             prompt_tokens: 3,
             completion_tokens: 2,
-            cached_tokens: 0,
+            ..Usage::default()
         };
         assert_eq!(
             deltas(data),

@@ -6,7 +6,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::skim;
 
 #[derive(Debug, Default)]
-pub(super) struct Members<'a>(Vec<(String, Text<'a>)>);
+pub(crate) struct Members<'a>(Vec<(String, Text<'a>)>);
 
 #[derive(Debug)]
 enum Text<'a> {
@@ -25,7 +25,7 @@ impl Text<'_> {
 
 impl<'a> Members<'a> {
     /// `None` when the text is no JSON object.
-    pub(super) fn read(text: &'a str) -> Option<Self> {
+    pub(crate) fn read(text: &'a str) -> Option<Self> {
         let read = |(name, value): (&str, &'a str)| {
             let name: String = serde_json::from_str(name).ok()?;
             Some((name, Text::Read(value)))
@@ -35,7 +35,7 @@ impl<'a> Members<'a> {
     }
 
     /// The first name that occurs twice.
-    pub(super) fn duplicate(&self) -> Option<&str> {
+    pub(crate) fn duplicate(&self) -> Option<&str> {
         let mut seen = std::collections::HashSet::new();
         self.0
             .iter()
@@ -44,26 +44,26 @@ impl<'a> Members<'a> {
     }
 
     /// The value's text; `null` counts as absent, as it does for the upstreams.
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let (_, text) = self.0.iter().find(|(other, _)| other == name)?;
         Some(text.get()).filter(|text| *text != "null")
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(other, _)| other == name)
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
     /// The value as `T`; `None` when it is absent, `null` or of another type.
-    pub(super) fn value<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Option<T> {
+    pub(crate) fn value<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Option<T> {
         serde_json::from_str(self.get(name)?).ok()
     }
 
     /// Replaces the value where it stands, or appends it.
-    pub(super) fn set(&mut self, name: &str, value: Box<RawValue>) {
+    pub(crate) fn set(&mut self, name: &str, value: Box<RawValue>) {
         match self.0.iter_mut().find(|(other, _)| other == name) {
             Some((_, text)) => *text = Text::Written(value),
             None => self.0.push((name.to_owned(), Text::Written(value))),
@@ -71,13 +71,13 @@ impl<'a> Members<'a> {
     }
 
     /// Says whether there was something to remove.
-    pub(super) fn remove(&mut self, name: &str) -> bool {
+    pub(crate) fn remove(&mut self, name: &str) -> bool {
         let before = self.0.len();
         self.0.retain(|(other, _)| other != name);
         self.0.len() != before
     }
 
-    pub(super) fn write(&self) -> String {
+    pub(crate) fn write(&self) -> String {
         let length = self
             .0
             .iter()
@@ -99,6 +99,6 @@ impl<'a> Members<'a> {
 }
 
 /// The raw text of a value of ours.
-pub(super) fn raw<T: serde::Serialize>(value: &T) -> Result<Box<RawValue>, serde_json::Error> {
+pub(crate) fn raw<T: serde::Serialize>(value: &T) -> Result<Box<RawValue>, serde_json::Error> {
     to_raw_value(value)
 }

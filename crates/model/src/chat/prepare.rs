@@ -104,29 +104,12 @@ const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 
 /// Changes what must change; `messages`, `tools` and every other member go through byte for byte.
 pub fn prepare(body: &[u8], rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
-    let text = std::str::from_utf8(body).map_err(PrepareError::NotUtf8)?;
-    let Some(members) = Members::read(text) else {
-        // The slow reader says what is wrong.
-        let read = serde_json::from_str::<Map<String, Value>>(text);
-        let error = read
-            .err()
-            .unwrap_or_else(|| serde::de::Error::custom("it cannot be read"));
-        return Err(PrepareError::NotObject(error));
-    };
-    if let Some(name) = members.duplicate() {
-        return Err(PrepareError::Duplicate {
-            name: name.to_owned(),
-        });
-    }
-    if let Some(n) = members.get("n").filter(|n| n.parse() != Ok(1.0_f64)) {
+    let mut draft = Draft::read(body)?;
+    let n = draft.members.get("n");
+    if let Some(n) = n.filter(|n| n.parse() != Ok(1.0_f64)) {
         return Err(PrepareError::Several { n: n.to_owned() });
     }
-    let is_stream = members.get("stream") == Some("true");
-    let mut draft = Draft {
-        members,
-        set: Map::new(),
-        removed: Vec::new(),
-    };
+    let is_stream = draft.members.get("stream") == Some("true");
 
     if let Some(model) = &rewrite.model
         && draft.members.value::<String>("model").as_ref() != Some(model)
@@ -151,31 +134,61 @@ pub fn prepare(body: &[u8], rewrite: &Rewrite) -> Result<Prepared, PrepareError>
         }
         Capture::Off => Added::default(),
     };
-
-    let is_changed = !draft.set.is_empty() || !draft.removed.is_empty();
-    let body = if is_changed {
-        draft.members.write().into_bytes()
-    } else {
-        body.to_vec()
-    };
-    Ok(Prepared {
-        body,
-        is_stream,
-        set: draft.set,
-        removed: draft.removed,
-        added,
-    })
+    Ok(draft.finish(body, is_stream, added))
 }
 
 /// A request on its way, and what was done to it.
-struct Draft<'a> {
-    members: Members<'a>,
+pub(crate) struct Draft<'a> {
+    pub(crate) members: Members<'a>,
     set: Map<String, Value>,
     removed: Vec<String>,
 }
 
-impl Draft<'_> {
-    fn set<T: serde::Serialize>(&mut self, name: &str, value: &T) -> Result<(), PrepareError> {
+impl<'a> Draft<'a> {
+    /// Reads a body that must be one JSON object without a member twice.
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, PrepareError> {
+        let text = std::str::from_utf8(body).map_err(PrepareError::NotUtf8)?;
+        let Some(members) = Members::read(text) else {
+            // The slow reader says what is wrong.
+            let read = serde_json::from_str::<Map<String, Value>>(text);
+            let error = read
+                .err()
+                .unwrap_or_else(|| serde::de::Error::custom("it cannot be read"));
+            return Err(PrepareError::NotObject(error));
+        };
+        if let Some(name) = members.duplicate() {
+            return Err(PrepareError::Duplicate {
+                name: name.to_owned(),
+            });
+        }
+        Ok(Draft {
+            members,
+            set: Map::new(),
+            removed: Vec::new(),
+        })
+    }
+
+    /// The request as it is to be sent; the agent's own bytes when nothing was changed.
+    pub(crate) fn finish(self, body: &[u8], is_stream: bool, added: Added) -> Prepared {
+        let is_changed = !self.set.is_empty() || !self.removed.is_empty();
+        let body = match is_changed {
+            true => self.members.write().into_bytes(),
+            false => body.to_vec(),
+        };
+        Prepared {
+            body,
+            is_stream,
+            set: self.set,
+            removed: self.removed,
+            added,
+        }
+    }
+
+    pub(crate) fn set<T: serde::Serialize>(
+        &mut self,
+        name: &str,
+        value: &T,
+    ) -> Result<(), PrepareError> {
         let failed = |source| PrepareError::Write {
             name: name.to_owned(),
             source,
@@ -189,7 +202,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn remove(&mut self, name: &str) {
+    pub(crate) fn remove(&mut self, name: &str) {
         if self.members.remove(name) {
             self.removed.push(name.to_owned());
         }

@@ -62,6 +62,9 @@ pub struct Usage {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub cached_tokens: u64,
+    /// Prompt tokens that were put into a cache, which some services charge more for.
+    #[serde(default)]
+    pub cache_write_tokens: u64,
 }
 
 /// Why ids and logprobs of a reply cannot be trusted.
@@ -315,18 +318,15 @@ fn id_in_string(token: &str) -> Option<u32> {
 /// The last usage in an answer, JSON or stream, without reading the rest: for progress and logs.
 pub fn last_usage(body: &[u8]) -> Option<Usage> {
     const NAME: &[u8] = b"\"usage\":";
-    let mut end = body.len();
-    loop {
-        let at = memchr::memmem::rfind(&body[..end], NAME)?;
-        let value = &body[at + NAME.len()..];
+    // Forwards, which is many times faster than backwards; a stream may have a null in every chunk.
+    let places = memchr::memmem::find_iter(body, NAME).map(|at| &body[at + NAME.len()..]);
+    let places: Vec<&[u8]> = places
+        .filter(|value| !value.trim_ascii_start().starts_with(b"null"))
+        .collect();
+    places.into_iter().rev().find_map(|value| {
         let mut values = serde_json::Deserializer::from_slice(value).into_iter::<&RawValue>();
-        if let Some(Ok(value)) = values.next()
-            && let Some(usage) = read_usage(value.get())
-        {
-            return Some(usage);
-        }
-        end = at;
-    }
+        read_usage(values.next()?.ok()?.get())
+    })
 }
 
 fn read_usage(text: &str) -> Option<Usage> {
@@ -341,6 +341,7 @@ impl Usage {
             prompt_tokens: number("/prompt_tokens")?,
             completion_tokens: number("/completion_tokens").unwrap_or_default(),
             cached_tokens: number("/prompt_tokens_details/cached_tokens").unwrap_or_default(),
+            cache_write_tokens: 0,
         })
     }
 }

@@ -5,17 +5,27 @@
 
 use super::prepare::Added;
 
-/// Bytes that matter outside of strings while looking for the end of a list or an object.
-const STRUCTURE: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut at = 0;
-    while at < STRUCTURAL.len() {
-        table[STRUCTURAL[at] as usize] = true;
-        at += 1;
-    }
+/// What a byte means outside of strings, while looking for the end of a list or an object.
+#[derive(Clone, Copy)]
+enum Structure {
+    Plain,
+    Quote,
+    Open,
+    Close,
+}
+
+const STRUCTURE: [Structure; 256] = {
+    let mut table = [Structure::Plain; 256];
+    table[b'"' as usize] = Structure::Quote;
+    table[b'[' as usize] = Structure::Open;
+    table[b'{' as usize] = Structure::Open;
+    table[b']' as usize] = Structure::Close;
+    table[b'}' as usize] = Structure::Close;
     table
 };
-const STRUCTURAL: &[u8] = b"\"[]{}";
+
+/// How much of an answer is left, most often.
+const OUT_BYTES: usize = 8 << 10;
 
 /// Names and values of an object in their order, names still quoted; `None` when the text is no object.
 pub(super) fn members(text: &str) -> Option<Vec<(&str, &str)>> {
@@ -69,7 +79,8 @@ pub(super) fn edit(text: &str, added: &Added, rules: fn(&str, &Added) -> Rule) -
     let mut edit = Edit {
         text,
         added,
-        out: String::with_capacity(text.len()),
+        // What is taken out is most of an answer.
+        out: String::with_capacity(text.len().min(OUT_BYTES)),
         is_changed: false,
     };
     let end = edit.object(skip_space(text.as_bytes(), 0), rules)?;
@@ -215,41 +226,57 @@ fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
     let mut depth = 0_usize;
     let mut at = start;
     loop {
-        at += bytes
-            .get(at..)?
-            .iter()
-            .position(|byte| STRUCTURE[usize::from(*byte)])?;
-        match bytes[at] {
-            b'"' => {
-                at = skip_string(bytes, at)?;
-                continue;
-            }
-            b'[' | b'{' => depth += 1,
-            _ => depth -= 1,
-        }
+        let byte = *bytes.get(at)?;
         at += 1;
-        if depth == 0 {
-            return Some(at);
-        }
-        // A list of numbers is left in one leap.
-        if bytes.get(at).is_some_and(u8::is_ascii_digit) {
-            let leap = memchr::memchr3(b'"', b'[', b']', &bytes[at..])?;
-            if memchr::memchr2(b'{', b'}', &bytes[at..at + leap]).is_none() {
-                at += leap;
+        match STRUCTURE[usize::from(byte)] {
+            Structure::Plain => {}
+            Structure::Quote => at = string_end(bytes, at)?,
+            Structure::Open => {
+                depth += 1;
+                // A list of numbers is left in leaps.
+                if bytes.get(at).is_some_and(u8::is_ascii_digit) {
+                    at += plain_prefix(&bytes[at..]);
+                }
+            }
+            Structure::Close => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at);
+                }
             }
         }
     }
 }
 
+/// How many bytes, in whole blocks, are only digits, commas, signs and spaces: nothing that opens or closes.
+fn plain_prefix(bytes: &[u8]) -> usize {
+    // The compiler makes this a few instructions for all of a block.
+    const BLOCK: usize = 64;
+    let is_plain = |byte: &u8| (*byte < b':') & (*byte != b'"');
+    let blocks = bytes.chunks_exact(BLOCK);
+    let blocks = blocks.take_while(|block| block.iter().fold(true, |all, it| all & is_plain(it)));
+    blocks.count() * BLOCK
+}
+
 fn skip_string(bytes: &[u8], start: usize) -> Option<usize> {
-    if bytes.get(start) != Some(&b'"') {
-        return None;
+    match bytes.get(start) {
+        Some(b'"') => string_end(bytes, start + 1),
+        _ => None,
     }
-    let mut at = start + 1;
+}
+
+/// Behind the quote that ends the string whose inside begins at `at`.
+fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     // Most strings of an answer are names and single tokens, over before a search has begun.
-    let near = bytes.len().min(at + 24);
-    while at < near && !matches!(bytes[at], b'"' | b'\\') {
-        at += 1;
+    const NEAR: usize = 16;
+    let near = bytes.get(at..)?.iter().take(NEAR);
+    match near
+        .enumerate()
+        .find(|(_, byte)| matches!(byte, b'"' | b'\\'))
+    {
+        Some((length, b'"')) => return Some(at + length + 1),
+        Some((length, _)) => at += length,
+        None => at += NEAR,
     }
     loop {
         at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;

@@ -18,12 +18,10 @@ pub enum Stripped {
     Dropped,
 }
 
-/// A whole JSON answer without what the agent did not ask for.
-pub fn strip_body(body: &[u8], added: &Added) -> Vec<u8> {
-    let stripped = std::str::from_utf8(body)
-        .ok()
-        .and_then(|text| strip_object(text, added));
-    stripped.map_or_else(|| body.to_vec(), String::into_bytes)
+/// A whole JSON answer without what the agent did not ask for; `None` when nothing changes.
+pub fn strip_body(body: &[u8], added: &Added) -> Option<String> {
+    let text = std::str::from_utf8(body).ok()?;
+    strip_object(text, added)
 }
 
 /// One event's data without what the agent did not ask for.

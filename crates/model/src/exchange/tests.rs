@@ -5,7 +5,7 @@ use super::*;
 fn request(exchange: u64, body: &str) -> Line {
     Line::Request(Request {
         exchange,
-        body: body.into(),
+        body: body.to_owned().into(),
         ..Request::default()
     })
 }
@@ -13,7 +13,7 @@ fn request(exchange: u64, body: &str) -> Line {
 fn response(exchange: u64, body: &str) -> Line {
     Line::Response(Response {
         exchange,
-        body: body.into(),
+        body: body.to_owned().into(),
         ..Response::default()
     })
 }
@@ -22,7 +22,10 @@ fn encode(lines: &[Line]) -> Vec<u8> {
     let mut encoder = Encoder::default();
     let frames = lines.iter().cloned();
     frames
-        .flat_map(|line| encoder.encode(line).unwrap())
+        .flat_map(|line| {
+            let frame = encoder.earlier(&line).frame(line).unwrap();
+            encoder.encode(frame).unwrap()
+        })
         .collect()
 }
 
@@ -52,8 +55,8 @@ fn responses_find_their_requests() {
     ];
     check(&encode(&lines), "1 2 3?", &[]);
     let (exchanges, _) = read(&encode(&lines));
-    assert_eq!(exchanges[1].request.body, b"b");
-    assert_eq!(exchanges[1].response.as_ref().unwrap().body, b"B");
+    assert_eq!(exchanges[1].request.body, "b");
+    assert_eq!(exchanges[1].response.as_ref().unwrap().body, "B");
 }
 
 #[test]
@@ -179,7 +182,7 @@ proptest! {
             .enumerate()
             .map(|(at, parts)| {
                 let mut line = request(at as u64, "");
-                *line.body_mut() = parts.concat();
+                *line.body_mut() = parts.concat().into();
                 line
             })
             .collect();

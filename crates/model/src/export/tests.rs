@@ -81,13 +81,13 @@ fn exchange(number: u64, call: &Call, change: impl Fn(u64, &mut Value)) -> Excha
             exchange: number,
             at: 1_763_200_000.5,
             headers: headers.into_iter().collect(),
-            body: asked.to_string().into_bytes(),
+            body: asked.to_string().into(),
             ..Request::default()
         },
         response: Some(Response {
             exchange: number,
             status: Some(200),
-            body: body.to_string().into_bytes(),
+            body: body.to_string().into(),
             total_s: 1.25,
             ..Response::default()
         }),

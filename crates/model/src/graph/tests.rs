@@ -45,9 +45,9 @@ fn exchange_of(exchange: u64, request: &Value, body: &Value) -> Exchange {
             at: 0.0,
             path: "/v1/chat/completions".to_owned(),
             headers: Default::default(),
-            body: request.to_string().into_bytes(),
+            body: request.to_string().into(),
             set: Default::default(),
-            removed: vec![],
+            ..Request::default()
         },
         response: Some(Response {
             attempts: Vec::new(),
@@ -56,7 +56,7 @@ fn exchange_of(exchange: u64, request: &Value, body: &Value) -> Exchange {
             at: 1.0,
             status: Some(200),
             is_stream: false,
-            body: body.to_string().into_bytes(),
+            body: body.to_string().into(),
             first_byte_s: None,
             total_s: 1.0,
             error: None,

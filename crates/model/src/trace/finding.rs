@@ -64,6 +64,10 @@ pub enum Code {
     NoUsage,
     /// A request that goes on from an earlier reply by its messages, but not by its tokens.
     Retokenised,
+    /// The endpoint's dialect carries no tokens, so there is nothing to train on.
+    NoTokensInDialect,
+    /// What an agent asked for and the endpoint's dialect has no word for.
+    LeftOutInTranslation,
 }
 
 impl Finding {
@@ -124,7 +128,9 @@ impl Finding {
             | Code::InvalidTrainingSequence
             | Code::UpstreamError
             | Code::NoUsage
-            | Code::Retokenised => self.level,
+            | Code::Retokenised
+            | Code::NoTokensInDialect
+            | Code::LeftOutInTranslation => self.level,
         };
         Finding {
             level,
@@ -181,6 +187,8 @@ impl fmt::Display for Code {
             Code::UpstreamError => "upstream_error",
             Code::NoUsage => "no_usage",
             Code::Retokenised => "retokenised",
+            Code::NoTokensInDialect => "no_tokens_in_dialect",
+            Code::LeftOutInTranslation => "left_out_in_translation",
         })
     }
 }

@@ -5,6 +5,7 @@
 
 use super::{CaptureLevel, Code, Finding};
 use crate::chat;
+use crate::dialect::EndpointDialect;
 use crate::graph::{Graph, Node, Role, count_children};
 use crate::turn::{Exactness, Turn};
 
@@ -26,6 +27,7 @@ pub(super) fn findings(turns: &[Turn], graph: &Graph, level: CaptureLevel) -> Ve
             findings.push(Finding::warn(Code::Retokenised, text));
         }
     }
+    translation(turns, &mut findings);
     structure(graph, level, &mut findings);
     sampling(turns, graph, &mut findings);
     if level == CaptureLevel::Tokens {
@@ -48,7 +50,9 @@ fn failure(turn: &Turn) -> Option<Finding> {
     let is_too_long = turn.upstream_status == Some(400)
         && (error["code"] == "context_length_exceeded"
             || error["error"]["code"] == "context_length_exceeded"
-            || lower.contains("maximum context length") && lower.contains("tokens"));
+            || lower.contains("maximum context length") && lower.contains("tokens")
+            || lower.contains("prompt is too long")
+            || lower.contains("exceed context limit"));
     let code = if is_too_long {
         Code::ContextBudgetExhausted
     } else {
@@ -98,7 +102,9 @@ fn shortcoming(turn: &Turn, level: CaptureLevel) -> Option<Finding> {
         | Code::InvalidTrainingSequence
         | Code::UpstreamError
         | Code::NoUsage
-        | Code::Retokenised => "its tokens are not exact",
+        | Code::Retokenised
+        | Code::NoTokensInDialect
+        | Code::LeftOutInTranslation => "its tokens are not exact",
     };
     Some(Finding::warn(
         code,
@@ -182,6 +188,29 @@ fn structure(graph: &Graph, level: CaptureLevel, findings: &mut Vec<Finding>) {
             Code::Forks,
             format!("{n_forks} turns were gone on from more than once"),
         ));
+    }
+}
+
+/// What the endpoint's dialect cannot say, in either direction.
+fn translation(turns: &[Turn], findings: &mut Vec<Finding>) {
+    const NAMES_MAX: usize = 20;
+    let is_anthropic = |turn: &Turn| turn.endpoint_dialect == EndpointDialect::Anthropic;
+    if turns.iter().any(is_anthropic) {
+        let text = "the endpoint speaks Anthropic, which has no token ids and no logprobs: for evaluation, not for training";
+        findings.push(Finding::info(Code::NoTokensInDialect, text));
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for name in turns.iter().flat_map(|turn| &turn.dropped) {
+        if !names.contains(&name.as_str()) && names.len() < NAMES_MAX {
+            names.push(name);
+        }
+    }
+    if !names.is_empty() {
+        let text = format!(
+            "asked for by the agent, and unknown in the endpoint's dialect: {}",
+            names.join(", ")
+        );
+        findings.push(Finding::info(Code::LeftOutInTranslation, text));
     }
 }
 

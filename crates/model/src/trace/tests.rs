@@ -60,9 +60,9 @@ fn exchange(number: u64, call: &Call) -> Exchange {
             at: 10.0,
             path: "/v1/chat/completions".to_owned(),
             headers: [("x-session-id".to_owned(), "ses_1".to_owned())].into(),
-            body: asked.to_string().into_bytes(),
+            body: asked.to_string().into(),
             set: object(json!({"max_tokens": 100})),
-            removed: vec![],
+            ..Request::default()
         },
         response: Some(Response {
             attempts: Vec::new(),
@@ -71,7 +71,7 @@ fn exchange(number: u64, call: &Call) -> Exchange {
             at: 11.0,
             status: Some(status),
             is_stream: body.starts_with("data:"),
-            body: body.into_bytes(),
+            body: body.into(),
             first_byte_s: Some(0.1),
             total_s: 1.0,
             error: None,
@@ -283,7 +283,7 @@ fn sampling_that_was_changed_on_the_way_or_between_turns_is_told() {
         let mut body: Value = serde_json::from_slice(&exchange.request.body).unwrap();
         body["temperature"] = json!(temperature);
         body["top_k"] = json!(20);
-        exchange.request.body = body.to_string().into_bytes();
+        exchange.request.body = body.to_string().into();
         exchange.request.removed = vec!["top_k".to_owned()];
         exchange
     };

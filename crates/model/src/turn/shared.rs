@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::dialect::anthropic;
 use crate::graph::Store;
 
 /// A JSON value that turns share.
@@ -77,6 +78,24 @@ impl Common {
             }
         }
         asked
+    }
+
+    /// The same of a Messages request, in chat's words.
+    pub(super) fn asked_anthropic(&mut self, body: &[u8]) -> Asked {
+        let (messages, tools) = anthropic::messages_of(body);
+        let mut members: Map<String, Value> = serde_json::from_slice(body).unwrap_or_default();
+        members.retain(|name, _| !matches!(name.as_str(), "messages" | "system" | "tools"));
+        Asked {
+            members,
+            messages: messages.into_iter().map(|it| self.share(it)).collect(),
+            tools: tools.map(|tools| self.share(tools)),
+        }
+    }
+
+    fn share(&mut self, value: Value) -> Shared {
+        let text = value.to_string();
+        let known = self.values.entry(text.into());
+        known.or_insert_with(|| Shared::from(value)).clone()
     }
 
     fn value(&mut self, text: &RawValue) -> Option<Shared> {

@@ -28,6 +28,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
 
+    /// What it speaks
+    #[arg(long, value_enum, default_value_t = super::dialect::DialectName::Chat, value_name = "DIALECT")]
+    upstream_dialect: super::dialect::DialectName,
+
     /// The environment variable that holds its API key
     #[arg(long, value_name = "VAR")]
     upstream_key_env: Option<String>,
@@ -55,9 +59,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         return Err(WrongUse(text).into());
     }
     let key = secret(arguments.upstream_key_env.as_deref(), "--upstream-key-env")?;
-    let (endpoint, profile) = resolve(arguments.upstream, arguments.model, key)
-        .await
-        .map_err(|error| anyhow::anyhow!(error))?;
+    let (endpoint, profile) = resolve(
+        arguments.upstream,
+        arguments.model,
+        key,
+        arguments.upstream_dialect.into(),
+    )
+    .await
+    .map_err(|error| anyhow::anyhow!(error))?;
     let directory = settings::store()?.root().join("sessions");
     std::fs::DirBuilder::new()
         .recursive(true)

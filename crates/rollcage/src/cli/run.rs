@@ -106,9 +106,13 @@ struct EndpointArguments {
     #[arg(long, value_name = "KIND")]
     endpoint: Option<String>,
 
-    /// An OpenAI-compatible endpoint
+    /// An endpoint that is compatible with OpenAI's chat completions (or Anthropic's messages, with --dialect)
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
+
+    /// What the endpoint speaks; the default is what its kind speaks, and chat for --base-url alone
+    #[arg(long, value_enum, value_name = "DIALECT")]
+    dialect: Option<super::dialect::DialectName>,
 
     /// The environment variable that holds the API key; it never enters the sandbox
     #[arg(long, value_name = "VAR")]
@@ -415,6 +419,7 @@ impl EndpointArguments {
             key,
             model: self.model.clone(),
             is_thinking_disabled: self.thinking.map(|is_on| !is_on),
+            dialect: self.dialect.map(Into::into),
         })
     }
 }

@@ -17,6 +17,7 @@ use rollcage_engine::proxy::probe::{Profile, first_model, probe};
 use rollcage_engine::proxy::{self, Body, ModelSettings, Session, SessionOptions, Sessions};
 use rollcage_engine::secret::{Secret, is_same_key};
 use rollcage_model::budget::Limits;
+use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::exchange;
 use rollcage_model::export::{Format, Meta, Options, write};
 use rollcage_model::trace::{CaptureLevel, Interpretation, RolloutType, interpret};
@@ -25,6 +26,8 @@ mod wanted;
 
 use wanted::{Wanted, check_metadata, sampling_of};
 
+/// Where a session goes that names its provider and a key, but no URL.
+const ANTHROPIC: &str = "https://api.anthropic.com";
 const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
 /// The server's own state.
@@ -243,15 +246,17 @@ impl Capture {
 
     /// The engine that a session names, measured now, or the server's own.
     async fn engine_for(&self, wanted: &Wanted) -> Result<(Endpoint, Profile), Refused> {
-        let Some(url) = wanted.llm_url.clone().filter(|url| !url.is_empty()) else {
-            return Ok((self.default_endpoint.clone(), self.default_profile.clone()));
+        let key = wanted.api_key.clone().filter(|key| !key.is_empty());
+        let key = key.map(Secret::new);
+        let url = wanted.llm_url.clone().filter(|url| !url.is_empty());
+        let url = match (url, wanted.dialect()) {
+            (Some(url), _) => url,
+            (None, EndpointDialect::Anthropic) if key.is_some() => ANTHROPIC.to_owned(),
+            (None, _) => {
+                return Ok((self.default_endpoint.clone(), self.default_profile.clone()));
+            }
         };
-        let key = wanted
-            .api_key
-            .clone()
-            .filter(|key| !key.is_empty())
-            .map(Secret::new);
-        resolve(url, wanted.model.clone(), key)
+        resolve(url, wanted.model.clone(), key, wanted.dialect())
             .await
             .map_err(|error| Refused(StatusCode::BAD_GATEWAY, error))
     }
@@ -363,12 +368,14 @@ pub(crate) async fn resolve(
     url: String,
     model: Option<String>,
     key: Option<Secret>,
+    dialect: EndpointDialect,
 ) -> Result<(Endpoint, Profile), String> {
     let client = rollcage_engine::client(&url).map_err(|error| error.to_string())?;
     let request = EndpointRequest {
         base_url: Some(url),
         key,
         model: Some(model.unwrap_or_default()),
+        dialect: Some(dialect),
         ..EndpointRequest::default()
     };
     let EndpointChoice::Url(mut endpoint) = request

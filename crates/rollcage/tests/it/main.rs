@@ -7,6 +7,7 @@
 )]
 
 mod agents;
+mod anthropic;
 mod cli;
 mod endpoints;
 mod faults;

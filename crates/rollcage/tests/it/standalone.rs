@@ -3,16 +3,17 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use rollcage_model::exchange::{self, Exchange};
 use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
 use serde_json::{Value, json};
 
 use crate::support::{API_KEY, says, streams};
 
 /// The proxy as a process of its own.
-struct Proxy {
+pub(crate) struct Proxy {
     child: Child,
-    url: String,
-    _home: tempfile::TempDir,
+    pub(crate) url: String,
+    home: tempfile::TempDir,
 }
 
 impl Drop for Proxy {
@@ -23,7 +24,7 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    fn start(upstream: &Upstream, extra: &[&str]) -> Self {
+    pub(crate) fn start(upstream: &Upstream, extra: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_rollcage"))
             .args([
@@ -52,20 +53,32 @@ impl Proxy {
             .find(|word| word.starts_with("http://"))
             .unwrap()
             .to_owned();
-        Proxy {
-            child,
-            url,
-            _home: home,
-        }
+        Proxy { child, url, home }
     }
 
-    async fn session(&self, wanted: Value) -> Value {
+    pub(crate) async fn session(&self, wanted: Value) -> Value {
         let (status, answer) = self.send("POST", "/sessions", "", &wanted).await;
         assert_eq!(status, 200, "{answer}");
         serde_json::from_str(&answer).unwrap()
     }
 
-    async fn send(&self, method: &str, path: &str, key: &str, body: &Value) -> (u16, String) {
+    /// What was recorded of the only session.
+    pub(crate) fn exchanges(&self) -> Vec<Exchange> {
+        let sessions = self.home.path().join("sessions");
+        let mut files: Vec<_> = std::fs::read_dir(sessions).unwrap().flatten().collect();
+        assert_eq!(files.len(), 1);
+        let (exchanges, problems) = exchange::read(&std::fs::read(files.remove(0).path()).unwrap());
+        assert_eq!(problems, Vec::<String>::new());
+        exchanges
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        key: &str,
+        body: &Value,
+    ) -> (u16, String) {
         let client = rollcage_engine::client(&self.url).unwrap();
         let method = method.parse().unwrap();
         let request = client

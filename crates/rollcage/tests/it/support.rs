@@ -102,6 +102,7 @@ pub(crate) fn endpoint(base_url: &str) -> Endpoint {
         is_thinking_disabled: false,
         has_token_ids: true,
         context_tokens: None,
+        dialect: Default::default(),
         profile: Some(rollcage_engine::proxy::probe::Profile::whole()),
     }
 }

@@ -98,17 +98,17 @@ fn what_cannot_be_read_passes() {
     ] {
         check(data, &ALL, "same");
     }
-    assert_eq!(strip_body(b"\xff{", &ALL), b"\xff{");
+    assert_eq!(strip_body(b"\xff{", &ALL), None);
 }
 
 #[test]
 fn a_whole_answer_is_stripped_and_keeps_its_usage() {
     assert_eq!(
         strip_body(br#"{"choices":[{"token_ids":[1],"logprobs":{}}],"usage":{"x":1},"prompt_token_ids":[2]}"#, &ALL),
-        br#"{"choices":[{"logprobs":null}],"usage":{"x":1}}"#
+        Some(r#"{"choices":[{"logprobs":null}],"usage":{"x":1}}"#.to_owned())
     );
     let plain = br#"{ "choices": [ ], "usage": {} }"#;
-    assert_eq!(strip_body(plain, &ALL), plain);
+    assert_eq!(strip_body(plain, &ALL), None);
 }
 
 #[test]

@@ -47,7 +47,8 @@ struct Block {
 }
 
 impl Answer {
-    pub(super) fn new(model: &str) -> Self {
+    /// `model` as the agent named it.
+    pub fn new(model: &str) -> Self {
         Answer {
             message_id: format!("msg_{}", Uuid::now_v7().simple()),
             model: model.to_owned(),
@@ -302,8 +303,8 @@ fn stop_reason(finish_reason: Option<&str>, has_calls: bool) -> &'static str {
 /// Chat counts cached tokens as prompt tokens, Anthropic counts them apart. Clients fail on numbers that are missing.
 fn usage_value(usage: Usage) -> Value {
     json!({
-        "input_tokens": usage.prompt_tokens.saturating_sub(usage.cached_tokens),
-        "cache_creation_input_tokens": 0,
+        "input_tokens": usage.prompt_tokens.saturating_sub(usage.cached_tokens + usage.cache_write_tokens),
+        "cache_creation_input_tokens": usage.cache_write_tokens,
         "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.completion_tokens,
     })

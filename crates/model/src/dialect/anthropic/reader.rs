@@ -1,5 +1,6 @@
 //! An Anthropic answer, stream or object, as chat's pieces and as the common reply. There are no token ids in it.
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::chat::{Delta, Flaw, Message, Reply, ToolCall, Usage};
@@ -15,7 +16,13 @@ pub struct StreamReader {
     usage: Counts,
     blocks: Vec<OpenCall>,
     calls: usize,
+    /// Thinking blocks since the last call.
+    thoughts: Vec<Value>,
+    kept: Vec<Kept>,
 }
+
+/// Thinking blocks as they came, and the id of the call that followed them.
+pub type Kept = (String, Vec<Value>);
 
 /// A `tool_use` block whose end has not come.
 #[derive(Debug)]
@@ -41,6 +48,11 @@ impl StreamReader {
             return Vec::new();
         };
         self.read_value(name, &event)
+    }
+
+    /// The thoughts that led to calls so far; each is given once.
+    pub fn take_thoughts(&mut self) -> Vec<Kept> {
+        std::mem::take(&mut self.kept)
     }
 
     fn read_value(&mut self, name: &str, event: &Value) -> Vec<Delta> {
@@ -79,11 +91,19 @@ impl StreamReader {
     fn start_block(&mut self, block: u64, content: &Value, out: &mut Vec<Delta>) {
         match text_at(content, "/type") {
             Some("text") => push_text(content, "/text", Delta::Text, out),
-            Some("thinking") => push_text(content, "/thinking", Delta::Reasoning, out),
+            Some("thinking") => {
+                push_text(content, "/thinking", Delta::Reasoning, out);
+                self.thoughts.push(content.clone());
+            }
+            Some("redacted_thinking") => self.thoughts.push(content.clone()),
             Some("tool_use") => {
                 let call = self.calls;
                 self.calls += 1;
                 let member = |path| text_at(content, path).unwrap_or_default().to_owned();
+                if !self.thoughts.is_empty() {
+                    let thoughts = std::mem::take(&mut self.thoughts);
+                    self.kept.push((member("/id"), thoughts));
+                }
                 out.push(Delta::Call {
                     index: call,
                     id: member("/id"),
@@ -101,7 +121,7 @@ impl StreamReader {
                     has_arguments: input.is_some(),
                 });
             }
-            // Redacted thoughts say nothing, and server tools are not the agent's to run.
+            // Server tools are not the agent's to run.
             _ => {}
         }
     }
@@ -109,7 +129,11 @@ impl StreamReader {
     fn read_delta(&mut self, block: u64, delta: &Value, out: &mut Vec<Delta>) {
         match text_at(delta, "/type") {
             Some("text_delta") => push_text(delta, "/text", Delta::Text, out),
-            Some("thinking_delta") => push_text(delta, "/thinking", Delta::Reasoning, out),
+            Some("thinking_delta") => {
+                push_text(delta, "/thinking", Delta::Reasoning, out);
+                self.add_thought("thinking", text_at(delta, "/thinking"));
+            }
+            Some("signature_delta") => self.add_thought("signature", text_at(delta, "/signature")),
             Some("input_json_delta") => {
                 let open = self.blocks.iter_mut().find(|open| open.block == block);
                 if let Some(open) = open {
@@ -121,6 +145,14 @@ impl StreamReader {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn add_thought(&mut self, name: &str, more: Option<&str>) {
+        if let (Some(Value::Object(block)), Some(more)) = (self.thoughts.last_mut(), more)
+            && let Value::String(text) = block.entry(name).or_insert_with(|| "".into())
+        {
+            text.push_str(more);
         }
     }
 
@@ -155,12 +187,63 @@ impl Counts {
             prompt_tokens: self.input + self.cache_read + self.cache_creation,
             completion_tokens: self.output,
             cached_tokens: self.cache_read,
+            cache_write_tokens: self.cache_creation,
         }
     }
 }
 
+/// What an event means for its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// There is a stop reason: after it an agent may act on the answer.
+    Final,
+    /// The last event.
+    Done,
+    /// Nothing useful comes after it.
+    Error,
+}
+
+/// What an event's data means for its stream, without reading the rest of it.
+pub fn mark_of(data: &str) -> Option<Mark> {
+    #[derive(Deserialize)]
+    struct Event<'a> {
+        #[serde(rename = "type", borrow)]
+        kind: std::borrow::Cow<'a, str>,
+        delta: Option<End>,
+    }
+    #[derive(Deserialize)]
+    struct End {
+        stop_reason: Option<String>,
+    }
+    // Most events are pieces of text, and say so at their beginning.
+    if data.starts_with(r#"{"type":"content_block"#) {
+        return None;
+    }
+    let event: Event<'_> = serde_json::from_str(data).ok()?;
+    match event.kind.as_ref() {
+        "message_delta" => {
+            let reason = event.delta.and_then(|delta| delta.stop_reason);
+            reason.map(|_| Mark::Final)
+        }
+        "message_stop" => Some(Mark::Done),
+        "error" => Some(Mark::Error),
+        _ => None,
+    }
+}
+
+/// The text of an error, of a stream's event or of a whole body.
+pub fn error_message(data: &str) -> Option<String> {
+    let value: Value = serde_json::from_str(data).ok()?;
+    text_at(&value, "/error/message").map(str::to_owned)
+}
+
 /// Reads an answer as it was stored.
 pub fn read_message(body: &str, is_stream: bool) -> Reply {
+    read_with_thoughts(body, is_stream).0
+}
+
+/// An answer, and the thoughts that led to its calls.
+pub fn read_with_thoughts(body: &str, is_stream: bool) -> (Reply, Vec<Kept>) {
     let mut reply = Reply {
         message: Message {
             role: "assistant".to_owned(),
@@ -188,10 +271,45 @@ pub fn read_message(body: &str, is_stream: bool) -> Reply {
             Err(_) => reply.flaws.push(Flaw::Unreadable),
         }
     }
+    let thoughts = reader.take_thoughts();
     reply.id = reader.id;
     reply.model = reader.model;
     reply.upstream_error = reader.error;
-    reply
+    (reply, thoughts)
+}
+
+/// The usage of an answer, JSON or stream, without reading the rest: for budgets and logs.
+pub fn usage_of(body: &[u8]) -> Option<Usage> {
+    #[derive(Deserialize)]
+    struct Event {
+        message: Option<Start>,
+        usage: Option<Value>,
+    }
+    #[derive(Deserialize)]
+    struct Start {
+        usage: Option<Value>,
+    }
+    let mut counts = Counts::default();
+    let mut is_seen = false;
+    let mut take = |text: &[u8]| {
+        let event: Option<Event> = serde_json::from_slice(text).ok();
+        for event in event.into_iter() {
+            let start = event.message.and_then(|message| message.usage);
+            for usage in [start, event.usage].into_iter().flatten() {
+                is_seen = true;
+                counts.update(Some(&usage));
+            }
+        }
+    };
+    if body.trim_ascii_start().starts_with(b"{") {
+        take(body);
+    } else {
+        let lines = body.split(|byte| matches!(byte, b'\n' | b'\r'));
+        let events = lines.filter_map(|line| line.strip_prefix(b"data:"));
+        let is_counting = |event: &&[u8]| memchr::memmem::find(event, b"\"usage\"").is_some();
+        events.filter(is_counting).for_each(take);
+    }
+    is_seen.then(|| counts.total())
 }
 
 fn events(body: &str) -> Vec<String> {

@@ -336,6 +336,7 @@ fn interleaved_calls_are_rendered_one_after_the_other() {
             prompt_tokens: 10,
             completion_tokens: 3,
             cached_tokens: 4,
+            cache_write_tokens: 1,
         }),
     ]);
     assert_eq!(
@@ -360,7 +361,7 @@ fn interleaved_calls_are_rendered_one_after_the_other() {
             "message_stop",
         ]
     );
-    assert!(stream.contains(r#""usage":{"input_tokens":6,"cache_creation_input_tokens":0,"cache_read_input_tokens":4,"output_tokens":3}"#));
+    assert!(stream.contains(r#""usage":{"input_tokens":5,"cache_creation_input_tokens":1,"cache_read_input_tokens":4,"output_tokens":3}"#));
 }
 
 /// Claude Code asks again without a stream when there is no block at all; after an empty text it asks once more and
@@ -473,7 +474,8 @@ fn a_stream_of_anthropic_is_read() {
             usage: Some(Usage {
                 prompt_tokens: 572,
                 completion_tokens: 89,
-                cached_tokens: 400
+                cached_tokens: 400,
+                cache_write_tokens: 100,
             }),
             is_complete: true,
             ..Reply::default()
@@ -518,9 +520,17 @@ fn a_chat_request_becomes_a_messages_request() {
             {"role": "tool", "tool_call_id": "c2", "content": ""},
         ],
     });
-    let got = from_chat_request(chat.to_string().as_bytes()).unwrap();
+    let got = from_chat_request(chat.to_string().as_bytes(), &Thoughts::default()).unwrap();
     assert_eq!(
-        serde_json::from_slice::<Value>(&got).unwrap(),
+        got.dropped,
+        [
+            "thoughts of earlier turns that led to no call",
+            "seed",
+            "logprobs"
+        ]
+    );
+    assert_eq!(
+        serde_json::from_slice::<Value>(&got.body).unwrap(),
         json!({
             "model": "claude", "max_tokens": 5, "system": "S", "temperature": 1, "stream": true, "stop_sequences": ["X"],
             "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object", "properties": {}}}],
@@ -534,11 +544,46 @@ fn a_chat_request_becomes_a_messages_request() {
                 {"role": "user", "content": [
                     {"type": "tool_result", "tool_use_id": "functions_f_0", "content": [{"type": "text", "text": "one"}]},
                     {"type": "tool_result", "tool_use_id": "c2"},
-                    {"type": "text", "text": "<system-reminder>\nnote\n</system-reminder>"},
+                    {"type": "text", "text": "<system-reminder>\nnote\n</system-reminder>", "cache_control": {"type": "ephemeral"}},
                 ]},
             ],
         })
     );
+}
+
+#[test]
+fn thoughts_with_their_signature_go_back_before_their_call() {
+    let (reply, kept) = read_with_thoughts(STREAM, true);
+    let mut thoughts = Thoughts::default();
+    thoughts.keep(kept);
+    let mut turn = reply.message.to_value();
+    // As an agent sends it that keeps no thoughts.
+    turn.as_object_mut().unwrap().remove("reasoning_content");
+    let chat = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}, turn]});
+    let asked = from_chat_request(chat.to_string().as_bytes(), &thoughts).unwrap();
+    let body: Value = serde_json::from_slice(&asked.body).unwrap();
+    let content = body["messages"][1]["content"].as_array().unwrap();
+    let kinds: Vec<&str> = content
+        .iter()
+        .map(|block| block["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["thinking", "text", "tool_use", "tool_use"]);
+    assert_eq!(content[0]["thinking"], "The user wants the weather.");
+    assert!(!content[0]["signature"].as_str().unwrap().is_empty());
+    assert_eq!(asked.dropped, Vec::<String>::new());
+}
+
+#[test]
+fn usage_is_found_without_reading_the_rest() {
+    let whole = r#"{"id":"x","content":[],"usage":{"input_tokens":5,"cache_read_input_tokens":2,"output_tokens":3}}"#;
+    for (body, is_stream) in [(STREAM, true), (whole, false)] {
+        assert_eq!(
+            usage_of(body.as_bytes()),
+            read_message(body, is_stream).usage
+        );
+    }
+    assert_eq!(usage_of(b"event: ping\ndata: {}\n\n"), None);
+    assert_eq!(usage_of(&error_body(529, "Overloaded")), None);
 }
 
 /// One round of a conversation: what the user says, what the assistant says, and its calls with their results.
@@ -614,8 +659,11 @@ proptest! {
     fn a_conversation_survives_the_way_to_chat_and_back(rounds in rounds()) {
         let body = json!({"model": "m", "max_tokens": 5, "system": "S", "messages": conversation(&rounds)});
         let chat = to_chat(body.to_string().as_bytes()).unwrap().chat;
-        let back = from_chat_request(&chat).unwrap();
-        let back: Value = serde_json::from_slice(&back).unwrap();
+        let back = from_chat_request(&chat, &Thoughts::default()).unwrap();
+        let mut back: Value = serde_json::from_slice(&back.body).unwrap();
+        if let Some(block) = back["messages"].as_array_mut().and_then(|it| it.last_mut()?["content"].as_array_mut()?.last_mut()) {
+            block.as_object_mut().unwrap().remove("cache_control");
+        }
         prop_assert_eq!(&back["messages"], &body["messages"]);
         prop_assert_eq!(&back["system"], "S");
     }
@@ -659,7 +707,7 @@ proptest! {
     #[test]
     fn nothing_panics_on_what_is_no_request(text in "[\\[\\]{}\":,a-z0-9]{0,40}") {
         let _ = to_chat(text.as_bytes());
-        let _ = from_chat_request(text.as_bytes());
+        let _ = from_chat_request(text.as_bytes(), &Thoughts::default());
         let _ = messages_of(text.as_bytes());
         let _ = read_message(&text, true);
         let _ = read_message(&text, false);

@@ -1,17 +1,46 @@
 //! A chat request as a Messages request, for an upstream that is Anthropic's.
 //!
 //! Anthropic refuses members it does not know, so only those it has a word for are passed on; wishes about token ids,
-//! logprobs, seeds and penalties have none.
+//! logprobs, seeds and penalties have none, and are named.
 
 use serde_json::{Map, Value, json};
 
+use super::thought::{Thoughts, clean_id};
 use super::{TranslateError, input_of, list, object, string, unsupported, wrong};
 
 /// Anthropic requires a limit; this is one that every current model takes.
-const TOKENS_MAX: u64 = 8192;
+const TOKENS_MAX: u64 = 32_000;
 
-/// Translates a request.
-pub fn from_chat_request(chat: &[u8]) -> Result<Vec<u8>, TranslateError> {
+/// A request as it is asked of Anthropic.
+#[derive(Debug)]
+pub struct Asked {
+    pub body: Vec<u8>,
+    /// What it does not hold of the chat request.
+    pub dropped: Vec<String>,
+}
+
+/// Members of a chat request that are read here, or that mean nothing by themselves.
+const KNOWN: [&str; 16] = [
+    "n",
+    "model",
+    "messages",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "stream",
+    "stream_options",
+    "thinking",
+    "stop",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+];
+
+/// Translates a request. `thoughts` are those of earlier answers in the same session.
+pub fn from_chat_request(chat: &[u8], thoughts: &Thoughts) -> Result<Asked, TranslateError> {
     let chat = object(chat)?;
     let get = |name: &str| chat.get(name).filter(|value| !value.is_null());
     for name in ["functions", "function_call"] {
@@ -19,13 +48,22 @@ pub fn from_chat_request(chat: &[u8]) -> Result<Vec<u8>, TranslateError> {
             return Err(unsupported(format!("the old member `{name}`")));
         }
     }
+    if let Some(n) = get("n").filter(|n| n.as_f64() != Some(1.0)) {
+        return Err(unsupported(format!("more than one answer (`n` is {n})")));
+    }
     let model = get("model").ok_or_else(|| wrong("model", "is missing"))?;
     let tokens_max = get("max_completion_tokens").or_else(|| get("max_tokens"));
-    let mut turns = Turns::default();
+    let mut turns = Turns::new(thoughts);
     let messages = list(get("messages").unwrap_or(&Value::Null), "messages")?;
     for (at, message) in messages.iter().enumerate() {
         turns.message(message, &format!("messages[{at}]"))?;
     }
+    let mut dropped = turns.dropped();
+    let is_dropped = |(name, value): &(&String, &Value)| {
+        !value.is_null() && !KNOWN.contains(&name.as_str()) && **value != Value::Bool(false)
+    };
+    let other = chat.iter().filter(is_dropped);
+    dropped.extend(other.map(|(name, _)| name.clone()));
     let mut out = Map::new();
     let mut set = |name: &str, value: Value| out.insert(name.to_owned(), value);
     set("model", model.clone());
@@ -38,8 +76,14 @@ pub fn from_chat_request(chat: &[u8]) -> Result<Vec<u8>, TranslateError> {
     }
     set("messages", turns.into_messages());
     for name in ["temperature", "top_p", "top_k", "stream", "thinking"] {
-        if let Some(value) = get(name) {
-            set(name, value.clone());
+        match get(name) {
+            // Chat goes up to 2, and Anthropic refuses what is above 1.
+            Some(value) if name == "temperature" && value.as_f64() > Some(1.0) => {
+                dropped.push("temperature above 1".to_owned());
+                set(name, 1.into());
+            }
+            Some(value) => _ = set(name, value.clone()),
+            None => {}
         }
     }
     match get("stop") {
@@ -47,26 +91,44 @@ pub fn from_chat_request(chat: &[u8]) -> Result<Vec<u8>, TranslateError> {
         Some(Value::String(stop)) => _ = set("stop_sequences", json!([stop])),
         Some(stops) => _ = set("stop_sequences", stops.clone()),
     }
-    if let Some(tools) = get("tools") {
-        let tools = list(tools, "tools")?.iter().enumerate();
-        let tools: Result<Vec<Value>, _> = tools
-            .map(|(at, tool)| read_tool(tool, &format!("tools[{at}]")))
-            .collect();
-        let tools = tools?;
-        if !tools.is_empty() {
-            set("tools", tools.into());
-            let is_single = get("parallel_tool_calls") == Some(&Value::Bool(false));
-            if let Some(choice) = read_choice(get("tool_choice"), is_single)? {
-                set("tool_choice", choice);
-            }
+    out.extend(read_tools(&chat)?);
+    if let Some(format) = get("response_format") {
+        match read_format(format) {
+            Some(config) => _ = out.insert("output_config".to_owned(), config),
+            None if format["type"] == "text" => {}
+            None => dropped.push(format!("response_format {}", format["type"])),
         }
     }
-    if let Some(schema) = get("response_format").and_then(|format| format.get("json_schema")) {
-        let schema = schema.get("schema").cloned().unwrap_or_default();
-        let format = json!({ "type": "json_schema", "schema": schema });
-        set("output_config", json!({ "format": format }));
+    let body = Value::Object(out).to_string().into_bytes();
+    Ok(Asked { body, dropped })
+}
+
+fn read_format(format: &Value) -> Option<Value> {
+    let schema = format.get("json_schema")?.get("schema").cloned();
+    let format = json!({ "type": "json_schema", "schema": schema.unwrap_or_default() });
+    Some(json!({ "format": format }))
+}
+
+/// The tools and the choice among them; Anthropic refuses a choice among none.
+fn read_tools(chat: &Map<String, Value>) -> Result<Map<String, Value>, TranslateError> {
+    let get = |name: &str| chat.get(name).filter(|value| !value.is_null());
+    let mut out = Map::new();
+    let Some(tools) = get("tools") else {
+        return Ok(out);
+    };
+    let tools = list(tools, "tools")?.iter().enumerate();
+    let tools: Result<Vec<Value>, _> = tools
+        .map(|(at, tool)| read_tool(tool, &format!("tools[{at}]")))
+        .collect();
+    let tools = tools?;
+    if !tools.is_empty() {
+        out.insert("tools".to_owned(), tools.into());
+        let is_single = get("parallel_tool_calls") == Some(&Value::Bool(false));
+        if let Some(choice) = read_choice(get("tool_choice"), is_single)? {
+            out.insert("tool_choice".to_owned(), choice);
+        }
     }
-    Ok(Value::Object(out).to_string().into_bytes())
+    Ok(out)
 }
 
 fn read_tool(tool: &Value, place: &str) -> Result<Value, TranslateError> {
@@ -112,14 +174,42 @@ fn read_choice(choice: Option<&Value>, is_single: bool) -> Result<Option<Value>,
 }
 
 /// Messages in the making. Anthropic's alternate, so what one side says in a row is one message.
-#[derive(Debug, Default)]
-struct Turns {
+#[derive(Debug)]
+struct Turns<'a> {
     system: Vec<String>,
     turns: Vec<(&'static str, Vec<Value>)>,
+    thoughts: &'a Thoughts,
+    has_lost_thoughts: bool,
 }
 
-impl Turns {
-    fn into_messages(self) -> Value {
+impl<'a> Turns<'a> {
+    fn new(thoughts: &'a Thoughts) -> Self {
+        Turns {
+            system: Vec::new(),
+            turns: Vec::new(),
+            thoughts,
+            has_lost_thoughts: false,
+        }
+    }
+
+    fn dropped(&self) -> Vec<String> {
+        let lost = "thoughts of earlier turns that led to no call".to_owned();
+        self.has_lost_thoughts.then_some(lost).into_iter().collect()
+    }
+
+    /// The conversation so far is what the next request begins with, so Anthropic is asked to keep it: prompts that
+    /// are read again and again are what most of an agent's money goes into.
+    fn into_messages(mut self) -> Value {
+        let last = self
+            .turns
+            .last_mut()
+            .and_then(|(_, content)| content.last_mut());
+        if let Some(block) = last
+            && block["type"] != "thinking"
+            && block["type"] != "redacted_thinking"
+        {
+            block["cache_control"] = json!({ "type": "ephemeral" });
+        }
         let turns = self.turns.into_iter();
         turns
             .map(|(role, content)| json!({ "role": role, "content": content }))
@@ -145,11 +235,7 @@ impl Turns {
             }
             "user" => self.add("user", blocks),
             "assistant" => {
-                // Thoughts are left out: Anthropic takes them only with its own signature.
-                let calls = message.get("tool_calls").and_then(Value::as_array);
-                for call in calls.into_iter().flatten() {
-                    blocks.push(read_call(call)?);
-                }
+                self.add_calls(message, &mut blocks)?;
                 self.add("assistant", blocks);
             }
             "tool" => {
@@ -162,6 +248,35 @@ impl Turns {
             }
             _ => return Err(wrong(place, "has a role we do not know")),
         }
+        Ok(())
+    }
+
+    /// Anthropic takes thoughts only with its own signature, so they are those that were kept. The first stand before
+    /// all else, as they did.
+    fn add_calls(
+        &mut self,
+        message: &Value,
+        blocks: &mut Vec<Value>,
+    ) -> Result<(), TranslateError> {
+        let calls = message.get("tool_calls").and_then(Value::as_array);
+        let mut has_thoughts = false;
+        for (at, call) in calls.into_iter().flatten().enumerate() {
+            let call = read_call(call)?;
+            let thoughts = self
+                .thoughts
+                .before(call["id"].as_str().unwrap_or_default());
+            let thoughts = thoughts.unwrap_or_default();
+            has_thoughts |= !thoughts.is_empty();
+            let place = if at == 0 { 0 } else { blocks.len() };
+            blocks.splice(place..place, thoughts.iter().cloned());
+            blocks.push(call);
+        }
+        let said = ["reasoning_content", "reasoning"].map(|name| message.get(name));
+        let has_said = said
+            .iter()
+            .flatten()
+            .any(|text| **text != *"" && !text.is_null());
+        self.has_lost_thoughts |= has_said && !has_thoughts;
         Ok(())
     }
 
@@ -201,13 +316,6 @@ fn read_call(call: &Value) -> Result<Value, TranslateError> {
         "name": string(function, "name", place)?,
         "input": input,
     }))
-}
-
-/// Other models' servers make ids with signs that Anthropic refuses, such as `functions.bash:0`.
-fn clean_id(id: &str) -> String {
-    let is_fine = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '_' | '-');
-    let clean = |sign: char| if is_fine(sign) { sign } else { '_' };
-    id.chars().map(clean).collect()
 }
 
 /// The blocks of a content. Anthropic refuses texts that are only white space, so they are left out.

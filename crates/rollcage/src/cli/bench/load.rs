@@ -88,10 +88,36 @@ fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
 }
 
 /// What a load came to.
+#[derive(Default)]
 pub(crate) struct Measured {
-    pub(crate) calls_per_second: f64,
-    pub(crate) p50: Duration,
-    pub(crate) p99: Duration,
+    /// Of each call.
+    times: Vec<Duration>,
+    took: Duration,
+    /// What all parties to it used.
+    pub(crate) cpu: Duration,
+}
+
+impl Measured {
+    pub(crate) fn add(&mut self, more: Measured) {
+        self.times.extend(more.times);
+        self.times.sort_unstable();
+        self.took += more.took;
+        self.cpu += more.cpu;
+    }
+
+    pub(crate) fn calls_per_second(&self) -> f64 {
+        self.times.len() as f64 / self.took.as_secs_f64()
+    }
+
+    pub(crate) fn cpu_per_call(&self) -> Duration {
+        self.cpu.div_f64(self.times.len().max(1) as f64)
+    }
+
+    /// The time that this share of the calls stayed below.
+    pub(crate) fn at(&self, share: f64) -> Duration {
+        let at = (self.times.len() as f64 * share) as usize;
+        self.times.get(at).copied().unwrap_or_default()
+    }
 }
 
 /// Sends the same request over and over on each of `connections` for `length`.
@@ -107,23 +133,12 @@ pub(crate) async fn load(
         let request = Arc::clone(&request);
         clients.spawn(async move { client(address, &request, began + length).await });
     }
-    let mut times: Vec<Duration> = Vec::new();
+    let mut measured = Measured::default();
     while let Some(client) = clients.join_next().await {
-        times.extend(client.map_err(io::Error::other)??);
+        measured.times.extend(client.map_err(io::Error::other)??);
     }
-    let took = began.elapsed();
-    times.sort_unstable();
-    let at = |share: f64| {
-        times
-            .get((times.len() as f64 * share) as usize)
-            .copied()
-            .unwrap_or_default()
-    };
-    Ok(Measured {
-        calls_per_second: times.len() as f64 / took.as_secs_f64(),
-        p50: at(0.5),
-        p99: at(0.99),
-    })
+    measured.took = began.elapsed();
+    Ok(measured)
 }
 
 async fn client(address: SocketAddr, request: &[u8], until: Instant) -> io::Result<Vec<Duration>> {

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use rollcage_model::chat::Sampling;
+use rollcage_model::dialect::EndpointDialect;
 
 use super::Refused;
 
@@ -19,6 +20,18 @@ pub(super) struct Wanted {
     pub(super) purpose: Option<String>,
     pub(super) sampling: Option<Map<String, Value>>,
     pub(super) max_model_calls: Option<u64>,
+    /// What `llm_url` speaks: `anthropic`, or anything that speaks OpenAI's chat completions.
+    pub(super) provider: Option<String>,
+}
+
+impl Wanted {
+    /// Harnesses name all kinds of providers; all but one speak chat.
+    pub(super) fn dialect(&self) -> EndpointDialect {
+        match self.provider.as_deref() {
+            Some("anthropic") => EndpointDialect::Anthropic,
+            _ => EndpointDialect::Chat,
+        }
+    }
 }
 
 pub(super) fn check_metadata(metadata: &Map<String, Value>) -> Result<(), Refused> {

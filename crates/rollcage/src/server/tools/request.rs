@@ -9,6 +9,7 @@ use rollcage_engine::endpoint::{EndpointChoice, EndpointError, EndpointRequest};
 use rollcage_engine::secret::Secret;
 use rollcage_engine::service::Order;
 use rollcage_model::chat::Sampling;
+use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::script::Step;
 use rollcage_model::task::{Budget, Task};
 
@@ -32,6 +33,7 @@ pub(crate) const NAMES: &[&str] = &[
     "base_url",
     "api_key",
     "model",
+    "dialect",
     "model_key",
     "vllm_url",
     "hf_token",
@@ -135,7 +137,14 @@ fn read_endpoint(
     {
         return Err("`thinking` and `disable_thinking` contradict each other".to_owned());
     }
+    let dialect = match given.text("dialect")?.as_deref() {
+        None => None,
+        Some("chat") => Some(EndpointDialect::Chat),
+        Some("anthropic") => Some(EndpointDialect::Anthropic),
+        Some(_) => return Err("argument `dialect` must be chat or anthropic".to_owned()),
+    };
     let mut request = EndpointRequest {
+        dialect,
         kind: given.text("endpoint")?,
         base_url: given.text("base_url")?,
         key: given.text("api_key")?.map(Secret::new),

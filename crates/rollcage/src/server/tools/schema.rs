@@ -123,6 +123,10 @@ const TEXTS: &[(&str, &str)] = &[
     ),
     ("model", "The model's name."),
     (
+        "dialect",
+        "What the endpoint speaks: chat (OpenAI's chat completions) or anthropic (Anthropic's messages).",
+    ),
+    (
         "model_key",
         "A model in one word: vllm://REPO, hf-router://REPO:PROVIDER or KIND/MODEL.",
     ),

@@ -1,0 +1,226 @@
+//! Plain HTTP to an endpoint. Each connection is driven by the call that uses it and by nobody else: a task of its own
+//! would have to be woken for every piece of every answer, on another thread as likely as not.
+//!
+//! Endpoints behind TLS or a company's proxy are asked by the general client instead.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, HOST, HeaderMap, HeaderValue, USER_AGENT};
+use hyper::{Method, Request, Response, Uri};
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::upstream::Failure;
+use crate::{CONNECT_LIMIT, READ_LIMIT, USER_AGENT as OUR_NAME};
+
+/// Connections that wait for the next call; an agent and its subagents are a handful.
+const IDLE_MAX: usize = 32;
+/// Servers and what stands before them close what is quiet for longer.
+const IDLE_LIMIT: Duration = Duration::from_secs(30);
+
+/// The way to one endpoint.
+#[derive(Debug)]
+pub(super) struct Direct {
+    host: String,
+    port: u16,
+    authority: HeaderValue,
+    idle: Mutex<Vec<(Box<Wire>, Instant)>>,
+}
+
+#[derive(Debug)]
+struct Wire {
+    sender: http1::SendRequest<Full<Bytes>>,
+    connection: http1::Connection<TokioIo<TcpStream>, Full<Bytes>>,
+    is_closed: bool,
+}
+
+impl Direct {
+    /// `None` where the general client is needed.
+    pub(super) fn to(url: &reqwest::Url) -> Option<Arc<Self>> {
+        let uri: Uri = url.as_str().parse().ok()?;
+        let is_proxied =
+            || !crate::is_this_machine(url) && Matcher::from_system().intercept(&uri).is_some();
+        if url.scheme() != "http" || is_proxied() {
+            return None;
+        }
+        // An IPv6 address stands in brackets in a URL, and nowhere else.
+        let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
+        Some(Arc::new(Direct {
+            host,
+            port: url.port_or_known_default()?,
+            authority: HeaderValue::from_str(uri.authority()?.as_str()).ok()?,
+            idle: Mutex::default(),
+        }))
+    }
+
+    pub(super) async fn post(
+        self: &Arc<Self>,
+        path: &str,
+        headers: &HeaderMap,
+        body: &Bytes,
+    ) -> Result<Answer, Failure> {
+        loop {
+            let reused = self.take_idle();
+            let is_reused = reused.is_some();
+            let mut wire = match reused {
+                Some(wire) => wire,
+                None => self.connect().await?,
+            };
+            let request = self.request(path, headers, body)?;
+            match tokio::time::timeout(READ_LIMIT, wire.ask(request)).await {
+                Ok(Ok(response)) => {
+                    let (head, body) = response.into_parts();
+                    return Ok(Answer {
+                        head,
+                        body,
+                        wire: Some(wire),
+                        direct: Arc::clone(self),
+                    });
+                }
+                // The server closed a connection that was waiting; a new one tells whether it is there.
+                Ok(Err(_)) if is_reused => {}
+                Ok(Err(error)) => return Err(Failure::of_exchange(&error)),
+                Err(_) => return Err(Failure::too_slow()),
+            }
+        }
+    }
+
+    fn request(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        body: &Bytes,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
+        let mut request = Request::new(Full::new(body.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = path
+            .parse()
+            .map_err(|_| Failure::lasting("the endpoint's path is no path"))?;
+        let mut headers = headers.clone();
+        headers.insert(HOST, self.authority.clone());
+        headers.insert(USER_AGENT, HeaderValue::from_static(OUR_NAME));
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+
+    async fn connect(&self) -> Result<Box<Wire>, Failure> {
+        let connecting = TcpStream::connect((self.host.as_str(), self.port));
+        let stream = match tokio::time::timeout(CONNECT_LIMIT, connecting).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(Failure::passing(&error)),
+            Err(_) => return Err(Failure::too_slow()),
+        };
+        // What is sent is written at once, so there is nothing to wait for.
+        let _ = stream.set_nodelay(true);
+        let shaken = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(|error| Failure::of_exchange(&error))?;
+        Ok(Box::new(Wire {
+            sender,
+            connection,
+            is_closed: false,
+        }))
+    }
+
+    fn take_idle(&self) -> Option<Box<Wire>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|(_, since)| since.elapsed() < IDLE_LIMIT);
+        idle.pop().map(|(wire, _)| wire)
+    }
+
+    fn put_idle(&self, wire: Box<Wire>) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX {
+            idle.push((wire, Instant::now()));
+        }
+    }
+}
+
+impl Wire {
+    /// The head of the answer.
+    async fn ask(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        let mut answer = pin!(self.sender.send_request(request));
+        let connection = &mut self.connection;
+        let is_closed = &mut self.is_closed;
+        poll_fn(|cx| {
+            // The connection first: it is what makes the answer come, or fail.
+            if !*is_closed {
+                *is_closed = Pin::new(&mut *connection).poll(cx).is_ready();
+            }
+            answer.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if !self.is_closed {
+            self.is_closed = Pin::new(&mut self.connection).poll(cx).is_ready();
+        }
+    }
+}
+
+/// An answer whose body is still to come.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) head: hyper::http::response::Parts,
+    body: Incoming,
+    wire: Option<Box<Wire>>,
+    direct: Arc<Direct>,
+}
+
+impl Answer {
+    /// The next bytes of the body; `None` at its end.
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
+        let next = poll_fn(|cx| self.poll_chunk(cx));
+        match tokio::time::timeout(READ_LIMIT, next).await {
+            Ok(Ok(chunk)) => Ok(chunk),
+            Ok(Err(error)) => Err(Failure::of_exchange(&error)),
+            Err(_) => Err(Failure::too_slow()),
+        }
+    }
+
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<Option<Bytes>>> {
+        let mut is_driven = false;
+        loop {
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    // Trailers say nothing to us.
+                    if let Ok(data) = frame.into_data() {
+                        return Poll::Ready(Ok(Some(data)));
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
+                Poll::Ready(None) => {
+                    self.give_back(cx);
+                    return Poll::Ready(Ok(None));
+                }
+                Poll::Pending if is_driven => return Poll::Pending,
+                Poll::Pending => {
+                    if let Some(wire) = &mut self.wire {
+                        wire.drive(cx);
+                    }
+                    is_driven = true;
+                }
+            }
+        }
+    }
+
+    /// A connection is of use again once it has seen the end of the body.
+    fn give_back(&mut self, cx: &mut Context<'_>) {
+        if let Some(mut wire) = self.wire.take() {
+            wire.drive(cx);
+            if !wire.is_closed && wire.sender.is_ready() {
+                self.direct.put_idle(wire);
+            }
+        }
+    }
+}

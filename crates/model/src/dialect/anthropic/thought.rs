@@ -1,0 +1,72 @@
+//! Thinking blocks that must be sent back to Anthropic unchanged, signature and all, before the calls they led to.
+//!
+//! No other dialect carries them, but all of them carry the ids of calls. So they are kept here, by the call.
+
+use std::collections::{HashMap, VecDeque};
+
+use serde_json::Value;
+
+use super::reader::Kept;
+
+/// What is kept in memory for one session; a rollout's thoughts are some hundred kilobytes.
+const BYTES_MAX: usize = 16 << 20;
+
+/// The thoughts of a session's answers, the last ones.
+#[derive(Debug, Default)]
+pub struct Thoughts {
+    by_call: HashMap<String, (Vec<Value>, usize)>,
+    order: VecDeque<String>,
+    bytes: usize,
+}
+
+impl Thoughts {
+    pub fn keep(&mut self, kept: Vec<Kept>) {
+        for (call, blocks) in kept {
+            let bytes = blocks.iter().map(|block| block.to_string().len()).sum();
+            let id = clean_id(&call);
+            self.bytes += bytes;
+            match self.by_call.insert(id.clone(), (blocks, bytes)) {
+                Some((_, before)) => self.bytes -= before,
+                None => self.order.push_back(id),
+            }
+            while self.bytes > BYTES_MAX {
+                let gone = self.order.pop_front();
+                let Some((_, bytes)) = gone.and_then(|id| self.by_call.remove(&id)) else {
+                    break;
+                };
+                self.bytes -= bytes;
+            }
+        }
+    }
+
+    /// The blocks before a call, by the id that Anthropic knows.
+    pub(super) fn before(&self, call: &str) -> Option<&[Value]> {
+        self.by_call.get(call).map(|(blocks, _)| blocks.as_slice())
+    }
+}
+
+/// Other models' servers make ids with signs that Anthropic refuses, such as `functions.bash:0`.
+pub(super) fn clean_id(id: &str) -> String {
+    let is_fine = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '_' | '-');
+    let clean = |sign: char| if is_fine(sign) { sign } else { '_' };
+    id.chars().map(clean).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_thoughts_go_first_and_memory_is_bounded() {
+        let mut thoughts = Thoughts::default();
+        let block = || json!({"type": "thinking", "thinking": "x".repeat(BYTES_MAX / 4)});
+        for number in 0..10 {
+            thoughts.keep(vec![(format!("c:{number}"), vec![block()])]);
+        }
+        assert_eq!(thoughts.before("c_0"), None);
+        assert_eq!(thoughts.before("c_9"), Some([block()].as_slice()));
+        assert!(thoughts.bytes <= BYTES_MAX && thoughts.by_call.len() < 5);
+    }
+}
