@@ -130,9 +130,9 @@ fn only_a_known_provider_is_split_off() {
         split("openrouter/anthropic/claude"),
         pair("openrouter", "anthropic/claude")
     );
-    assert_eq!(split("hf-router://a/b:c"), pair("hf-router", "a/b:c"));
+    assert_eq!(split("hf-router://a/b:c"), pair("hf_router", "a/b:c"));
     assert_eq!(
-        providers.find("hf-router").map(|p| p.name.as_str()),
+        providers.find("hf_router").map(|p| p.name.as_str()),
         Some("hf_router")
     );
     assert_eq!(split("Qwen/Qwen3-4B"), Ok(None));
