@@ -124,7 +124,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
             arguments.host, arguments.port
         )
     })?;
-    let address = listener.local_addr().context("find the port")?;
+    let mut address = listener.local_addr().context("find the port")?;
+    if address.ip().is_unspecified() {
+        // Every address is listened on; this is the one that works for whoever reads the line.
+        address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+    }
     // Before anybody can know that we are here.
     let mut signals = Signals::new().context("catch signals")?;
     let mut out = std::io::stdout().lock();
