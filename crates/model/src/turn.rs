@@ -50,6 +50,8 @@ pub struct Turn {
     pub requested_sampling: Map<String, Value>,
     pub sampling: Map<String, Value>,
     pub exactness: Exactness,
+    /// What the agent speaks.
+    pub dialect: Dialect,
     /// Nothing but chat carries tokens.
     pub endpoint_dialect: EndpointDialect,
     /// What of the request had no counterpart in the endpoint's dialect.
@@ -153,6 +155,7 @@ impl Turn {
             requested_sampling,
             sampling: sampling_of(&sent),
             exactness,
+            dialect: request.dialect,
             endpoint_dialect: request.endpoint_dialect,
             dropped: request.dropped.clone(),
         }

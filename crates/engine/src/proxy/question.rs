@@ -30,7 +30,12 @@ impl Route {
     pub(super) fn of(method: &Method, path: &str, query: &str) -> Option<Self> {
         // Base URLs are given with and without the version.
         let plain = path.strip_prefix("/v1").unwrap_or(path);
-        let is_gemini = path.starts_with("/v1beta/");
+        // Google's clients have moved between versions; only theirs name a method behind a colon.
+        let is_method = plain.starts_with("/models/") && plain.contains(':');
+        let is_gemini = is_method
+            || ["/v1beta/", "/v1alpha/"]
+                .iter()
+                .any(|it| path.starts_with(it));
         match (method, plain) {
             (&Method::POST, _) if is_gemini && path.ends_with(":countTokens") => {
                 Some(Route::CountTokens(Dialect::Gemini))

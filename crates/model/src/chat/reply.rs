@@ -120,6 +120,9 @@ impl ToolCall {
     }
 }
 
+/// What a choice of a whole answer holds; a piece of one holds a `delta`.
+const WHOLE: &str = "message";
+
 /// Reads an answer as it was stored.
 pub fn read_reply(body: &str, is_stream: bool) -> Reply {
     let mut reply = Reply {
@@ -137,7 +140,7 @@ pub fn read_reply(body: &str, is_stream: bool) -> Reply {
             }
         }
     } else {
-        reply.read(body, "message");
+        reply.read(body, WHOLE);
     }
     reply.close();
     reply
@@ -210,7 +213,7 @@ impl Reply {
             }
         }
         if let Some(message) = choice.get(message_name).and_then(Members::read) {
-            self.message.read(&message);
+            self.message.read(&message, message_name == WHOLE);
         }
         if let Some(reason) = choice
             .value("finish_reason")
@@ -348,7 +351,7 @@ impl Usage {
 
 impl Message {
     /// Takes in a whole message or the next delta of one.
-    fn read(&mut self, members: &Members<'_>) {
+    fn read(&mut self, members: &Members<'_>, is_whole: bool) {
         for name in members.names() {
             match name {
                 "role" => self.role = members.value("role").unwrap_or_else(|| self.role.clone()),
@@ -367,7 +370,12 @@ impl Message {
                         .unwrap_or_default()
                     {
                         if let Some(call) = Members::read(call) {
-                            self.read_tool_call(&call);
+                            // What is not in pieces needs no putting together, whatever ids it has.
+                            let index = match is_whole {
+                                true => self.tool_calls.len(),
+                                false => self.index_of(&call),
+                            };
+                            self.read_tool_call(&call, index);
                         }
                     }
                 }
@@ -383,26 +391,26 @@ impl Message {
     }
 
     /// Deltas of one call share an index; without one a new id opens a new call.
-    fn read_tool_call(&mut self, members: &Members<'_>) {
-        let id: Option<String> = members.value("id");
-        let index =
-            members
-                .value::<usize>("index")
-                .unwrap_or(match (&id, self.tool_calls.last()) {
-                    (_, None) => 0,
-                    (None, Some(_)) => self.tool_calls.len() - 1,
-                    (Some(id), Some(last)) if last.id.as_ref() == Some(id) => {
-                        self.tool_calls.len() - 1
-                    }
-                    (Some(_), Some(_)) => self.tool_calls.len(),
-                });
+    fn index_of(&self, members: &Members<'_>) -> usize {
+        if let Some(index) = members.value::<usize>("index") {
+            return index;
+        }
+        match (id_of(members), self.tool_calls.last()) {
+            (_, None) => 0,
+            (None, Some(_)) => self.tool_calls.len() - 1,
+            (id, Some(last)) if last.id == id => self.tool_calls.len() - 1,
+            (Some(_), Some(_)) => self.tool_calls.len(),
+        }
+    }
+
+    fn read_tool_call(&mut self, members: &Members<'_>, index: usize) {
         // An index that leaves a gap is the upstream's slip and must not become memory.
         let index = index.min(self.tool_calls.len());
         if index == self.tool_calls.len() {
             self.tool_calls.push(ToolCall::default());
         }
         let call = &mut self.tool_calls[index];
-        call.id = call.id.take().or(id);
+        call.id = call.id.take().or_else(|| id_of(members));
         let function = members
             .get("function")
             .and_then(Members::read)
@@ -418,6 +426,11 @@ impl Message {
             None => {}
         }
     }
+}
+
+/// A call's id; an empty one is none.
+fn id_of(call: &Members<'_>) -> Option<String> {
+    call.value("id").filter(|id: &String| !id.is_empty())
 }
 
 /// The text of a content, which is a string or a list of parts.

@@ -68,6 +68,8 @@ pub enum Code {
     NoTokensInDialect,
     /// What an agent asked for and the endpoint's dialect has no word for.
     LeftOutInTranslation,
+    /// A reply with a text of nothing but white space, which agents leave out when they send it back.
+    BlankText,
 }
 
 impl Finding {
@@ -130,7 +132,8 @@ impl Finding {
             | Code::NoUsage
             | Code::Retokenised
             | Code::NoTokensInDialect
-            | Code::LeftOutInTranslation => self.level,
+            | Code::LeftOutInTranslation
+            | Code::BlankText => self.level,
         };
         Finding {
             level,
@@ -189,6 +192,7 @@ impl fmt::Display for Code {
             Code::Retokenised => "retokenised",
             Code::NoTokensInDialect => "no_tokens_in_dialect",
             Code::LeftOutInTranslation => "left_out_in_translation",
+            Code::BlankText => "blank_text",
         })
     }
 }

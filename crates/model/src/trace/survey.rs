@@ -5,7 +5,7 @@
 
 use super::{CaptureLevel, Code, Finding};
 use crate::chat;
-use crate::dialect::EndpointDialect;
+use crate::dialect::{Dialect, EndpointDialect};
 use crate::graph::{Graph, Node, Role, count_children};
 use crate::turn::{Exactness, Turn};
 
@@ -104,7 +104,8 @@ fn shortcoming(turn: &Turn, level: CaptureLevel) -> Option<Finding> {
         | Code::NoUsage
         | Code::Retokenised
         | Code::NoTokensInDialect
-        | Code::LeftOutInTranslation => "its tokens are not exact",
+        | Code::LeftOutInTranslation
+        | Code::BlankText => "its tokens are not exact",
     };
     Some(Finding::warn(
         code,
@@ -133,6 +134,13 @@ fn notes(turn: &Turn) -> Vec<Finding> {
             Code::EmptyCompletion,
             format!("{id}: nothing was sampled"),
         ));
+    }
+    let text = turn.message.as_ref().and_then(|it| it.content.as_deref());
+    let is_blank = text.is_some_and(|text| !text.is_empty() && text.trim().is_empty());
+    // Claude Code does; the next prompt then does not begin with these tokens.
+    if turn.dialect == Dialect::Anthropic && is_blank {
+        let text = format!("{id}: a text of only white space, which the agent does not send back");
+        notes.push(Finding::info(Code::BlankText, text));
     }
     if turn.is_exact() && turn.is_stream && turn.usage.is_none() {
         let text =

@@ -427,3 +427,18 @@ fn a_trace_that_breaks_the_rules_is_refused() {
         broken("a logprob is not finite or above 0")
     );
 }
+
+#[test]
+fn a_blank_text_is_told_where_the_agent_does_not_send_it_back() {
+    let call = call(&[1, 2], &[3], 1);
+    let text = body_of(&call).to_string().replace("\"[3]\"", "\"\\n\\n\"");
+    let mut exchange = exchange(1, &call);
+    exchange.response.as_mut().unwrap().body = text.into();
+    let is_told = |exchange: &Exchange| {
+        let seen = interpret(std::slice::from_ref(exchange));
+        seen.findings.iter().any(|it| it.code == Code::BlankText)
+    };
+    assert!(!is_told(&exchange));
+    exchange.request.dialect = crate::dialect::Dialect::Anthropic;
+    assert!(is_told(&exchange));
+}

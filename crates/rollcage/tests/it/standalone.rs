@@ -197,6 +197,11 @@ async fn every_dialect_is_answered_in_its_own_shape_and_captured() {
             "\"finishReason\":\"STOP\"",
         ),
         (
+            "/v1/models/m:generateContent",
+            gemini.clone(),
+            "\"finishReason\":\"STOP\"",
+        ),
+        (
             "/v1beta/models/m:streamGenerateContent?alt=sse",
             gemini.clone(),
             "data: {",
@@ -441,4 +446,77 @@ async fn the_session_routes_ask_for_the_admin_key() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--admin-key-env"));
+}
+
+/// Each client asks something of its own over and over, and remembers what it was answered.
+async fn ask_until_it_ends(url: String, key: String, client: usize) -> Vec<String> {
+    let mut answered = Vec::new();
+    let http = rollcage_engine::client(&url).unwrap();
+    for number in 0.. {
+        let text = format!("question {client}-{number} {}", "x".repeat(5000));
+        let mut body = json!({"model": "m", "messages": [{"role": "user", "content": text}]});
+        let is_stream = number % 2 == 1;
+        body["stream"] = json!(is_stream);
+        let request = http
+            .post(format!("{url}/v1/chat/completions"))
+            .bearer_auth(&key)
+            .body(body.to_string());
+        let Ok(answer) = request.send().await else {
+            break;
+        };
+        // Only an answer that came whole counts.
+        match answer.text().await {
+            Ok(text) if text.contains("[DONE]") || !is_stream && text.ends_with('}') => {}
+            _ => break,
+        }
+        answered.push(format!("question {client}-{number} "));
+    }
+    answered
+}
+
+#[tokio::test]
+async fn what_was_answered_is_in_the_record_whenever_the_proxy_is_killed() {
+    let upstream = Upstream::start(vllm).unwrap();
+    let mut proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({})).await;
+    let key = session["session_id"].as_str().unwrap();
+    let mut clients = tokio::task::JoinSet::new();
+    for client in 0..4 {
+        clients.spawn(ask_until_it_ends(proxy.url.clone(), key.to_owned(), client));
+    }
+    while upstream.asked().len() < 60 {
+        tokio::task::yield_now().await;
+    }
+    // SIGKILL.
+    proxy.child.kill().unwrap();
+    let answered = clients.join_all().await.concat();
+    assert!(answered.len() > 20, "{answered:?}");
+    let sessions = proxy.home.path().join("sessions");
+    let file = std::fs::read_dir(sessions)
+        .unwrap()
+        .flatten()
+        .next()
+        .unwrap();
+    let (exchanges, problems) = exchange::read(&std::fs::read(file.path()).unwrap());
+    assert!(
+        problems.len() <= 1 && problems.iter().all(|it| it.contains("torn")),
+        "{problems:?}"
+    );
+    for question in answered {
+        let found = exchanges
+            .iter()
+            .find(|it| it.request.text().contains(&question));
+        let response = found.and_then(|it| it.response.as_ref());
+        let response =
+            response.unwrap_or_else(|| panic!("{question} was answered and is not there"));
+        assert_eq!(
+            (response.status, &response.error),
+            (Some(200), &None),
+            "{question}"
+        );
+        assert!(
+            response.text().contains("\"finish_reason\":\"stop\""),
+            "{question}"
+        );
+    }
 }

@@ -213,3 +213,22 @@ fn the_last_usage_is_found_without_reading_the_rest() {
     assert_eq!(last_usage(stream).unwrap().completion_tokens, 1);
     assert_eq!(last_usage(b"{}"), None);
 }
+
+#[test]
+fn calls_of_a_whole_answer_stay_apart_whatever_their_ids() {
+    let call = |id: &str, name: &str| {
+        format!(r#"{{{id}"type":"function","function":{{"name":"{name}","arguments":"{{}}"}}}}"#)
+    };
+    for id in ["", r#""id":"","#, r#""id":"same","#, r#""id":null,"#] {
+        let calls = [call(id, "ls"), call(id, "ls"), call(id, "cat")].join(",");
+        let body = format!(
+            r#"{{"choices":[{{"message":{{"tool_calls":[{calls}]}},"finish_reason":"tool_calls"}}]}}"#
+        );
+        let reply = read_reply(&body, false);
+        let read = reply.message.tool_calls.iter();
+        let read: Vec<_> = read
+            .map(|call| (call.name.as_str(), call.arguments.as_str()))
+            .collect();
+        assert_eq!(read, [("ls", "{}"), ("ls", "{}"), ("cat", "{}")], "{id}");
+    }
+}
