@@ -12,15 +12,6 @@ use rollcage_testkit::upstream::{Ending, Reply, Upstream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// The main agents.
-const AGENTS: [&str; 6] = [
-    "opencode",
-    "claude",
-    "codex",
-    "gemini",
-    "qwen",
-    "mini-swe-agent",
-];
 /// For an agent whose model says nothing: it waits, and only the rollout's time ends that.
 const SHORT_S: f64 = 45.0;
 /// For all others, who end by themselves; a busy machine may be slow to start them.
@@ -28,7 +19,7 @@ const LONG_S: f64 = 240.0;
 /// More requests than any agent's retries, times our own, come to.
 const REQUESTS_MAX: usize = 60;
 /// At once: enough that those which only wait do not hold up the others.
-const SLOTS: usize = 8;
+const SLOTS: usize = 5;
 
 /// How a model can break, and which ends are right then.
 struct Fault {
@@ -175,21 +166,16 @@ impl Cell {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_agent_ends_in_time_whatever_the_model_does() {
+async fn ends_in_time(name: &str) {
     let engine = open_engine(shared_home()).await;
     // Every process of these rollouts carries this mark in its environment.
-    let mark = format!("faults-{}", std::process::id());
-    let mut cells = Vec::new();
-    for name in AGENTS {
-        let (agent, version) = agent::find(name).unwrap();
-        let ready = engine.ready(&*agent, version, &|_| {}).await.unwrap();
-        cells.extend(
-            FAULTS
-                .iter()
-                .map(|fault| Cell::new(fault, &agent, &ready, &mark)),
-        );
-    }
+    let mark = format!("{name}-{}", std::process::id());
+    let (agent, version) = agent::find(name).unwrap();
+    let ready = engine.ready(&*agent, version, &|_| {}).await.unwrap();
+    let cells = FAULTS
+        .iter()
+        .map(|fault| Cell::new(fault, &agent, &ready, &mark));
+    let mut cells: Vec<_> = cells.collect();
     // Those that wait come first, and the others run beside them.
     cells.sort_by_key(|cell| !cell.fault.is_silent());
     let plans: Vec<_> = cells.iter().map(|cell| Arc::clone(&cell.plan)).collect();
@@ -224,4 +210,34 @@ fn alive(mark: &str) -> Vec<String> {
         })
         .map(|process| process.file_name().to_string_lossy().into_owned())
         .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opencode_ends_in_time_whatever_the_model_does() {
+    ends_in_time("opencode").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claude_code_ends_in_time_whatever_the_model_does() {
+    ends_in_time("claude").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn codex_ends_in_time_whatever_the_model_does() {
+    ends_in_time("codex").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gemini_cli_ends_in_time_whatever_the_model_does() {
+    ends_in_time("gemini").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn qwen_code_ends_in_time_whatever_the_model_does() {
+    ends_in_time("qwen").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mini_swe_agent_ends_in_time_whatever_the_model_does() {
+    ends_in_time("mini-swe-agent").await;
 }
