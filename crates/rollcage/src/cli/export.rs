@@ -91,7 +91,7 @@ fn export(
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
     };
-    let (exchanges, _) = exchange::read(&bytes);
+    let seen = interpret(exchange::Reader::new(&bytes));
     let meta = Meta {
         rollout_id: id.to_string(),
         task_id: result.task_id,
@@ -103,6 +103,6 @@ fn export(
         started_at: result.started_at,
         budget_stop_count: result.budget.stops,
     };
-    let written = write(format, &interpret(&exchanges), &meta, options, out);
+    let written = write(format, &seen, &meta, options, out);
     Ok(written.with_context(|| format!("rollout {id}")))
 }
