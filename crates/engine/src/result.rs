@@ -195,9 +195,10 @@ pub(crate) async fn add_trace(
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(format!("read {}: {error}", path.display())),
         };
-        let (exchanges, problems) = exchange::read(&lines);
-        let mut interpretation = interpret(&exchanges);
-        let told = problems
+        let mut exchanges = exchange::Reader::new(&lines);
+        let mut interpretation = interpret(exchanges.by_ref());
+        let told = exchanges
+            .problems
             .into_iter()
             .map(|text| Finding::warn(Code::CaptureIngestFailed, text));
         interpretation.findings.extend(told);

@@ -6,8 +6,7 @@
 //! frames (see `delta`), so the file grows with what is new.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -257,39 +256,120 @@ fn written(line: &Line, body: &[u8], parts: &[Part]) -> Result<Vec<u8>, serde_js
 }
 
 /// Reads a whole file, as far as it can be read: the exchanges by number, and in words what could not be read.
+pub fn read(bytes: &[u8]) -> (Vec<Exchange>, Vec<String>) {
+    let mut reader = Reader::new(bytes);
+    let mut exchanges: Vec<Exchange> = reader.by_ref().collect();
+    exchanges.sort_by_key(|exchange| exchange.request.exchange);
+    (exchanges, reader.problems)
+}
+
+/// Gives each exchange of a file once it is whole, and those without a response at the end, so that no more bodies are
+/// in memory than are needed.
 ///
 /// Reading stops at the first frame that is torn, as a killed process leaves one, or of a later version, which may mean
 /// something else than it seems to.
-pub fn read(mut bytes: &[u8]) -> (Vec<Exchange>, Vec<String>) {
-    let mut known = Known::default();
-    let mut exchanges: BTreeMap<u64, Exchange> = BTreeMap::new();
-    let mut problems = Vec::new();
-    let mut number = 0;
-    while !bytes.is_empty() {
-        number += 1;
-        let Read { head, new, rest } = match read_frame(bytes) {
-            Ok(frame) => frame,
-            Err(problem) => {
-                problems.push(format!("frame {number}: {problem}"));
-                break;
-            }
-        };
-        bytes = rest;
-        let mut line = head.line;
-        let recent = known.of(&line);
-        let Some(body) = recent.join(&head.parts, new).map(Bytes::from) else {
-            problems.push(format!(
-                "frame {number}: refers to bytes that are not there"
-            ));
-            break;
-        };
-        recent.push(line.exchange(), body.clone());
-        *line.body_mut() = body;
-        if let Err(problem) = place(&mut exchanges, line) {
-            problems.push(format!("frame {number}: {problem}"));
+#[derive(Debug)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    frames: usize,
+    known: Known,
+    open: BTreeMap<u64, Exchange>,
+    given: BTreeSet<u64>,
+    /// What could not be read so far, in words.
+    pub problems: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Reader {
+            bytes,
+            frames: 0,
+            known: Known::default(),
+            open: BTreeMap::new(),
+            given: BTreeSet::new(),
+            problems: Vec::new(),
         }
     }
-    (exchanges.into_values().collect(), problems)
+
+    /// The next frame with its body. The error says why there are no more.
+    fn line(&mut self) -> Result<Line, String> {
+        let Read { head, new, rest } = read_frame(self.bytes)?;
+        let mut line = head.line;
+        let recent = self.known.of(&line);
+        let body = recent.join(&head.parts, new).map(Bytes::from);
+        let body = body.ok_or("refers to bytes that are not there")?;
+        recent.push(line.exchange(), body.clone());
+        *line.body_mut() = body;
+        self.bytes = rest;
+        Ok(line)
+    }
+
+    /// Puts a frame where it belongs; gives the exchange that it ends.
+    fn place(&mut self, line: Line) -> Result<Option<Exchange>, String> {
+        let number = line.exchange();
+        match line {
+            Line::Request(request) => {
+                if self.given.contains(&number) || self.open.contains_key(&number) {
+                    return Err(format!("a second request {number}, left out"));
+                }
+                let exchange = Exchange {
+                    request,
+                    sent: None,
+                    response: None,
+                };
+                self.open.insert(number, exchange);
+                Ok(None)
+            }
+            Line::Sent(sent) => match self.open.get_mut(&number) {
+                Some(exchange) => {
+                    exchange.sent = Some(sent.body);
+                    Ok(None)
+                }
+                None => Err(format!(
+                    "what was sent without a request {number}, left out"
+                )),
+            },
+            Line::Response(response) => match self.open.remove(&number) {
+                Some(mut exchange) => {
+                    self.given.insert(number);
+                    exchange.response = Some(response);
+                    Ok(Some(exchange))
+                }
+                None if self.given.contains(&number) => {
+                    Err(format!("a second response {number}, left out"))
+                }
+                None => Err(format!("a response without a request {number}, left out")),
+            },
+        }
+    }
+}
+
+impl Iterator for Reader<'_> {
+    type Item = Exchange;
+
+    fn next(&mut self) -> Option<Exchange> {
+        while !self.bytes.is_empty() {
+            self.frames += 1;
+            let line = match self.line() {
+                Ok(line) => line,
+                Err(problem) => {
+                    self.problems
+                        .push(format!("frame {}: {problem}", self.frames));
+                    self.bytes = &[];
+                    break;
+                }
+            };
+            match self.place(line) {
+                Ok(None) => {}
+                Ok(Some(exchange)) => return Some(exchange),
+                Err(problem) => {
+                    self.problems
+                        .push(format!("frame {}: {problem}", self.frames));
+                }
+            }
+        }
+        self.open.pop_first().map(|(_, exchange)| exchange)
+    }
 }
 
 /// A frame as it stands in the file.
@@ -322,40 +402,4 @@ fn read_frame(bytes: &[u8]) -> Result<Read<'_>, String> {
     let (new, rest) = rest.split_at_checked(count).ok_or_else(torn)?;
     let rest = rest.strip_prefix(b"\n").ok_or_else(torn)?;
     Ok(Read { head, new, rest })
-}
-
-fn place(exchanges: &mut BTreeMap<u64, Exchange>, line: Line) -> Result<(), String> {
-    match line {
-        Line::Request(request) => match exchanges.entry(request.exchange) {
-            Entry::Vacant(entry) => {
-                entry.insert(Exchange {
-                    request,
-                    sent: None,
-                    response: None,
-                });
-                Ok(())
-            }
-            Entry::Occupied(entry) => Err(format!("a second request {}, left out", entry.key())),
-        },
-        Line::Sent(sent) => {
-            let known = exchanges.get_mut(&sent.exchange);
-            known
-                .ok_or(format!(
-                    "what was sent without a request {}, left out",
-                    sent.exchange
-                ))?
-                .sent = Some(sent.body);
-            Ok(())
-        }
-        Line::Response(response) => {
-            let number = response.exchange;
-            let known = exchanges.get_mut(&number);
-            let known = known.ok_or(format!("a response without a request {number}, left out"))?;
-            if known.response.is_some() {
-                return Err(format!("a second response {number}, left out"));
-            }
-            known.response = Some(response);
-            Ok(())
-        }
-    }
 }

@@ -62,7 +62,7 @@ pub struct Interpretation {
 }
 
 /// A pure function of what was stored.
-pub fn interpret(exchanges: &[Exchange]) -> Interpretation {
+pub fn interpret<E: Borrow<Exchange>>(exchanges: impl IntoIterator<Item = E>) -> Interpretation {
     let mut seen = read(exchanges);
     if seen.rollout_type == RolloutType::Train {
         seen.training_trace = Some(TrainingTrace {

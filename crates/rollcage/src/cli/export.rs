@@ -107,7 +107,6 @@ fn load(store: &Store, id: &str) -> anyhow::Result<(Interpretation, Meta)> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
     };
-    let (exchanges, _) = exchange::read(&bytes);
-    let meta = Meta::from(&result);
-    Ok((interpret(&exchanges), meta))
+    let seen = interpret(exchange::Reader::new(&bytes));
+    Ok((seen, Meta::from(&result)))
 }

@@ -338,7 +338,7 @@ impl Capture {
     fn read(&self, id: &str) -> Result<(About, Interpretation), Refused> {
         let about = self.about().get(id).cloned().ok_or_else(unknown)?;
         let bytes = std::fs::read(&about.record).map_err(|error| internal(&error))?;
-        let mut interpretation = interpret(&exchange::read(&bytes).0);
+        let mut interpretation = interpret(exchange::Reader::new(&bytes));
         if about.is_eval {
             interpretation.rollout_type = RolloutType::Eval;
             interpretation.training_trace = None;
