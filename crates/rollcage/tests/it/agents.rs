@@ -13,7 +13,7 @@ use rollcage_engine::scripted::Log;
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
-use rollcage_model::task::{AgentOptions, Budget, Task};
+use rollcage_model::task::{AgentOptions, Task};
 use rollcage_model::trace::{CaptureLevel, RolloutType};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -224,10 +224,11 @@ async fn what_a_task_sets_for_its_agent_reaches_the_model() {
         let task = Task {
             agent: options,
             // The first request is all there is to see.
-            budget: Budget {
-                calls: Some(1),
-                ..Budget::default()
-            },
+            solution: vec![Step {
+                say: Some("I see.".to_owned()),
+                ..Step::default()
+            }],
+            verify: Vec::new(),
             ..task(name)
         };
         plans.push(plan(&engine, name, task).await);
@@ -246,7 +247,7 @@ async fn what_a_task_sets_for_its_agent_reaches_the_model() {
             .iter()
             .find(|result| result.task_id == name)
             .unwrap();
-        assert_eq!(result.ended, Ended::Budget, "{name}: {:?}", result.error);
+        assert_eq!(result.ended, Ended::Completed, "{name}: {:?}", result.error);
         let asked = result.proxy_turns[0].request["messages"].to_string();
         for (option, value) in plan.task.agent.set() {
             let value = serde_json::Value::from(value).to_string();

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 /// For an agent whose model says nothing: it waits, and only the rollout's time ends that.
 const SHORT_S: f64 = 45.0;
 /// For all others, who end by themselves; a busy machine may be slow to start them.
-const LONG_S: f64 = 240.0;
+const LONG_S: f64 = 120.0;
 /// More requests than any agent's retries, times our own, come to.
 const REQUESTS_MAX: usize = 60;
 /// At once: enough that those which only wait do not hold up the others.
