@@ -44,7 +44,7 @@ pub enum ManifestError {
     #[error("{0}")]
     Toml(Box<toml::de::Error>),
     #[error(
-        "`{placeholder}` in {place} means nothing: see examples/agents for the placeholders there are"
+        "`{placeholder}` in {place} means nothing: see manifests for the placeholders there are"
     )]
     Placeholder { placeholder: String, place: String },
     #[error(

@@ -16,7 +16,7 @@ use crate::{Outcome, WrongUse, settings, text};
 ///
 /// An agent is installed once, straight from the npm registry (npm's settings and HTTPS_PROXY are honoured) or from
 /// PyPI with the host's pip, and mounted read-only into every sandbox. `rollcage run` installs what it needs by itself.
-/// Agents of your own are TOML manifests in $ROLLCAGE_HOME/agents; examples/agents shows how they look.
+/// Agents of your own are TOML manifests in $ROLLCAGE_HOME/agents; manifests shows how they look.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use serde_json::{Value, json};
 
 use rollcage_model::task::Task;
@@ -201,7 +200,7 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         paths.sort();
         Ok(paths)
     };
-    read().with_context(|| format!("read the tasks in {}", folder.display()))
+    read().map_err(|error| WrongUse(format!("tasks {}: {error}", folder.display())).into())
 }
 
 fn name_of(path: &Path) -> String {

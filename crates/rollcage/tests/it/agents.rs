@@ -282,7 +282,7 @@ async fn the_oracle_solves_a_task_and_the_nop_does_not() {
 #[test]
 fn an_agent_of_the_users_own_runs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let example = root.join("examples/agents/shell-loop.toml");
+    let example = root.join("manifests/shell-loop.toml");
     let home = tempfile::tempdir().unwrap();
     let rollcage = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_rollcage"))
@@ -314,7 +314,7 @@ fn an_agent_of_the_users_own_runs() {
     let folder = home.path().join("agents");
     std::fs::create_dir(&folder).unwrap();
     let text = std::fs::read_to_string(&example).unwrap();
-    let bundle = root.join("examples/agents/shell-loop");
+    let bundle = root.join("manifests/shell-loop");
     let text = text.replace("\"shell-loop\"\n\n[env]", &format!("{bundle:?}\n\n[env]"));
     std::fs::write(folder.join("own.toml"), text).unwrap();
     assert!(rollcage(&["agent", "list"]).starts_with("shell-loop  (a shell tool in a loop)"));
@@ -324,7 +324,7 @@ fn an_agent_of_the_users_own_runs() {
 #[test]
 fn the_doctor_tells_an_agent_that_behaves_from_one_that_does_not() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let example = root.join("examples/agents/shell-loop.toml");
+    let example = root.join("manifests/shell-loop.toml");
     let home = tempfile::tempdir().unwrap();
     let doctor = |manifest: &Path| {
         let output = Command::new(env!("CARGO_BIN_EXE_rollcage"))
@@ -350,7 +350,7 @@ fn the_doctor_tells_an_agent_that_behaves_from_one_that_does_not() {
     );
 
     let text = std::fs::read_to_string(&example).unwrap();
-    let bundle = root.join("examples/agents/shell-loop");
+    let bundle = root.join("manifests/shell-loop");
     let text = text.replace(
         "\"shell-loop\"\n\n[env]",
         &format!("{bundle:?}\n\n[expect]\ncalls = 5\n\n[env]"),

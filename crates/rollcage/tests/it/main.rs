@@ -11,6 +11,7 @@ mod anthropic;
 mod cli;
 mod endpoints;
 mod faults;
+mod golden;
 mod opencode;
 mod proxy;
 mod rollouts;

@@ -1,6 +1,7 @@
 //! `rollcage proxy` as a harness of somebody else's meets it: sessions, dialects, budgets, retries.
 
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rollcage_model::exchange::{self, Exchange};
@@ -62,12 +63,17 @@ impl Proxy {
         serde_json::from_str(&answer).unwrap()
     }
 
-    /// What was recorded of the only session.
-    pub(crate) fn exchanges(&self) -> Vec<Exchange> {
+    /// The record of the only session.
+    pub(crate) fn record(&self) -> PathBuf {
         let sessions = self.home.path().join("sessions");
         let mut files: Vec<_> = std::fs::read_dir(sessions).unwrap().flatten().collect();
         assert_eq!(files.len(), 1);
-        let (exchanges, problems) = exchange::read(&std::fs::read(files.remove(0).path()).unwrap());
+        files.remove(0).path()
+    }
+
+    /// What was recorded of the only session.
+    pub(crate) fn exchanges(&self) -> Vec<Exchange> {
+        let (exchanges, problems) = exchange::read(&std::fs::read(self.record()).unwrap());
         assert_eq!(problems, Vec::<String>::new());
         exchanges
     }
