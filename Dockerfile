@@ -11,14 +11,14 @@ FROM rust:1.95-slim-bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends build-essential && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
-RUN cargo build --profile dist --locked -p rollcage
+RUN cargo build --release --locked -p rollcage
 
 FROM debian:bookworm-slim
 # What sandboxes show of the host to agents and verify commands.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends bash ca-certificates git procps python3 \
     && rm -rf /var/lib/apt/lists/*
-COPY --from=build /src/target/dist/rollcage /usr/local/bin/rollcage
+COPY --from=build /src/target/release/rollcage /usr/local/bin/rollcage
 # Records and agents: on the writable /tmp unless a volume is mounted elsewhere.
 ENV ROLLCAGE_HOME=/tmp/rollcage HOME=/tmp
 USER 65532:65532

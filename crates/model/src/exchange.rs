@@ -207,8 +207,9 @@ impl Encoder {
         Earlier(self.known.of(line).clone())
     }
 
-    /// The bytes of a frame. Each one must be written, in this order, since later ones may refer to it.
-    pub fn encode(&mut self, frame: Frame) -> Result<Vec<u8>, serde_json::Error> {
+    /// The bytes of a frame. Each one must be written, in this order, since later ones may refer to it. Bodies that are
+    /// not needed any more come with it: freeing them takes time, too.
+    pub fn encode(&mut self, frame: Frame) -> Result<(Vec<u8>, Vec<Bytes>), serde_json::Error> {
         let Frame {
             line,
             body,
@@ -220,8 +221,8 @@ impl Encoder {
         if !known.has_all(&parts) {
             bytes = written(&line, &body, &known.split(&body))?;
         }
-        known.push(line.exchange(), body);
-        Ok(bytes)
+        let gone = known.push(line.exchange(), body);
+        Ok((bytes, gone))
     }
 }
 

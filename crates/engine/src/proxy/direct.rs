@@ -224,3 +224,77 @@ impl Answer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// Reads one request and answers it with its path.
+    fn answer(stream: &TcpStream) {
+        let mut reader = BufReader::new(stream);
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            if line.trim().is_empty() {
+                break;
+            }
+            head.push(line.to_ascii_lowercase());
+        }
+        let length = head
+            .iter()
+            .find_map(|it| it.strip_prefix("content-length:"));
+        let mut body = vec![0; length.map_or(0, |it| it.trim().parse().unwrap())];
+        reader.read_exact(&mut body).unwrap();
+        let path = head[0].split(' ').nth(1).unwrap().to_owned();
+        let text = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{path}",
+            path.len()
+        );
+        let mut stream = stream;
+        stream.write_all(text.as_bytes()).unwrap();
+    }
+
+    async fn ask(direct: &Arc<Direct>, path: &str) -> String {
+        let body = Bytes::from_static(b"{}");
+        let mut answer = direct.post(path, &HeaderMap::new(), &body).await.unwrap();
+        let mut text = Vec::new();
+        while let Some(bytes) = answer.chunk().await.unwrap() {
+            text.extend_from_slice(&bytes);
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_again_and_one_that_was_closed_is_replaced() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        // The first connection answers two and goes away; the second one answers the third.
+        let server = std::thread::spawn(move || {
+            let (first, _) = listener.accept().unwrap();
+            answer(&first);
+            answer(&first);
+            drop(first);
+            answer(&listener.accept().unwrap().0);
+        });
+        let direct = Direct::to(&url.parse().unwrap()).unwrap();
+        assert_eq!(ask(&direct, "/one").await, "/one");
+        assert_eq!(ask(&direct, "/two").await, "/two");
+        assert_eq!(ask(&direct, "/three").await, "/three");
+        server.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn tls_is_not_its_business_and_nobody_there_is_told() {
+        assert!(Direct::to(&"https://127.0.0.1/v1".parse().unwrap()).is_none());
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+        let url = format!("http://{}/v1", closed.unwrap());
+        let direct = Direct::to(&url.parse().unwrap()).unwrap();
+        let failure = direct.post("/x", &HeaderMap::new(), &Bytes::new()).await;
+        let text = failure.unwrap_err().text;
+        assert!(text.contains("refused"), "{text}");
+    }
+}

@@ -7,7 +7,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rollcage_model::exchange::{Encoder, Line};
+use bytes::Bytes;
+
+use rollcage_model::exchange::{Encoder, Frame, Line};
 
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -20,6 +22,24 @@ struct State {
     encoder: Encoder,
     /// The first error; everything after it is refused, so that the file has no silent hole in the middle.
     broken: Option<String>,
+}
+
+impl State {
+    /// Gives back what is not needed any more, to be freed without the lock.
+    fn write(&mut self, frame: serde_json::Result<Frame>) -> Result<Vec<Bytes>, String> {
+        if let Some(broken) = &self.broken {
+            return Err(broken.clone());
+        }
+        let encoded = frame.and_then(|frame| self.encoder.encode(frame));
+        let written = encoded
+            .map_err(std::io::Error::from)
+            .and_then(|(bytes, gone)| self.file.write_all(&bytes).map(|()| gone));
+        written.map_err(|error| {
+            let text = format!("write the rollout's exchanges: {error}");
+            self.broken = Some(text.clone());
+            text
+        })
+    }
 }
 
 impl Recorder {
@@ -54,19 +74,8 @@ impl Recorder {
         };
         // The long part, outside of the lock: calls of one rollout come at the same time.
         let frame = earlier.frame(line);
-        let state = &mut *self.state();
-        if let Some(broken) = &state.broken {
-            return Err(broken.clone());
-        }
-        let encoded = frame.and_then(|frame| state.encoder.encode(frame));
-        let written = encoded
-            .map_err(std::io::Error::from)
-            .and_then(|bytes| state.file.write_all(&bytes));
-        written.map_err(|error| {
-            let text = format!("write the rollout's exchanges: {error}");
-            state.broken = Some(text.clone());
-            text
-        })
+        let gone = self.state().write(frame);
+        gone.map(drop)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

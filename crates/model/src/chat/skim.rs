@@ -74,39 +74,44 @@ pub(super) enum Rule {
     DropIfNull,
     Null,
     /// A list of objects, each with rules of its own.
-    Each(fn(&str, &Added) -> Rule),
+    Each(fn(&[u8], &Added) -> Rule),
 }
 
 /// An object with rules applied to its members in one pass; `None` when the text is no object, or nothing changes.
-pub(super) fn edit(text: &str, added: &Added, rules: fn(&str, &Added) -> Rule) -> Option<String> {
+/// What is left out is not looked at, be it UTF-8 or not.
+pub(super) fn edit(
+    text: &[u8],
+    added: &Added,
+    rules: fn(&[u8], &Added) -> Rule,
+) -> Option<Vec<u8>> {
     let mut edit = Edit {
         text,
         added,
         // What is taken out is most of an answer.
-        out: String::with_capacity(text.len().min(OUT_BYTES)),
+        out: Vec::with_capacity(text.len().min(OUT_BYTES)),
         is_changed: false,
     };
-    let end = edit.object(skip_space(text.as_bytes(), 0), rules)?;
-    (ends(text.as_bytes(), end) && edit.is_changed).then_some(edit.out)
+    let end = edit.object(skip_space(text, 0), rules)?;
+    (ends(text, end) && edit.is_changed).then_some(edit.out)
 }
 
 struct Edit<'a> {
-    text: &'a str,
+    text: &'a [u8],
     added: &'a Added,
-    out: String,
+    out: Vec<u8>,
     is_changed: bool,
 }
 
 impl Edit<'_> {
     /// Copies the object at `at`; gives where it ends.
-    fn object(&mut self, at: usize, rules: fn(&str, &Added) -> Rule) -> Option<usize> {
-        let bytes = self.text.as_bytes();
+    fn object(&mut self, at: usize, rules: fn(&[u8], &Added) -> Rule) -> Option<usize> {
+        let bytes = self.text;
         if bytes.get(at) != Some(&b'{') {
             return None;
         }
         let mut at = skip_space(bytes, at + 1);
         let mut is_first = true;
-        self.out.push('{');
+        self.out.push(b'{');
         while bytes.get(at) != Some(&b'}') {
             let name_end = skip_string(bytes, at)?;
             let name = self.text.get(at..name_end)?;
@@ -118,70 +123,70 @@ impl Edit<'_> {
             let end = self.member(name, value, rules(name, self.added), &mut is_first)?;
             at = next(bytes, end, b'}')?;
         }
-        self.out.push('}');
+        self.out.push(b'}');
         Some(at + 1)
     }
 
     fn member(
         &mut self,
-        name: &str,
+        name: &[u8],
         value: usize,
         rule: Rule,
         is_first: &mut bool,
     ) -> Option<usize> {
         if let Rule::Each(rules) = rule
-            && self.text.as_bytes().get(value) == Some(&b'[')
+            && self.text.get(value) == Some(&b'[')
         {
             self.name(name, is_first);
             return self.list(value, rules);
         }
-        let end = skip_value(self.text.as_bytes(), value)?;
+        let end = skip_value(self.text, value)?;
         let text = self.text.get(value..end)?;
-        let is_null = text == "null";
+        let is_null = text == b"null";
         match rule {
             Rule::Drop => self.is_changed = true,
             Rule::DropIfNull if is_null => self.is_changed = true,
             Rule::Null if !is_null => {
                 self.name(name, is_first);
-                self.out.push_str("null");
+                self.out.extend_from_slice(b"null");
                 self.is_changed = true;
             }
             Rule::Keep | Rule::DropIfNull | Rule::Null | Rule::Each(_) => {
                 self.name(name, is_first);
-                self.out.push_str(text);
+                self.out.extend_from_slice(text);
             }
         }
         Some(end)
     }
 
-    fn list(&mut self, at: usize, rules: fn(&str, &Added) -> Rule) -> Option<usize> {
-        let bytes = self.text.as_bytes();
+    fn list(&mut self, at: usize, rules: fn(&[u8], &Added) -> Rule) -> Option<usize> {
+        let bytes = self.text;
         let mut at = skip_space(bytes, at + 1);
         let mut is_first = true;
-        self.out.push('[');
+        self.out.push(b'[');
         while bytes.get(at) != Some(&b']') {
             if !std::mem::replace(&mut is_first, false) {
-                self.out.push(',');
+                self.out.push(b',');
             }
             let end = if bytes.get(at) == Some(&b'{') {
                 self.object(at, rules)?
             } else {
                 let end = skip_value(bytes, at)?;
-                self.out.push_str(self.text.get(at..end)?);
+                self.out.extend_from_slice(self.text.get(at..end)?);
                 end
             };
             at = next(bytes, end, b']')?;
         }
-        self.out.push(']');
+        self.out.push(b']');
         Some(at + 1)
     }
 
-    fn name(&mut self, name: &str, is_first: &mut bool) {
+    fn name(&mut self, name: &[u8], is_first: &mut bool) {
         if !std::mem::replace(is_first, false) {
-            self.out.push(',');
+            self.out.push(b',');
         }
-        self.out.push_str(name);
-        self.out.push(':');
+        self.out.extend_from_slice(name);
+        self.out.push(b':');
     }
 }
 

@@ -19,9 +19,8 @@ pub enum Stripped {
 }
 
 /// A whole JSON answer without what the agent did not ask for; `None` when nothing changes.
-pub fn strip_body(body: &[u8], added: &Added) -> Option<String> {
-    let text = std::str::from_utf8(body).ok()?;
-    strip_object(text, added)
+pub fn strip_body(body: &[u8], added: &Added) -> Option<Vec<u8>> {
+    strip_object(body, added)
 }
 
 /// One event's data without what the agent did not ask for.
@@ -29,7 +28,9 @@ pub fn strip_event(data: &str, added: &Added) -> Stripped {
     if is_ours_alone(data, added) {
         return Stripped::Dropped;
     }
-    strip_object(data, added).map_or(Stripped::Unchanged, Stripped::Changed)
+    let stripped = strip_object(data.as_bytes(), added);
+    let text = stripped.and_then(|text| String::from_utf8(text).ok());
+    text.map_or(Stripped::Unchanged, Stripped::Changed)
 }
 
 /// Whether the event carries a finish reason: after it an agent may act on the answer.
@@ -76,27 +77,28 @@ fn is_ours_alone(data: &str, added: &Added) -> bool {
 }
 
 /// `None` when nothing changes.
-fn strip_object(text: &str, added: &Added) -> Option<String> {
+fn strip_object(text: &[u8], added: &Added) -> Option<Vec<u8>> {
     // An agent that asks for logprobs itself, but for no alternatives, is rare and takes the slow way.
     if added.logprobs || !added.top_logprobs {
         return edit(text, added, answer_rule);
     }
-    strip_slowly(text, added)
+    let text = std::str::from_utf8(text).ok()?;
+    strip_slowly(text, added).map(String::into_bytes)
 }
 
-fn answer_rule(name: &str, added: &Added) -> Rule {
+fn answer_rule(name: &[u8], added: &Added) -> Rule {
     match name {
-        "\"prompt_token_ids\"" | "\"sglext\"" if added.token_ids => Rule::Drop,
-        "\"usage\"" if added.usage => Rule::DropIfNull,
-        "\"choices\"" => Rule::Each(choice_rule),
+        b"\"prompt_token_ids\"" | b"\"sglext\"" if added.token_ids => Rule::Drop,
+        b"\"usage\"" if added.usage => Rule::DropIfNull,
+        b"\"choices\"" => Rule::Each(choice_rule),
         _ => Rule::Keep,
     }
 }
 
-fn choice_rule(name: &str, added: &Added) -> Rule {
+fn choice_rule(name: &[u8], added: &Added) -> Rule {
     match name {
-        "\"token_ids\"" | "\"prompt_token_ids\"" if added.token_ids => Rule::Drop,
-        "\"logprobs\"" if added.logprobs => Rule::Null,
+        b"\"token_ids\"" | b"\"prompt_token_ids\"" if added.token_ids => Rule::Drop,
+        b"\"logprobs\"" if added.logprobs => Rule::Null,
         _ => Rule::Keep,
     }
 }

@@ -38,15 +38,19 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    pub(super) fn push(&mut self, exchange: u64, body: Bytes) {
+    /// Gives back what is forgotten for it.
+    pub(super) fn push(&mut self, exchange: u64, body: Bytes) -> Vec<Bytes> {
+        let mut gone = Vec::new();
         self.bytes += body.len();
         self.bodies.push_back((exchange, body));
         while self.bodies.len() > BODIES_MAX || self.bytes > BYTES_MAX {
-            let Some((_, gone)) = self.bodies.pop_front() else {
+            let Some((_, oldest)) = self.bodies.pop_front() else {
                 break;
             };
-            self.bytes -= gone.len();
+            self.bytes -= oldest.len();
+            gone.push(oldest);
         }
+        gone
     }
 
     /// The body in few new bytes: the last body that shares most of it, else the one that shares the most.

@@ -24,7 +24,7 @@ fn encode(lines: &[Line]) -> Vec<u8> {
     frames
         .flat_map(|line| {
             let frame = encoder.earlier(&line).frame(line).unwrap();
-            encoder.encode(frame).unwrap()
+            encoder.encode(frame).unwrap().0
         })
         .collect()
 }

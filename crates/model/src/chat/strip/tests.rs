@@ -105,7 +105,7 @@ fn what_cannot_be_read_passes() {
 fn a_whole_answer_is_stripped_and_keeps_its_usage() {
     assert_eq!(
         strip_body(br#"{"choices":[{"token_ids":[1],"logprobs":{}}],"usage":{"x":1},"prompt_token_ids":[2]}"#, &ALL),
-        Some(r#"{"choices":[{"logprobs":null}],"usage":{"x":1}}"#.to_owned())
+        Some(br#"{"choices":[{"logprobs":null}],"usage":{"x":1}}"#.to_vec())
     );
     let plain = br#"{ "choices": [ ], "usage": {} }"#;
     assert_eq!(strip_body(plain, &ALL), None);
