@@ -22,7 +22,7 @@ use crate::job::Job;
 use crate::proxy::{self, ModelSettings, Session, SessionOptions, Sessions};
 use crate::result;
 use crate::shell::{base_environment, run_command, seconds, tail};
-use crate::store::{Record, Store};
+use crate::store::{Record, Store, StoreError};
 use crate::verify;
 use crate::warm::ReadyAgent;
 use crate::{Clients, PlanError, Profiles};
@@ -95,7 +95,11 @@ pub(crate) async fn run(
     let started = Instant::now();
     let id = teller.rollout();
     let mut result = result::begin(id, &job);
-    let record = match cx.store.begin(id, &job.task, job.owner.as_deref()) {
+    let begun = {
+        let (store, task, owner) = (cx.store.clone(), job.task.clone(), job.owner.clone());
+        at_the_disk(move || store.begin(id, &task, owner.as_deref())).await
+    };
+    let record = match begun {
         Ok(record) => record,
         Err(error) => {
             return result::finish(
@@ -126,8 +130,13 @@ pub(crate) async fn run(
         }
     };
     let ending = result::add_trace(&mut result, &record, ending).await;
-    let result = result::finish(result, ending, started);
-    match record.commit(&result) {
+    let result = Arc::new(result::finish(result, ending, started));
+    let committed = {
+        let result = Arc::clone(&result);
+        at_the_disk(move || record.commit(&result)).await
+    };
+    let result = Arc::unwrap_or_clone(result);
+    match committed {
         Ok(()) => result,
         Err(error) => result::finish(
             RolloutResult {
@@ -139,6 +148,14 @@ pub(crate) async fn run(
             started,
         ),
     }
+}
+
+/// Waits for the disk on a thread of its own, so that nobody else waits with us.
+async fn at_the_disk<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(StoreError::Thread(error)))
 }
 
 /// Opens what the rollout needs, runs it inside, and closes everything again however that went.

@@ -43,6 +43,8 @@ pub enum StoreError {
         "rollout {0} has no result: it still runs, or was killed and the next run will close it"
     )]
     Unfinished(RolloutId),
+    #[error("the thread that writes records ended")]
+    Thread(#[source] tokio::task::JoinError),
     #[error("no rollout `{0}`: `rollcage list` shows what there is")]
     Unknown(String),
     #[error("`{prefix}` names {count} rollouts: give more characters of the id")]
