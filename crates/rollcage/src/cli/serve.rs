@@ -30,10 +30,11 @@ use crate::{Outcome, WrongUse, settings};
 ///       env.reset()
 ///       env.call_tool("run_rollout", endpoint="vllm", instruction="...", verify=["..."])
 ///
-/// MCP clients connect to http://127.0.0.1:8000/mcp; /v1/rollouts is the same over REST, with events; /metrics is for
-/// Prometheus. The page at /docs lists every route.
+/// MCP clients connect to http://127.0.0.1:8000/mcp. The same is under /v1/rollouts over REST,
+/// with events; /metrics is for Prometheus. The page at /docs lists every route.
 /// A session is cheap: open as many as there are rollouts at once.
-/// Ctrl-C lets running calls and rollouts finish within --grace and records the rest; a second one ends at once.
+/// Ctrl-C lets running calls and rollouts finish within --grace and records the rest;
+/// a second one ends at once.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
