@@ -64,7 +64,8 @@ fn answer(flags: u8, body: &[u8]) {
     let _ = (reply.deltas(), last_usage(body));
     let stripped = strip_body(body, &added);
     if serde_json::from_slice::<Value>(body).is_ok() {
-        serde_json::from_slice::<Value>(&stripped).expect("what was JSON stays JSON");
+        serde_json::from_slice::<Value>(stripped.as_deref().unwrap_or(body))
+            .expect("what was JSON stays JSON");
     }
     let _ = (
         strip_event(&text, &added),

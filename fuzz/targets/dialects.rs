@@ -68,8 +68,9 @@ fn check_stream(render: &mut dyn Render, reply: &str) {
 
 /// The other way: an upstream that speaks Anthropic.
 fn from_chat(request: &[u8], reply: &[u8]) {
-    if let Ok(message) = anthropic::from_chat_request(request) {
-        serde_json::from_slice::<Value>(&message).expect("a request is JSON");
+    let thoughts = anthropic::Thoughts::default();
+    if let Ok(asked) = anthropic::from_chat_request(request, &thoughts) {
+        serde_json::from_slice::<Value>(&asked.body).expect("a request is JSON");
     }
     let reply = String::from_utf8_lossy(reply);
     for is_stream in [false, true] {

@@ -87,13 +87,13 @@ fn exchange(number: u64, step: &Step, (prompt, sampled): &(Vec<u32>, Vec<u32>)) 
     let response = Response {
         exchange: number,
         status: Some(200),
-        body: body.to_string().into_bytes(),
+        body: body.to_string().into(),
         ..Response::default()
     };
     Exchange {
         request: Request {
             exchange: number,
-            body: asked.to_string().into_bytes(),
+            body: asked.to_string().into(),
             ..Request::default()
         },
         response: (!matches!(step.loses, Some(Loss::Answer))).then_some(response),
