@@ -62,7 +62,7 @@ fn answer(flags: u8, body: &[u8]) {
     };
     let reply = read_reply(&text, has(4));
     let _ = (reply.deltas(), last_usage(body));
-    let stripped = strip_body(body, &added);
+    let (stripped, _) = strip_body(body, &added);
     if serde_json::from_slice::<Value>(body).is_ok() {
         serde_json::from_slice::<Value>(stripped.as_deref().unwrap_or(body))
             .expect("what was JSON stays JSON");

@@ -33,6 +33,7 @@ mod relay;
 mod replay;
 mod serve;
 mod upstream;
+mod workers;
 
 pub use answer::{Body, json};
 pub use serve::{Handler, Serving, answer, serve};

@@ -11,6 +11,10 @@ mod server;
 mod settings;
 mod text;
 
+/// A call's bodies are made on one thread and often freed on another, which the C library's allocator locks for.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs real coding agents as sandboxed rollouts and keeps every token.
 ///
 /// A rollout gives a task to an unmodified agent in a fresh sandbox, lets it talk to a model through a capturing

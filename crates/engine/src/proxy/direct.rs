@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -33,7 +34,16 @@ pub(super) struct Direct {
     host: String,
     port: u16,
     authority: HeaderValue,
-    idle: Mutex<Vec<(Box<Wire>, Instant)>>,
+    idle: Mutex<Vec<Idle>>,
+}
+
+/// A connection between calls.
+#[derive(Debug)]
+struct Idle {
+    wire: Box<Wire>,
+    since: Instant,
+    /// Whose runtime it belongs to: another's would have to be woken for everything that comes.
+    thread: ThreadId,
 }
 
 #[derive(Debug)]
@@ -133,14 +143,20 @@ impl Direct {
 
     fn take_idle(&self) -> Option<Box<Wire>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|(_, since)| since.elapsed() < IDLE_LIMIT);
-        idle.pop().map(|(wire, _)| wire)
+        idle.retain(|waiting| waiting.since.elapsed() < IDLE_LIMIT);
+        let here = std::thread::current().id();
+        let at = idle.iter().rposition(|waiting| waiting.thread == here)?;
+        Some(idle.swap_remove(at).wire)
     }
 
     fn put_idle(&self, wire: Box<Wire>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX {
-            idle.push((wire, Instant::now()));
+            idle.push(Idle {
+                wire,
+                since: Instant::now(),
+                thread: std::thread::current().id(),
+            });
         }
     }
 }

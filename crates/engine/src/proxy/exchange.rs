@@ -58,6 +58,8 @@ pub(super) struct Open {
     pub(super) is_stream: bool,
     pub(super) is_replayed: bool,
     pub(super) attempts: Vec<Attempt>,
+    /// What the answer says it used, where that was seen on the way.
+    pub(super) usage: Option<Usage>,
     first_byte_s: Option<f64>,
     /// The body as it came, in pieces.
     pieces: Vec<Bytes>,
@@ -76,6 +78,7 @@ impl Open {
             is_stream: false,
             is_replayed: false,
             attempts: Vec::new(),
+            usage: None,
             first_byte_s: None,
             pieces: Vec::new(),
             bytes: 0,
@@ -148,10 +151,12 @@ impl Open {
                 (failure.is_none(), failure)
             }
         };
-        let usage = match self.session.options.endpoint.dialect {
-            EndpointDialect::Chat => last_usage(&response.body),
-            EndpointDialect::Anthropic => anthropic::usage_of(&response.body),
-        };
+        let usage = self
+            .usage
+            .or_else(|| match self.session.options.endpoint.dialect {
+                EndpointDialect::Chat => last_usage(&response.body),
+                EndpointDialect::Anthropic => anthropic::usage_of(&response.body),
+            });
         let line = log_line(&response, usage);
         let (exchange, status) = (response.exchange, response.status);
         let is_answered = status.is_some_and(|status| (200..300).contains(&status));

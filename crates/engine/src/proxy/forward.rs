@@ -254,7 +254,7 @@ async fn receive(
         return Attempted::Answered(close_with(&call.route, &mut open, &problem));
     }
     if status.is_success() {
-        let view = pass_on(&call, open.body(), prepared);
+        let view = pass_on(&call, &mut open, prepared);
         return Attempted::Answered(match open.close(None) {
             Ok(()) => view,
             Err(problem) => unrecorded(&call.route, &problem),
@@ -292,11 +292,13 @@ pub(super) async fn read_whole(open: &mut Open, upstream: &mut Answer) -> Result
 }
 
 /// A good answer as the agent may see it: in its dialect, without what we added.
-fn pass_on(call: &Call, body: Bytes, prepared: &Prepared) -> Response<Body> {
+fn pass_on(call: &Call, open: &mut Open, prepared: &Prepared) -> Response<Body> {
+    let body = open.body();
     let text = || String::from_utf8_lossy(&body);
     let body: Bytes = match (&call.question.render, call.session.options.endpoint.dialect) {
         (None, EndpointDialect::Chat) => {
-            let stripped = strip_body(&body, &prepared.added);
+            let (stripped, usage) = strip_body(&body, &prepared.added);
+            open.usage = usage;
             stripped.map_or(body, Bytes::from)
         }
         (None, EndpointDialect::Anthropic) => body,

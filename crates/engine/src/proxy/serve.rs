@@ -17,7 +17,7 @@ use rollcage_model::dialect::Dialect;
 
 use super::answer::{self as answers, Body};
 use super::question::Route;
-use super::{Session, Sessions, forward};
+use super::{Session, Sessions, forward, workers};
 
 /// More at once than this is an attack on our file descriptors.
 const CONNECTIONS_MAX: usize = 1024;
@@ -63,14 +63,19 @@ async fn accept(listener: tokio::net::TcpListener, handler: Handler, cancel: Can
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
-        if connections.len() < CONNECTIONS_MAX {
-            connections.spawn(connection(stream, Arc::clone(&handler)));
+        if connections.len() < CONNECTIONS_MAX
+            && let Ok(stream) = stream.into_std()
+        {
+            connections.spawn_on(connection(stream, Arc::clone(&handler)), &workers::next());
         }
     }
     connections.shutdown().await;
 }
 
-async fn connection(stream: tokio::net::TcpStream, handler: Handler) {
+async fn connection(stream: std::net::TcpStream, handler: Handler) {
+    let Ok(stream) = tokio::net::TcpStream::from_std(stream) else {
+        return;
+    };
     // Small chunks of a stream must not wait for each other.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {

@@ -177,7 +177,10 @@ impl Reply {
         }
         self.id = self.id.take().or_else(|| members.value("id"));
         self.model = self.model.take().or_else(|| members.value("model"));
-        if let Some(usage) = members.get("usage").and_then(read_usage) {
+        if let Some(usage) = members
+            .get("usage")
+            .and_then(|text| read_usage(text.as_bytes()))
+        {
             self.usage = Some(usage);
         }
         self.read_prompt_ids(&members);
@@ -320,6 +323,13 @@ fn id_in_string(token: &str) -> Option<u32> {
 
 /// The last usage in an answer, JSON or stream, without reading the rest: for progress and logs.
 pub fn last_usage(body: &[u8]) -> Option<Usage> {
+    // Where it mostly is.
+    const END_BYTES: usize = 2 << 10;
+    let end = &body[body.len().saturating_sub(END_BYTES)..];
+    last_usage_in(end).or_else(|| last_usage_in(body))
+}
+
+fn last_usage_in(body: &[u8]) -> Option<Usage> {
     const NAME: &[u8] = b"\"usage\":";
     // Forwards, which is many times faster than backwards; a stream may have a null in every chunk.
     let places = memchr::memmem::find_iter(body, NAME).map(|at| &body[at + NAME.len()..]);
@@ -328,12 +338,12 @@ pub fn last_usage(body: &[u8]) -> Option<Usage> {
         .collect();
     places.into_iter().rev().find_map(|value| {
         let mut values = serde_json::Deserializer::from_slice(value).into_iter::<&RawValue>();
-        read_usage(values.next()?.ok()?.get())
+        read_usage(values.next()?.ok()?.get().as_bytes())
     })
 }
 
-fn read_usage(text: &str) -> Option<Usage> {
-    Usage::from_value(&serde_json::from_str(text).ok()?)
+pub(super) fn read_usage(text: &[u8]) -> Option<Usage> {
+    Usage::from_value(&serde_json::from_slice(text).ok()?)
 }
 
 impl Usage {

@@ -5,6 +5,10 @@
 
 use super::prepare::Added;
 
+mod block;
+
+use block::{BLOCK, Marks, plain_prefix};
+
 /// What a byte means outside of strings, while looking for the end of a list or an object.
 #[derive(Clone, Copy)]
 enum Structure {
@@ -23,9 +27,6 @@ const STRUCTURE: [Structure; 256] = {
     table[b'}' as usize] = Structure::Close;
     table
 };
-
-/// What is looked at together.
-const BLOCK: usize = 64;
 
 /// How much of an answer is left, most often.
 const OUT_BYTES: usize = 8 << 10;
@@ -70,39 +71,53 @@ pub(super) fn elements(text: &str) -> Option<Vec<&str>> {
 pub(super) enum Rule {
     Keep,
     Drop,
-    /// `null` says nothing; anything else is kept.
-    DropIfNull,
+    /// The answer's usage, kept and told of; `null` says nothing and is left out where that is allowed.
+    Usage {
+        is_null_dropped: bool,
+    },
     Null,
     /// A list of objects, each with rules of its own.
     Each(fn(&[u8], &Added) -> Rule),
 }
 
-/// An object with rules applied to its members in one pass; `None` when the text is no object, or nothing changes.
-/// What is left out is not looked at, be it UTF-8 or not.
-pub(super) fn edit(
-    text: &[u8],
+/// An object after rules were applied to its members.
+pub(super) struct Edited<'a> {
+    /// `None` when nothing changes.
+    pub(super) text: Option<Vec<u8>>,
+    pub(super) usage: Option<&'a [u8]>,
+}
+
+/// An object with rules applied to its members in one pass; `None` when the text is no object. What is left out is not
+/// looked at, be it UTF-8 or not.
+pub(super) fn edit<'a>(
+    text: &'a [u8],
     added: &Added,
     rules: fn(&[u8], &Added) -> Rule,
-) -> Option<Vec<u8>> {
+) -> Option<Edited<'a>> {
     let mut edit = Edit {
         text,
         added,
         // What is taken out is most of an answer.
         out: Vec::with_capacity(text.len().min(OUT_BYTES)),
         is_changed: false,
+        usage: None,
     };
     let end = edit.object(skip_space(text, 0), rules)?;
-    (ends(text, end) && edit.is_changed).then_some(edit.out)
+    ends(text, end).then_some(Edited {
+        text: edit.is_changed.then_some(edit.out),
+        usage: edit.usage,
+    })
 }
 
-struct Edit<'a> {
+struct Edit<'a, 'b> {
     text: &'a [u8],
-    added: &'a Added,
+    added: &'b Added,
     out: Vec<u8>,
     is_changed: bool,
+    usage: Option<&'a [u8]>,
 }
 
-impl Edit<'_> {
+impl Edit<'_, '_> {
     /// Copies the object at `at`; gives where it ends.
     fn object(&mut self, at: usize, rules: fn(&[u8], &Added) -> Rule) -> Option<usize> {
         let bytes = self.text;
@@ -143,15 +158,22 @@ impl Edit<'_> {
         let end = skip_value(self.text, value)?;
         let text = self.text.get(value..end)?;
         let is_null = text == b"null";
+        if let Rule::Usage { .. } = rule
+            && !is_null
+        {
+            self.usage = Some(text);
+        }
         match rule {
             Rule::Drop => self.is_changed = true,
-            Rule::DropIfNull if is_null => self.is_changed = true,
+            Rule::Usage {
+                is_null_dropped: true,
+            } if is_null => self.is_changed = true,
             Rule::Null if !is_null => {
                 self.name(name, is_first);
                 self.out.extend_from_slice(b"null");
                 self.is_changed = true;
             }
-            Rule::Keep | Rule::DropIfNull | Rule::Null | Rule::Each(_) => {
+            Rule::Keep | Rule::Usage { .. } | Rule::Null | Rule::Each(_) => {
                 self.name(name, is_first);
                 self.out.extend_from_slice(text);
             }
@@ -246,19 +268,10 @@ fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
             }
             continue;
         };
-        let mut brackets = marks.brackets;
-        while brackets != 0 {
-            let place = at + brackets.trailing_zeros() as usize;
-            match STRUCTURE[usize::from(bytes[place])] {
-                Structure::Open => depth += 1,
-                Structure::Close | Structure::Plain | Structure::Quote => depth -= 1,
-            }
-            if depth == 0 {
-                return Some(place + 1);
-            }
-            brackets &= brackets - 1;
+        match marks.end_from(&mut depth) {
+            Some(end) => return Some(at + end),
+            None => at += BLOCK,
         }
-        at += BLOCK;
         if marks.ends_in_string {
             at = string_end(bytes, at)?;
         }
@@ -289,63 +302,6 @@ fn skip_bytes(bytes: &[u8], start: usize, depth: &mut usize) -> Option<Skipped> 
         }
     }
     Some(Skipped::Part(at))
-}
-
-/// What matters in a block that begins outside of strings, a bit for each byte.
-struct Marks {
-    /// Brackets outside of strings.
-    brackets: u64,
-    ends_in_string: bool,
-}
-
-impl Marks {
-    /// `None` where a backslash may hide a quote.
-    fn of(block: &[u8; BLOCK]) -> Option<Self> {
-        // Plain loops over the whole block, which the compiler turns into a few wide instructions.
-        let mut quotes = [0_u8; BLOCK];
-        let mut brackets = [0_u8; BLOCK];
-        let mut has_escape = 0;
-        for at in 0..BLOCK {
-            let byte = block[at];
-            // `[` and `{` differ by this bit, and so do `]` and `}`.
-            let bracket = byte | 0x20;
-            quotes[at] = u8::from(byte == b'"');
-            brackets[at] = u8::from(bracket == b'{') | u8::from(bracket == b'}');
-            has_escape |= u8::from(byte == b'\\');
-        }
-        if has_escape != 0 {
-            return None;
-        }
-        // Each bit becomes the parity of the quotes up to it: set from an opening quote to before the closing one.
-        let mut inside = bits(&quotes);
-        for shift in [1, 2, 4, 8, 16, 32] {
-            inside ^= inside << shift;
-        }
-        Some(Marks {
-            brackets: bits(&brackets) & !inside,
-            ends_in_string: inside >> (BLOCK - 1) == 1,
-        })
-    }
-}
-
-/// Ones and zeros in bytes, as bits.
-fn bits(ones: &[u8; BLOCK]) -> u64 {
-    let mut bits = 0;
-    for (at, eight) in ones.as_chunks::<8>().0.iter().enumerate() {
-        // The product has the lowest bit of each byte, side by side, at its top.
-        let product = u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080);
-        bits |= (product >> 56) << (8 * at);
-    }
-    bits
-}
-
-/// How many bytes, in whole blocks, are only digits, commas, signs and spaces: nothing that opens or closes.
-fn plain_prefix(bytes: &[u8]) -> usize {
-    // Without a way out of the middle, so that it becomes a few instructions for all of a block.
-    let is_plain = |byte: &u8| (*byte < b':') & (*byte != b'"');
-    let blocks = bytes.chunks_exact(BLOCK);
-    let blocks = blocks.take_while(|block| block.iter().fold(true, |all, it| all & is_plain(it)));
-    blocks.count() * BLOCK
 }
 
 fn skip_string(bytes: &[u8], start: usize) -> Option<usize> {

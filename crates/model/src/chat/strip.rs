@@ -7,7 +7,8 @@ use serde_json::value::RawValue;
 
 use super::members::Members;
 use super::prepare::Added;
-use super::skim::{Rule, edit, elements};
+use super::reply::{Usage, read_usage};
+use super::skim::{Edited, Rule, edit, elements};
 
 /// What becomes of one event's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,9 +19,13 @@ pub enum Stripped {
     Dropped,
 }
 
-/// A whole JSON answer without what the agent did not ask for; `None` when nothing changes.
-pub fn strip_body(body: &[u8], added: &Added) -> Option<Vec<u8>> {
-    strip_object(body, added)
+/// A whole JSON answer without what the agent did not ask for, `None` when nothing changes; and what it used, where the
+/// same look finds that.
+pub fn strip_body(body: &[u8], added: &Added) -> (Option<Vec<u8>>, Option<Usage>) {
+    match strip_object(body, added) {
+        Some(Edited { text, usage }) => (text, usage.and_then(read_usage)),
+        None => (None, None),
+    }
 }
 
 /// One event's data without what the agent did not ask for.
@@ -28,7 +33,7 @@ pub fn strip_event(data: &str, added: &Added) -> Stripped {
     if is_ours_alone(data, added) {
         return Stripped::Dropped;
     }
-    let stripped = strip_object(data.as_bytes(), added);
+    let stripped = strip_object(data.as_bytes(), added).and_then(|edited| edited.text);
     let text = stripped.and_then(|text| String::from_utf8(text).ok());
     text.map_or(Stripped::Unchanged, Stripped::Changed)
 }
@@ -76,20 +81,25 @@ fn is_ours_alone(data: &str, added: &Added) -> bool {
         && (added.token_ids || !has_ids)
 }
 
-/// `None` when nothing changes.
-fn strip_object(text: &[u8], added: &Added) -> Option<Vec<u8>> {
+/// `None` when it is none.
+fn strip_object<'a>(text: &'a [u8], added: &Added) -> Option<Edited<'a>> {
     // An agent that asks for logprobs itself, but for no alternatives, is rare and takes the slow way.
     if added.logprobs || !added.top_logprobs {
         return edit(text, added, answer_rule);
     }
     let text = std::str::from_utf8(text).ok()?;
-    strip_slowly(text, added).map(String::into_bytes)
+    Some(Edited {
+        text: strip_slowly(text, added).map(String::into_bytes),
+        usage: None,
+    })
 }
 
 fn answer_rule(name: &[u8], added: &Added) -> Rule {
     match name {
         b"\"prompt_token_ids\"" | b"\"sglext\"" if added.token_ids => Rule::Drop,
-        b"\"usage\"" if added.usage => Rule::DropIfNull,
+        b"\"usage\"" => Rule::Usage {
+            is_null_dropped: added.usage,
+        },
         b"\"choices\"" => Rule::Each(choice_rule),
         _ => Rule::Keep,
     }

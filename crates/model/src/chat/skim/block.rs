@@ -1,0 +1,188 @@
+//! Sixty-four bytes of JSON at once: where its quotes and brackets are.
+
+/// What is looked at together.
+pub(super) const BLOCK: usize = 64;
+
+/// What matters in a block that begins outside of strings, a bit for each byte.
+pub(super) struct Marks {
+    /// Brackets that open and that close, outside of strings.
+    opens: u64,
+    closes: u64,
+    pub(super) ends_in_string: bool,
+}
+
+impl Marks {
+    /// `None` where a backslash may hide a quote.
+    pub(super) fn of(block: &[u8; BLOCK]) -> Option<Self> {
+        let Signs {
+            quotes,
+            opens,
+            closes,
+            has_escape,
+        } = signs(block);
+        if has_escape {
+            return None;
+        }
+        // Each bit becomes the parity of the quotes up to it: set from an opening quote to before the closing one.
+        let mut inside = quotes;
+        for shift in [1, 2, 4, 8, 16, 32] {
+            inside ^= inside << shift;
+        }
+        Some(Marks {
+            opens: opens & !inside,
+            closes: closes & !inside,
+            ends_in_string: inside >> (BLOCK - 1) == 1,
+        })
+    }
+
+    /// Follows the brackets from this depth on; gives the place behind the one that brings it to nothing.
+    pub(super) fn end_from(&self, depth: &mut usize) -> Option<usize> {
+        // Most blocks are deep inside, and cannot close everything.
+        let (opens, closes) = (self.opens.count_ones(), self.closes.count_ones());
+        if closes as usize <= depth.saturating_sub(1) {
+            *depth = *depth + opens as usize - closes as usize;
+            return None;
+        }
+        let mut brackets = self.opens | self.closes;
+        while brackets != 0 {
+            let place = brackets.trailing_zeros();
+            if self.opens >> place & 1 == 1 {
+                *depth += 1;
+            } else {
+                *depth -= 1;
+                if *depth == 0 {
+                    return Some(place as usize + 1);
+                }
+            }
+            brackets &= brackets - 1;
+        }
+        None
+    }
+}
+
+/// Where in a block these bytes are, in strings or not.
+#[derive(Debug, PartialEq, Eq)]
+struct Signs {
+    quotes: u64,
+    opens: u64,
+    closes: u64,
+    has_escape: bool,
+}
+
+/// Sixteen bytes at a time, and a bit for each.
+#[cfg(target_arch = "x86_64")]
+#[expect(
+    unsafe_code,
+    reason = "the compiler does not find these instructions in plain loops"
+)]
+fn signs(block: &[u8; BLOCK]) -> Signs {
+    // SAFETY: every processor of this kind has SSE2.
+    unsafe { signs_by_sixteen(block) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse2")]
+fn signs_by_sixteen(block: &[u8; BLOCK]) -> Signs {
+    use std::arch::x86_64::{
+        _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_or_si128, _mm_set_epi64x, _mm_set1_epi8,
+        _mm_setzero_si128,
+    };
+    const LANE: usize = 16;
+    let all = |byte: u8| _mm_set1_epi8(byte.cast_signed());
+    let mut found = Signs {
+        quotes: 0,
+        opens: 0,
+        closes: 0,
+        has_escape: false,
+    };
+    let mut escapes = _mm_setzero_si128();
+    for (at, halves) in block
+        .as_chunks::<8>()
+        .0
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .enumerate()
+    {
+        let [low, high] = halves.map(i64::from_le_bytes);
+        let bytes = _mm_set_epi64x(high, low);
+        // `[` and `{` differ by this bit, and so do `]` and `}`.
+        let brackets = _mm_or_si128(bytes, all(0x20));
+        let mask = |lane| u64::from(_mm_movemask_epi8(lane).cast_unsigned()) << (LANE * at);
+        found.quotes |= mask(_mm_cmpeq_epi8(bytes, all(b'"')));
+        found.opens |= mask(_mm_cmpeq_epi8(brackets, all(b'{')));
+        found.closes |= mask(_mm_cmpeq_epi8(brackets, all(b'}')));
+        escapes = _mm_or_si128(escapes, _mm_cmpeq_epi8(bytes, all(b'\\')));
+    }
+    found.has_escape = _mm_movemask_epi8(escapes) != 0;
+    found
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn signs(block: &[u8; BLOCK]) -> Signs {
+    signs_anywhere(block)
+}
+
+/// The same on any processor.
+#[cfg(any(test, not(target_arch = "x86_64")))]
+fn signs_anywhere(block: &[u8; BLOCK]) -> Signs {
+    // Plain loops over the whole block, which the compiler turns into a few wide instructions.
+    let mut quotes = [0_u8; BLOCK];
+    let mut opens = [0_u8; BLOCK];
+    let mut closes = [0_u8; BLOCK];
+    let mut has_escape = 0;
+    for at in 0..BLOCK {
+        let byte = block[at];
+        quotes[at] = u8::from(byte == b'"');
+        opens[at] = u8::from(byte | 0x20 == b'{');
+        closes[at] = u8::from(byte | 0x20 == b'}');
+        has_escape |= u8::from(byte == b'\\');
+    }
+    Signs {
+        quotes: bits(&quotes),
+        opens: bits(&opens),
+        closes: bits(&closes),
+        has_escape: has_escape != 0,
+    }
+}
+
+/// Ones and zeros in bytes, as bits.
+#[cfg(any(test, not(target_arch = "x86_64")))]
+fn bits(ones: &[u8; BLOCK]) -> u64 {
+    let mut bits = 0;
+    for (at, eight) in ones.as_chunks::<8>().0.iter().enumerate() {
+        // The product has the lowest bit of each byte, side by side, at its top.
+        let product = u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080);
+        bits |= (product >> 56) << (8 * at);
+    }
+    bits
+}
+
+/// How many bytes, in whole blocks, are only digits, commas, signs and spaces: nothing that opens or closes.
+pub(super) fn plain_prefix(bytes: &[u8]) -> usize {
+    // Without a way out of the middle, so that it becomes a few instructions for all of a block.
+    let is_plain = |byte: &u8| (*byte < b':') & (*byte != b'"');
+    let blocks = bytes.chunks_exact(BLOCK);
+    let blocks = blocks.take_while(|block| block.iter().fold(true, |all, it| all & is_plain(it)));
+    blocks.count() * BLOCK
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn both_ways_to_look_at_a_block_see_the_same(block in prop::array::uniform32(any::<u8>()), seed in any::<u64>()) {
+            let signs_of = *b"[]{}\"\\{\"";
+            let mut bytes = [0; BLOCK];
+            for (at, byte) in bytes.iter_mut().enumerate() {
+                let is_sign = seed >> at & 1 == 1;
+                *byte = if is_sign { signs_of[usize::from(block[at % 32]) % 8] } else { block[at % 32] };
+            }
+            prop_assert_eq!(signs(&bytes), signs_anywhere(&bytes));
+        }
+    }
+}
