@@ -20,7 +20,8 @@ use super::TranslateError;
 pub use answer::Answer;
 pub use prepare::prepare;
 pub use reader::{
-    Kept, Mark, StreamReader, error_message, mark_of, read_message, read_with_thoughts, usage_of,
+    Kept, Mark, StreamReader, error_message, is_ping, mark_of, read_message, read_with_thoughts,
+    usage_of,
 };
 pub use request::{Translation, messages_of, to_chat};
 pub use thought::Thoughts;

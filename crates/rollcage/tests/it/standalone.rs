@@ -382,6 +382,103 @@ async fn a_busy_endpoint_is_asked_again_and_a_refusal_is_not() {
     assert!(answer.contains("no longer fits"), "{answer}");
 }
 
+fn error(kind: &str, code: u16) -> String {
+    let message = format!("not now, {API_KEY}");
+    let error = json!({"error": {"message": message, "type": kind, "code": code}});
+    format!("data: {error}\n\n")
+}
+
+fn streamed() -> Value {
+    json!({"stream": true, "messages": [{"role": "user", "content": "again"}]})
+}
+
+#[tokio::test]
+async fn a_stream_that_fails_before_it_says_anything_is_asked_for_again() {
+    let busy = error("InternalServerError", 500);
+    // A comment says nothing; a stream may also break off, or end, before it says anything.
+    let first = [
+        events(
+            &[": waiting\n\n", &format!("{busy}data: [DONE]\n\n")],
+            Ending::Clean,
+        ),
+        events(&[&busy], Ending::Hang),
+        events(&[": waiting\n\n"], Ending::Cut),
+        events(&[], Ending::Clean),
+    ];
+    let tries = std::sync::atomic::AtomicUsize::new(0);
+    let upstream = Upstream::start(move |_, asked| {
+        if !asked.body.contains("again") {
+            return vllm(0, asked);
+        }
+        match tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            number if number % 2 == 0 => first[number / 2].clone(),
+            _ => streams(true, Ending::Clean),
+        }
+    })
+    .unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({})).await;
+    let key = session["session_id"].as_str().unwrap();
+    for told in ["not now, ***", "not now, ***", "broke off", "was empty"] {
+        let (status, answer) = proxy
+            .send("POST", "/v1/chat/completions", key, &streamed())
+            .await;
+        assert!(status == 200 && answer.contains("[DONE]"), "{answer}");
+        assert!(!answer.contains("not now"), "{answer}");
+        let response = proxy.exchanges().pop().unwrap().response.unwrap();
+        assert_eq!((response.status, response.error), (Some(200), None));
+        assert_eq!(response.attempts.len(), 1);
+        let attempt = &response.attempts[0];
+        assert_eq!(attempt.status, Some(200));
+        assert!(attempt.error.contains(told), "{attempt:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_begins_with_an_error_that_will_last_is_passed_on() {
+    let upstream = Upstream::start(|_, asked| match asked.body.contains("again") {
+        true => {
+            let lasting = error("BadRequestError", 400);
+            events(&[&lasting, "data: [DONE]\n\n"], Ending::Clean)
+        }
+        false => vllm(0, asked),
+    })
+    .unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({})).await;
+    let key = session["session_id"].as_str().unwrap();
+    let before = upstream.asked().len();
+    let client = rollcage_engine::client(&proxy.url).unwrap();
+    let request = client.post(format!("{}/v1/chat/completions", proxy.url));
+    let request = request.bearer_auth(key).body(streamed().to_string());
+    let mut answer = request.send().await.unwrap();
+    let mut seen = String::new();
+    let end = loop {
+        match answer.chunk().await {
+            Ok(Some(bytes)) => seen.push_str(&String::from_utf8_lossy(&bytes)),
+            end => break end,
+        }
+    };
+    assert!(
+        end.is_err(),
+        "a stream without a finish does not end cleanly"
+    );
+    assert!(
+        seen.contains("not now, ***") && !seen.contains(API_KEY),
+        "{seen}"
+    );
+    assert_eq!(upstream.asked().len(), before + 1);
+    let response = proxy.exchanges().pop().unwrap().response.unwrap();
+    assert_eq!(response.error.as_deref(), Some("not now, ***"));
+    assert!(response.text().contains("not now, ***"));
+}
+
+/// A stream of these bytes.
+fn events(events: &[&str], ending: Ending) -> Reply {
+    let events = events.iter().map(|event| (*event).to_owned()).collect();
+    Reply::Events { events, ending }
+}
+
 #[tokio::test]
 async fn streams_that_lose_ids_are_replayed_from_whole_answers() {
     let upstream = Upstream::start(|_, asked| {
