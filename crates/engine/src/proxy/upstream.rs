@@ -17,7 +17,8 @@ use rollcage_model::dialect::anthropic::is_ping;
 use rollcage_model::exchange::Attempt;
 use rollcage_model::sse::Splitter;
 
-use super::{Session, answer, direct};
+use super::direct::{self, Connection};
+use super::{Session, answer};
 use crate::endpoint::Endpoint;
 use crate::provider::Auth;
 use crate::result::now;
@@ -51,6 +52,8 @@ pub(super) struct Failure {
     pub(super) text: String,
     /// Another try may get further.
     is_passing: bool,
+    /// A connection broke that had waited for this call: as a rule the endpoint had just closed it.
+    is_on_reused_connection: bool,
 }
 
 impl Failure {
@@ -58,6 +61,7 @@ impl Failure {
         Failure {
             text: innermost(error),
             is_passing: true,
+            is_on_reused_connection: false,
         }
     }
 
@@ -65,6 +69,7 @@ impl Failure {
         Failure {
             text: text.to_owned(),
             is_passing: false,
+            is_on_reused_connection: false,
         }
     }
 
@@ -79,6 +84,17 @@ impl Failure {
             false => Failure::passing(error),
         }
     }
+
+    pub(super) fn on_reused_connection(self) -> Self {
+        Failure {
+            is_on_reused_connection: self.is_passing,
+            ..self
+        }
+    }
+
+    pub(super) fn is_on_reused_connection(&self) -> bool {
+        self.is_on_reused_connection
+    }
 }
 
 impl From<reqwest::Error> for Failure {
@@ -86,6 +102,7 @@ impl From<reqwest::Error> for Failure {
         Failure {
             text: cause(&error),
             is_passing: error.is_connect() || error.is_request(),
+            is_on_reused_connection: false,
         }
     }
 }
@@ -196,8 +213,16 @@ pub(super) async fn send(
     body: Bytes,
 ) -> (Result<Answer, Failure>, Vec<Attempt>) {
     let mut attempts = Vec::new();
+    let mut connection = Connection::Any;
+    let mut tries = 0;
     loop {
-        let mut sent = send_once(session, passed, &body).await;
+        let mut sent = send_once(session, passed, &body, connection).await;
+        if sent.as_ref().is_err_and(Failure::is_on_reused_connection) {
+            // Says nothing about the endpoint, so there is nothing to wait for. It happens once: the next is new.
+            connection = Connection::New;
+            attempts.push(describe(session, sent).await);
+            continue;
+        }
         let has_failed = match &mut sent {
             Ok(answer) if answer.is_stream() => answer.has_failed_at_once().await,
             Ok(answer) => is_passing_status(answer.status().as_u16()),
@@ -207,15 +232,21 @@ pub(super) async fn send(
             return (sent, attempts);
         }
         let advised = sent.as_ref().ok().and_then(advised_delay);
-        let Some(delay) = session.delay_before_retry(attempts.len(), advised) else {
+        let Some(delay) = session.delay_before_retry(tries, advised) else {
             return (sent, attempts);
         };
+        tries += 1;
         attempts.push(describe(session, sent).await);
         tokio::time::sleep(delay).await;
     }
 }
 
-async fn send_once(session: &Session, passed: &Passed, body: &Bytes) -> Result<Answer, Failure> {
+async fn send_once(
+    session: &Session,
+    passed: &Passed,
+    body: &Bytes,
+    connection: Connection,
+) -> Result<Answer, Failure> {
     let mut headers = session.headers.clone();
     for (name, value) in &passed.headers {
         headers.insert(name, value.clone());
@@ -226,7 +257,7 @@ async fn send_once(session: &Session, passed: &Passed, body: &Bytes) -> Result<A
             Some(query) => Cow::Owned(format!("{path}?{query}")),
             None => Cow::Borrowed(path),
         };
-        let answer = direct.post(&path, &headers, body).await?;
+        let answer = direct.post(&path, &headers, body, connection).await?;
         return Ok(Answer::new(Way::Direct(answer)));
     }
     let mut url = session.url.clone();

@@ -473,6 +473,32 @@ async fn a_stream_that_begins_with_an_error_that_will_last_is_passed_on() {
     assert!(response.text().contains("not now, ***"));
 }
 
+#[tokio::test]
+async fn a_call_on_a_connection_that_goes_away_is_made_again_and_recorded() {
+    let is_gone = std::sync::atomic::AtomicBool::new(false);
+    let upstream = Upstream::start(move |_, asked| {
+        let is_told = asked.body.contains("go away");
+        match is_told && !is_gone.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            true => Reply::Drop,
+            false => vllm(0, asked),
+        }
+    })
+    .unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({})).await;
+    let key = session["session_id"].as_str().unwrap();
+    let path = "/v1/chat/completions";
+    assert_eq!(proxy.send("POST", path, key, &chat()).await.0, 200);
+    let before = upstream.asked().len();
+    let body = json!({"messages": [{"role": "user", "content": "go away"}]});
+    assert_eq!(proxy.send("POST", path, key, &body).await.0, 200);
+    // The endpoint has read both, and may have sampled for both.
+    assert_eq!(upstream.asked().len() - before, 2);
+    let response = proxy.exchanges().pop().unwrap().response.unwrap();
+    assert_eq!(response.attempts.len(), 1);
+    assert_eq!(response.attempts[0].status, None);
+}
+
 /// A stream of these bytes.
 fn events(events: &[&str], ending: Ending) -> Reply {
     let events = events.iter().map(|event| (*event).to_owned()).collect();
