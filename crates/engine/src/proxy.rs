@@ -82,6 +82,8 @@ pub struct SessionOptions {
     pub settings: ModelSettings,
     /// Whether answers may be streamed live, from the endpoint's probe.
     pub has_live_streams: bool,
+    /// Whether token ids are asked for in SGLang's way, from the endpoint's probe.
+    pub has_sglext: bool,
     /// The file of exchanges; it must not exist yet.
     pub record: PathBuf,
     /// After this moment nothing is tried again.
@@ -274,9 +276,12 @@ impl Session {
     /// setting of the chat template; hosted services refuse what they do not know.
     fn rewrite(&self, tokens_max: Option<u64>, is_thinking_disabled: bool) -> Rewrite {
         let settings = &self.options.settings;
-        let capture = CAPTURES[usize::from(self.capture.load(Ordering::Relaxed))];
+        let capture = match CAPTURES[usize::from(self.capture.load(Ordering::Relaxed))] {
+            Capture::Tokens if self.options.has_sglext => Capture::TokensInSglext,
+            capture => capture,
+        };
         let has_template =
-            capture == Capture::Tokens && !self.is_template_refused.load(Ordering::Relaxed);
+            !capture.id_flags().is_empty() && !self.is_template_refused.load(Ordering::Relaxed);
         let tokens_max = [settings.tokens_max, tokens_max]
             .into_iter()
             .flatten()
@@ -300,8 +305,10 @@ impl Session {
             return !self.is_template_refused.swap(true, Ordering::Relaxed);
         }
         let asked = self.capture.load(Ordering::Relaxed);
+        let flags = [Capture::Tokens, Capture::TokensInSglext].map(Capture::id_flags);
+        let is_of_ids = flags.concat().iter().any(|flag| refusal.contains(flag));
         let wanted = match usize::from(asked) {
-            0 if refusal.contains("return_token_ids") => 1,
+            0 if is_of_ids => 1,
             0 | 1 if refusal.contains("logprobs") => 2,
             _ => return false,
         };

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rollcage_model::exchange::{self, Exchange};
+use rollcage_testkit::sglang;
 use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
 use serde_json::{Value, json};
 
@@ -497,6 +498,30 @@ async fn a_call_on_a_connection_that_goes_away_is_made_again_and_recorded() {
     let response = proxy.exchanges().pop().unwrap().response.unwrap();
     assert_eq!(response.attempts.len(), 1);
     assert_eq!(response.attempts[0].status, None);
+}
+
+#[tokio::test]
+async fn sglangs_streams_are_captured_live_and_without_its_extension() {
+    let upstream = Upstream::start(|_, asked| sglang::says(asked)).unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({})).await;
+    assert_eq!(session["capture_level"], "tokens");
+    let key = session["session_id"].as_str().unwrap();
+    for body in [chat(), streamed()] {
+        let (status, answer) = proxy.send("POST", "/v1/chat/completions", key, &body).await;
+        assert_eq!(status, 200, "{answer}");
+        for added in ["sglext", "output_ids", "-0.25"] {
+            assert!(!answer.contains(added), "{added} in {answer}");
+        }
+        let asked: Value = serde_json::from_str(&upstream.asked().pop().unwrap().body).unwrap();
+        assert_eq!(asked["return_output_ids_in_sglext"], true);
+        assert_eq!(asked["return_token_ids"], Value::Null, "streams refuse it");
+        let response = proxy.exchanges().pop().unwrap().response.unwrap();
+        assert!(!response.is_replayed);
+        let reply = rollcage_model::chat::read_reply(&response.text(), response.is_stream);
+        assert_eq!(reply.prompt_token_ids, Some(vec![1, 2, 3, 4]));
+        assert_eq!(reply.token_ids, Some(vec![7, 8]));
+    }
 }
 
 /// A stream of these bytes.
