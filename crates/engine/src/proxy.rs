@@ -29,6 +29,7 @@ mod forward;
 pub mod probe;
 mod question;
 mod recorder;
+mod refusal;
 mod relay;
 mod replay;
 mod serve;
@@ -57,7 +58,8 @@ pub struct ModelSettings {
     pub price: Option<Price>,
     /// The endpoint is asked for no token ids or logprobs, and results list no calls; what was said is recorded still.
     pub is_black_box: bool,
-    /// How often a call that a busy endpoint refused is made again.
+    /// How often a call that a busy endpoint refused is made again. Agents are told not to try again themselves, so this
+    /// must outlast a server's restart: seven tries are a minute.
     pub retries_max: usize,
 }
 
@@ -70,7 +72,7 @@ impl Default for ModelSettings {
             budget: budget::Limits::default(),
             price: None,
             is_black_box: false,
-            retries_max: 5,
+            retries_max: 7,
         }
     }
 }

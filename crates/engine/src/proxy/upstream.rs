@@ -115,6 +115,7 @@ pub(super) struct Answer {
     peeked: VecDeque<Bytes>,
     /// What broke the body off while it was looked at.
     broken: Option<Failure>,
+    is_given_up: bool,
 }
 
 /// Which way an answer comes.
@@ -130,7 +131,13 @@ impl Answer {
             way,
             peeked: VecDeque::new(),
             broken: None,
+            is_given_up: false,
         }
+    }
+
+    /// It is a failure that might have passed, and the last try's.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.is_given_up
     }
 
     pub(super) fn status(&self) -> StatusCode {
@@ -233,6 +240,9 @@ pub(super) async fn send(
         }
         let advised = sent.as_ref().ok().and_then(advised_delay);
         let Some(delay) = session.delay_before_retry(tries, advised) else {
+            if let Ok(answer) = &mut sent {
+                answer.is_given_up = true;
+            }
             return (sent, attempts);
         };
         tries += 1;
