@@ -27,22 +27,26 @@ impl Drop for Proxy {
 
 impl Proxy {
     pub(crate) fn start(upstream: &Upstream, extra: &[&str]) -> Self {
+        let common = [
+            "--model",
+            "test-model",
+            "--upstream-key-env",
+            "UPSTREAM_KEY",
+        ];
+        let arguments = [&["--upstream", upstream.base_url()], &common[..], extra].concat();
+        Self::start_with(
+            &arguments,
+            &[("UPSTREAM_KEY", API_KEY), ("ADMIN", "admin-secret")],
+        )
+    }
+
+    fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_rollcage"))
-            .args([
-                "proxy",
-                "--upstream",
-                upstream.base_url(),
-                "--model",
-                "test-model",
-                "--port",
-                "0",
-            ])
-            .args(["--upstream-key-env", "UPSTREAM_KEY"])
-            .args(extra)
+            .args(["proxy", "--port", "0"])
+            .args(arguments)
             .env("ROLLCAGE_HOME", home.path())
-            .env("UPSTREAM_KEY", API_KEY)
-            .env("ADMIN", "admin-secret")
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -94,6 +98,38 @@ impl Proxy {
         let answer = request.body(body.to_string()).send().await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
     }
+}
+
+#[tokio::test]
+async fn an_endpoint_is_named_as_it_is_for_rollouts() {
+    let upstream = Upstream::start(vllm).unwrap();
+    let variables = [("VLLM_URL", upstream.base_url()), ("VLLM_API_KEY", API_KEY)];
+    for arguments in [
+        &["--upstream", "vllm/test-model"][..],
+        &["--upstream", "vllm", "--model", "test-model"],
+    ] {
+        let proxy = Proxy::start_with(arguments, &variables);
+        let session = proxy.session(json!({})).await;
+        assert_eq!(session["capture_level"], "tokens");
+        let key = session["session_id"].as_str().unwrap();
+        let path = "/v1/chat/completions";
+        assert_eq!(proxy.send("POST", path, key, &chat()).await.0, 200);
+        let asked = upstream.asked().pop().unwrap();
+        let key = ("authorization".to_owned(), format!("Bearer {API_KEY}"));
+        assert!(asked.headers.contains(&key), "{:?}", asked.headers);
+        assert!(asked.body.contains("\"model\":\"test-model\""));
+    }
+}
+
+#[test]
+fn a_signal_right_after_its_address_ends_it_in_order() {
+    let upstream = Upstream::start(vllm).unwrap();
+    let mut proxy = Proxy::start(&upstream, &[]);
+    let id = proxy.child.id().to_string();
+    let mut kill = Command::new("/bin/sh");
+    kill.args(["-c", &format!("kill -TERM {id}")]);
+    assert!(kill.status().unwrap().success());
+    assert_eq!(proxy.child.wait().unwrap().code(), Some(0));
 }
 
 /// Answers what the probe and agents ask, in the mode they ask for.
