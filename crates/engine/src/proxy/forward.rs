@@ -159,9 +159,7 @@ async fn attempt(
         return Attempted::Answered(replay::answer(call, open, prepared).await);
     }
     let sent = std::mem::take(&mut prepared.body);
-    let (sent, attempts) = send(&session, &call.passed, sent.into()).await;
-    open.attempts = attempts;
-    match sent {
+    match send(&session, &call.passed, sent.into(), &mut open.attempts).await {
         Err(failure) => {
             let problem = format!("no answer: {}", failure.text);
             Attempted::Answered(close_with(&call.route, &mut open, GIVEN_UP, &problem))

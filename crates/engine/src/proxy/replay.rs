@@ -85,9 +85,8 @@ fn answer_at_once(
 
 async fn ask(session: std::sync::Arc<Session>, mut open: Open, prepared: Prepared) -> Outcome {
     open.is_replayed = true;
-    let (sent, attempts) = send(&session, &Passed::default(), prepared.body.into()).await;
-    open.attempts = attempts;
-    let mut upstream = match sent {
+    let (passed, body) = (Passed::default(), prepared.body.into());
+    let mut upstream = match send(&session, &passed, body, &mut open.attempts).await {
         Ok(upstream) => upstream,
         Err(failure) => {
             return fail(&mut open, GIVEN_UP, format!("no answer: {}", failure.text));

@@ -212,14 +212,14 @@ impl Answer {
     }
 }
 
-/// Asks until there is an answer to pass on. The tries before it are returned with it. A stream is an answer from its
-/// first event on.
+/// Asks until there is an answer to pass on. The tries before it are noted as they are made, since nobody may be there to
+/// take the answer. A stream is an answer from its first event on.
 pub(super) async fn send(
     session: &Session,
     passed: &Passed,
     body: Bytes,
-) -> (Result<Answer, Failure>, Vec<Attempt>) {
-    let mut attempts = Vec::new();
+    attempts: &mut Vec<Attempt>,
+) -> Result<Answer, Failure> {
     let mut connection = Connection::Any;
     let mut tries = 0;
     loop {
@@ -236,14 +236,14 @@ pub(super) async fn send(
             Err(failure) => failure.is_passing,
         };
         if !has_failed {
-            return (sent, attempts);
+            return sent;
         }
         let advised = sent.as_ref().ok().and_then(advised_delay);
         let Some(delay) = session.delay_before_retry(tries, advised) else {
             if let Ok(answer) = &mut sent {
                 answer.is_given_up = true;
             }
-            return (sent, attempts);
+            return sent;
         };
         tries += 1;
         attempts.push(describe(session, sent).await);

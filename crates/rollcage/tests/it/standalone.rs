@@ -560,6 +560,36 @@ async fn sglangs_streams_are_captured_live_and_without_its_extension() {
     }
 }
 
+#[tokio::test]
+async fn tries_are_in_the_record_of_an_agent_that_did_not_wait_for_their_end() {
+    let upstream = Upstream::start(|_, asked| match asked.body.contains("again") {
+        true => Reply::Refusal {
+            status: 503,
+            headers: "retry-after: 20\r\n",
+            body: "{}".to_owned(),
+        },
+        false => vllm(0, asked),
+    })
+    .unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({})).await;
+    let key = session["session_id"].as_str().unwrap();
+    let client = rollcage_engine::client(&proxy.url).unwrap();
+    let request = client.post(format!("{}/v1/chat/completions", proxy.url));
+    let request = request.bearer_auth(key).body(streamed().to_string());
+    let asking = request.timeout(std::time::Duration::from_secs(1)).send();
+    assert!(asking.await.is_err());
+    let response = loop {
+        match proxy.exchanges().pop().unwrap().response {
+            Some(response) => break response,
+            None => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+        }
+    };
+    assert!(response.error.unwrap().contains("hung up"));
+    assert_eq!(response.attempts.len(), 1);
+    assert_eq!(response.attempts[0].status, Some(503));
+}
+
 /// A stream of these bytes.
 fn events(events: &[&str], ending: Ending) -> Reply {
     let events = events.iter().map(|event| (*event).to_owned()).collect();
