@@ -29,6 +29,7 @@ mod forward;
 pub mod probe;
 mod question;
 mod recorder;
+mod refusal;
 mod relay;
 mod replay;
 mod serve;
@@ -58,7 +59,8 @@ pub struct ModelSettings {
     pub price: Option<Price>,
     /// The endpoint is asked for no token ids or logprobs, and results list no calls; what was said is recorded still.
     pub is_black_box: bool,
-    /// How often a call that a busy endpoint refused is made again.
+    /// How often a call that a busy endpoint refused is made again. Agents are told not to try again themselves, so this
+    /// must outlast a server's restart: seven tries are a minute.
     pub retries_max: usize,
 }
 
@@ -71,7 +73,7 @@ impl Default for ModelSettings {
             budget: budget::Limits::default(),
             price: None,
             is_black_box: false,
-            retries_max: 5,
+            retries_max: 7,
         }
     }
 }
@@ -83,6 +85,8 @@ pub struct SessionOptions {
     pub settings: ModelSettings,
     /// Whether answers may be streamed live, from the endpoint's probe.
     pub has_live_streams: bool,
+    /// Whether token ids are asked for in SGLang's way, from the endpoint's probe.
+    pub has_sglext: bool,
     /// The file of exchanges; it must not exist yet.
     pub record: PathBuf,
     /// After this moment nothing is tried again.
@@ -275,9 +279,12 @@ impl Session {
     /// setting of the chat template; hosted services refuse what they do not know.
     fn rewrite(&self, tokens_max: Option<u64>, is_thinking_disabled: bool) -> Rewrite {
         let settings = &self.options.settings;
-        let capture = CAPTURES[usize::from(self.capture.load(Ordering::Relaxed))];
+        let capture = match CAPTURES[usize::from(self.capture.load(Ordering::Relaxed))] {
+            Capture::Tokens if self.options.has_sglext => Capture::TokensInSglext,
+            capture => capture,
+        };
         let has_template =
-            capture == Capture::Tokens && !self.is_template_refused.load(Ordering::Relaxed);
+            !capture.id_flags().is_empty() && !self.is_template_refused.load(Ordering::Relaxed);
         let tokens_max = [settings.tokens_max, tokens_max]
             .into_iter()
             .flatten()
@@ -301,8 +308,10 @@ impl Session {
             return !self.is_template_refused.swap(true, Ordering::Relaxed);
         }
         let asked = self.capture.load(Ordering::Relaxed);
+        let flags = [Capture::Tokens, Capture::TokensInSglext].map(Capture::id_flags);
+        let is_of_ids = flags.concat().iter().any(|flag| refusal.contains(flag));
         let wanted = match usize::from(asked) {
-            0 if refusal.contains("return_token_ids") => 1,
+            0 if is_of_ids => 1,
             0 | 1 if refusal.contains("logprobs") => 2,
             _ => return false,
         };

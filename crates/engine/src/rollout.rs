@@ -19,6 +19,7 @@ use crate::drive::drive;
 use crate::endpoint::Endpoint;
 use crate::feed::Feed;
 use crate::job::Job;
+use crate::proxy::probe::Profile;
 use crate::proxy::{self, ModelSettings, Session, SessionOptions, Sessions};
 use crate::result;
 use crate::shell::{base_environment, run_command, seconds, tail};
@@ -189,13 +190,12 @@ async fn attempt(
     result.timings.sandbox_s = seconds(since.elapsed());
     note_sandbox(result, &*sandbox);
 
-    let session =
-        open_session(client, plan, record, teller, profile.has_live_streams).map_err(|error| {
-            Ending::new(
-                Ended::EngineFailed,
-                format!("open the rollout's exchanges: {error}"),
-            )
-        })?;
+    let session = open_session(client, plan, record, teller, &profile).map_err(|error| {
+        Ending::new(
+            Ended::EngineFailed,
+            format!("open the rollout's exchanges: {error}"),
+        )
+    })?;
     let sessions = Sessions::of(Arc::clone(&session));
     let span = tracing::Span::current();
     let handler: proxy::Handler = Arc::new(move |request| {
@@ -235,14 +235,15 @@ fn open_session(
     plan: &Plan,
     record: &Record,
     teller: &Arc<Feed>,
-    has_live_streams: bool,
+    profile: &Profile,
 ) -> std::io::Result<Arc<Session>> {
     let teller = Arc::clone(teller);
     let options = SessionOptions {
         client,
         endpoint: plan.endpoint.clone(),
         settings: plan.settings.clone(),
-        has_live_streams,
+        has_live_streams: profile.has_live_streams,
+        has_sglext: profile.has_sglext,
         record: record.exchanges(),
         deadline: Some(Instant::now() + Duration::from_secs_f64(plan.task.agent_timeout_s)),
         observe: Box::new(move |what| teller.tell(what)),

@@ -4,6 +4,7 @@
 //! Members that need no change keep their bytes. Nothing here knows of sockets or files.
 
 mod delta;
+mod error;
 pub(crate) mod members;
 mod prepare;
 mod reply;
@@ -11,6 +12,7 @@ mod skim;
 mod strip;
 
 pub use delta::{Delta, deltas};
+pub use error::{StreamError, is_passing_status};
 pub(crate) use prepare::Draft;
 pub use prepare::{
     Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, prepare,

@@ -12,4 +12,5 @@ pub(crate) mod run;
 pub(crate) mod scripted;
 pub(crate) mod serve;
 pub(crate) mod show;
+pub(crate) mod signals;
 pub(crate) mod task;

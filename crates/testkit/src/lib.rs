@@ -3,4 +3,5 @@
 pub mod agent;
 pub mod anthropic;
 pub mod leak;
+pub mod sglang;
 pub mod upstream;

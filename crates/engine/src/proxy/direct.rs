@@ -46,6 +46,21 @@ struct Idle {
     thread: ThreadId,
 }
 
+/// Which connection a call may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Connection {
+    Any,
+    New,
+}
+
+/// Why a request has no answer.
+enum Unanswered {
+    /// Nothing of it was written.
+    Unsent(hyper::Error),
+    /// The endpoint may have seen it.
+    Sent(hyper::Error),
+}
+
 #[derive(Debug)]
 struct Wire {
     sender: http1::SendRequest<Full<Bytes>>,
@@ -72,14 +87,20 @@ impl Direct {
         }))
     }
 
+    /// Asks once. A connection that the endpoint had closed before any of the request was written is replaced without a
+    /// word; once some of it was, the endpoint may have sampled, and the failure is the caller's to tell of.
     pub(super) async fn post(
         self: &Arc<Self>,
         path: &str,
         headers: &HeaderMap,
         body: &Bytes,
+        choice: Connection,
     ) -> Result<Answer, Failure> {
         loop {
-            let reused = self.take_idle();
+            let reused = match choice {
+                Connection::Any => self.take_idle(),
+                Connection::New => None,
+            };
             let is_reused = reused.is_some();
             let mut wire = match reused {
                 Some(wire) => wire,
@@ -96,9 +117,13 @@ impl Direct {
                         direct: Arc::clone(self),
                     });
                 }
-                // The server closed a connection that was waiting; a new one tells whether it is there.
-                Ok(Err(_)) if is_reused => {}
-                Ok(Err(error)) => return Err(Failure::of_exchange(&error)),
+                Ok(Err(Unanswered::Unsent(_))) if is_reused => {}
+                Ok(Err(Unanswered::Sent(error))) if is_reused => {
+                    return Err(Failure::of_exchange(&error).on_reused_connection());
+                }
+                Ok(Err(Unanswered::Sent(error) | Unanswered::Unsent(error))) => {
+                    return Err(Failure::of_exchange(&error));
+                }
                 Err(_) => return Err(Failure::too_slow()),
             }
         }
@@ -163,18 +188,26 @@ impl Direct {
 
 impl Wire {
     /// The head of the answer.
-    async fn ask(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
-        let mut answer = pin!(self.sender.send_request(request));
+    async fn ask(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, Unanswered> {
+        let mut answer = pin!(self.sender.try_send_request(request));
         let connection = &mut self.connection;
         let is_closed = &mut self.is_closed;
-        poll_fn(|cx| {
+        let answered = poll_fn(|cx| {
             // The connection first: it is what makes the answer come, or fail.
             if !*is_closed {
                 *is_closed = Pin::new(&mut *connection).poll(cx).is_ready();
             }
             answer.as_mut().poll(cx)
         })
-        .await
+        .await;
+        // The request comes back exactly when nothing of it was written.
+        answered.map_err(|mut error| match error.take_message() {
+            Some(_) => Unanswered::Unsent(error.into_error()),
+            None => Unanswered::Sent(error.into_error()),
+        })
     }
 
     fn drive(&mut self, cx: &mut Context<'_>) {
@@ -276,7 +309,10 @@ mod tests {
 
     async fn ask(direct: &Arc<Direct>, path: &str) -> String {
         let body = Bytes::from_static(b"{}");
-        let mut answer = direct.post(path, &HeaderMap::new(), &body).await.unwrap();
+        let mut answer = direct
+            .post(path, &HeaderMap::new(), &body, Connection::Any)
+            .await
+            .unwrap();
         let mut text = Vec::new();
         while let Some(bytes) = answer.chunk().await.unwrap() {
             text.extend_from_slice(&bytes);
@@ -289,17 +325,44 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         // The first connection answers two and goes away; the second one answers the third.
+        let (closed, is_closed) = tokio::sync::oneshot::channel();
         let server = std::thread::spawn(move || {
             let (first, _) = listener.accept().unwrap();
             answer(&first);
             answer(&first);
             drop(first);
+            closed.send(()).unwrap();
             answer(&listener.accept().unwrap().0);
         });
         let direct = Direct::to(&url.parse().unwrap()).unwrap();
         assert_eq!(ask(&direct, "/one").await, "/one");
         assert_eq!(ask(&direct, "/two").await, "/two");
+        is_closed.await.unwrap();
+        // Lets the runtime hear of it.
+        tokio::time::sleep(Duration::from_millis(10)).await;
         assert_eq!(ask(&direct, "/three").await, "/three");
+        server.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_request_that_may_have_been_read_is_not_repeated_unsaid() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        // Reads the second request, says nothing to it, and goes away.
+        let server = std::thread::spawn(move || {
+            let (mut first, _) = listener.accept().unwrap();
+            answer(&first);
+            let _ = first.read(&mut [0; 1]).unwrap();
+            drop(first);
+            answer(&listener.accept().unwrap().0);
+        });
+        let direct = Direct::to(&url.parse().unwrap()).unwrap();
+        assert_eq!(ask(&direct, "/one").await, "/one");
+        let (none, body) = (HeaderMap::new(), Bytes::from_static(b"{}"));
+        let failure = direct.post("/two", &none, &body, Connection::Any).await;
+        assert!(failure.unwrap_err().is_on_reused_connection());
+        let again = direct.post("/two", &none, &body, Connection::New).await;
+        assert_eq!(again.unwrap().head.status, 200);
         server.join().unwrap();
     }
 
@@ -309,7 +372,9 @@ mod tests {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
         let url = format!("http://{}/v1", closed.unwrap());
         let direct = Direct::to(&url.parse().unwrap()).unwrap();
-        let failure = direct.post("/x", &HeaderMap::new(), &Bytes::new()).await;
+        let failure = direct
+            .post("/x", &HeaderMap::new(), &Bytes::new(), Connection::Any)
+            .await;
         let text = failure.unwrap_err().text;
         assert!(text.contains("refused"), "{text}");
     }

@@ -97,6 +97,12 @@ impl Open {
         &self.session
     }
 
+    /// A text without the endpoint's key, when that is in it.
+    pub(super) fn scrub(&self, text: &str) -> Option<String> {
+        let scrubbed = self.session.options.endpoint.key.as_ref()?.scrub(text);
+        (scrubbed != text).then_some(scrubbed)
+    }
+
     /// How much of the body has come.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -127,10 +133,9 @@ impl Open {
         self.is_closed = true;
         let mut body = self.body();
         // An upstream that repeats our key in an error must not put it into the record.
-        if let Some(key) = &self.session.options.endpoint.key
-            && self.status.is_none_or(|status| status >= 300)
-        {
-            body = key.scrub(&String::from_utf8_lossy(&body)).into();
+        let is_error = error.is_some() || self.status.is_none_or(|status| status >= 300);
+        if is_error && let Some(scrubbed) = self.scrub(&String::from_utf8_lossy(&body)) {
+            body = scrubbed.into();
         }
         let response = Response {
             exchange: self.exchange,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::{Request, Response, StatusCode};
 
 use rollcage_model::chat::{Prepared, prepare, read_reply, strip_body, tokens_wanted};
@@ -18,6 +18,7 @@ use super::Session;
 use super::answer::{self, Body};
 use super::exchange::{Open, Ticket, compact};
 use super::question::{Question, Route, say};
+use super::refusal::{GIVEN_UP, close_with, give_up_stream, refusal, unrecorded};
 use super::upstream::{Answer, Passed, count_tokens, send};
 use super::{relay, replay};
 use crate::result::now;
@@ -158,12 +159,10 @@ async fn attempt(
         return Attempted::Answered(replay::answer(call, open, prepared).await);
     }
     let sent = std::mem::take(&mut prepared.body);
-    let (sent, attempts) = send(&session, &call.passed, sent.into()).await;
-    open.attempts = attempts;
-    match sent {
+    match send(&session, &call.passed, sent.into(), &mut open.attempts).await {
         Err(failure) => {
             let problem = format!("no answer: {}", failure.text);
-            Attempted::Answered(close_with(&call.route, &mut open, &problem))
+            Attempted::Answered(close_with(&call.route, &mut open, GIVEN_UP, &problem))
         }
         Ok(upstream) => receive(call, open, upstream, &prepared).await,
     }
@@ -235,11 +234,15 @@ async fn receive(
     let content_type = upstream.header(CONTENT_TYPE.as_str());
     let content_type = content_type.unwrap_or(answer::JSON).to_owned();
     open.is_stream = content_type.starts_with(answer::EVENTS);
+    if upstream.is_given_up() && open.is_stream {
+        return Attempted::Answered(give_up_stream(&call.route, open, upstream).await);
+    }
     if status.is_success() && prepared.is_stream && open.is_stream {
         return Attempted::Answered(relay::stream(call.question, open, upstream, prepared.added));
     }
     if let Err(problem) = read_whole(&mut open, &mut upstream).await {
-        return Attempted::Answered(close_with(&call.route, &mut open, &problem));
+        let status = StatusCode::BAD_GATEWAY;
+        return Attempted::Answered(close_with(&call.route, &mut open, status, &problem));
     }
     if status.is_success()
         && (prepared.is_stream || open.is_stream || !content_type.starts_with(answer::JSON))
@@ -251,7 +254,7 @@ async fn receive(
             "JSON"
         };
         let problem = format!("the endpoint was asked for {wanted} and answered {content_type}");
-        return Attempted::Answered(close_with(&call.route, &mut open, &problem));
+        return Attempted::Answered(close_with(&call.route, &mut open, GIVEN_UP, &problem));
     }
     if status.is_success() {
         let view = pass_on(&call, &mut open, prepared);
@@ -310,69 +313,6 @@ fn pass_on(call: &Call, open: &mut Open, prepared: &Prepared) -> Response<Body> 
         }
     };
     answer::whole(StatusCode::OK, answer::JSON, body)
-}
-
-/// A refusal as the agent may see it, and never with our key in it. A conversation that no longer fits ends with a
-/// last answer instead, since agents would send the same again.
-fn refusal(call: Call, upstream: &Answer, content_type: &str, body: &[u8]) -> Response<Body> {
-    let session = &call.session;
-    let text = String::from_utf8_lossy(body);
-    // Agents that speak the endpoint's dialect know this one, and ask for less.
-    let is_too_much = text.contains("exceed context limit") && call.question.render.is_some();
-    if is_context_overflow(upstream.status(), &text) || is_too_much {
-        session.stop("context");
-        let reply = farewell("The conversation no longer fits the model's context. I stop here.");
-        return say(call.question, &session.options.endpoint.model, &reply);
-    }
-    let text = match &session.options.endpoint.key {
-        Some(key) => key.scrub(&text),
-        None => text.into_owned(),
-    };
-    let mut response = match (&call.question.render, session.options.endpoint.dialect) {
-        (None, _) => answer::whole(upstream.status(), content_type, text),
-        (Some(_), EndpointDialect::Chat) => call.route.refuse(upstream.status(), &text),
-        (Some(_), EndpointDialect::Anthropic) => {
-            let message = anthropic::error_message(&text).unwrap_or(text);
-            call.route.refuse(upstream.status(), &message)
-        }
-    };
-    for name in [
-        RETRY_AFTER.as_str(),
-        "retry-after-ms",
-        "x-should-retry",
-        "request-id",
-    ] {
-        if let Some(value) = upstream.headers().get(name)
-            && let Ok(name) = hyper::header::HeaderName::from_bytes(name.as_bytes())
-        {
-            response.headers_mut().insert(name, value.clone());
-        }
-    }
-    response
-}
-
-/// What engines say when a prompt is longer than the model can take.
-pub(super) fn is_context_overflow(status: StatusCode, text: &str) -> bool {
-    const SIGNS: [&str; 5] = [
-        "context_length_exceeded",
-        "maximum context length",
-        "exceeds the model's context",
-        "prompt is too long",
-        "longer than the maximum model length",
-    ];
-    matches!(status.as_u16(), 400 | 413 | 422) && SIGNS.iter().any(|sign| text.contains(sign))
-}
-
-pub(super) fn close_with(route: &Route, open: &mut Open, problem: &str) -> Response<Body> {
-    match open.close(Some(problem.to_owned())) {
-        Ok(()) => route.refuse(StatusCode::BAD_GATEWAY, problem),
-        Err(unwritten) => unrecorded(route, &unwritten),
-    }
-}
-
-/// What could not be recorded is not answered: a token that is not on disk was not captured.
-pub(super) fn unrecorded(route: &Route, problem: &str) -> Response<Body> {
-    route.refuse(StatusCode::INTERNAL_SERVER_ERROR, problem)
 }
 
 /// Everything but credentials.

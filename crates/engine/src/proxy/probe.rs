@@ -23,6 +23,9 @@ pub struct Profile {
     pub level: CaptureLevel,
     /// Streams carry everything that whole answers do, so they may be passed on live.
     pub has_live_streams: bool,
+    /// Token ids are to be asked for with SGLang's own flags.
+    #[serde(default)]
+    pub has_sglext: bool,
     pub served_model: Option<String>,
     pub context_tokens: Option<u64>,
     pub logprobs: LogprobsMode,
@@ -46,6 +49,7 @@ impl Profile {
         Profile {
             level: CaptureLevel::Tokens,
             has_live_streams: true,
+            has_sglext: false,
             served_model: None,
             context_tokens: None,
             logprobs: LogprobsMode::Unknown,
@@ -110,12 +114,21 @@ pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Prof
             }
         }
     };
-    let level = level_of(&reply);
-    let has_live_streams = match level {
+    let mut level = level_of(&reply);
+    let mut has_live_streams = match level {
         CaptureLevel::Tokens => asker.is_stream_whole(capture).await,
         // Nothing that is trained on can be lost.
         CaptureLevel::Logprobs | CaptureLevel::Text => true,
     };
+    // SGLang refuses the usual flag in streams, and gives the ids there when it is asked in its own way.
+    let is_lacking = level != CaptureLevel::Tokens || !has_live_streams;
+    if capture == Capture::Tokens && is_lacking && asker.has_sglext(&question).await {
+        let is_whole = asker.is_stream_whole(Capture::TokensInSglext).await;
+        if is_whole || level != CaptureLevel::Tokens {
+            capture = Capture::TokensInSglext;
+            (level, has_live_streams) = (CaptureLevel::Tokens, is_whole);
+        }
+    }
     let logprobs = match level {
         CaptureLevel::Tokens => asker.logprobs_mode(capture).await,
         CaptureLevel::Logprobs | CaptureLevel::Text => LogprobsMode::Unknown,
@@ -123,6 +136,7 @@ pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Prof
     Ok(Profile {
         level,
         has_live_streams,
+        has_sglext: capture == Capture::TokensInSglext,
         served_model: served_model.or(reply.model),
         context_tokens: context_tokens.or(endpoint.context_tokens),
         logprobs,
@@ -178,6 +192,7 @@ impl Asker<'_> {
         Ok(Profile {
             level: CaptureLevel::Text,
             has_live_streams: true,
+            has_sglext: false,
             served_model: entry["id"].as_str().map(str::to_owned),
             context_tokens: entry["max_input_tokens"].as_u64(),
             logprobs: LogprobsMode::Unknown,
@@ -217,6 +232,11 @@ impl Asker<'_> {
             .as_ref()
             .map_or(text.clone(), |key| key.scrub(&text));
         Ok(Asked::Refused { status, text })
+    }
+
+    async fn has_sglext(&self, question: &Value) -> bool {
+        let asked = self.ask(question, Capture::TokensInSglext).await;
+        matches!(asked, Ok(Asked::Replied(reply)) if level_of(&reply) == CaptureLevel::Tokens)
     }
 
     /// Counts ids against usage in a stream with text, and in one that a tool parser sees.

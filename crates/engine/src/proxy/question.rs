@@ -70,6 +70,7 @@ impl Route {
             Dialect::Chat => {
                 let kind = match code {
                     401 | 403 => "authentication_error",
+                    424 => "upstream_error",
                     400..500 => "invalid_request_error",
                     _ => "upstream_error",
                 };

@@ -10,8 +10,8 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Response, StatusCode};
 
-use rollcage_model::chat::{Added, Stripped, deltas, is_done, is_final, strip_event};
-use rollcage_model::dialect::anthropic::{Mark, StreamReader, error_message, mark_of};
+use rollcage_model::chat::{Added, StreamError, Stripped, deltas, is_done, is_final, strip_event};
+use rollcage_model::dialect::anthropic::{Mark, StreamReader, mark_of};
 use rollcage_model::dialect::{EndpointDialect, Render};
 use rollcage_model::sse::{Splitter, SseEvent};
 
@@ -24,6 +24,7 @@ use super::upstream::Answer;
 const EVENT_BYTES_MAX: usize = 64 << 20;
 /// For the end of the body behind the last event, so that the connection can be used again.
 const END_LIMIT: Duration = Duration::from_millis(200);
+const UNFINISHED: &str = "the stream ended without a finish reason";
 
 pub(super) fn stream(
     question: Question,
@@ -50,6 +51,7 @@ pub(super) fn stream(
         is_final_seen: false,
         is_done_seen: false,
         is_over: false,
+        breaks_with: None,
     };
     let frames = stream::unfold(relay, |mut relay| async {
         let next = relay.next().await?;
@@ -81,6 +83,8 @@ struct Relay {
     is_final_seen: bool,
     is_done_seen: bool,
     is_over: bool,
+    /// What is left to tell by a broken connection.
+    breaks_with: Option<String>,
 }
 
 impl Relay {
@@ -88,7 +92,10 @@ impl Relay {
     /// that ended cleanly without a finish reason would make some of them ask again without end.
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         if self.is_over {
-            return None;
+            let problem = self.breaks_with.take()?;
+            // The server sends what it has once it has to wait; what it has when the body breaks is lost.
+            tokio::task::yield_now().await;
+            return Some(Err(io::Error::other(problem)));
         }
         loop {
             if self.is_done_seen {
@@ -102,11 +109,7 @@ impl Relay {
                     Err(problem) => return Some(Err(self.fail(problem))),
                 },
                 Ok(None) if self.is_final_seen => return Some(self.release()),
-                Ok(None) => {
-                    return Some(Err(
-                        self.fail("the stream ended without a finish reason".to_owned())
-                    ));
-                }
+                Ok(None) => return Some(Err(self.fail(UNFINISHED.to_owned()))),
                 Err(failure) => {
                     return Some(Err(
                         self.fail(format!("the stream broke off: {}", failure.text))
@@ -157,6 +160,7 @@ impl Relay {
     /// What an event means for the stream.
     fn mark(&mut self, data: &str) -> Option<Mark> {
         match self.endpoint {
+            EndpointDialect::Chat if StreamError::read(data).is_some() => Some(Mark::Error),
             EndpointDialect::Chat => {
                 self.is_final_seen |= is_final(data);
                 self.is_done_seen |= is_done(data);
@@ -171,14 +175,23 @@ impl Relay {
         }
     }
 
-    /// An error is an ending that each dialect has its own event for, so the connection need not break to tell of it.
+    /// An error is an ending that most dialects have their own event for, so the connection need not break to tell of
+    /// it. Chat has none: what servers send in its place some agents read over, and take the end for the answer's.
     fn end_with_error(&mut self, event: &SseEvent, ready: &mut Vec<u8>) -> Result<(), String> {
         let data = event.data.as_deref().unwrap_or_default();
-        let message = error_message(data).unwrap_or_else(|| "the endpoint's error".to_owned());
+        let error = StreamError::read(data);
+        let message = error.map_or_else(|| "the endpoint's error".to_owned(), |it| it.message);
+        let message = self.open.scrub(&message).unwrap_or(message);
         self.is_over = true;
         self.open.close(Some(message.clone()))?;
+        let raw = self.open.scrub(&String::from_utf8_lossy(&event.raw));
+        let raw = raw.map_or_else(|| event.raw.clone(), String::into_bytes);
         match &mut self.view {
-            View::Stripped(_) | View::AsItIs => ready.extend_from_slice(&event.raw),
+            View::AsItIs => ready.extend(raw),
+            View::Stripped(_) => {
+                ready.extend(raw);
+                self.breaks_with = Some(message);
+            }
             View::Rendered(render, _) => ready.extend(render.error(&message)),
         }
         Ok(())
@@ -187,7 +200,7 @@ impl Relay {
     fn release(&mut self) -> io::Result<Bytes> {
         self.is_over = true;
         if !self.is_final_seen {
-            return Err(self.fail("the stream ended without a finish reason".to_owned()));
+            return Err(self.fail(UNFINISHED.to_owned()));
         }
         self.open.close(None).map_err(io::Error::other)?;
         if let View::Rendered(render, reader) = &mut self.view {

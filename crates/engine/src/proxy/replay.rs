@@ -11,15 +11,16 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Response, StatusCode};
 
-use rollcage_model::chat::{Prepared, Reply, read_reply};
+use rollcage_model::chat::{Prepared, Reply, is_passing_status, read_reply};
 use rollcage_model::dialect::Render;
 use rollcage_model::dialect::chat::farewell;
 
 use super::Session;
 use super::answer::{self, Body};
 use super::exchange::Open;
-use super::forward::{Call, is_context_overflow, read_whole, unrecorded};
+use super::forward::{Call, read_whole};
 use super::question::{Route, stream_of};
+use super::refusal::{GIVEN_UP, failed, give_up, is_context_overflow, unrecorded};
 use super::upstream::{Passed, send};
 
 /// So long a refusal can still be told by its status; after it the stream begins and stays alive.
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 enum Outcome {
     Replied(Box<Reply>),
     Refused { status: StatusCode, text: String },
-    Failed(String),
+    Failed { status: StatusCode, problem: String },
     Unrecorded(String),
 }
 
@@ -73,30 +74,35 @@ fn answer_at_once(
                 answer::whole(StatusCode::OK, stream_type, stream_of(&mut *render, &reply))
             }
         }
+        Outcome::Refused { status, text } if is_passing_status(status.as_u16()) => {
+            give_up(route, status, &text)
+        }
         Outcome::Refused { status, text } => route.refuse(status, &text),
-        Outcome::Failed(problem) => route.refuse(StatusCode::BAD_GATEWAY, &problem),
+        Outcome::Failed { status, problem } => failed(route, status, &problem),
         Outcome::Unrecorded(problem) => unrecorded(route, &problem),
     }
 }
 
 async fn ask(session: std::sync::Arc<Session>, mut open: Open, prepared: Prepared) -> Outcome {
     open.is_replayed = true;
-    let (sent, attempts) = send(&session, &Passed::default(), prepared.body.into()).await;
-    open.attempts = attempts;
-    let mut upstream = match sent {
+    let (passed, body) = (Passed::default(), prepared.body.into());
+    let mut upstream = match send(&session, &passed, body, &mut open.attempts).await {
         Ok(upstream) => upstream,
-        Err(failure) => return fail(&mut open, format!("no answer: {}", failure.text)),
+        Err(failure) => {
+            return fail(&mut open, GIVEN_UP, format!("no answer: {}", failure.text));
+        }
     };
     let status = upstream.status();
     open.status = Some(status.as_u16());
     if let Err(problem) = read_whole(&mut open, &mut upstream).await {
-        return fail(&mut open, problem);
+        return fail(&mut open, StatusCode::BAD_GATEWAY, problem);
     }
     let body = open.body();
     let text = String::from_utf8_lossy(&body);
     let reply = read_reply(&text, false);
     if status.is_success() && !reply.is_complete {
-        return fail(&mut open, "the answer has no finish reason".to_owned());
+        let problem = "the answer has no finish reason".to_owned();
+        return fail(&mut open, StatusCode::BAD_GATEWAY, problem);
     }
     match open.close(None) {
         Err(problem) => Outcome::Unrecorded(problem),
@@ -113,9 +119,9 @@ async fn ask(session: std::sync::Arc<Session>, mut open: Open, prepared: Prepare
     }
 }
 
-fn fail(open: &mut Open, problem: String) -> Outcome {
+fn fail(open: &mut Open, status: StatusCode, problem: String) -> Outcome {
     match open.close(Some(problem.clone())) {
-        Ok(()) => Outcome::Failed(problem),
+        Ok(()) => Outcome::Failed { status, problem },
         Err(unwritten) => Outcome::Unrecorded(unwritten),
     }
 }
@@ -152,7 +158,7 @@ fn keep_alive(
             // There is no status to tell it by any more; a broken connection is taken for what it is.
             Ok(
                 Outcome::Refused { text: problem, .. }
-                | Outcome::Failed(problem)
+                | Outcome::Failed { problem, .. }
                 | Outcome::Unrecorded(problem),
             ) => Some((Err(io::Error::other(problem)), None)),
         }

@@ -2,6 +2,7 @@
 //! within the rollout's time, rather than handed to agents that give up or spin.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,10 +11,14 @@ use hyper::header::{
     AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue,
 };
 
+use rollcage_model::chat::{StreamError, is_passing_status};
 use rollcage_model::dialect::EndpointDialect;
+use rollcage_model::dialect::anthropic::is_ping;
 use rollcage_model::exchange::Attempt;
+use rollcage_model::sse::Splitter;
 
-use super::{Session, answer, direct};
+use super::direct::{self, Connection};
+use super::{Session, answer};
 use crate::endpoint::Endpoint;
 use crate::provider::Auth;
 use crate::result::now;
@@ -22,6 +27,11 @@ const FIRST_DELAY: Duration = Duration::from_millis(500);
 const DELAY_MAX: Duration = Duration::from_secs(30);
 /// For a count of tokens.
 const COUNT_LIMIT: Duration = Duration::from_secs(30);
+/// For the rest of a failed try's body.
+const REST_LIMIT: Duration = Duration::from_secs(5);
+/// How long comments and pings are held back while a stream's first event is waited for.
+const PEEK_LIMIT: Duration = Duration::from_secs(10);
+const FIRST_EVENT_BYTES_MAX: usize = 64 << 10;
 /// Of a failed try's body, for the record.
 const ERROR_CHARS_MAX: usize = 2000;
 const ERROR_BYTES_MAX: usize = 4 * ERROR_CHARS_MAX;
@@ -42,6 +52,8 @@ pub(super) struct Failure {
     pub(super) text: String,
     /// Another try may get further.
     is_passing: bool,
+    /// A connection broke that had waited for this call: as a rule the endpoint had just closed it.
+    is_on_reused_connection: bool,
 }
 
 impl Failure {
@@ -49,6 +61,7 @@ impl Failure {
         Failure {
             text: innermost(error),
             is_passing: true,
+            is_on_reused_connection: false,
         }
     }
 
@@ -56,6 +69,7 @@ impl Failure {
         Failure {
             text: text.to_owned(),
             is_passing: false,
+            is_on_reused_connection: false,
         }
     }
 
@@ -70,6 +84,17 @@ impl Failure {
             false => Failure::passing(error),
         }
     }
+
+    pub(super) fn on_reused_connection(self) -> Self {
+        Failure {
+            is_on_reused_connection: self.is_passing,
+            ..self
+        }
+    }
+
+    pub(super) fn is_on_reused_connection(&self) -> bool {
+        self.is_on_reused_connection
+    }
 }
 
 impl From<reqwest::Error> for Failure {
@@ -77,29 +102,55 @@ impl From<reqwest::Error> for Failure {
         Failure {
             text: cause(&error),
             is_passing: error.is_connect() || error.is_request(),
+            is_on_reused_connection: false,
         }
     }
 }
 
-/// An endpoint's answer, whichever way it came. Its body is still to come.
+/// An endpoint's answer. Its body is still to come.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) struct Answer {
+    way: Way,
+    /// Of the body, what was looked at before the answer was taken for one.
+    peeked: VecDeque<Bytes>,
+    /// What broke the body off while it was looked at.
+    broken: Option<Failure>,
+    is_given_up: bool,
+}
+
+/// Which way an answer comes.
+#[derive(Debug)]
+enum Way {
     Direct(direct::Answer),
     Client(reqwest::Response),
 }
 
 impl Answer {
+    fn new(way: Way) -> Self {
+        Answer {
+            way,
+            peeked: VecDeque::new(),
+            broken: None,
+            is_given_up: false,
+        }
+    }
+
+    /// It is a failure that might have passed, and the last try's.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.is_given_up
+    }
+
     pub(super) fn status(&self) -> StatusCode {
-        match self {
-            Answer::Direct(answer) => answer.head.status,
-            Answer::Client(answer) => answer.status(),
+        match &self.way {
+            Way::Direct(answer) => answer.head.status,
+            Way::Client(answer) => answer.status(),
         }
     }
 
     pub(super) fn headers(&self) -> &HeaderMap {
-        match self {
-            Answer::Direct(answer) => &answer.head.headers,
-            Answer::Client(answer) => answer.headers(),
+        match &self.way {
+            Way::Direct(answer) => &answer.head.headers,
+            Way::Client(answer) => answer.headers(),
         }
     }
 
@@ -109,36 +160,103 @@ impl Answer {
 
     /// The next bytes of the body; `None` at its end.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
-        match self {
-            Answer::Direct(answer) => answer.chunk().await,
-            Answer::Client(answer) => Ok(answer.chunk().await?),
+        if let Some(bytes) = self.peeked.pop_front() {
+            return Ok(Some(bytes));
+        }
+        match self.broken.take() {
+            Some(failure) => Err(failure),
+            None => self.next().await,
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        match &mut self.way {
+            Way::Direct(answer) => answer.chunk().await,
+            Way::Client(answer) => Ok(answer.chunk().await?),
+        }
+    }
+
+    fn is_stream(&self) -> bool {
+        let kind = self.header(CONTENT_TYPE.as_str());
+        self.status().is_success() && kind.is_some_and(|kind| kind.starts_with(answer::EVENTS))
+    }
+
+    /// Looks at a stream up to its first event that says something. True when that is an error which may pass by itself,
+    /// or when there is none: nothing of the stream has been passed on yet, so it can be asked for again.
+    async fn has_failed_at_once(&mut self) -> bool {
+        let since = Instant::now();
+        let mut splitter = Splitter::new(FIRST_EVENT_BYTES_MAX);
+        loop {
+            let bytes = match self.next().await {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => return true,
+                Err(failure) => {
+                    let is_passing = failure.is_passing;
+                    self.broken = Some(failure);
+                    return is_passing;
+                }
+            };
+            let events = splitter.push(&bytes);
+            self.peeked.push_back(bytes);
+            // Too long for an error.
+            let Ok(events) = events else { return false };
+            let mut told = events.iter().filter_map(|event| event.data.as_deref());
+            if let Some(first) = told.find(|data| !is_ping(data)) {
+                return StreamError::read(first).is_some_and(|error| error.is_passing());
+            }
+            // A sign of life must not be kept from the agent for long.
+            if since.elapsed() > PEEK_LIMIT {
+                return false;
+            }
         }
     }
 }
 
-/// Asks until there is an answer to pass on. The tries before it are returned with it.
+/// Asks until there is an answer to pass on. The tries before it are noted as they are made, since nobody may be there to
+/// take the answer. A stream is an answer from its first event on.
 pub(super) async fn send(
     session: &Session,
     passed: &Passed,
     body: Bytes,
-) -> (Result<Answer, Failure>, Vec<Attempt>) {
-    let mut attempts = Vec::new();
+    attempts: &mut Vec<Attempt>,
+) -> Result<Answer, Failure> {
+    let mut connection = Connection::Any;
+    let mut tries = 0;
     loop {
-        let sent = send_once(session, passed, &body).await;
-        let advised = match &sent {
-            Ok(answer) if is_passing(answer.status().as_u16()) => advised_delay(answer),
-            Err(failure) if failure.is_passing => None,
-            _ => return (sent, attempts),
+        let mut sent = send_once(session, passed, &body, connection).await;
+        if sent.as_ref().is_err_and(Failure::is_on_reused_connection) {
+            // Says nothing about the endpoint, so there is nothing to wait for. It happens once: the next is new.
+            connection = Connection::New;
+            attempts.push(describe(session, sent).await);
+            continue;
+        }
+        let has_failed = match &mut sent {
+            Ok(answer) if answer.is_stream() => answer.has_failed_at_once().await,
+            Ok(answer) => is_passing_status(answer.status().as_u16()),
+            Err(failure) => failure.is_passing,
         };
-        let Some(delay) = session.delay_before_retry(attempts.len(), advised) else {
-            return (sent, attempts);
+        if !has_failed {
+            return sent;
+        }
+        let advised = sent.as_ref().ok().and_then(advised_delay);
+        let Some(delay) = session.delay_before_retry(tries, advised) else {
+            if let Ok(answer) = &mut sent {
+                answer.is_given_up = true;
+            }
+            return sent;
         };
+        tries += 1;
         attempts.push(describe(session, sent).await);
         tokio::time::sleep(delay).await;
     }
 }
 
-async fn send_once(session: &Session, passed: &Passed, body: &Bytes) -> Result<Answer, Failure> {
+async fn send_once(
+    session: &Session,
+    passed: &Passed,
+    body: &Bytes,
+    connection: Connection,
+) -> Result<Answer, Failure> {
     let mut headers = session.headers.clone();
     for (name, value) in &passed.headers {
         headers.insert(name, value.clone());
@@ -149,12 +267,14 @@ async fn send_once(session: &Session, passed: &Passed, body: &Bytes) -> Result<A
             Some(query) => Cow::Owned(format!("{path}?{query}")),
             None => Cow::Borrowed(path),
         };
-        return Ok(Answer::Direct(direct.post(&path, &headers, body).await?));
+        let answer = direct.post(&path, &headers, body, connection).await?;
+        return Ok(Answer::new(Way::Direct(answer)));
     }
     let mut url = session.url.clone();
     url.set_query(passed.query.as_deref());
     let request = session.options.client.post(url).headers(headers);
-    Ok(Answer::Client(request.body(body.clone()).send().await?))
+    let answer = request.body(body.clone()).send().await?;
+    Ok(Answer::new(Way::Client(answer)))
 }
 
 /// What every request to an endpoint is sent with: the key in the header that it reads.
@@ -238,11 +358,6 @@ impl Session {
     }
 }
 
-/// Answers that another try may turn into a good one.
-fn is_passing(status: u16) -> bool {
-    matches!(status, 408 | 429 | 500 | 502 | 503 | 504 | 529)
-}
-
 fn advised_delay(answer: &Answer) -> Option<Duration> {
     let number = |name: &str| {
         let value = answer.header(name)?;
@@ -264,12 +379,28 @@ async fn describe(session: &Session, sent: Result<Answer, Failure>) -> Attempt {
             let status = answer.status().as_u16();
             let mut body = Vec::new();
             // Read to its end, so that the connection can be used again; what breaks off was an error anyway.
-            while let Ok(Some(bytes)) = answer.chunk().await {
-                let room = ERROR_BYTES_MAX.saturating_sub(body.len());
-                body.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            }
+            let reading = async {
+                loop {
+                    match answer.chunk().await {
+                        Ok(Some(bytes)) => {
+                            let room = ERROR_BYTES_MAX.saturating_sub(body.len());
+                            body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                        }
+                        Ok(None) => return None,
+                        Err(failure) => return Some(failure.text),
+                    }
+                }
+            };
+            let broken = tokio::time::timeout(REST_LIMIT, reading).await;
             let body = String::from_utf8_lossy(&body);
-            (Some(status), body.chars().take(ERROR_CHARS_MAX).collect())
+            let mut error: String = body.trim().chars().take(ERROR_CHARS_MAX).collect();
+            if let Ok(Some(broken)) = broken {
+                let sentence = format!("the answer broke off: {broken}");
+                error = [error, sentence].join("\n").trim_start().to_owned();
+            } else if error.is_empty() {
+                "the answer was empty".clone_into(&mut error);
+            }
+            (Some(status), error)
         }
         Err(failure) => (None, failure.text),
     };

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
 
 use super::ServingError;
 
@@ -37,6 +38,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// For one look.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
+/// A server that lives for days must not fill the disk. Looked at now and then, so a log may be longer for a moment.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+/// What is kept of a log that is too long: how the server started, and what it last said.
+const LOG_HEAD_BYTES: u64 = 1 << 20;
+const LOG_TAIL_BYTES: u64 = 4 << 20;
+const LOG_PAUSE: Duration = Duration::from_secs(5);
 /// Of a log, for an error.
 const TAIL_BYTES: u64 = 4096;
 const TAIL_LINES: usize = 12;
@@ -56,6 +63,8 @@ pub(super) struct Process {
     child: Child,
     group: Option<Pid>,
     log: PathBuf,
+    /// Keeps the log short, for as long as this lives.
+    _trimming: JoinSet<()>,
 }
 
 impl Process {
@@ -64,7 +73,10 @@ impl Process {
             name: launch.name.clone(),
             source,
         };
-        let log = File::create(&launch.log).map_err(failed)?;
+        File::create(&launch.log).map_err(failed)?;
+        // The server writes at the end wherever that is, so that we can take something out of the middle.
+        let log = File::options().append(true).open(&launch.log);
+        let log = log.map_err(failed)?;
         let errors = log.try_clone().map_err(failed)?;
         let child = Command::new("/bin/sh")
             .args(["-c", GUARD, "rollcage-guard"])
@@ -83,6 +95,7 @@ impl Process {
             name: launch.name,
             group: group.map(Pid::from_raw),
             child,
+            _trimming: trim_now_and_then(launch.log.clone()),
             log: launch.log,
         })
     }
@@ -164,6 +177,35 @@ impl Process {
     }
 }
 
+fn trim_now_and_then(log: PathBuf) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            tokio::time::sleep(LOG_PAUSE).await;
+            let log = log.clone();
+            // A log that is gone, or a full disk, is no reason to end a server.
+            let _ = tokio::task::spawn_blocking(move || trim(&log, LOG_BYTES_MAX)).await;
+        }
+    });
+    tasks
+}
+
+/// Cuts the middle out of a log that is too long. What is written meanwhile may fall into the cut.
+fn trim(path: &Path, bytes_max: u64) -> std::io::Result<()> {
+    let mut log = File::options().read(true).append(true).open(path)?;
+    let length = log.metadata()?.len();
+    if length <= bytes_max {
+        return Ok(());
+    }
+    let from = length - LOG_TAIL_BYTES.min(length / 2);
+    let kept = LOG_HEAD_BYTES.min(length / 4);
+    log.seek(SeekFrom::Start(from))?;
+    let mut tail = format!("\n[{} bytes were cut out here]\n", from - kept).into_bytes();
+    (&mut log).take(length - from).read_to_end(&mut tail)?;
+    log.set_len(kept)?;
+    log.write_all(&tail)
+}
+
 fn read_tail(path: &Path) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
@@ -194,4 +236,31 @@ pub(super) fn free_port() -> std::io::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?
         .local_addr()?
         .port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_is_too_long_keeps_its_beginning_and_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("1-x-2.log");
+        let lines: String = (0..1000).map(|number| format!("line {number}\n")).collect();
+        std::fs::write(&path, &lines).unwrap();
+        let mut server = File::options().append(true).open(&path).unwrap();
+        trim(&path, lines.len() as u64).unwrap();
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap(),
+            lines,
+            "short enough"
+        );
+        trim(&path, 1000).unwrap();
+        server.write_all(b"more\n").unwrap();
+        let log = std::fs::read_to_string(&path).unwrap();
+        assert!(log.len() < lines.len(), "{}", log.len());
+        assert!(log.starts_with("line 0\nline 1\n"), "{log}");
+        assert!(log.contains(" bytes were cut out here]\n"), "{log}");
+        assert!(log.ends_with("line 998\nline 999\nmore\n"), "{log}");
+    }
 }

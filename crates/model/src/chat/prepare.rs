@@ -45,11 +45,26 @@ pub enum MaxTokensName {
 pub enum Capture {
     /// Ask for token ids, logprobs and usage.
     Tokens,
+    /// The same with SGLang's own flags: it refuses the usual one in streams. The ids come once, for the whole answer.
+    TokensInSglext,
     /// Ask for logprobs and usage: hosted services refuse members they do not know.
     Logprobs,
     /// Ask for nothing more than the agent did.
     #[default]
     Off,
+}
+
+impl Capture {
+    /// The members that ask for token ids.
+    pub fn id_flags(self) -> &'static [&'static str] {
+        match self {
+            Capture::Tokens => &["return_token_ids"],
+            Capture::TokensInSglext => {
+                &["return_input_ids_in_sglext", "return_output_ids_in_sglext"]
+            }
+            Capture::Logprobs | Capture::Off => &[],
+        }
+    }
 }
 
 /// What we asked for and the agent did not, so what must not be in its view of the answer.
@@ -128,7 +143,7 @@ pub fn prepare(body: &[u8], rewrite: &Rewrite) -> Result<Prepared, PrepareError>
         draft.set_inside("chat_template_kwargs", "enable_thinking", "false")?;
     }
     let added = match rewrite.capture {
-        Capture::Tokens | Capture::Logprobs => {
+        Capture::Tokens | Capture::TokensInSglext | Capture::Logprobs => {
             let is_streamed = is_stream && !rewrite.is_stream_off;
             ask_for_more(&mut draft, rewrite, is_streamed)?
         }
@@ -294,9 +309,11 @@ fn ask_for_more(
         draft.set("top_logprobs", &rewrite.top_logprobs)?;
         added.top_logprobs = true;
     }
-    if rewrite.capture == Capture::Tokens && draft.members.get("return_token_ids") != Some("true") {
-        draft.set("return_token_ids", &true)?;
-        added.token_ids = true;
+    for name in rewrite.capture.id_flags() {
+        if draft.members.get(name) != Some("true") {
+            draft.set(name, &true)?;
+            added.token_ids = true;
+        }
     }
     if is_stream {
         added.usage = draft.set_inside("stream_options", "include_usage", "true")?;

@@ -20,7 +20,8 @@ use super::TranslateError;
 pub use answer::Answer;
 pub use prepare::prepare;
 pub use reader::{
-    Kept, Mark, StreamReader, error_message, mark_of, read_message, read_with_thoughts, usage_of,
+    Kept, Mark, StreamReader, error_message, is_ping, mark_of, read_message, read_with_thoughts,
+    usage_of,
 };
 pub use request::{Translation, messages_of, to_chat};
 pub use thought::Thoughts;
@@ -35,6 +36,8 @@ pub fn error_body(status: u16, message: &str) -> Vec<u8> {
         404 => "not_found_error",
         408 | 504 => "timeout_error",
         413 => "request_too_large",
+        // A dependency that failed: ours, not the request.
+        424 => "api_error",
         429 => "rate_limit_error",
         503 | 529 => "overloaded_error",
         400..=499 => "invalid_request_error",

@@ -114,6 +114,8 @@ pub fn error_body(status: u16, message: &str) -> Vec<u8> {
         403 => "permission_error",
         404 => "not_found_error",
         429 => "rate_limit_error",
+        // A dependency that failed: ours, not the request.
+        424 => "upstream_error",
         500.. => "server_error",
         _ => "invalid_request_error",
     };

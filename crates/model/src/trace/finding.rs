@@ -101,19 +101,40 @@ impl Finding {
 impl Finding {
     /// The finding at the level that OpenEnv gives it, which decides for a whole rollout what we decide turn by turn.
     pub fn in_openenv(&self) -> Self {
-        let level = match self.code {
-            Code::InvalidTokenId
-            | Code::InvalidLogprob
-            | Code::PositiveLogprob
-            | Code::NoPromptIds
-            | Code::NoLogprobs
-            | Code::LogprobMisalign
-            | Code::LengthMismatch
-            | Code::CaptureIngestFailed => Level::Fatal,
+        let is_fatal = self
+            .code
+            .flaw()
+            .is_some_and(|flaw| flaw.is_fatal_in_openenv);
+        Finding {
+            level: if is_fatal { Level::Fatal } else { self.level },
+            ..self.clone()
+        }
+    }
+}
+
+/// Why a turn's tokens are not exact.
+pub(super) struct Flaw {
+    pub(super) reason: &'static str,
+    is_fatal_in_openenv: bool,
+}
+
+impl Code {
+    /// `None` for codes that say something else of a rollout than what is wrong with the tokens of a turn.
+    pub(super) fn flaw(self) -> Option<Flaw> {
+        let fatal = |reason| (reason, true);
+        let (reason, is_fatal_in_openenv) = match self {
+            Code::InvalidTokenId => fatal("a token id is no 32-bit number"),
+            Code::InvalidLogprob => fatal("a logprob is null or no number"),
+            Code::PositiveLogprob => fatal("a logprob is above 0"),
+            Code::NoPromptIds => fatal("there are no prompt token ids"),
+            Code::NoLogprobs => fatal("there are no logprobs"),
+            Code::LogprobMisalign => fatal("ids and logprobs do not belong together"),
+            Code::LengthMismatch => fatal("the ids are not as many as the upstream counted"),
+            Code::CaptureIngestFailed => fatal("a part of the answer cannot be read"),
+            Code::NoSampledIds => ("there are no sampled token ids", false),
+            Code::TruncatedTurn => ("the answer ended without a finish reason", false),
             Code::NoTurns
-            | Code::NoSampledIds
             | Code::NothingTrainable
-            | Code::TruncatedTurn
             | Code::MultipleRoots
             | Code::DegenerateRollout
             | Code::DiscardedTurns
@@ -133,12 +154,12 @@ impl Finding {
             | Code::Retokenised
             | Code::NoTokensInDialect
             | Code::LeftOutInTranslation
-            | Code::BlankText => self.level,
+            | Code::BlankText => return None,
         };
-        Finding {
-            level,
-            ..self.clone()
-        }
+        Some(Flaw {
+            reason,
+            is_fatal_in_openenv,
+        })
     }
 }
 

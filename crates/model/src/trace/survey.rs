@@ -73,40 +73,9 @@ fn shortcoming(turn: &Turn, level: CaptureLevel) -> Option<Finding> {
     if level != CaptureLevel::Tokens && code != Code::TruncatedTurn {
         return None;
     }
-    let reason = match code {
-        Code::InvalidTokenId => "a token id is no 32-bit number",
-        Code::InvalidLogprob => "a logprob is null or no number",
-        Code::PositiveLogprob => "a logprob is above 0",
-        Code::NoPromptIds => "there are no prompt token ids",
-        Code::NoSampledIds => "there are no sampled token ids",
-        Code::NoLogprobs => "there are no logprobs",
-        Code::LogprobMisalign => "ids and logprobs do not belong together",
-        Code::LengthMismatch => "the ids are not as many as the upstream counted",
-        Code::TruncatedTurn => "the answer ended without a finish reason",
-        Code::CaptureIngestFailed => "a part of the answer cannot be read",
-        Code::NoTurns
-        | Code::NothingTrainable
-        | Code::MultipleRoots
-        | Code::DegenerateRollout
-        | Code::DiscardedTurns
-        | Code::TokenStrings
-        | Code::EmptyCompletion
-        | Code::Forks
-        | Code::CertainTokens
-        | Code::PerTurnCaptureOnly
-        | Code::PerTurnTraceOnly
-        | Code::ContextBudgetExhausted
-        | Code::SamplingNeutralised
-        | Code::SamplingPolicyChanged
-        | Code::EmptyResponse
-        | Code::InvalidTrainingSequence
-        | Code::UpstreamError
-        | Code::NoUsage
-        | Code::Retokenised
-        | Code::NoTokensInDialect
-        | Code::LeftOutInTranslation
-        | Code::BlankText => "its tokens are not exact",
-    };
+    let reason = code
+        .flaw()
+        .map_or("its tokens are not exact", |flaw| flaw.reason);
     Some(Finding::warn(
         code,
         format!("{}: {reason}; left out of training", turn.node_id()),

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
+use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointError, EndpointRequest};
 use rollcage_engine::provider::{Provider, Providers};
 use rollcage_engine::proxy::probe::{LogprobsMode, Profile, probe};
 use rollcage_engine::secret::Secret;
@@ -206,29 +206,33 @@ async fn find_out(arguments: Probe) -> anyhow::Result<Outcome> {
 
 impl Probe {
     fn choose(&self) -> anyhow::Result<EndpointChoice> {
-        let providers = settings::providers()?;
         let key = match &self.api_key_env {
             None => None,
             Some(name) => Some(Secret::new(settings::variable(name).ok_or_else(|| {
                 WrongUse(format!("--api-key-env: the variable {name} is not set"))
             })?)),
         };
-        let wrong = |error: rollcage_engine::endpoint::EndpointError| WrongUse(error.to_string());
-        let mut request = EndpointRequest {
+        choose(EndpointRequest {
             kind: self.name.clone(),
             base_url: self.base_url.clone(),
             key,
             model: self.model.clone(),
             ..EndpointRequest::default()
-        };
-        if let (Some(name), None) = (&self.name, &self.model)
-            && let Some((kind, model)) = providers.split_model(name).map_err(wrong)?
-        {
-            (request.kind, request.model) = (Some(kind), Some(model));
-        }
-        let choice = request.resolve_among(&providers, settings::variable);
-        Ok(choice.map_err(wrong)?)
+        })
     }
+}
+
+/// Settles on an endpoint whose kind may be said as PROVIDER/MODEL.
+pub(crate) fn choose(mut request: EndpointRequest) -> anyhow::Result<EndpointChoice> {
+    let providers = settings::providers()?;
+    let wrong = |error: EndpointError| WrongUse(error.to_string());
+    if let (Some(name), None) = (&request.kind, &request.model)
+        && let Some((kind, model)) = providers.split_model(name).map_err(wrong)?
+    {
+        (request.kind, request.model) = (Some(kind), Some(model));
+    }
+    let choice = request.resolve_among(&providers, settings::variable);
+    Ok(choice.map_err(wrong)?)
 }
 
 fn level_name(level: CaptureLevel) -> &'static str {

@@ -7,9 +7,14 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-use rollcage_engine::proxy::{self, Handler};
+use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
+use rollcage_engine::proxy::probe::{Profile, probe};
+use rollcage_engine::proxy::{self, Handler, Serving};
 use rollcage_engine::secret::Secret;
+use rollcage_engine::serving::Servers;
 
+use super::signals::Signals;
+use crate::progress::ServingProgress;
 use crate::server::capture::{Capture, resolve};
 use crate::{Outcome, WrongUse, settings};
 
@@ -20,19 +25,20 @@ use crate::{Outcome, WrongUse, settings};
 /// entry per model call, as OpenEnv's capture server does.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The endpoint that sessions use unless they name their own
-    #[arg(long, value_name = "URL")]
+    /// The endpoint that sessions use unless they name their own: a URL, a name that `rollcage endpoint list` shows, or
+    /// PROVIDER/MODEL
+    #[arg(long, value_name = "URL|NAME")]
     upstream: String,
 
-    /// Its model; the first it lists when not given
+    /// Its model; at a URL the first it lists when not given
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
 
-    /// What it speaks
-    #[arg(long, value_enum, default_value_t = super::dialect::DialectName::Chat, value_name = "DIALECT")]
-    upstream_dialect: super::dialect::DialectName,
+    /// What it speaks; the default is what its kind speaks, and chat at a URL
+    #[arg(long, value_enum, value_name = "DIALECT")]
+    upstream_dialect: Option<super::dialect::DialectName>,
 
-    /// The environment variable that holds its API key
+    /// The environment variable that holds its API key; by name the provider's own when not given
     #[arg(long, value_name = "VAR")]
     upstream_key_env: Option<String>,
 
@@ -58,15 +64,31 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         );
         return Err(WrongUse(text).into());
     }
-    let key = secret(arguments.upstream_key_env.as_deref(), "--upstream-key-env")?;
-    let (endpoint, profile) = resolve(
-        arguments.upstream,
-        arguments.model,
-        key,
-        arguments.upstream_dialect.into(),
-    )
-    .await
-    .map_err(|error| anyhow::anyhow!(error))?;
+    let mut signals = Signals::new().context("catch signals")?;
+    // Those that a name stands for; they end with us.
+    let servers = Servers::new(&settings::home()?);
+    let served = tokio::select! {
+        served = serve(&arguments, admin_key, &servers) => served.map(Some),
+        // A model that is downloaded takes long.
+        () = signals.next() => Ok(None),
+    };
+    if let Ok(Some(serving)) = served {
+        signals.next().await;
+        serving.close().await;
+        servers.close().await;
+        return Ok(Outcome::Fine);
+    }
+    servers.close().await;
+    served.map(|_| Outcome::Fine)
+}
+
+/// Listens, and says where.
+async fn serve(
+    arguments: &Arguments,
+    admin_key: Option<Secret>,
+    servers: &Servers,
+) -> anyhow::Result<Serving> {
+    let (endpoint, profile) = find(arguments, servers).await?;
     let directory = settings::store()?.root().join("sessions");
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -94,12 +116,44 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         let capture = Arc::clone(&capture);
         Box::pin(async move { capture.answer(request).await })
     });
-    let serving = proxy::serve(vec![listener], handler).context("serve")?;
-    super::run::stop_signal()
-        .await
-        .context("wait for a signal")?;
-    serving.close().await;
-    Ok(Outcome::Fine)
+    proxy::serve(vec![listener], handler).context("serve")
+}
+
+/// The endpoint, with its server running, and what it gives.
+async fn find(arguments: &Arguments, servers: &Servers) -> anyhow::Result<(Endpoint, Profile)> {
+    let key = secret(arguments.upstream_key_env.as_deref(), "--upstream-key-env")?;
+    let (upstream, model) = (arguments.upstream.clone(), arguments.model.clone());
+    let dialect = arguments.upstream_dialect.map(Into::into);
+    let told = |error: String| anyhow::anyhow!(error);
+    if upstream.contains("://") {
+        let found = resolve(upstream, model, key, dialect.unwrap_or_default()).await;
+        return found.map_err(told);
+    }
+    let request = EndpointRequest {
+        kind: Some(upstream),
+        key,
+        model,
+        dialect,
+        ..EndpointRequest::default()
+    };
+    let endpoint = match super::endpoint::choose(request)? {
+        EndpointChoice::Url(endpoint) => endpoint,
+        EndpointChoice::Managed(managed) => {
+            let progress = ServingProgress::new(false);
+            let endpoint = servers
+                .endpoint(&managed, &|step| progress.show(step))
+                .await;
+            progress.clear();
+            endpoint?
+        }
+        EndpointChoice::Scripted => {
+            let text = "the scripted endpoint needs a solution: serve one with `rollcage scripted`, and give its URL";
+            return Err(WrongUse(text.to_owned()).into());
+        }
+    };
+    let client = rollcage_engine::client(&endpoint.base_url).context("set up HTTPS")?;
+    let profile = probe(&client, &endpoint).await.map_err(told)?;
+    Ok((endpoint, profile))
 }
 
 fn secret(variable: Option<&str>, flag: &str) -> anyhow::Result<Option<Secret>> {

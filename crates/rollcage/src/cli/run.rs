@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +20,7 @@ use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
 use rollcage_model::task::Task;
 
+use super::signals::Signals;
 use super::task::{self, Loaded};
 use crate::progress::{InstallProgress, Progress, Screen, ServingProgress};
 use crate::{Outcome, WrongUse, report, settings};
@@ -195,7 +195,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let cancel = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
     let screen = Screen::new();
-    tasks.spawn(cancel_on_signals(cancel.clone(), screen.clone()));
+    let signals = Signals::new().context("catch signals")?;
+    tasks.spawn(cancel_on_signals(signals, cancel.clone(), screen.clone()));
 
     let engine = settings::engine().await?;
     let progress = InstallProgress::new();
@@ -431,24 +432,10 @@ fn resolve_endpoint(request: EndpointRequest) -> anyhow::Result<EndpointChoice> 
 }
 
 /// The first signal ends the rollouts with results; the second ends us, and with us every sandbox.
-async fn cancel_on_signals(cancel: CancellationToken, screen: Screen) {
-    if stop_signal().await.is_err() {
-        return;
-    }
+async fn cancel_on_signals(mut signals: Signals, cancel: CancellationToken, screen: Screen) {
+    signals.next().await;
     cancel.cancel();
     screen.say("Ending the rollouts; again to end at once.");
-    if stop_signal().await.is_ok() {
-        std::process::exit(130);
-    }
-}
-
-/// Waits for Ctrl-C or SIGTERM.
-pub(crate) async fn stop_signal() -> std::io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
+    signals.next().await;
+    std::process::exit(130);
 }

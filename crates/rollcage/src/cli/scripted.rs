@@ -7,6 +7,7 @@ use anyhow::Context;
 
 use rollcage_engine::scripted::{Options, Script, Scripted};
 
+use super::signals::Signals;
 use super::task;
 use crate::Outcome;
 
@@ -45,6 +46,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         default_script: Some(script),
         ..Options::default()
     };
+    let mut signals = Signals::new().context("catch signals")?;
     let scripted = Scripted::start(options).await?;
     let mut out = std::io::stdout().lock();
     writeln!(
@@ -54,9 +56,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     )?;
     out.flush()?;
     drop(out);
-    crate::cli::run::stop_signal()
-        .await
-        .context("wait for a signal")?;
+    signals.next().await;
     scripted.close().await;
     Ok(Outcome::Fine)
 }

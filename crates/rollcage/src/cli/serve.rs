@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use rollcage_engine::secret::Secret;
 use rollcage_engine::service::{self, Service};
 
+use super::signals::Signals;
 use crate::server::access::{Policy, Token};
 use crate::server::backend::{Backend, Surroundings};
 use crate::server::openenv::{Limits, Mode};
@@ -130,7 +130,6 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         // Every address is listened on; this is the one that works for whoever reads the line.
         address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
     }
-    // Before anybody can know that we are here.
     let mut signals = Signals::new().context("catch signals")?;
     let mut out = std::io::stdout().lock();
     writeln!(
@@ -171,28 +170,6 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     tokio::select! {
         () = serving => Ok(Outcome::Fine),
         () = told_twice => std::process::exit(130),
-    }
-}
-
-/// Ctrl-C and SIGTERM, caught from the moment this is made.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Signals {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
     }
 }
 

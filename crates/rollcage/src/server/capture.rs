@@ -232,6 +232,7 @@ impl Capture {
             endpoint,
             settings,
             has_live_streams: about.profile.has_live_streams,
+            has_sglext: about.profile.has_sglext,
             record: record.clone(),
             deadline: None,
             observe: Box::new(|_| {}),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rollcage_model::dialect::{Dialect, EndpointDialect};
 use rollcage_testkit::anthropic::{self, CALL_ID, SIGNATURE};
-use rollcage_testkit::upstream::{Asked, Reply, Upstream};
+use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
 use serde_json::{Value, json};
 
 use crate::standalone::Proxy;
@@ -464,6 +464,43 @@ async fn a_busy_service_is_asked_again_as_it_advises() {
             assert!(response.attempts[0].error.contains(kind), "{path}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_stream_whose_first_event_is_an_error_that_may_pass_is_asked_for_again() {
+    let busy = AtomicUsize::new(0);
+    let upstream = Upstream::start(move |_, asked| {
+        let kind = match busy.fetch_add(1, Ordering::Relaxed) {
+            8 => "invalid_request_error",
+            number if number % 2 == 0 => "overloaded_error",
+            _ => return anthropic::says(asked, "é"),
+        };
+        let error = json!({"type": "error", "error": {"type": kind, "message": "Not now"}});
+        let ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n".to_owned();
+        Reply::Events {
+            events: vec![ping, format!("event: error\ndata: {error}\n\n")],
+            ending: Ending::Clean,
+        }
+    })
+    .unwrap();
+    let (proxy, key) = open(&upstream, json!({})).await;
+    for (path, body) in first_requests(true) {
+        let (status, answer) = proxy.send("POST", path, &key, &body).await;
+        assert!(status == 200 && answer.contains("é"), "{path}: {answer}");
+        assert!(!answer.contains("Not now"), "{path}: {answer}");
+        let response = proxy.exchanges().pop().unwrap().response.unwrap();
+        assert_eq!(response.attempts.len(), 1, "{path}");
+        assert_eq!(response.attempts[0].status, Some(200));
+        assert!(response.attempts[0].error.contains("overloaded_error"));
+    }
+    let (path, body) = &first_requests(true)[1];
+    let (_, answer) = proxy.send("POST", path, &key, body).await;
+    assert!(answer.contains("Not now"), "{answer}");
+    assert_eq!(
+        upstream.asked().len(),
+        9,
+        "what will not pass is told at once"
+    );
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use rollcage_testkit::sglang;
 use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
 use serde_json::{Value, json};
 
@@ -163,6 +164,34 @@ fn a_probe_says_what_an_endpoint_gives() {
     assert!(stderr.contains("unknown endpoint kind `nope`"), "{stderr}");
     let (code, _, stderr) = cli.run(&["endpoint", "probe"], &[]);
     assert_eq!(code, Some(2), "{stderr}");
+}
+
+#[test]
+fn sglang_is_asked_for_ids_in_its_own_way_where_its_streams_have_them() {
+    let cli = Cli::new();
+    type Version = fn(&Asked) -> Reply;
+    let versions: [(Version, &str); 2] = [
+        (sglang::says, "live"),
+        (sglang::says_without_sglext, "replayed"),
+    ];
+    for (says, streams) in versions {
+        let upstream = Upstream::start(move |_, asked| says(asked)).unwrap();
+        let url = upstream.base_url();
+        let command = [
+            "endpoint",
+            "probe",
+            "--base-url",
+            url,
+            "--model",
+            "m",
+            "--json",
+        ];
+        let (code, stdout, stderr) = cli.run(&command, &[]);
+        assert_eq!(code, Some(0), "{stderr}");
+        let probed: Value = serde_json::from_str(&stdout).unwrap();
+        let found = (&probed["capture_level"], &probed["streams"]);
+        assert_eq!(found, (&json!("tokens"), &json!(streams)));
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ const SHORT_S: f64 = 45.0;
 const LONG_S: f64 = 120.0;
 /// More requests than any agent's retries, times our own, come to.
 const REQUESTS_MAX: usize = 60;
+/// For a call that was refused, or that we gave up: our own tries, and an agent that asks once more in another way.
+const FAILED_REQUESTS_MAX: usize = 4;
 /// At once: enough that those which only wait do not hold up the others.
 const SLOTS: usize = 5;
 
@@ -29,6 +31,13 @@ struct Fault {
 }
 
 impl Fault {
+    fn requests_max(&self) -> usize {
+        match self.ends {
+            [Ended::UpstreamFailed] => FAILED_REQUESTS_MAX,
+            _ => REQUESTS_MAX,
+        }
+    }
+
     /// Whether the model keeps its connection open and says nothing (more).
     fn is_silent(&self) -> bool {
         self.ends == [Ended::TimedOut]
@@ -44,7 +53,7 @@ fn error(status: u16, message: &str, code: &str) -> Reply {
     }
 }
 
-/// Agents try passing faults again for as long as they like; the rollout's time ends that too.
+/// Agents try an answer that broke off again for as long as they like; the rollout's time ends that too.
 const PASSING: &[Ended] = &[Ended::UpstreamFailed, Ended::TimedOut];
 
 static FAULTS: [Fault; 10] = [
@@ -61,12 +70,12 @@ static FAULTS: [Fault; 10] = [
     Fault {
         name: "429 for ever",
         reply: || error(429, "slow down", "rate_limit"),
-        ends: PASSING,
+        ends: &[Ended::UpstreamFailed],
     },
     Fault {
         name: "500 for ever",
         reply: || error(500, "out of order", "server_error"),
-        ends: PASSING,
+        ends: &[Ended::UpstreamFailed],
     },
     Fault {
         name: "a stream without its finish",
@@ -80,7 +89,7 @@ static FAULTS: [Fault; 10] = [
             content_type: "text/html",
             body: "<html>Welcome</html>".to_owned(),
         },
-        ends: PASSING,
+        ends: &[Ended::UpstreamFailed],
     },
     Fault {
         name: "never answers",
@@ -104,7 +113,7 @@ static FAULTS: [Fault; 10] = [
     Fault {
         name: "hangs up",
         reply: || Reply::Drop,
-        ends: PASSING,
+        ends: &[Ended::UpstreamFailed],
     },
 ];
 
@@ -159,7 +168,7 @@ impl Cell {
         // On a very busy machine an agent may be ended before its first request.
         let fewest = usize::from(!self.fault.is_silent());
         let is_right = self.fault.ends.contains(&result.ended)
-            && (fewest..=REQUESTS_MAX).contains(&asked)
+            && (fewest..=self.fault.requests_max()).contains(&asked)
             && result.error.is_some()
             && result.training_trace.is_none();
         (!is_right).then(|| format!("{how}\n{}", result.agent_log_tail))

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rollcage_model::exchange::{self, Exchange};
-use rollcage_testkit::anthropic;
 use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
+use rollcage_testkit::{anthropic, sglang};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -199,7 +199,7 @@ struct Kind {
     answer: fn(&Asked) -> Reply,
 }
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 7] = [
     Kind {
         name: "vLLM",
         arguments: &[],
@@ -213,7 +213,12 @@ const KINDS: [Kind; 6] = [
     Kind {
         name: "SGLang",
         arguments: &[],
-        answer: sglang,
+        answer: sglang::says,
+    },
+    Kind {
+        name: "SGLang, no ids in streams",
+        arguments: &[],
+        answer: sglang::says_without_sglext,
     },
     Kind {
         name: "hosted, with logprobs",
@@ -249,21 +254,6 @@ fn lossy(asked: &Asked) -> Reply {
         without(vllm(asked), &["token_ids"])
     } else {
         vllm(asked)
-    }
-}
-
-fn sglang(asked: &Asked) -> Reply {
-    let (content_type, body) = if is_stream(asked) {
-        let stream = include_str!("../../../model/tests/transcripts/sglang_stream.sse");
-        ("text/event-stream", stream)
-    } else {
-        let whole = include_str!("../../../model/tests/transcripts/sglang.json");
-        ("application/json", whole)
-    };
-    Reply::Whole {
-        status: 200,
-        content_type,
-        body: body.to_owned(),
     }
 }
 

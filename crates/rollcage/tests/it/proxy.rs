@@ -126,6 +126,48 @@ async fn an_upstreams_error_reaches_the_agent_and_the_record() {
     assert!(result.training_trace.is_none());
 }
 
+/// Agents would ask for minutes after we gave up if they were told of it by a status that may pass.
+#[tokio::test]
+async fn what_did_not_pass_is_told_as_something_that_is_not_tried_again() {
+    let busy = r#"{"error":{"message":"try later","type":"server_error","code":503}}"#;
+    let status = |status| Reply::Whole {
+        status,
+        content_type: "application/json",
+        body: busy.to_owned(),
+    };
+    let stream = Reply::Stream {
+        data: vec![busy.to_owned()],
+        ending: Ending::Hang,
+    };
+    for (reply, told, recorded) in [
+        (status(429), "endpoint answered 429", Some(429)),
+        (status(503), "try later", Some(503)),
+        (stream, "try later", Some(200)),
+        (Reply::Drop, "no answer", None),
+    ] {
+        let upstream = Upstream::start(move |_, _| reply.clone()).unwrap();
+        let home = Home::new();
+        for ask in [ASK, ASK_STREAM] {
+            let script = format!("{ask}; exit 1");
+            let mut plan = home.plan(task(&[]), &script, upstream.base_url());
+            plan.settings = ModelSettings {
+                retries_max: 0,
+                ..ModelSettings::default()
+            };
+            let engine = home.engine().await;
+            let result = run_one(&engine, plan, &CancellationToken::new()).await;
+            engine.close().await;
+            assert_eq!(result.ended, Ended::UpstreamFailed, "{:?}", result.error);
+            let seen = &result.agent_log_tail;
+            assert!(seen.contains("424 Failed Dependency"), "{seen}");
+            assert!(seen.contains("x-should-retry: false"), "{seen}");
+            assert!(seen.contains(told), "{seen}");
+            let response = exchanges(&result).pop().unwrap().response.unwrap();
+            assert_eq!(response.status, recorded, "the record says what it was");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_stream_without_a_finish_breaks_instead_of_ending_cleanly() {
     for reply in [streams(false, Ending::Clean), streams(false, Ending::Cut)] {
@@ -160,7 +202,7 @@ async fn an_answer_of_the_wrong_kind_is_an_error_not_an_answer() {
     let result = run(&home, &format!("{ASK_STREAM}; exit 1"), &upstream).await;
     assert_eq!(result.ended, Ended::UpstreamFailed);
     assert!(
-        result.agent_log_tail.contains("502"),
+        result.agent_log_tail.contains("424"),
         "{}",
         result.agent_log_tail
     );

@@ -231,6 +231,16 @@ pub fn mark_of(data: &str) -> Option<Mark> {
     }
 }
 
+/// Whether an event only says that the stream is alive.
+pub fn is_ping(data: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Event<'a> {
+        #[serde(rename = "type", borrow)]
+        kind: std::borrow::Cow<'a, str>,
+    }
+    data.contains("ping") && serde_json::from_str(data).is_ok_and(|it: Event<'_>| it.kind == "ping")
+}
+
 /// The text of an error, of a stream's event or of a whole body.
 pub fn error_message(data: &str) -> Option<String> {
     let value: Value = serde_json::from_str(data).ok()?;

@@ -1,0 +1,142 @@
+//! Errors that come as an event of a stream, after a status that promised an answer.
+
+use serde_json::Value;
+
+/// An error in the place of a piece of an answer, in the shape of any engine or service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamError {
+    pub message: String,
+    /// The HTTP status that it would have had.
+    status: Option<u16>,
+    /// Types and codes that are words, without case and punctuation.
+    kinds: Vec<String>,
+}
+
+impl StreamError {
+    /// `None` for an event that is no error.
+    pub fn read(data: &str) -> Option<Self> {
+        if !data.contains("\"error\"") {
+            return None;
+        }
+        let event: Value = serde_json::from_str(data).ok()?;
+        let error = event.get("error").filter(|error| !error.is_null())?;
+        let message = error.get("message").unwrap_or(error);
+        let message = message
+            .as_str()
+            .map_or_else(|| error.to_string(), str::to_owned);
+        let named = ["code", "type", "status"].map(|name| error.get(name));
+        // As text-generation-inference says it, whose `error` is a text.
+        let named: Vec<_> = named.into_iter().chain([event.get("error_type")]).collect();
+        let named = || named.iter().flatten();
+        let number = |value: &&&Value| match value {
+            Value::Number(number) => number.as_u64(),
+            Value::String(text) => text.parse().ok(),
+            _ => None,
+        };
+        let numbers = named().filter_map(|value| number(&value));
+        let mut statuses = numbers.filter_map(|number| u16::try_from(number).ok());
+        let kinds = named().filter_map(|value| value.as_str()).map(plain);
+        Some(StreamError {
+            message,
+            status: statuses.find(|status| (400..600).contains(status)),
+            kinds: kinds.collect(),
+        })
+    }
+
+    /// Whether another try may get an answer.
+    pub fn is_passing(&self) -> bool {
+        const PASSING: [&str; 9] = [
+            "overload",
+            "ratelimit",
+            "toomanyrequests",
+            "resourceexhausted",
+            "servererror",
+            "apierror",
+            "internalerror",
+            "unavailable",
+            "timeout",
+        ];
+        match self.status {
+            Some(status) => is_passing_status(status),
+            None => self
+                .kinds
+                .iter()
+                .any(|kind| PASSING.iter().any(|passing| kind.contains(passing))),
+        }
+    }
+}
+
+/// Answers that another try may turn into a good one.
+pub fn is_passing_status(status: u16) -> bool {
+    matches!(status, 408 | 429 | 500 | 502 | 503 | 504 | 529)
+}
+
+fn plain(text: &str) -> String {
+    let letters = text.chars().filter(char::is_ascii_alphanumeric);
+    letters.map(|letter| letter.to_ascii_lowercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(data: &str, is_passing: Option<bool>) {
+        let error = StreamError::read(data);
+        assert_eq!(
+            error.map(|error| error.is_passing()),
+            is_passing,
+            "of {data}"
+        );
+    }
+
+    #[test]
+    fn what_may_pass_is_told_from_what_will_not() {
+        for passing in [
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+            r#"{"type":"error","error":{"type":"rate_limit_error","message":"m"}}"#,
+            r#"{"type":"error","error":{"type":"api_error","message":"m"}}"#,
+            r#"{"error":{"message":"m","type":"InternalServerError","param":null,"code":500}}"#,
+            r#"{"error":{"message":"m","type":"SERVICE_UNAVAILABLE","code":503}}"#,
+            r#"{"error":{"message":"m","type":"server_error","param":null,"code":null}}"#,
+            r#"{"error":{"message":"m","type":"tokens","code":"rate_limit_exceeded"}}"#,
+            r#"{"id":"g","error":{"code":502,"message":"m"},"choices":[{"delta":{},"finish_reason":"error"}]}"#,
+            r#"{"error":{"code":"503","message":"m"}}"#,
+            r#"{"error":"m","error_type":"overloaded"}"#,
+            r#"{"error":{"code":8,"status":"RESOURCE_EXHAUSTED","message":"m"}}"#,
+        ] {
+            check(passing, Some(true));
+        }
+        for lasting in [
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"overloaded"}}"#,
+            r#"{"error":{"message":"server_error","type":"BadRequestError","code":400}}"#,
+            r#"{"error":{"message":"m","type":"server_error","code":413}}"#,
+            r#"{"error":{"message":"m","type":"insufficient_quota","code":"insufficient_quota"}}"#,
+            r#"{"error":"m"}"#,
+        ] {
+            check(lasting, Some(false));
+        }
+    }
+
+    #[test]
+    fn a_piece_of_an_answer_is_no_error() {
+        check(
+            r#"{"choices":[{"delta":{"content":"\"error\""}}],"error":null}"#,
+            None,
+        );
+        check(
+            r#"{"choices":[{"delta":{"content":"{\"error\": 1}"}}]}"#,
+            None,
+        );
+        check("[DONE]", None);
+        check("\"error\"", None);
+    }
+
+    #[test]
+    fn its_message_is_the_endpoints_own() {
+        let message = |data| StreamError::read(data).unwrap().message;
+        assert_eq!(message(r#"{"error":{"message":"too busy"}}"#), "too busy");
+        assert_eq!(message(r#"{"error":"too busy"}"#), "too busy");
+        assert_eq!(message(r#"{"error":{"code":1}}"#), r#"{"code":1}"#);
+    }
+}
