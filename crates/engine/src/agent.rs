@@ -15,6 +15,7 @@ use crate::bundle::{Bundle, Source, VersionRequest};
 mod fill;
 mod manifest;
 mod oracle;
+mod patch;
 
 pub use manifest::{Manifest, ManifestError, WireDialect};
 pub use oracle::Oracle;
@@ -94,6 +95,8 @@ pub enum LaunchError {
         bytes: usize,
         bytes_max: usize,
     },
+    #[error("{path} cannot be changed: {problem}")]
+    ConfigFile { path: String, problem: String },
 }
 
 /// Where an agent tells what it does.

@@ -4,6 +4,7 @@ use rollcage_sandbox::{AGENT_LOGS, HOME, WORKDIR};
 
 use crate::bundle::Bundle;
 
+use super::patch::Format;
 use super::{BUNDLE_DIR, LaunchRequest, NODE_DIR};
 
 /// Those that are the same in every rollout of a bundle.
@@ -36,13 +37,9 @@ pub(super) enum Quoting {
 
 impl Quoting {
     pub(super) fn of_file(path: &str) -> Self {
-        if [".json", ".toml", ".yaml"]
-            .iter()
-            .any(|end| path.ends_with(end))
-        {
-            Quoting::Escaped
-        } else {
-            Quoting::Plain
+        match Format::of(path) {
+            Some(_) => Quoting::Escaped,
+            None => Quoting::Plain,
         }
     }
 
@@ -124,6 +121,12 @@ pub(super) fn live(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
         ("patience_ms", access.patience_ms.to_string()),
     ]);
     values
+}
+
+/// One value for every name, to see what a text is like around them.
+pub(super) fn all_as(value: &str) -> Vec<(&'static str, String)> {
+    let names = FIXED.into_iter().chain(LIVE);
+    names.map(|name| (name, value.to_owned())).collect()
 }
 
 /// Fills every name in, in one pass: a value that looks like a placeholder stays what it is.

@@ -11,6 +11,7 @@ use rollcage_sandbox::HOME;
 use crate::bundle::{Bundle, Origin, Source};
 
 use super::fill::{self, Quoting};
+use super::patch;
 use super::{Agent, Events, Expectation, Launch, LaunchError, LaunchRequest, WarmUp};
 
 /// What a task may set, as `rollcage_model::task::AgentOptions` names it.
@@ -61,6 +62,10 @@ pub enum ManifestError {
     Path(String),
     #[error("there is no option `{0}`: use system_prompt, instructions or effort")]
     Option(String),
+    #[error("`config` names {path}: {problem}")]
+    Config { path: String, problem: String },
+    #[error("`config` of option `{option}`: {problem}")]
+    OptionConfig { option: String, problem: String },
     #[error("use {path}")]
     Directory {
         path: String,
@@ -87,6 +92,8 @@ struct Text {
     env: BTreeMap<String, String>,
     #[serde(default)]
     files: BTreeMap<String, String>,
+    /// The agent's main configuration file, one of `files` or one that is made when it is needed.
+    config: Option<String>,
     warm_up: Option<WarmUpText>,
     #[serde(default)]
     events: EventsText,
@@ -103,6 +110,8 @@ struct Addition {
     command: Vec<String>,
     env: BTreeMap<String, String>,
     files: BTreeMap<String, String>,
+    /// An object in JSON, merged into the agent's configuration file.
+    config: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -161,6 +170,21 @@ impl Manifest {
         }
         Ok(self)
     }
+
+    /// Merges an object in JSON into the agent's configuration file.
+    fn merge_config(
+        &self,
+        files: &mut Vec<(String, String)>,
+        text: &str,
+    ) -> Result<(), LaunchError> {
+        let path = self.text.config.as_deref().unwrap_or_default();
+        let path = format!("{HOME}/{path}");
+        let addition = serde_json::from_str(text).map_err(|error| LaunchError::ConfigFile {
+            path: path.clone(),
+            problem: error.to_string(),
+        })?;
+        patch::merge(files, &self.home_files(), &path, &addition)
+    }
 }
 
 fn check(text: &Text) -> Result<(), ManifestError> {
@@ -210,25 +234,44 @@ fn check(text: &Text) -> Result<(), ManifestError> {
     {
         return Err(ManifestError::KeyInCommand);
     }
-    check_additions(&text.options)?;
+    check_additions(text)?;
     let of_options = text.options.values().flat_map(|option| option.files.keys());
-    for path in text.files.keys().chain(of_options) {
+    for path in text.files.keys().chain(of_options).chain(&text.config) {
         let is_inside =
             !path.is_empty() && !path.starts_with('/') && !path.split('/').any(|part| part == "..");
         if !is_inside {
             return Err(ManifestError::Path(path.clone()));
         }
     }
-    Ok(())
+    check_config(text)
 }
 
-fn check_additions(options: &BTreeMap<String, Addition>) -> Result<(), ManifestError> {
-    for (name, option) in options {
+/// That the configuration file can be changed when a task asks for it.
+fn check_config(text: &Text) -> Result<(), ManifestError> {
+    let Some(path) = &text.config else {
+        return Ok(());
+    };
+    let wrong = |problem| ManifestError::Config {
+        path: path.clone(),
+        problem,
+    };
+    let format = patch::Format::of(path);
+    let format =
+        format.ok_or_else(|| wrong("its name must end in .json, .toml or .yaml".to_owned()))?;
+    let template = text.files.get(path).map_or("", String::as_str);
+    // Whatever is filled in is a number or stands inside a string, and a digit is well-formed as both.
+    let filled = fill::fill(template, &fill::all_as("0"), Quoting::Plain);
+    format.check(&filled).map_err(wrong)
+}
+
+fn check_additions(text: &Text) -> Result<(), ManifestError> {
+    for (name, option) in &text.options {
         let texts = option
             .command
             .iter()
             .chain(option.env.values())
-            .chain(option.files.values());
+            .chain(option.files.values())
+            .chain(&option.config);
         let names = texts.flat_map(|text| fill::unknown(text));
         if let Some(unknown) = names.into_iter().find(|name| *name != fill::VALUE) {
             return Err(ManifestError::Placeholder {
@@ -242,6 +285,21 @@ fn check_additions(options: &BTreeMap<String, Addition>) -> Result<(), ManifestE
             .any(|argument| fill::names(argument).contains(&"key"))
         {
             return Err(ManifestError::KeyInCommand);
+        }
+        if let Some(config) = &option.config {
+            let mut values = fill::all_as("0");
+            values.push((fill::VALUE, "0".to_owned()));
+            let filled = fill::fill(config, &values, Quoting::Plain);
+            let checked = match text.config {
+                Some(_) => patch::Format::Json.check(&filled),
+                None => {
+                    Err("the manifest must name the file it goes to: `config = \"…\"`".to_owned())
+                }
+            };
+            checked.map_err(|problem| ManifestError::OptionConfig {
+                option: name.clone(),
+                problem,
+            })?;
         }
     }
     Ok(())
@@ -306,6 +364,10 @@ impl Agent for Manifest {
                     .iter()
                     .map(|(path, text)| inside(path, text, &values)),
             );
+            if let Some(config) = &addition.config {
+                let text = fill::fill(config, &values, Quoting::Escaped);
+                self.merge_config(&mut files, &text)?;
+            }
         }
         if let Some(long) = argv
             .iter()

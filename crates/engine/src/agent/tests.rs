@@ -222,3 +222,38 @@ fn an_option_that_an_agent_lacks_is_refused_with_those_that_have_it() {
             .contains("no option `colour`")
     );
 }
+
+#[test]
+fn an_option_may_change_the_configuration_file() {
+    let text = |config: &str, option: &str| {
+        format!(
+            "name = \"a\"\ncommand = [\"x\"]\n{config}\n[files]\n\"c.json\" = '{{\"a\": {{\"b\": 1}}}}'\n\
+             [options.effort]\nconfig = '{option}'\n"
+        )
+    };
+    let named = "config = \"c.json\"";
+    let agent = Manifest::read(&text(named, r#"{"a": {"effort": "{value}"}}"#)).unwrap();
+    let task = Task {
+        agent: rollcage_model::task::AgentOptions {
+            effort: Some("\"high\"".to_owned()),
+            ..Default::default()
+        },
+        ..Task::default()
+    };
+    let request = LaunchRequest {
+        task: &task,
+        access: &access(),
+        bundle: &bundle(agent.source()),
+    };
+    let files = agent.launch(&request).unwrap().files;
+    assert_eq!(files[0].0, "/home/user/c.json");
+    let config: serde_json::Value = serde_json::from_str(&files[0].1).unwrap();
+    let expected = serde_json::json!({"a": {"b": 1, "effort": "\"high\""}});
+    assert_eq!((config, files.len()), (expected, 1));
+
+    let wrong = |text: &str| Manifest::read(text).unwrap_err().to_string();
+    assert!(wrong(&text("", "{}")).contains("must name the file"));
+    assert!(wrong(&text(named, "[1]")).contains("not a JSON object"));
+    assert!(wrong(&text("config = \"c.ini\"", "{}")).contains("must end in .json"));
+    assert!(wrong(&text("config = \"../c.json\"", "{}")).contains("below the home"));
+}
