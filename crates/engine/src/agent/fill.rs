@@ -23,9 +23,6 @@ const LIVE: [&str; 8] = [
     "patience_ms",
 ];
 
-/// What a task says, in what an option adds.
-pub(super) const VALUE: &str = "value";
-
 /// How a value is written where it is filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quoting {
@@ -127,6 +124,29 @@ pub(super) fn live(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
 pub(super) fn all_as(value: &str) -> Vec<(&'static str, String)> {
     let names = FIXED.into_iter().chain(LIVE);
     names.map(|name| (name, value.to_owned())).collect()
+}
+
+/// The values of another rollout: none that a rollout settles is the same.
+pub(super) fn other(values: &[(&'static str, String)]) -> Vec<(&'static str, String)> {
+    let change = |(name, value): &(&'static str, String)| {
+        let other = match (LIVE.contains(name), value.as_str()) {
+            (false, value) => value,
+            (true, "0") => "1",
+            (true, _) => "0",
+        };
+        (*name, other.to_owned())
+    };
+    values.iter().map(change).collect()
+}
+
+/// A file of the home directory, filled in.
+pub(super) fn inside(
+    path: &str,
+    text: &str,
+    values: &[(&'static str, String)],
+) -> (String, String) {
+    let filled = fill(text, values, Quoting::of_file(path));
+    (format!("{HOME}/{path}"), filled)
 }
 
 /// Fills every name in, in one pass: a value that looks like a placeholder stays what it is.

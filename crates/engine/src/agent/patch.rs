@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use rollcage_model::task;
+
 use super::LaunchError;
 
 /// How a configuration file is written, which its name says.
@@ -23,11 +25,17 @@ impl Format {
         }
     }
 
-    /// Why a text is no object in this format.
-    pub(super) fn check(self, text: &str) -> Result<(), String> {
+    /// The object that a text is in this format, or why it is none.
+    pub(super) fn read(self, text: &str) -> Result<Map<String, Value>, String> {
         match self {
-            Format::Toml => read_toml(text).map(drop),
-            Format::Json | Format::Yaml => read_json(text).map(drop),
+            Format::Toml => {
+                let table = read_toml(text)?;
+                let members = table.into_iter();
+                let member = |(key, value)| Ok((key, serde_json::to_value(value)?));
+                let members: Result<_, serde_json::Error> = members.map(member).collect();
+                members.map_err(|error| error.to_string())
+            }
+            Format::Json | Format::Yaml => read_json(text),
         }
     }
 }
@@ -74,7 +82,7 @@ fn merged(text: &str, path: &str, addition: &Value) -> Result<String, String> {
         }
         Some(Format::Json | Format::Yaml) => {
             let mut object = read_json(text)?;
-            add_json(&mut object, addition);
+            task::merge(&mut object, addition);
             serde_json::to_string_pretty(&object).map_err(|error| error.to_string())
         }
         None => Err("its name must end in .json, .toml or .yaml".to_owned()),
@@ -90,17 +98,6 @@ fn read_json(text: &str) -> Result<Map<String, Value>, String> {
         return Ok(Map::new());
     }
     serde_json::from_str(text).map_err(|error| format!("it is not a JSON object: {error}"))
-}
-
-fn add_json(object: &mut Map<String, Value>, addition: &Map<String, Value>) {
-    for (key, value) in addition {
-        match (object.get_mut(key), value) {
-            (Some(Value::Object(inner)), Value::Object(addition)) => add_json(inner, addition),
-            _ => {
-                object.insert(key.clone(), value.clone());
-            }
-        }
-    }
 }
 
 fn add_toml(table: &mut toml::Table, addition: toml::Table) {

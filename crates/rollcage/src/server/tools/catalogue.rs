@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::request::OPTIONS;
 use crate::server::backend::{Backend, Surroundings};
 use crate::server::tasks::Tasks;
 
@@ -17,8 +18,13 @@ pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
                 .filter(|bundle| bundle.agent == agent.name())
                 .map(|bundle| bundle.version.as_str())
                 .collect();
+            let options: Vec<_> = OPTIONS
+                .iter()
+                .filter(|option| agent.has_option(option))
+                .collect();
             json!({
                 "name": agent.name(),
+                "options": options,
                 "default_version": agent.source().default_version,
                 "installed": versions,
             })
