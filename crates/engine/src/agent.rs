@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use rollcage_model::task::{AgentLimits, Task};
+use rollcage_model::task::{AgentLimits, AgentOptions, Task};
 use rollcage_model::transcript::Format;
 
 use crate::bundle::{Bundle, Source, VersionRequest};
@@ -274,6 +274,12 @@ pub fn load(path: &Path) -> Result<Arc<dyn Agent>, AgentError> {
         source,
     })?;
     Ok(Arc::new(manifest))
+}
+
+/// What a task may set for an agent, by name.
+pub fn options(agent: &dyn Agent) -> Vec<&'static str> {
+    let names = AgentOptions::NAMES.iter().copied();
+    names.filter(|name| agent.has_option(name)).collect()
 }
 
 /// Refuses a task that asks for more than the agent can do.

@@ -39,6 +39,17 @@ fn text(value: &Option<String>) -> Option<OptionValue<'_>> {
 }
 
 impl AgentOptions {
+    /// All that a task may set.
+    pub const NAMES: &[&str] = &[
+        "system_prompt",
+        "instructions",
+        "effort",
+        "tools",
+        "disabled_tools",
+        "env",
+        "config",
+    ];
+
     /// Those that are set and that a manifest spells out, by name.
     pub fn set(&self) -> impl Iterator<Item = (&'static str, OptionValue<'_>)> {
         let disabled = Some(self.disabled_tools.as_slice()).filter(|list| !list.is_empty());

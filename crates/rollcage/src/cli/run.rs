@@ -37,6 +37,7 @@ mod options;
     rollcage run examples/hello.toml\n  \
     rollcage run task.toml -n 8 --endpoint vllm --json > results.jsonl\n  \
     rollcage run task.toml --base-url http://gpu:8000/v1 --model Qwen/Qwen3-8B --api-key-env KEY\n  \
+    rollcage run task.toml --agent claude --tools Bash,Read --agent-env IS_DEMO=1\n  \
     rollcage run --instruction 'Write ok to a.txt' --verify 'grep -qx ok a.txt' --solution 'echo ok > a.txt'\n\n\
     Exit status: 0 every rollout ended and was graded, 1 some ended badly, 2 wrong use, 3 our own failure.")]
 pub(crate) struct Arguments {

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::request::OPTIONS;
+use rollcage_engine::agent;
+
 use crate::server::backend::{Backend, Surroundings};
 use crate::server::tasks::Tasks;
 
@@ -18,13 +19,9 @@ pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
                 .filter(|bundle| bundle.agent == agent.name())
                 .map(|bundle| bundle.version.as_str())
                 .collect();
-            let options: Vec<_> = OPTIONS
-                .iter()
-                .filter(|option| agent.has_option(option))
-                .collect();
             json!({
                 "name": agent.name(),
-                "options": options,
+                "options": agent::options(&**agent),
                 "default_version": agent.source().default_version,
                 "installed": versions,
             })

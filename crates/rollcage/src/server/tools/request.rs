@@ -20,8 +20,6 @@ use crate::server::tasks::Listed;
 
 mod options;
 
-pub(crate) use options::OPTIONS;
-
 /// Every argument there is, in the order in which errors list them.
 pub(crate) const NAMES: &[&str] = &[
     "instruction",

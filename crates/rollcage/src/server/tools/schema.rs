@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::request::{BUDGET, COUNT_MAX, NAMES, OPTIONS};
+use rollcage_model::task::AgentOptions;
+
+use super::request::{BUDGET, COUNT_MAX, NAMES};
 use crate::server::tool::ToolInfo;
 
 pub(crate) fn tools() -> Vec<ToolInfo> {
@@ -287,7 +289,7 @@ fn agent_options() -> Value {
         schema["description"] = json!(about);
         ((*name).to_owned(), schema)
     };
-    let properties: Map<String, Value> = OPTIONS.iter().map(member).collect();
+    let properties: Map<String, Value> = AgentOptions::NAMES.iter().map(member).collect();
     json!({"type": ["object", "null"], "default": null, "properties": properties, "additionalProperties": false})
 }
 

@@ -8,20 +8,9 @@ use rollcage_model::task::{AgentOptions, merge};
 use super::super::arguments::{Arguments, Wrong, wrong};
 use super::replace;
 
-/// The members of `agent_options`.
-pub(crate) const OPTIONS: &[&str] = &[
-    "system_prompt",
-    "instructions",
-    "effort",
-    "tools",
-    "disabled_tools",
-    "env",
-    "config",
-];
-
 /// What is given replaces the task's own; variables and configuration are added to it.
 pub(super) fn read(given: &mut Arguments, options: &mut AgentOptions) -> Result<(), Wrong> {
-    let Some(mut given) = given.object("agent_options", OPTIONS)? else {
+    let Some(mut given) = given.object("agent_options", AgentOptions::NAMES)? else {
         return Ok(());
     };
     for (name, place) in [
