@@ -14,6 +14,8 @@ use super::{Launch, LaunchError, ManifestError, patch};
 const VALUE: &str = "value";
 /// The same names as a list of the configuration file.
 const LIST: &str = "{list}";
+/// Options that are lists.
+const LISTS: [&str; 2] = ["tools", "disabled_tools"];
 
 /// `{value}` stands for what the task says.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -47,17 +49,27 @@ pub(super) struct Surroundings<'a> {
 impl Addition {
     /// That every placeholder means something and every file has a place.
     pub(super) fn check(&self, option: &str, has_config: bool) -> Result<(), ManifestError> {
-        let mut texts: Vec<&String> = self.command.iter().chain(self.env.values()).collect();
-        texts.extend(self.files.values());
-        let keys = texts_of(&self.config);
-        let names = texts.iter().flat_map(|text| fill::unknown(text));
-        let names = names.chain(keys.iter().flat_map(|text| fill::unknown(text)));
-        let is_known = |name: &str| name == VALUE || format!("{{{name}}}") == LIST;
-        if let Some(unknown) = names.into_iter().find(|name| !is_known(name)) {
+        let texts = self.command.iter().chain(self.env.values());
+        let mut texts: Vec<&str> = texts
+            .chain(self.files.values())
+            .map(String::as_str)
+            .collect();
+        let in_config = self.config.iter().flat_map(|(key, value)| {
+            let mut texts = vec![key.as_str()];
+            add_texts(value, &mut texts);
+            texts
+        });
+        texts.extend(in_config.filter(|text| *text != LIST));
+        let mut names = texts.into_iter().flat_map(fill::unknown);
+        if let Some(unknown) = names.find(|name| *name != VALUE) {
             return Err(ManifestError::Placeholder {
                 placeholder: format!("{{{unknown}}}"),
                 place: format!("`options.{option}`"),
             });
+        }
+        let has_list = self.each.is_some() || !self.named.is_empty() || !self.all.is_empty();
+        if has_list && !LISTS.contains(&option) {
+            return Err(ManifestError::NoList(option.to_owned()));
         }
         if self
             .command
@@ -113,7 +125,8 @@ impl Addition {
         if !self.config.is_empty()
             && let Some(path) = around.config
         {
-            let filled = filled(&self.config, &values, &list);
+            let config = Value::Object(self.config.clone());
+            let filled = filled(&config, &values, &list);
             patch::merge(&mut launch.files, around.home, path, &filled)?;
         }
         for name in &list {
@@ -157,29 +170,36 @@ impl Addition {
     }
 }
 
-/// Every key and text in a table, at any depth.
-fn texts_of(table: &Map<String, Value>) -> Vec<&str> {
-    let mut texts = Vec::new();
-    for (key, value) in table {
-        texts.push(key.as_str());
-        match value {
-            Value::String(text) => texts.push(text),
-            Value::Object(inner) => texts.extend(texts_of(inner)),
-            _ => {}
+/// Every key and text in a value, at any depth.
+fn add_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) => texts.push(text),
+        Value::Array(items) => items.iter().for_each(|item| add_texts(item, texts)),
+        Value::Object(members) => {
+            for (key, value) in members {
+                texts.push(key);
+                add_texts(value, texts);
+            }
         }
+        _ => {}
     }
-    texts
 }
 
-fn filled(table: &Map<String, Value>, values: &[(&'static str, String)], list: &[String]) -> Value {
+fn filled(value: &Value, values: &[(&'static str, String)], list: &[String]) -> Value {
     let plain = |text: &str| fill::fill(text, values, Quoting::Plain);
-    let fill_value = |value: &Value| match value {
+    match value {
         Value::String(text) if text == LIST => Value::from(list),
         Value::String(text) => Value::from(plain(text)),
-        Value::Object(inner) => filled(inner, values, list),
+        Value::Array(items) => {
+            let items = items.iter();
+            items.map(|item| filled(item, values, list)).collect()
+        }
+        Value::Object(members) => {
+            let members = members.iter();
+            let member =
+                |(key, value): (&String, &Value)| (plain(key), filled(value, values, list));
+            Value::Object(members.map(member).collect())
+        }
         other => other.clone(),
-    };
-    let members = table.iter();
-    let members = members.map(|(key, value)| (plain(key), fill_value(value)));
-    Value::Object(members.collect())
+    }
 }

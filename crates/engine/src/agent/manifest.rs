@@ -78,6 +78,8 @@ pub enum ManifestError {
     NoConfig { option: String },
     #[error("in option `{0}`, `drop` and `all` stand beside `each` and `named`, not in them")]
     Inner(String),
+    #[error("option `{0}` is a text: `each`, `named` and `all` are for tools and disabled_tools")]
+    NoList(String),
     #[error("`limits` are wrong")]
     Limits(#[from] TaskError),
     #[error("use {path}")]

@@ -301,6 +301,23 @@ fn a_list_of_tools_is_told_as_each_agent_wants_it() {
         goose.ends_with(&told),
         "only our own arguments go: {goose:?}"
     );
+    let own = "name = \"a\"\ncommand = [\"x\"]\nconfig = \"c.json\"\n[options.tools]\n\
+               config = { a = [{ \"{value}\" = \"{list}\" }] }\nall = [\"p\", \"q\", \"r\"]";
+    let files = launch_with(&Manifest::read(own).unwrap(), "tools = ['q']")
+        .unwrap()
+        .files;
+    let config: serde_json::Value = serde_json::from_str(&files[0].1).unwrap();
+    assert_eq!(config, serde_json::json!({"a": [{"p,r": ["p", "r"]}]}));
+    let wrong = |text: &str, expect: &str| {
+        let text = format!("name = \"a\"\ncommand = [\"x\"]\n{text}");
+        let error = Manifest::read(&text).unwrap_err().to_string();
+        assert!(error.contains(expect), "{error}");
+    };
+    wrong("[options.tools]\ncommand = [\"{list}\"]", "`{list}` in");
+    wrong(
+        "[options.effort]\nall = [\"a\"]",
+        "option `effort` is a text",
+    );
     let inner = "name = \"a\"\ncommand = [\"x\"]\n[options.tools.each]\ndrop = [\"x\"]";
     assert!(
         Manifest::read(inner)
