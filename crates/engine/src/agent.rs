@@ -7,14 +7,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use rollcage_model::task::Task;
+use rollcage_model::task::{AgentLimits, AgentOptions, Task};
 use rollcage_model::transcript::Format;
 
 use crate::bundle::{Bundle, Source, VersionRequest};
 
+mod addition;
 mod fill;
 mod manifest;
 mod oracle;
+mod own;
+mod patch;
 
 pub use manifest::{Manifest, ManifestError, WireDialect};
 pub use oracle::Oracle;
@@ -79,6 +82,17 @@ pub enum LaunchError {
          `run` and `write` steps"
     )]
     Tool { step: usize, tool: String },
+    #[error("{agent} has no way to set `{name}` in `{option}`: it knows {known}")]
+    Name {
+        agent: String,
+        option: &'static str,
+        name: String,
+        known: String,
+    },
+    #[error(
+        "{what} `{name}` leads the agent to the rollout's model or task, so a task may not set it"
+    )]
+    Kept { what: &'static str, name: String },
     #[error("{agent} has no way to set `{option}`; {able}")]
     Option {
         agent: String,
@@ -94,6 +108,8 @@ pub enum LaunchError {
         bytes: usize,
         bytes_max: usize,
     },
+    #[error("{path} cannot be changed: {problem}")]
+    ConfigFile { path: String, problem: String },
 }
 
 /// Where an agent tells what it does.
@@ -128,8 +144,18 @@ pub trait Agent: Send + Sync {
     fn events(&self) -> Events;
 
     /// Whether a task may set this option for it.
-    fn has_option(&self, _name: &str) -> bool {
-        false
+    fn has_option(&self, name: &str) -> bool {
+        name == "env"
+    }
+
+    /// Refuses a task's own configuration or variables where they cannot be.
+    fn check(&self, _task: &Task) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
+    /// Limits of its rollouts, for tasks that do not set them.
+    fn limits(&self) -> AgentLimits {
+        AgentLimits::default()
     }
 
     /// What it does with a task of one tool call.
@@ -250,11 +276,18 @@ pub fn load(path: &Path) -> Result<Arc<dyn Agent>, AgentError> {
     Ok(Arc::new(manifest))
 }
 
+/// What a task may set for an agent, by name.
+pub fn options(agent: &dyn Agent) -> Vec<&'static str> {
+    let names = AgentOptions::NAMES.iter().copied();
+    names.filter(|name| agent.has_option(name)).collect()
+}
+
 /// Refuses a task that asks for more than the agent can do.
 pub fn check_options(agent: &dyn Agent, task: &Task) -> Result<(), LaunchError> {
-    let missing = task.agent.set().find(|(name, _)| !agent.has_option(name));
-    let Some((option, _)) = missing else {
-        return Ok(());
+    let config = (!task.agent.config.is_empty()).then_some("config");
+    let mut wanted = task.agent.set().map(|(name, _)| name).chain(config);
+    let Some(option) = wanted.find(|name| !agent.has_option(name)) else {
+        return agent.check(task);
     };
     let able: Vec<_> = all()
         .iter()

@@ -85,7 +85,7 @@ pub(crate) async fn drive(
         .await?;
     let mut logs = Logs::create(record.path())?;
     let patience = Patience {
-        whole: Duration::from_secs_f64(plan.task.agent_timeout_s),
+        whole: Duration::from_secs_f64(plan.task.agent_timeout_s()),
         idle: plan.task.budget.idle_s.map(Duration::from_secs_f64),
     };
     let (stop, exit) = {
@@ -236,7 +236,7 @@ fn judge(stop: &Stop, plan: &Plan, session: &Session, end: &End, stderr: &str) -
         Stop::Unrecorded => Ending::new(Ended::EngineFailed, session.broken().unwrap_or_default()),
         Stop::TimedOut => Ending::new(
             Ended::TimedOut,
-            format!("agent timeout: {} s", plan.task.agent_timeout_s),
+            format!("agent timeout: {} s", plan.task.agent_timeout_s()),
         ),
         Stop::Exited(exit) => judge_exit(*exit, session, end, stderr),
     }

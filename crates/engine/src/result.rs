@@ -79,6 +79,7 @@ fn components(plan: &Plan) -> BTreeMap<String, String> {
 
 /// As [`begin`], for a rollout of which only the task is known.
 pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
+    let agent_timeout_s = task.agent_timeout_s();
     RolloutResult {
         task_id: task.id,
         sandbox_id: String::new(),
@@ -114,7 +115,7 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         timings: Timings::default(),
         usage: Usage::default(),
         budget: Budget {
-            agent_timeout_s: task.agent_timeout_s,
+            agent_timeout_s,
             ..Budget::default()
         },
         agent: AgentInfo::default(),

@@ -245,7 +245,7 @@ fn open_session(
         has_live_streams: profile.has_live_streams,
         has_sglext: profile.has_sglext,
         record: record.exchanges(),
-        deadline: Some(Instant::now() + Duration::from_secs_f64(plan.task.agent_timeout_s)),
+        deadline: Some(Instant::now() + Duration::from_secs_f64(plan.task.agent_timeout_s())),
         observe: Box::new(move |what| teller.tell(what)),
     };
     Session::create(proxy::random_key("sk-rollcage-")?, options)

@@ -7,11 +7,16 @@ use serde::{Deserialize, Serialize};
 use crate::budget;
 use crate::script::{self, Step, StepError};
 
+mod agent;
+
+pub use agent::{AgentLimits, AgentOptions, OptionValue, merge};
+
 /// The unprivileged user's home in every sandbox; task files may not be placed outside it.
 const HOME: &str = "/home/user";
 const WORKDIR: &str = "/home/user/workdir";
 /// Only the verifier writes here, so no task file may be placed below it.
 const LOGS: &str = "/home/user/logs";
+const AGENT_TIMEOUT_S: f64 = 600.0;
 
 /// What to do. Every key is optional in a file except `instruction`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,37 +38,13 @@ pub struct Task {
     pub solution: Vec<Step>,
     /// Added to the environment of setup commands, the agent and verify commands.
     pub env: BTreeMap<String, String>,
-    pub agent_timeout_s: f64,
+    /// 600 when neither the task nor its agent sets it.
+    pub agent_timeout_s: Option<f64>,
     /// For each setup and verify command.
     pub command_timeout_s: f64,
     pub limits: Limits,
     pub budget: Budget,
     pub agent: AgentOptions,
-}
-
-/// What a task asks of its agent, beside the instruction. Not every agent can do all of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AgentOptions {
-    /// In place of the agent's own system prompt.
-    pub system_prompt: Option<String>,
-    /// Added to what the agent knows, as its users' own notes are.
-    pub instructions: Option<String>,
-    /// How much the model should think, in the agent's own words.
-    pub effort: Option<String>,
-}
-
-impl AgentOptions {
-    /// Those that are set, by name.
-    pub fn set(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let all = [
-            ("system_prompt", &self.system_prompt),
-            ("instructions", &self.instructions),
-            ("effort", &self.effort),
-        ];
-        all.into_iter()
-            .filter_map(|(name, value)| Some((name, value.as_deref()?)))
-    }
 }
 
 /// What a rollout may spend on its model; `None` is no limit.
@@ -113,7 +94,7 @@ impl Default for Task {
             verify: Vec::new(),
             solution: Vec::new(),
             env: BTreeMap::new(),
-            agent_timeout_s: 600.0,
+            agent_timeout_s: None,
             command_timeout_s: 120.0,
             limits: Limits::default(),
             budget: Budget::default(),
@@ -141,6 +122,16 @@ pub enum TaskError {
     Path(String),
     #[error("environment variable `{0}` must be a name without `=` and hold no NUL byte")]
     Env(String),
+    #[error("`agent.tools` is empty: name at least one tool, or leave it out")]
+    NoTools,
+    #[error(
+        "give either `agent.tools` (only these) or `agent.disabled_tools` (all but these), not both"
+    )]
+    BothTools,
+    #[error("{0:?} is no name of a tool: it must not be empty, start with a dash or hold a comma")]
+    Tool(String),
+    #[error("`agent.config` holds a date, which cannot be merged: give it as a text")]
+    Date,
     #[error(transparent)]
     Step(#[from] StepError),
 }
@@ -158,12 +149,17 @@ impl Task {
         Ok(task)
     }
 
+    /// How long the agent may take.
+    pub fn agent_timeout_s(&self) -> f64 {
+        self.agent_timeout_s.unwrap_or(AGENT_TIMEOUT_S)
+    }
+
     /// What a type cannot say. Called by the readers; call it for a task made by hand.
     pub fn check(&self) -> Result<(), TaskError> {
         if self.instruction.trim().is_empty() {
             return Err(TaskError::NoInstruction);
         }
-        check_timeout("agent_timeout_s", self.agent_timeout_s)?;
+        check_timeout("agent_timeout_s", self.agent_timeout_s())?;
         check_timeout("command_timeout_s", self.command_timeout_s)?;
         check_timeout("budget.idle_s", self.budget.idle_s.unwrap_or(1.0))?;
         if self
@@ -179,11 +175,8 @@ impl Task {
         for path in self.files.keys().chain(self.upload.keys()) {
             path_inside(path)?;
         }
-        for (name, value) in &self.env {
-            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-                return Err(TaskError::Env(name.clone()));
-            }
-        }
+        check_env(&self.env)?;
+        self.agent.check()?;
         self.limits.check()?;
         script::check(&self.solution)?;
         Ok(())
@@ -229,6 +222,15 @@ fn check_timeout(key: &'static str, value: f64) -> Result<(), TaskError> {
     }
 }
 
+fn check_env(env: &BTreeMap<String, String>) -> Result<(), TaskError> {
+    for (name, value) in env {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(TaskError::Env(name.clone()));
+        }
+    }
+    Ok(())
+}
+
 /// A task file's absolute path inside the sandbox.
 pub fn path_inside(path: &str) -> Result<String, TaskError> {
     let absolute = if path.starts_with('/') {
@@ -272,7 +274,7 @@ mod tests {
             Task::from_toml("instruction = 'go'\nverify = ['true']\n[[solution]]\nrun = 'ls'")
                 .unwrap();
         assert_eq!(
-            (task.agent_timeout_s, task.command_timeout_s),
+            (task.agent_timeout_s(), task.command_timeout_s),
             (600.0, 120.0)
         );
         assert_eq!(task.solution, [Step::shell("ls")]);

@@ -90,7 +90,7 @@ fn plan(script: &str, base_url: &str, bundle: &Path) -> Arc<Plan> {
         instruction: "go".to_owned(),
         verify: vec!["true".to_owned()],
         // Only the agent that never ends may run out of time, however busy the machine is.
-        agent_timeout_s: if script.contains("trap") { 1.0 } else { 120.0 },
+        agent_timeout_s: Some(if script.contains("trap") { 1.0 } else { 120.0 }),
         ..Task::default()
     };
     let endpoint = Endpoint {

@@ -59,11 +59,12 @@ impl Agent for ShellAgent {
 
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, LaunchError> {
         let access = request.access;
-        let env = BTreeMap::from([
+        let mut env = BTreeMap::from([
             ("BASE_URL".to_owned(), access.base_url.clone()),
             ("KEY".to_owned(), access.key.clone()),
             ("MODEL".to_owned(), access.model.clone()),
         ]);
+        env.extend(request.task.agent.env.clone());
         let script = format!("{ASK}\n{}", self.script);
         Ok(Launch {
             argv: vec!["/bin/bash".into(), "-c".into(), script],

@@ -4,6 +4,7 @@ use rollcage_sandbox::{AGENT_LOGS, HOME, WORKDIR};
 
 use crate::bundle::Bundle;
 
+use super::patch::Format;
 use super::{BUNDLE_DIR, LaunchRequest, NODE_DIR};
 
 /// Those that are the same in every rollout of a bundle.
@@ -22,9 +23,6 @@ const LIVE: [&str; 8] = [
     "patience_ms",
 ];
 
-/// What a task says, in what an option adds.
-pub(super) const VALUE: &str = "value";
-
 /// How a value is written where it is filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quoting {
@@ -36,13 +34,9 @@ pub(super) enum Quoting {
 
 impl Quoting {
     pub(super) fn of_file(path: &str) -> Self {
-        if [".json", ".toml", ".yaml"]
-            .iter()
-            .any(|end| path.ends_with(end))
-        {
-            Quoting::Escaped
-        } else {
-            Quoting::Plain
+        match Format::of(path) {
+            Some(_) => Quoting::Escaped,
+            None => Quoting::Plain,
         }
     }
 
@@ -124,6 +118,35 @@ pub(super) fn live(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
         ("patience_ms", access.patience_ms.to_string()),
     ]);
     values
+}
+
+/// One value for every name, to see what a text is like around them.
+pub(super) fn all_as(value: &str) -> Vec<(&'static str, String)> {
+    let names = FIXED.into_iter().chain(LIVE);
+    names.map(|name| (name, value.to_owned())).collect()
+}
+
+/// The values of another rollout: none that a rollout settles is the same.
+pub(super) fn other(values: &[(&'static str, String)]) -> Vec<(&'static str, String)> {
+    let change = |(name, value): &(&'static str, String)| {
+        let other = match (LIVE.contains(name), value.as_str()) {
+            (false, value) => value,
+            (true, "0") => "1",
+            (true, _) => "0",
+        };
+        (*name, other.to_owned())
+    };
+    values.iter().map(change).collect()
+}
+
+/// A file of the home directory, filled in.
+pub(super) fn inside(
+    path: &str,
+    text: &str,
+    values: &[(&'static str, String)],
+) -> (String, String) {
+    let filled = fill(text, values, Quoting::of_file(path));
+    (format!("{HOME}/{path}"), filled)
 }
 
 /// Fills every name in, in one pass: a value that looks like a placeholder stays what it is.

@@ -5,16 +5,25 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use rollcage_model::task::{AgentLimits, Task, TaskError};
 use rollcage_model::transcript::Format;
 use rollcage_sandbox::HOME;
 
 use crate::bundle::{Bundle, Origin, Source};
 
+use super::addition::{Addition, Surroundings};
 use super::fill::{self, Quoting};
 use super::{Agent, Events, Expectation, Launch, LaunchError, LaunchRequest, WarmUp};
+use super::{own, patch};
 
 /// What a task may set, as `rollcage_model::task::AgentOptions` names it.
-const OPTIONS: [&str; 3] = ["system_prompt", "instructions", "effort"];
+const OPTIONS: [&str; 5] = [
+    "system_prompt",
+    "instructions",
+    "effort",
+    "tools",
+    "disabled_tools",
+];
 /// Linux allows an argument 128 KiB; some of it may be the command's own.
 const ARGUMENT_BYTES_MAX: usize = 120 << 10;
 
@@ -59,8 +68,20 @@ pub enum ManifestError {
         "file path {0:?} must stay below the home directory: give it relative to that, without `..`"
     )]
     Path(String),
-    #[error("there is no option `{0}`: use system_prompt, instructions or effort")]
+    #[error(
+        "there is no option `{0}`: use system_prompt, instructions, effort, tools or disabled_tools"
+    )]
     Option(String),
+    #[error("`config` names {path}: {problem}")]
+    Config { path: String, problem: String },
+    #[error("option `{option}` adds to the configuration file, and `config` names none")]
+    NoConfig { option: String },
+    #[error("in option `{0}`, `drop` and `all` stand beside `each` and `named`, not in them")]
+    Inner(String),
+    #[error("option `{0}` is a text: `each`, `named` and `all` are for tools and disabled_tools")]
+    NoList(String),
+    #[error("`limits` are wrong")]
+    Limits(#[from] TaskError),
     #[error("use {path}")]
     Directory {
         path: String,
@@ -87,6 +108,11 @@ struct Text {
     env: BTreeMap<String, String>,
     #[serde(default)]
     files: BTreeMap<String, String>,
+    /// The agent's main configuration file, one of `files` or one that is made when it is needed.
+    config: Option<String>,
+    /// Keys of it, with dots between, that a task may not set.
+    #[serde(default)]
+    config_kept: Vec<String>,
     warm_up: Option<WarmUpText>,
     #[serde(default)]
     events: EventsText,
@@ -94,15 +120,8 @@ struct Text {
     expect: Expectation,
     #[serde(default)]
     options: BTreeMap<String, Addition>,
-}
-
-/// What a task's option adds to a launch; `{value}` stands for what the task says.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Addition {
-    command: Vec<String>,
-    env: BTreeMap<String, String>,
-    files: BTreeMap<String, String>,
+    #[serde(default)]
+    limits: AgentLimits,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -161,6 +180,22 @@ impl Manifest {
         }
         Ok(self)
     }
+
+    fn config_path(&self) -> Option<String> {
+        let path = self.text.config.as_ref()?;
+        Some(format!("{HOME}/{path}"))
+    }
+
+    /// Refuses what would lead the agent away from the rollout's model.
+    fn check_own(&self, task: &Task, values: &[(&'static str, String)]) -> Result<(), LaunchError> {
+        own::check_env(&task.agent.env, &self.text.env)?;
+        let Some(path) = &self.text.config else {
+            return Ok(());
+        };
+        let template = self.text.files.get(path).map_or("", String::as_str);
+        let (config, kept) = (&task.agent.config, &self.text.config_kept);
+        own::check_config(config, kept, (path, template), values)
+    }
 }
 
 fn check(text: &Text) -> Result<(), ManifestError> {
@@ -210,47 +245,37 @@ fn check(text: &Text) -> Result<(), ManifestError> {
     {
         return Err(ManifestError::KeyInCommand);
     }
-    check_additions(&text.options)?;
-    let of_options = text.options.values().flat_map(|option| option.files.keys());
-    for path in text.files.keys().chain(of_options) {
+    for (name, option) in &text.options {
+        option.check(name, text.config.is_some())?;
+    }
+    text.limits.check()?;
+    let of_options = text.options.values().flat_map(Addition::paths);
+    for path in text.files.keys().chain(of_options).chain(&text.config) {
         let is_inside =
             !path.is_empty() && !path.starts_with('/') && !path.split('/').any(|part| part == "..");
         if !is_inside {
             return Err(ManifestError::Path(path.clone()));
         }
     }
-    Ok(())
+    check_config(text)
 }
 
-fn check_additions(options: &BTreeMap<String, Addition>) -> Result<(), ManifestError> {
-    for (name, option) in options {
-        let texts = option
-            .command
-            .iter()
-            .chain(option.env.values())
-            .chain(option.files.values());
-        let names = texts.flat_map(|text| fill::unknown(text));
-        if let Some(unknown) = names.into_iter().find(|name| *name != fill::VALUE) {
-            return Err(ManifestError::Placeholder {
-                placeholder: format!("{{{unknown}}}"),
-                place: format!("`options.{name}`"),
-            });
-        }
-        if option
-            .command
-            .iter()
-            .any(|argument| fill::names(argument).contains(&"key"))
-        {
-            return Err(ManifestError::KeyInCommand);
-        }
-    }
-    Ok(())
-}
-
-/// A file of the home directory, filled in.
-fn inside(path: &str, text: &str, values: &[(&'static str, String)]) -> (String, String) {
-    let filled = fill::fill(text, values, Quoting::of_file(path));
-    (format!("{HOME}/{path}"), filled)
+/// That the configuration file can be changed when a task asks for it.
+fn check_config(text: &Text) -> Result<(), ManifestError> {
+    let Some(path) = &text.config else {
+        return Ok(());
+    };
+    let wrong = |problem| ManifestError::Config {
+        path: path.clone(),
+        problem,
+    };
+    let format = patch::Format::of(path);
+    let format =
+        format.ok_or_else(|| wrong("its name must end in .json, .toml or .yaml".to_owned()))?;
+    let template = text.files.get(path).map_or("", String::as_str);
+    // Whatever is filled in is a number or stands inside a string, and a digit is well-formed as both.
+    let filled = fill::fill(template, &fill::all_as("0"), Quoting::Plain);
+    format.read(&filled).map(drop).map_err(wrong)
 }
 
 impl Agent for Manifest {
@@ -273,41 +298,52 @@ impl Agent for Manifest {
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, LaunchError> {
         super::check_options(self, request.task)?;
         let values = fill::live(request);
+        self.check_own(request.task, &values)?;
         let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
-        let mut argv: Vec<String> = self.text.command.iter().map(plain).collect();
-        let mut env: BTreeMap<String, String> = self
-            .text
-            .env
-            .iter()
-            .map(|(name, text)| (name.clone(), plain(text)))
-            .collect();
-        let mut files: Vec<(String, String)> = self
-            .text
-            .files
-            .iter()
-            .filter(|(_, text)| fill::is_live(text))
-            .map(|(path, text)| inside(path, text, &values))
-            .collect();
-        for (name, value) in request.task.agent.set() {
-            let mut values = values.clone();
-            values.push((fill::VALUE, value.to_owned()));
-            let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
-            let addition = self.text.options.get(name).cloned().unwrap_or_default();
-            argv.extend(addition.command.iter().map(plain));
-            env.extend(
-                addition
-                    .env
-                    .iter()
-                    .map(|(name, text)| (name.clone(), plain(text))),
-            );
-            files.extend(
-                addition
-                    .files
-                    .iter()
-                    .map(|(path, text)| inside(path, text, &values)),
-            );
+        let (files, env) = (self.text.files.iter(), self.text.env.iter());
+        let wanted = &request.task.agent;
+        let options: Vec<_> = wanted.set().collect();
+        let is_dropped = |argument: &&String| {
+            let mut additions = options
+                .iter()
+                .filter_map(|(option, _)| self.text.options.get(*option));
+            additions.any(|addition| addition.drop.contains(argument))
+        };
+        let command = self.text.command.iter();
+        let mut launch = Launch {
+            argv: command
+                .filter(|argument| !is_dropped(argument))
+                .map(plain)
+                .collect(),
+            env: env
+                .map(|(name, text)| (name.clone(), plain(text)))
+                .collect(),
+            stdin: plain(&self.text.stdin),
+            files: files
+                .filter(|(_, text)| fill::is_live(text))
+                .map(|(path, text)| fill::inside(path, text, &values))
+                .collect(),
+        };
+        let (home, config) = (self.home_files(), self.config_path());
+        for (option, value) in options {
+            let around = Surroundings {
+                agent: &self.text.name,
+                option,
+                config: config.as_deref(),
+                home: &home,
+                values: &values,
+            };
+            if let Some(addition) = self.text.options.get(option) {
+                addition.apply(&mut launch, value, &around)?;
+            }
         }
-        if let Some(long) = argv
+        if let Some(path) = config.filter(|_| !wanted.config.is_empty()) {
+            let addition = serde_json::Value::Object(wanted.config.clone());
+            patch::merge(&mut launch.files, &home, &path, &addition)?;
+        }
+        launch.env.extend(wanted.env.clone());
+        if let Some(long) = launch
+            .argv
             .iter()
             .find(|argument| argument.len() > ARGUMENT_BYTES_MAX)
         {
@@ -317,12 +353,7 @@ impl Agent for Manifest {
                 bytes_max: ARGUMENT_BYTES_MAX,
             });
         }
-        Ok(Launch {
-            argv,
-            env,
-            stdin: plain(&self.text.stdin),
-            files,
-        })
+        Ok(launch)
     }
 
     fn home_files(&self) -> Vec<(String, String)> {
@@ -333,7 +364,7 @@ impl Agent for Manifest {
             .iter()
             .filter(|(_, text)| !fill::is_live(text));
         fixed
-            .map(|(path, text)| inside(path, text, &values))
+            .map(|(path, text)| fill::inside(path, text, &values))
             .collect()
     }
 
@@ -356,7 +387,24 @@ impl Agent for Manifest {
     }
 
     fn has_option(&self, name: &str) -> bool {
-        self.text.options.contains_key(name)
+        match name {
+            "config" => self.text.config.is_some(),
+            "env" => true,
+            name => self.text.options.contains_key(name),
+        }
+    }
+
+    fn check(&self, task: &Task) -> Result<(), LaunchError> {
+        for (option, value) in task.agent.set() {
+            if let Some(addition) = self.text.options.get(option) {
+                addition.names(value, &self.text.name, option)?;
+            }
+        }
+        self.check_own(task, &fill::all_as("0"))
+    }
+
+    fn limits(&self) -> AgentLimits {
+        self.text.limits
     }
 
     fn expectation(&self) -> Expectation {

@@ -81,6 +81,7 @@ impl Agent for Oracle {
             argv: ["/bin/bash", "--noprofile", "--norc", "-s"]
                 .map(str::to_owned)
                 .to_vec(),
+            env: request.task.agent.env.clone(),
             stdin: script,
             ..Launch::default()
         })

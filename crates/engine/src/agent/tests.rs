@@ -222,3 +222,158 @@ fn an_option_that_an_agent_lacks_is_refused_with_those_that_have_it() {
             .contains("no option `colour`")
     );
 }
+
+#[test]
+fn an_option_may_change_the_configuration_file() {
+    let text = |config: &str, option: &str| {
+        format!(
+            "name = \"a\"\ncommand = [\"x\"]\n{config}\n[files]\n\"c.json\" = '{{\"a\": {{\"b\": 1}}}}'\n\
+             [options.effort]\nconfig = {option}\n"
+        )
+    };
+    let named = "config = \"c.json\"";
+    let agent = Manifest::read(&text(named, r#"{ a = { effort = "{value}" } }"#)).unwrap();
+    let task = Task {
+        agent: rollcage_model::task::AgentOptions {
+            effort: Some("\"high\"".to_owned()),
+            ..Default::default()
+        },
+        ..Task::default()
+    };
+    let request = LaunchRequest {
+        task: &task,
+        access: &access(),
+        bundle: &bundle(agent.source()),
+    };
+    let files = agent.launch(&request).unwrap().files;
+    assert_eq!(files[0].0, "/home/user/c.json");
+    let config: serde_json::Value = serde_json::from_str(&files[0].1).unwrap();
+    let expected = serde_json::json!({"a": {"b": 1, "effort": "\"high\""}});
+    assert_eq!((config, files.len()), (expected, 1));
+
+    let wrong = |text: &str| Manifest::read(text).unwrap_err().to_string();
+    assert!(wrong(&text("", "{ a = 1 }")).contains("`config` names none"));
+    assert!(wrong(&text(named, "[1]")).contains("config"));
+    assert!(wrong(&text(named, "{ a = \"{valeu}\" }")).contains("`{valeu}`"));
+    assert!(wrong(&text("config = \"c.ini\"", "{}")).contains("must end in .json"));
+    assert!(wrong(&text("config = \"../c.json\"", "{}")).contains("below the home"));
+}
+
+fn launch_with(agent: &dyn Agent, options: &str) -> Result<Launch, LaunchError> {
+    let task = Task::from_toml(&format!("instruction = 'x'\n[agent]\n{options}")).unwrap();
+    check_options(agent, &task)?;
+    agent.launch(&LaunchRequest {
+        task: &task,
+        access: &access(),
+        bundle: &bundle(agent.source()),
+    })
+}
+
+#[test]
+fn a_list_of_tools_is_told_as_each_agent_wants_it() {
+    let of = |name: &str| find(name).unwrap().0;
+    let argv = |name: &str, options: &str| launch_with(&*of(name), options).unwrap().argv;
+    let json = |name: &str, file: &str, options: &str| -> serde_json::Value {
+        let files = launch_with(&*of(name), options).unwrap().files;
+        let (_, text) = files.iter().find(|(path, _)| path.ends_with(file)).unwrap();
+        serde_json::from_str(text).unwrap()
+    };
+    let claude = argv("claude", "tools = ['Bash', 'Read']");
+    assert!(claude.ends_with(&["--tools".to_owned(), "Bash,Read".to_owned()]));
+    let count = claude.iter().filter(|text| *text == "--tools").count();
+    assert_eq!(count, 1, "in place of our own list");
+    assert_eq!(
+        argv("pi", "disabled_tools = ['bash', 'write']")
+            .last()
+            .unwrap(),
+        "read,edit"
+    );
+    let opencode = json("opencode", "rollcage.json", "tools = ['bash']");
+    let expected = serde_json::json!({"*": false, "bash": true});
+    assert_eq!(opencode["agent"]["build"]["tools"], expected);
+    assert_eq!(opencode["permission"], "allow", "the rest stays");
+    let gemini = json("gemini", "settings.json", "tools = ['{key}', 'a']");
+    assert_eq!(gemini["tools"]["core"], serde_json::json!(["{key}", "a"]));
+    let goose = argv("goose", "tools = ['shell']\ninstructions = 'developer'");
+    assert!(!goose.contains(&"--no-profile".to_owned()), "{goose:?}");
+    let told = ["--system".to_owned(), "developer".to_owned()];
+    assert!(
+        goose.ends_with(&told),
+        "only our own arguments go: {goose:?}"
+    );
+    let own = "name = \"a\"\ncommand = [\"x\"]\nconfig = \"c.json\"\n[options.tools]\n\
+               config = { a = [{ \"{value}\" = \"{list}\" }] }\nall = [\"p\", \"q\", \"r\"]";
+    let files = launch_with(&Manifest::read(own).unwrap(), "tools = ['q']")
+        .unwrap()
+        .files;
+    let config: serde_json::Value = serde_json::from_str(&files[0].1).unwrap();
+    assert_eq!(config, serde_json::json!({"a": [{"p,r": ["p", "r"]}]}));
+    let wrong = |text: &str, expect: &str| {
+        let text = format!("name = \"a\"\ncommand = [\"x\"]\n{text}");
+        let error = Manifest::read(&text).unwrap_err().to_string();
+        assert!(error.contains(expect), "{error}");
+    };
+    wrong("[options.tools]\ncommand = [\"{list}\"]", "`{list}` in");
+    wrong(
+        "[options.effort]\nall = [\"a\"]",
+        "option `effort` is a text",
+    );
+    let inner = "name = \"a\"\ncommand = [\"x\"]\n[options.tools.each]\ndrop = [\"x\"]";
+    assert!(
+        Manifest::read(inner)
+            .unwrap_err()
+            .to_string()
+            .contains("not in them")
+    );
+
+    let error = launch_with(&*of("codex"), "disabled_tools = ['nope']").unwrap_err();
+    let expected = "codex has no way to set `nope` in `disabled_tools`: it knows create_goal, ";
+    assert!(error.to_string().starts_with(expected), "{error}");
+    let error = launch_with(&*of("aider"), "tools = ['a']").unwrap_err();
+    assert!(
+        error.to_string().contains("these have: opencode, "),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_tasks_own_configuration_and_variables_reach_the_agent_as_they_are() {
+    let codex = find("codex").unwrap().0;
+    let launch = launch_with(
+        &*codex,
+        "env = { CODEX_HOME = '/x', A = '{key} $HOME' }\n\
+         config = { note = '{key}', features = { apps = true } }",
+    )
+    .unwrap();
+    assert_eq!(launch.env["CODEX_HOME"], "/x");
+    assert_eq!(launch.env["A"], "{key} $HOME");
+    let config: toml::Table = toml::from_str(&launch.files[0].1).unwrap();
+    assert_eq!(config["note"].as_str(), Some("{key}"));
+    assert_eq!(config["features"]["apps"].as_bool(), Some(true));
+    assert_eq!(config["features"]["plugins"].as_bool(), Some(false));
+
+    let error = |agent: &str, options: &str| {
+        let refused = launch_with(&*find(agent).unwrap().0, options).unwrap_err();
+        refused.to_string()
+    };
+    assert!(error("codex", "env = { ROLLCAGE_KEY = 'x' }").contains("`ROLLCAGE_KEY`"));
+    assert!(error("codex", "config = { model = 'x' }").contains("the key `model`"));
+    let inner = "config = { provider = { rollcage = { options = { apiKey = 'x' } } } }";
+    assert!(error("opencode", inner).contains("`provider.rollcage.options.apiKey`"));
+    assert!(error("nop", "config = { a = 1 }").contains("these have: opencode, claude, codex"));
+    let oracle = launch_with(&Oracle::new(), "env = { A = 'b' }").unwrap();
+    assert_eq!(oracle.env["A"], "b");
+}
+
+#[test]
+fn limits_of_a_manifest_are_read_and_checked() {
+    let text = |limits: &str| format!("name = \"a\"\ncommand = [\"x\"]\n[limits]\n{limits}");
+    let agent = Manifest::read(&text("calls = 7\nmemory_mb = 512\nagent_timeout_s = 60")).unwrap();
+    let limits = agent.limits();
+    assert_eq!((limits.calls, limits.memory_mb), (Some(7), Some(512)));
+    assert_eq!(limits.agent_timeout_s, Some(60.0));
+    let error = Manifest::read(&text("pids = 1")).unwrap_err();
+    let error = crate::result::chain(&error);
+    assert!(error.contains("`pids` must be at least 8"), "{error}");
+    assert!(Manifest::read(&text("colour = 1")).is_err());
+}

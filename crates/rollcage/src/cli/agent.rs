@@ -6,7 +6,7 @@ use std::io::Write;
 
 use serde_json::json;
 
-use rollcage_engine::agent::{Agent, WireDialect};
+use rollcage_engine::agent::{self, Agent, WireDialect};
 use rollcage_engine::bundle::Origin;
 
 use crate::progress::InstallProgress;
@@ -90,6 +90,7 @@ fn list(is_json: bool) -> anyhow::Result<Outcome> {
                     "default_version": pinned,
                     "needs_installation": needs_installation(&*agent),
                     "installed": versions,
+                    "options": agent::options(&*agent),
                 })
             )?;
             continue;

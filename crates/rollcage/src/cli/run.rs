@@ -20,10 +20,13 @@ use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
 use rollcage_model::task::Task;
 
+use self::options::AgentArguments;
 use super::signals::Signals;
 use super::task::{self, Loaded};
 use crate::progress::{InstallProgress, Progress, Screen, ServingProgress};
 use crate::{Outcome, WrongUse, report, settings};
+
+mod options;
 
 /// Run a task as one or more rollouts.
 ///
@@ -34,6 +37,7 @@ use crate::{Outcome, WrongUse, report, settings};
     rollcage run examples/hello.toml\n  \
     rollcage run task.toml -n 8 --endpoint vllm --json > results.jsonl\n  \
     rollcage run task.toml --base-url http://gpu:8000/v1 --model Qwen/Qwen3-8B --api-key-env KEY\n  \
+    rollcage run task.toml --agent claude --tools Bash,Read --agent-env IS_DEMO=1\n  \
     rollcage run --instruction 'Write ok to a.txt' --verify 'grep -qx ok a.txt' --solution 'echo ok > a.txt'\n\n\
     Exit status: 0 every rollout ended and was graded, 1 some ended badly, 2 wrong use, 3 our own failure.")]
 pub(crate) struct Arguments {
@@ -52,18 +56,6 @@ pub(crate) struct Arguments {
         value_name = "NAME[@VERSION]|FILE.toml"
     )]
     agent: String,
-
-    /// Replace the agent's own system prompt (`@FILE` reads it from a file)
-    #[arg(long, value_name = "TEXT|@FILE")]
-    system_prompt: Option<String>,
-
-    /// Tell the agent more, as its users' own notes do (`@FILE` reads it from a file)
-    #[arg(long, value_name = "TEXT|@FILE")]
-    agent_instructions: Option<String>,
-
-    /// How much the model should think, in the agent's own words (`low`, `high` …)
-    #[arg(long, value_name = "LEVEL")]
-    effort: Option<String>,
 
     /// A variable for setup, agent and verify commands (repeatable)
     #[arg(long, value_name = "NAME=VALUE")]
@@ -84,6 +76,9 @@ pub(crate) struct Arguments {
     /// Print one result object per line on standard output; everything else goes to standard error
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    options: AgentArguments,
 
     #[command(flatten)]
     endpoint: EndpointArguments,
@@ -181,10 +176,11 @@ struct InlineTask {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let SandboxKind::Local = arguments.sandbox;
-    let loaded = load(&arguments)?;
+    let mut loaded = load(&arguments)?;
     let endpoint = resolve_endpoint(arguments.endpoint.request()?)?;
     let (agent, version) = settings::agent(&arguments.agent)?;
     agent::check_options(&*agent, &loaded.task).map_err(|error| WrongUse(error.to_string()))?;
+    loaded.task.limit(&agent.limits());
     let needs_model = agent.dialect().is_some();
     if needs_model
         && matches!(endpoint, EndpointChoice::Scripted)
@@ -331,9 +327,8 @@ fn load(arguments: &Arguments) -> anyhow::Result<Loaded> {
             }
         }
     };
-    if let Some(timeout) = inline.timeout {
-        loaded.task.agent_timeout_s = timeout;
-    }
+    let task = &mut loaded.task;
+    task.agent_timeout_s = inline.timeout.or(task.agent_timeout_s);
     arguments.set_options(&mut loaded.task)?;
     loaded
         .task
@@ -345,32 +340,13 @@ fn load(arguments: &Arguments) -> anyhow::Result<Loaded> {
 impl Arguments {
     /// Flags beat what the task says itself.
     fn set_options(&self, task: &mut Task) -> anyhow::Result<()> {
-        let options = &mut task.agent;
-        for (given, place) in [
-            (&self.system_prompt, &mut options.system_prompt),
-            (&self.agent_instructions, &mut options.instructions),
-        ] {
-            if let Some(text) = given {
-                *place = Some(text_or_file(text)?);
-            }
-        }
-        options.effort = self.effort.clone().or(options.effort.take());
+        self.options.set(&mut task.agent)?;
         for pair in &self.env {
-            let (name, value) = pair
-                .split_once('=')
-                .ok_or_else(|| WrongUse(format!("--env wants NAME=VALUE, not `{pair}`")))?;
-            task.env.insert(name.to_owned(), value.to_owned());
+            let (name, value) = options::variable("--env", pair)?;
+            task.env.insert(name, value);
         }
         Ok(())
     }
-}
-
-fn text_or_file(text: &str) -> anyhow::Result<String> {
-    let Some(path) = text.strip_prefix('@') else {
-        return Ok(text.to_owned());
-    };
-    let read = std::fs::read_to_string(path);
-    read.map_err(|error| WrongUse(format!("read {path}: {error}")).into())
 }
 
 impl EndpointArguments {

@@ -13,7 +13,7 @@ use rollcage_engine::scripted::Log;
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
-use rollcage_model::task::{AgentOptions, Task};
+use rollcage_model::task::{AgentOptions, OptionValue, Task};
 use rollcage_model::trace::{CaptureLevel, RolloutType};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -202,6 +202,21 @@ async fn mini_swe_agent_solves_a_task() {
     solves("mini-swe-agent").await;
 }
 
+/// What makes an agent say a word to the model, in its own configuration file. With Gemini CLI and Qwen Code only the
+/// list of tools does, of which there are tests.
+fn config(agent: &str) -> serde_json::Map<String, serde_json::Value> {
+    let config = match agent {
+        "opencode" => serde_json::json!({"instructions": ["/home/user/note.md"]}),
+        "claude" => serde_json::json!({"language": "Elbonian"}),
+        "codex" => serde_json::json!({"developer_instructions": "Speak Elbonian."}),
+        "mini-swe-agent" => {
+            serde_json::json!({"agent": {"instance_template": "Elbonian: {{task}}"}})
+        }
+        _ => serde_json::json!({}),
+    };
+    config.as_object().cloned().unwrap_or_default()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_task_sets_for_its_agent_reaches_the_model() {
     let engine = open_engine(shared_home()).await;
@@ -219,7 +234,8 @@ async fn what_a_task_sets_for_its_agent_reaches_the_model() {
         let options = AgentOptions {
             system_prompt: text("system_prompt", "You are \"Zwölf\".\nBe brief."),
             instructions: text("instructions", "Never use the letter \"q\"."),
-            effort: None,
+            config: config(name),
+            ..AgentOptions::default()
         };
         let task = Task {
             agent: options,
@@ -229,6 +245,7 @@ async fn what_a_task_sets_for_its_agent_reaches_the_model() {
                 ..Step::default()
             }],
             verify: Vec::new(),
+            files: BTreeMap::from([("/home/user/note.md".to_owned(), "Elbonian".to_owned())]),
             ..task(name)
         };
         plans.push(plan(&engine, name, task).await);
@@ -250,9 +267,18 @@ async fn what_a_task_sets_for_its_agent_reaches_the_model() {
         assert_eq!(result.ended, Ended::Completed, "{name}: {:?}", result.error);
         let asked = result.proxy_turns[0].request["messages"].to_string();
         for (option, value) in plan.task.agent.set() {
+            let OptionValue::Text(value) = value else {
+                panic!("a list");
+            };
             let value = serde_json::Value::from(value).to_string();
             let is_there = asked.contains(&value[1..value.len() - 1]);
             assert!(is_there, "{name}: {option} is missing in {asked}");
+        }
+        if !plan.task.agent.config.is_empty() {
+            assert!(
+                asked.contains("Elbonian"),
+                "{name}: its configuration is not read: {asked}"
+            );
         }
     }
 }

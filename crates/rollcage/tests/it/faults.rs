@@ -130,7 +130,7 @@ impl Cell {
         let task = Task {
             id: format!("{}: {}", agent.name(), fault.name),
             instruction: "Say hello.".to_owned(),
-            agent_timeout_s: if fault.is_silent() { SHORT_S } else { LONG_S },
+            agent_timeout_s: Some(if fault.is_silent() { SHORT_S } else { LONG_S }),
             env: [("ROLLCAGE_TEST_MARK".to_owned(), mark.to_owned())].into(),
             ..Task::default()
         };

@@ -13,6 +13,7 @@ mod endpoints;
 mod faults;
 mod golden;
 mod opencode;
+mod options;
 mod proxy;
 mod rollouts;
 mod serve;

@@ -84,7 +84,7 @@ async fn an_agent_that_exits_badly_is_graded_but_not_trusted() {
 async fn an_agent_that_hangs_and_ignores_signals_times_out() {
     let home = Home::new();
     let task = Task {
-        agent_timeout_s: 0.5,
+        agent_timeout_s: Some(0.5),
         ..task(&["true"])
     };
     let script = "trap '' TERM INT HUP; touch begun; while :; do sleep 60; done";

@@ -110,7 +110,7 @@ async fn plan(
                 ..Step::default()
             },
         ],
-        agent_timeout_s: 120.0,
+        agent_timeout_s: Some(120.0),
         ..Task::default()
     };
     let mut endpoint = engine.endpoint(&EndpointChoice::Scripted, &task).await?;

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use rollcage_engine::agent;
+
 use crate::server::backend::{Backend, Surroundings};
 use crate::server::tasks::Tasks;
 
@@ -19,6 +21,7 @@ pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
                 .collect();
             json!({
                 "name": agent.name(),
+                "options": agent::options(&**agent),
                 "default_version": agent.source().default_version,
                 "installed": versions,
             })

@@ -18,6 +18,8 @@ use crate::cli::task::Loaded;
 use crate::server::backend::Surroundings;
 use crate::server::tasks::Listed;
 
+mod options;
+
 /// Every argument there is, in the order in which errors list them.
 pub(crate) const NAMES: &[&str] = &[
     "instruction",
@@ -28,6 +30,7 @@ pub(crate) const NAMES: &[&str] = &[
     "task",
     "task_id",
     "agent",
+    "agent_options",
     "sandbox",
     "endpoint",
     "base_url",
@@ -99,7 +102,10 @@ pub(crate) fn read(
     }
     check_commands(&task)?;
     read_budget(&mut given, &mut task.budget)?;
+    options::read(&mut given, &mut task.agent)?;
+    task.limit(&agent.limits());
     task.check().map_err(|error| chain(&error))?;
+    agent::check_options(&*agent, &task).map_err(|error| error.to_string())?;
     let settings = read_settings(&mut given, &task, &endpoint, around)?;
     match given.text("sandbox")?.as_deref() {
         None | Some("local") => {}
@@ -268,7 +274,8 @@ fn read_task(given: &mut Arguments, around: &Surroundings) -> Result<Loaded, Wro
     replace(&mut task.instruction, given.text("instruction")?);
     replace(&mut task.setup, given.texts("setup")?);
     replace(&mut task.verify, given.texts("verify")?);
-    replace(&mut task.agent_timeout_s, given.number("agent_timeout_s")?);
+    let timeout = given.number("agent_timeout_s")?;
+    task.agent_timeout_s = timeout.or(task.agent_timeout_s);
     task.setup.extend(given.text("setup_shell")?);
     task.verify
         .extend(given.text("test_script")?.map(|script| graded(&script)));

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use rollcage_model::task::AgentOptions;
+
 use super::request::{BUDGET, COUNT_MAX, NAMES};
 use crate::server::tool::ToolInfo;
 
@@ -170,6 +172,10 @@ fn argument(name: &str) -> Value {
             json!({"type": "string", "default": "opencode"}),
             "NAME or NAME@VERSION; list_agents shows what there is.",
         ),
+        "agent_options" => (
+            agent_options(),
+            "What the agent should do differently, where it can: list_agents shows which options each has.",
+        ),
         "sandbox" => (
             json!({"type": "string", "default": "local"}),
             "Where it runs; `local` is a sandbox on the server.",
@@ -256,6 +262,35 @@ fn task() -> Value {
             {"type": "object", "additionalProperties": false, "properties": place},
         ],
     })
+}
+
+fn agent_options() -> Value {
+    let member = |name: &&str| {
+        let (mut schema, about) = match *name {
+            "tools" => (texts(), "The only tools it has, by its own names for them."),
+            "disabled_tools" => (
+                texts(),
+                "Tools that it does not have, by its own names for them.",
+            ),
+            "env" => (text_map(), "Environment variables for the agent alone."),
+            "config" => (
+                json!({"type": ["object", "null"], "default": null}),
+                "Merged over the agent's own configuration file.",
+            ),
+            name => (
+                json!({"type": ["string", "null"], "default": null}),
+                match name {
+                    "system_prompt" => "In place of its own system prompt.",
+                    "instructions" => "Told to it beside the task, as its users' own notes are.",
+                    _ => "How much the model should think, in the agent's own words.",
+                },
+            ),
+        };
+        schema["description"] = json!(about);
+        ((*name).to_owned(), schema)
+    };
+    let properties: Map<String, Value> = AgentOptions::NAMES.iter().map(member).collect();
+    json!({"type": ["object", "null"], "default": null, "properties": properties, "additionalProperties": false})
 }
 
 fn budget() -> Value {

@@ -69,7 +69,7 @@ fn the_june_arguments_make_an_order() {
         (order.task.setup.as_slice(), order.task.verify.len()),
         (["a".to_owned()].as_slice(), 0)
     );
-    assert_eq!(order.task.agent_timeout_s, 30.0);
+    assert_eq!(order.task.agent_timeout_s(), 30.0);
     assert_eq!(order.settings.tokens_max, Some(100));
     assert_eq!(order.settings.top_logprobs, 5);
     let EndpointChoice::Url(endpoint) = &order.endpoint else {
@@ -227,5 +227,50 @@ fn the_servers_key_goes_to_the_servers_url_only() {
     check_error(
         json!({"endpoint": "openai", "base_url": "http://evil", "instruction": "go"}),
         "the server's own key goes to its own URL only",
+    );
+}
+
+#[test]
+fn options_of_the_agent_come_through_and_nothing_is_filled_in() {
+    let base = |agent: &str, options: Value| {
+        json!({
+            "instruction": "go", "solution": ["true"], "agent": agent, "agent_options": options,
+        })
+    };
+    let request = good(base(
+        "opencode",
+        json!({
+            "instructions": "brief", "tools": ["bash"], "env": {"A": "$OPENAI_API_KEY ${HOME} {key}"},
+            "config": {"snapshot": true, "x": "{env:HOME}"}, "effort": null,
+        }),
+    ));
+    let options = request.order.task.agent;
+    assert_eq!(options.tools, Some(vec!["bash".to_owned()]));
+    assert_eq!(options.env["A"], "$OPENAI_API_KEY ${HOME} {key}");
+    assert_eq!(options.config["x"], "{env:HOME}");
+    assert_eq!(options.instructions.as_deref(), Some("brief"));
+    let refused =
+        |agent: &str, options: Value, expect: &str| check_error(base(agent, options), expect);
+    refused("opencode", json!({"toolz": []}), "unknown argument `toolz`");
+    refused("opencode", json!({"tools": []}), "at least one tool");
+    refused(
+        "opencode",
+        json!({"config": []}),
+        "`config` must be an object",
+    );
+    refused(
+        "opencode",
+        json!({"config": {"model": "x"}}),
+        "the key `model`",
+    );
+    refused(
+        "claude",
+        json!({"env": {"ANTHROPIC_API_KEY": "x"}}),
+        "`ANTHROPIC_API_KEY`",
+    );
+    refused(
+        "codex",
+        json!({"tools": ["a"]}),
+        "codex has no way to set `tools`",
     );
 }

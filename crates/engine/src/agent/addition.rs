@@ -1,0 +1,205 @@
+//! What a task's option adds to a launch, as a manifest's `[options.NAME]` says it.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use rollcage_model::task::OptionValue;
+
+use super::fill::{self, Quoting};
+use super::{Launch, LaunchError, ManifestError, patch};
+
+/// A text of the task, or the names of a list joined with commas.
+const VALUE: &str = "value";
+/// The same names as a list of the configuration file.
+const LIST: &str = "{list}";
+/// Options that are lists.
+const LISTS: [&str; 2] = ["tools", "disabled_tools"];
+
+/// `{value}` stands for what the task says.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Addition {
+    /// Arguments of the agent's own command that go.
+    pub(super) drop: Vec<String>,
+    command: Vec<String>,
+    env: BTreeMap<String, String>,
+    files: BTreeMap<String, String>,
+    /// Merged into the agent's configuration file.
+    config: Map<String, Value>,
+    /// Every name there is, for an agent that can only be told the opposite: the value is the rest of these.
+    all: Vec<String>,
+    /// What each name of a list adds.
+    each: Option<Box<Addition>>,
+    /// What certain names of a list add, of which there are no others then.
+    named: BTreeMap<String, Addition>,
+}
+
+/// What an addition is made with.
+pub(super) struct Surroundings<'a> {
+    pub(super) agent: &'a str,
+    pub(super) option: &'static str,
+    /// The agent's configuration file, by path inside.
+    pub(super) config: Option<&'a str>,
+    pub(super) home: &'a [(String, String)],
+    pub(super) values: &'a [(&'static str, String)],
+}
+
+impl Addition {
+    /// That every placeholder means something and every file has a place.
+    pub(super) fn check(&self, option: &str, has_config: bool) -> Result<(), ManifestError> {
+        let texts = self.command.iter().chain(self.env.values());
+        let mut texts: Vec<&str> = texts
+            .chain(self.files.values())
+            .map(String::as_str)
+            .collect();
+        let in_config = self.config.iter().flat_map(|(key, value)| {
+            let mut texts = vec![key.as_str()];
+            add_texts(value, &mut texts);
+            texts
+        });
+        texts.extend(in_config.filter(|text| *text != LIST));
+        let mut names = texts.into_iter().flat_map(fill::unknown);
+        if let Some(unknown) = names.find(|name| *name != VALUE) {
+            return Err(ManifestError::Placeholder {
+                placeholder: format!("{{{unknown}}}"),
+                place: format!("`options.{option}`"),
+            });
+        }
+        let has_list = self.each.is_some() || !self.named.is_empty() || !self.all.is_empty();
+        if has_list && !LISTS.contains(&option) {
+            return Err(ManifestError::NoList(option.to_owned()));
+        }
+        if self
+            .command
+            .iter()
+            .any(|argument| fill::names(argument).contains(&"key"))
+        {
+            return Err(ManifestError::KeyInCommand);
+        }
+        if !self.config.is_empty() && !has_config {
+            return Err(ManifestError::NoConfig {
+                option: option.to_owned(),
+            });
+        }
+        let mut inner = self.each.as_deref().into_iter().chain(self.named.values());
+        inner.try_for_each(|addition| {
+            if !addition.drop.is_empty() || !addition.all.is_empty() {
+                return Err(ManifestError::Inner(option.to_owned()));
+            }
+            addition.check(option, has_config)
+        })
+    }
+
+    /// Of all files, by path below the home directory.
+    pub(super) fn paths(&self) -> Vec<&String> {
+        let inner = self.each.as_deref().into_iter().chain(self.named.values());
+        let inner = inner.flat_map(Addition::paths);
+        self.files.keys().chain(inner).collect()
+    }
+
+    /// Changes a launch as the task asks for it.
+    pub(super) fn apply(
+        &self,
+        launch: &mut Launch,
+        value: OptionValue<'_>,
+        around: &Surroundings<'_>,
+    ) -> Result<(), LaunchError> {
+        let list = self.names(value, around.agent, around.option)?;
+        let mut values = around.values.to_vec();
+        values.push(match value {
+            OptionValue::Text(text) => (VALUE, text.to_owned()),
+            OptionValue::List(_) => (VALUE, list.join(",")),
+        });
+        let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
+        launch.argv.extend(self.command.iter().map(plain));
+        let env = self.env.iter();
+        launch
+            .env
+            .extend(env.map(|(name, text)| (name.clone(), plain(text))));
+        let files = self.files.iter();
+        launch
+            .files
+            .extend(files.map(|(path, text)| fill::inside(path, text, &values)));
+        if !self.config.is_empty()
+            && let Some(path) = around.config
+        {
+            let config = Value::Object(self.config.clone());
+            let filled = filled(&config, &values, &list);
+            patch::merge(&mut launch.files, around.home, path, &filled)?;
+        }
+        for name in &list {
+            let one = OptionValue::List(std::slice::from_ref(name));
+            if let Some(each) = &self.each {
+                each.apply(launch, one, around)?;
+            }
+            if let Some(named) = self.named.get(name) {
+                named.apply(launch, one, around)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of a list as the agent is told them. One that it does not know is refused, where we know all of them.
+    pub(super) fn names(
+        &self,
+        value: OptionValue<'_>,
+        agent: &str,
+        option: &'static str,
+    ) -> Result<Vec<String>, LaunchError> {
+        let OptionValue::List(names) = value else {
+            return Ok(Vec::new());
+        };
+        let known: Vec<_> = self.all.iter().chain(self.named.keys()).collect();
+        let unknown = names.iter().find(|name| !known.contains(name));
+        if let Some(name) = unknown.filter(|_| !known.is_empty()) {
+            let known: Vec<_> = known.iter().map(|name| name.as_str()).collect();
+            return Err(LaunchError::Name {
+                agent: agent.to_owned(),
+                option,
+                name: name.clone(),
+                known: known.join(", "),
+            });
+        }
+        if self.all.is_empty() {
+            return Ok(names.to_vec());
+        }
+        let rest = self.all.iter().filter(|name| !names.contains(name));
+        Ok(rest.cloned().collect())
+    }
+}
+
+/// Every key and text in a value, at any depth.
+fn add_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) => texts.push(text),
+        Value::Array(items) => items.iter().for_each(|item| add_texts(item, texts)),
+        Value::Object(members) => {
+            for (key, value) in members {
+                texts.push(key);
+                add_texts(value, texts);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn filled(value: &Value, values: &[(&'static str, String)], list: &[String]) -> Value {
+    let plain = |text: &str| fill::fill(text, values, Quoting::Plain);
+    match value {
+        Value::String(text) if text == LIST => Value::from(list),
+        Value::String(text) => Value::from(plain(text)),
+        Value::Array(items) => {
+            let items = items.iter();
+            items.map(|item| filled(item, values, list)).collect()
+        }
+        Value::Object(members) => {
+            let members = members.iter();
+            let member =
+                |(key, value): (&String, &Value)| (plain(key), filled(value, values, list));
+            Value::Object(members.map(member).collect())
+        }
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,156 @@
+//! A task's own configuration and variables for an agent, and what of the agent's must stay as it is: whatever leads it
+//! to the proxy, to the model and to the instruction.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::LaunchError;
+use super::fill::{self, Quoting};
+use super::patch::Format;
+
+/// Refuses a variable whose value in the manifest depends on the rollout.
+pub(super) fn check_env(
+    env: &BTreeMap<String, String>,
+    of_agent: &BTreeMap<String, String>,
+) -> Result<(), LaunchError> {
+    let is_kept = |name: &&String| of_agent.get(*name).is_some_and(|text| fill::is_live(text));
+    match env.keys().find(is_kept) {
+        None => Ok(()),
+        Some(name) => Err(LaunchError::Kept {
+            what: "the variable",
+            name: name.clone(),
+        }),
+    }
+}
+
+/// Refuses a key that the manifest keeps, or whose value in its file depends on the rollout.
+pub(super) fn check_config(
+    config: &Map<String, Value>,
+    kept: &[String],
+    (path, template): (&str, &str),
+    values: &[(&'static str, String)],
+) -> Result<(), LaunchError> {
+    let read = |values: &[(&'static str, String)]| {
+        let text = fill::fill(template, values, Quoting::of_file(path));
+        let format = Format::of(path).ok_or_else(|| "no configuration file".to_owned());
+        format
+            .and_then(|format| format.read(&text))
+            .map_err(|problem| LaunchError::ConfigFile {
+                path: path.to_owned(),
+                problem,
+            })
+    };
+    // What a rollout settles is what differs between two of them.
+    let (here, elsewhere) = (read(values)?, read(&fill::other(values))?);
+    let refused = replaced(config, &here, &elsewhere, "");
+    let refused = refused.or_else(|| kept.iter().find(|key| has(config, key)).cloned());
+    match refused {
+        None => Ok(()),
+        Some(name) => Err(LaunchError::Kept {
+            what: "the key",
+            name,
+        }),
+    }
+}
+
+/// The first key of an addition that would replace a value which is not the same everywhere.
+fn replaced(
+    addition: &Map<String, Value>,
+    here: &Map<String, Value>,
+    elsewhere: &Map<String, Value>,
+    above: &str,
+) -> Option<String> {
+    let nothing = Map::new();
+    addition.iter().find_map(|(key, value)| {
+        let path = match above {
+            "" => key.clone(),
+            above => format!("{above}.{key}"),
+        };
+        let there = elsewhere.get(key);
+        match (value, here.get(key)?) {
+            (Value::Object(addition), Value::Object(here)) => {
+                let there = there.and_then(Value::as_object).unwrap_or(&nothing);
+                replaced(addition, here, there, &path)
+            }
+            (_, here) => (there != Some(here)).then_some(path),
+        }
+    })
+}
+
+/// Whether an addition sets a dotted key, something below it, or all that is around it.
+fn has(addition: &Map<String, Value>, key: &str) -> bool {
+    let (first, rest) = key.split_once('.').unwrap_or((key, ""));
+    match addition.get(first) {
+        None => false,
+        Some(Value::Object(inner)) if !rest.is_empty() => has(inner, rest),
+        Some(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const TEMPLATE: &str = r#"{"model": "x/{model}", "snapshot": false, "home": "{home}",
+        "provider": {"own": {"npm": "a", "url": "{base_url}", "wait": {patience_ms},
+                             "models": {"{model}": {"limit": {context_tokens}}}}},
+        "list": [{"id": "{model}"}]}"#;
+
+    fn refused(config: Value) -> Option<String> {
+        let mut values = fill::all_as("7");
+        values.retain(|(name, _)| *name != "model");
+        values.push(("model", "m".to_owned()));
+        let kept = ["provider.own.npm".to_owned(), "env".to_owned()];
+        let config = config.as_object().unwrap();
+        let checked = check_config(config, &kept, ("c.json", TEMPLATE), &values);
+        checked.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_leads_to_the_proxy_stays() {
+        let fine = json!({
+            "snapshot": true, "home": "/x", "new": {"a": 1},
+            "provider": {"own": {"more": 1, "models": {"m": {"thinks": true}}}, "other": {}},
+        });
+        assert_eq!(refused(fine), None);
+        for (config, key) in [
+            (json!({"model": "other"}), "model"),
+            (json!({"list": []}), "list"),
+            (json!({"provider": null}), "provider"),
+            (
+                json!({"provider": {"own": {"url": {"a": 1}}}}),
+                "provider.own.url",
+            ),
+            (
+                json!({"provider": {"own": {"wait": 1}}}),
+                "provider.own.wait",
+            ),
+            (
+                json!({"provider": {"own": {"models": {"m": {"limit": 1}}}}}),
+                "provider.own.models.m.limit",
+            ),
+            (
+                json!({"provider": {"own": {"npm": "b"}}}),
+                "provider.own.npm",
+            ),
+            (json!({"env": {"A": "b"}}), "env"),
+        ] {
+            let error = refused(config).unwrap_or_default();
+            assert!(error.contains(&format!("the key `{key}`")), "{error}");
+        }
+    }
+
+    #[test]
+    fn variables_of_the_rollout_stay() {
+        let map = |pairs: [(&str, &str); 2]| {
+            BTreeMap::from(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())))
+        };
+        let of_agent = map([("KEY", "{key}"), ("QUIET", "1")]);
+        assert!(check_env(&map([("QUIET", "0"), ("NEW", "{key}")]), &of_agent).is_ok());
+        let error = check_env(&map([("QUIET", "0"), ("KEY", "x")]), &of_agent).unwrap_err();
+        assert!(error.to_string().contains("the variable `KEY`"), "{error}");
+    }
+}
