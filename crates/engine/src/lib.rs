@@ -23,6 +23,7 @@ mod dispatch;
 mod drive;
 pub mod endpoint;
 pub mod feed;
+mod inbound;
 mod job;
 mod log;
 pub mod provider;

@@ -1,14 +1,16 @@
 //! The scripted endpoint: a deterministic model that plays a task's reference solution through the agent's tools.
 //!
 //! It speaks OpenAI chat completions as vLLM does, with token ids and logprobs, so a first rollout and all tests need
-//! no LLM. It samples nothing, keeps no state between requests, and speaks no other dialect: the proxy translates.
-//! Data flows `request` → `player` (which step, which tool) → `template` (ids) → `completion` → `answer` (JSON).
+//! no LLM. The other three dialects are translated to chat and back, so that every agent can also be pointed straight at
+//! it. It samples nothing and keeps no state between requests.
+//! Data flows `serve` → `request` → `player` (which step, which tool) → `template` (ids) → `completion` → `answer` (JSON).
 
 mod answer;
 mod completion;
 mod log;
 mod player;
 mod request;
+mod serve;
 mod server;
 mod template;
 #[cfg(test)]

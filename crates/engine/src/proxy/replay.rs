@@ -12,14 +12,14 @@ use hyper::body::Frame;
 use hyper::{Response, StatusCode};
 
 use rollcage_model::chat::{Prepared, Reply, read_reply};
-use rollcage_model::dialect::Render;
 use rollcage_model::dialect::chat::farewell;
+use rollcage_model::dialect::{Render, Route};
 
 use super::Session;
 use super::answer::{self, Body};
 use super::exchange::Open;
 use super::forward::{Call, is_context_overflow, read_whole, unrecorded};
-use super::question::{Route, stream_of};
+use super::question::{AnswerItself as _, stream_of};
 use super::upstream::{Passed, send};
 
 /// So long a refusal can still be told by its status; after it the stream begins and stays alive.

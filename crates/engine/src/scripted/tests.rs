@@ -1,5 +1,7 @@
 //! The endpoint over a real socket, driven as an agent would.
 
+mod dialect;
+
 use std::sync::Arc;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};

@@ -12,8 +12,9 @@ use crate::Outcome;
 
 /// Serve the scripted model alone.
 ///
-/// Any OpenAI-compatible client can talk to it, with any API key. It plays the `solution` of the script, one step per
-/// turn, through the tools the client offers, and answers with token ids and logprobs when asked for them.
+/// Clients of OpenAI (chat completions and Responses), Anthropic and Gemini can talk to it, with any API key. It plays the
+/// `solution` of the script, one step per turn, through the tools the client offers. Chat completions come with token
+/// ids and logprobs when asked for them, as vLLM gives them.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A task file; its `solution` is played
@@ -51,6 +52,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         out,
         "Scripted model at {} (Ctrl-C ends it)",
         scripted.base_url()
+    )?;
+    writeln!(
+        out,
+        "Base URL for clients of Anthropic and Gemini: {}",
+        scripted.root_url()
     )?;
     out.flush()?;
     drop(out);
