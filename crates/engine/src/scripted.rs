@@ -19,6 +19,7 @@ mod tokenizer;
 mod toolbox;
 
 use rollcage_model::script::Step;
+use rollcage_model::trace::CaptureLevel;
 
 pub use self::log::{Log, Served};
 pub use self::server::{Lease, Options, Scripted, ScriptedError};
@@ -35,6 +36,8 @@ pub struct Script {
     /// Paths of `write` steps are relative to it; agents want absolute ones.
     pub workdir: String,
     pub model: String,
+    /// The most that answers tell of their tokens, whatever is asked for; as a hosted service does.
+    pub level: CaptureLevel,
 }
 
 impl Script {
@@ -44,6 +47,7 @@ impl Script {
             steps,
             workdir: WORKDIR.into(),
             model: MODEL.into(),
+            level: CaptureLevel::Tokens,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -16,7 +16,7 @@ use rollcage_model::dialect::{Asked, Dialect, Render, Route};
 use super::answer::{self, Head};
 use super::completion::{self, Completion};
 use super::log::Served;
-use super::request::{self, ChatRequest};
+use super::request::{self, ChatRequest, Wants};
 use super::server::Shared;
 use super::{Script, player, template};
 use crate::inbound;
@@ -48,6 +48,7 @@ async fn answer_route(
     route: &Route,
     request: Request,
 ) -> Result<Response, Refusal> {
+    let arrived = Instant::now();
     let key = inbound::key(&request).unwrap_or_default().to_owned();
     let script = shared.script(&key).ok_or_else(|| Refusal {
         status: StatusCode::UNAUTHORIZED,
@@ -73,8 +74,24 @@ async fn answer_route(
             let chat = asked.as_ref().map_or(&body[..], |asked| &asked.chat);
             let request = request::parse(chat).map_err(wrong)?;
             let completion = play(&request, &script)?;
-            note(shared, key, &body, &request, &completion);
-            Ok(send(&request, completion, &script.model, asked))
+            if let Some(log) = &shared.log {
+                log.push(Served {
+                    arrived,
+                    key,
+                    request: String::from_utf8_lossy(&body).into_owned(),
+                    prompt_ids: completion.prompt_ids.clone(),
+                    sampled_ids: completion.tokens.iter().map(|token| token.id).collect(),
+                    logprobs: completion.logprobs.clone(),
+                    finish_reason: completion.finish.name(),
+                    is_stream: request.wants().stream,
+                });
+            }
+            Ok(send(
+                request.wants().at_most(script.level),
+                completion,
+                &script.model,
+                asked,
+            ))
         }
     }
 }
@@ -89,28 +106,8 @@ fn play(request: &ChatRequest, script: &Script) -> Result<Completion, Refusal> {
     ))
 }
 
-fn note(shared: &Shared, key: String, body: &[u8], request: &ChatRequest, completion: &Completion) {
-    if let Some(log) = &shared.log {
-        log.push(Served {
-            key,
-            request: String::from_utf8_lossy(body).into_owned(),
-            prompt_ids: completion.prompt_ids.clone(),
-            sampled_ids: completion.tokens.iter().map(|token| token.id).collect(),
-            logprobs: completion.logprobs.clone(),
-            finish_reason: completion.finish.name(),
-            is_stream: request.wants().stream,
-        });
-    }
-}
-
 /// The answer in the dialect and the form it was asked for in; `asked` is empty for chat.
-fn send(
-    request: &ChatRequest,
-    completion: Completion,
-    model: &str,
-    asked: Option<Asked>,
-) -> Response {
-    let wants = request.wants();
+fn send(wants: Wants, completion: Completion, model: &str, asked: Option<Asked>) -> Response {
     let head = Head {
         id: format!("chatcmpl-{}", uuid::Uuid::now_v7().simple()),
         created: now_s(),

@@ -334,6 +334,7 @@ async fn the_log_has_what_was_sent() {
     let served = endpoint.log.served();
     let [
         Served {
+            arrived: _,
             key,
             request,
             prompt_ids,

@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 
+mod bare;
 pub(crate) mod capture;
 pub(crate) mod load;
 mod rollout;
@@ -17,7 +18,7 @@ pub(crate) struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// A real OpenCode rollout against the same agent run bare
+    /// Real rollouts against the same agents run bare
     Rollout(rollout::Arguments),
     /// The capture proxy against the direct way to a mock upstream
     Capture(capture::Arguments),

@@ -37,9 +37,9 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let steps = task::read_solution(&arguments.script)?;
     let script = Script {
-        steps,
         workdir: arguments.workdir,
         model: arguments.model,
+        ..Script::new(steps)
     };
     let options = Options {
         port: arguments.port,
