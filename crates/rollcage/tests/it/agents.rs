@@ -318,7 +318,21 @@ fn an_agent_of_the_users_own_runs() {
     let text = text.replace("\"shell-loop\"\n\n[env]", &format!("{bundle:?}\n\n[env]"));
     std::fs::write(folder.join("own.toml"), text).unwrap();
     assert!(rollcage(&["agent", "list"]).starts_with("shell-loop  (a shell tool in a loop)"));
-    check(&rollcage(&["run", task, "--json", "--agent", "shell-loop"]));
+    let run = rollcage(&["run", task, "--json", "--agent", "shell-loop"]);
+    check(&run);
+
+    let result: RolloutResult = serde_json::from_str(run.trim()).unwrap();
+    let id = result.rollout_id.to_string();
+    let last = result.agent_report.last_message.unwrap();
+    let shown = rollcage(&["show", &id, "--transcript"]);
+    assert!(shown.contains("\nassistant\n"), "{shown}");
+    assert!(shown.contains("\nend    "), "{shown}");
+    let json = rollcage(&["show", &id, "--transcript", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["rollout_id"], id);
+    assert_eq!(json["agent_transcript"]["entries"][0]["text"], last);
+    let plain = rollcage(&["show", &id, "--json"]);
+    assert!(!plain.contains("agent_transcript"));
 }
 
 #[test]
