@@ -16,6 +16,7 @@ use rollcage_engine::bundle::VersionRequest;
 use rollcage_engine::endpoint::Endpoint;
 use rollcage_engine::scripted::{self, Log, Script, Scripted};
 use rollcage_engine::{Engine, ModelSettings, Plan};
+use rollcage_model::task::Task;
 use rollcage_sandbox::WORKDIR;
 
 use super::bare::{Bare, outside};
@@ -60,6 +61,9 @@ struct Run {
     whole_s: f64,
     /// Of the agent and of ourselves; unknown where the sandbox's is.
     cpu_s: Option<f64>,
+    /// Of the start: the sandbox's, and the agent's until it reached the proxy. Nothing for the bare agent.
+    sandbox_s: f64,
+    agent_s: f64,
 }
 
 /// The medians of many runs.
@@ -70,6 +74,14 @@ struct Medians {
     cpu_s: Option<f64>,
 }
 
+/// Where a rollout's start goes; the rest is the record and the proxy.
+#[derive(Debug, Serialize)]
+struct Parts {
+    sandbox_s: f64,
+    agent_s: f64,
+    rest_s: f64,
+}
+
 #[derive(Debug, Serialize)]
 struct Measured {
     agent: String,
@@ -78,6 +90,7 @@ struct Measured {
     rounds: u16,
     bare: Medians,
     rollout: Medians,
+    rollout_start: Parts,
     first_call_ratio: f64,
     first_call_goal: f64,
     whole_ratio: f64,
@@ -173,7 +186,11 @@ impl<'a> Bench<'a> {
             }
             ready => ready?,
         };
-        let task = one_tool_task("bench", agent.name());
+        let task = Task {
+            // Nobody checks the bare agent's work either.
+            verify: Vec::new(),
+            ..one_tool_task("bench", agent.name())
+        };
         // More calls than an agent makes in one run.
         let log = Log::new(64);
         let options = scripted::Options {
@@ -224,6 +241,13 @@ impl<'a> Bench<'a> {
                 rollout.push(runs.1);
             }
         }
+        let rollout_start = Parts {
+            sandbox_s: median(&rollout, |run| run.sandbox_s),
+            agent_s: median(&rollout, |run| run.agent_s),
+            rest_s: median(&rollout, |run| {
+                run.first_call_s - run.sandbox_s - run.agent_s
+            }),
+        };
         let (bare, rollout) = (medians(&bare), medians(&rollout));
         let cpu = rollout.cpu_s.zip(bare.cpu_s);
         Ok(Measured {
@@ -238,6 +262,7 @@ impl<'a> Bench<'a> {
             cpu_ratio: cpu.map(|(rollout, bare)| rollout / bare),
             bare,
             rollout,
+            rollout_start,
         })
     }
 
@@ -259,6 +284,8 @@ impl<'a> Bench<'a> {
             first_call_s: self.first_call(since)?,
             whole_s,
             cpu_s: Some(after.own_s - before.own_s + after.children_s - before.children_s),
+            sandbox_s: 0.0,
+            agent_s: 0.0,
         })
     }
 
@@ -289,6 +316,8 @@ impl<'a> Bench<'a> {
                 .usage
                 .cpu_s
                 .map(|inside| after.own_s - before.own_s + inside),
+            sandbox_s: result.timings.sandbox_s,
+            agent_s: result.timings.first_call_s.unwrap_or_default(),
         })
     }
 
@@ -336,20 +365,28 @@ fn show(out: &mut impl Write, measured: &Measured) -> std::io::Result<()> {
         let holds = "holds on a busy machine too";
         line("processor time, whole run", bare, rollout, holds)?;
     }
+    let parts = &measured.rollout_start;
+    writeln!(
+        out,
+        "  of the rollout's start     sandbox {}, agent {}, record and proxy {}",
+        text::duration(parts.sandbox_s),
+        text::duration(parts.agent_s),
+        text::duration(parts.rest_s)
+    )?;
     Ok(())
 }
 
 fn medians(runs: &[Run]) -> Medians {
-    let of = |value: fn(&Run) -> f64| median(runs.iter().map(value).collect());
-    let cpu: Option<Vec<f64>> = runs.iter().map(|run| run.cpu_s).collect();
+    let is_known = runs.iter().all(|run| run.cpu_s.is_some());
     Medians {
-        first_call_s: of(|run| run.first_call_s),
-        whole_s: of(|run| run.whole_s),
-        cpu_s: cpu.map(median),
+        first_call_s: median(runs, |run| run.first_call_s),
+        whole_s: median(runs, |run| run.whole_s),
+        cpu_s: is_known.then(|| median(runs, |run| run.cpu_s.unwrap_or_default())),
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+fn median(runs: &[Run], value: fn(&Run) -> f64) -> f64 {
+    let mut values: Vec<f64> = runs.iter().map(value).collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
