@@ -59,8 +59,10 @@ struct Run {
     /// From the start, or the submission, to the first model call at the endpoint.
     first_call_s: f64,
     whole_s: f64,
-    /// Of the agent and of ourselves; unknown where the sandbox's is.
-    cpu_s: Option<f64>,
+    /// The agent's processor time; unknown where the sandbox's is.
+    agent_cpu_s: Option<f64>,
+    /// Ours, with the scripted endpoint in it.
+    own_cpu_s: f64,
     /// Of the start: the sandbox's, and the agent's until it reached the proxy. Nothing for the bare agent.
     sandbox_s: f64,
     agent_s: f64,
@@ -71,7 +73,8 @@ struct Run {
 struct Medians {
     first_call_s: f64,
     whole_s: f64,
-    cpu_s: Option<f64>,
+    agent_cpu_s: Option<f64>,
+    own_cpu_s: f64,
 }
 
 /// Where a rollout's start goes; the rest is the record and the proxy.
@@ -95,7 +98,7 @@ struct Measured {
     first_call_goal: f64,
     whole_ratio: f64,
     whole_goal: f64,
-    cpu_ratio: Option<f64>,
+    agent_cpu_ratio: Option<f64>,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
@@ -249,7 +252,7 @@ impl<'a> Bench<'a> {
             }),
         };
         let (bare, rollout) = (medians(&bare), medians(&rollout));
-        let cpu = rollout.cpu_s.zip(bare.cpu_s);
+        let cpu = rollout.agent_cpu_s.zip(bare.agent_cpu_s);
         Ok(Measured {
             agent: self.plan.ready.bundle.agent.clone(),
             version: self.plan.ready.bundle.version.clone(),
@@ -259,7 +262,7 @@ impl<'a> Bench<'a> {
             first_call_goal: FIRST_CALL_GOAL,
             whole_ratio: rollout.whole_s / bare.whole_s,
             whole_goal: WHOLE_GOAL,
-            cpu_ratio: cpu.map(|(rollout, bare)| rollout / bare),
+            agent_cpu_ratio: cpu.map(|(rollout, bare)| rollout / bare),
             bare,
             rollout,
             rollout_start,
@@ -283,7 +286,8 @@ impl<'a> Bench<'a> {
         Ok(Run {
             first_call_s: self.first_call(since)?,
             whole_s,
-            cpu_s: Some(after.own_s - before.own_s + after.children_s - before.children_s),
+            agent_cpu_s: Some(after.children_s - before.children_s),
+            own_cpu_s: after.own_s - before.own_s,
             sandbox_s: 0.0,
             agent_s: 0.0,
         })
@@ -312,10 +316,8 @@ impl<'a> Bench<'a> {
         Ok(Run {
             first_call_s: self.first_call(since)?,
             whole_s: result.wall_s,
-            cpu_s: result
-                .usage
-                .cpu_s
-                .map(|inside| after.own_s - before.own_s + inside),
+            agent_cpu_s: result.usage.cpu_s,
+            own_cpu_s: after.own_s - before.own_s,
             sandbox_s: result.timings.sandbox_s,
             agent_s: result.timings.first_call_s.unwrap_or_default(),
         })
@@ -361,10 +363,16 @@ fn show(out: &mut impl Write, measured: &Measured) -> std::io::Result<()> {
         rollout.whole_s,
         &format!("goal: at most {WHOLE_GOAL}"),
     )?;
-    if let (Some(bare), Some(rollout)) = (bare.cpu_s, rollout.cpu_s) {
+    if let (Some(bare), Some(rollout)) = (bare.agent_cpu_s, rollout.agent_cpu_s) {
         let holds = "holds on a busy machine too";
-        line("processor time, whole run", bare, rollout, holds)?;
+        line("the agent's processor time", bare, rollout, holds)?;
     }
+    writeln!(
+        out,
+        "  our own processor time     bare {:>8}  rollout {:>8}  (with the scripted endpoint's)",
+        text::duration(bare.own_cpu_s),
+        text::duration(rollout.own_cpu_s)
+    )?;
     let parts = &measured.rollout_start;
     writeln!(
         out,
@@ -377,11 +385,12 @@ fn show(out: &mut impl Write, measured: &Measured) -> std::io::Result<()> {
 }
 
 fn medians(runs: &[Run]) -> Medians {
-    let is_known = runs.iter().all(|run| run.cpu_s.is_some());
+    let is_known = runs.iter().all(|run| run.agent_cpu_s.is_some());
     Medians {
         first_call_s: median(runs, |run| run.first_call_s),
         whole_s: median(runs, |run| run.whole_s),
-        cpu_s: is_known.then(|| median(runs, |run| run.cpu_s.unwrap_or_default())),
+        agent_cpu_s: is_known.then(|| median(runs, |run| run.agent_cpu_s.unwrap_or_default())),
+        own_cpu_s: median(runs, |run| run.own_cpu_s),
     }
 }
 
