@@ -5,6 +5,7 @@ use crate::Outcome;
 mod bare;
 pub(crate) mod capture;
 pub(crate) mod load;
+mod meter;
 mod rollout;
 
 /// Measure this machine: ratios in one run, since machines are noisy.

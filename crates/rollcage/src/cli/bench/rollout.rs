@@ -20,6 +20,7 @@ use rollcage_model::task::Task;
 use rollcage_sandbox::WORKDIR;
 
 use super::bare::{Bare, outside};
+use super::meter::{Cpu, resident_bytes};
 use crate::cli::task::one_tool_task;
 use crate::progress::InstallProgress;
 use crate::{Outcome, settings, text};
@@ -27,9 +28,9 @@ use crate::{Outcome, settings, text};
 /// Measure real rollouts against the same agents run bare.
 ///
 /// Bare is the agent on the host, with the same program, arguments, environment, files and first-start state, a home in
-/// memory, straight at the scripted endpoint in its own dialect. A rollout is everything from its submission on. Both write one file, turn
-/// about in one run, so that the ratio means something on a busy machine; a first round of each is not counted.
-/// `cargo bench -p rollcage-sandbox` measures the sandbox alone.
+/// memory, straight at the scripted endpoint in its own dialect. A rollout is everything from its submission on. Both
+/// write one file, turn about in one run, so that the ratio means something on a busy machine; a first round of each is
+/// not counted. `cargo bench -p rollcage-sandbox` measures the sandbox alone.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// How often each is run
@@ -106,11 +107,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let agents = chosen(&arguments.agent)?;
     let mut out = std::io::stdout().lock();
     for choice in agents {
-        let Some(bench) = Bench::open(&engine, choice).await? else {
-            continue;
+        let (name, is_named) = (choice.agent.name().to_owned(), choice.is_named);
+        let measured = match measure(&engine, choice, arguments.rounds).await {
+            Err(error) if !is_named => {
+                eprintln!("{name} is left out: {error:#}");
+                continue;
+            }
+            measured => measured?,
         };
-        let measured = bench.measure(arguments.rounds).await?;
-        bench.close().await;
         if arguments.json {
             writeln!(out, "{}", serde_json::to_string(&measured)?)?;
         } else {
@@ -126,6 +130,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         )?;
     }
     Ok(Outcome::Fine)
+}
+
+async fn measure(engine: &Engine, choice: Choice, rounds: u16) -> anyhow::Result<Measured> {
+    let bench = Bench::open(engine, choice).await?;
+    let measured = bench.measure(rounds).await;
+    bench.scripted.close().await;
+    measured
 }
 
 struct Choice {
@@ -173,22 +184,14 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// `None` for an agent that cannot be installed and was not asked for by name.
-    async fn open(engine: &'a Engine, choice: Choice) -> anyhow::Result<Option<Self>> {
+    async fn open(engine: &'a Engine, choice: Choice) -> anyhow::Result<Self> {
         let agent = choice.agent;
         let progress = InstallProgress::new();
         let ready = engine
             .ready(&*agent, choice.version, &|step| progress.show(&step))
             .await;
         progress.clear();
-        let ready = match ready {
-            Err(error) if !choice.is_named => {
-                let error = anyhow::Error::from(error);
-                eprintln!("{} is left out: {error:#}", agent.name());
-                return Ok(None);
-            }
-            ready => ready?,
-        };
+        let ready = ready?;
         let task = Task {
             // Nobody checks the bare agent's work either.
             verify: Vec::new(),
@@ -222,14 +225,14 @@ impl<'a> Bench<'a> {
             endpoint,
             settings: ModelSettings::default(),
         });
-        Ok(Some(Bench {
+        Ok(Bench {
             engine,
             plan,
             scripted,
             log,
             bare_key,
             scratch,
-        }))
+        })
     }
 
     async fn measure(&self, rounds: u16) -> anyhow::Result<Measured> {
@@ -329,10 +332,6 @@ impl<'a> Bench<'a> {
         let first = first.context("the agent asked no model")?;
         Ok(first.duration_since(since).as_secs_f64())
     }
-
-    async fn close(self) {
-        self.scripted.close().await;
-    }
 }
 
 fn show(out: &mut impl Write, measured: &Measured) -> std::io::Result<()> {
@@ -398,41 +397,4 @@ fn median(runs: &[Run], value: fn(&Run) -> f64) -> f64 {
     let mut values: Vec<f64> = runs.iter().map(value).collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
-}
-
-/// Processor time, user and system.
-struct Cpu {
-    own_s: f64,
-    /// Of children that have ended.
-    children_s: f64,
-}
-
-impl Cpu {
-    fn now() -> anyhow::Result<Self> {
-        /// What the kernel counts these fields in, everywhere.
-        const TICKS_PER_SECOND: f64 = 100.0;
-        let stat = std::fs::read_to_string("/proc/self/stat")?;
-        // The name before the last parenthesis may have spaces in it; utime is the 12th field behind it.
-        let (_, fields) = stat.rsplit_once(')').context("the kernel tells times")?;
-        let ticks = fields.split_whitespace().skip(11).take(4);
-        let ticks: Vec<f64> = ticks.map(str::parse).collect::<Result<_, _>>()?;
-        let [user, system, children_user, children_system] = ticks[..] else {
-            anyhow::bail!("the kernel tells no times");
-        };
-        Ok(Cpu {
-            own_s: (user + system) / TICKS_PER_SECOND,
-            children_s: (children_user + children_system) / TICKS_PER_SECOND,
-        })
-    }
-}
-
-/// The high-water mark of our own resident memory.
-fn resident_bytes() -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .context("the kernel tells no VmHWM")?;
-    let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
-    Ok(kib * 1024)
 }
