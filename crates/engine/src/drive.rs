@@ -17,7 +17,7 @@ use crate::proxy::Session;
 use crate::result;
 use crate::rollout::{Ending, Plan};
 use crate::shell::{TAIL_CHARS, base_environment, tail};
-use crate::store::{Record, private_file};
+use crate::store::{EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDOUT_FILE, private_file};
 
 /// Between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -26,10 +26,6 @@ const SIGTERM: i32 = 15;
 const LAST_WORDS: Duration = Duration::from_secs(30);
 /// For output that is still in the pipes.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
-/// Of an agent's events; beyond it only the end is read.
-const EVENTS_BYTES_MAX: u64 = 16 << 20;
-/// An event file that the agent kept, in the record.
-const EVENTS_FILE: &str = "agent.events";
 
 /// How the agent ended.
 #[derive(Debug)]
@@ -122,7 +118,10 @@ pub(crate) async fn drive(
         ending,
         exit_code,
         log_tail: log_tail(&stdout, &stderr),
-        report: transcript.report(),
+        report: Report {
+            format: Some(plan.agent.events().format),
+            ..transcript.report()
+        },
     })
 }
 
@@ -154,7 +153,7 @@ async fn transcript(
 
 /// All that was printed, unless it was a flood; its end is enough then to tell how it went.
 async fn whole_output(record: &Record) -> Option<String> {
-    let path = record.path().join("agent.stdout.log");
+    let path = record.path().join(STDOUT_FILE);
     let metadata = tokio::fs::metadata(&path).await.ok()?;
     if metadata.len() > EVENTS_BYTES_MAX {
         return None;
@@ -312,7 +311,7 @@ impl Logs {
             })
         };
         Ok(Logs {
-            stdout: open("agent.stdout.log")?,
+            stdout: open(STDOUT_FILE)?,
             stderr: open("agent.stderr.log")?,
         })
     }

@@ -23,6 +23,7 @@ mod dispatch;
 mod drive;
 pub mod endpoint;
 pub mod feed;
+mod inbound;
 mod job;
 mod log;
 pub mod provider;
@@ -46,12 +47,12 @@ use job::Job;
 use proxy::probe::{Profile, probe};
 use rollout::{Context, Ending};
 use scripted::{Lease, Script, Scripted, ScriptedError};
-use secret::Secret;
 use serving::{OnStep, Servers, ServingError};
 use store::{Store, StoreError};
 
 pub use proxy::ModelSettings;
 pub use rollout::Plan;
+pub use shell::base_environment;
 pub use warm::{ReadyAgent, WarmError};
 
 /// A server meets many endpoints; past this it forgets what it learnt and asks again.
@@ -284,18 +285,7 @@ impl Engine {
                     .get_or_try_init(|| Scripted::start(options))
                     .await?;
                 let key = scripted.add(Script::new(task.solution.clone()))?;
-                Ok(Endpoint {
-                    kind: "scripted".to_owned(),
-                    base_url: scripted.base_url(),
-                    key: Some(Secret::new(key)),
-                    auth: provider::Auth::Bearer,
-                    model: scripted::MODEL.to_owned(),
-                    is_thinking_disabled: false,
-                    has_token_ids: true,
-                    context_tokens: None,
-                    dialect: Default::default(),
-                    profile: Some(Profile::whole()),
-                })
+                Ok(Endpoint::scripted(scripted.base_url(), key))
             }
         }
     }

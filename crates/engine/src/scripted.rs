@@ -1,14 +1,16 @@
 //! The scripted endpoint: a deterministic model that plays a task's reference solution through the agent's tools.
 //!
 //! It speaks OpenAI chat completions as vLLM does, with token ids and logprobs, so a first rollout and all tests need
-//! no LLM. It samples nothing, keeps no state between requests, and speaks no other dialect: the proxy translates.
-//! Data flows `request` → `player` (which step, which tool) → `template` (ids) → `completion` → `answer` (JSON).
+//! no LLM. The other three dialects are translated to chat and back, so that every agent can also be pointed straight at
+//! it. It samples nothing and keeps no state between requests.
+//! Data flows `serve` → `request` → `player` (which step, which tool) → `template` (ids) → `completion` → `answer` (JSON).
 
 mod answer;
 mod completion;
 mod log;
 mod player;
 mod request;
+mod serve;
 mod server;
 mod template;
 #[cfg(test)]
@@ -17,6 +19,7 @@ mod tokenizer;
 mod toolbox;
 
 use rollcage_model::script::Step;
+use rollcage_model::trace::CaptureLevel;
 
 pub use self::log::{Log, Served};
 pub use self::server::{Lease, Options, Scripted, ScriptedError};
@@ -33,6 +36,8 @@ pub struct Script {
     /// Paths of `write` steps are relative to it; agents want absolute ones.
     pub workdir: String,
     pub model: String,
+    /// The most that answers tell of their tokens, whatever is asked for; as a hosted service does.
+    pub level: CaptureLevel,
 }
 
 impl Script {
@@ -42,6 +47,7 @@ impl Script {
             steps,
             workdir: WORKDIR.into(),
             model: MODEL.into(),
+            level: CaptureLevel::Tokens,
         }
     }
 }

@@ -12,7 +12,7 @@ pub(crate) const TAIL_CHARS: usize = 2000;
 const TAIL_BYTES: usize = 4 * TAIL_CHARS;
 
 /// What every process in a sandbox starts with; nothing comes from our own environment.
-pub(crate) fn base_environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub fn base_environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let fixed = [
         (
             "PATH",

@@ -5,7 +5,7 @@
 //! running rollout from one whose process was killed.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -14,9 +14,16 @@ use serde::{Deserialize, Serialize};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::Task;
+use rollcage_model::transcript::Transcript;
 
 /// The end of a record's name while it is removed; what a killed process left of one goes with the next start.
 const REMOVED: &str = ".removed";
+/// An event file that the agent kept.
+pub(crate) const EVENTS_FILE: &str = "agent.events";
+/// What the agent printed.
+pub(crate) const STDOUT_FILE: &str = "agent.stdout.log";
+/// Of an agent's events; beyond it only the end is read.
+pub(crate) const EVENTS_BYTES_MAX: u64 = 16 << 20;
 /// Holds the name of who asked for a rollout.
 const OWNER: &str = "owner";
 
@@ -194,6 +201,23 @@ impl Store {
         serde_json::from_slice(&text).map_err(|source| StoreError::Format { path, source })
     }
 
+    /// What the agent told of its work, read again from what it wrote; of a flood only the end. `None` if it was never
+    /// started.
+    pub fn transcript(&self, result: &RolloutResult) -> Result<Option<Transcript>, StoreError> {
+        let Some(format) = result.agent_report.format else {
+            return Ok(None);
+        };
+        let directory = self.directory(result.rollout_id);
+        let events = directory.join(EVENTS_FILE);
+        let path = match events.exists() {
+            true => events,
+            false => directory.join(STDOUT_FILE),
+        };
+        let text = end_of(&path, EVENTS_BYTES_MAX);
+        let text = text.map_err(|source| StoreError::Read { path, source })?;
+        Ok(Some(Transcript::read(format, &text)))
+    }
+
     pub fn directory(&self, id: RolloutId) -> PathBuf {
         self.root.join("rollouts").join(id.to_string())
     }
@@ -339,6 +363,16 @@ impl Record {
         let _ = fs::remove_file(&self.marker_path);
         Ok(())
     }
+}
+
+/// The end of a file that may have grown without limit.
+pub fn end_of(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(bytes_max)))?;
+    let mut end = Vec::new();
+    file.take(bytes_max).read_to_end(&mut end)?;
+    Ok(String::from_utf8_lossy(&end).into_owned())
 }
 
 /// A new file that only we can read.

@@ -8,6 +8,9 @@ mod assistant;
 pub mod chat;
 pub mod gemini;
 pub mod responses;
+mod route;
+
+pub use route::{Asked, Route};
 
 /// What an agent speaks.
 #[derive(

@@ -104,6 +104,9 @@ pub struct Transcript {
 /// What a result keeps of a transcript.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// How its events are read; none when it was never started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<Format>,
     /// The agent's last words, cut to some length.
     pub last_message: Option<String>,
     pub tool_calls: u64,
@@ -152,12 +155,26 @@ impl Transcript {
             _ => None,
         });
         Report {
+            format: None,
             last_message,
             tool_calls: count(|entry| matches!(entry, Entry::ToolCall { .. })),
             tool_errors: count(|entry| matches!(entry, Entry::ToolResult { is_error: true, .. })),
             last_error,
             usage: self.usage,
             cost_usd: self.cost_usd,
+        }
+    }
+
+    /// Cuts every text to so many characters, and says of each how many are missing.
+    pub fn cut(&mut self, chars_max: usize) {
+        for entry in &mut self.entries {
+            match entry {
+                Entry::Message { text, .. }
+                | Entry::Reasoning { text }
+                | Entry::Error { text }
+                | Entry::ToolResult { output: text, .. } => cut(text, chars_max),
+                Entry::ToolCall { input, .. } => cut_inside(input, chars_max),
+            }
         }
     }
 
@@ -202,6 +219,27 @@ impl Transcript {
     fn err(&mut self, text: &str) {
         let text = text.to_owned();
         self.entries.push(Entry::Error { text });
+    }
+}
+
+fn cut(text: &mut String, chars_max: usize) {
+    if let Some((at, _)) = text.char_indices().nth(chars_max) {
+        let missing = text[at..].chars().count();
+        text.truncate(at);
+        text.push_str(&format!("… {missing} more characters"));
+    }
+}
+
+fn cut_inside(value: &mut Value, chars_max: usize) {
+    match value {
+        Value::String(text) => cut(text, chars_max),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| cut_inside(item, chars_max)),
+        Value::Object(members) => members
+            .values_mut()
+            .for_each(|member| cut_inside(member, chars_max)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

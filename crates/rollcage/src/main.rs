@@ -41,7 +41,7 @@ struct Arguments {
 enum Command {
     /// Run a task: sandbox, agent, model, verification, reward and trace
     Run(Box<cli::run::Arguments>),
-    /// Show one rollout: transcript, commands, reward, timings
+    /// Show one rollout: conversation, commands, reward, timings
     Show(cli::show::Arguments),
     /// List rollouts, the newest first
     List(cli::list::Arguments),

@@ -38,13 +38,6 @@ pub(super) fn error(status: StatusCode, kind: &str, message: &str) -> Response<B
     whole(status, JSON, error_body(status, kind, message))
 }
 
-pub(super) fn models_body(model: &str) -> Vec<u8> {
-    let entry = json!({"id": model, "object": "model", "created": 0, "owned_by": "rollcage"});
-    json!({"object": "list", "data": [entry]})
-        .to_string()
-        .into_bytes()
-}
-
 /// A JSON answer for routes that others add beside the proxy's.
 pub fn json(status: StatusCode, value: &serde_json::Value) -> Response<Body> {
     whole(status, JSON, value.to_string())

@@ -11,13 +11,13 @@ use hyper::{Request, Response, StatusCode};
 
 use rollcage_model::chat::{Prepared, prepare, read_reply, strip_body, tokens_wanted};
 use rollcage_model::dialect::chat::farewell;
-use rollcage_model::dialect::{Dialect, EndpointDialect, anthropic};
+use rollcage_model::dialect::{Dialect, EndpointDialect, Route, anthropic};
 use rollcage_model::exchange::{self, Line, Sent};
 
 use super::Session;
 use super::answer::{self, Body};
 use super::exchange::{Open, Ticket, compact};
-use super::question::{Question, Route, say};
+use super::question::{AnswerItself as _, Question, say};
 use super::refusal::{GIVEN_UP, close_with, give_up_stream, refusal, unrecorded};
 use super::upstream::{Answer, Passed, count_tokens, send};
 use super::{relay, replay};

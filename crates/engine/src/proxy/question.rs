@@ -1,99 +1,36 @@
-//! What an agent asks, in whichever dialect: the route it takes, the chat request it means, and how it is answered.
+//! What an agent asks, in whichever dialect: the request as the endpoint gets it, and how it is answered.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use hyper::{Method, Response, StatusCode};
+use hyper::{Response, StatusCode};
 
 use rollcage_model::chat::Reply;
 use rollcage_model::dialect::chat::Answer as ChatAnswer;
-use rollcage_model::dialect::{
-    Dialect, EndpointDialect, Render, TranslateError, anthropic, gemini, responses,
-};
+use rollcage_model::dialect::{Asked, Dialect, EndpointDialect, Render, Route, anthropic};
 
 use super::answer::{self, Body};
 
-/// Where a request goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Route {
-    Ask(Dialect),
-    /// Gemini names the model, and what is wanted of it, in the path.
-    Gemini {
-        path: String,
-        query: String,
-    },
-    CountTokens(Dialect),
-    Models(Dialect),
+/// Answers that need no endpoint.
+pub(super) trait AnswerItself {
+    /// An error in the shape of the agent's dialect.
+    fn refuse(&self, status: StatusCode, message: &str) -> Response<Body>;
+    /// Answers what is no model call; such requests are never recorded. `None` for one that is.
+    fn answer_aside(&self, model: &str, body_bytes: usize) -> Option<Response<Body>>;
 }
 
-impl Route {
-    pub(super) fn of(method: &Method, path: &str, query: &str) -> Option<Self> {
-        // Base URLs are given with and without the version.
-        let plain = path.strip_prefix("/v1").unwrap_or(path);
-        // Google's clients have moved between versions; only theirs name a method behind a colon.
-        let is_method = plain.starts_with("/models/") && plain.contains(':');
-        let is_gemini = is_method
-            || ["/v1beta/", "/v1alpha/"]
-                .iter()
-                .any(|it| path.starts_with(it));
-        match (method, plain) {
-            (&Method::POST, _) if is_gemini && path.ends_with(":countTokens") => {
-                Some(Route::CountTokens(Dialect::Gemini))
-            }
-            (&Method::POST, _) if is_gemini => Some(Route::Gemini {
-                path: path.to_owned(),
-                query: query.to_owned(),
-            }),
-            (&Method::GET, _) if is_gemini => Some(Route::Models(Dialect::Gemini)),
-            (&Method::POST, "/chat/completions") => Some(Route::Ask(Dialect::Chat)),
-            (&Method::POST, "/responses") => Some(Route::Ask(Dialect::Responses)),
-            (&Method::POST, "/messages") => Some(Route::Ask(Dialect::Anthropic)),
-            (&Method::POST, "/messages/count_tokens") => {
-                Some(Route::CountTokens(Dialect::Anthropic))
-            }
-            (&Method::GET, "/models") => Some(Route::Models(Dialect::Chat)),
-            _ => None,
-        }
-    }
-
-    fn dialect(&self) -> Dialect {
-        match self {
-            Route::Ask(dialect) | Route::Models(dialect) | Route::CountTokens(dialect) => *dialect,
-            Route::Gemini { .. } => Dialect::Gemini,
-        }
-    }
-
-    /// An error in the shape of the agent's dialect.
-    pub(super) fn refuse(&self, status: StatusCode, message: &str) -> Response<Body> {
-        let code = status.as_u16();
-        let body = match self.dialect() {
-            Dialect::Chat => {
-                let kind = match code {
-                    401 | 403 => "authentication_error",
-                    424 => "upstream_error",
-                    400..500 => "invalid_request_error",
-                    _ => "upstream_error",
-                };
-                answer::error_body(status, kind, message)
-            }
-            Dialect::Responses => responses::error_body(code, message),
-            Dialect::Anthropic => anthropic::error_body(code, message),
-            Dialect::Gemini => gemini::error_body(code, message),
-        };
+impl AnswerItself for Route {
+    fn refuse(&self, status: StatusCode, message: &str) -> Response<Body> {
+        let body = self.dialect().error_body(status.as_u16(), message);
         answer::whole(status, answer::JSON, body)
     }
 
-    /// Answers what is no model call; such requests are never recorded. `None` for one that is.
-    pub(super) fn answer_aside(&self, model: &str, body_bytes: usize) -> Option<Response<Body>> {
-        // Nobody here tokenises, so the count is the rough one that clients use to decide when to compact.
-        let tokens = body_bytes as u64 / 4;
+    fn answer_aside(&self, model: &str, body_bytes: usize) -> Option<Response<Body>> {
         let body = match self {
             Route::Ask(_) | Route::Gemini { .. } => return None,
-            Route::CountTokens(Dialect::Gemini) => gemini::count_tokens_answer(tokens),
-            Route::CountTokens(_) => anthropic::count_tokens_answer(tokens),
-            Route::Models(Dialect::Gemini) => gemini::models_answer(model),
-            Route::Models(Dialect::Anthropic) => anthropic::models_answer(model),
-            Route::Models(Dialect::Chat | Dialect::Responses) => answer::models_body(model),
+            // Nobody here tokenises, so the count is the rough one that clients use to decide when to compact.
+            Route::CountTokens(dialect) => dialect.count_tokens_answer(body_bytes as u64 / 4),
+            Route::Models(dialect) => dialect.models_answer(model),
         };
         Some(answer::whole(StatusCode::OK, answer::JSON, body))
     }
@@ -133,42 +70,29 @@ impl Question {
             dropped: Vec::new(),
             is_thinking_disabled: false,
         };
-        let told = |error: TranslateError| error.to_string();
-        match (route, endpoint) {
-            (Route::Ask(Dialect::Responses), _) => {
-                let translation = responses::to_chat(body).map_err(told)?;
-                question.take(translation.chat, translation.is_stream, translation.answer);
-                question.dropped = translation.dropped;
-            }
-            (Route::Ask(Dialect::Anthropic), EndpointDialect::Chat) => {
-                let translation = anthropic::to_chat(body).map_err(told)?;
-                question.take(translation.chat, translation.is_stream, translation.answer);
-                question.dropped = translation.dropped;
-                question.is_thinking_disabled = translation.is_thinking_disabled;
-            }
-            (Route::Gemini { path, query }, _) => {
-                let Some(gemini::Route::Generate { model, form }) =
-                    gemini::Route::read(path, query)
-                else {
-                    return Err(format!("{path} is not served here"));
-                };
-                question.stream_type = form.content_type();
-                let translation = gemini::to_chat(body, &model, form).map_err(told)?;
-                question.take(translation.chat, translation.is_stream, translation.answer);
-                question.dropped = translation.dropped;
-            }
-            (Route::Ask(Dialect::Chat), EndpointDialect::Anthropic) => {
+        match (dialect, endpoint) {
+            (Dialect::Chat, EndpointDialect::Chat)
+            | (Dialect::Anthropic, EndpointDialect::Anthropic) => {}
+            (Dialect::Chat, EndpointDialect::Anthropic) => {
                 question.render = Some(question.own_render(&model_of(body)));
             }
-            _ => {}
+            _ => {
+                let asked = route.to_chat(body).map_err(|error| error.to_string())?;
+                if let Some(asked) = asked {
+                    question.take(asked);
+                }
+            }
         }
         Ok(question)
     }
 
-    fn take(&mut self, chat: Vec<u8>, is_stream: bool, render: impl Render + 'static) {
-        self.body = chat.into();
-        self.is_stream = Some(is_stream);
-        self.render = Some(Box::new(render));
+    fn take(&mut self, asked: Asked) {
+        self.body = asked.chat.into();
+        self.is_stream = Some(asked.is_stream);
+        self.stream_type = asked.stream_type;
+        self.render = Some(asked.render);
+        self.dropped = asked.dropped;
+        self.is_thinking_disabled = asked.is_thinking_disabled;
     }
 
     /// Whether the agent wants a stream. Reads the body, so it is asked only where the answer is our own.

@@ -7,12 +7,12 @@ use hyper::{Response, StatusCode};
 
 use rollcage_model::chat::{StreamError, is_passing_status};
 use rollcage_model::dialect::chat::farewell;
-use rollcage_model::dialect::{EndpointDialect, anthropic};
+use rollcage_model::dialect::{EndpointDialect, Route, anthropic};
 
 use super::answer::{self, Body};
 use super::exchange::Open;
 use super::forward::Call;
-use super::question::{Route, say};
+use super::question::{AnswerItself as _, say};
 use super::upstream::Answer;
 
 /// The status of a call that the endpoint did not answer however often it was asked, or answered with something else.

@@ -12,14 +12,14 @@ use hyper::body::Frame;
 use hyper::{Response, StatusCode};
 
 use rollcage_model::chat::{Prepared, Reply, is_passing_status, read_reply};
-use rollcage_model::dialect::Render;
 use rollcage_model::dialect::chat::farewell;
+use rollcage_model::dialect::{Render, Route};
 
 use super::Session;
 use super::answer::{self, Body};
 use super::exchange::Open;
 use super::forward::{Call, read_whole};
-use super::question::{Route, stream_of};
+use super::question::{AnswerItself as _, stream_of};
 use super::refusal::{GIVEN_UP, failed, give_up, is_context_overflow, unrecorded};
 use super::upstream::{Passed, send};
 

@@ -8,16 +8,15 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_model::dialect::Dialect;
-
 use super::answer::{self as answers, Body};
-use super::question::Route;
-use super::{Session, Sessions, forward, workers};
+use super::question::AnswerItself as _;
+use super::{Sessions, forward, workers};
+use crate::inbound;
 
 /// More at once than this is an attack on our file descriptors.
 const CONNECTIONS_MAX: usize = 1024;
@@ -99,41 +98,13 @@ pub async fn answer(sessions: &Sessions, request: Request<Incoming>) -> Response
     if is_look && matches!(path, "/" | "/health" | "/healthz" | "/api/hello") {
         return answers::whole(StatusCode::OK, answers::JSON, r#"{"status":"ok"}"#);
     }
-    let Some(route) = Route::of(
-        request.method(),
-        path,
-        request.uri().query().unwrap_or_default(),
-    ) else {
+    let Some(route) = inbound::route(&request) else {
         let message = format!("{} {path} is not served here", request.method());
         return answers::error(StatusCode::NOT_FOUND, "not_found_error", &message);
     };
-    let route = match route {
-        // Both have the same path, and Anthropic's clients name their version.
-        Route::Models(Dialect::Chat) if request.headers().contains_key("anthropic-version") => {
-            Route::Models(Dialect::Anthropic)
-        }
-        route => route,
-    };
-    let Some(session) = session_of(sessions, &request) else {
+    let Some(session) = inbound::key(&request).and_then(|key| sessions.find(key)) else {
         let message = "unknown API key: use the key this session's agent was started with";
         return route.refuse(StatusCode::UNAUTHORIZED, message);
     };
     Box::pin(forward::answer(session, route, request)).await
-}
-
-/// Agents send their key in the header, or the parameter, of the dialect they speak.
-fn session_of(sessions: &Sessions, request: &Request<Incoming>) -> Option<Arc<Session>> {
-    let headers = request.headers();
-    let bearer = header(headers, "authorization").and_then(|value| value.strip_prefix("Bearer "));
-    let named = ["x-api-key", "x-goog-api-key"]
-        .into_iter()
-        .find_map(|name| header(headers, name));
-    let query = request.uri().query().unwrap_or_default().split('&');
-    let parameter = query.filter_map(|pair| pair.strip_prefix("key=")).next();
-    let key = bearer.or(named).or(parameter)?;
-    sessions.find(key.trim())
-}
-
-fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name).and_then(|value| value.to_str().ok())
 }

@@ -61,7 +61,7 @@ pub(super) fn whole(completion: &Completion, head: &Head, wants: Wants) -> Value
     })
 }
 
-/// The events of a streamed answer, made one by one as they are sent.
+/// The data of a streamed answer's events, made one by one as they are sent.
 pub(super) fn events(
     completion: Completion,
     head: Head,
@@ -74,7 +74,7 @@ pub(super) fn events(
     let ending = wants.stream_usage.then(|| {
         let mut chunk = chunk(&head, Vec::new());
         chunk["usage"] = usage(&completion);
-        event(&chunk)
+        chunk.to_string()
     });
     let middle = numbered.map(move |(index, range)| {
         let mut choice = json!({
@@ -88,9 +88,9 @@ pub(super) fn events(
             choice["finish_reason"] = completion.finish.name().into();
             choice["stop_reason"] = Value::Null;
         }
-        event(&chunk(&head, vec![choice]))
+        chunk(&head, vec![choice]).to_string()
     });
-    let done = "data: [DONE]\n\n".to_owned();
+    let done = "[DONE]".to_owned();
     std::iter::once(first)
         .chain(middle)
         .chain(ending)
@@ -109,7 +109,7 @@ fn opening(completion: &Completion, head: &Head, wants: Wants) -> String {
     if wants.token_ids {
         chunk["prompt_token_ids"] = json!(completion.prompt_ids);
     }
-    event(&chunk)
+    chunk.to_string()
 }
 
 fn chunk(head: &Head, choices: Vec<Value>) -> Value {
@@ -120,10 +120,6 @@ fn chunk(head: &Head, choices: Vec<Value>) -> Value {
         "model": head.model,
         "choices": choices,
     })
-}
-
-fn event(chunk: &Value) -> String {
-    format!("data: {chunk}\n\n")
 }
 
 /// Splits tokens into runs of one channel that end between characters.

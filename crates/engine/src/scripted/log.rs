@@ -1,10 +1,14 @@
-//! What the scripted endpoint sent, kept for tests that compare a trace with it token by token.
+//! What the scripted endpoint sent and when it was asked, kept for tests that compare a trace with it token by token and
+//! for benchmarks.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// One answer. Ids and logprobs are those of the answer whether or not the request asked to see them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Served {
+    /// When the request's head was there.
+    pub arrived: Instant,
     pub key: String,
     /// The request's body.
     pub request: String,
@@ -37,6 +41,11 @@ impl Log {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// The same, and forgets it.
+    pub fn take(&self) -> Vec<Served> {
+        std::mem::take(&mut self.entries.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Answers after the limit are not kept.

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use rollcage_model::trace::CaptureLevel;
+
 /// As many alternatives per token as vLLM allows by default.
 const TOP_LOGPROBS_MAX: i64 = 20;
 
@@ -68,6 +70,17 @@ pub(super) struct Wants {
     pub(super) tokens_as_ids: bool,
     pub(super) stream: bool,
     pub(super) stream_usage: bool,
+}
+
+impl Wants {
+    /// Without what an endpoint of this level does not give.
+    pub(super) fn at_most(self, level: CaptureLevel) -> Self {
+        Wants {
+            token_ids: self.token_ids && level == CaptureLevel::Tokens,
+            top_logprobs: self.top_logprobs.filter(|_| level != CaptureLevel::Text),
+            ..self
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,7 @@
 //! The endpoint over a real socket, driven as an agent would.
 
+mod dialect;
+
 use std::sync::Arc;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -332,6 +334,7 @@ async fn the_log_has_what_was_sent() {
     let served = endpoint.log.served();
     let [
         Served {
+            arrived: _,
             key,
             request,
             prompt_ids,

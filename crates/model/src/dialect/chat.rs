@@ -131,6 +131,18 @@ fn usage_value(usage: Usage) -> Value {
     })
 }
 
+/// The body of an answer that is an error.
+pub fn error_body(status: u16, message: &str) -> Vec<u8> {
+    let kind = match status {
+        401 | 403 => "authentication_error",
+        424 => "upstream_error",
+        400..500 => "invalid_request_error",
+        _ => "upstream_error",
+    };
+    let error = json!({"message": message, "type": kind, "param": null, "code": status});
+    json!({ "error": error }).to_string().into_bytes()
+}
+
 /// An answer of the proxy's own that ends an agent's loop: plain text, no tool call.
 pub fn farewell(text: &str) -> Reply {
     Reply {

@@ -172,3 +172,18 @@ fn an_agent_that_was_cut_off_says_nothing_of_its_end() {
         assert_eq!(Transcript::read(format, cut).end, End::Unsaid, "{format:?}");
     }
 }
+
+#[test]
+fn long_texts_are_cut_and_say_so() {
+    let mut transcript = Transcript::default();
+    transcript.say(Role::Assistant, "äöüß");
+    transcript.call("1", "write", serde_json::json!({"content": ["äöüß", 7]}));
+    transcript.result("1", "ok".to_owned(), false);
+    transcript.cut(2);
+    let short = "äö… 2 more characters";
+    let mut expected = Transcript::default();
+    expected.say(Role::Assistant, short);
+    expected.call("1", "write", serde_json::json!({"content": [short, 7]}));
+    expected.result("1", "ok".to_owned(), false);
+    assert_eq!(transcript, expected);
+}

@@ -39,8 +39,10 @@ enum Command {
     },
     /// Try agents out with the scripted model, in every mode, and compare with what is expected of them
     ///
-    /// Each is installed if need be and writes one file. Exit status 1 means that one behaves differently: a side
-    /// request, a prompt that does not go on from the one before, a failure.
+    /// Each is installed if need be and writes one file, once in each mode: streams passed on live, streams replayed from
+    /// whole answers, and an endpoint that gives only logprobs or only text. The table tells the time to the first call,
+    /// the peak of memory, and how many turns go on exactly from the one before. Exit status 1 means that one behaves
+    /// differently: a side request, an inexact prompt, events that cannot be read any more, a failure.
     Doctor {
         /// Agents, as `rollcage run --agent` takes them; the default is all
         #[arg(value_name = "NAME[@VERSION]|FILE.toml")]

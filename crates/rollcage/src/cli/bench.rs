@@ -2,8 +2,10 @@
 
 use crate::Outcome;
 
+mod bare;
 pub(crate) mod capture;
 pub(crate) mod load;
+mod meter;
 mod rollout;
 
 /// Measure this machine: ratios in one run, since machines are noisy.
@@ -17,7 +19,7 @@ pub(crate) struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// A real OpenCode rollout against the same agent run bare
+    /// Real rollouts against the same agents run bare
     Rollout(rollout::Arguments),
     /// The capture proxy against the direct way to a mock upstream
     Capture(capture::Arguments),

@@ -13,8 +13,9 @@ use crate::Outcome;
 
 /// Serve the scripted model alone.
 ///
-/// Any OpenAI-compatible client can talk to it, with any API key. It plays the `solution` of the script, one step per
-/// turn, through the tools the client offers, and answers with token ids and logprobs when asked for them.
+/// Clients of OpenAI (chat completions and Responses), Anthropic and Gemini can talk to it, with any API key. It plays the
+/// `solution` of the script, one step per turn, through the tools the client offers. Chat completions come with token
+/// ids and logprobs when asked for them, as vLLM gives them.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A task file; its `solution` is played
@@ -37,9 +38,9 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let steps = task::read_solution(&arguments.script)?;
     let script = Script {
-        steps,
         workdir: arguments.workdir,
         model: arguments.model,
+        ..Script::new(steps)
     };
     let options = Options {
         port: arguments.port,
@@ -53,6 +54,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         out,
         "Scripted model at {} (Ctrl-C ends it)",
         scripted.base_url()
+    )?;
+    writeln!(
+        out,
+        "Base URL for clients of Anthropic and Gemini: {}",
+        scripted.root_url()
     )?;
     out.flush()?;
     drop(out);

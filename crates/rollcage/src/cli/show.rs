@@ -1,10 +1,13 @@
 //! `rollcage show`.
 
+mod transcript;
+
 use std::io::Write;
 
 use serde_json::Value;
 
 use rollcage_model::record::{CommandResult, RolloutResult, RolloutTurn};
+use rollcage_model::transcript::Transcript;
 
 use crate::{Outcome, report, settings, text};
 
@@ -19,6 +22,11 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
 
+    /// Show the agent's own account instead: what it says that it said, thought and did, and what it counted. With
+    /// --json it is the member `agent_transcript`
+    #[arg(long)]
+    transcript: bool,
+
     /// Do not cut long messages
     #[arg(long)]
     full: bool,
@@ -26,6 +34,10 @@ pub(crate) struct Arguments {
 
 /// Lines shown of a message unless all are asked for; system prompts run to hundreds.
 const LINES_MAX: usize = 12;
+/// Characters shown of a line.
+const WIDTH_MAX: usize = 400;
+/// Characters of each text of a transcript in JSON.
+const CHARS_MAX: usize = 4000;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let store = settings::store()?;
@@ -33,10 +45,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         .find(&arguments.id)
         .map_err(|error| crate::WrongUse(error.to_string()))?;
     let result = store.result(id)?;
+    let account = match arguments.transcript {
+        true => store.transcript(&result)?,
+        false => None,
+    };
     let mut out = std::io::stdout().lock();
     if arguments.json {
-        serde_json::to_writer(&mut out, &result)?;
-        writeln!(out)?;
+        write_json(&mut out, &result, account, arguments)?;
         return Ok(Outcome::Fine);
     }
     let lines_max = if arguments.full {
@@ -46,8 +61,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     };
     report::one(&mut out, &result)?;
     timings(&mut out, &result)?;
+    if arguments.transcript {
+        match account {
+            Some(account) => transcript::show(&mut out, &account, lines_max)?,
+            None => writeln!(out, "\nthe agent was never started, so it has told nothing")?,
+        }
+        return Ok(Outcome::Fine);
+    }
     commands(&mut out, "setup", &result.setup_results, lines_max)?;
-    transcript(&mut out, &result, lines_max)?;
+    conversation(&mut out, &result, lines_max)?;
     commands(&mut out, "verify", &result.verify_results, lines_max)?;
     if !result.files.is_empty() {
         let names: Vec<_> = result
@@ -59,6 +81,28 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         writeln!(out, "\nfiles  {}", text::line(&names.join(", "), 400))?;
     }
     Ok(Outcome::Fine)
+}
+
+/// The result, and the agent's account in it if that was asked for.
+fn write_json(
+    out: &mut impl Write,
+    result: &RolloutResult,
+    account: Option<Transcript>,
+    arguments: &Arguments,
+) -> anyhow::Result<()> {
+    let mut value = serde_json::to_value(result)?;
+    if arguments.transcript {
+        let account = account.map(|mut account| {
+            if !arguments.full {
+                account.cut(CHARS_MAX);
+            }
+            account
+        });
+        value["agent_transcript"] = serde_json::to_value(account)?;
+    }
+    serde_json::to_writer(&mut *out, &value)?;
+    writeln!(out)?;
+    Ok(())
 }
 
 fn timings(out: &mut impl Write, result: &RolloutResult) -> std::io::Result<()> {
@@ -101,7 +145,7 @@ fn commands(
 }
 
 /// Every model call: what was new in its request, then what came back.
-fn transcript(
+fn conversation(
     out: &mut impl Write,
     result: &RolloutResult,
     lines_max: usize,
@@ -198,26 +242,38 @@ fn body(out: &mut impl Write, message: &Value, lines_max: usize) -> std::io::Res
             .pointer("/function/arguments")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let width = if lines_max == usize::MAX {
-            usize::MAX
-        } else {
-            400
-        };
-        writeln!(
-            out,
-            "  → {}({})",
-            text::line(name, 80),
-            text::line(arguments, width)
-        )?;
+        called(out, name, arguments, lines_max)?;
     }
     Ok(())
+}
+
+fn called(
+    out: &mut impl Write,
+    name: &str,
+    arguments: &str,
+    lines_max: usize,
+) -> std::io::Result<()> {
+    let width = if lines_max == usize::MAX {
+        usize::MAX
+    } else {
+        WIDTH_MAX
+    };
+    writeln!(
+        out,
+        "  → {}({})",
+        text::line(name, 80),
+        text::line(arguments, width)
+    )
 }
 
 fn indented(out: &mut impl Write, content: &str, lines_max: usize) -> std::io::Result<()> {
     let clean = text::block(content);
     let lines: Vec<_> = clean.trim_end().lines().collect();
     for line in lines.iter().take(lines_max) {
-        writeln!(out, "  {line}")?;
+        match line.char_indices().nth(WIDTH_MAX) {
+            Some((end, _)) if lines_max != usize::MAX => writeln!(out, "  {}…", &line[..end])?,
+            _ => writeln!(out, "  {line}")?,
+        }
     }
     if lines.len() > lines_max {
         writeln!(

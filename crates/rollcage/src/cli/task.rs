@@ -17,6 +17,27 @@ pub(crate) struct Loaded {
     pub(crate) uploads: BTreeMap<String, Vec<u8>>,
 }
 
+/// A file and a last word: every agent can do that, also one that has no tools.
+pub(crate) fn one_tool_task(purpose: &str, agent: &str) -> Task {
+    let write = Step {
+        write: Some("hello.txt".to_owned()),
+        content: Some("hello\n".to_owned()),
+        ..Step::default()
+    };
+    let say = Step {
+        say: Some("It is there.".to_owned()),
+        ..Step::default()
+    };
+    Task {
+        id: format!("{purpose}-{agent}"),
+        instruction: "Write hello.txt with one line: hello".to_owned(),
+        verify: vec!["grep -qx hello hello.txt".to_owned()],
+        solution: vec![write, say],
+        agent_timeout_s: Some(120.0),
+        ..Task::default()
+    }
+}
+
 pub(crate) fn load(path: &Path) -> anyhow::Result<Loaded> {
     let mut task = read(path)?;
     if task.id.is_empty() {

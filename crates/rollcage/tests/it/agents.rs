@@ -344,7 +344,21 @@ fn an_agent_of_the_users_own_runs() {
     let text = text.replace("\"shell-loop\"\n\n[env]", &format!("{bundle:?}\n\n[env]"));
     std::fs::write(folder.join("own.toml"), text).unwrap();
     assert!(rollcage(&["agent", "list"]).starts_with("shell-loop  (a shell tool in a loop)"));
-    check(&rollcage(&["run", task, "--json", "--agent", "shell-loop"]));
+    let run = rollcage(&["run", task, "--json", "--agent", "shell-loop"]);
+    check(&run);
+
+    let result: RolloutResult = serde_json::from_str(run.trim()).unwrap();
+    let id = result.rollout_id.to_string();
+    let last = result.agent_report.last_message.unwrap();
+    let shown = rollcage(&["show", &id, "--transcript"]);
+    assert!(shown.contains("\nassistant\n"), "{shown}");
+    assert!(shown.contains("\nend    "), "{shown}");
+    let json = rollcage(&["show", &id, "--transcript", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["rollout_id"], id);
+    assert_eq!(json["agent_transcript"]["entries"][0]["text"], last);
+    let plain = rollcage(&["show", &id, "--json"]);
+    assert!(!plain.contains("agent_transcript"));
 }
 
 #[test]
@@ -369,11 +383,22 @@ fn the_doctor_tells_an_agent_that_behaves_from_one_that_does_not() {
     let (code, lines) = doctor(&example);
     assert_eq!(code, Some(0), "{lines:?}");
     let modes: Vec<_> = lines.iter().map(|line| &line["mode"]).collect();
-    assert_eq!(modes, ["live", "replayed"]);
-    assert_eq!(
-        (&lines[0]["exact_prefix_rate"], &lines[0]["side_calls"]),
-        (&1.0.into(), &0.into())
-    );
+    assert_eq!(modes, ["live", "replayed", "logprobs", "text"]);
+    let levels: Vec<_> = lines.iter().map(|line| &line["level"]).collect();
+    assert_eq!(levels, ["tokens", "tokens", "logprobs", "text"]);
+    let rates: Vec<_> = lines
+        .iter()
+        .map(|line| line["exact_prefix_rate"].as_f64())
+        .collect();
+    assert_eq!(rates, [Some(1.0), Some(1.0), None, None]);
+    for line in &lines {
+        assert_eq!(
+            (&line["calls"], &line["side_calls"]),
+            (&2.into(), &0.into())
+        );
+        assert!(line["first_call_s"].as_f64() > Some(0.0), "{line}");
+        assert!(line["wall_s"].as_f64() > line["first_call_s"].as_f64());
+    }
 
     let text = std::fs::read_to_string(&example).unwrap();
     let bundle = root.join("manifests/shell-loop");
@@ -386,4 +411,49 @@ fn the_doctor_tells_an_agent_that_behaves_from_one_that_does_not() {
     let (code, lines) = doctor(&wrong);
     assert_eq!(code, Some(1), "{lines:?}");
     assert_eq!(lines[0]["problems"][0], "2 turns of its own instead of 5");
+
+    // It works as before, but what it prints is no longer what its manifest says.
+    let text = std::fs::read_to_string(&example).unwrap();
+    let text = text.replace("\"shell-loop\"\n\n[env]", &format!("{bundle:?}\n\n[env]"));
+    let text = text.replace("format = \"text\"", "format = \"opencode\"");
+    std::fs::write(&wrong, text).unwrap();
+    let (code, lines) = doctor(&wrong);
+    assert_eq!(code, Some(1), "{lines:?}");
+    assert_eq!(
+        lines[0]["problems"],
+        serde_json::json!(["its events tell of 0 tool calls and no last word"])
+    );
+}
+
+/// The bare agent finds its files, its key and its endpoint on the host as it does in a sandbox.
+#[test]
+fn a_rollout_is_measured_against_the_bare_agent() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let home = tempfile::tempdir().unwrap();
+    let bench = |agent: &Path| {
+        Command::new(env!("CARGO_BIN_EXE_rollcage"))
+            .args(["bench", "rollout", "--rounds", "1", "--json", "--agent"])
+            .arg(agent)
+            .env("ROLLCAGE_HOME", home.path())
+            .output()
+            .unwrap()
+    };
+    let output = bench(&root.join("manifests/shell-loop.toml"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let measured: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&measured["agent"], &measured["dialect"]),
+        (&"shell-loop".into(), &"chat".into())
+    );
+    let number = |pointer: &str| measured.pointer(pointer).unwrap().as_f64().unwrap();
+    let ratio = number("/rollout/first_call_s") / number("/bare/first_call_s");
+    assert_eq!(number("/first_call_ratio"), ratio);
+    assert!(number("/bare/whole_s") > number("/bare/first_call_s"));
+    let kept = std::fs::read_dir(home.path().join("rollouts")).unwrap();
+    assert_eq!(kept.count(), 0, "a measurement keeps no records");
+
+    let output = bench(Path::new("nop"));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("asks no model"));
 }

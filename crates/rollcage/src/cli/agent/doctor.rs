@@ -8,28 +8,58 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_engine::agent::{Agent, Expectation};
+use rollcage_engine::agent::Agent;
 use rollcage_engine::bundle::VersionRequest;
-use rollcage_engine::endpoint::EndpointChoice;
+use rollcage_engine::endpoint::Endpoint;
 use rollcage_engine::proxy::probe::Profile;
+use rollcage_engine::scripted::{Options, Script, Scripted};
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
-use rollcage_model::script::Step;
-use rollcage_model::task::Task;
 use rollcage_model::trace::CaptureLevel;
+use rollcage_model::transcript::Format;
 
+use crate::cli::task::one_tool_task;
 use crate::progress::InstallProgress;
 use crate::{Outcome, settings, text};
 
-/// How answers reach the agent; one that does not stream gets them whole in both.
-const MODES: [(&str, bool); 2] = [("live", true), ("replayed", false)];
+/// What the endpoint gives, and how its answers reach the agent. Only streams with token ids are ever replayed.
+#[derive(Clone, Copy)]
+struct Mode {
+    name: &'static str,
+    level: CaptureLevel,
+    has_live_streams: bool,
+}
+
+const MODES: [Mode; 4] = [
+    Mode {
+        name: "live",
+        level: CaptureLevel::Tokens,
+        has_live_streams: true,
+    },
+    Mode {
+        name: "replayed",
+        level: CaptureLevel::Tokens,
+        has_live_streams: false,
+    },
+    Mode {
+        name: "logprobs",
+        level: CaptureLevel::Logprobs,
+        has_live_streams: true,
+    },
+    Mode {
+        name: "text",
+        level: CaptureLevel::Text,
+        has_live_streams: true,
+    },
+];
 
 /// What one run showed.
 #[derive(Debug, Serialize)]
 struct Finding {
     agent: String,
     version: String,
-    /// `live` passes streams on as they come; `replayed` makes them from whole answers.
+    /// `live` passes streams with all tokens on as they come; `replayed` makes them from whole answers; `logprobs` and
+    /// `text` pass on those of an endpoint that gives no more than that.
     mode: &'static str,
     is_fine: bool,
     problems: Vec<String>,
@@ -37,8 +67,8 @@ struct Finding {
     calls: usize,
     /// Requests beside the agent's own conversation.
     side_calls: usize,
-    /// Of the agent's turns, how many go on exactly from the one before.
-    exact_prefix_rate: f64,
+    /// Of the agent's turns, how many go on exactly from the one before; unknown where there are no tokens.
+    exact_prefix_rate: Option<f64>,
     first_call_s: Option<f64>,
     wall_s: f64,
     memory_peak_bytes: Option<u64>,
@@ -57,6 +87,7 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
         found.collect::<anyhow::Result<_>>()?
     };
     let engine = settings::engine().await?;
+    let scripted = Scripted::start(Options::default()).await?;
     let mut are_fine = true;
     if !is_json {
         head(&mut std::io::stdout().lock())?;
@@ -67,11 +98,18 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
             .ready(&*agent, version, &|step| progress.show(&step))
             .await;
         progress.clear();
-        let ready = ready?;
-        for (mode, has_live_streams) in MODES {
-            let plan = plan(&engine, &agent, ready.clone(), has_live_streams).await?;
+        let ready = match ready {
+            Ok(ready) => ready,
+            Err(error) => {
+                are_fine = false;
+                eprintln!("{}: {:#}", agent.name(), anyhow::Error::from(error));
+                continue;
+            }
+        };
+        for mode in MODES {
+            let plan = plan(&scripted, &agent, ready.clone(), mode)?;
             let result = run_one(&engine, plan).await?;
-            let finding = judge(&agent.expectation(), mode, &result);
+            let finding = judge(&*agent, mode, &result);
             are_fine &= finding.is_fine;
             let mut out = std::io::stdout().lock();
             if is_json {
@@ -81,6 +119,7 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
             }
         }
     }
+    scripted.close().await;
     engine.close().await;
     Ok(if are_fine {
         Outcome::Fine
@@ -89,35 +128,26 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
     })
 }
 
-async fn plan(
-    engine: &Engine,
+fn plan(
+    scripted: &Scripted,
     agent: &Arc<dyn Agent>,
     ready: rollcage_engine::ReadyAgent,
-    has_live_streams: bool,
+    mode: Mode,
 ) -> anyhow::Result<Plan> {
-    let task = Task {
-        id: format!("doctor-{}", agent.name()),
-        instruction: "Write hello.txt with one line: hello".to_owned(),
-        verify: vec!["grep -qx hello hello.txt".to_owned()],
-        solution: vec![
-            Step {
-                write: Some("hello.txt".to_owned()),
-                content: Some("hello\n".to_owned()),
-                ..Step::default()
-            },
-            Step {
-                say: Some("It is there.".to_owned()),
-                ..Step::default()
-            },
-        ],
-        agent_timeout_s: Some(120.0),
-        ..Task::default()
+    let task = one_tool_task("doctor", agent.name());
+    let key = scripted.add(Script {
+        level: mode.level,
+        ..Script::new(task.solution.clone())
+    })?;
+    let endpoint = Endpoint {
+        has_token_ids: mode.level == CaptureLevel::Tokens,
+        profile: Some(Profile {
+            level: mode.level,
+            has_live_streams: mode.has_live_streams,
+            ..Profile::whole()
+        }),
+        ..Endpoint::scripted(scripted.base_url(), key)
     };
-    let mut endpoint = engine.endpoint(&EndpointChoice::Scripted, &task).await?;
-    endpoint.profile = Some(Profile {
-        has_live_streams,
-        ..Profile::whole()
-    });
     Ok(Plan {
         task,
         uploads: BTreeMap::new(),
@@ -141,7 +171,8 @@ async fn run_one(engine: &Engine, plan: Plan) -> anyhow::Result<RolloutResult> {
         .ok_or_else(|| anyhow::anyhow!("a rollout ended without a result"))
 }
 
-fn judge(expected: &Expectation, mode: &'static str, result: &RolloutResult) -> Finding {
+fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult) -> Finding {
+    let expected = agent.expectation();
     let of_agent = result
         .proxy_turns
         .iter()
@@ -152,13 +183,15 @@ fn judge(expected: &Expectation, mode: &'static str, result: &RolloutResult) -> 
         .training_trace
         .as_ref()
         .map_or(0, |trace| trace.turns.len());
+    let has_tokens = mode.level == CaptureLevel::Tokens;
     let mut problems = Vec::new();
     if result.ended != Ended::Completed || result.reward != Some(1.0) {
         let why = result.error.as_deref().unwrap_or("the file is not there");
         problems.push(format!("{}: {why}", result.ended.as_str()));
     }
-    if result.capture_level != CaptureLevel::Tokens {
-        problems.push(format!("captured at level {:?} only", result.capture_level));
+    if result.capture_level != mode.level {
+        let (got, wanted) = (result.capture_level, mode.level);
+        problems.push(format!("captured at level {got:?} instead of {wanted:?}"));
     }
     let mut compare = |what: &str, got: usize, wanted: usize| {
         if got != wanted {
@@ -167,21 +200,40 @@ fn judge(expected: &Expectation, mode: &'static str, result: &RolloutResult) -> 
     };
     compare("turns of its own", of_agent, expected.calls);
     compare("side calls", calls - of_agent, expected.side_calls);
-    compare("exact turns", exact, expected.calls);
+    if has_tokens {
+        compare("exact turns", exact, expected.calls);
+    }
+    problems.extend(unread_events(agent, result));
     Finding {
         agent: result.agent.name.clone(),
         version: result.agent.version.clone(),
-        mode,
+        mode: mode.name,
         is_fine: problems.is_empty(),
         problems,
         level: result.capture_level,
         calls,
         side_calls: calls - of_agent,
-        exact_prefix_rate: exact as f64 / of_agent.max(1) as f64,
+        exact_prefix_rate: has_tokens.then(|| exact as f64 / of_agent.max(1) as f64),
         first_call_s: result.timings.first_call_s,
         wall_s: result.wall_s,
         memory_peak_bytes: result.usage.memory_peak_bytes,
     }
+}
+
+/// An agent that tells its events in another way than before still does its task, and its account is lost in silence.
+fn unread_events(agent: &dyn Agent, result: &RolloutResult) -> Option<String> {
+    let report = &result.agent_report;
+    let has_events = agent.events().format != Format::Text;
+    (has_events && (report.tool_calls == 0 || report.last_message.is_none())).then(|| {
+        format!(
+            "its events tell of {} tool calls and {}",
+            report.tool_calls,
+            match report.last_message {
+                Some(_) => "a last word",
+                None => "no last word",
+            }
+        )
+    })
 }
 
 fn head(out: &mut impl Write) -> std::io::Result<()> {
@@ -211,13 +263,15 @@ fn row(out: &mut impl Write, finding: &Finding) -> std::io::Result<()> {
     let level = format!("{:?}", finding.level).to_lowercase();
     writeln!(
         out,
-        "{:<16} {:<10} {:<9} {level:<8} {:>5} {:>5} {:>5.0}% {:>10} {:>9} {:>10}  {verdict}",
+        "{:<16} {:<10} {:<9} {level:<8} {:>5} {:>5} {:>6} {:>10} {:>9} {:>10}  {verdict}",
         finding.agent,
         finding.version,
         finding.mode,
         finding.calls,
         finding.side_calls,
-        100.0 * finding.exact_prefix_rate,
+        finding
+            .exact_prefix_rate
+            .map_or("-".to_owned(), |rate| format!("{:.0}%", 100.0 * rate)),
         seconds(finding.first_call_s),
         text::duration(finding.wall_s),
         finding

@@ -3,210 +3,398 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, ensure};
-use tokio::io::AsyncWriteExt;
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_engine::agent::{self, LaunchRequest, ModelAccess};
-use rollcage_engine::endpoint::EndpointChoice;
+use rollcage_engine::agent::{Agent, ModelAccess, WireDialect};
+use rollcage_engine::bundle::VersionRequest;
+use rollcage_engine::endpoint::Endpoint;
+use rollcage_engine::scripted::{self, Log, Script, Scripted};
 use rollcage_engine::{Engine, ModelSettings, Plan};
-use rollcage_model::record::RolloutResult;
-use rollcage_model::script::Step;
 use rollcage_model::task::Task;
+use rollcage_sandbox::WORKDIR;
 
+use super::bare::{Bare, outside};
+use super::meter::{Cpu, resident_bytes};
+use crate::cli::task::one_tool_task;
 use crate::progress::InstallProgress;
 use crate::{Outcome, settings, text};
 
-/// Measure a real OpenCode rollout against the same agent run bare.
+/// Measure real rollouts against the same agents run bare.
 ///
-/// Both play the same script against the same scripted endpoint, turn about in one run, so that the ratio means
-/// something on a busy machine. `cargo bench -p rollcage-sandbox` measures the sandbox alone.
+/// Bare is the agent on the host, with the same program, arguments, environment, files and first-start state, a home in
+/// memory, straight at the scripted endpoint in its own dialect. A rollout is everything from its submission on. Both
+/// write one file, turn about in one run, so that the ratio means something on a busy machine; a first round of each is
+/// not counted. `cargo bench -p rollcage-sandbox` measures the sandbox alone.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// How often each is run
     #[arg(short, long, default_value_t = 7, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
+
+    /// An agent, as `rollcage run --agent` takes it; repeatable, and `all` is every one that asks a model and that can be
+    /// installed
+    #[arg(
+        long,
+        default_value = "opencode",
+        value_name = "NAME[@VERSION]|FILE.toml|all"
+    )]
+    agent: Vec<String>,
+
+    /// Print one JSON object per agent
+    #[arg(long)]
+    json: bool,
+}
+
+/// At most so many times the bare agent's.
+const FIRST_CALL_GOAL: f64 = 1.1;
+const WHOLE_GOAL: f64 = 1.15;
+
+/// One run of an agent.
+struct Run {
+    /// From the start, or the submission, to the first model call at the endpoint.
+    first_call_s: f64,
+    whole_s: f64,
+    /// The agent's processor time; unknown where the sandbox's is.
+    agent_cpu_s: Option<f64>,
+    /// Ours, with the scripted endpoint in it.
+    own_cpu_s: f64,
+    /// Of the start: the sandbox's, and the agent's until it reached the proxy. Nothing for the bare agent.
+    sandbox_s: f64,
+    agent_s: f64,
+}
+
+/// The medians of many runs.
+#[derive(Debug, Serialize)]
+struct Medians {
+    first_call_s: f64,
+    whole_s: f64,
+    agent_cpu_s: Option<f64>,
+    own_cpu_s: f64,
+}
+
+/// Where a rollout's start goes; the rest is the record and the proxy.
+#[derive(Debug, Serialize)]
+struct Parts {
+    sandbox_s: f64,
+    agent_s: f64,
+    rest_s: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Measured {
+    agent: String,
+    version: String,
+    dialect: &'static str,
+    rounds: u16,
+    bare: Medians,
+    rollout: Medians,
+    rollout_start: Parts,
+    first_call_ratio: f64,
+    first_call_goal: f64,
+    whole_ratio: f64,
+    whole_goal: f64,
+    agent_cpu_ratio: Option<f64>,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let engine = settings::engine().await?;
-    let progress = InstallProgress::new();
-    let (agent, version) = agent::find("opencode")?;
-    let ready = engine
-        .ready(&*agent, version, &|step| progress.show(&step))
-        .await?;
-    progress.clear();
-    let task = Task {
-        id: "bench".to_owned(),
-        instruction: "Create hello.txt.".to_owned(),
-        solution: vec![Step::shell("echo hello > hello.txt")],
-        ..Task::default()
-    };
-    let endpoint = engine.endpoint(&EndpointChoice::Scripted, &task).await?;
-    let plan = Arc::new(Plan {
-        task,
-        uploads: BTreeMap::new(),
-        agent,
-        ready,
-        endpoint,
-        settings: ModelSettings::default(),
-    });
-    let scratch = engine.store().root().join("bench");
-    let (mut bare, mut whole, mut peak) = (Vec::new(), Vec::new(), 0);
-    for round in 1..=arguments.rounds {
-        eprintln!("round {round} of {}", arguments.rounds);
-        bare.push(run_bare(&plan, &scratch).await?);
-        let (result, resident) = run_rollout(&engine, &plan).await?;
-        whole.push(result.wall_s);
-        peak = peak.max(resident);
+    let agents = chosen(&arguments.agent)?;
+    let mut out = std::io::stdout().lock();
+    for choice in agents {
+        let (name, is_named) = (choice.agent.name().to_owned(), choice.is_named);
+        let measured = match measure(&engine, choice, arguments.rounds).await {
+            Err(error) if !is_named => {
+                eprintln!("{name} is left out: {error:#}");
+                continue;
+            }
+            measured => measured?,
+        };
+        if arguments.json {
+            writeln!(out, "{}", serde_json::to_string(&measured)?)?;
+        } else {
+            show(&mut out, &measured)?;
+        }
     }
     engine.close().await;
-    let _ = std::fs::remove_dir_all(&scratch);
-    let (bare, whole) = (median(&mut bare), median(&mut whole));
-    let mut out = std::io::stdout().lock();
-    writeln!(
-        out,
-        "opencode run, bare                median {}",
-        text::duration(bare)
-    )?;
-    writeln!(
-        out,
-        "opencode as a rollout             median {}  {:.2} x bare (goal: at most 1.15)",
-        text::duration(whole),
-        whole / bare
-    )?;
-    writeln!(
-        out,
-        "our own process during a rollout  {} resident (goal: under 60 MiB)",
-        text::bytes(peak)
-    )?;
+    if !arguments.json {
+        writeln!(
+            out,
+            "our own process: {} resident at most (goal: under 60 MiB)",
+            text::bytes(resident_bytes()?)
+        )?;
+    }
     Ok(Outcome::Fine)
 }
 
-/// The tuned agent on the host: same environment, same pre-baked home, no sandbox, no proxy.
-async fn run_bare(plan: &Plan, scratch: &Path) -> anyhow::Result<f64> {
-    let _ = std::fs::remove_dir_all(scratch);
-    let (home, work) = (scratch.join("home/user"), scratch.join("work"));
-    std::fs::create_dir_all(&work)?;
-    if let Some(layer) = &plan.ready.home_layer {
-        copy_tree(&layer.join("home/user"), &home).context("copy the pre-baked home")?;
-    }
-    let access = ModelAccess {
-        base_url: plan.endpoint.base_url.clone(),
-        key: plan
-            .endpoint
-            .key
-            .as_ref()
-            .map(|key| key.expose().to_owned())
-            .unwrap_or_default(),
-        model: plan.endpoint.model.clone(),
-        context_tokens: 131_072,
-        output_tokens: 8192,
-        patience_ms: 600_000,
-    };
-    let launch = plan.agent.launch(&LaunchRequest {
-        task: &plan.task,
-        access: &access,
-        bundle: &plan.ready.bundle,
-    })?;
-    let inside = "/home/user";
-    for (path, text) in &launch.files {
-        let path = home.join(path.trim_start_matches(inside).trim_start_matches('/'));
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)?;
-        }
-        std::fs::write(path, text)?;
-    }
-    let env = launch
-        .env
-        .iter()
-        .map(|(name, value)| (name.clone(), value.replace(inside, &home.to_string_lossy())));
-    // What the script writes goes to its absolute path inside, so only relative commands are played here.
-    let since = Instant::now();
-    let mut child = tokio::process::Command::new(&plan.ready.bundle.program)
-        .args(&launch.argv[1..])
-        .env_clear()
-        .envs(env)
-        .env("HOME", &home)
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-        .env("LANG", "C.UTF-8")
-        .env("TERM", "dumb")
-        .current_dir(&work)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .context("run the agent bare")?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(launch.stdin.as_bytes()).await?;
-    }
-    let status = tokio::time::timeout(Duration::from_secs(120), child.wait())
-        .await
-        .context("the bare agent hangs")??;
-    let took = since.elapsed().as_secs_f64();
-    ensure!(
-        status.success() && work.join("hello.txt").exists(),
-        "the bare agent did not do its task ({status})"
-    );
-    Ok(took)
+async fn measure(engine: &Engine, choice: Choice, rounds: u16) -> anyhow::Result<Measured> {
+    let bench = Bench::open(engine, choice).await?;
+    let measured = bench.measure(rounds).await;
+    bench.scripted.close().await;
+    measured
 }
 
-/// A rollout, and the most memory our own process had resident during it.
-async fn run_rollout(engine: &Engine, plan: &Arc<Plan>) -> anyhow::Result<(RolloutResult, u64)> {
-    let (events, _incoming) = mpsc::unbounded_channel();
-    let mut results = Vec::new();
-    engine
-        .run(
-            vec![Arc::clone(plan)],
-            1,
-            events,
-            CancellationToken::new(),
-            |result| results.push(result),
+struct Choice {
+    agent: Arc<dyn Agent>,
+    version: VersionRequest,
+    /// Not merely one of all.
+    is_named: bool,
+}
+
+fn chosen(names: &[String]) -> anyhow::Result<Vec<Choice>> {
+    let mut chosen = Vec::new();
+    for name in names {
+        if name == "all" {
+            let all = settings::agents()?.into_iter();
+            let with_model = all.filter(|agent| agent.dialect().is_some());
+            chosen.extend(with_model.map(|agent| Choice {
+                agent,
+                version: VersionRequest::Default,
+                is_named: false,
+            }));
+            continue;
+        }
+        let (agent, version) = settings::agent(name)?;
+        if agent.dialect().is_none() {
+            let message = format!("{name} asks no model, so it has no first call to measure");
+            return Err(crate::WrongUse(message).into());
+        }
+        chosen.push(Choice {
+            agent,
+            version,
+            is_named: true,
+        });
+    }
+    Ok(chosen)
+}
+
+/// One agent, ready, and an endpoint that says when it is asked.
+struct Bench<'a> {
+    engine: &'a Engine,
+    plan: Arc<Plan>,
+    scripted: Scripted,
+    log: Arc<Log>,
+    bare_key: String,
+    scratch: PathBuf,
+}
+
+impl<'a> Bench<'a> {
+    async fn open(engine: &'a Engine, choice: Choice) -> anyhow::Result<Self> {
+        let agent = choice.agent;
+        let progress = InstallProgress::new();
+        let ready = engine
+            .ready(&*agent, choice.version, &|step| progress.show(&step))
+            .await;
+        progress.clear();
+        let ready = ready?;
+        let task = Task {
+            // Nobody checks the bare agent's work either.
+            verify: Vec::new(),
+            ..one_tool_task("bench", agent.name())
+        };
+        // More calls than an agent makes in one run.
+        let log = Log::new(64);
+        let options = scripted::Options {
+            log: Some(Arc::clone(&log)),
+            ..scripted::Options::default()
+        };
+        let scripted = Scripted::start(options).await?;
+        // In memory as a sandbox's files are, so that the disk does not count against the bare agent.
+        let memory = Path::new("/dev/shm");
+        let place = match memory.is_dir() {
+            true => memory,
+            false => engine.store().root(),
+        };
+        let scratch = place.join(format!("rollcage-bench-{}", std::process::id()));
+        let bare_key = scripted.add(Script {
+            workdir: outside(&scratch, WORKDIR).display().to_string(),
+            ..Script::new(task.solution.clone())
+        })?;
+        let key = scripted.add(Script::new(task.solution.clone()))?;
+        let endpoint = Endpoint::scripted(scripted.base_url(), key);
+        let plan = Arc::new(Plan {
+            task,
+            uploads: BTreeMap::new(),
+            agent,
+            ready,
+            endpoint,
+            settings: ModelSettings::default(),
+        });
+        Ok(Bench {
+            engine,
+            plan,
+            scripted,
+            log,
+            bare_key,
+            scratch,
+        })
+    }
+
+    async fn measure(&self, rounds: u16) -> anyhow::Result<Measured> {
+        let (mut bare, mut rollout) = (Vec::new(), Vec::new());
+        for round in 0..=rounds {
+            let name = self.plan.agent.name();
+            eprintln!("{name}: round {round} of {rounds}");
+            let runs = (self.run_bare().await?, self.run_rollout().await?);
+            // The first fills the page cache.
+            if round > 0 {
+                bare.push(runs.0);
+                rollout.push(runs.1);
+            }
+        }
+        let rollout_start = Parts {
+            sandbox_s: median(&rollout, |run| run.sandbox_s),
+            agent_s: median(&rollout, |run| run.agent_s),
+            rest_s: median(&rollout, |run| {
+                run.first_call_s - run.sandbox_s - run.agent_s
+            }),
+        };
+        let (bare, rollout) = (medians(&bare), medians(&rollout));
+        let cpu = rollout.agent_cpu_s.zip(bare.agent_cpu_s);
+        Ok(Measured {
+            agent: self.plan.ready.bundle.agent.clone(),
+            version: self.plan.ready.bundle.version.clone(),
+            dialect: self.plan.agent.dialect().map_or("", WireDialect::as_str),
+            rounds,
+            first_call_ratio: rollout.first_call_s / bare.first_call_s,
+            first_call_goal: FIRST_CALL_GOAL,
+            whole_ratio: rollout.whole_s / bare.whole_s,
+            whole_goal: WHOLE_GOAL,
+            agent_cpu_ratio: cpu.map(|(rollout, bare)| rollout / bare),
+            bare,
+            rollout,
+            rollout_start,
+        })
+    }
+
+    async fn run_bare(&self) -> anyhow::Result<Run> {
+        let access = ModelAccess {
+            base_url: self.scripted.base_url(),
+            key: self.bare_key.clone(),
+            model: self.plan.endpoint.model.clone(),
+            context_tokens: 131_072,
+            output_tokens: 8192,
+            patience_ms: 600_000,
+        };
+        let bare = Bare::prepare(&self.plan, &access, &self.scratch)?;
+        let before = Cpu::now()?;
+        let since = bare.run().await?;
+        let whole_s = since.elapsed().as_secs_f64();
+        let after = Cpu::now()?;
+        Ok(Run {
+            first_call_s: self.first_call(since)?,
+            whole_s,
+            agent_cpu_s: Some(after.children_s - before.children_s),
+            own_cpu_s: after.own_s - before.own_s,
+            sandbox_s: 0.0,
+            agent_s: 0.0,
+        })
+    }
+
+    async fn run_rollout(&self) -> anyhow::Result<Run> {
+        let (events, _incoming) = mpsc::unbounded_channel();
+        let mut results = Vec::new();
+        let before = Cpu::now()?;
+        let since = Instant::now();
+        let plans = vec![Arc::clone(&self.plan)];
+        let cancel = CancellationToken::new();
+        let ran = self
+            .engine
+            .run(plans, 1, events, cancel, |result| results.push(result));
+        ran.await?;
+        let after = Cpu::now()?;
+        let result = results.pop().context("a rollout gives a result")?;
+        ensure!(
+            result.files.contains_key("hello.txt"),
+            "the rollout did not do its task: {:?}",
+            result.error
+        );
+        // A measurement is no work of the user's to keep.
+        let _ = std::fs::remove_dir_all(&result.record);
+        Ok(Run {
+            first_call_s: self.first_call(since)?,
+            whole_s: result.wall_s,
+            agent_cpu_s: result.usage.cpu_s,
+            own_cpu_s: after.own_s - before.own_s,
+            sandbox_s: result.timings.sandbox_s,
+            agent_s: result.timings.first_call_s.unwrap_or_default(),
+        })
+    }
+
+    fn first_call(&self, since: Instant) -> anyhow::Result<f64> {
+        let calls = self.log.take().into_iter();
+        let first = calls.map(|served| served.arrived).min();
+        let first = first.context("the agent asked no model")?;
+        Ok(first.duration_since(since).as_secs_f64())
+    }
+}
+
+fn show(out: &mut impl Write, measured: &Measured) -> std::io::Result<()> {
+    let Measured { bare, rollout, .. } = measured;
+    writeln!(
+        out,
+        "{} {} ({}), medians of {}",
+        measured.agent, measured.version, measured.dialect, measured.rounds
+    )?;
+    let mut line = |name: &str, bare: f64, rollout: f64, goal: &str| {
+        writeln!(
+            out,
+            "  {name:<26} bare {:>8}  rollout {:>8}  {:>5.2} x bare  ({goal})",
+            text::duration(bare),
+            text::duration(rollout),
+            rollout / bare
         )
-        .await?;
-    let result = results.pop().context("a rollout gives a result")?;
-    ensure!(
-        result.files.contains_key("hello.txt"),
-        "the rollout did not do its task: {:?}",
-        result.error
-    );
-    // A measurement is no work of the user's to keep.
-    let _ = std::fs::remove_dir_all(&result.record);
-    Ok((result, resident_bytes()?))
-}
-
-/// The high-water mark of our own resident memory.
-fn resident_bytes() -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .context("the kernel tells no VmHWM")?;
-    let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
-    Ok(kib * 1024)
-}
-
-fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let target: PathBuf = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_tree(&entry.path(), &target)?;
-        } else {
-            std::fs::copy(entry.path(), &target)?;
-        }
+    };
+    line(
+        "start to first call",
+        bare.first_call_s,
+        rollout.first_call_s,
+        &format!("goal: at most {FIRST_CALL_GOAL}"),
+    )?;
+    line(
+        "whole run",
+        bare.whole_s,
+        rollout.whole_s,
+        &format!("goal: at most {WHOLE_GOAL}"),
+    )?;
+    if let (Some(bare), Some(rollout)) = (bare.agent_cpu_s, rollout.agent_cpu_s) {
+        let holds = "holds on a busy machine too";
+        line("the agent's processor time", bare, rollout, holds)?;
     }
+    writeln!(
+        out,
+        "  our own processor time     bare {:>8}  rollout {:>8}  (with the scripted endpoint's)",
+        text::duration(bare.own_cpu_s),
+        text::duration(rollout.own_cpu_s)
+    )?;
+    let parts = &measured.rollout_start;
+    writeln!(
+        out,
+        "  of the rollout's start     sandbox {}, agent {}, record and proxy {}",
+        text::duration(parts.sandbox_s),
+        text::duration(parts.agent_s),
+        text::duration(parts.rest_s)
+    )?;
     Ok(())
 }
 
-fn median(values: &mut [f64]) -> f64 {
+fn medians(runs: &[Run]) -> Medians {
+    let is_known = runs.iter().all(|run| run.agent_cpu_s.is_some());
+    Medians {
+        first_call_s: median(runs, |run| run.first_call_s),
+        whole_s: median(runs, |run| run.whole_s),
+        agent_cpu_s: is_known.then(|| median(runs, |run| run.agent_cpu_s.unwrap_or_default())),
+        own_cpu_s: median(runs, |run| run.own_cpu_s),
+    }
+}
+
+fn median(runs: &[Run], value: fn(&Run) -> f64) -> f64 {
+    let mut values: Vec<f64> = runs.iter().map(value).collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

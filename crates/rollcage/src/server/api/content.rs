@@ -1,6 +1,5 @@
 //! What is kept of a rollout: its trace in every format, the files it left, its logs.
 
-use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use serde_json::json;
 
 use rollcage_engine::result::chain;
 use rollcage_engine::service::{Found, ServiceError};
+use rollcage_engine::store::end_of;
 use rollcage_model::exchange;
 use rollcage_model::export::{ExportError, Format, Meta, Options, write};
 use rollcage_model::id::RolloutId;
@@ -198,7 +198,7 @@ pub(super) async fn logs(
         Some(_) => return Err(ApiError::bad("`name` must be agent, agent_stderr or proxy")),
     };
     let path = directory(&backend, &found).join(name);
-    let read = tokio::task::spawn_blocking(move || end_of(&path)).await;
+    let read = tokio::task::spawn_blocking(move || end_of(&path, LOG_BYTES_MAX)).await;
     let text = read.map_err(|error| ApiError::internal(&error))?;
     match text {
         Ok(text) => Ok(plain_text(TEXT, text)),
@@ -208,13 +208,4 @@ pub(super) async fn logs(
         }
         Err(error) => Err(ApiError::internal(&error)),
     }
-}
-
-fn end_of(path: &std::path::Path) -> std::io::Result<String> {
-    let mut file = std::fs::File::open(path)?;
-    let bytes = file.metadata()?.len();
-    file.seek(SeekFrom::Start(bytes.saturating_sub(LOG_BYTES_MAX)))?;
-    let mut end = Vec::new();
-    file.take(LOG_BYTES_MAX).read_to_end(&mut end)?;
-    Ok(String::from_utf8_lossy(&end).into_owned())
 }

@@ -1,0 +1,40 @@
+//! What this process and its children have used.
+
+use anyhow::Context;
+
+/// Processor time, user and system.
+pub(super) struct Cpu {
+    pub(super) own_s: f64,
+    /// Of children that have ended.
+    pub(super) children_s: f64,
+}
+
+impl Cpu {
+    pub(super) fn now() -> anyhow::Result<Self> {
+        /// What the kernel counts these fields in, everywhere.
+        const TICKS_PER_SECOND: f64 = 100.0;
+        let stat = std::fs::read_to_string("/proc/self/stat")?;
+        // The name before the last parenthesis may have spaces in it; utime is the 12th field behind it.
+        let (_, fields) = stat.rsplit_once(')').context("the kernel tells times")?;
+        let ticks = fields.split_whitespace().skip(11).take(4);
+        let ticks: Vec<f64> = ticks.map(str::parse).collect::<Result<_, _>>()?;
+        let [user, system, children_user, children_system] = ticks[..] else {
+            anyhow::bail!("the kernel tells no times");
+        };
+        Ok(Cpu {
+            own_s: (user + system) / TICKS_PER_SECOND,
+            children_s: (children_user + children_system) / TICKS_PER_SECOND,
+        })
+    }
+}
+
+/// The high-water mark of our own resident memory.
+pub(super) fn resident_bytes() -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .context("the kernel tells no VmHWM")?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
+    Ok(kib * 1024)
+}
