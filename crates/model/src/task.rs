@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::budget;
 use crate::script::{self, Step, StepError};
 
+pub mod mcp;
+
+use mcp::{McpError, McpServers};
+
 /// The unprivileged user's home in every sandbox; task files may not be placed outside it.
 const HOME: &str = "/home/user";
 const WORKDIR: &str = "/home/user/workdir";
@@ -39,6 +43,8 @@ pub struct Task {
     pub limits: Limits,
     pub budget: Budget,
     pub agent: AgentOptions,
+    /// MCP servers whose tools the agent is given.
+    pub mcp: McpServers,
 }
 
 /// What a task asks of its agent, beside the instruction. Not every agent can do all of it.
@@ -118,6 +124,7 @@ impl Default for Task {
             limits: Limits::default(),
             budget: Budget::default(),
             agent: AgentOptions::default(),
+            mcp: McpServers::new(),
         }
     }
 }
@@ -143,6 +150,12 @@ pub enum TaskError {
     Env(String),
     #[error(transparent)]
     Step(#[from] StepError),
+    #[error(transparent)]
+    Mcp(#[from] McpError),
+    #[error(
+        "solution step {step} calls a tool of the MCP server `{server}`, which the task does not declare"
+    )]
+    UnknownMcp { step: usize, server: String },
 }
 
 impl Task {
@@ -186,7 +199,16 @@ impl Task {
         }
         self.limits.check()?;
         script::check(&self.solution)?;
-        Ok(())
+        mcp::check(&self.mcp)?;
+        let mut steps = self.solution.iter().enumerate();
+        let unknown = steps.find_map(|(index, step)| {
+            let server = step.mcp.as_ref()?;
+            (!self.mcp.contains_key(server)).then(|| (index + 1, server.clone()))
+        });
+        match unknown {
+            Some((step, server)) => Err(TaskError::UnknownMcp { step, server }),
+            None => Ok(()),
+        }
     }
 }
 
@@ -296,6 +318,14 @@ mod tests {
         check_error(
             "instruction = 'a'\n[limits]\npids = 1",
             "limit `pids` must be at least 8",
+        );
+        check_error(
+            "instruction = 'a'\n[[solution]]\nmcp = 'docs'\ntool = 'x'",
+            "step 1 calls a tool of the MCP server `docs`, which",
+        );
+        check_error(
+            "instruction = 'a'\n[mcp.a]\ncomand = []",
+            "unknown field `comand`",
         );
         check_error(
             "instruction = 'a'\n[[solution]]\nthink = 'x'",
