@@ -70,6 +70,8 @@ pub enum Code {
     LeftOutInTranslation,
     /// A reply with a text of nothing but white space, which agents leave out when they send it back.
     BlankText,
+    /// No tool of an MCP server was ever offered to the model: the server did not start, or has none.
+    McpNotOffered,
 }
 
 impl Finding {
@@ -133,7 +135,8 @@ impl Finding {
             | Code::Retokenised
             | Code::NoTokensInDialect
             | Code::LeftOutInTranslation
-            | Code::BlankText => self.level,
+            | Code::BlankText
+            | Code::McpNotOffered => self.level,
         };
         Finding {
             level,
@@ -193,6 +196,7 @@ impl fmt::Display for Code {
             Code::NoTokensInDialect => "no_tokens_in_dialect",
             Code::LeftOutInTranslation => "left_out_in_translation",
             Code::BlankText => "blank_text",
+            Code::McpNotOffered => "mcp_not_offered",
         })
     }
 }

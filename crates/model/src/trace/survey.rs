@@ -105,7 +105,8 @@ fn shortcoming(turn: &Turn, level: CaptureLevel) -> Option<Finding> {
         | Code::Retokenised
         | Code::NoTokensInDialect
         | Code::LeftOutInTranslation
-        | Code::BlankText => "its tokens are not exact",
+        | Code::BlankText
+        | Code::McpNotOffered => "its tokens are not exact",
     };
     Some(Finding::warn(
         code,
