@@ -148,7 +148,14 @@ async fn transcript(
             String::from_utf8_lossy(&content).into_owned()
         }
     };
-    let read = move || Transcript::read(events.format, &text);
+    let names = plan.mcp_names();
+    let read = move || {
+        let mut transcript = Transcript::read(events.format, &text);
+        if let Some(names) = names {
+            transcript.name_mcp(&names);
+        }
+        transcript
+    };
     tokio::task::spawn_blocking(read).await.unwrap_or_default()
 }
 

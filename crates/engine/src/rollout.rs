@@ -11,6 +11,7 @@ use rollcage_model::event::{Phase, What};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{Ended, RolloutResult, SandboxInfo};
 use rollcage_model::task::{Task, path_inside};
+use rollcage_model::transcript::McpNames;
 use rollcage_sandbox::{Limits, Sandbox, Sandboxes, Spec};
 
 use crate::agent::{Agent, LaunchRequest, ModelAccess};
@@ -20,6 +21,7 @@ use crate::endpoint::Endpoint;
 use crate::feed::Feed;
 use crate::job::Job;
 use crate::proxy::{self, ModelSettings, Session, SessionOptions, Sessions};
+use crate::remote::Remotes;
 use crate::result;
 use crate::shell::{base_environment, run_command, seconds, tail};
 use crate::store::{Record, Store, StoreError};
@@ -39,6 +41,16 @@ pub struct Plan {
     pub ready: ReadyAgent,
     pub endpoint: Endpoint,
     pub settings: ModelSettings,
+    /// The task's MCP servers outside the sandbox.
+    pub mcp: Remotes,
+}
+
+impl Plan {
+    /// How the agent names the tools of the task's MCP servers.
+    pub(crate) fn mcp_names(&self) -> Option<McpNames> {
+        let pattern = self.agent.mcp_tool()?;
+        Some(McpNames::new(pattern, self.task.mcp.keys()))
+    }
 }
 
 /// What rollouts of one process share.
@@ -113,6 +125,7 @@ pub(crate) async fn run(
     teller.tell(What::Entered {
         phase: Phase::Prepare,
     });
+    let mut mcp = None;
     let ending = match cancel.run_until_cancelled(job.plan).await {
         None => Ending::cancelled(),
         Some(Err(error)) => {
@@ -123,13 +136,14 @@ pub(crate) async fn run(
         }
         Some(Ok(planned)) => {
             let plan = &*planned.plan;
+            mcp = plan.mcp_names();
             result::note_plan(&mut result, plan);
             match attempt(cx, plan, &record, &mut result, teller, cancel).await {
                 Ok(ending) | Err(ending) => ending,
             }
         }
     };
-    let ending = result::add_trace(&mut result, &record, ending).await;
+    let ending = result::add_trace(&mut result, &record, mcp, ending).await;
     let result = Arc::new(result::finish(result, ending, started));
     let committed = {
         let result = Arc::clone(&result);
@@ -189,8 +203,8 @@ async fn attempt(
     result.timings.sandbox_s = seconds(since.elapsed());
     note_sandbox(result, &*sandbox);
 
-    let session =
-        open_session(client, plan, record, teller, profile.has_live_streams).map_err(|error| {
+    let session = open_session(cx, client, plan, record, teller, profile.has_live_streams)
+        .map_err(|error| {
             Ending::new(
                 Ended::EngineFailed,
                 format!("open the rollout's exchanges: {error}"),
@@ -231,6 +245,7 @@ async fn attempt(
 }
 
 fn open_session(
+    cx: &Context,
     client: reqwest::Client,
     plan: &Plan,
     record: &Record,
@@ -246,6 +261,8 @@ fn open_session(
         record: record.exchanges(),
         deadline: Some(Instant::now() + Duration::from_secs_f64(plan.task.agent_timeout_s)),
         observe: Box::new(move |what| teller.tell(what)),
+        mcp: plan.mcp.clone(),
+        clients: Arc::clone(&cx.clients),
     };
     Session::create(proxy::random_key("sk-rollcage-")?, options)
 }

@@ -11,6 +11,7 @@ use rollcage_sandbox::HOME;
 use crate::bundle::{Bundle, Origin, Source};
 
 use super::fill::{self, Quoting};
+use super::mcp::McpText;
 use super::patch;
 use super::{Agent, Events, Expectation, Launch, LaunchError, LaunchRequest, WarmUp};
 
@@ -66,6 +67,8 @@ pub enum ManifestError {
     Config { path: String, problem: String },
     #[error("`config` of option `{option}`: {problem}")]
     OptionConfig { option: String, problem: String },
+    #[error("`mcp`: {0}")]
+    Mcp(String),
     #[error("use {path}")]
     Directory {
         path: String,
@@ -101,6 +104,7 @@ struct Text {
     expect: Expectation,
     #[serde(default)]
     options: BTreeMap<String, Addition>,
+    mcp: Option<McpText>,
 }
 
 /// What a task's option adds to a launch; `{value}` stands for what the task says.
@@ -243,7 +247,11 @@ fn check(text: &Text) -> Result<(), ManifestError> {
             return Err(ManifestError::Path(path.clone()));
         }
     }
-    check_config(text)
+    check_config(text)?;
+    match &text.mcp {
+        Some(mcp) => mcp.check(text.config.as_deref()),
+        None => Ok(()),
+    }
 }
 
 /// That the configuration file can be changed when a task asks for it.
@@ -369,7 +377,23 @@ impl Agent for Manifest {
                 self.merge_config(&mut files, &text)?;
             }
         }
-        if let Some(long) = argv
+        let mut launch = Launch {
+            argv,
+            env,
+            stdin: plain(&self.text.stdin),
+            files,
+        };
+        if let Some(mcp) = self
+            .text
+            .mcp
+            .as_ref()
+            .filter(|_| !request.task.mcp.is_empty())
+        {
+            let config = self.text.config.as_deref();
+            mcp.add(&mut launch, request, &self.home_files(), config)?;
+        }
+        if let Some(long) = launch
+            .argv
             .iter()
             .find(|argument| argument.len() > ARGUMENT_BYTES_MAX)
         {
@@ -379,12 +403,7 @@ impl Agent for Manifest {
                 bytes_max: ARGUMENT_BYTES_MAX,
             });
         }
-        Ok(Launch {
-            argv,
-            env,
-            stdin: plain(&self.text.stdin),
-            files,
-        })
+        Ok(launch)
     }
 
     fn home_files(&self) -> Vec<(String, String)> {
@@ -419,6 +438,10 @@ impl Agent for Manifest {
 
     fn has_option(&self, name: &str) -> bool {
         self.text.options.contains_key(name)
+    }
+
+    fn mcp_tool(&self) -> Option<&str> {
+        self.text.mcp.as_ref().map(|mcp| mcp.tool.as_str())
     }
 
     fn expectation(&self) -> Expectation {

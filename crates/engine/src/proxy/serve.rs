@@ -17,11 +17,12 @@ use rollcage_model::dialect::Dialect;
 
 use super::answer::{self as answers, Body};
 use super::question::Route;
-use super::{Session, Sessions, forward};
+use super::{Session, Sessions, forward, mcp};
 
 /// More at once than this is an attack on our file descriptors.
 const CONNECTIONS_MAX: usize = 1024;
 const HEADER_LIMIT: Duration = Duration::from_secs(30);
+const UNKNOWN_KEY: &str = "unknown API key: use the key this session's agent was started with";
 
 /// What answers a request.
 pub type Handler = Arc<
@@ -94,6 +95,12 @@ pub async fn answer(sessions: &Sessions, request: Request<Incoming>) -> Response
     if is_look && matches!(path, "/" | "/health" | "/healthz" | "/api/hello") {
         return answers::whole(StatusCode::OK, answers::JSON, r#"{"status":"ok"}"#);
     }
+    if mcp::name_in(path).is_some() {
+        return match session_of(sessions, &request) {
+            Some(session) => Box::pin(mcp::answer(session, request)).await,
+            None => mcp::refuse(StatusCode::UNAUTHORIZED, UNKNOWN_KEY),
+        };
+    }
     let Some(route) = Route::of(
         request.method(),
         path,
@@ -110,8 +117,7 @@ pub async fn answer(sessions: &Sessions, request: Request<Incoming>) -> Response
         route => route,
     };
     let Some(session) = session_of(sessions, &request) else {
-        let message = "unknown API key: use the key this session's agent was started with";
-        return route.refuse(StatusCode::UNAUTHORIZED, message);
+        return route.refuse(StatusCode::UNAUTHORIZED, UNKNOWN_KEY);
     };
     Box::pin(forward::answer(session, route, request)).await
 }

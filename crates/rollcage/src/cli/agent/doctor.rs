@@ -12,6 +12,7 @@ use rollcage_engine::agent::{Agent, Expectation};
 use rollcage_engine::bundle::VersionRequest;
 use rollcage_engine::endpoint::EndpointChoice;
 use rollcage_engine::proxy::probe::Profile;
+use rollcage_engine::remote::Remotes;
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
@@ -125,6 +126,7 @@ async fn plan(
         ready,
         endpoint,
         settings: ModelSettings::default(),
+        mcp: Remotes::default(),
     })
 }
 

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use rollcage_engine::agent::{self, LaunchRequest, ModelAccess};
 use rollcage_engine::endpoint::EndpointChoice;
+use rollcage_engine::remote::Remotes;
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::script::Step;
@@ -55,6 +56,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         ready,
         endpoint,
         settings: ModelSettings::default(),
+        mcp: Remotes::default(),
     });
     let scratch = engine.store().root().join("bench");
     let (mut bare, mut whole, mut peak) = (Vec::new(), Vec::new(), 0);
