@@ -15,6 +15,7 @@ use crate::bundle::{Bundle, Source, VersionRequest};
 mod addition;
 mod fill;
 mod manifest;
+mod mcp;
 mod oracle;
 mod own;
 mod patch;
@@ -108,6 +109,10 @@ pub enum LaunchError {
         bytes: usize,
         bytes_max: usize,
     },
+    #[error("{agent} takes no MCP servers; these do: {able}")]
+    Mcp { agent: String, able: String },
+    #[error("the agent has tools of its own by the name of the MCP server `{server}`: rename it")]
+    McpName { server: String },
     #[error("{path} cannot be changed: {problem}")]
     ConfigFile { path: String, problem: String },
 }
@@ -156,6 +161,11 @@ pub trait Agent: Send + Sync {
     /// Limits of its rollouts, for tasks that do not set them.
     fn limits(&self) -> AgentLimits {
         AgentLimits::default()
+    }
+
+    /// How it names the tools of MCP servers, with `{server}` and `{tool}`; `None` when it takes no servers.
+    fn mcp_tool(&self) -> Option<&str> {
+        None
     }
 
     /// What it does with a task of one tool call.
@@ -284,20 +294,27 @@ pub fn options(agent: &dyn Agent) -> Vec<&'static str> {
 
 /// Refuses a task that asks for more than the agent can do.
 pub fn check_options(agent: &dyn Agent, task: &Task) -> Result<(), LaunchError> {
+    let able = |can: &dyn Fn(&dyn Agent) -> bool| {
+        let agents = all().into_iter().filter(|agent| can(&**agent));
+        let names: Vec<_> = agents.map(|agent| agent.name().to_owned()).collect();
+        names.join(", ")
+    };
+    // Who asks no model calls no tools either, so servers mean nothing to it.
+    if !task.mcp.is_empty() && agent.dialect().is_some() && agent.mcp_tool().is_none() {
+        return Err(LaunchError::Mcp {
+            agent: agent.name().to_owned(),
+            able: able(&|agent| agent.mcp_tool().is_some()),
+        });
+    }
     let config = (!task.agent.config.is_empty()).then_some("config");
     let mut wanted = task.agent.set().map(|(name, _)| name).chain(config);
     let Some(option) = wanted.find(|name| !agent.has_option(name)) else {
         return agent.check(task);
     };
-    let able: Vec<_> = all()
-        .iter()
-        .filter(|agent| agent.has_option(option))
-        .map(|agent| agent.name().to_owned())
-        .collect();
     Err(LaunchError::Option {
         agent: agent.name().to_owned(),
         option,
-        able: format!("these have: {}", able.join(", ")),
+        able: format!("these have: {}", able(&|agent| agent.has_option(option))),
     })
 }
 
@@ -317,5 +334,7 @@ pub fn choose(
     Ok((agent, VersionRequest::parse(version)))
 }
 
+#[cfg(test)]
+mod mcp_tests;
 #[cfg(test)]
 mod tests;

@@ -120,6 +120,7 @@ pub(crate) async fn drive(
         log_tail: log_tail(&stdout, &stderr),
         report: Report {
             format: Some(plan.agent.events().format),
+            mcp_names: plan.mcp_names(),
             ..transcript.report()
         },
     })
@@ -147,7 +148,14 @@ async fn transcript(
             String::from_utf8_lossy(&content).into_owned()
         }
     };
-    let read = move || Transcript::read(events.format, &text);
+    let names = plan.mcp_names();
+    let read = move || {
+        let mut transcript = Transcript::read(events.format, &text);
+        if let Some(names) = names {
+            transcript.name_mcp(&names);
+        }
+        transcript
+    };
     tokio::task::spawn_blocking(read).await.unwrap_or_default()
 }
 

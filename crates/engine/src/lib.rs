@@ -28,6 +28,7 @@ mod job;
 mod log;
 pub mod provider;
 pub mod proxy;
+pub mod remote;
 pub mod result;
 mod rollout;
 pub mod scripted;
@@ -124,7 +125,7 @@ pub struct Engine {
 
 /// HTTP clients, made when they are first needed and then shared: one for endpoints on this machine, one for others.
 #[derive(Default)]
-pub(crate) struct Clients {
+pub struct Clients {
     here: OnceLock<reqwest::Client>,
     elsewhere: OnceLock<reqwest::Client>,
 }
@@ -369,7 +370,7 @@ async fn close_abandoned(store: &Store) -> Result<(), OpenError> {
             Ended::EngineFailed,
             "rollcage was killed while this rollout ran",
         );
-        let ending = result::add_trace(&mut result, &record, ending).await;
+        let ending = result::add_trace(&mut result, &record, None, ending).await;
         let result = result::finish(result, ending, Instant::now());
         record.commit(&result)?;
     }

@@ -20,12 +20,15 @@ use rollcage_model::dialect::anthropic::{Kept, Thoughts};
 use rollcage_model::event::What;
 use rollcage_model::exchange::Line;
 
+use crate::Clients;
 use crate::endpoint::Endpoint;
+use crate::remote::Remotes;
 
 mod answer;
 mod direct;
 mod exchange;
 mod forward;
+mod mcp;
 pub mod probe;
 mod question;
 mod recorder;
@@ -93,6 +96,9 @@ pub struct SessionOptions {
     pub deadline: Option<Instant>,
     /// Is told of every answered call.
     pub observe: Box<dyn Fn(What) + Send + Sync>,
+    /// The MCP servers outside that the agent may ask, and what they are asked with.
+    pub mcp: Remotes,
+    pub clients: Arc<Clients>,
 }
 
 /// An agent's access to its model.
@@ -136,6 +142,15 @@ struct Seen {
     stopped_by: Option<String>,
     budget: Budget,
     log: VecDeque<String>,
+}
+
+impl Seen {
+    fn write(&mut self, line: String) {
+        self.log.push_back(line);
+        if self.log.len() > LOG_LINES_MAX {
+            self.log.pop_front();
+        }
+    }
 }
 
 impl Session {
@@ -370,12 +385,13 @@ impl Session {
         let mut seen = self.seen();
         seen.has_answers |= is_good;
         seen.last_failure = failure;
-        seen.log.push_back(line);
-        if seen.log.len() > LOG_LINES_MAX {
-            seen.log.pop_front();
-        }
+        seen.write(line);
         drop(seen);
         (self.options.observe)(what);
+    }
+
+    fn log_line(&self, line: String) {
+        self.seen().write(line);
     }
 
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {

@@ -11,6 +11,7 @@ use rollcage_model::record::{
 };
 use rollcage_model::task::Task;
 use rollcage_model::trace::{CaptureLevel, Code, Finding, Interpretation, RolloutType, interpret};
+use rollcage_model::transcript::McpNames;
 use rollcage_model::turn::Turn;
 
 use crate::job::Job;
@@ -186,6 +187,7 @@ pub(crate) fn finish(mut result: RolloutResult, ending: Ending, started: Instant
 pub(crate) async fn add_trace(
     result: &mut RolloutResult,
     record: &Record,
+    mcp: Option<McpNames>,
     ending: Ending,
 ) -> Ending {
     let path = record.exchanges();
@@ -203,6 +205,8 @@ pub(crate) async fn add_trace(
             .into_iter()
             .map(|text| Finding::warn(Code::CaptureIngestFailed, text));
         interpretation.findings.extend(told);
+        let missing = mcp.map(|names| names.not_offered(&interpretation.turns));
+        interpretation.findings.extend(missing.unwrap_or_default());
         Ok(interpretation)
     })
     .await;

@@ -11,6 +11,7 @@ use rollcage_model::event::{Phase, What};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{Ended, RolloutResult, SandboxInfo};
 use rollcage_model::task::{Task, path_inside};
+use rollcage_model::transcript::McpNames;
 use rollcage_sandbox::{Limits, Sandbox, Sandboxes, Spec};
 
 use crate::agent::{Agent, LaunchRequest, ModelAccess};
@@ -21,6 +22,7 @@ use crate::feed::Feed;
 use crate::job::Job;
 use crate::proxy::probe::Profile;
 use crate::proxy::{self, ModelSettings, Session, SessionOptions, Sessions};
+use crate::remote::Remotes;
 use crate::result;
 use crate::shell::{base_environment, run_command, seconds, tail};
 use crate::store::{Record, Store, StoreError};
@@ -40,6 +42,19 @@ pub struct Plan {
     pub ready: ReadyAgent,
     pub endpoint: Endpoint,
     pub settings: ModelSettings,
+    /// The task's MCP servers outside the sandbox.
+    pub mcp: Remotes,
+}
+
+impl Plan {
+    /// How the agent names the tools of the task's MCP servers.
+    pub(crate) fn mcp_names(&self) -> Option<McpNames> {
+        let pattern = self
+            .agent
+            .mcp_tool()
+            .filter(|_| !self.task.mcp.is_empty())?;
+        Some(McpNames::new(pattern, self.task.mcp.keys()))
+    }
 }
 
 /// What rollouts of one process share.
@@ -114,6 +129,7 @@ pub(crate) async fn run(
     teller.tell(What::Entered {
         phase: Phase::Prepare,
     });
+    let mut mcp = None;
     let ending = match cancel.run_until_cancelled(job.plan).await {
         None => Ending::cancelled(),
         Some(Err(error)) => {
@@ -124,13 +140,14 @@ pub(crate) async fn run(
         }
         Some(Ok(planned)) => {
             let plan = &*planned.plan;
+            mcp = plan.mcp_names();
             result::note_plan(&mut result, plan);
             match attempt(cx, plan, &record, &mut result, teller, cancel).await {
                 Ok(ending) | Err(ending) => ending,
             }
         }
     };
-    let ending = result::add_trace(&mut result, &record, ending).await;
+    let ending = result::add_trace(&mut result, &record, mcp, ending).await;
     let result = Arc::new(result::finish(result, ending, started));
     let committed = {
         let result = Arc::clone(&result);
@@ -190,7 +207,7 @@ async fn attempt(
     result.timings.sandbox_s = seconds(since.elapsed());
     note_sandbox(result, &*sandbox);
 
-    let session = open_session(client, plan, record, teller, &profile).map_err(|error| {
+    let session = open_session(cx, client, plan, record, teller, &profile).map_err(|error| {
         Ending::new(
             Ended::EngineFailed,
             format!("open the rollout's exchanges: {error}"),
@@ -231,6 +248,7 @@ async fn attempt(
 }
 
 fn open_session(
+    cx: &Context,
     client: reqwest::Client,
     plan: &Plan,
     record: &Record,
@@ -247,6 +265,8 @@ fn open_session(
         record: record.exchanges(),
         deadline: Some(Instant::now() + Duration::from_secs_f64(plan.task.agent_timeout_s())),
         observe: Box::new(move |what| teller.tell(what)),
+        mcp: plan.mcp.clone(),
+        clients: Arc::clone(&cx.clients),
     };
     Session::create(proxy::random_key("sk-rollcage-")?, options)
 }

@@ -18,6 +18,7 @@ use crate::bundle::VersionRequest;
 use crate::dispatch::Dispatcher;
 use crate::endpoint::{Endpoint, EndpointChoice};
 use crate::job::{Job, Planned};
+use crate::remote::Remotes;
 use crate::result;
 use crate::rollout::Plan;
 use crate::scripted;
@@ -47,6 +48,8 @@ pub struct Order {
     pub ready: Option<ReadyAgent>,
     pub endpoint: EndpointChoice,
     pub settings: ModelSettings,
+    /// The task's MCP servers outside the sandbox.
+    pub mcp: Remotes,
 }
 
 impl Order {
@@ -88,6 +91,7 @@ impl Order {
             ready,
             endpoint,
             settings: self.settings,
+            mcp: self.mcp,
         };
         Ok(Planned {
             plan: Arc::new(plan),

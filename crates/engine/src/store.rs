@@ -215,7 +215,11 @@ impl Store {
         };
         let text = end_of(&path, EVENTS_BYTES_MAX);
         let text = text.map_err(|source| StoreError::Read { path, source })?;
-        Ok(Some(Transcript::read(format, &text)))
+        let mut transcript = Transcript::read(format, &text);
+        if let Some(names) = &result.agent_report.mcp_names {
+            transcript.name_mcp(names);
+        }
+        Ok(Some(transcript))
     }
 
     pub fn directory(&self, id: RolloutId) -> PathBuf {

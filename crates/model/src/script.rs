@@ -21,9 +21,12 @@ pub struct Step {
     pub write: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// A tool by the agent's own name for it, called with `arguments`.
+    /// A tool by the agent's own name for it, called with `arguments`; with `mcp` by that server's name for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
+    /// The MCP server whose tool is meant, whatever the agent calls that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<serde_json::Map<String, serde_json::Value>>,
 }
@@ -39,6 +42,8 @@ pub enum StepError {
     Content(usize),
     #[error("solution step {0}: `arguments` goes with `tool`")]
     Arguments(usize),
+    #[error("solution step {0}: `mcp` names a server and goes with `tool`")]
+    Mcp(usize),
 }
 
 impl Step {
@@ -66,6 +71,9 @@ impl Step {
         }
         if self.arguments.is_some() && self.tool.is_none() {
             return Err(StepError::Arguments(number));
+        }
+        if self.mcp.is_some() && self.tool.is_none() {
+            return Err(StepError::Mcp(number));
         }
         Ok(())
     }

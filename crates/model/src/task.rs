@@ -8,8 +8,10 @@ use crate::budget;
 use crate::script::{self, Step, StepError};
 
 mod agent;
+pub mod mcp;
 
 pub use agent::{AgentLimits, AgentOptions, OptionValue, merge};
+use mcp::{McpError, McpServers};
 
 /// The unprivileged user's home in every sandbox; task files may not be placed outside it.
 const HOME: &str = "/home/user";
@@ -45,6 +47,8 @@ pub struct Task {
     pub limits: Limits,
     pub budget: Budget,
     pub agent: AgentOptions,
+    /// MCP servers whose tools the agent is given.
+    pub mcp: McpServers,
 }
 
 /// What a rollout may spend on its model; `None` is no limit.
@@ -99,6 +103,7 @@ impl Default for Task {
             limits: Limits::default(),
             budget: Budget::default(),
             agent: AgentOptions::default(),
+            mcp: McpServers::new(),
         }
     }
 }
@@ -134,6 +139,12 @@ pub enum TaskError {
     Date,
     #[error(transparent)]
     Step(#[from] StepError),
+    #[error(transparent)]
+    Mcp(#[from] McpError),
+    #[error(
+        "solution step {step} calls a tool of the MCP server `{server}`, which the task does not declare"
+    )]
+    UnknownMcp { step: usize, server: String },
 }
 
 impl Task {
@@ -179,7 +190,16 @@ impl Task {
         self.agent.check()?;
         self.limits.check()?;
         script::check(&self.solution)?;
-        Ok(())
+        mcp::check(&self.mcp)?;
+        let mut steps = self.solution.iter().enumerate();
+        let unknown = steps.find_map(|(index, step)| {
+            let server = step.mcp.as_ref()?;
+            (!self.mcp.contains_key(server)).then(|| (index + 1, server.clone()))
+        });
+        match unknown {
+            Some((step, server)) => Err(TaskError::UnknownMcp { step, server }),
+            None => Ok(()),
+        }
     }
 }
 
@@ -298,6 +318,14 @@ mod tests {
         check_error(
             "instruction = 'a'\n[limits]\npids = 1",
             "limit `pids` must be at least 8",
+        );
+        check_error(
+            "instruction = 'a'\n[[solution]]\nmcp = 'docs'\ntool = 'x'",
+            "step 1 calls a tool of the MCP server `docs`, which",
+        );
+        check_error(
+            "instruction = 'a'\n[mcp.a]\ncomand = []",
+            "unknown field `comand`",
         );
         check_error(
             "instruction = 'a'\n[[solution]]\nthink = 'x'",

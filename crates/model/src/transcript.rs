@@ -3,6 +3,8 @@
 //! This is the agent's side of the story, and its word on how it ended: exit codes of several agents are 0 after a
 //! failure. What the model really said is in the exchanges.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -10,9 +12,12 @@ mod claude;
 mod codex;
 mod gemini;
 mod goose;
+mod mcp;
 mod mini;
 mod opencode;
 mod pi;
+
+pub use mcp::{McpNames, McpTool};
 
 /// The shape of an agent's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +57,9 @@ pub enum Entry {
         id: String,
         name: String,
         input: Value,
+        /// Which server's tool it is, if it is one's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mcp: Option<McpTool>,
     },
     ToolResult {
         id: String,
@@ -107,10 +115,16 @@ pub struct Report {
     /// How its events are read; none when it was never started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
+    /// How it names the tools of the task's MCP servers, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mcp_names: Option<McpNames>,
     /// The agent's last words, cut to some length.
     pub last_message: Option<String>,
     pub tool_calls: u64,
     pub tool_errors: u64,
+    /// Those of the tool calls that went to MCP servers, by server and tool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mcp_calls: BTreeMap<String, BTreeMap<String, u64>>,
     /// The last error that it told of, also one that it got over.
     pub last_error: Option<String>,
     pub usage: Option<Usage>,
@@ -154,8 +168,17 @@ impl Transcript {
             Entry::Error { text } => Some(cut(text)),
             _ => None,
         });
+        let mut mcp_calls: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+        for entry in &self.entries {
+            if let Entry::ToolCall { mcp: Some(mcp), .. } = entry {
+                let tools = mcp_calls.entry(mcp.server.clone()).or_default();
+                *tools.entry(mcp.tool.clone()).or_default() += 1;
+            }
+        }
         Report {
             format: None,
+            mcp_names: None,
+            mcp_calls,
             last_message,
             tool_calls: count(|entry| matches!(entry, Entry::ToolCall { .. })),
             tool_errors: count(|entry| matches!(entry, Entry::ToolResult { is_error: true, .. })),
@@ -205,6 +228,7 @@ impl Transcript {
             id: id.to_owned(),
             name: name.to_owned(),
             input,
+            mcp: None,
         });
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod doctor;
 pub(crate) mod endpoint;
 pub(crate) mod export;
 pub(crate) mod list;
+pub(crate) mod mcp;
 pub(crate) mod proxy;
 pub(crate) mod run;
 pub(crate) mod scripted;

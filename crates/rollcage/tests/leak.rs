@@ -112,5 +112,6 @@ fn plan(script: &str, base_url: &str, bundle: &Path) -> Arc<Plan> {
         ready: empty_bundle(bundle.to_owned()),
         endpoint,
         settings: ModelSettings::default(),
+        mcp: Default::default(),
     })
 }

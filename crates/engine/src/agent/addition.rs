@@ -12,7 +12,7 @@ use super::{Launch, LaunchError, ManifestError, patch};
 
 /// A text of the task, or the names of a list joined with commas.
 const VALUE: &str = "value";
-/// The same names as a list of the configuration file.
+/// The same names as a list of the configuration file, or among others in one.
 const LIST: &str = "{list}";
 /// Options that are lists.
 const LISTS: [&str; 2] = ["tools", "disabled_tools"];
@@ -185,14 +185,20 @@ fn add_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
     }
 }
 
-fn filled(value: &Value, values: &[(&'static str, String)], list: &[String]) -> Value {
+/// A value with its placeholders filled in.
+pub(super) fn filled(value: &Value, values: &[(&'static str, String)], list: &[String]) -> Value {
     let plain = |text: &str| fill::fill(text, values, Quoting::Plain);
     match value {
         Value::String(text) if text == LIST => Value::from(list),
         Value::String(text) => Value::from(plain(text)),
         Value::Array(items) => {
-            let items = items.iter();
-            items.map(|item| filled(item, values, list)).collect()
+            let items = items.iter().map(|item| match item {
+                Value::String(text) if text == LIST => {
+                    list.iter().map(|name| Value::from(name.as_str())).collect()
+                }
+                item => vec![filled(item, values, list)],
+            });
+            Value::Array(items.flatten().collect())
         }
         Value::Object(members) => {
             let members = members.iter();

@@ -5,7 +5,7 @@ use rollcage_sandbox::{AGENT_LOGS, HOME, WORKDIR};
 use crate::bundle::Bundle;
 
 use super::patch::Format;
-use super::{BUNDLE_DIR, LaunchRequest, NODE_DIR};
+use super::{BUNDLE_DIR, LaunchRequest, ModelAccess, NODE_DIR};
 
 /// Those that are the same in every rollout of a bundle.
 const FIXED: [&str; 7] = [
@@ -99,18 +99,20 @@ pub(super) fn fixed(bundle: Option<&Bundle>) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// The proxy without the version of an API.
+pub(super) fn root_url(access: &ModelAccess) -> &str {
+    let base_url = &access.base_url;
+    base_url.strip_suffix("/v1").unwrap_or(base_url)
+}
+
 /// What all names stand for in one rollout.
 pub(super) fn live(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
     let access = request.access;
-    let root_url = access
-        .base_url
-        .strip_suffix("/v1")
-        .unwrap_or(&access.base_url);
     let mut values = fixed(Some(request.bundle));
     values.extend([
         ("instruction", request.task.instruction.clone()),
         ("base_url", access.base_url.clone()),
-        ("root_url", root_url.to_owned()),
+        ("root_url", root_url(access).to_owned()),
         ("key", access.key.clone()),
         ("model", access.model.clone()),
         ("context_tokens", access.context_tokens.to_string()),

@@ -13,6 +13,7 @@ use crate::bundle::{Bundle, Origin, Source};
 
 use super::addition::{Addition, Surroundings};
 use super::fill::{self, Quoting};
+use super::mcp::McpText;
 use super::{Agent, Events, Expectation, Launch, LaunchError, LaunchRequest, WarmUp};
 use super::{own, patch};
 
@@ -82,6 +83,8 @@ pub enum ManifestError {
     NoList(String),
     #[error("`limits` are wrong")]
     Limits(#[from] TaskError),
+    #[error("`mcp`: {0}")]
+    Mcp(String),
     #[error("use {path}")]
     Directory {
         path: String,
@@ -122,6 +125,7 @@ struct Text {
     options: BTreeMap<String, Addition>,
     #[serde(default)]
     limits: AgentLimits,
+    mcp: Option<McpText>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -257,7 +261,11 @@ fn check(text: &Text) -> Result<(), ManifestError> {
             return Err(ManifestError::Path(path.clone()));
         }
     }
-    check_config(text)
+    check_config(text)?;
+    match &text.mcp {
+        Some(mcp) => mcp.check(text.config.as_deref()),
+        None => Ok(()),
+    }
 }
 
 /// That the configuration file can be changed when a task asks for it.
@@ -337,6 +345,15 @@ impl Agent for Manifest {
                 addition.apply(&mut launch, value, &around)?;
             }
         }
+        if let Some(mcp) = self
+            .text
+            .mcp
+            .as_ref()
+            .filter(|_| !request.task.mcp.is_empty())
+        {
+            let config = self.text.config.as_deref();
+            mcp.add(&mut launch, request, &home, config)?;
+        }
         if let Some(path) = config.filter(|_| !wanted.config.is_empty()) {
             let addition = serde_json::Value::Object(wanted.config.clone());
             patch::merge(&mut launch.files, &home, &path, &addition)?;
@@ -405,6 +422,10 @@ impl Agent for Manifest {
 
     fn limits(&self) -> AgentLimits {
         self.text.limits
+    }
+
+    fn mcp_tool(&self) -> Option<&str> {
+        self.text.mcp.as_ref().map(|mcp| mcp.tool.as_str())
     }
 
     fn expectation(&self) -> Expectation {

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::bundle::Origin;
 
-fn access() -> ModelAccess {
+pub(super) fn access() -> ModelAccess {
     ModelAccess {
         base_url: "http://127.0.0.1:7000/v1".into(),
         key: "session-key".into(),
@@ -14,7 +14,7 @@ fn access() -> ModelAccess {
     }
 }
 
-fn bundle(source: &Source) -> Bundle {
+pub(super) fn bundle(source: &Source) -> Bundle {
     Bundle {
         agent: source.agent.clone(),
         version: source.default_version.clone(),

@@ -94,7 +94,7 @@ pub(super) async fn answer(
     }
 }
 
-async fn read_request(body: Incoming) -> Result<Bytes, (StatusCode, String)> {
+pub(super) async fn read_request(body: Incoming) -> Result<Bytes, (StatusCode, String)> {
     match Limited::new(body, REQUEST_BYTES_MAX).collect().await {
         Ok(body) => Ok(compact(body.to_bytes())),
         Err(error) if error.is::<LengthLimitError>() => {

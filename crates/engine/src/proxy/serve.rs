@@ -15,12 +15,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{self as answers, Body};
 use super::question::AnswerItself as _;
-use super::{Sessions, forward, workers};
+use super::{Sessions, forward, mcp, workers};
 use crate::inbound;
 
 /// More at once than this is an attack on our file descriptors.
 const CONNECTIONS_MAX: usize = 1024;
 const HEADER_LIMIT: Duration = Duration::from_secs(30);
+const UNKNOWN_KEY: &str = "unknown API key: use the key this session's agent was started with";
 
 /// What answers a request.
 pub type Handler = Arc<
@@ -98,13 +99,19 @@ pub async fn answer(sessions: &Sessions, request: Request<Incoming>) -> Response
     if is_look && matches!(path, "/" | "/health" | "/healthz" | "/api/hello") {
         return answers::whole(StatusCode::OK, answers::JSON, r#"{"status":"ok"}"#);
     }
+    let session = || inbound::key(&request).and_then(|key| sessions.find(key));
+    if mcp::name_in(path).is_some() {
+        return match session() {
+            Some(session) => Box::pin(mcp::answer(session, request)).await,
+            None => mcp::refuse(StatusCode::UNAUTHORIZED, UNKNOWN_KEY),
+        };
+    }
     let Some(route) = inbound::route(&request) else {
         let message = format!("{} {path} is not served here", request.method());
         return answers::error(StatusCode::NOT_FOUND, "not_found_error", &message);
     };
-    let Some(session) = inbound::key(&request).and_then(|key| sessions.find(key)) else {
-        let message = "unknown API key: use the key this session's agent was started with";
-        return route.refuse(StatusCode::UNAUTHORIZED, message);
+    let Some(session) = session() else {
+        return route.refuse(StatusCode::UNAUTHORIZED, UNKNOWN_KEY);
     };
     Box::pin(forward::answer(session, route, request)).await
 }

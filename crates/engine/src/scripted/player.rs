@@ -53,6 +53,15 @@ pub(super) enum PlayError {
         "step {step} of the script does something else than writing a file or speaking, and this agent offers no tools"
     )]
     OnlyFiles { step: usize },
+    #[error(
+        "step {step} of the script calls `{tool}` of the MCP server `{server}`, which is not offered; offered: {offered}"
+    )]
+    NoMcp {
+        step: usize,
+        server: String,
+        tool: String,
+        offered: String,
+    },
     #[error("step {step} of the script calls `{tool}`, which is not offered; offered: {offered}")]
     NotOffered {
         step: usize,
@@ -155,6 +164,16 @@ fn call(
             path: path.clone(),
             offered: names(tools),
         })?)
+    } else if let (Some(server), Some(tool)) = (&step.mcp, &step.tool) {
+        let name = toolbox::of_server(tools, server, tool);
+        let name = name.ok_or_else(|| PlayError::NoMcp {
+            step: number,
+            server: server.clone(),
+            tool: tool.clone(),
+            offered: names(tools),
+        })?;
+        let arguments = step.arguments.clone().unwrap_or_default();
+        Some(toolbox::compact(name, arguments))
     } else if let Some(name) = &step.tool {
         if !tools.iter().any(|tool| tool.name == name) {
             return Err(PlayError::NotOffered {
@@ -335,6 +354,37 @@ mod tests {
             ..Step::default()
         };
         assert!(message(write).starts_with("step 1 of the script writes a, but no offered tool"));
+    }
+
+    #[test]
+    fn a_tool_of_an_mcp_server_is_found_by_whatever_name_it_has() {
+        let step = Step {
+            mcp: Some("my-srv".into()),
+            tool: Some("add.note".into()),
+            ..Step::default()
+        };
+        let offer = |names: &[&str]| {
+            let tools = names.iter();
+            let tools = tools.map(|name| json!({"function": {"name": name}}));
+            let tools = Value::Array(tools.collect());
+            let reply = play(vec![step.clone()], json!([]), tools);
+            reply.map(|reply| reply.call.unwrap().name)
+        };
+        for name in [
+            "my-srv_add_note",
+            "mcp__my-srv__add_note",
+            "mcp__my_srv__add_note",
+            "mcp_my-srv_add.note",
+            "my-srv__add.note",
+        ] {
+            let offered = ["bash", "add_note", "other_my-srv_add_note", name];
+            assert_eq!(offer(&offered).as_deref(), Ok(name));
+        }
+        assert_eq!(
+            offer(&["bash", "add_note"]).unwrap_err().to_string(),
+            "step 1 of the script calls `add.note` of the MCP server `my-srv`, which is not offered; offered: bash, \
+             add_note",
+        );
     }
 
     #[test]

@@ -108,6 +108,25 @@ pub(super) fn write_with_shell(
     shell(tools, &write_command(&path, content), filler)
 }
 
+/// The agent's name for a tool of an MCP server. Agents join both names in different ways, some behind an `mcp`, and
+/// change letters that an API does not allow.
+pub(super) fn of_server<'a>(tools: &[Tool<'a>], server: &str, tool: &str) -> Option<&'a str> {
+    let wanted = plain_name(&format!("{server}_{tool}"));
+    let mut names = tools.iter().map(|tool| tool.name);
+    names.find(|name| {
+        let name = plain_name(name);
+        name == wanted || name.strip_prefix("mcp_") == Some(&wanted)
+    })
+}
+
+/// Small letters and digits, with one underscore for whatever stands between them.
+fn plain_name(name: &str) -> String {
+    let small = name.to_ascii_lowercase();
+    let words = small.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    words.join("_")
+}
+
 /// A call with its arguments as compact JSON.
 pub(super) fn compact(name: &str, arguments: Map<String, Value>) -> Call {
     Call {

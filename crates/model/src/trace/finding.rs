@@ -70,6 +70,8 @@ pub enum Code {
     LeftOutInTranslation,
     /// A reply with a text of nothing but white space, which agents leave out when they send it back.
     BlankText,
+    /// No tool of an MCP server was ever offered to the model: the server did not start, or has none.
+    McpNotOffered,
 }
 
 impl Finding {
@@ -154,7 +156,8 @@ impl Code {
             | Code::Retokenised
             | Code::NoTokensInDialect
             | Code::LeftOutInTranslation
-            | Code::BlankText => return None,
+            | Code::BlankText
+            | Code::McpNotOffered => return None,
         };
         Some(Flaw {
             reason,
@@ -214,6 +217,7 @@ impl fmt::Display for Code {
             Code::NoTokensInDialect => "no_tokens_in_dialect",
             Code::LeftOutInTranslation => "left_out_in_translation",
             Code::BlankText => "blank_text",
+            Code::McpNotOffered => "mcp_not_offered",
         })
     }
 }

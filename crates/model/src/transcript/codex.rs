@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{End, Role, Transcript, Usage, flat, items, number, text};
+use super::{End, Entry, McpTool, Role, Transcript, Usage, flat, items, number, text};
 
 pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcript) {
     for event in events {
@@ -44,12 +44,16 @@ fn item(event: &Value, transcript: &mut Transcript) {
             transcript.result(id, flat(item.get("aggregated_output")), is_error);
         }
         "mcp_tool_call" => {
-            let name = format!("{}/{}", text(item, "/server"), text(item, "/tool"));
-            transcript.call(
-                id,
-                &name,
-                item.get("arguments").cloned().unwrap_or_default(),
-            );
+            let (server, tool) = (text(item, "/server"), text(item, "/tool"));
+            transcript.entries.push(Entry::ToolCall {
+                id: id.to_owned(),
+                name: format!("{server}/{tool}"),
+                input: item.get("arguments").cloned().unwrap_or_default(),
+                mcp: Some(McpTool {
+                    server: server.to_owned(),
+                    tool: tool.to_owned(),
+                }),
+            });
             let contents: Vec<_> = items(item, "/result/content").cloned().collect();
             transcript.result(id, flat(Some(&Value::Array(contents))), is_failed);
         }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use rollcage_engine::agent;
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
+use rollcage_engine::remote::Remotes;
 use rollcage_engine::secret::Secret;
 use rollcage_engine::serving::Step as ServingStep;
 use rollcage_engine::{Engine, ModelSettings, Plan, PlanError};
@@ -21,6 +22,7 @@ use rollcage_model::script::Step;
 use rollcage_model::task::Task;
 
 use self::options::AgentArguments;
+use super::mcp::McpArguments;
 use super::signals::Signals;
 use super::task::{self, Loaded};
 use crate::progress::{InstallProgress, Progress, Screen, ServingProgress};
@@ -38,7 +40,8 @@ mod options;
     rollcage run task.toml -n 8 --endpoint vllm --json > results.jsonl\n  \
     rollcage run task.toml --base-url http://gpu:8000/v1 --model Qwen/Qwen3-8B --api-key-env KEY\n  \
     rollcage run task.toml --agent claude --tools Bash,Read --agent-env IS_DEMO=1\n  \
-    rollcage run --instruction 'Write ok to a.txt' --verify 'grep -qx ok a.txt' --solution 'echo ok > a.txt'\n\n\
+    rollcage run --instruction 'Write ok to a.txt' --verify 'grep -qx ok a.txt' --solution 'echo ok > a.txt'\n  \
+    rollcage run task.toml --mcp 'weather=python3 weather.py' --mcp docs=http://127.0.0.1:9000/mcp\n\n\
     Exit status: 0 every rollout ended and was graded, 1 some ended badly, 2 wrong use, 3 our own failure.")]
 pub(crate) struct Arguments {
     /// A task file
@@ -82,6 +85,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     endpoint: EndpointArguments,
+
+    #[command(flatten)]
+    mcp: McpArguments,
 
     #[command(flatten)]
     inline: InlineTask,
@@ -177,6 +183,8 @@ struct InlineTask {
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let SandboxKind::Local = arguments.sandbox;
     let mut loaded = load(&arguments)?;
+    let mcp = Remotes::take(&mut loaded.task.mcp, settings::variable)
+        .map_err(|error| WrongUse(error.to_string()))?;
     let endpoint = resolve_endpoint(arguments.endpoint.request()?)?;
     let (agent, version) = settings::agent(&arguments.agent)?;
     agent::check_options(&*agent, &loaded.task).map_err(|error| WrongUse(error.to_string()))?;
@@ -218,6 +226,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         ready,
         endpoint,
         settings,
+        mcp,
     });
     let plans = vec![plan; usize::from(arguments.n)];
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -330,6 +339,7 @@ fn load(arguments: &Arguments) -> anyhow::Result<Loaded> {
     let task = &mut loaded.task;
     task.agent_timeout_s = inline.timeout.or(task.agent_timeout_s);
     arguments.set_options(&mut loaded.task)?;
+    arguments.mcp.add_to(&mut loaded.task.mcp)?;
     loaded
         .task
         .check()

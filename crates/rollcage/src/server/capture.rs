@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
 use rollcage_engine::proxy::probe::{Profile, first_model, probe};
 use rollcage_engine::proxy::{self, Body, ModelSettings, Session, SessionOptions, Sessions};
+use rollcage_engine::remote::Remotes;
 use rollcage_engine::secret::{Secret, is_same_key};
 use rollcage_model::budget::Limits;
 use rollcage_model::dialect::EndpointDialect;
@@ -236,6 +237,8 @@ impl Capture {
             record: record.clone(),
             deadline: None,
             observe: Box::new(|_| {}),
+            mcp: Remotes::default(),
+            clients: Arc::default(),
         };
         let session = Session::create(key.clone(), options).map_err(|error| internal(&error))?;
         if !self.sessions.add(session) {

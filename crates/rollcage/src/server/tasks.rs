@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use rollcage_model::task::Task;
+use rollcage_model::task::mcp::McpServer;
 
 use crate::WrongUse;
 use crate::cli::task::{self, Loaded};
@@ -147,6 +148,7 @@ impl Listed {
             task.files.insert(target, text);
         }
         task.upload.clear();
+        task.mcp.values_mut().for_each(McpServer::mask);
         Ok(serde_json::to_value(task)?)
     }
 

@@ -17,6 +17,7 @@ mod answer;
 pub(crate) mod arguments;
 pub(crate) mod catalogue;
 mod follow;
+pub(crate) mod mcp;
 pub(crate) mod request;
 pub(crate) mod schema;
 

@@ -39,6 +39,7 @@ pub(crate) async fn plan(engine: &Engine, agent: &str, task: Task) -> Arc<Plan> 
         ready,
         endpoint,
         settings,
+        mcp: Default::default(),
     })
 }
 

@@ -144,6 +144,7 @@ impl Cell {
                 retries_max: 1,
                 ..ModelSettings::default()
             },
+            mcp: Default::default(),
         };
         let plan = Arc::new(plan);
         Cell {

@@ -12,6 +12,7 @@ mod cli;
 mod endpoints;
 mod faults;
 mod golden;
+mod mcp;
 mod opencode;
 mod options;
 mod proxy;

@@ -44,6 +44,7 @@ impl Served {
             ready: Some(self.home.ready()),
             endpoint: EndpointChoice::Url(endpoint(self.upstream.base_url())),
             settings: ModelSettings::default(),
+            mcp: Default::default(),
         }
     }
 

@@ -53,6 +53,7 @@ impl Home {
             ready: self.ready(),
             endpoint: endpoint(base_url),
             settings: ModelSettings::default(),
+            mcp: Default::default(),
         }
     }
 

@@ -12,6 +12,7 @@ use rollcage_engine::agent::Agent;
 use rollcage_engine::bundle::VersionRequest;
 use rollcage_engine::endpoint::Endpoint;
 use rollcage_engine::proxy::probe::Profile;
+use rollcage_engine::remote::Remotes;
 use rollcage_engine::scripted::{Options, Script, Scripted};
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
@@ -155,6 +156,7 @@ fn plan(
         ready,
         endpoint,
         settings: ModelSettings::default(),
+        mcp: Remotes::default(),
     })
 }
 

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use rollcage_engine::agent::{Agent, ModelAccess, WireDialect};
 use rollcage_engine::bundle::VersionRequest;
 use rollcage_engine::endpoint::Endpoint;
+use rollcage_engine::remote::Remotes;
 use rollcage_engine::scripted::{self, Log, Script, Scripted};
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::task::Task;
@@ -224,6 +225,7 @@ impl<'a> Bench<'a> {
             ready,
             endpoint,
             settings: ModelSettings::default(),
+            mcp: Remotes::default(),
         });
         Ok(Bench {
             engine,

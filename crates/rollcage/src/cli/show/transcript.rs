@@ -26,9 +26,17 @@ pub(super) fn show(
                 writeln!(out, "(thinks)")?;
                 indented(out, text, lines_max)?;
             }
-            Entry::ToolCall { id, name, input } => {
+            Entry::ToolCall {
+                id,
+                name,
+                input,
+                mcp,
+            } => {
                 names.insert(id, name);
-                writeln!(out, "calls")?;
+                match mcp {
+                    None => writeln!(out, "calls")?,
+                    Some(mcp) => writeln!(out, "calls the MCP server {}", mcp.server)?,
+                }
                 called(out, name, &input.to_string(), lines_max)?;
             }
             Entry::ToolResult {
@@ -94,6 +102,7 @@ mod tests {
                     id: "c1".into(),
                     name: "bash".into(),
                     input: json!({"command": "ls"}),
+                    mcp: None,
                 },
                 Entry::ToolResult {
                     id: "c1".into(),

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use rollcage_engine::ModelSettings;
 use rollcage_engine::agent;
 use rollcage_engine::endpoint::{EndpointChoice, EndpointError, EndpointRequest};
+use rollcage_engine::remote::Remotes;
 use rollcage_engine::secret::Secret;
 use rollcage_engine::service::Order;
 use rollcage_model::chat::Sampling;
@@ -14,6 +15,7 @@ use rollcage_model::script::Step;
 use rollcage_model::task::{Budget, Task};
 
 use super::arguments::{Arguments, Wrong, integer_of, wrong};
+use super::mcp;
 use crate::cli::task::Loaded;
 use crate::server::backend::Surroundings;
 use crate::server::tasks::Listed;
@@ -27,6 +29,7 @@ pub(crate) const NAMES: &[&str] = &[
     "verify",
     "upload_files",
     "env",
+    "mcp",
     "task",
     "task_id",
     "agent",
@@ -105,6 +108,8 @@ pub(crate) fn read(
     options::read(&mut given, &mut task.agent)?;
     task.limit(&agent.limits());
     task.check().map_err(|error| chain(&error))?;
+    let mcp = Remotes::take(&mut task.mcp, |name| around.variable(name));
+    let mcp = mcp.map_err(|error| error.to_string())?;
     agent::check_options(&*agent, &task).map_err(|error| error.to_string())?;
     let settings = read_settings(&mut given, &task, &endpoint, around)?;
     match given.text("sandbox")?.as_deref() {
@@ -125,6 +130,7 @@ pub(crate) fn read(
         ready: None,
         endpoint,
         settings,
+        mcp,
     };
     Ok(Request { order, count })
 }
@@ -282,6 +288,7 @@ fn read_task(given: &mut Arguments, around: &Surroundings) -> Result<Loaded, Wro
     task.files
         .extend(given.text_map("upload_files")?.unwrap_or_default());
     task.env.extend(given.text_map("env")?.unwrap_or_default());
+    mcp::read(given, &mut task.mcp)?;
     if let Some(value) = given.value("solution") {
         task.solution = read_solution(value)?;
     }

@@ -164,6 +164,10 @@ fn argument(name: &str) -> Value {
             text_map(),
             "Environment variables for setup, agent and verify.",
         ),
+        "mcp" => (
+            json!({"type": ["object", "null"], "additionalProperties": {"type": "object"}, "default": null}),
+            "MCP servers for the agent, by name: `command` (a list) with `env`, started inside the sandbox, or `url` with `headers`, for streamable HTTP. Headers stay in the server.",
+        ),
         "task" => (
             task(),
             "A task of this server: its id, its index, or an object with `id` or `index` and `split`. Other arguments replace parts of it.",

@@ -274,3 +274,30 @@ fn options_of_the_agent_come_through_and_nothing_is_filled_in() {
         "codex has no way to set `tools`",
     );
 }
+
+#[test]
+fn a_clients_mcp_servers_are_taken_and_its_secrets_are_not_kept() {
+    let asked = |mcp: Value| json!({"instruction": "go", "solution": ["true"], "mcp": mcp});
+    let order = good(asked(json!({
+        "weather": {"command": ["python3", "w.py"], "env": {"UNITS": "metric"}},
+        "docs": {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": "Bearer sk-the-clients-own"}},
+    })))
+    .order;
+    assert_eq!(order.task.mcp["weather"].command, ["python3", "w.py"]);
+    let kept = serde_json::to_string(&order.task).unwrap();
+    assert!(!kept.contains("sk-the-clients-own"), "{kept}");
+
+    let variable = json!({"docs": {"url": "http://h", "headers": {"A": "${OPENAI_API_KEY}"}}});
+    check_error(asked(variable), "server `docs` names a variable (${…})");
+    check_error(asked(json!([1])), "argument `mcp` must be an object");
+    let wrong = asked(json!({"docs": {"url": "http://h", "headers": "sk-the-clients-own"}}));
+    let told = given(wrong).err().unwrap();
+    assert!(
+        told.contains("server `docs` must be an object") && !told.contains("sk-the"),
+        "{told}"
+    );
+    check_error(asked(json!({"docs": {}})), "`docs` needs either");
+    let mut unable = asked(json!({"weather": {"command": ["x"]}}));
+    unable["agent"] = json!("pi");
+    check_error(unable, "pi takes no MCP servers; these do: opencode");
+}

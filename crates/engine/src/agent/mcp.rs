@@ -1,0 +1,191 @@
+//! How an agent is given MCP servers, as a manifest says it: an object for each in one of its configuration files, and
+//! the names under which it shows their tools.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use rollcage_model::task::mcp::McpServer;
+use rollcage_sandbox::{HOME, WORKDIR};
+
+use super::addition::filled;
+use super::fill::{self, Quoting};
+use super::manifest::ManifestError;
+use super::{Launch, LaunchError, LaunchRequest, patch};
+
+/// What stands for a server in the manifest, beside the placeholders that there are everywhere.
+const SERVER: &str = "server";
+const SCRIPT: &str = "script";
+const URL: &str = "mcp_url";
+
+/// The section `[mcp]` of a manifest.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct McpText {
+    /// Where the servers go, when that is not the agent's configuration file.
+    file: Option<String>,
+    /// The keys that lead to the object of servers there.
+    at: Vec<String>,
+    /// The object for a server that the agent starts, which is `/bin/sh {script}`.
+    stdio: Map<String, Value>,
+    /// The object for a server that it reaches over HTTP, at `{mcp_url}` and with `{key}`.
+    http: Map<String, Value>,
+    /// How the agent names a server's tool: `{server}` and then `{tool}`.
+    pub(super) tool: String,
+    /// Added when a task has servers.
+    #[serde(default)]
+    command: Vec<String>,
+    /// Words of the agent's command that are left out then.
+    #[serde(default)]
+    drop: Vec<String>,
+    /// Names that no server may have, since the agent's own tools bear them.
+    #[serde(default)]
+    reserved: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// What else must stand in the file then.
+    #[serde(default)]
+    config: Map<String, Value>,
+    /// The same for each server.
+    #[serde(default)]
+    each: Map<String, Value>,
+}
+
+impl McpText {
+    pub(super) fn check(&self, config: Option<&str>) -> Result<(), ManifestError> {
+        let wrong = |problem: &str| Err(ManifestError::Mcp(problem.to_owned()));
+        let Some(file) = self.file.as_deref().or(config) else {
+            return wrong("name the file that the servers go to: `file = \"…\"`");
+        };
+        let is_inside =
+            !file.is_empty() && !file.starts_with('/') && !file.split('/').any(|part| part == "..");
+        if !is_inside {
+            return Err(ManifestError::Path(file.to_owned()));
+        }
+        if patch::Format::of(file).is_none() {
+            return wrong("the file's name must end in .json, .toml or .yaml");
+        }
+        if self.at.is_empty() || self.at.iter().any(String::is_empty) {
+            return wrong("`at` lists the keys that lead to the servers");
+        }
+        let is_pattern = self.tool.split_once("{server}").is_some_and(|(_, rest)| {
+            let joint = rest.strip_suffix("{tool}");
+            joint.is_some_and(|joint| !joint.is_empty() && fill::names(joint).is_empty())
+        });
+        if !is_pattern {
+            return wrong("`tool` is like \"{server}_{tool}\"");
+        }
+        let own = |names: Vec<&str>, known: &[&str]| {
+            let mut names = names.into_iter();
+            names.find(|name| !known.contains(name)).map(str::to_owned)
+        };
+        let command = self.command.iter().map(|text| (text.clone(), &[][..]));
+        let env = self.env.values().map(|text| (text.clone(), &[][..]));
+        let text = |object: &Map<String, Value>| Value::Object(object.clone()).to_string();
+        let config = [
+            (text(&self.config), &[][..]),
+            (text(&self.each), &[SERVER][..]),
+        ];
+        let stdio = [(text(&self.stdio), &[SERVER, SCRIPT][..])];
+        let http = [(text(&self.http), &[SERVER, URL][..])];
+        for (text, known) in command.chain(env).chain(config).chain(stdio).chain(http) {
+            if let Some(name) = own(fill::unknown(&text), known) {
+                return Err(ManifestError::Placeholder {
+                    placeholder: format!("{{{name}}}"),
+                    place: "`mcp`".to_owned(),
+                });
+            }
+        }
+        if self
+            .command
+            .iter()
+            .any(|text| fill::names(text).contains(&"key"))
+        {
+            return Err(ManifestError::KeyInCommand);
+        }
+        Ok(())
+    }
+
+    /// Adds a task's servers to a launch. `home` is the pre-baked home, `config` the agent's configuration file.
+    pub(super) fn add(
+        &self,
+        launch: &mut Launch,
+        request: &LaunchRequest<'_>,
+        home: &[(String, String)],
+        config: Option<&str>,
+    ) -> Result<(), LaunchError> {
+        let mut names = request.task.mcp.keys();
+        if let Some(server) = names.find(|name| self.reserved.contains(name)) {
+            return Err(LaunchError::McpName {
+                server: server.clone(),
+            });
+        }
+        launch.argv.retain(|word| !self.drop.contains(word));
+        let values = fill::live(request);
+        let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
+        launch.argv.extend(self.command.iter().map(plain));
+        let env = self
+            .env
+            .iter()
+            .map(|(name, text)| (name.clone(), plain(text)));
+        launch.env.extend(env);
+        let file = self.file.as_deref().or(config).unwrap_or_default();
+        let path = format!("{HOME}/{file}");
+        if !self.config.is_empty() {
+            let more = filled(&Value::Object(self.config.clone()), &values, &[]);
+            patch::merge(&mut launch.files, home, &path, &more)?;
+        }
+        let mut servers = Map::new();
+        for (name, server) in &request.task.mcp {
+            let script = format!("{HOME}/.config/rollcage-mcp/{name}.sh");
+            let mut values = values.clone();
+            values.push((SERVER, name.clone()));
+            if !self.each.is_empty() {
+                let more = filled(&Value::Object(self.each.clone()), &values, &[]);
+                patch::merge(&mut launch.files, home, &path, &more)?;
+            }
+            let object = if server.url.is_some() {
+                values.push((
+                    URL,
+                    format!("{}/mcp/{name}", fill::root_url(request.access)),
+                ));
+                &self.http
+            } else {
+                let text = start_script(&request.task.env, server);
+                launch.files.push((script.clone(), text));
+                values.push((SCRIPT, script));
+                &self.stdio
+            };
+            servers.insert(
+                name.clone(),
+                filled(&Value::Object(object.clone()), &values, &[]),
+            );
+        }
+        let inner = Value::Object(servers);
+        let addition = self.at.iter().rev().fold(inner, |inner, key| {
+            Value::Object(Map::from_iter([(key.clone(), inner)]))
+        });
+        patch::merge(&mut launch.files, home, &path, &addition)
+    }
+}
+
+/// Starts a server as it was declared, whatever the agent does to commands, directories and environments: some replace
+/// `$NAME` in them, and some hand on only a few variables.
+fn start_script(env: &BTreeMap<String, String>, server: &McpServer) -> String {
+    let mut script = format!("cd {WORKDIR} || exit 1\n");
+    for (name, value) in env.iter().chain(&server.env) {
+        // The task's own variables may have names that no shell knows; `env` takes them all.
+        script.push_str(&format!(
+            "set -- \"$@\" {}\n",
+            quote(&format!("{name}={value}"))
+        ));
+    }
+    let command: Vec<_> = server.command.iter().map(|word| quote(word)).collect();
+    script.push_str(&format!("exec env -- \"$@\" {}\n", command.join(" ")));
+    script
+}
+
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}

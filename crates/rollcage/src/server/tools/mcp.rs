@@ -1,0 +1,33 @@
+//! The argument `mcp`: servers that a client wants its agent to have.
+
+use serde_json::Value;
+
+use rollcage_model::task::mcp::{McpServer, McpServers};
+
+use super::arguments::{Arguments, Wrong, wrong};
+
+/// Adds a client's servers to those of the task. Its headers are taken as they are: a `${NAME}` would give whoever asks
+/// the variables of our own environment. Errors never show a value.
+pub(crate) fn read(given: &mut Arguments, servers: &mut McpServers) -> Result<(), Wrong> {
+    let members = match given.value("mcp") {
+        None => return Ok(()),
+        Some(Value::Object(members)) => members,
+        Some(other) => return Err(wrong("mcp", "an object of servers by name", &other)),
+    };
+    for (name, value) in members {
+        let server: Result<McpServer, _> = serde_json::from_value(value);
+        let Ok(server) = server else {
+            return Err(format!(
+                "argument `mcp`: server `{name}` must be an object with `command` and `env`, or `url` and `headers`"
+            ));
+        };
+        if server.has_variables() {
+            return Err(format!(
+                "argument `mcp`: server `{name}` names a variable (${{…}}) in its headers, which only tasks of the \
+                 server's own may do; send the value itself, it is neither shown nor kept"
+            ));
+        }
+        servers.insert(name, server);
+    }
+    Ok(())
+}
