@@ -335,6 +335,4 @@ pub fn choose(
 }
 
 #[cfg(test)]
-mod mcp_tests;
-#[cfg(test)]
 mod tests;

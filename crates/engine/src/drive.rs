@@ -53,6 +53,8 @@ enum Stop {
     Unrecorded,
     /// A limit was reached, and the agent went on for the whole grace period.
     Exhausted,
+    /// Too many calls failed in a row.
+    Hopeless,
     Idle,
 }
 
@@ -181,9 +183,12 @@ async fn end_of_agent(
     let stop = wait(process, patience, session, cancel).await?;
     let exit = match stop {
         Stop::Exited(exit) => Some(exit),
-        Stop::TimedOut | Stop::Cancelled | Stop::Unrecorded | Stop::Exhausted | Stop::Idle => {
-            terminate(process).await
-        }
+        Stop::TimedOut
+        | Stop::Cancelled
+        | Stop::Unrecorded
+        | Stop::Exhausted
+        | Stop::Hopeless
+        | Stop::Idle => terminate(process).await,
     };
     // Also after a clean exit: agents leave shells and servers behind.
     sandbox.kill_all().await?;
@@ -202,6 +207,7 @@ async fn wait(
         () = session.unrecorded() => Ok(Stop::Unrecorded),
         exit = process.wait() => Ok(Stop::Exited(exit?)),
         () = exhausted(session) => Ok(Stop::Exhausted),
+        () = session.hopeless() => Ok(Stop::Hopeless),
         () = idle(session, patience.idle) => Ok(Stop::Idle),
         () = tokio::time::sleep(patience.whole) => Ok(Stop::TimedOut),
     }
@@ -235,6 +241,10 @@ fn judge(stop: &Stop, plan: &Plan, session: &Session, end: &End, stderr: &str) -
     }
     match stop {
         Stop::Exhausted => Ending::new(Ended::Budget, "the rollout's budget is used up"),
+        Stop::Hopeless => Ending::new(
+            Ended::UpstreamFailed,
+            session.last_failure().unwrap_or_default(),
+        ),
         Stop::Idle => Ending::new(
             Ended::Budget,
             "the agent made no model call for too long: idle_s",

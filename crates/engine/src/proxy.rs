@@ -49,6 +49,8 @@ use recorder::Recorder;
 
 /// Lines of the proxy's log kept in memory, for the result's tail.
 const LOG_LINES_MAX: usize = 200;
+/// Calls that fail one after the other, each in spite of our own retries: some agents would go on asking for ever.
+const FAILURES_MAX: usize = 5;
 
 /// How model calls are changed on their way, and what they may cost.
 #[derive(Clone, Debug)]
@@ -123,6 +125,8 @@ pub struct Session {
     unrecorded: CancellationToken,
     /// Cancelled when a limit of the budget, or of the context, was reached.
     exhausted: CancellationToken,
+    /// Cancelled when too many calls failed in a row.
+    hopeless: CancellationToken,
     seen: Mutex<Seen>,
 }
 
@@ -138,6 +142,7 @@ struct Seen {
     has_answers: bool,
     /// Why the last exchange failed; `None` after one that did not.
     last_failure: Option<String>,
+    failures_in_a_row: usize,
     /// What ended the rollout's calls.
     stopped_by: Option<String>,
     budget: Budget,
@@ -182,12 +187,14 @@ impl Session {
             thoughts: Mutex::default(),
             unrecorded: CancellationToken::new(),
             exhausted: CancellationToken::new(),
+            hopeless: CancellationToken::new(),
             seen: Mutex::new(Seen {
                 first_call: None,
                 last_activity: Instant::now(),
                 open_calls: 0,
                 has_answers: false,
                 last_failure: None,
+                failures_in_a_row: 0,
                 stopped_by: None,
                 budget,
                 log: VecDeque::new(),
@@ -257,6 +264,11 @@ impl Session {
     /// Returns once a limit was reached.
     pub async fn exhausted(&self) {
         self.exhausted.cancelled().await;
+    }
+
+    /// Returns once so many calls failed in a row that no other will get further.
+    pub async fn hopeless(&self) {
+        self.hopeless.cancelled().await;
     }
 
     /// Returns once no call was open or made for so long.
@@ -384,6 +396,15 @@ impl Session {
     fn note(&self, line: String, is_good: bool, failure: Option<String>, what: What) {
         let mut seen = self.seen();
         seen.has_answers |= is_good;
+        seen.failures_in_a_row = match (&failure, is_good) {
+            (Some(_), _) => seen.failures_in_a_row + 1,
+            (None, true) => 0,
+            // The agent hung up, which says nothing of the endpoint.
+            (None, false) => seen.failures_in_a_row,
+        };
+        if seen.failures_in_a_row >= FAILURES_MAX {
+            self.hopeless.cancel();
+        }
         seen.last_failure = failure;
         seen.write(line);
         drop(seen);

@@ -311,11 +311,14 @@ impl Agent for Manifest {
         let (files, env) = (self.text.files.iter(), self.text.env.iter());
         let wanted = &request.task.agent;
         let options: Vec<_> = wanted.set().collect();
+        let mcp = self.text.mcp.as_ref();
+        let mcp = mcp.filter(|_| !request.task.mcp.is_empty());
         let is_dropped = |argument: &&String| {
             let mut additions = options
                 .iter()
                 .filter_map(|(option, _)| self.text.options.get(*option));
             additions.any(|addition| addition.drop.contains(argument))
+                || mcp.is_some_and(|mcp| mcp.drop.contains(argument))
         };
         let command = self.text.command.iter();
         let mut launch = Launch {
@@ -345,12 +348,7 @@ impl Agent for Manifest {
                 addition.apply(&mut launch, value, &around)?;
             }
         }
-        if let Some(mcp) = self
-            .text
-            .mcp
-            .as_ref()
-            .filter(|_| !request.task.mcp.is_empty())
-        {
+        if let Some(mcp) = mcp {
             let config = self.text.config.as_deref();
             mcp.add(&mut launch, request, &home, config)?;
         }

@@ -38,7 +38,7 @@ pub(super) struct McpText {
     command: Vec<String>,
     /// Words of the agent's command that are left out then.
     #[serde(default)]
-    drop: Vec<String>,
+    pub(super) drop: Vec<String>,
     /// Names that no server may have, since the agent's own tools bear them.
     #[serde(default)]
     reserved: Vec<String>,
@@ -121,7 +121,6 @@ impl McpText {
                 server: server.clone(),
             });
         }
-        launch.argv.retain(|word| !self.drop.contains(word));
         let values = fill::live(request);
         let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
         launch.argv.extend(self.command.iter().map(plain));

@@ -1,3 +1,5 @@
+mod mcp;
+
 use std::collections::BTreeMap;
 
 use super::*;
@@ -293,7 +295,8 @@ fn a_list_of_tools_is_told_as_each_agent_wants_it() {
     assert_eq!(opencode["agent"]["build"]["tools"], expected);
     assert_eq!(opencode["permission"], "allow", "the rest stays");
     let gemini = json("gemini", "settings.json", "tools = ['{key}', 'a']");
-    assert_eq!(gemini["tools"]["core"], serde_json::json!(["{key}", "a"]));
+    let expected = serde_json::json!(["{key}", "a", "mcp_*"]);
+    assert_eq!(gemini["tools"]["core"], expected);
     let goose = argv("goose", "tools = ['shell']\ninstructions = 'developer'");
     assert!(!goose.contains(&"--no-profile".to_owned()), "{goose:?}");
     let told = ["--system".to_owned(), "developer".to_owned()];

@@ -16,10 +16,11 @@ use tokio_util::sync::CancellationToken;
 const SHORT_S: f64 = 45.0;
 /// For all others, who end by themselves; a busy machine may be slow to start them.
 const LONG_S: f64 = 120.0;
-/// More requests than any agent's retries, times our own, come to.
-const REQUESTS_MAX: usize = 60;
 /// For a call that was refused, or that we gave up: our own tries, and an agent that asks once more in another way.
 const FAILED_REQUESTS_MAX: usize = 4;
+/// For answers that break off, which agents try again for as long as they like: the proxy's limit, and what agents ask at
+/// the same time.
+const BROKEN_REQUESTS_MAX: usize = 8;
 /// At once: enough that those which only wait do not hold up the others.
 const SLOTS: usize = 5;
 
@@ -28,16 +29,10 @@ struct Fault {
     name: &'static str,
     reply: fn() -> Reply,
     ends: &'static [Ended],
+    requests_max: usize,
 }
 
 impl Fault {
-    fn requests_max(&self) -> usize {
-        match self.ends {
-            [Ended::UpstreamFailed] => FAILED_REQUESTS_MAX,
-            _ => REQUESTS_MAX,
-        }
-    }
-
     /// Whether the model keeps its connection open and says nothing (more).
     fn is_silent(&self) -> bool {
         self.ends == [Ended::TimedOut]
@@ -53,34 +48,36 @@ fn error(status: u16, message: &str, code: &str) -> Reply {
     }
 }
 
-/// Agents try an answer that broke off again for as long as they like; the rollout's time ends that too.
-const PASSING: &[Ended] = &[Ended::UpstreamFailed, Ended::TimedOut];
-
 static FAULTS: [Fault; 10] = [
     Fault {
         name: "400",
         reply: || error(400, "no such parameter", "invalid_request"),
         ends: &[Ended::UpstreamFailed],
+        requests_max: FAILED_REQUESTS_MAX,
     },
     Fault {
         name: "401",
         reply: || error(401, "wrong key", "invalid_api_key"),
         ends: &[Ended::UpstreamFailed],
+        requests_max: FAILED_REQUESTS_MAX,
     },
     Fault {
         name: "429 for ever",
         reply: || error(429, "slow down", "rate_limit"),
         ends: &[Ended::UpstreamFailed],
+        requests_max: FAILED_REQUESTS_MAX,
     },
     Fault {
         name: "500 for ever",
         reply: || error(500, "out of order", "server_error"),
         ends: &[Ended::UpstreamFailed],
+        requests_max: FAILED_REQUESTS_MAX,
     },
     Fault {
         name: "a stream without its finish",
         reply: || streams(false, Ending::Clean),
-        ends: PASSING,
+        ends: &[Ended::UpstreamFailed],
+        requests_max: BROKEN_REQUESTS_MAX,
     },
     Fault {
         name: "a web page",
@@ -90,16 +87,19 @@ static FAULTS: [Fault; 10] = [
             body: "<html>Welcome</html>".to_owned(),
         },
         ends: &[Ended::UpstreamFailed],
+        requests_max: FAILED_REQUESTS_MAX,
     },
     Fault {
         name: "never answers",
         reply: || Reply::Hang,
         ends: &[Ended::TimedOut],
+        requests_max: BROKEN_REQUESTS_MAX,
     },
     Fault {
         name: "hangs within an answer",
         reply: || streams(false, Ending::Hang),
         ends: &[Ended::TimedOut],
+        requests_max: BROKEN_REQUESTS_MAX,
     },
     Fault {
         name: "a prompt that is too long",
@@ -109,11 +109,13 @@ static FAULTS: [Fault; 10] = [
         },
         // The proxy says so in place of the model, and the agent ends its work.
         ends: &[Ended::Budget],
+        requests_max: BROKEN_REQUESTS_MAX,
     },
     Fault {
         name: "hangs up",
         reply: || Reply::Drop,
         ends: &[Ended::UpstreamFailed],
+        requests_max: FAILED_REQUESTS_MAX,
     },
 ];
 
@@ -169,7 +171,7 @@ impl Cell {
         // On a very busy machine an agent may be ended before its first request.
         let fewest = usize::from(!self.fault.is_silent());
         let is_right = self.fault.ends.contains(&result.ended)
-            && (fewest..=self.fault.requests_max()).contains(&asked)
+            && (fewest..=self.fault.requests_max).contains(&asked)
             && result.error.is_some()
             && result.training_trace.is_none();
         (!is_right).then(|| format!("{how}\n{}", result.agent_log_tail))

@@ -2,8 +2,8 @@ use serde_json::{Value, json};
 
 use rollcage_model::task::mcp::McpServer;
 
-use super::tests::{access, bundle};
-use super::*;
+use super::super::*;
+use super::{access, bundle};
 
 const ABLE: [&str; 6] = ["opencode", "claude", "codex", "gemini", "qwen", "goose"];
 
@@ -144,7 +144,7 @@ fn a_wrong_section_is_told_what_is_wrong() {
         "`{mcp_url}` in `mcp`",
     );
     check(
-        &format!("{file}\nconfig = '[]'"),
-        "`config`: it is not a JSON object",
+        &format!("{file}\nconfig = {{ a = '{{server}}' }}"),
+        "`{server}` in `mcp`",
     );
 }
