@@ -7,7 +7,7 @@ use super::prepare::Added;
 
 mod block;
 
-use block::{BLOCK, Marks, plain_prefix};
+use block::{BLOCK, Marks, Signs, plain_prefix};
 
 /// What a byte means outside of strings, while looking for the end of a list or an object.
 #[derive(Clone, Copy)]
@@ -253,7 +253,38 @@ fn skip_value(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Behind the list or object that begins at `start`. Most of an answer is passed here, so it goes by blocks.
+#[cfg(target_arch = "x86_64")]
+#[expect(
+    unsafe_code,
+    reason = "the compiler does not find these instructions in plain loops"
+)]
 fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
+    use std::arch::is_x86_feature_detected as has;
+    if has!("avx2") && has!("bmi1") && has!("popcnt") {
+        // SAFETY: this processor has all three.
+        return unsafe { skip_nested_widely(bytes, start) };
+    }
+    skip_nested_by(bytes, start, block::signs)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
+    skip_nested_by(bytes, start, block::signs)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,popcnt")]
+fn skip_nested_widely(bytes: &[u8], start: usize) -> Option<usize> {
+    skip_nested_by(bytes, start, |block| block::signs_by_wide(block))
+}
+
+/// Inlined, so that all of it is made for the processor at hand.
+#[inline(always)]
+fn skip_nested_by(
+    bytes: &[u8],
+    start: usize,
+    signs: impl Fn(&[u8; BLOCK]) -> Signs,
+) -> Option<usize> {
     let mut depth = 0_usize;
     let mut at = start;
     loop {
@@ -261,7 +292,7 @@ fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
             at += plain_prefix(&bytes[at..]);
         }
         let block = bytes.get(at..at + BLOCK).and_then(|it| it.try_into().ok());
-        let Some(marks) = block.and_then(Marks::of) else {
+        let Some(marks) = block.and_then(|block| Marks::of(signs(block))) else {
             match skip_bytes(bytes, at, &mut depth)? {
                 Skipped::Whole(end) => return Some(end),
                 Skipped::Part(end) => at = end,
