@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::support::{open_engine, run_many, run_one};
+use crate::support::{open_engine, run_beside, run_many, run_one};
 use rollcage_engine::agent;
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice};
 use rollcage_engine::scripted::Log;
@@ -15,7 +15,6 @@ use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
 use rollcage_model::task::{AgentOptions, OptionValue, Task};
 use rollcage_model::trace::{CaptureLevel, RolloutType};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// Kept between tests and runs, so that every agent is fetched once.
@@ -251,13 +250,7 @@ async fn what_a_task_sets_for_its_agent_reaches_the_model() {
         };
         plans.push(plan(&engine, name, task).await);
     }
-    let mut results = Vec::new();
-    let (events, _incoming) = mpsc::unbounded_channel();
-    let cancel = CancellationToken::new();
-    let ran = engine.run(plans.clone(), 3, events, cancel, |result| {
-        results.push(result)
-    });
-    ran.await.unwrap();
+    let results = run_beside(&engine, plans.clone(), 3).await;
     engine.close().await;
     for plan in plans {
         let name = plan.agent.name();

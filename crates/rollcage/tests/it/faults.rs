@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use crate::agents::shared_home;
-use crate::support::{endpoint, open_engine, streams};
+use crate::support::{endpoint, open_engine, run_beside, streams};
 use rollcage_engine::agent::{self, Agent};
 use rollcage_engine::{ModelSettings, Plan, ReadyAgent};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::Task;
 use rollcage_testkit::upstream::{Ending, Reply, Upstream};
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 /// For an agent whose model says nothing: it waits, and only the rollout's time ends that.
 const SHORT_S: f64 = 45.0;
@@ -191,13 +189,7 @@ async fn ends_in_time(name: &str) {
     // Those that wait come first, and the others run beside them.
     cells.sort_by_key(|cell| !cell.fault.is_silent());
     let plans: Vec<_> = cells.iter().map(|cell| Arc::clone(&cell.plan)).collect();
-    let mut results: Vec<RolloutResult> = Vec::new();
-    let (events, _incoming) = mpsc::unbounded_channel();
-    let cancel = CancellationToken::new();
-    let ran = engine.run(plans, SLOTS, events, cancel, |result| {
-        results.push(result);
-    });
-    ran.await.unwrap();
+    let results = run_beside(&engine, plans, SLOTS).await;
     engine.close().await;
 
     assert_eq!(results.len(), cells.len(), "a result for each");

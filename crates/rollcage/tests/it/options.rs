@@ -5,14 +5,12 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::agents::{plan, shared_home};
-use crate::support::open_engine;
+use crate::support::{open_engine, run_beside};
 use rollcage_engine::agent;
 use rollcage_model::exchange;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
 use rollcage_model::task::{AgentOptions, Task};
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 /// A tool that an agent has by itself, and another.
 const TOOLS: &[(&str, &str, &str)] = &[
@@ -72,13 +70,7 @@ async fn an_agent_has_only_the_tools_that_a_task_leaves_it() {
             plans.push(plan(&engine, name, task).await);
         }
     }
-    let mut results = Vec::new();
-    let (events, _incoming) = mpsc::unbounded_channel();
-    let cancel = CancellationToken::new();
-    let ran = engine.run(plans.clone(), 3, events, cancel, |result| {
-        results.push(result)
-    });
-    ran.await.unwrap();
+    let results = run_beside(&engine, plans.clone(), 3).await;
     engine.close().await;
     assert_eq!(results.len(), plans.len());
     for result in results {

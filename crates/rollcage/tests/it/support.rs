@@ -118,6 +118,21 @@ pub(crate) async fn run_one(
     results.remove(0)
 }
 
+/// The results of rollouts of which some run at once, in the order in which they end.
+pub(crate) async fn run_beside(
+    engine: &Engine,
+    plans: Vec<Arc<Plan>>,
+    slots: usize,
+) -> Vec<RolloutResult> {
+    let (events, _incoming) = mpsc::unbounded_channel();
+    let mut results = Vec::new();
+    let ran = engine.run(plans, slots, events, CancellationToken::new(), |result| {
+        results.push(result);
+    });
+    ran.await.unwrap();
+    results
+}
+
 pub(crate) async fn run_many(
     engine: &Engine,
     plans: Vec<Arc<Plan>>,
