@@ -213,15 +213,17 @@ impl Encoder {
         let Frame {
             line,
             body,
-            parts,
+            mut parts,
             mut bytes,
         } = frame;
         let known = self.known.of(&line);
         // Others may have written so much meanwhile that what it refers to is forgotten.
         if !known.has_all(&parts) {
-            bytes = written(&line, &body, &known.split(&body))?;
+            parts = known.split(&body);
+            bytes = written(&line, &body, &parts)?;
         }
-        let gone = known.push(line.exchange(), body);
+        let mut gone = known.take_outdated(&parts);
+        gone.extend(known.push(line.exchange(), body));
         Ok((bytes, gone))
     }
 }

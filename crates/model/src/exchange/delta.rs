@@ -33,35 +33,60 @@ pub(super) enum Part {
 /// The last bodies of one kind. Writer and reader keep the same ones, so that each reference resolves.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recent {
-    bodies: VecDeque<(u64, Bytes)>,
+    bodies: VecDeque<Stored>,
     bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Stored {
+    exchange: u64,
+    bytes: usize,
+    /// Empty once a writer has no more use for it.
+    body: Bytes,
 }
 
 impl Recent {
     /// Gives back what is forgotten for it.
     pub(super) fn push(&mut self, exchange: u64, body: Bytes) -> Vec<Bytes> {
         let mut gone = Vec::new();
-        self.bytes += body.len();
-        self.bodies.push_back((exchange, body));
+        let bytes = body.len();
+        self.bytes += bytes;
+        self.bodies.push_back(Stored {
+            exchange,
+            bytes,
+            body,
+        });
         while self.bodies.len() > BODIES_MAX || self.bytes > BYTES_MAX {
-            let Some((_, oldest)) = self.bodies.pop_front() else {
+            let Some(oldest) = self.bodies.pop_front() else {
                 break;
             };
-            self.bytes -= oldest.len();
-            gone.push(oldest);
+            self.bytes -= oldest.bytes;
+            gone.push(oldest.body);
         }
         gone
+    }
+
+    /// For who writes: gives back bodies that the one made of these parts can stand in for from now on. Of each
+    /// conversation only the last body stays in memory then. Readers need them all, for files of any writer.
+    pub(super) fn take_outdated(&mut self, parts: &[Part]) -> Vec<Bytes> {
+        let outdated = self
+            .bodies
+            .iter_mut()
+            .filter(|stored| is_outdated(stored, parts));
+        outdated
+            .map(|stored| std::mem::take(&mut stored.body))
+            .collect()
     }
 
     /// The body in few new bytes: the last body that shares most of it, else the one that shares the most.
     pub(super) fn split(&self, body: &[u8]) -> Vec<Part> {
         let mut best = vec![Part::New(body.len())];
         let mut least = body.len();
-        for (exchange, old) in self.bodies.iter().rev() {
+        for stored in self.bodies.iter().rev() {
             if least <= body.len() / 8 {
                 break;
             }
-            let parts = split(body, *exchange, old);
+            let parts = split(body, stored.exchange, &stored.body);
             let new = new_bytes(&parts).unwrap_or(usize::MAX);
             if new < least {
                 (best, least) = (parts, new);
@@ -74,7 +99,7 @@ impl Recent {
     pub(super) fn has_all(&self, parts: &[Part]) -> bool {
         parts.iter().all(|part| match part {
             Part::New(_) => true,
-            Part::Old { exchange, .. } => self.bodies.iter().any(|(known, _)| known == exchange),
+            Part::Old { exchange, .. } => self.find(*exchange).is_some(),
         })
     }
 
@@ -94,13 +119,39 @@ impl Recent {
                     from,
                     bytes,
                 } => {
-                    let (_, old) = self.bodies.iter().find(|(known, _)| *known == exchange)?;
+                    let old = &self.find(exchange)?.body;
                     body.extend_from_slice(old.get(from..from.checked_add(bytes)?)?);
                 }
             }
         }
         rest.is_empty().then_some(body)
     }
+
+    fn find(&self, exchange: u64) -> Option<&Stored> {
+        self.bodies
+            .iter()
+            .find(|stored| stored.exchange == exchange)
+    }
+}
+
+/// Whether the body made of these parts has all of another that a later one could share: nearly every byte, or most of
+/// them up to the end of a list that it goes on with.
+fn is_outdated(stored: &Stored, parts: &[Part]) -> bool {
+    const REST_BYTES_MAX: usize = 512;
+    let runs = parts.iter().filter_map(|part| match *part {
+        Part::Old {
+            exchange,
+            from,
+            bytes,
+        } if exchange == stored.exchange => Some((from, bytes)),
+        Part::Old { .. } | Part::New(_) => None,
+    });
+    let is_continued = |(from, bytes): (usize, usize)| {
+        bytes >= stored.bytes / 2 && stored.body.get(from + bytes) == Some(&b']')
+    };
+    let shared: usize = runs.clone().map(|(_, bytes)| bytes).sum();
+    shared > 0 && stored.bytes - shared.min(stored.bytes) <= REST_BYTES_MAX
+        || runs.into_iter().any(is_continued)
 }
 
 /// How many bytes stand behind the line; `None` when that is more than a file can hold.
@@ -190,19 +241,76 @@ fn anchored(body: &[u8]) -> Option<usize> {
 }
 
 fn common_start(left: &[u8], right: &[u8]) -> usize {
-    // Whole blocks compare at the speed of memory.
-    const BLOCK: usize = 1024;
-    let blocks = left.chunks_exact(BLOCK).zip(right.chunks_exact(BLOCK));
-    let whole = blocks.take_while(|(left, right)| left == right).count() * BLOCK;
-    let rest = left[whole..].iter().zip(&right[whole..]);
-    whole + rest.take_while(|(left, right)| left == right).count()
+    let alike = |from: usize, block: usize| {
+        let blocks = left[from..].chunks_exact(block);
+        let blocks = blocks.zip(right[from..].chunks_exact(block));
+        from + blocks.take_while(|(left, right)| left == right).count() * block
+    };
+    // Large blocks compare at the speed of memory.
+    alike(alike(alike(0, 1024), 32), 1)
 }
 
 fn common_end(left: &[u8], right: &[u8]) -> usize {
-    const BLOCK: usize = 1024;
-    let blocks = left.rchunks_exact(BLOCK).zip(right.rchunks_exact(BLOCK));
-    let whole = blocks.take_while(|(left, right)| left == right).count() * BLOCK;
-    let (left, right) = (&left[..left.len() - whole], &right[..right.len() - whole]);
-    let rest = left.iter().rev().zip(right.iter().rev());
-    whole + rest.take_while(|(left, right)| left == right).count()
+    let alike = |from: usize, block: usize| {
+        let blocks = left[..left.len() - from].rchunks_exact(block);
+        let blocks = blocks.zip(right[..right.len() - from].rchunks_exact(block));
+        from + blocks.take_while(|(left, right)| left == right).count() * block
+    };
+    alike(alike(alike(0, 1024), 32), 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a writer has in memory after these, and how many bytes of each were new.
+    fn write(bodies: &[String]) -> (Recent, Vec<usize>) {
+        let mut recent = Recent::default();
+        let mut new = Vec::new();
+        for (exchange, body) in bodies.iter().enumerate() {
+            let parts = recent.split(body.as_bytes());
+            new.push(new_bytes(&parts).unwrap());
+            recent.take_outdated(&parts);
+            recent.push(exchange as u64, body.clone().into());
+        }
+        (recent, new)
+    }
+
+    fn in_memory(recent: &Recent) -> Vec<usize> {
+        let bodies = recent.bodies.iter().map(|stored| stored.body.len());
+        bodies.filter(|bytes| *bytes > 0).collect()
+    }
+
+    fn asked(system: &str, messages: usize) -> String {
+        let messages = format!(",{}", "m".repeat(2000)).repeat(messages);
+        format!("{{\"messages\":[{system}{messages}],\"tools\":[1]}}")
+    }
+
+    #[test]
+    fn of_a_conversation_only_the_last_body_is_in_memory() {
+        let requests: Vec<String> = (1..6).map(|turn| asked("system", turn)).collect();
+        let (recent, new) = write(&requests);
+        assert_eq!(in_memory(&recent), [requests[4].len()]);
+        assert!(new[1..].iter().all(|new| *new < 2200), "{new:?}");
+
+        let answer = |turn: usize| {
+            let (ids, sampled) = ("12,".repeat(turn * 3000), turn.to_string().repeat(5000));
+            format!("{{\"id\":{turn},\"logprobs\":{sampled},\"prompt_token_ids\":[{ids}1]}}")
+        };
+        let answers: Vec<String> = (1..6).map(answer).collect();
+        let (recent, new) = write(&answers);
+        assert_eq!(in_memory(&recent), [answers[4].len()]);
+        assert!(new[1..].iter().all(|new| *new < 15_000), "{new:?}");
+    }
+
+    #[test]
+    fn conversations_that_take_turns_keep_a_body_each() {
+        let systems = ["a".repeat(9000), "b".repeat(9000)];
+        let requests: Vec<String> = (2..12)
+            .map(|turn| asked(&systems[turn % 2], turn / 2))
+            .collect();
+        let (recent, new) = write(&requests);
+        assert_eq!(in_memory(&recent), [requests[8].len(), requests[9].len()]);
+        assert!(new[2..].iter().all(|new| *new < 2200), "{new:?}");
+    }
 }
