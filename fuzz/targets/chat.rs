@@ -32,14 +32,15 @@ fn ask(flags: u8, body: &[u8]) {
         ..Rewrite::default()
     };
     let _ = tokens_wanted(body);
-    let Ok(prepared) = prepare(body, &rewrite) else {
+    let Ok(prepared) = prepare(&body.to_vec().into(), &rewrite) else {
         return;
     };
     // Only the top level is read on the way: what is wrong deeper down is for the endpoint to refuse.
     let Ok(asked) = serde_json::from_slice::<Map<String, Value>>(body) else {
         return;
     };
-    let sent: Map<String, Value> = serde_json::from_slice(&prepared.body).expect("sent as JSON");
+    let sent = prepared.body.concat();
+    let sent: Map<String, Value> = serde_json::from_slice(&sent).expect("sent as JSON");
     for (name, value) in &asked {
         if !prepared.set.contains_key(name) && !prepared.removed.contains(name) {
             assert_eq!(sent.get(name), Some(value), "{name}");

@@ -37,7 +37,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((chat, mut render)) = translated else {
         return;
     };
-    prepare(&chat, &Rewrite::default()).expect("a translation is a chat request");
+    prepare(&chat.into(), &Rewrite::default()).expect("a translation is a chat request");
     let reply = String::from_utf8_lossy(reply);
     let whole = render.whole(&read_reply(&reply, choice & 4 != 0));
     serde_json::from_slice::<Value>(&whole).expect("an answer is JSON");

@@ -5,6 +5,7 @@
 //! here.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -45,6 +46,7 @@ pub(crate) use upstream::cause;
 pub use upstream::reach;
 
 use direct::Direct;
+use exchange::Noted;
 use recorder::Recorder;
 
 /// Lines of the proxy's log kept in memory, for the result's tail.
@@ -146,11 +148,26 @@ struct Seen {
     /// What ended the rollout's calls.
     stopped_by: Option<String>,
     budget: Budget,
-    log: VecDeque<String>,
+    log: VecDeque<Logged>,
+}
+
+/// A line of the log.
+enum Logged {
+    Call(Noted),
+    Other(String),
+}
+
+impl fmt::Display for Logged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Logged::Call(call) => call.fmt(f),
+            Logged::Other(text) => text.fmt(f),
+        }
+    }
 }
 
 impl Seen {
-    fn write(&mut self, line: String) {
+    fn write(&mut self, line: Logged) {
         self.log.push_back(line);
         if self.log.len() > LOG_LINES_MAX {
             self.log.pop_front();
@@ -177,7 +194,7 @@ impl Session {
         let budget = Budget::new(options.settings.budget, options.settings.price);
         Ok(Arc::new(Session {
             key,
-            direct: Direct::to(&url),
+            direct: Direct::to(&url, &headers),
             url,
             headers,
             recorder,
@@ -393,7 +410,7 @@ impl Session {
         self.thoughts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, line: String, is_good: bool, failure: Option<String>, what: What) {
+    fn note(&self, call: Noted, is_good: bool, failure: Option<String>, what: What) {
         let mut seen = self.seen();
         seen.has_answers |= is_good;
         seen.failures_in_a_row = match (&failure, is_good) {
@@ -406,13 +423,13 @@ impl Session {
             self.hopeless.cancel();
         }
         seen.last_failure = failure;
-        seen.write(line);
+        seen.write(Logged::Call(call));
         drop(seen);
         (self.options.observe)(what);
     }
 
     fn log_line(&self, line: String) {
-        self.seen().write(line);
+        self.seen().write(Logged::Other(line));
     }
 
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {

@@ -6,6 +6,7 @@
 mod delta;
 mod error;
 pub(crate) mod members;
+mod pieces;
 mod prepare;
 mod reply;
 mod skim;
@@ -13,6 +14,7 @@ mod strip;
 
 pub use delta::{Delta, deltas};
 pub use error::{StreamError, is_passing_status};
+pub use pieces::Pieces;
 pub(crate) use prepare::Draft;
 pub use prepare::{
     Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, prepare,

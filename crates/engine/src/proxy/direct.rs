@@ -3,6 +3,7 @@
 //!
 //! Endpoints behind TLS or a company's proxy are asked by the general client instead.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,8 +12,7 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, HOST, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Response, Uri};
@@ -20,7 +20,9 @@ use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::upstream::Failure;
+use rollcage_model::chat::Pieces;
+
+use super::upstream::{Failure, Passed};
 use crate::{CONNECT_LIMIT, READ_LIMIT, USER_AGENT as OUR_NAME};
 
 /// Connections that wait for the next call; an agent and its subagents are a handful.
@@ -33,7 +35,9 @@ const IDLE_LIMIT: Duration = Duration::from_secs(30);
 pub(super) struct Direct {
     host: String,
     port: u16,
-    authority: HeaderValue,
+    path: Uri,
+    /// What every request is sent with.
+    headers: HeaderMap,
     idle: Mutex<Vec<Idle>>,
 }
 
@@ -63,14 +67,52 @@ enum Unanswered {
 
 #[derive(Debug)]
 struct Wire {
-    sender: http1::SendRequest<Full<Bytes>>,
-    connection: http1::Connection<TokioIo<TcpStream>, Full<Bytes>>,
+    sender: http1::SendRequest<Sent>,
+    connection: http1::Connection<TokioIo<TcpStream>, Sent>,
     is_closed: bool,
+}
+
+/// A request's body on its way.
+#[derive(Debug)]
+struct Sent {
+    rest: std::vec::IntoIter<Bytes>,
+    bytes_left: usize,
+}
+
+impl Sent {
+    fn new(pieces: Pieces) -> Self {
+        Sent {
+            bytes_left: pieces.bytes(),
+            rest: pieces.into_iter(),
+        }
+    }
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = self.rest.next();
+        self.bytes_left -= piece.as_ref().map_or(0, Bytes::len);
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.len() == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes_left as u64)
+    }
 }
 
 impl Direct {
     /// `None` where the general client is needed.
-    pub(super) fn to(url: &reqwest::Url) -> Option<Arc<Self>> {
+    pub(super) fn to(url: &reqwest::Url, headers: &HeaderMap) -> Option<Arc<Self>> {
         let uri: Uri = url.as_str().parse().ok()?;
         let is_proxied =
             || !crate::is_this_machine(url) && Matcher::from_system().intercept(&uri).is_some();
@@ -79,10 +121,16 @@ impl Direct {
         }
         // An IPv6 address stands in brackets in a URL, and nowhere else.
         let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
+        let authority = HeaderValue::from_str(uri.authority()?.as_str()).ok()?;
+        let mut headers = headers.clone();
+        headers.insert(HOST, authority);
+        headers.insert(USER_AGENT, HeaderValue::from_static(OUR_NAME));
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
         Some(Arc::new(Direct {
             host,
             port: url.port_or_known_default()?,
-            authority: HeaderValue::from_str(uri.authority()?.as_str()).ok()?,
+            path: uri.path().parse().ok()?,
+            headers,
             idle: Mutex::default(),
         }))
     }
@@ -91,9 +139,8 @@ impl Direct {
     /// word; once some of it was, the endpoint may have sampled, and the failure is the caller's to tell of.
     pub(super) async fn post(
         self: &Arc<Self>,
-        path: &str,
-        headers: &HeaderMap,
-        body: &Bytes,
+        passed: &Passed,
+        body: &Pieces,
         choice: Connection,
     ) -> Result<Answer, Failure> {
         loop {
@@ -106,7 +153,7 @@ impl Direct {
                 Some(wire) => wire,
                 None => self.connect().await?,
             };
-            let request = self.request(path, headers, body)?;
+            let request = self.request(passed, body)?;
             match tokio::time::timeout(READ_LIMIT, wire.ask(request)).await {
                 Ok(Ok(response)) => {
                     let (head, body) = response.into_parts();
@@ -129,21 +176,19 @@ impl Direct {
         }
     }
 
-    fn request(
-        &self,
-        path: &str,
-        headers: &HeaderMap,
-        body: &Bytes,
-    ) -> Result<Request<Full<Bytes>>, Failure> {
-        let mut request = Request::new(Full::new(body.clone()));
+    fn request(&self, passed: &Passed, body: &Pieces) -> Result<Request<Sent>, Failure> {
+        let mut request = Request::new(Sent::new(body.clone()));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = path
-            .parse()
-            .map_err(|_| Failure::lasting("the endpoint's path is no path"))?;
-        let mut headers = headers.clone();
-        headers.insert(HOST, self.authority.clone());
-        headers.insert(USER_AGENT, HeaderValue::from_static(OUR_NAME));
-        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        *request.uri_mut() = match &passed.query {
+            None => self.path.clone(),
+            Some(query) => format!("{}?{query}", self.path.path())
+                .parse()
+                .map_err(|_| Failure::lasting("the endpoint's path is no path"))?,
+        };
+        let mut headers = self.headers.clone();
+        for (name, value) in &passed.headers {
+            headers.insert(name, value.clone());
+        }
         *request.headers_mut() = headers;
         Ok(request)
     }
@@ -168,7 +213,8 @@ impl Direct {
 
     fn take_idle(&self) -> Option<Box<Wire>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|waiting| waiting.since.elapsed() < IDLE_LIMIT);
+        let now = Instant::now();
+        idle.retain(|waiting| now.duration_since(waiting.since) < IDLE_LIMIT);
         let here = std::thread::current().id();
         let at = idle.iter().rposition(|waiting| waiting.thread == here)?;
         Some(idle.swap_remove(at).wire)
@@ -188,10 +234,7 @@ impl Direct {
 
 impl Wire {
     /// The head of the answer.
-    async fn ask(
-        &mut self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, Unanswered> {
+    async fn ask(&mut self, request: Request<Sent>) -> Result<Response<Incoming>, Unanswered> {
         let mut answer = pin!(self.sender.try_send_request(request));
         let connection = &mut self.connection;
         let is_closed = &mut self.is_closed;
@@ -307,12 +350,23 @@ mod tests {
         stream.write_all(text.as_bytes()).unwrap();
     }
 
-    async fn ask(direct: &Arc<Direct>, path: &str) -> String {
-        let body = Bytes::from_static(b"{}");
-        let mut answer = direct
-            .post(path, &HeaderMap::new(), &body, Connection::Any)
-            .await
-            .unwrap();
+    fn to(url: &str) -> Option<Arc<Direct>> {
+        Direct::to(&url.parse().unwrap(), &HeaderMap::new())
+    }
+
+    fn asked(query: &str) -> (Passed, Pieces) {
+        let query = Some(query.to_owned());
+        let passed = Passed {
+            query,
+            ..Passed::default()
+        };
+        (passed, Bytes::from_static(b"{}").into())
+    }
+
+    async fn ask(direct: &Arc<Direct>, query: &str) -> String {
+        let (passed, body) = asked(query);
+        let answer = direct.post(&passed, &body, Connection::Any);
+        let mut answer = answer.await.unwrap();
         let mut text = Vec::new();
         while let Some(bytes) = answer.chunk().await.unwrap() {
             text.extend_from_slice(&bytes);
@@ -334,13 +388,13 @@ mod tests {
             closed.send(()).unwrap();
             answer(&listener.accept().unwrap().0);
         });
-        let direct = Direct::to(&url.parse().unwrap()).unwrap();
-        assert_eq!(ask(&direct, "/one").await, "/one");
-        assert_eq!(ask(&direct, "/two").await, "/two");
+        let direct = to(&url).unwrap();
+        assert_eq!(ask(&direct, "one").await, "/v1?one");
+        assert_eq!(ask(&direct, "two").await, "/v1?two");
         is_closed.await.unwrap();
         // Lets the runtime hear of it.
         tokio::time::sleep(Duration::from_millis(10)).await;
-        assert_eq!(ask(&direct, "/three").await, "/three");
+        assert_eq!(ask(&direct, "three").await, "/v1?three");
         server.join().unwrap();
     }
 
@@ -356,25 +410,24 @@ mod tests {
             drop(first);
             answer(&listener.accept().unwrap().0);
         });
-        let direct = Direct::to(&url.parse().unwrap()).unwrap();
-        assert_eq!(ask(&direct, "/one").await, "/one");
-        let (none, body) = (HeaderMap::new(), Bytes::from_static(b"{}"));
-        let failure = direct.post("/two", &none, &body, Connection::Any).await;
+        let direct = to(&url).unwrap();
+        assert_eq!(ask(&direct, "one").await, "/v1?one");
+        let (passed, body) = asked("two");
+        let failure = direct.post(&passed, &body, Connection::Any).await;
         assert!(failure.unwrap_err().is_on_reused_connection());
-        let again = direct.post("/two", &none, &body, Connection::New).await;
+        let again = direct.post(&passed, &body, Connection::New).await;
         assert_eq!(again.unwrap().head.status, 200);
         server.join().unwrap();
     }
 
     #[tokio::test]
     async fn tls_is_not_its_business_and_nobody_there_is_told() {
-        assert!(Direct::to(&"https://127.0.0.1/v1".parse().unwrap()).is_none());
+        assert!(to("https://127.0.0.1/v1").is_none());
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
         let url = format!("http://{}/v1", closed.unwrap());
-        let direct = Direct::to(&url.parse().unwrap()).unwrap();
-        let failure = direct
-            .post("/x", &HeaderMap::new(), &Bytes::new(), Connection::Any)
-            .await;
+        let direct = to(&url).unwrap();
+        let (passed, body) = asked("x");
+        let failure = direct.post(&passed, &body, Connection::Any).await;
         let text = failure.unwrap_err().text;
         assert!(text.contains("refused"), "{text}");
     }

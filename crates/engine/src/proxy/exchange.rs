@@ -1,5 +1,6 @@
 //! One exchange under way. However it ends, exactly one response is written for it and its reservation is settled.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -162,7 +163,7 @@ impl Open {
                 EndpointDialect::Chat => last_usage(&response.body),
                 EndpointDialect::Anthropic => anthropic::usage_of(&response.body),
             });
-        let line = log_line(&response, usage);
+        let noted = Noted::of(&response, usage);
         let (exchange, status) = (response.exchange, response.status);
         let is_answered = status.is_some_and(|status| (200..300).contains(&status));
         let written = self.session.record(Line::Response(response));
@@ -177,7 +178,7 @@ impl Open {
             prompt_tokens: usage.map(|usage| usage.prompt_tokens),
             completion_tokens: usage.map(|usage| usage.completion_tokens),
         };
-        self.session.note(line, is_good, failure, what);
+        self.session.note(noted, is_good, failure, what);
         written
     }
 }
@@ -202,37 +203,55 @@ fn spent(usage: Option<Usage>) -> Spent {
     }
 }
 
-fn log_line(response: &Response, usage: Option<Usage>) -> String {
-    let status = response
-        .status
-        .map_or_else(|| "no answer".to_owned(), |status| status.to_string());
-    let mode = match (response.is_stream, response.is_replayed) {
-        (true, _) => "stream",
-        (false, true) => "replayed",
-        (false, false) => "whole",
-    };
-    let tokens = usage.map_or_else(
-        || "no usage".to_owned(),
-        |usage| {
-            format!(
-                "{} + {} tokens",
-                usage.prompt_tokens, usage.completion_tokens
-            )
-        },
-    );
-    let problem = response
-        .error
-        .as_deref()
-        .map(|error| format!(", {error}"))
-        .unwrap_or_default();
-    let again = match response.attempts.len() {
-        0 => String::new(),
-        tries => format!(", after {tries} failed tries"),
-    };
-    format!(
-        "#{} {status} {mode} {:.3} s, {tokens}{again}{problem}",
-        response.exchange, response.total_s
-    )
+/// What the log says of an exchange. Put into words only when somebody reads it: calls are many, readers few.
+pub(super) struct Noted {
+    exchange: u64,
+    status: Option<u16>,
+    mode: &'static str,
+    total_s: f64,
+    usage: Option<Usage>,
+    tries: usize,
+    error: Option<String>,
+}
+
+impl Noted {
+    fn of(response: &Response, usage: Option<Usage>) -> Self {
+        Noted {
+            exchange: response.exchange,
+            status: response.status,
+            mode: match (response.is_stream, response.is_replayed) {
+                (true, _) => "stream",
+                (false, true) => "replayed",
+                (false, false) => "whole",
+            },
+            total_s: response.total_s,
+            usage,
+            tries: response.attempts.len(),
+            error: response.error.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Noted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{} ", self.exchange)?;
+        match self.status {
+            Some(status) => write!(f, "{status}")?,
+            None => write!(f, "no answer")?,
+        }
+        write!(f, " {} {:.3} s, ", self.mode, self.total_s)?;
+        match self.usage {
+            Some(it) => write!(f, "{} + {} tokens", it.prompt_tokens, it.completion_tokens)?,
+            None => write!(f, "no usage")?,
+        }
+        if self.tries > 0 {
+            write!(f, ", after {} failed tries", self.tries)?;
+        }
+        match &self.error {
+            Some(error) => write!(f, ", {error}"),
+            None => Ok(()),
+        }
+    }
 }
 
 enum IsFailure {

@@ -141,8 +141,8 @@ async fn attempt(
         dialect,
         endpoint_dialect: session.options.endpoint.dialect,
         headers: recorded_headers(headers),
-        set: prepared.set.clone(),
-        removed: prepared.removed.clone(),
+        set: std::mem::take(&mut prepared.set),
+        removed: std::mem::take(&mut prepared.removed),
         dropped,
         body: body.clone(),
     });
@@ -159,7 +159,7 @@ async fn attempt(
         return Attempted::Answered(replay::answer(call, open, prepared).await);
     }
     let sent = std::mem::take(&mut prepared.body);
-    match send(&session, &call.passed, sent.into(), &mut open.attempts).await {
+    match send(&session, &call.passed, sent, &mut open.attempts).await {
         Err(failure) => {
             let problem = format!("no answer: {}", failure.text);
             Attempted::Answered(close_with(&call.route, &mut open, GIVEN_UP, &problem))
@@ -196,8 +196,9 @@ fn ask(session: &Session, question: &Question, tokens_max: Option<u64>) -> Resul
             let asked = anthropic::from_chat_request(&question.body, &session.thoughts());
             let asked = asked.map_err(|error| error.to_string())?;
             dropped.extend(asked.dropped);
-            let prepared = anthropic::prepare(&asked.body, &rewrite).map_err(told)?;
-            (prepared, Some(asked.body.into()))
+            let body = Bytes::from(asked.body);
+            let prepared = anthropic::prepare(&body, &rewrite).map_err(told)?;
+            (prepared, Some(body))
         }
     };
     Ok(Asked {

@@ -208,10 +208,13 @@ impl Asker<'_> {
         };
         let Prepared {
             body, is_stream, ..
-        } = prepare(question.to_string().as_bytes(), &rewrite)
-            .map_err(|error| error.to_string())?;
+        } = prepare(&question.to_string().into(), &rewrite).map_err(|error| error.to_string())?;
         let url = format!("{}/chat/completions", self.endpoint.base_url);
-        let request = self.client.post(url).timeout(CALL_LIMIT).body(body);
+        let request = self
+            .client
+            .post(url)
+            .timeout(CALL_LIMIT)
+            .body(body.concat());
         let request = authorised(self.endpoint, request);
         let failed = |error: reqwest::Error| {
             format!(

@@ -85,7 +85,7 @@ fn answer_at_once(
 
 async fn ask(session: std::sync::Arc<Session>, mut open: Open, prepared: Prepared) -> Outcome {
     open.is_replayed = true;
-    let (passed, body) = (Passed::default(), prepared.body.into());
+    let (passed, body) = (Passed::default(), prepared.body);
     let mut upstream = match send(&session, &passed, body, &mut open.attempts).await {
         Ok(upstream) => upstream,
         Err(failure) => {

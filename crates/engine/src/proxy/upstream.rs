@@ -1,7 +1,6 @@
 //! Sends a prepared request to the endpoint. What may pass by itself (a busy or restarting server) is tried again here,
 //! within the rollout's time, rather than handed to agents that give up or spin.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use hyper::header::{
     AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue,
 };
 
-use rollcage_model::chat::{StreamError, is_passing_status};
+use rollcage_model::chat::{Pieces, StreamError, is_passing_status};
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::dialect::anthropic::is_ping;
 use rollcage_model::exchange::Attempt;
@@ -217,7 +216,7 @@ impl Answer {
 pub(super) async fn send(
     session: &Session,
     passed: &Passed,
-    body: Bytes,
+    body: Pieces,
     attempts: &mut Vec<Attempt>,
 ) -> Result<Answer, Failure> {
     let mut connection = Connection::Any;
@@ -254,26 +253,21 @@ pub(super) async fn send(
 async fn send_once(
     session: &Session,
     passed: &Passed,
-    body: &Bytes,
+    body: &Pieces,
     connection: Connection,
 ) -> Result<Answer, Failure> {
-    let mut headers = session.headers.clone();
-    for (name, value) in &passed.headers {
-        headers.insert(name, value.clone());
-    }
     if let Some(direct) = &session.direct {
-        let path = session.url.path();
-        let path = match &passed.query {
-            Some(query) => Cow::Owned(format!("{path}?{query}")),
-            None => Cow::Borrowed(path),
-        };
-        let answer = direct.post(&path, &headers, body, connection).await?;
+        let answer = direct.post(passed, body, connection).await?;
         return Ok(Answer::new(Way::Direct(answer)));
     }
     let mut url = session.url.clone();
     url.set_query(passed.query.as_deref());
-    let request = session.options.client.post(url).headers(headers);
-    let answer = request.body(body.clone()).send().await?;
+    let request = session.options.client.post(url);
+    let request = request
+        .headers(session.headers.clone())
+        // Replaces those that are there.
+        .headers(passed.headers.clone());
+    let answer = request.body(body.concat()).send().await?;
     Ok(Answer::new(Way::Client(answer)))
 }
 
@@ -320,7 +314,11 @@ pub(super) fn authorised(
 }
 
 /// The endpoint's own count of a prompt's tokens; `None` when it gives none, since agents can do without.
-pub(super) async fn count_tokens(session: &Session, passed: &Passed, body: &[u8]) -> Option<Bytes> {
+pub(super) async fn count_tokens(
+    session: &Session,
+    passed: &Passed,
+    body: &Bytes,
+) -> Option<Bytes> {
     let rewrite = rollcage_model::chat::Rewrite {
         model: Some(session.options.endpoint.model.clone()),
         ..Default::default()
@@ -333,7 +331,7 @@ pub(super) async fn count_tokens(session: &Session, passed: &Passed, body: &[u8]
     let request = authorised(&session.options.endpoint, request)
         // Replaces those that are there.
         .headers(passed.headers.clone())
-        .body(prepared.body);
+        .body(prepared.body.concat());
     let answer = request.send().await.ok()?;
     if !answer.status().is_success() {
         return None;

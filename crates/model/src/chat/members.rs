@@ -1,52 +1,38 @@
 //! A JSON object as its members in order, each value as the text it was written in.
 
-use serde::Deserialize;
-use serde_json::value::{RawValue, to_raw_value};
+use std::borrow::Cow;
 
+use bytes::Bytes;
+use serde::Deserialize;
+
+use super::pieces::{Joiner, Pieces};
 use super::skim;
 
+/// Names, and values as they are written.
 #[derive(Debug, Default)]
-pub(crate) struct Members<'a>(Vec<(String, Text<'a>)>);
-
-#[derive(Debug)]
-enum Text<'a> {
-    Read(&'a str),
-    Written(Box<RawValue>),
-}
-
-impl Text<'_> {
-    fn get(&self) -> &str {
-        match self {
-            Text::Read(text) => text,
-            Text::Written(raw) => raw.get(),
-        }
-    }
-}
+pub(crate) struct Members<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Members<'a> {
     /// `None` when the text is no JSON object.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
-        let read = |(name, value): (&str, &'a str)| {
-            let name: String = serde_json::from_str(name).ok()?;
-            Some((name, Text::Read(value)))
-        };
+        let read =
+            |(name, value): (&'a str, &'a str)| Some((unquoted(name)?, Cow::Borrowed(value)));
         let members = skim::members(text)?.into_iter().map(read);
         members.collect::<Option<_>>().map(Members)
     }
 
-    /// The first name that occurs twice.
+    /// A name that occurs twice.
     pub(crate) fn duplicate(&self) -> Option<&str> {
-        let mut seen = std::collections::HashSet::new();
-        self.0
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .find(|name| !seen.insert(*name))
+        let mut names: Vec<&str> = self.names().collect();
+        names.sort_unstable();
+        let twice = names.windows(2).find(|pair| pair[0] == pair[1])?;
+        Some(twice[0])
     }
 
     /// The value's text; `null` counts as absent, as it does for the upstreams.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let (_, text) = self.0.iter().find(|(other, _)| other == name)?;
-        Some(text.get()).filter(|text| *text != "null")
+        Some(text.as_ref()).filter(|text| *text != "null")
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -54,7 +40,7 @@ impl<'a> Members<'a> {
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(name, _)| name.as_str())
+        self.0.iter().map(|(name, _)| name.as_ref())
     }
 
     /// The value as `T`; `None` when it is absent, `null` or of another type.
@@ -62,11 +48,11 @@ impl<'a> Members<'a> {
         serde_json::from_str(self.get(name)?).ok()
     }
 
-    /// Replaces the value where it stands, or appends it.
-    pub(crate) fn set(&mut self, name: &str, value: Box<RawValue>) {
+    /// Replaces the value where it stands, or appends it; `text` is JSON.
+    pub(crate) fn set(&mut self, name: &str, text: String) {
         match self.0.iter_mut().find(|(other, _)| other == name) {
-            Some((_, text)) => *text = Text::Written(value),
-            None => self.0.push((name.to_owned(), Text::Written(value))),
+            Some((_, old)) => *old = Cow::Owned(text),
+            None => self.0.push((Cow::Owned(name.to_owned()), Cow::Owned(text))),
         }
     }
 
@@ -81,24 +67,56 @@ impl<'a> Members<'a> {
         let length = self
             .0
             .iter()
-            .map(|(name, text)| name.len() + text.get().len() + 4)
+            .map(|(name, text)| name.len() + text.len() + 4)
             .sum::<usize>();
         let mut out = String::with_capacity(length + 2);
-        out.push('{');
         for (at, (name, text)) in self.0.iter().enumerate() {
-            if at > 0 {
-                out.push(',');
-            }
-            out.push_str(&serde_json::Value::from(name.as_str()).to_string());
+            out.push(if at == 0 { '{' } else { ',' });
+            out.push_str(&quoted(name));
             out.push(':');
-            out.push_str(text.get());
+            out.push_str(text);
         }
-        out.push('}');
+        out.push_str(if self.0.is_empty() { "{}" } else { "}" });
         out
+    }
+
+    /// The same without a copy of what is long; `source` is what the members were read from.
+    pub(crate) fn write_pieces(&self, source: &Bytes) -> Pieces {
+        let mut out = Joiner::new(source);
+        for (at, (name, text)) in self.0.iter().enumerate() {
+            out.push(if at == 0 { "{" } else { "," });
+            out.push(&quoted(name));
+            out.push(":");
+            match text {
+                Cow::Borrowed(text) => out.push_part(text),
+                Cow::Owned(text) => out.push(text),
+            }
+        }
+        out.push(if self.0.is_empty() { "{}" } else { "}" });
+        out.finish()
     }
 }
 
-/// The raw text of a value of ours.
-pub(crate) fn raw<T: serde::Serialize>(value: &T) -> Result<Box<RawValue>, serde_json::Error> {
-    to_raw_value(value)
+/// Whether a name means itself: most do, and need no JSON reader or writer.
+fn is_plain(name: &str) -> bool {
+    name.bytes()
+        .all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
+}
+
+/// What a quoted name says; `None` when it is no JSON.
+fn unquoted(name: &str) -> Option<Cow<'_, str>> {
+    let inner = name
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    match inner.filter(|inner| is_plain(inner)) {
+        Some(inner) => Some(Cow::Borrowed(inner)),
+        None => serde_json::from_str(name).ok().map(Cow::Owned),
+    }
+}
+
+fn quoted(name: &str) -> String {
+    match is_plain(name) {
+        true => ["\"", name, "\""].concat(),
+        false => serde_json::Value::from(name).to_string(),
+    }
 }

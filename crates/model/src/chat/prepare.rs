@@ -1,10 +1,11 @@
 //! The agent's request to the request that is sent upstream.
 
-use serde_json::value::RawValue;
+use bytes::Bytes;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::members::{Members, raw};
+use super::members::Members;
+use super::pieces::Pieces;
 
 /// What to change in each request of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,7 +81,7 @@ pub struct Added {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepared {
-    pub body: Vec<u8>,
+    pub body: Pieces,
     pub is_stream: bool,
     /// Top-level members as sent, where they differ from the agent's.
     pub set: Map<String, Value>,
@@ -107,18 +108,13 @@ pub enum PrepareError {
         "`{name}` constrains what is sampled, which this training session does not allow: leave it out"
     )]
     Constrained { name: String },
-    #[error("write the request's member `{name}`")]
-    Write {
-        name: String,
-        source: serde_json::Error,
-    },
 }
 
 const MAX_TOKENS: &str = "max_tokens";
 const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 
 /// Changes what must change; `messages`, `tools` and every other member go through byte for byte.
-pub fn prepare(body: &[u8], rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
+pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
     let mut draft = Draft::read(body)?;
     let n = draft.members.get("n");
     if let Some(n) = n.filter(|n| n.parse() != Ok(1.0_f64)) {
@@ -129,14 +125,14 @@ pub fn prepare(body: &[u8], rewrite: &Rewrite) -> Result<Prepared, PrepareError>
     if let Some(model) = &rewrite.model
         && draft.members.value::<String>("model").as_ref() != Some(model)
     {
-        draft.set("model", model)?;
+        draft.set("model", model.as_str());
     }
-    limit_tokens(&mut draft, rewrite)?;
+    limit_tokens(&mut draft, rewrite);
     if let Some(sampling) = rewrite.sampling {
         pin_sampling(&mut draft, sampling)?;
     }
     if rewrite.is_stream_off && is_stream {
-        draft.set("stream", &false)?;
+        draft.set("stream", false);
         draft.remove("stream_options");
     }
     if rewrite.is_thinking_disabled {
@@ -184,11 +180,11 @@ impl<'a> Draft<'a> {
     }
 
     /// The request as it is to be sent; the agent's own bytes when nothing was changed.
-    pub(crate) fn finish(self, body: &[u8], is_stream: bool, added: Added) -> Prepared {
+    pub(crate) fn finish(self, body: &Bytes, is_stream: bool, added: Added) -> Prepared {
         let is_changed = !self.set.is_empty() || !self.removed.is_empty();
         let body = match is_changed {
-            true => self.members.write().into_bytes(),
-            false => body.to_vec(),
+            true => self.members.write_pieces(body),
+            false => body.clone().into(),
         };
         Prepared {
             body,
@@ -199,22 +195,10 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub(crate) fn set<T: serde::Serialize>(
-        &mut self,
-        name: &str,
-        value: &T,
-    ) -> Result<(), PrepareError> {
-        let failed = |source| PrepareError::Write {
-            name: name.to_owned(),
-            source,
-        };
-        let value = raw(value).map_err(failed)?;
-        self.set.insert(
-            name.to_owned(),
-            serde_json::from_str(value.get()).map_err(failed)?,
-        );
-        self.members.set(name, value);
-        Ok(())
+    pub(crate) fn set(&mut self, name: &str, value: impl Into<Value>) {
+        let value = value.into();
+        self.members.set(name, value.to_string());
+        self.set.insert(name.to_owned(), value);
     }
 
     pub(crate) fn remove(&mut self, name: &str) {
@@ -230,25 +214,18 @@ impl<'a> Draft<'a> {
         inner: &str,
         value: &'static str,
     ) -> Result<bool, PrepareError> {
-        let failed = |source| PrepareError::Write {
-            name: name.to_owned(),
-            source,
+        let mut object = match self.members.get(name) {
+            Some(text) => Members::read(text).ok_or(PrepareError::Member { name })?,
+            None => Members::default(),
         };
-        let written = {
-            let mut object = match self.members.get(name) {
-                Some(text) => Members::read(text).ok_or(PrepareError::Member { name })?,
-                None => Members::default(),
-            };
-            if object.get(inner) == Some(value) {
-                return Ok(false);
-            }
-            object.set(
-                inner,
-                RawValue::from_string(value.to_owned()).map_err(failed)?,
-            );
-            RawValue::from_string(object.write()).map_err(failed)?
-        };
-        self.set(name, &written)?;
+        if object.get(inner) == Some(value) {
+            return Ok(false);
+        }
+        object.set(inner, value.to_owned());
+        let text = object.write();
+        let read = serde_json::from_str(&text).map_err(|_| PrepareError::Member { name })?;
+        self.members.set(name, text);
+        self.set.insert(name.to_owned(), read);
         Ok(true)
     }
 }
@@ -278,13 +255,14 @@ fn pin_sampling(draft: &mut Draft<'_>, sampling: Sampling) -> Result<(), Prepare
         let name = "response_format".to_owned();
         return Err(PrepareError::Constrained { name });
     }
-    draft.set("temperature", &sampling.temperature)?;
-    draft.set("top_p", &1)?;
-    draft.set("top_k", &-1)?;
-    draft.set("min_p", &0)?;
-    draft.set("presence_penalty", &0)?;
-    draft.set("frequency_penalty", &0)?;
-    draft.set("repetition_penalty", &1)
+    draft.set("temperature", sampling.temperature);
+    draft.set("top_p", 1);
+    draft.set("top_k", -1);
+    draft.set("min_p", 0);
+    draft.set("presence_penalty", 0);
+    draft.set("frequency_penalty", 0);
+    draft.set("repetition_penalty", 1);
+    Ok(())
 }
 
 /// The completion tokens a request asks for, under either name.
@@ -302,16 +280,16 @@ fn ask_for_more(
 ) -> Result<Added, PrepareError> {
     let mut added = Added::default();
     if draft.members.get("logprobs") != Some("true") {
-        draft.set("logprobs", &true)?;
+        draft.set("logprobs", true);
         added.logprobs = true;
     }
     if draft.members.get("top_logprobs").is_none() {
-        draft.set("top_logprobs", &rewrite.top_logprobs)?;
+        draft.set("top_logprobs", rewrite.top_logprobs);
         added.top_logprobs = true;
     }
     for name in rewrite.capture.id_flags() {
         if draft.members.get(name) != Some("true") {
-            draft.set(name, &true)?;
+            draft.set(name, true);
             added.token_ids = true;
         }
     }
@@ -321,7 +299,7 @@ fn ask_for_more(
     Ok(added)
 }
 
-fn limit_tokens(draft: &mut Draft<'_>, rewrite: &Rewrite) -> Result<(), PrepareError> {
+fn limit_tokens(draft: &mut Draft<'_>, rewrite: &Rewrite) {
     let model: Option<String> = draft.members.value("model");
     let names = match rewrite.max_tokens_name {
         MaxTokensName::MaxTokens => Some((MAX_TOKENS, MAX_COMPLETION_TOKENS)),
@@ -335,12 +313,12 @@ fn limit_tokens(draft: &mut Draft<'_>, rewrite: &Rewrite) -> Result<(), PrepareE
         if draft.members.get(name).is_none()
             && let Some(value) = draft.members.value::<Value>(other)
         {
-            draft.set(name, &value)?;
+            draft.set(name, value);
         }
         draft.remove(other);
     }
     let Some(tokens_max) = rewrite.tokens_max else {
-        return Ok(());
+        return;
     };
     let mut is_limited = false;
     for name in [MAX_TOKENS, MAX_COMPLETION_TOKENS] {
@@ -351,14 +329,13 @@ fn limit_tokens(draft: &mut Draft<'_>, rewrite: &Rewrite) -> Result<(), PrepareE
                 .parse()
                 .is_ok_and(|asked: f64| asked <= tokens_max as f64)
             {
-                draft.set(name, &tokens_max)?;
+                draft.set(name, tokens_max);
             }
         }
     }
     if !is_limited {
-        draft.set(names.map_or(MAX_TOKENS, |(name, _)| name), &tokens_max)?;
+        draft.set(names.map_or(MAX_TOKENS, |(name, _)| name), tokens_max);
     }
-    Ok(())
 }
 
 /// OpenAI's reasoning models answer 400 to `max_tokens`; a router's `provider/` prefix does not change that.

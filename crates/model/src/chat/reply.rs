@@ -349,11 +349,13 @@ pub(super) fn read_usage(text: &[u8]) -> Option<Usage> {
 impl Usage {
     /// `None` when there is no number of prompt tokens in it.
     pub(super) fn from_value(value: &Value) -> Option<Self> {
-        let number = |path: &str| value.pointer(path).and_then(Value::as_u64);
+        let number = |value: &Value, name: &str| value.get(name).and_then(Value::as_u64);
+        let details = value.get("prompt_tokens_details");
+        let cached = details.and_then(|details| number(details, "cached_tokens"));
         Some(Usage {
-            prompt_tokens: number("/prompt_tokens")?,
-            completion_tokens: number("/completion_tokens").unwrap_or_default(),
-            cached_tokens: number("/prompt_tokens_details/cached_tokens").unwrap_or_default(),
+            prompt_tokens: number(value, "prompt_tokens")?,
+            completion_tokens: number(value, "completion_tokens").unwrap_or_default(),
+            cached_tokens: cached.unwrap_or_default(),
             cache_write_tokens: 0,
         })
     }

@@ -7,26 +7,7 @@ use super::prepare::Added;
 
 mod block;
 
-use block::{BLOCK, Marks, Signs, plain_prefix};
-
-/// What a byte means outside of strings, while looking for the end of a list or an object.
-#[derive(Clone, Copy)]
-enum Structure {
-    Plain,
-    Quote,
-    Open,
-    Close,
-}
-
-const STRUCTURE: [Structure; 256] = {
-    let mut table = [Structure::Plain; 256];
-    table[b'"' as usize] = Structure::Quote;
-    table[b'[' as usize] = Structure::Open;
-    table[b'{' as usize] = Structure::Open;
-    table[b']' as usize] = Structure::Close;
-    table[b'}' as usize] = Structure::Close;
-    table
-};
+use block::{BLOCK, Marks, Signs, closing, plain_prefix};
 
 /// How much of an answer is left, most often.
 const OUT_BYTES: usize = 8 << 10;
@@ -252,7 +233,8 @@ fn skip_value(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Behind the list or object that begins at `start`. Most of an answer is passed here, so it goes by blocks.
+/// Behind the list or object that begins at `start`. Most of an answer is passed here, so it goes by blocks. Brackets of
+/// the other kind need no look: in JSON they are all closed again before this one is.
 #[cfg(target_arch = "x86_64")]
 #[expect(
     unsafe_code,
@@ -275,7 +257,9 @@ fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,popcnt")]
 fn skip_nested_widely(bytes: &[u8], start: usize) -> Option<usize> {
-    skip_nested_by(bytes, start, |block| block::signs_by_wide(block))
+    skip_nested_by(bytes, start, |block, open| {
+        block::signs_by_wide(block, open)
+    })
 }
 
 /// Inlined, so that all of it is made for the processor at hand.
@@ -283,56 +267,60 @@ fn skip_nested_widely(bytes: &[u8], start: usize) -> Option<usize> {
 fn skip_nested_by(
     bytes: &[u8],
     start: usize,
-    signs: impl Fn(&[u8; BLOCK]) -> Signs,
+    signs: impl Fn(&[u8; BLOCK], u8) -> Signs,
 ) -> Option<usize> {
+    let open = *bytes.get(start)?;
     let mut depth = 0_usize;
     let mut at = start;
+    let mut is_in_string = false;
     loop {
-        if bytes.get(at).is_some_and(u8::is_ascii_digit) {
-            at += plain_prefix(&bytes[at..]);
-        }
         let block = bytes.get(at..at + BLOCK).and_then(|it| it.try_into().ok());
-        let Some(marks) = block.and_then(|block| Marks::of(signs(block))) else {
-            match skip_bytes(bytes, at, &mut depth)? {
-                Skipped::Whole(end) => return Some(end),
-                Skipped::Part(end) => at = end,
+        let marks = block.and_then(|block| Marks::of(signs(block, open), is_in_string));
+        if let Some(marks) = marks {
+            if let Some(end) = marks.end_from(&mut depth) {
+                return Some(at + end);
+            }
+            at += BLOCK;
+            is_in_string = marks.ends_in_string;
+            if marks.is_plain && !is_in_string {
+                // A list of numbers, most likely; they are long.
+                at += plain_prefix(&bytes[at..]);
             }
             continue;
-        };
-        match marks.end_from(&mut depth) {
-            Some(end) => return Some(at + end),
-            None => at += BLOCK,
         }
-        if marks.ends_in_string {
+        if std::mem::take(&mut is_in_string) {
             at = string_end(bytes, at)?;
+        }
+        match skip_bytes(bytes, at, open, depth)? {
+            Skipped::Whole(end) => return Some(end),
+            Skipped::Part { end, depth: now } => (at, depth) = (end, now),
         }
     }
 }
 
 enum Skipped {
     Whole(usize),
-    Part(usize),
+    Part { end: usize, depth: usize },
 }
 
 /// The same byte by byte, for about a block: where a string has escapes, and at the end of the text.
-fn skip_bytes(bytes: &[u8], start: usize, depth: &mut usize) -> Option<Skipped> {
+fn skip_bytes(bytes: &[u8], start: usize, open: u8, mut depth: usize) -> Option<Skipped> {
     let mut at = start;
     while at < start + BLOCK {
         let byte = *bytes.get(at)?;
         at += 1;
-        match STRUCTURE[usize::from(byte)] {
-            Structure::Plain => {}
-            Structure::Quote => at = string_end(bytes, at)?,
-            Structure::Open => *depth += 1,
-            Structure::Close => {
-                *depth -= 1;
-                if *depth == 0 {
-                    return Some(Skipped::Whole(at));
-                }
+        if byte == b'"' {
+            at = string_end(bytes, at)?;
+        } else if byte == open {
+            depth += 1;
+        } else if byte == closing(open) {
+            depth -= 1;
+            if depth == 0 {
+                return Some(Skipped::Whole(at));
             }
         }
     }
-    Some(Skipped::Part(at))
+    Some(Skipped::Part { end: at, depth })
 }
 
 fn skip_string(bytes: &[u8], start: usize) -> Option<usize> {

@@ -3,7 +3,6 @@
 //! What cannot be read goes through as it is: it is the agent's to judge.
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::members::Members;
 use super::prepare::Added;
@@ -142,7 +141,7 @@ fn strip_choice(text: &str, added: &Added) -> Option<String> {
     }
     if added.logprobs {
         if members.get("logprobs").is_some() {
-            members.set("logprobs", RawValue::NULL.to_owned());
+            members.set("logprobs", "null".to_owned());
             is_changed = true;
         }
     } else if added.top_logprobs
@@ -155,7 +154,7 @@ fn strip_choice(text: &str, added: &Added) -> Option<String> {
 }
 
 /// Logprobs without the alternatives, which an agent gets as empty lists when it asks for none.
-fn strip_alternatives(text: &str) -> Option<Box<RawValue>> {
+fn strip_alternatives(text: &str) -> Option<String> {
     let mut members = Members::read(text)?;
     let content = strip_each(members.get("content")?, |entry| {
         let mut entry = Members::read(entry)?;
@@ -163,15 +162,15 @@ fn strip_alternatives(text: &str) -> Option<Box<RawValue>> {
             .get("top_logprobs")
             .and_then(elements)
             .filter(|alternatives| !alternatives.is_empty())?;
-        entry.set("top_logprobs", RawValue::from_string("[]".to_owned()).ok()?);
+        entry.set("top_logprobs", "[]".to_owned());
         Some(entry.write())
     })?;
     members.set("content", content);
-    RawValue::from_string(members.write()).ok()
+    Some(members.write())
 }
 
 /// The array with each element that `strip` changes replaced; `None` when none was.
-fn strip_each(text: &str, strip: impl Fn(&str) -> Option<String>) -> Option<Box<RawValue>> {
+fn strip_each(text: &str, strip: impl Fn(&str) -> Option<String>) -> Option<String> {
     let mut is_changed = false;
     let parts: Vec<String> = elements(text)?
         .into_iter()
@@ -181,10 +180,7 @@ fn strip_each(text: &str, strip: impl Fn(&str) -> Option<String>) -> Option<Box<
             stripped.unwrap_or_else(|| element.to_owned())
         })
         .collect();
-    if !is_changed {
-        return None;
-    }
-    RawValue::from_string(format!("[{}]", parts.join(","))).ok()
+    is_changed.then(|| format!("[{}]", parts.join(",")))
 }
 
 #[cfg(test)]

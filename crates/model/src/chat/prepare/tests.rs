@@ -3,15 +3,16 @@ use super::*;
 /// What the agent sends, what is sent upstream, and what is to be stripped.
 #[track_caller]
 fn check(body: &str, rewrite: &Rewrite, expect: &str) -> Prepared {
-    let prepared = prepare(body.as_bytes(), rewrite).unwrap();
-    assert_eq!(String::from_utf8(prepared.body.clone()).unwrap(), expect);
+    let prepared = prepare(&body.to_owned().into(), rewrite).unwrap();
+    assert_eq!(prepared.body.concat(), expect);
     prepared
 }
 
 #[track_caller]
-fn check_refused(body: &[u8], expect: &str) {
+fn check_refused(body: &'static [u8], expect: &str) {
+    let body = Bytes::from_static(body);
     assert_eq!(
-        prepare(body, &Rewrite::default()).unwrap_err().to_string(),
+        prepare(&body, &Rewrite::default()).unwrap_err().to_string(),
         expect
     );
 }
@@ -173,7 +174,11 @@ fn what_cannot_be_captured_or_read_is_refused() {
     check_refused(b"[1]", "the request body is not a JSON object");
     check_refused(b"{\"a\":1", "the request body is not a JSON object");
     check_refused(b"{\"a\":\"\xff\"}", "the request body is not UTF-8");
-    let error = prepare(br#"{"stream":true,"stream_options":3}"#, &capturing()).unwrap_err();
+    let error = prepare(
+        &Bytes::from_static(br#"{"stream":true,"stream_options":3}"#),
+        &capturing(),
+    )
+    .unwrap_err();
     assert_eq!(
         error.to_string(),
         "the request's member `stream_options` is not an object"
@@ -186,12 +191,9 @@ fn a_whole_answer_is_asked_for_where_streams_lose_tokens() {
         is_stream_off: true,
         ..capturing()
     };
-    let prepared = prepare(
-        br#"{"stream":true,"stream_options":{"include_usage":true}}"#,
-        &rewrite,
-    )
-    .unwrap();
-    let body: Value = serde_json::from_slice(&prepared.body).unwrap();
+    let body = Bytes::from_static(br#"{"stream":true,"stream_options":{"include_usage":true}}"#);
+    let prepared = prepare(&body, &rewrite).unwrap();
+    let body: Value = serde_json::from_slice(&prepared.body.concat()).unwrap();
     assert_eq!(body["stream"], false);
     assert_eq!(body.get("stream_options"), None);
     assert!(prepared.is_stream, "the agent still wants one");
@@ -203,8 +205,12 @@ fn a_pinned_policy_neutralises_samplers_and_refuses_constraints() {
         sampling: Some(Sampling { temperature: 0.7 }),
         ..Rewrite::default()
     };
-    let prepared = prepare(br#"{"temperature":0,"top_p":0.9,"top_k":20}"#, &rewrite).unwrap();
-    let body: Value = serde_json::from_slice(&prepared.body).unwrap();
+    let prepared = prepare(
+        &Bytes::from_static(br#"{"temperature":0,"top_p":0.9,"top_k":20}"#),
+        &rewrite,
+    )
+    .unwrap();
+    let body: Value = serde_json::from_slice(&prepared.body.concat()).unwrap();
     assert_eq!(
         (&body["temperature"], &body["top_p"], &body["top_k"]),
         (&0.7.into(), &1.into(), &(-1).into())
@@ -213,10 +219,16 @@ fn a_pinned_policy_neutralises_samplers_and_refuses_constraints() {
         r#"{"guided_json":{}}"#,
         r#"{"response_format":{"type":"json_object"}}"#,
     ] {
-        let error = prepare(constrained.as_bytes(), &rewrite).unwrap_err();
+        let error = prepare(&constrained.to_owned().into(), &rewrite).unwrap_err();
         assert!(matches!(error, PrepareError::Constrained { .. }), "{error}");
     }
-    assert!(prepare(br#"{"response_format":{"type":"text"}}"#, &rewrite).is_ok());
+    assert!(
+        prepare(
+            &Bytes::from_static(br#"{"response_format":{"type":"text"}}"#),
+            &rewrite
+        )
+        .is_ok()
+    );
 }
 
 #[test]
@@ -227,4 +239,21 @@ fn the_tokens_wanted_are_found_under_either_name() {
         Some(7)
     );
     assert_eq!(tokens_wanted(b"{}"), None);
+}
+
+#[test]
+fn what_is_long_is_sent_without_a_copy_of_it() {
+    let long = "word ".repeat(1000);
+    let body = format!(r#"{{"messages":["{long}"],"a\"b":1,"tools":["{long}"],"stream":false}}"#);
+    let body = Bytes::from(body);
+    let prepared = prepare(&body, &capturing()).unwrap();
+    let expect = format!(
+        r#"{{"messages":["{long}"],"a\"b":1,"tools":["{long}"],"stream":false,"logprobs":true,"top_logprobs":0,"return_token_ids":true}}"#
+    );
+    assert_eq!(prepared.body.concat(), expect);
+    assert_eq!(prepared.body.bytes(), expect.len());
+    let inside = body.as_ptr_range();
+    let own = |piece: &Bytes| inside.contains(&piece.as_ptr());
+    let is_own: Vec<bool> = prepared.body.into_iter().map(|piece| own(&piece)).collect();
+    assert_eq!(is_own, [false, true, false, true, false]);
 }

@@ -3,18 +3,20 @@
 /// What is looked at together.
 pub(super) const BLOCK: usize = 64;
 
-/// What matters in a block that begins outside of strings, a bit for each byte.
+/// What matters in a block, a bit for each byte.
 pub(super) struct Marks {
     /// Brackets that open and that close, outside of strings.
     opens: u64,
     closes: u64,
     pub(super) ends_in_string: bool,
+    /// There is nothing in it that begins or ends something.
+    pub(super) is_plain: bool,
 }
 
 impl Marks {
     /// `None` where a backslash may hide a quote.
     #[inline(always)]
-    pub(super) fn of(signs: Signs) -> Option<Self> {
+    pub(super) fn of(signs: Signs, begins_in_string: bool) -> Option<Self> {
         let Signs {
             quotes,
             opens,
@@ -29,17 +31,22 @@ impl Marks {
         for shift in [1, 2, 4, 8, 16, 32] {
             inside ^= inside << shift;
         }
+        // Only now, so that the processor need not wait for one block to begin with the next.
+        if begins_in_string {
+            inside = !inside;
+        }
         Some(Marks {
             opens: opens & !inside,
             closes: closes & !inside,
             ends_in_string: inside >> (BLOCK - 1) == 1,
+            is_plain: quotes | opens | closes == 0,
         })
     }
 
     /// Follows the brackets from this depth on; gives the place behind the one that brings it to nothing.
     #[inline(always)]
     pub(super) fn end_from(&self, depth: &mut usize) -> Option<usize> {
-        // Most blocks are deep inside, and cannot close everything.
+        // Most blocks are inside, and cannot close everything.
         let (opens, closes) = (self.opens.count_ones(), self.closes.count_ones());
         if closes as usize <= depth.saturating_sub(1) {
             *depth = *depth + opens as usize - closes as usize;
@@ -62,7 +69,7 @@ impl Marks {
     }
 }
 
-/// Where in a block these bytes are, in strings or not.
+/// Where in a block these bytes are, in strings or not. Of brackets, those of one kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Signs {
     quotes: u64,
@@ -71,14 +78,18 @@ pub(super) struct Signs {
     has_escape: bool,
 }
 
+/// The bracket that closes what `open` opens.
+pub(super) const fn closing(open: u8) -> u8 {
+    open + 2
+}
+
 /// Thirty-two bytes at a time, and a bit for each.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn signs_by_wide(block: &[u8; BLOCK]) -> Signs {
+pub(super) fn signs_by_wide(block: &[u8; BLOCK], open: u8) -> Signs {
     use std::arch::x86_64::{
-        _mm256_cmpeq_epi8, _mm256_movemask_epi8, _mm256_or_si256, _mm256_set_epi64x,
-        _mm256_set1_epi8,
+        _mm_set_epi64x, _mm256_cmpeq_epi8, _mm256_movemask_epi8, _mm256_set_m128i, _mm256_set1_epi8,
     };
     let all = |byte: u8| _mm256_set1_epi8(byte.cast_signed());
     let mask = |lane| u64::from(_mm256_movemask_epi8(lane).cast_unsigned());
@@ -87,13 +98,16 @@ pub(super) fn signs_by_wide(block: &[u8; BLOCK]) -> Signs {
             let bytes = block[at + from..].first_chunk().copied();
             i64::from_le_bytes(bytes.unwrap_or_default())
         };
-        let bytes = _mm256_set_epi64x(part(24), part(16), part(8), part(0));
-        // `[` and `{` differ by this bit, and so do `]` and `}`.
-        let brackets = _mm256_or_si256(bytes, all(0x20));
+        // By halves, which the compiler sees to be one piece of memory each.
+        let (low, high) = (
+            _mm_set_epi64x(part(8), part(0)),
+            _mm_set_epi64x(part(24), part(16)),
+        );
+        let bytes = _mm256_set_m128i(high, low);
         [
             mask(_mm256_cmpeq_epi8(bytes, all(b'"'))),
-            mask(_mm256_cmpeq_epi8(brackets, all(b'{'))),
-            mask(_mm256_cmpeq_epi8(brackets, all(b'}'))),
+            mask(_mm256_cmpeq_epi8(bytes, all(open))),
+            mask(_mm256_cmpeq_epi8(bytes, all(closing(open)))),
             mask(_mm256_cmpeq_epi8(bytes, all(b'\\'))),
         ]
     };
@@ -108,7 +122,7 @@ pub(super) fn signs_by_wide(block: &[u8; BLOCK]) -> Signs {
 }
 
 /// The same on any processor.
-pub(super) fn signs(block: &[u8; BLOCK]) -> Signs {
+pub(super) fn signs(block: &[u8; BLOCK], open: u8) -> Signs {
     // Plain loops over the whole block, which the compiler turns into a few wide instructions.
     let mut quotes = [0_u8; BLOCK];
     let mut opens = [0_u8; BLOCK];
@@ -117,8 +131,8 @@ pub(super) fn signs(block: &[u8; BLOCK]) -> Signs {
     for at in 0..BLOCK {
         let byte = block[at];
         quotes[at] = u8::from(byte == b'"');
-        opens[at] = u8::from(byte | 0x20 == b'{');
-        closes[at] = u8::from(byte | 0x20 == b'}');
+        opens[at] = u8::from(byte == open);
+        closes[at] = u8::from(byte == closing(open));
         has_escape |= u8::from(byte == b'\\');
     }
     Signs {
@@ -158,13 +172,13 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[expect(unsafe_code, reason = "as it is used")]
-    fn wide(block: &[u8; BLOCK]) -> Option<Signs> {
+    fn wide(block: &[u8; BLOCK], open: u8) -> Option<Signs> {
         // SAFETY: it is there.
-        std::arch::is_x86_feature_detected!("avx2").then(|| unsafe { signs_by_wide(block) })
+        std::arch::is_x86_feature_detected!("avx2").then(|| unsafe { signs_by_wide(block, open) })
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    fn wide(_block: &[u8; BLOCK]) -> Option<Signs> {
+    fn wide(_block: &[u8; BLOCK], _open: u8) -> Option<Signs> {
         None
     }
 
@@ -177,8 +191,10 @@ mod tests {
                 let is_sign = seed >> at & 1 == 1;
                 *byte = if is_sign { signs_of[usize::from(block[at % 32]) % 8] } else { block[at % 32] };
             }
-            if let Some(wide) = wide(&bytes) {
-                prop_assert_eq!(wide, signs(&bytes));
+            for open in *b"[{" {
+                if let Some(wide) = wide(&bytes, open) {
+                    prop_assert_eq!(wide, signs(&bytes, open));
+                }
             }
         }
     }

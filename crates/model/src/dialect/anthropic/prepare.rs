@@ -1,5 +1,6 @@
 //! The request of an agent that speaks Anthropic to an endpoint that does: its own bytes but for what must change.
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::chat::{Added, Draft, PrepareError, Prepared, Rewrite};
@@ -8,36 +9,36 @@ use crate::chat::{Added, Draft, PrepareError, Prepared, Rewrite};
 const THINKING_TOKENS_MIN: u64 = 1024;
 
 /// Changes what must change; every other member goes through byte for byte.
-pub fn prepare(body: &[u8], rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
+pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
     let mut draft = Draft::read(body)?;
     let is_stream = draft.members.get("stream") == Some("true");
     if let Some(model) = &rewrite.model
         && draft.members.value::<String>("model").as_ref() != Some(model)
     {
-        draft.set("model", model)?;
+        draft.set("model", model.as_str());
     }
     if rewrite.is_thinking_disabled && draft.members.get("thinking").is_some() {
-        draft.set("thinking", &json!({"type": "disabled"}))?;
+        draft.set("thinking", json!({"type": "disabled"}));
     }
     if let Some(sampling) = rewrite.sampling {
         // Left out, the others do nothing; set beside a temperature, some models refuse them.
         draft.remove("top_p");
         draft.remove("top_k");
-        draft.set("temperature", &sampling.temperature)?;
+        draft.set("temperature", sampling.temperature);
     }
     if let Some(tokens_max) = rewrite.tokens_max {
-        limit_tokens(&mut draft, tokens_max)?;
+        limit_tokens(&mut draft, tokens_max);
     }
     Ok(draft.finish(body, is_stream, Added::default()))
 }
 
 /// Thoughts count as completion, and their own budget must be lower than the whole.
-fn limit_tokens(draft: &mut Draft<'_>, tokens_max: u64) -> Result<(), PrepareError> {
+fn limit_tokens(draft: &mut Draft<'_>, tokens_max: u64) {
     let asked = draft.members.get("max_tokens");
     if asked.is_some_and(|asked| asked.parse().is_ok_and(|asked: u64| asked <= tokens_max)) {
-        return Ok(());
+        return;
     }
-    draft.set("max_tokens", &tokens_max)?;
+    draft.set("max_tokens", tokens_max);
     let thinking: Option<Value> = draft.members.value("thinking");
     let budget = thinking
         .as_ref()
@@ -52,9 +53,8 @@ fn limit_tokens(draft: &mut Draft<'_>, tokens_max: u64) -> Result<(), PrepareErr
         } else {
             thinking = json!({"type": "disabled"});
         }
-        draft.set("thinking", &thinking)?;
+        draft.set("thinking", thinking);
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -64,8 +64,8 @@ mod tests {
 
     #[track_caller]
     fn check(body: &str, rewrite: &Rewrite, expect: &str) {
-        let prepared = prepare(body.as_bytes(), rewrite).unwrap();
-        assert_eq!(String::from_utf8(prepared.body).unwrap(), expect);
+        let prepared = prepare(&body.to_owned().into(), rewrite).unwrap();
+        assert_eq!(prepared.body.concat(), expect);
     }
 
     fn limit(tokens_max: u64) -> Rewrite {
@@ -94,7 +94,11 @@ mod tests {
         check(body, &limit(4000), expect);
         let expect = r#"{"max_tokens":1000,"thinking":{"type":"disabled"},"stream":true}"#;
         check(body, &limit(1000), expect);
-        assert!(prepare(body.as_bytes(), &limit(1)).unwrap().is_stream);
+        assert!(
+            prepare(&body.to_owned().into(), &limit(1))
+                .unwrap()
+                .is_stream
+        );
     }
 
     #[test]
