@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::load::{Measured, first_byte, load, serve};
+use crate::cli::signals::Signals;
 use crate::{Outcome, settings, text};
 
 /// Measure the capture proxy against the direct way to a mock upstream.
@@ -52,9 +53,20 @@ const CONNECTIONS: usize = 16;
 const ROUNDS: u32 = 4;
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let mut signals = Signals::new().context("catch signals")?;
+    tokio::select! {
+        measured = measure(arguments) => measured.map(|()| Outcome::Fine),
+        // The proxy, a process of its own, ends with what is dropped here.
+        () = signals.next() => Ok(Outcome::Bad),
+    }
+}
+
+async fn measure(arguments: Arguments) -> anyhow::Result<()> {
     let length = Duration::from_secs(arguments.seconds);
-    let mut out = std::io::stdout().lock();
+    let mut out = std::io::stdout();
     for shape in &SHAPES {
+        // Direct and through the proxy, with many connections and, half as long, with one.
+        eprintln!("{}: {} s", shape.name, arguments.seconds * 3);
         let upstream = Upstream::start(shape).await?;
         let proxy = Proxy::start(&upstream.address)?;
         let key = proxy.open_session().await?;
@@ -103,7 +115,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
             text::bytes(proxy.resident()?)
         )?;
     }
-    Ok(Outcome::Fine)
+    Ok(())
 }
 
 /// The direct way and the way through the proxy by turns, so that what else the machine does falls on both.
