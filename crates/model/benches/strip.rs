@@ -1,4 +1,5 @@
-//! What one answer costs on its way to the agent: an engine's body with ids and logprobs, stripped of them.
+//! What one answer costs on its way to the agent: an engine's body with ids and logprobs, stripped of them:
+//! `cargo bench -p rollcage-model --bench strip`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -32,6 +33,7 @@ fn answer(prompt_tokens: usize, completion_tokens: usize) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
+#[expect(clippy::print_stdout, reason = "a bench prints what it measured")]
 fn main() {
     let added = Added {
         logprobs: true,
