@@ -331,7 +331,7 @@ fn recorded_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
     shown
         .map(|(name, value)| {
             (
-                name.to_string(),
+                name.as_str().to_owned(),
                 String::from_utf8_lossy(value.as_bytes()).into_owned(),
             )
         })

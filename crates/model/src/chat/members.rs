@@ -72,8 +72,7 @@ impl<'a> Members<'a> {
         let mut out = String::with_capacity(length + 2);
         for (at, (name, text)) in self.0.iter().enumerate() {
             out.push(if at == 0 { '{' } else { ',' });
-            out.push_str(&quoted(name));
-            out.push(':');
+            push_name(name, |text| out.push_str(text));
             out.push_str(text);
         }
         out.push_str(if self.0.is_empty() { "{}" } else { "}" });
@@ -85,8 +84,7 @@ impl<'a> Members<'a> {
         let mut out = Joiner::new(source);
         for (at, (name, text)) in self.0.iter().enumerate() {
             out.push(if at == 0 { "{" } else { "," });
-            out.push(&quoted(name));
-            out.push(":");
+            push_name(name, |text| out.push(text));
             match text {
                 Cow::Borrowed(text) => out.push_part(text),
                 Cow::Owned(text) => out.push(text),
@@ -114,9 +112,14 @@ fn unquoted(name: &str) -> Option<Cow<'_, str>> {
     }
 }
 
-fn quoted(name: &str) -> String {
-    match is_plain(name) {
-        true => ["\"", name, "\""].concat(),
-        false => serde_json::Value::from(name).to_string(),
+/// A name as it stands before its value.
+fn push_name(name: &str, mut push: impl FnMut(&str)) {
+    if is_plain(name) {
+        push("\"");
+        push(name);
+        push("\":");
+    } else {
+        push(&serde_json::Value::from(name).to_string());
+        push(":");
     }
 }

@@ -55,6 +55,11 @@ impl<'a> Joiner<'a> {
     }
 
     pub(super) fn push(&mut self, text: &str) {
+        /// As much as there mostly is between two long pieces.
+        const SHORT: usize = 512;
+        if self.short.capacity() == 0 {
+            self.short.reserve(SHORT);
+        }
         self.short.extend_from_slice(text.as_bytes());
     }
 

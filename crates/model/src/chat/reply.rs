@@ -343,7 +343,10 @@ fn last_usage_in(body: &[u8]) -> Option<Usage> {
 }
 
 pub(super) fn read_usage(text: &[u8]) -> Option<Usage> {
-    Usage::from_value(&serde_json::from_slice(text).ok()?)
+    let members = Members::read(std::str::from_utf8(text).ok()?)?;
+    let details = members.get("prompt_tokens_details").and_then(Members::read);
+    let cached = details.and_then(|details| details.value("cached_tokens"));
+    Usage::from_numbers(|name| members.value(name), cached)
 }
 
 impl Usage {
@@ -352,9 +355,13 @@ impl Usage {
         let number = |value: &Value, name: &str| value.get(name).and_then(Value::as_u64);
         let details = value.get("prompt_tokens_details");
         let cached = details.and_then(|details| number(details, "cached_tokens"));
+        Usage::from_numbers(|name| number(value, name), cached)
+    }
+
+    fn from_numbers(number: impl Fn(&str) -> Option<u64>, cached: Option<u64>) -> Option<Self> {
         Some(Usage {
-            prompt_tokens: number(value, "prompt_tokens")?,
-            completion_tokens: number(value, "completion_tokens").unwrap_or_default(),
+            prompt_tokens: number("prompt_tokens")?,
+            completion_tokens: number("completion_tokens").unwrap_or_default(),
             cached_tokens: cached.unwrap_or_default(),
             cache_write_tokens: 0,
         })

@@ -14,8 +14,10 @@ const OUT_BYTES: usize = 8 << 10;
 
 /// Names and values of an object in their order, names still quoted; `None` when the text is no object.
 pub(super) fn members(text: &str) -> Option<Vec<(&str, &str)>> {
+    /// More than most objects have.
+    const MEMBERS: usize = 16;
     let bytes = text.as_bytes();
-    let mut found = Vec::new();
+    let mut found = Vec::with_capacity(MEMBERS);
     let mut at = enter(bytes, b'{')?;
     loop {
         if bytes.get(at) == Some(&b'}') {

@@ -94,16 +94,13 @@ pub(super) fn signs_by_wide(block: &[u8; BLOCK], open: u8) -> Signs {
     let all = |byte: u8| _mm256_set1_epi8(byte.cast_signed());
     let mask = |lane| u64::from(_mm256_movemask_epi8(lane).cast_unsigned());
     let of_half = |at: usize| {
+        // By halves, which the compiler sees to be one piece of memory each.
         let part = |from: usize| {
             let bytes = block[at + from..].first_chunk().copied();
-            i64::from_le_bytes(bytes.unwrap_or_default())
+            let both = u128::from_le_bytes(bytes.unwrap_or_default());
+            _mm_set_epi64x((both >> 64) as i64, both as i64)
         };
-        // By halves, which the compiler sees to be one piece of memory each.
-        let (low, high) = (
-            _mm_set_epi64x(part(8), part(0)),
-            _mm_set_epi64x(part(24), part(16)),
-        );
-        let bytes = _mm256_set_m128i(high, low);
+        let bytes = _mm256_set_m128i(part(16), part(0));
         [
             mask(_mm256_cmpeq_epi8(bytes, all(b'"'))),
             mask(_mm256_cmpeq_epi8(bytes, all(open))),
