@@ -145,11 +145,13 @@ pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError
         }
         Capture::Off => Added::default(),
     };
-    Ok(draft.finish(body, is_stream, added))
+    Ok(draft.finish(is_stream, added))
 }
 
 /// A request on its way, and what was done to it.
 pub(crate) struct Draft<'a> {
+    /// What the agent sent, and what the members are parts of.
+    source: &'a Bytes,
     pub(crate) members: Members<'a>,
     set: Map<String, Value>,
     removed: Vec<String>,
@@ -157,8 +159,8 @@ pub(crate) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     /// Reads a body that must be one JSON object without a member twice.
-    pub(crate) fn read(body: &'a [u8]) -> Result<Self, PrepareError> {
-        let text = std::str::from_utf8(body).map_err(PrepareError::NotUtf8)?;
+    pub(crate) fn read(source: &'a Bytes) -> Result<Self, PrepareError> {
+        let text = std::str::from_utf8(source).map_err(PrepareError::NotUtf8)?;
         let Some(members) = Members::read(text) else {
             // The slow reader says what is wrong.
             let read = serde_json::from_str::<Map<String, Value>>(text);
@@ -173,6 +175,7 @@ impl<'a> Draft<'a> {
             });
         }
         Ok(Draft {
+            source,
             members,
             set: Map::new(),
             removed: Vec::new(),
@@ -180,11 +183,11 @@ impl<'a> Draft<'a> {
     }
 
     /// The request as it is to be sent; the agent's own bytes when nothing was changed.
-    pub(crate) fn finish(self, body: &Bytes, is_stream: bool, added: Added) -> Prepared {
+    pub(crate) fn finish(self, is_stream: bool, added: Added) -> Prepared {
         let is_changed = !self.set.is_empty() || !self.removed.is_empty();
         let body = match is_changed {
-            true => self.members.write_pieces(body),
-            false => body.clone().into(),
+            true => self.members.write_pieces(self.source),
+            false => self.source.clone().into(),
         };
         Prepared {
             body,

@@ -29,7 +29,7 @@ pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError
     if let Some(tokens_max) = rewrite.tokens_max {
         limit_tokens(&mut draft, tokens_max);
     }
-    Ok(draft.finish(body, is_stream, Added::default()))
+    Ok(draft.finish(is_stream, Added::default()))
 }
 
 /// Thoughts count as completion, and their own budget must be lower than the whole.
