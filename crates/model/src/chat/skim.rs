@@ -244,8 +244,8 @@ fn skip_value(bytes: &[u8], at: usize) -> Option<usize> {
 )]
 fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
     use std::arch::is_x86_feature_detected as has;
-    if has!("avx2") && has!("bmi1") && has!("popcnt") {
-        // SAFETY: this processor has all three.
+    if has!("avx2") && has!("pclmulqdq") && has!("bmi1") && has!("popcnt") {
+        // SAFETY: this processor has all four.
         return unsafe { skip_nested_widely(bytes, start) };
     }
     skip_nested_by(bytes, start, block::signs)
@@ -257,7 +257,7 @@ fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,popcnt")]
+#[target_feature(enable = "avx2,pclmulqdq,bmi1,popcnt")]
 fn skip_nested_widely(bytes: &[u8], start: usize) -> Option<usize> {
     skip_nested_by(bytes, start, |block, open| {
         block::signs_by_wide(block, open)

@@ -19,6 +19,7 @@ impl Marks {
     pub(super) fn of(signs: Signs, begins_in_string: bool) -> Option<Self> {
         let Signs {
             quotes,
+            inside,
             opens,
             closes,
             has_escape,
@@ -26,15 +27,8 @@ impl Marks {
         if has_escape {
             return None;
         }
-        // Each bit becomes the parity of the quotes up to it: set from an opening quote to before the closing one.
-        let mut inside = quotes;
-        for shift in [1, 2, 4, 8, 16, 32] {
-            inside ^= inside << shift;
-        }
-        // Only now, so that the processor need not wait for one block to begin with the next.
-        if begins_in_string {
-            inside = !inside;
-        }
+        // Here and not before, so that the processor need not wait for one block to begin with the next.
+        let inside = if begins_in_string { !inside } else { inside };
         Some(Marks {
             opens: opens & !inside,
             closes: closes & !inside,
@@ -73,6 +67,8 @@ impl Marks {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Signs {
     quotes: u64,
+    /// Where an odd number of quotes has come: from an opening one to before the closing one.
+    inside: u64,
     opens: u64,
     closes: u64,
     has_escape: bool,
@@ -85,11 +81,12 @@ pub(super) const fn closing(open: u8) -> u8 {
 
 /// Thirty-two bytes at a time, and a bit for each.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,pclmulqdq")]
 #[inline]
 pub(super) fn signs_by_wide(block: &[u8; BLOCK], open: u8) -> Signs {
     use std::arch::x86_64::{
-        _mm_set_epi64x, _mm256_cmpeq_epi8, _mm256_movemask_epi8, _mm256_set_m128i, _mm256_set1_epi8,
+        _mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_set1_epi8, _mm256_cmpeq_epi8,
+        _mm256_movemask_epi8, _mm256_set_m128i, _mm256_set1_epi8,
     };
     let all = |byte: u8| _mm256_set1_epi8(byte.cast_signed());
     let mask = |lane| u64::from(_mm256_movemask_epi8(lane).cast_unsigned());
@@ -110,8 +107,12 @@ pub(super) fn signs_by_wide(block: &[u8; BLOCK], open: u8) -> Signs {
     };
     let (low, high) = (of_half(0), of_half(BLOCK / 2));
     let both = |at: usize| low[at] | high[at] << (BLOCK / 2);
+    // A product without carries, by ones everywhere, sums up all bits below each.
+    let quotes = _mm_set_epi64x(0, both(0).cast_signed());
+    let inside = _mm_clmulepi64_si128(quotes, _mm_set1_epi8(-1), 0);
     Signs {
         quotes: both(0),
+        inside: _mm_cvtsi128_si64(inside).cast_unsigned(),
         opens: both(1),
         closes: both(2),
         has_escape: both(3) != 0,
@@ -132,8 +133,14 @@ pub(super) fn signs(block: &[u8; BLOCK], open: u8) -> Signs {
         closes[at] = u8::from(byte == closing(open));
         has_escape |= u8::from(byte == b'\\');
     }
+    let quotes = bits(&quotes);
+    let mut inside = quotes;
+    for shift in [1, 2, 4, 8, 16, 32] {
+        inside ^= inside << shift;
+    }
     Signs {
-        quotes: bits(&quotes),
+        quotes,
+        inside,
         opens: bits(&opens),
         closes: bits(&closes),
         has_escape: has_escape != 0,
@@ -170,8 +177,10 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[expect(unsafe_code, reason = "as it is used")]
     fn wide(block: &[u8; BLOCK], open: u8) -> Option<Signs> {
-        // SAFETY: it is there.
-        std::arch::is_x86_feature_detected!("avx2").then(|| unsafe { signs_by_wide(block, open) })
+        use std::arch::is_x86_feature_detected as has;
+        // SAFETY: they are there.
+        let is_there = has!("avx2") && has!("pclmulqdq");
+        is_there.then(|| unsafe { signs_by_wide(block, open) })
     }
 
     #[cfg(not(target_arch = "x86_64"))]
