@@ -138,7 +138,7 @@ fn create() -> Value {
     });
     json!({
         "operationId": "createRollouts", "tags": ["rollouts"],
-        "summary": "Start one rollout, or a group of `n`; takes what the tool run_rollout takes",
+        "summary": "Start one rollout, or a group of n; takes what the tool run_rollout takes",
         "requestBody": {"required": true, "content": {"application/json": {"schema": schema::rollout_schema()}}},
         "responses": {
             "202": object("Taken on; nothing of it has run yet.", ids),
