@@ -15,7 +15,7 @@ use hyper::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_model::budget::{self, Budget, Limit, Price, Reservation, Spent};
-use rollcage_model::chat::{Capture, MaxTokensName, Rewrite, Sampling};
+use rollcage_model::chat::{Capture, MaxTokensName, RefusedParameter, Rewrite, Sampling};
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::dialect::anthropic::{Kept, Thoughts};
 use rollcage_model::event::What;
@@ -121,6 +121,8 @@ pub struct Session {
     capture: AtomicU8,
     /// The endpoint was found to refuse settings of the chat template.
     is_template_refused: AtomicBool,
+    /// Other parameters that it was found to refuse.
+    refused: Mutex<Vec<RefusedParameter>>,
     /// What an endpoint that speaks Anthropic wants back from agents that speak something else.
     thoughts: Mutex<Thoughts>,
     /// Cancelled when exchanges can no longer be written.
@@ -201,6 +203,7 @@ impl Session {
             exchanges: AtomicU64::new(0),
             capture: AtomicU8::new(capture),
             is_template_refused: AtomicBool::new(false),
+            refused: Mutex::default(),
             thoughts: Mutex::default(),
             unrecorded: CancellationToken::new(),
             exhausted: CancellationToken::new(),
@@ -333,21 +336,31 @@ impl Session {
             .into_iter()
             .flatten()
             .min();
+        let refused = self.refused();
+        let optional = refused.iter().filter_map(|refused| match refused {
+            RefusedParameter::Optional(name) => Some(*name),
+            RefusedParameter::MaxTokens => None,
+        });
         Rewrite {
             model: Some(self.options.endpoint.model.clone()),
             tokens_max,
             is_thinking_disabled: self.options.endpoint.is_thinking_disabled
                 || is_thinking_disabled && has_template,
-            max_tokens_name: MaxTokensName::Auto,
+            max_tokens_name: if refused.contains(&RefusedParameter::MaxTokens) {
+                MaxTokensName::MaxCompletionTokens
+            } else {
+                MaxTokensName::Auto
+            },
             capture,
             is_stream_off: !self.options.has_live_streams,
             sampling: settings.sampling,
             top_logprobs: settings.top_logprobs,
+            without: optional.collect(),
         }
     }
 
-    /// Learns from an endpoint's refusal to ask for less. False when there is nothing to learn from it.
-    fn learn_from(&self, refusal: &str) -> bool {
+    /// Learns from an endpoint's refusal of `request` to ask for less. False when there is nothing to learn from it.
+    fn learn_from(&self, refusal: &str, request: &[u8]) -> bool {
         if refusal.contains("chat_template_kwargs") && !self.options.endpoint.is_thinking_disabled {
             return !self.is_template_refused.swap(true, Ordering::Relaxed);
         }
@@ -357,10 +370,36 @@ impl Session {
         let wanted = match usize::from(asked) {
             0 if is_of_ids => 1,
             0 | 1 if refusal.contains("logprobs") => 2,
-            _ => return false,
+            _ => return self.learn_parameter(refusal, request),
         };
         self.capture.fetch_max(wanted, Ordering::Relaxed);
         true
+    }
+
+    fn learn_parameter(&self, refusal: &str, request: &[u8]) -> bool {
+        let is_pinned = self.options.settings.sampling.is_some();
+        let Some(refused) = RefusedParameter::read(refusal) else {
+            return false;
+        };
+        if let RefusedParameter::Optional(name) = refused {
+            let asked = String::from_utf8_lossy(request);
+            let is_sent = is_pinned || asked.contains(&format!("\"{name}\""));
+            // A policy is kept or told to be impossible, never dropped. Other samplers at rest are no loss.
+            let is_policy = is_pinned && name == "temperature";
+            if is_policy || !is_sent && name != "stream_options" {
+                return false;
+            }
+        }
+        let mut known = self.refused();
+        let is_new = !known.contains(&refused);
+        if is_new {
+            known.push(refused);
+        }
+        is_new
+    }
+
+    fn refused(&self) -> std::sync::MutexGuard<'_, Vec<RefusedParameter>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets aside what a call may use. `Err` is the limit that is reached, which is remembered.

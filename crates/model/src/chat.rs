@@ -8,6 +8,7 @@ mod error;
 pub(crate) mod members;
 mod pieces;
 mod prepare;
+mod refusal;
 mod reply;
 mod skim;
 mod strip;
@@ -20,5 +21,6 @@ pub use prepare::{
     Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, prepare,
     tokens_wanted,
 };
+pub use refusal::RefusedParameter;
 pub use reply::{Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, last_usage, read_reply};
 pub use strip::{Stripped, is_done, is_final, strip_body, strip_event};

@@ -28,6 +28,9 @@ const REQUEST_BYTES_MAX: usize = 64 << 20;
 /// An upstream's whole answer with token ids and logprobs.
 pub(super) const ANSWER_BYTES_MAX: usize = 256 << 20;
 
+/// How often a call is made again with less in it.
+const LESS_MAX: usize = 3;
+
 /// A call while it is being made.
 pub(super) struct Call {
     pub(super) session: Arc<Session>,
@@ -85,12 +88,14 @@ pub(super) async fn answer(
         question,
         passed,
     };
-    // At most one try per capture level: each refusal makes us ask for less, and the last asks for nothing.
+    // Each refusal makes us ask for less.
+    let mut tries = 0;
     loop {
-        match attempt(call, head.uri.path(), &head.headers, &body, ticket).await {
+        match attempt(call, head.uri.path(), &head.headers, &body, ticket, tries).await {
             Attempted::Answered(response) => return response,
             Attempted::AskForLess(again) => (call, ticket) = *again,
         }
+        tries += 1;
     }
 }
 
@@ -120,6 +125,7 @@ async fn attempt(
     headers: &HeaderMap,
     body: &Bytes,
     ticket: Ticket,
+    tries: usize,
 ) -> Attempted {
     let session = Arc::clone(&call.session);
     let Asked {
@@ -164,7 +170,7 @@ async fn attempt(
             let problem = format!("no answer: {}", failure.text);
             Attempted::Answered(close_with(&call.route, &mut open, GIVEN_UP, &problem))
         }
-        Ok(upstream) => receive(call, open, upstream, &prepared).await,
+        Ok(upstream) => receive(call, open, upstream, &prepared, tries).await,
     }
 }
 
@@ -229,6 +235,7 @@ async fn receive(
     mut open: Open,
     mut upstream: Answer,
     prepared: &Prepared,
+    tries: usize,
 ) -> Attempted {
     let status = upstream.status();
     open.status = Some(status.as_u16());
@@ -271,7 +278,8 @@ async fn receive(
     }
     let text = String::from_utf8_lossy(&body);
     if matches!(status.as_u16(), 400 | 422)
-        && call.session.learn_from(&text)
+        && tries < LESS_MAX
+        && call.session.learn_from(&text, &call.question.body)
         && let Some(ticket) = ticket
     {
         return Attempted::AskForLess(Box::new((call, ticket)));

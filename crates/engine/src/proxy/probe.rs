@@ -7,7 +7,9 @@ use reqwest::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use rollcage_model::chat::{Capture, Prepared, Reply, Rewrite, prepare, read_reply};
+use rollcage_model::chat::{
+    Capture, Prepared, RefusedParameter, Reply, Rewrite, prepare, read_reply,
+};
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::trace::CaptureLevel;
 
@@ -93,10 +95,18 @@ pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Prof
     } else {
         Capture::Logprobs
     };
-    let question = json!({"messages": [{"role": "user", "content": "Say ok."}], "max_tokens": 8});
+    let first =
+        |limit: &str| json!({"messages": [{"role": "user", "content": "Say ok."}], (limit): 8});
+    let mut question = first("max_tokens");
     let reply = loop {
         match asker.ask(&question, capture).await? {
             Asked::Replied(reply) => break reply,
+            Asked::Refused { text, .. }
+                if question.get("max_tokens").is_some()
+                    && RefusedParameter::read(&text) == Some(RefusedParameter::MaxTokens) =>
+            {
+                question = first("max_completion_tokens");
+            }
             Asked::Refused { text, .. }
                 if capture == Capture::Tokens && text.contains("return_token_ids") =>
             {

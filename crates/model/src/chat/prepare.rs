@@ -24,6 +24,8 @@ pub struct Rewrite {
     pub sampling: Option<Sampling>,
     /// How many alternatives to ask for when the agent names no number. vLLM gives no logprobs at all without one.
     pub top_logprobs: u32,
+    /// Members that the endpoint refuses: neither the agent's nor ours are sent.
+    pub without: Vec<&'static str>,
 }
 
 /// A sampling policy under which logprobs can be recomputed: the temperature and nothing that cuts the distribution.
@@ -115,7 +117,7 @@ const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 
 /// Changes what must change; `messages`, `tools` and every other member go through byte for byte.
 pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
-    let mut draft = Draft::read(body)?;
+    let mut draft = Draft::read(body, rewrite)?;
     let n = draft.members.get("n");
     if let Some(n) = n.filter(|n| n.parse() != Ok(1.0_f64)) {
         return Err(PrepareError::Several { n: n.to_owned() });
@@ -150,6 +152,8 @@ pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError
 
 /// A request on its way, and what was done to it.
 pub(crate) struct Draft<'a> {
+    /// Members that are not to be sent.
+    without: &'a [&'static str],
     /// What the agent sent, and what the members are parts of.
     source: &'a Bytes,
     pub(crate) members: Members<'a>,
@@ -159,7 +163,7 @@ pub(crate) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     /// Reads a body that must be one JSON object without a member twice.
-    pub(crate) fn read(source: &'a Bytes) -> Result<Self, PrepareError> {
+    pub(crate) fn read(source: &'a Bytes, rewrite: &'a Rewrite) -> Result<Self, PrepareError> {
         let text = std::str::from_utf8(source).map_err(PrepareError::NotUtf8)?;
         let Some(members) = Members::read(text) else {
             // The slow reader says what is wrong.
@@ -174,12 +178,17 @@ impl<'a> Draft<'a> {
                 name: name.to_owned(),
             });
         }
-        Ok(Draft {
+        let mut draft = Draft {
+            without: &rewrite.without,
             source,
             members,
             set: Map::new(),
             removed: Vec::new(),
-        })
+        };
+        for name in draft.without {
+            draft.remove(name);
+        }
+        Ok(draft)
     }
 
     /// The request as it is to be sent; the agent's own bytes when nothing was changed.
@@ -199,6 +208,9 @@ impl<'a> Draft<'a> {
     }
 
     pub(crate) fn set(&mut self, name: &str, value: impl Into<Value>) {
+        if self.without.contains(&name) {
+            return;
+        }
         let value = value.into();
         self.members.set(name, value.to_string());
         self.set.insert(name.to_owned(), value);
@@ -217,6 +229,9 @@ impl<'a> Draft<'a> {
         inner: &str,
         value: &'static str,
     ) -> Result<bool, PrepareError> {
+        if self.without.contains(&name) {
+            return Ok(false);
+        }
         let mut object = match self.members.get(name) {
             Some(text) => Members::read(text).ok_or(PrepareError::Member { name })?,
             None => Members::default(),
@@ -348,9 +363,12 @@ fn refuses_max_tokens(model: &str) -> bool {
         .next()
         .unwrap_or(model)
         .to_ascii_lowercase();
-    ["gpt-5", "o1", "o3", "o4"]
-        .iter()
-        .any(|family| name.starts_with(family))
+    let generation = |family: &str| {
+        let rest = name.strip_prefix(family)?;
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        rest[..digits].parse::<u32>().ok()
+    };
+    generation("gpt-").is_some_and(|number| number >= 5) || generation("o").is_some()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::support::{API_KEY, ASK, ASK_STREAM, Home, run_one, says, streams, task};
 use rollcage_engine::{ModelSettings, Plan};
+use rollcage_model::chat::Sampling;
 use rollcage_model::exchange::{self, Exchange};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::trace::{CaptureLevel, RolloutType};
@@ -255,6 +256,105 @@ async fn a_hosted_endpoint_that_refuses_our_members_still_works() {
     assert!(result.agent_log_tail.contains("fine"));
     assert_eq!(upstream.asked().len(), 4, "what was learnt is remembered");
     assert_eq!(result.rollout_type, RolloutType::Eval);
+}
+
+/// As OpenAI's newer models do, under a name that says nothing of them.
+fn takes_no(names: &[&str], asked: &str) -> Option<Reply> {
+    let asked: Value = serde_json::from_str(asked).unwrap();
+    let name = names.iter().find(|name| asked.get(**name).is_some())?;
+    let hint = match *name {
+        "max_tokens" => " Use 'max_completion_tokens' instead.",
+        _ => "",
+    };
+    let message =
+        format!("Unsupported parameter: '{name}' is not supported with this model.{hint}");
+    let error = json!({"message": message, "param": name, "code": "unsupported_parameter"});
+    let body = json!({"error": error}).to_string();
+    Some(Reply::Whole {
+        status: 400,
+        content_type: "application/json",
+        body,
+    })
+}
+
+#[tokio::test]
+async fn parameters_that_a_model_refuses_are_learnt() {
+    const WISH: &str =
+        r#"ask '{"model":"m","messages":[],"max_tokens":9,"temperature":0,"seed":1}'"#;
+    let upstream = Upstream::start(|_, asked| {
+        takes_no(&["max_tokens", "temperature"], &asked.body).unwrap_or_else(|| says("fine"))
+    })
+    .unwrap();
+    let home = Home::new();
+    let result = run(&home, &format!("{WISH}; {WISH}"), &upstream).await;
+    assert_eq!(result.ended, Ended::Completed, "{}", result.agent_log_tail);
+    assert!(!result.agent_log_tail.contains("400"));
+    let asked = upstream.asked();
+    assert_eq!(asked.len(), 4, "what was learnt is remembered");
+    let last: Value = serde_json::from_str(&asked[3].body).unwrap();
+    assert_eq!(last["max_completion_tokens"], 9);
+    assert_eq!((last.get("temperature"), &last["seed"]), (None, &json!(1)));
+    let exchanges = exchanges(&result);
+    let request = &exchanges.last().unwrap().request;
+    assert_eq!(request.removed, ["temperature", "max_tokens"]);
+    assert!(
+        request.text().contains("\"temperature\":0"),
+        "what was asked for stays"
+    );
+}
+
+#[tokio::test]
+async fn a_probe_learns_the_other_name_of_the_limit() {
+    let upstream = Upstream::start(|_, asked| {
+        takes_no(&["max_tokens"], &asked.body).unwrap_or_else(|| {
+            let message = json!({"role": "assistant", "content": "ok"});
+            let choice = json!({"index": 0, "finish_reason": "stop", "message": message});
+            let body = json!({"choices": [choice]}).to_string();
+            let content_type = "application/json";
+            Reply::Whole {
+                status: 200,
+                content_type,
+                body,
+            }
+        })
+    })
+    .unwrap();
+    let home = Home::new();
+    let endpoint = home.plan(task(&[]), ASK, upstream.base_url()).endpoint;
+    let client = rollcage_engine::client(&endpoint.base_url).unwrap();
+    let profile = rollcage_engine::proxy::probe::probe(&client, &endpoint).await;
+    assert_eq!(profile.unwrap().level, CaptureLevel::Text);
+    let asked = upstream.asked();
+    let last: Value = serde_json::from_str(&asked.last().unwrap().body).unwrap();
+    assert_eq!(last["max_completion_tokens"], 8);
+}
+
+#[tokio::test]
+async fn a_policy_that_a_model_refuses_is_not_dropped() {
+    let upstream = Upstream::start(|_, asked| {
+        takes_no(&["top_k", "min_p", "temperature"], &asked.body).unwrap_or_else(|| says("fine"))
+    })
+    .unwrap();
+    let home = Home::new();
+    let engine = home.engine().await;
+    let plan = home.plan(task(&[]), ASK, upstream.base_url());
+    let settings = ModelSettings {
+        sampling: Some(Sampling { temperature: 0.7 }),
+        ..ModelSettings::default()
+    };
+    let result = run_one(
+        &engine,
+        Plan { settings, ..plan },
+        &CancellationToken::new(),
+    )
+    .await;
+    engine.close().await;
+    let asked = upstream.asked();
+    let last: Value = serde_json::from_str(&asked.last().unwrap().body).unwrap();
+    assert_eq!(last.get("top_k"), None, "there is nothing to put to rest");
+    assert_eq!(last["temperature"], 0.7);
+    let log = &result.agent_log_tail;
+    assert!(log.contains("400") && log.contains("temperature"), "{log}");
 }
 
 #[tokio::test]

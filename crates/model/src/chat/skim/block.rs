@@ -178,8 +178,8 @@ mod tests {
     #[expect(unsafe_code, reason = "as it is used")]
     fn wide(block: &[u8; BLOCK], open: u8) -> Option<Signs> {
         use std::arch::is_x86_feature_detected as has;
-        // SAFETY: they are there.
         let is_there = has!("avx2") && has!("pclmulqdq");
+        // SAFETY: they are there.
         is_there.then(|| unsafe { signs_by_wide(block, open) })
     }
 

@@ -10,7 +10,7 @@ const THINKING_TOKENS_MIN: u64 = 1024;
 
 /// Changes what must change; every other member goes through byte for byte.
 pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
-    let mut draft = Draft::read(body)?;
+    let mut draft = Draft::read(body, rewrite)?;
     let is_stream = draft.members.get("stream") == Some("true");
     if let Some(model) = &rewrite.model
         && draft.members.value::<String>("model").as_ref() != Some(model)
