@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use hyper::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_model::budget::{self, Budget, Limit, Price, Reservation, Spent};
-use rollcage_model::chat::{Capture, MaxTokensName, RefusedParameter, Rewrite, Sampling};
+use rollcage_model::chat::{Capture, Rewrite, Sampling};
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::dialect::anthropic::{Kept, Thoughts};
 use rollcage_model::event::What;
@@ -29,6 +29,7 @@ mod answer;
 mod direct;
 mod exchange;
 mod forward;
+mod learned;
 mod mcp;
 pub mod probe;
 mod question;
@@ -47,6 +48,7 @@ pub use upstream::reach;
 
 use direct::Direct;
 use exchange::Noted;
+use learned::{Learned, Lesson, Lessons, Needs};
 use recorder::Recorder;
 
 /// Lines of the proxy's log kept in memory, for the result's tail.
@@ -117,12 +119,7 @@ pub struct Session {
     direct: Option<Arc<Direct>>,
     recorder: Recorder,
     exchanges: AtomicU64,
-    /// How much the endpoint was found to refuse, as an index into [`CAPTURES`].
-    capture: AtomicU8,
-    /// The endpoint was found to refuse settings of the chat template.
-    is_template_refused: AtomicBool,
-    /// Other parameters that it was found to refuse.
-    refused: Mutex<Vec<RefusedParameter>>,
+    learned: Learned,
     /// What an endpoint that speaks Anthropic wants back from agents that speak something else.
     thoughts: Mutex<Thoughts>,
     /// Cancelled when exchanges can no longer be written.
@@ -133,11 +130,6 @@ pub struct Session {
     hopeless: CancellationToken,
     seen: Mutex<Seen>,
 }
-
-/// From the most to the least that is asked for.
-const CAPTURES: [Capture; 3] = [Capture::Tokens, Capture::Logprobs, Capture::Off];
-/// The place of [`Capture::Off`].
-const NO_CAPTURE: u8 = 2;
 
 struct Seen {
     first_call: Option<Instant>,
@@ -184,12 +176,14 @@ impl Session {
         let url: reqwest::Url = url.parse().map_err(std::io::Error::other)?;
         let headers = upstream::headers_of(&options.endpoint).map_err(std::io::Error::other)?;
         let capture = match options.endpoint.dialect {
-            EndpointDialect::Chat if options.settings.is_black_box => NO_CAPTURE,
-            EndpointDialect::Chat => u8::from(!options.endpoint.has_token_ids),
+            EndpointDialect::Chat if options.settings.is_black_box => Capture::Off,
+            EndpointDialect::Chat if !options.endpoint.has_token_ids => Capture::Logprobs,
+            EndpointDialect::Chat if options.has_sglext => Capture::TokensInSglext,
+            EndpointDialect::Chat => Capture::Tokens,
             EndpointDialect::Anthropic => {
                 // There are no token ids that a stream could lose.
                 options.has_live_streams = true;
-                NO_CAPTURE
+                Capture::Off
             }
         };
         let recorder = Recorder::create(&options.record)?;
@@ -201,9 +195,7 @@ impl Session {
             headers,
             recorder,
             exchanges: AtomicU64::new(0),
-            capture: AtomicU8::new(capture),
-            is_template_refused: AtomicBool::new(false),
-            refused: Mutex::default(),
+            learned: Learned::new(capture),
             thoughts: Mutex::default(),
             unrecorded: CancellationToken::new(),
             exhausted: CancellationToken::new(),
@@ -326,80 +318,38 @@ impl Session {
     /// setting of the chat template; hosted services refuse what they do not know.
     fn rewrite(&self, tokens_max: Option<u64>, is_thinking_disabled: bool) -> Rewrite {
         let settings = &self.options.settings;
-        let capture = match CAPTURES[usize::from(self.capture.load(Ordering::Relaxed))] {
-            Capture::Tokens if self.options.has_sglext => Capture::TokensInSglext,
-            capture => capture,
-        };
-        let has_template =
-            !capture.id_flags().is_empty() && !self.is_template_refused.load(Ordering::Relaxed);
+        let Lessons {
+            capture,
+            is_template_refused,
+            max_tokens_name,
+            without,
+        } = self.learned.so_far();
+        let has_template = !capture.id_flags().is_empty() && !is_template_refused;
         let tokens_max = [settings.tokens_max, tokens_max]
             .into_iter()
             .flatten()
             .min();
-        let refused = self.refused();
-        let optional = refused.iter().filter_map(|refused| match refused {
-            RefusedParameter::Optional(name) => Some(*name),
-            RefusedParameter::MaxTokens => None,
-        });
         Rewrite {
             model: Some(self.options.endpoint.model.clone()),
             tokens_max,
             is_thinking_disabled: self.options.endpoint.is_thinking_disabled
                 || is_thinking_disabled && has_template,
-            max_tokens_name: if refused.contains(&RefusedParameter::MaxTokens) {
-                MaxTokensName::MaxCompletionTokens
-            } else {
-                MaxTokensName::Auto
-            },
+            max_tokens_name,
             capture,
             is_stream_off: !self.options.has_live_streams,
             sampling: settings.sampling,
             top_logprobs: settings.top_logprobs,
-            without: optional.collect(),
+            without,
         }
     }
 
-    /// Learns from an endpoint's refusal of `request` to ask for less. False when there is nothing to learn from it.
-    fn learn_from(&self, refusal: &str, request: &[u8]) -> bool {
-        if refusal.contains("chat_template_kwargs") && !self.options.endpoint.is_thinking_disabled {
-            return !self.is_template_refused.swap(true, Ordering::Relaxed);
-        }
-        let asked = self.capture.load(Ordering::Relaxed);
-        let flags = [Capture::Tokens, Capture::TokensInSglext].map(Capture::id_flags);
-        let is_of_ids = flags.concat().iter().any(|flag| refusal.contains(flag));
-        let wanted = match usize::from(asked) {
-            0 if is_of_ids => 1,
-            0 | 1 if refusal.contains("logprobs") => 2,
-            _ => return self.learn_parameter(refusal, request),
+    /// Learns from an endpoint's refusal of `request` to ask for less. `None` when there is nothing to learn from it.
+    fn learn_from(&self, refusal: &str, request: &[u8]) -> Option<Lesson> {
+        let needs = Needs {
+            is_thinking_disabled: self.options.endpoint.is_thinking_disabled,
+            is_sampling_pinned: self.options.settings.sampling.is_some(),
         };
-        self.capture.fetch_max(wanted, Ordering::Relaxed);
-        true
-    }
-
-    fn learn_parameter(&self, refusal: &str, request: &[u8]) -> bool {
-        let is_pinned = self.options.settings.sampling.is_some();
-        let Some(refused) = RefusedParameter::read(refusal) else {
-            return false;
-        };
-        if let RefusedParameter::Optional(name) = refused {
-            let asked = String::from_utf8_lossy(request);
-            let is_sent = is_pinned || asked.contains(&format!("\"{name}\""));
-            // A policy is kept or told to be impossible, never dropped. Other samplers at rest are no loss.
-            let is_policy = is_pinned && name == "temperature";
-            if is_policy || !is_sent && name != "stream_options" {
-                return false;
-            }
-        }
-        let mut known = self.refused();
-        let is_new = !known.contains(&refused);
-        if is_new {
-            known.push(refused);
-        }
-        is_new
-    }
-
-    fn refused(&self) -> std::sync::MutexGuard<'_, Vec<RefusedParameter>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+        self.learned.learn(refusal, request, &needs)
     }
 
     /// Sets aside what a call may use. `Err` is the limit that is reached, which is remembered.

@@ -68,8 +68,8 @@ enum Unanswered {
 #[derive(Debug)]
 struct Wire {
     sender: http1::SendRequest<Sent>,
-    connection: http1::Connection<TokioIo<TcpStream>, Sent>,
-    is_closed: bool,
+    /// `None` once it has ended: with it goes a request that it did not take any more, which is then told.
+    connection: Option<http1::Connection<TokioIo<TcpStream>, Sent>>,
 }
 
 /// A request's body on its way.
@@ -206,8 +206,7 @@ impl Direct {
         let (sender, connection) = shaken.map_err(|error| Failure::of_exchange(&error))?;
         Ok(Box::new(Wire {
             sender,
-            connection,
-            is_closed: false,
+            connection: Some(connection),
         }))
     }
 
@@ -237,12 +236,9 @@ impl Wire {
     async fn ask(&mut self, request: Request<Sent>) -> Result<Response<Incoming>, Unanswered> {
         let mut answer = pin!(self.sender.try_send_request(request));
         let connection = &mut self.connection;
-        let is_closed = &mut self.is_closed;
         let answered = poll_fn(|cx| {
             // The connection first: it is what makes the answer come, or fail.
-            if !*is_closed {
-                *is_closed = Pin::new(&mut *connection).poll(cx).is_ready();
-            }
+            drive(connection, cx);
             answer.as_mut().poll(cx)
         })
         .await;
@@ -252,11 +248,14 @@ impl Wire {
             None => Unanswered::Sent(error.into_error()),
         })
     }
+}
 
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        if !self.is_closed {
-            self.is_closed = Pin::new(&mut self.connection).poll(cx).is_ready();
-        }
+/// Does what there is to do on a connection, and drops it when it has ended.
+fn drive<C: Future + Unpin>(connection: &mut Option<C>, cx: &mut Context<'_>) {
+    if let Some(open) = connection
+        && Pin::new(open).poll(cx).is_ready()
+    {
+        *connection = None;
     }
 }
 
@@ -298,7 +297,7 @@ impl Answer {
                 Poll::Pending if is_driven => return Poll::Pending,
                 Poll::Pending => {
                     if let Some(wire) = &mut self.wire {
-                        wire.drive(cx);
+                        drive(&mut wire.connection, cx);
                     }
                     is_driven = true;
                 }
@@ -309,8 +308,8 @@ impl Answer {
     /// A connection is of use again once it has seen the end of the body.
     fn give_back(&mut self, cx: &mut Context<'_>) {
         if let Some(mut wire) = self.wire.take() {
-            wire.drive(cx);
-            if !wire.is_closed && wire.sender.is_ready() {
+            drive(&mut wire.connection, cx);
+            if wire.connection.is_some() && wire.sender.is_ready() {
                 self.direct.put_idle(wire);
             }
         }

@@ -17,6 +17,7 @@ use rollcage_model::exchange::{self, Line, Sent};
 use super::Session;
 use super::answer::{self, Body};
 use super::exchange::{Open, Ticket, compact};
+use super::learned::Lesson;
 use super::question::{AnswerItself as _, Question, say};
 use super::refusal::{GIVEN_UP, close_with, give_up_stream, refusal, unrecorded};
 use super::upstream::{Answer, Passed, count_tokens, send};
@@ -279,7 +280,9 @@ async fn receive(
     let text = String::from_utf8_lossy(&body);
     if matches!(status.as_u16(), 400 | 422)
         && tries < LESS_MAX
-        && call.session.learn_from(&text, &call.question.body)
+        && let Some(lesson) = call.session.learn_from(&text, &call.question.body)
+        // A known one helps a call that was under way when it was learnt.
+        && (lesson == Lesson::New || tries == 0)
         && let Some(ticket) = ticket
     {
         return Attempted::AskForLess(Box::new((call, ticket)));
