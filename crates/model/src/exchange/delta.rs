@@ -138,7 +138,7 @@ impl Recent {
 /// them up to the end of a list that it goes on with.
 fn is_outdated(stored: &Stored, parts: &[Part]) -> bool {
     const REST_BYTES_MAX: usize = 512;
-    let runs = parts.iter().filter_map(|part| match *part {
+    let mut runs = parts.iter().filter_map(|part| match *part {
         Part::Old {
             exchange,
             from,
@@ -150,8 +150,8 @@ fn is_outdated(stored: &Stored, parts: &[Part]) -> bool {
         bytes >= stored.bytes / 2 && stored.body.get(from + bytes) == Some(&b']')
     };
     let shared: usize = runs.clone().map(|(_, bytes)| bytes).sum();
-    shared > 0 && stored.bytes - shared.min(stored.bytes) <= REST_BYTES_MAX
-        || runs.into_iter().any(is_continued)
+    let is_contained = shared > 0 && stored.bytes.saturating_sub(shared) <= REST_BYTES_MAX;
+    is_contained || runs.any(is_continued)
 }
 
 /// How many bytes stand behind the line; `None` when that is more than a file can hold.
