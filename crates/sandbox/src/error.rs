@@ -3,7 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use crate::local::wire::{Failure, FailureKind};
+use crate::local::advice;
+use crate::local::wire::Failure;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -14,9 +15,13 @@ pub enum Error {
     /// The machine could not do a step of starting a sandbox.
     #[error("start sandbox: {step}")]
     Start { step: String, source: io::Error },
-    /// As [`Error::Start`], but for want of a kernel feature or a permission.
-    #[error("start sandbox: {step} (`rollcage doctor` tells what is missing)")]
-    Unsupported { step: String, source: io::Error },
+    /// As [`Error::Start`], but for want of a kernel feature or a permission, and with what to do about it.
+    #[error("start sandbox: {step}: {cause}; to fix it: {fix}")]
+    Unsupported {
+        step: String,
+        cause: io::Error,
+        fix: String,
+    },
     #[error("run {program} in the sandbox")]
     Exec { program: String, source: io::Error },
     #[error("enter directory {path} in the sandbox")]
@@ -55,51 +60,13 @@ pub enum Error {
 impl Error {
     /// Sorts a failed start by its cause: some of them mean that this machine needs another setup.
     pub(crate) fn start(failure: &Failure) -> Error {
-        let (step, source) = (failure.step.clone(), failure.source());
-        // What a full disk is for other steps is a sysctl for this one, e.g. user.max_user_namespaces.
-        let no_namespaces_left =
-            failure.kind == FailureKind::Namespaces && failure.errno == libc::ENOSPC;
-        let unsupported = no_namespaces_left
-            || matches!(
-                source.raw_os_error(),
-                Some(
-                    libc::EPERM
-                        | libc::EACCES
-                        | libc::ENOSYS
-                        | libc::EOPNOTSUPP
-                        | libc::ENODEV
-                        | libc::EINVAL
-                        | libc::EROFS
-                )
-            );
-        if unsupported {
-            Error::Unsupported { step, source }
-        } else {
-            Error::Start { step, source }
+        let (step, cause) = (failure.step.clone(), failure.source());
+        match advice::of(failure.kind, &cause) {
+            Some(fix) => Error::Unsupported { step, cause, fix },
+            None => Error::Start {
+                step,
+                source: cause,
+            },
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(kind: FailureKind, errno: i32, expected: &str) {
-        let failure = Failure {
-            kind,
-            step: String::from("step"),
-            errno,
-        };
-        assert_eq!(Error::start(&failure).to_string(), expected);
-    }
-
-    #[test]
-    fn no_space_means_another_setup_only_for_namespaces() {
-        let hint = "start sandbox: step (`rollcage doctor` tells what is missing)";
-        check(FailureKind::Namespaces, libc::ENOSPC, hint);
-        check(FailureKind::Setup, libc::ENOSPC, "start sandbox: step");
-        check(FailureKind::Setup, libc::EPERM, hint);
-        check(FailureKind::Namespaces, libc::ENOMEM, "start sandbox: step");
     }
 }

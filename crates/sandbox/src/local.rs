@@ -11,11 +11,13 @@ use async_trait::async_trait;
 use crate::doctor::Check;
 use crate::{Error, Isolation, Sandbox, Sandboxes, Spec};
 
+pub(crate) mod advice;
 mod builtin;
 mod cgroup;
 mod cgroup_mount;
 mod channel;
 mod control;
+mod copy;
 mod init;
 mod instance;
 mod launcher;
@@ -24,6 +26,7 @@ mod mount_fd;
 mod net;
 mod payload;
 pub(crate) mod probe;
+mod programs;
 mod pseudo;
 mod reaper;
 mod rootfs;
@@ -33,6 +36,7 @@ mod skeleton;
 mod slot;
 mod spare;
 mod syscall;
+mod understudy;
 mod userns;
 pub(crate) mod wire;
 mod zygote;
@@ -45,7 +49,7 @@ use launcher::Launcher;
 use mode::Mode;
 use reaper::Reaper;
 use spare::Spares;
-use wire::{PORTS_MAX, Setup, Start};
+use wire::{PORTS_MAX, Setup};
 
 const LAYERS_MAX: usize = 100;
 const MOUNTS_MAX: usize = 256;
@@ -97,7 +101,9 @@ impl Local {
 
     /// Tries what sandboxes need, in the zygote, since trying means forking.
     pub async fn doctor(&self) -> Result<Vec<Check>, Error> {
-        self.spares.launcher.doctor().await
+        let mut checks = self.spares.launcher.doctor().await?;
+        checks.extend(probe::limits(self.spares.cgroups()));
+        Ok(checks)
     }
 
     /// Waits until all ended sandboxes are cleaned up and removes the engine's own directories.
@@ -113,15 +119,7 @@ impl Local {
 impl Sandboxes for Local {
     async fn start(&self, spec: Spec) -> Result<Box<dyn Sandbox>, Error> {
         validate(&spec)?;
-        let start = Start {
-            id: spec.id,
-            limits: spec.limits,
-            layers: spec.layers,
-            mounts: spec.mounts,
-            ports: spec.ports,
-        };
-        let sandbox =
-            sandbox::start(&self.spares, self.mode, self.isolation.clone(), start).await?;
+        let sandbox = sandbox::start(&self.spares, self.mode, self.isolation.clone(), spec).await?;
         Ok(Box::new(sandbox))
     }
 }
@@ -152,12 +150,7 @@ fn open(options: Options) -> Result<Local, Error> {
         stage,
         engine_pid: std::process::id(),
     };
-    let isolation = Isolation {
-        tier: mode.tier().to_owned(),
-        memory: cgroups.memory.describe("rlimits"),
-        pids: cgroups.pids.describe("rlimits"),
-        cpu: cgroups.cpu.describe("none"),
-    };
+    let isolation = cgroups.isolation(mode.tier());
     let (launcher, thread) =
         Launcher::spawn(options, setup).map_err(failed("start the launcher thread"))?;
     // From here on the reaper removes what was made, whatever fails.

@@ -1,6 +1,9 @@
 //! Limits on memory, processes and processor time, by whatever control groups this machine offers:
-//! per controller version 2 where it is delegated to us, else a version 1 hierarchy, else nothing.
-//! A version 2 directory is used even without controllers, for its kill switch.
+//! per controller version 2 where we may use it, else a version 1 hierarchy, else nothing.
+//!
+//! A sandbox's init stays outside the limited group, so that it cannot be killed for want of memory that its
+//! sandbox's files hold; each process it starts joins the group. Limits are written by the engine, since the
+//! kernel refuses them from inside a cgroup namespace whose root the group is.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,9 +15,16 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroup_mount::Mounts;
 use super::instance::{self, Claim};
-use crate::{Limits, Usage};
+use super::wire::ProcessLimits;
+use crate::{Isolation, Limits, Usage};
+
+mod unified;
+
+use unified::Retreat;
 
 const PERIOD_US: u32 = 100_000;
+/// Version 1 counts what waits in TCP sockets apart. More than any agent has under way.
+const TCP_BYTES_MAX: u64 = 64 << 20;
 /// The kernel frees a dead process's group a moment after the process was reaped.
 const REMOVE_TRIES: u32 = 400;
 const REMOVE_PAUSE: Duration = Duration::from_millis(5);
@@ -38,6 +48,29 @@ pub(crate) struct Cgroups {
     accounting: Controller,
 }
 
+/// What was made for the engine, to be taken back at its end.
+#[derive(Debug, Default)]
+pub(crate) struct Holdings {
+    pub(crate) claims: Vec<Claim>,
+    retreat: Option<Retreat>,
+    /// A view of the version 2 hierarchy that is ours alone, where the one there is cannot be written.
+    _mount: Option<OwnedFd>,
+}
+
+impl Holdings {
+    /// Removes the engine's directories, with whatever is left in them.
+    pub(crate) fn dissolve(&mut self) -> io::Result<()> {
+        if let Some(retreat) = self.retreat.take() {
+            retreat.undo();
+        }
+        let mut result = Ok(());
+        for claim in self.claims.drain(..) {
+            result = result.and(remove_engine(&claim.path));
+        }
+        result
+    }
+}
+
 impl Controller {
     pub(crate) fn describe(&self, otherwise: &str) -> String {
         match self {
@@ -50,11 +83,22 @@ impl Controller {
 
 impl Cgroups {
     /// Makes and locks the engine's directories called `name`, wherever that is allowed.
-    pub(crate) fn create(mounts: &Mounts, name: &str) -> (Cgroups, Vec<Claim>) {
-        let mut claims = Vec::new();
-        let (unified, enabled) = create_unified(mounts, name, &mut claims);
+    pub(crate) fn create(mounts: &Mounts, name: &str) -> (Cgroups, Holdings) {
+        let mut holdings = Holdings::default();
+        let mut unified = None;
+        let mut enabled = Vec::new();
+        if let Some(home) = unified::find(mounts, name) {
+            unified = Some(home.claim.path.clone());
+            enabled = home.enabled;
+            holdings = Holdings {
+                claims: vec![home.claim],
+                retreat: home.retreat,
+                _mount: home.mount,
+            };
+        }
+        let claims = &mut holdings.claims;
         let mut controller = |controller: &str, counterpart: &str| {
-            if enabled.iter().any(|enabled| enabled == counterpart) {
+            if enabled.contains(&counterpart) {
                 return Controller::V2;
             }
             let Some(mount) = mounts.v1.get(controller) else {
@@ -73,8 +117,11 @@ impl Cgroups {
         let memory = controller("memory", "memory");
         let pids = controller("pids", "pids");
         let cpu = controller("cpu", "cpu");
-        // Version 2 accounts for processor time with its cpu controller, and roughly without it.
-        let accounting = controller("cpuacct", "cpu");
+        let accounting = match controller("cpuacct", "cpu") {
+            // Version 2 accounts for processor time in every group, roughly without its controller.
+            Controller::None if unified.is_some() => Controller::V2,
+            accounting => accounting,
+        };
         (
             Cgroups {
                 unified,
@@ -83,8 +130,18 @@ impl Cgroups {
                 cpu,
                 accounting,
             },
-            claims,
+            holdings,
         )
+    }
+
+    /// How strong the walls are with all these limits in force.
+    pub(crate) fn isolation(&self, tier: &str) -> Isolation {
+        Isolation {
+            tier: tier.to_owned(),
+            memory: self.memory.describe("rlimits"),
+            pids: self.pids.describe("rlimits"),
+            cpu: self.cpu.describe("none"),
+        }
     }
 
     /// The group called `name`, whether or not it exists.
@@ -94,57 +151,49 @@ impl Cgroups {
             name: name.to_owned(),
         }
     }
-}
 
-/// Tries the cgroup we are in and its ancestors: a controller can only be enabled for the children of a
-/// group without processes (or the root), and only where somebody gave us the right to.
-fn create_unified(
-    mounts: &Mounts,
-    name: &str,
-    claims: &mut Vec<Claim>,
-) -> (Option<PathBuf>, Vec<String>) {
-    let mut fallback = None;
-    for parent in mounts.unified_candidates() {
-        let Ok(claim) = instance::claim(&parent, name) else {
-            continue;
-        };
-        let enabled: Vec<String> = ["memory", "pids", "cpu"]
-            .into_iter()
-            .filter(|controller| enable(&parent, controller) && enable(&claim.path, controller))
-            .map(str::to_owned)
-            .collect();
-        if enabled.iter().any(|controller| controller == "memory") {
-            if let Some((other, _)) = fallback.replace((claim, enabled)) {
-                remove_directory(&other.path);
+    /// Somebody else may have taken a controller away since, as systemd does when it is reloaded.
+    fn enable_again(&self) {
+        let parent = self.unified.as_deref().and_then(Path::parent);
+        for directory in parent.into_iter().chain(self.unified.as_deref()) {
+            for controller in unified::CONTROLLERS {
+                unified::enable(directory, controller);
             }
-            break;
-        }
-        if fallback.is_none() {
-            fallback = Some((claim, enabled));
-        } else {
-            remove_directory(&claim.path);
         }
     }
-    let Some((claim, enabled)) = fallback else {
-        return (None, Vec::new());
-    };
-    let path = claim.path.clone();
-    claims.push(claim);
-    (Some(path), enabled)
 }
 
-fn enable(directory: &Path, controller: &str) -> bool {
-    let lists = |file: &str| {
-        let text = fs::read_to_string(directory.join(file)).unwrap_or_default();
-        text.split_whitespace().any(|word| word == controller)
-    };
-    lists("cgroup.controllers")
-        && (lists("cgroup.subtree_control")
-            || fs::write(
-                directory.join("cgroup.subtree_control"),
-                format!("+{controller}"),
-            )
-            .is_ok())
+/// What a group really limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limited {
+    pub(crate) memory: bool,
+    pub(crate) pids: bool,
+    pub(crate) cpu: bool,
+}
+
+impl Limited {
+    /// What is left for the limits of each process.
+    pub(crate) fn rest(self, limits: &Limits) -> ProcessLimits {
+        ProcessLimits {
+            file_bytes: limits.file_bytes,
+            data_bytes: (!self.memory).then_some(limits.memory_bytes),
+            processes: (!self.pids).then_some(limits.pids),
+        }
+    }
+
+    /// Corrects what a sandbox's record says of its walls.
+    pub(crate) fn correct(self, mut isolation: Isolation) -> Isolation {
+        if !self.memory {
+            isolation.memory = String::from("rlimits");
+        }
+        if !self.pids {
+            isolation.pids = String::from("rlimits");
+        }
+        if !self.cpu {
+            isolation.cpu = String::from("none");
+        }
+        isolation
+    }
 }
 
 /// One sandbox's groups.
@@ -170,7 +219,7 @@ impl Group {
             .map(|parent| parent.join(&self.name))
     }
 
-    fn v1_directories(&self) -> Vec<PathBuf> {
+    fn directories(&self) -> Vec<PathBuf> {
         let Cgroups {
             memory,
             pids,
@@ -180,7 +229,6 @@ impl Group {
         } = &self.cgroups;
         let mut directories: Vec<PathBuf> = [memory, pids, cpu, accounting]
             .into_iter()
-            .filter(|controller| matches!(controller, Controller::V1(_)))
             .filter_map(|controller| self.directory(controller))
             .collect();
         directories.sort();
@@ -190,70 +238,104 @@ impl Group {
 
     /// Makes the group, without limits.
     pub(crate) fn create(&self) -> io::Result<()> {
-        for directory in self.v1_directories().into_iter().chain(self.unified()) {
-            fs::create_dir(directory)?;
-        }
-        Ok(())
+        self.directories().into_iter().try_for_each(fs::create_dir)
     }
 
-    pub(crate) fn limit(&self, limits: &Limits) -> io::Result<()> {
-        self.limit_memory(limits)?;
-        if let Some(directory) = self.directory(&self.cgroups.pids) {
-            fs::write(directory.join("pids.max"), limits.pids.to_string())?;
-        }
-        self.limit_cpu(limits)
+    /// What a process writes `0` to in order to join. Opened outside the sandbox, which shows no cgroups.
+    pub(crate) fn open_doors(&self) -> io::Result<Vec<File>> {
+        let open = |directory: PathBuf| {
+            File::options()
+                .write(true)
+                .open(directory.join("cgroup.procs"))
+        };
+        self.directories().into_iter().map(open).collect()
     }
 
-    fn limit_memory(&self, limits: &Limits) -> io::Result<()> {
+    /// Sets the limits as far as that goes, and tells how far. A controller that was there when the engine
+    /// started may be gone.
+    pub(crate) fn limit(&self, limits: &Limits) -> Limited {
+        let first = self.try_limit(limits);
+        let Cgroups {
+            memory, pids, cpu, ..
+        } = &self.cgroups;
+        let wanted = Limited {
+            memory: *memory != Controller::None,
+            pids: *pids != Controller::None,
+            cpu: *cpu != Controller::None,
+        };
+        if first == wanted {
+            return first;
+        }
+        self.cgroups.enable_again();
+        let second = self.try_limit(limits);
+        if second != wanted {
+            tracing::warn!(
+                group = self.name,
+                ?second,
+                "a sandbox's cgroup lost a controller"
+            );
+        }
+        second
+    }
+
+    fn try_limit(&self, limits: &Limits) -> Limited {
+        Limited {
+            memory: self.limit_memory(limits).is_ok_and(|done| done),
+            pids: self.limit_pids(limits).is_ok_and(|done| done),
+            cpu: self.limit_cpu(limits).is_ok_and(|done| done),
+        }
+    }
+
+    fn limit_pids(&self, limits: &Limits) -> io::Result<bool> {
+        let Some(directory) = self.directory(&self.cgroups.pids) else {
+            return Ok(false);
+        };
+        write(&directory, "pids.max", &limits.pids.to_string())?;
+        Ok(true)
+    }
+
+    fn limit_memory(&self, limits: &Limits) -> io::Result<bool> {
         let Some(directory) = self.directory(&self.cgroups.memory) else {
-            return Ok(());
+            return Ok(false);
         };
         let bytes = limits.memory_bytes.to_string();
         // Swap is limited where the kernel accounts for it; without the files there is nothing to limit.
         if self.cgroups.memory == Controller::V2 {
-            fs::write(directory.join("memory.max"), bytes)?;
-            let _ = fs::write(directory.join("memory.swap.max"), "0");
+            write(&directory, "memory.max", &bytes)?;
+            let _ = write(&directory, "memory.swap.max", "0");
         } else {
-            fs::write(directory.join("memory.limit_in_bytes"), &bytes)?;
-            let _ = fs::write(directory.join("memory.memsw.limit_in_bytes"), &bytes);
+            write(&directory, "memory.limit_in_bytes", &bytes)?;
+            let _ = write(&directory, "memory.memsw.limit_in_bytes", &bytes);
+            // Without it a sandbox can fill all of the host's memory for TCP and stop everybody's connections.
+            let tcp_bytes = TCP_BYTES_MAX.min(limits.memory_bytes);
+            let _ = write(
+                &directory,
+                "memory.kmem.tcp.limit_in_bytes",
+                &tcp_bytes.to_string(),
+            );
         }
-        Ok(())
+        Ok(true)
     }
 
-    fn limit_cpu(&self, limits: &Limits) -> io::Result<()> {
-        let (Some(cpus), Some(directory)) = (limits.cpus, self.directory(&self.cgroups.cpu)) else {
-            return Ok(());
+    /// Whether processor time can be limited here; without a quota it is shared.
+    fn limit_cpu(&self, limits: &Limits) -> io::Result<bool> {
+        let Some(directory) = self.directory(&self.cgroups.cpu) else {
+            return Ok(false);
+        };
+        let is_v2 = self.cgroups.cpu == Controller::V2;
+        let Some(cpus) = limits.cpus else {
+            let file = if is_v2 { "cpu.max" } else { "cpu.cfs_quota_us" };
+            return Ok(directory.join(file).exists());
         };
         // The kernel's least quota is one millisecond.
         let quota_us = (cpus * f64::from(PERIOD_US)).round().max(1000.0);
-        if self.cgroups.cpu == Controller::V2 {
-            return fs::write(directory.join("cpu.max"), format!("{quota_us} {PERIOD_US}"));
+        if is_v2 {
+            write(&directory, "cpu.max", &format!("{quota_us} {PERIOD_US}"))?;
+        } else {
+            write(&directory, "cpu.cfs_period_us", &PERIOD_US.to_string())?;
+            write(&directory, "cpu.cfs_quota_us", &quota_us.to_string())?;
         }
-        fs::write(directory.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
-        fs::write(directory.join("cpu.cfs_quota_us"), quota_us.to_string())
-    }
-
-    /// The version 2 directory, for cloning a process straight into it.
-    pub(crate) fn open_unified(&self) -> io::Result<Option<OwnedFd>> {
-        self.unified()
-            .map(|directory| File::open(directory).map(OwnedFd::from))
-            .transpose()
-    }
-
-    /// Whether version 2 limits anything here.
-    pub(crate) fn needs_unified(&self) -> bool {
-        let Cgroups {
-            memory, pids, cpu, ..
-        } = &self.cgroups;
-        [memory, pids, cpu].contains(&&Controller::V2)
-    }
-
-    /// Moves a process into the version 1 groups; it is in the version 2 one by birth.
-    pub(crate) fn join(&self, pid: i32) -> io::Result<()> {
-        for directory in self.v1_directories() {
-            fs::write(directory.join("cgroup.procs"), pid.to_string())?;
-        }
-        Ok(())
+        Ok(true)
     }
 
     pub(crate) fn usage(&self) -> Usage {
@@ -294,11 +376,17 @@ impl Group {
     /// Kills whatever is left in the group and removes it. Blocks for as long as the kernel takes.
     pub(crate) fn remove(&self) -> io::Result<()> {
         let mut result = Ok(());
-        for directory in self.unified().into_iter().chain(self.v1_directories()) {
+        for directory in self.directories() {
             result = result.and(remove_group(&directory));
         }
         result
     }
+}
+
+/// Never makes a file: what the kernel does not offer is not there.
+fn write(directory: &Path, file: &str, value: &str) -> io::Result<()> {
+    let mut file = File::options().write(true).open(directory.join(file))?;
+    io::Write::write_all(&mut file, value.as_bytes())
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -319,13 +407,13 @@ fn seconds(amount: u64, per_second: u32) -> f64 {
     amount as f64 / f64::from(per_second)
 }
 
-/// Removes an engine's directory with all groups below; for one whose engine is dead.
+/// Removes an engine's directory with all groups below; for one whose engine is dead or done.
 pub(crate) fn remove_engine(directory: &Path) -> io::Result<()> {
     let children = fs::read_dir(directory)?
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     for child in children {
-        remove_group(&child.path())?;
+        remove_engine(&child.path())?;
     }
     remove_group(directory)
 }
@@ -349,12 +437,6 @@ fn remove_group(directory: &Path) -> io::Result<()> {
         });
     }
     last.map_or(Ok(()), Err)
-}
-
-fn remove_directory(directory: &Path) {
-    if let Err(error) = fs::remove_dir(directory) {
-        tracing::warn!(path = %directory.display(), %error, "cannot remove a cgroup");
-    }
 }
 
 /// A group of ours only ever holds processes of its sandbox.

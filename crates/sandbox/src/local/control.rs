@@ -275,6 +275,7 @@ pub(crate) fn spawn_error(failure: Failure, program: String) -> Error {
         },
         FailureKind::Setup
         | FailureKind::Namespaces
+        | FailureKind::Proc
         | FailureKind::File
         | FailureKind::NotRegular
         | FailureKind::TooLarge => Error::Spawn {
@@ -299,6 +300,7 @@ fn file_error(failure: &Failure, task: FileTask<'_>) -> Error {
         },
         FailureKind::Setup
         | FailureKind::Namespaces
+        | FailureKind::Proc
         | FailureKind::Exec
         | FailureKind::Directory => Error::Spawn {
             step: failure.step.clone(),

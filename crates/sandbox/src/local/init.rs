@@ -11,9 +11,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -27,12 +26,15 @@ use nix::unistd::sethostname;
 use super::mode::Mode;
 use super::mount_fd;
 use super::net;
-use super::payload::{self, Descriptors, Rules};
+use super::payload::{self, Rules};
 use super::rootfs::{self, Owners, Site, Stage};
-use super::seccomp::Filter;
 use super::syscall::{self, Death, Patience};
+use super::understudy::Understudy;
 use super::userns;
-use super::wire::{self, Failure, FailureKind, InStep, Place, Ready, Request, Setup, Spawn, Start};
+use super::wire::{
+    self, Failure, FailureKind, InStep, Order, Place, ProcessLimits, Ready, Request, Setup, Spawn,
+    Start,
+};
 
 const KILL: u64 = 1 << 5;
 const SETPCAP: u64 = 1 << 8;
@@ -44,21 +46,14 @@ const GROUPS_MAX: usize = 256;
 pub(crate) struct Birth {
     pub(crate) setup: Setup,
     pub(crate) place: Place,
-    pub(crate) userns: Option<OwnedFd>,
-    pub(crate) filter: Rc<Filter>,
+    pub(crate) rules: Rules,
     pub(crate) control: OwnedFd,
-    /// Closed by the zygote when we are in our cgroups.
-    pub(crate) release: File,
     /// The engine's user, for the rootless map.
     pub(crate) outer: (u32, u32),
 }
 
 /// The life of a sandbox's first process. Returning ends the sandbox.
-pub(crate) fn main(mut birth: Birth) {
-    let mut go = [0];
-    if birth.release.read_exact(&mut go).is_err() {
-        return;
-    }
+pub(crate) fn main(birth: Birth) {
     match grow_up(&birth) {
         Err(failure) => {
             let _ = wire::send(birth.control.as_fd(), &Ready::Failed(failure), &[]);
@@ -70,11 +65,13 @@ pub(crate) fn main(mut birth: Birth) {
             listeners,
             verifier,
             signals,
+            understudy,
         })) => {
             let handles: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
             if wire::send(birth.control.as_fd(), &Ready::Ready, &handles).is_ok() {
                 drop(listeners);
-                Init::new(birth, &start, verifier, signals).serve();
+                let sealed = Sealed { verifier, signals };
+                Init::new(birth, &start, sealed, understudy).serve();
             }
         }
     }
@@ -86,14 +83,16 @@ struct Grown {
     listeners: Vec<OwnedFd>,
     verifier: OwnedFd,
     signals: SignalFd,
+    understudy: Option<Understudy>,
 }
 
 /// Builds the sandbox, with a pause until somebody needs one and says what it is to be.
 fn grow_up(birth: &Birth) -> Result<Option<Grown>, Failure> {
     let stage = prepare(birth)?;
+    let understudy = Understudy::fork(&birth.rules).step("fork")?;
     match wire::receive(birth.control.as_fd()).step("learn what the sandbox is to be")? {
         None => Ok(None),
-        Some((start, _)) => complete(birth, &stage, start).map(Some),
+        Some((start, _)) => complete(birth, &stage, start, understudy).map(Some),
     }
 }
 
@@ -110,12 +109,11 @@ fn prepare(birth: &Birth) -> Result<Stage<'_>, Failure> {
         userns::map_self(birth.outer.0, birth.outer.1).step("map the user")?;
     }
     // Here and not in the zygote's clone: this takes most of the time, and sandboxes start side by side.
-    // After joining the cgroups, so that these are the root of the cgroup namespace.
+    // Each process takes a cgroup namespace of its own when it has joined the sandbox's group.
     let namespaces = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWNET
         | CloneFlags::CLONE_NEWIPC
-        | CloneFlags::CLONE_NEWUTS
-        | CloneFlags::CLONE_NEWCGROUP;
+        | CloneFlags::CLONE_NEWUTS;
     unshare(namespaces)
         .map_err(|errno| Failure::new(FailureKind::Namespaces, "make namespaces", &errno.into()))?;
     net::loopback_up().step("bring up the loopback interface")?;
@@ -125,14 +123,16 @@ fn prepare(birth: &Birth) -> Result<Stage<'_>, Failure> {
     Stage::prepare(Site {
         setup,
         owners: Owners::new(setup, place.slot),
-        userns: birth.userns.as_ref().map(AsFd::as_fd),
+        userns: birth.rules.userns.as_ref().map(AsFd::as_fd),
     })
 }
 
-fn complete(birth: &Birth, stage: &Stage<'_>, start: Start) -> Result<Grown, Failure> {
-    let Birth { setup, place, .. } = birth;
-    let group = setup.cgroups.group(&place.group);
-    group.limit(&start.limits).step("limit the cgroup")?;
+fn complete(
+    birth: &Birth,
+    stage: &Stage<'_>,
+    start: Start,
+    understudy: Understudy,
+) -> Result<Grown, Failure> {
     let verifier = stage.finish(&start)?;
     sethostname(&start.id).step("set the host name")?;
     let listeners = start
@@ -147,7 +147,7 @@ fn complete(birth: &Birth, stage: &Stage<'_>, start: Start) -> Result<Grown, Fai
 
     let _ = prctl::set_name(c"sandbox-init");
     prctl::set_dumpable(false).step("forbid tracing")?;
-    let kept = match setup.mode {
+    let kept = match birth.setup.mode {
         Mode::Root => SYS_ADMIN | KILL,
         // Without a second namespace to enter, processes need SETPCAP from here to drop the rest.
         Mode::Rootless => SYS_ADMIN | KILL | SETPCAP,
@@ -162,13 +162,23 @@ fn complete(birth: &Birth, stage: &Stage<'_>, start: Start) -> Result<Grown, Fai
         listeners,
         verifier,
         signals: signals.step("wait for signals")?,
+        understudy: Some(understudy),
     })
+}
+
+/// Descriptors that init made for itself.
+struct Sealed {
+    verifier: OwnedFd,
+    signals: SignalFd,
 }
 
 struct Init {
     control: OwnedFd,
     signals: SignalFd,
     rules: Rules,
+    process_limits: ProcessLimits,
+    /// Who becomes the next process.
+    understudy: Option<Understudy>,
     owners: Owners,
     /// The sealed directory; a new mount goes on top of it.
     verifier: OwnedFd,
@@ -179,25 +189,22 @@ struct Init {
 }
 
 impl Init {
-    fn new(birth: Birth, start: &Start, verifier: OwnedFd, signals: SignalFd) -> Init {
+    fn new(birth: Birth, start: &Start, sealed: Sealed, understudy: Option<Understudy>) -> Init {
         let Birth {
             setup,
             place,
-            userns,
-            filter,
+            rules,
             control,
             ..
         } = birth;
         Init {
             control,
-            signals,
+            signals: sealed.signals,
             owners: Owners::new(&setup, place.slot),
-            rules: Rules {
-                userns,
-                filter,
-                limits: payload::limits(&start.limits, &setup.cgroups),
-            },
-            verifier,
+            rules,
+            process_limits: start.process_limits,
+            understudy,
+            verifier: sealed.verifier,
             running: HashMap::new(),
             groups: HashMap::new(),
             order: VecDeque::new(),
@@ -234,58 +241,66 @@ impl Init {
         let mut descriptors = descriptors.into_iter();
         match request {
             Request::Spawn(spawn) => {
-                let (Some(exit), Some(status), Some(stdout)) =
-                    (descriptors.next(), descriptors.next(), descriptors.next())
-                else {
+                let Some(exit) = descriptors.next() else {
                     return false;
                 };
-                let stderr = if spawn.has_stderr {
-                    descriptors.next()
-                } else {
-                    None
-                };
-                let stdin = if spawn.has_stdin {
-                    descriptors.next()
-                } else {
-                    None
-                };
-                self.spawn(
-                    &spawn,
-                    exit,
-                    Descriptors {
-                        status,
-                        stdout,
-                        stderr,
-                        stdin,
-                    },
-                );
+                self.spawn(spawn, exit, descriptors.collect());
             }
             Request::Signal { process, signal } => self.signal(process, signal),
             Request::KillAll => {
                 self.kill_all();
                 reply(descriptors.next(), Ok(()));
+                self.prepare_next();
             }
             Request::UnsealVerifierLogs => reply(descriptors.next(), self.unseal()),
         }
         true
     }
 
-    fn spawn(&mut self, spawn: &Spawn, exit: OwnedFd, descriptors: Descriptors) {
-        match syscall::fork() {
-            Ok(None) => payload::run(spawn, descriptors, &self.rules),
-            Ok(Some(pid)) => {
-                let pid = pid.as_raw();
+    fn spawn(&mut self, spawn: Spawn, exit: OwnedFd, descriptors: Vec<OwnedFd>) {
+        let process = spawn.process;
+        let order = Order {
+            spawn,
+            process_limits: self.process_limits,
+        };
+        match self.hand_over(&order, &descriptors) {
+            Ok(pid) => {
                 self.running.insert(pid, File::from(exit));
-                self.groups.insert(spawn.process, pid);
-                self.order.push_back(spawn.process);
+                self.groups.insert(process, pid);
+                self.order.push_back(process);
                 if self.order.len() > GROUPS_MAX {
                     self.forget_oldest_ended();
                 }
             }
-            Err(error) => payload::report(
-                descriptors.status,
-                &Failure::new(FailureKind::Setup, "fork", &error),
-            ),
+            Err(error) => {
+                let failure = Failure::new(FailureKind::Setup, "fork", &error);
+                if let Some(Ok(status)) = descriptors.first().map(OwnedFd::try_clone) {
+                    payload::report(status, &failure);
+                }
+            }
+        }
+        // Before the next one is forked: their readers wait until nobody has them any more.
+        drop(descriptors);
+        self.prepare_next();
+    }
+
+    /// Has the understudy become a process, or a new one if it is dead.
+    fn hand_over(&mut self, order: &Order, descriptors: &[OwnedFd]) -> io::Result<i32> {
+        let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        if let Some(understudy) = self.understudy.take()
+            && understudy.tell(order, &descriptors).is_ok()
+        {
+            return Ok(understudy.pid);
+        }
+        let understudy = Understudy::fork(&self.rules)?;
+        understudy.tell(order, &descriptors)?;
+        Ok(understudy.pid)
+    }
+
+    /// Failing means that the next process will be forked when it is asked for, or be told why not.
+    fn prepare_next(&mut self) {
+        if self.understudy.is_none() {
+            self.understudy = Understudy::fork(&self.rules).ok();
         }
     }
 
@@ -323,6 +338,7 @@ impl Init {
                     if let Some(mut exit) = self.running.remove(&pid) {
                         let _ = exit.write_all(&encode_exit(code, signal));
                     }
+                    self.understudy.take_if(|understudy| understudy.pid == pid);
                 }
                 Ok(None) => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -351,8 +367,12 @@ impl Init {
             (c"uid", &*owner),
             (c"gid", &*owner),
         ];
-        let fresh = mount_fd::new_tmpfs(&options, mount_fd::ATTR_NOSUID | mount_fd::ATTR_NODEV)
-            .step("make a tmpfs")?;
+        let fresh = mount_fd::new_mount(
+            c"tmpfs",
+            &options,
+            mount_fd::ATTR_NOSUID | mount_fd::ATTR_NODEV,
+        )
+        .step("make a tmpfs")?;
         mount_fd::attach_at(fresh.as_fd(), self.verifier.as_fd())
             .step("mount it on the verifier's logs")
     }

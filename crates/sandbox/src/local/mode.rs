@@ -11,17 +11,19 @@ use super::userns;
 pub(crate) enum Mode {
     /// Real root: each sandbox gets its own range of 65536 uids, so inner root is nobody outside.
     Root,
-    /// An ordinary user: the sandbox's user is that user, alone in a user namespace.
+    /// An ordinary user, or root without some capability: the sandbox's user is that user, alone in a user
+    /// namespace, which gives all capabilities over what is made in it.
     Rootless,
 }
 
 /// Capabilities that building a sandbox as root takes.
-const NEEDED: [u32; 6] = [
+const NEEDED: [u32; 7] = [
     0,  // CHOWN
     1,  // DAC_OVERRIDE
     5,  // KILL
     6,  // SETGID
     7,  // SETUID
+    12, // NET_ADMIN
     21, // SYS_ADMIN
 ];
 
@@ -72,6 +74,8 @@ mod tests {
     fn root_mode_takes_capabilities_and_uids_to_give_away() {
         assert!(has_capabilities("Name:\tx\nCapEff:\t000001fffeffffff\n"));
         assert!(!has_capabilities("CapEff:\t00000000a80425fb\n"));
+        // Docker's --cap-add SYS_ADMIN.
+        assert!(!has_capabilities("CapEff:\t00000000a82425fb\n"));
         assert!(covers_ranges("         0          0 4294967295\n"));
         assert!(!covers_ranges("         0     100000      65536\n"));
     }

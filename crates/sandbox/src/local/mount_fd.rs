@@ -22,11 +22,14 @@ pub(crate) fn path_cstring(path: &Path) -> io::Result<CString> {
 pub(crate) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     match clone_tree_with(path, 0) {
         // In a user namespace, mounts below `path` are locked to it and must come along.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            clone_tree_with(path, libc::AT_RECURSIVE.cast_unsigned())
-        }
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => clone_whole_tree(path),
         result => result,
     }
+}
+
+/// As [`clone_tree`], with all that is mounted below.
+pub(crate) fn clone_whole_tree(path: &Path) -> io::Result<OwnedFd> {
+    clone_tree_with(path, libc::AT_RECURSIVE.cast_unsigned())
 }
 
 fn clone_tree_with(path: &Path, flags: u32) -> io::Result<OwnedFd> {
@@ -149,11 +152,15 @@ pub(crate) fn attach_at(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Res
     check(result).map(drop)
 }
 
-/// A new, detached tmpfs.
-pub(crate) fn new_tmpfs(options: &[(&CStr, &CStr)], attributes: u64) -> io::Result<OwnedFd> {
-    // SAFETY: the name is a static string.
+/// A new, detached mount of a file system that needs no source.
+pub(crate) fn new_mount(
+    kind: &CStr,
+    options: &[(&CStr, &CStr)],
+    attributes: u64,
+) -> io::Result<OwnedFd> {
+    // SAFETY: `kind` is a NUL-terminated string that outlives the call.
     let context =
-        owned(unsafe { libc::syscall(libc::SYS_fsopen, c"tmpfs".as_ptr(), libc::FSOPEN_CLOEXEC) })?;
+        owned(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), libc::FSOPEN_CLOEXEC) })?;
     let raw = context.as_raw_fd();
     for (key, value) in options {
         // SAFETY: key and value are NUL-terminated strings that outlive the call.
@@ -183,4 +190,16 @@ pub(crate) fn new_tmpfs(options: &[(&CStr, &CStr)], attributes: u64) -> io::Resu
     })?;
     // SAFETY: plain numbers.
     owned(unsafe { libc::syscall(libc::SYS_fsmount, raw, libc::FSMOUNT_CLOEXEC, attributes) })
+}
+
+/// Whether a file system keeps the attributes with which overlayfs marks what was removed, for ordinary users.
+pub(crate) fn try_user_attribute(path: &Path) -> io::Result<()> {
+    let path = path_cstring(path)?;
+    let name = c"user.overlay.rollcage";
+    // SAFETY: path, name and value are valid for the call; the value is one byte long.
+    let result =
+        unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), c"y".as_ptr().cast(), 1, 0) };
+    check(result.into())?;
+    // SAFETY: as above.
+    check(unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) }.into()).map(drop)
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
@@ -26,9 +27,20 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     if unsafe { libc::ioctl(control.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // Nobody else lives in this namespace, so its low ports need no guarding. Best effort.
-    let _ = fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
     Ok(())
+}
+
+/// Sets what holds for the current network namespace alone, by the `net` of a `/proc/sys` that can be written.
+/// Best effort: a kernel without a setting has its default.
+pub(crate) fn tune(settings: &Path) {
+    let set = |name: &str, value: &str| {
+        let _ = fs::write(settings.join("ipv4").join(name), value);
+    };
+    // Nobody else lives in this namespace, so its low ports need no guarding.
+    set("ip_unprivileged_port_start", "0");
+    // What waits in TCP sockets is memory of the whole machine, which not every limit of a sandbox counts.
+    set("tcp_rmem", "4096 65536 131072");
+    set("tcp_wmem", "4096 16384 131072");
 }
 
 pub(crate) fn listen(port: u16) -> io::Result<TcpListener> {

@@ -1,13 +1,12 @@
-//! A process between init's fork and the program it becomes: takes on its user, its limits and the filter.
-//! Runs in a child of init; it never returns, and reports what went wrong on its status pipe.
+//! A process between being an understudy and the program it becomes: takes on its user, its limits and the
+//! filter. Runs in a child of init; it never returns, and reports what went wrong on its status pipe.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ffi::CString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use nix::errno::Errno;
@@ -21,12 +20,11 @@ use nix::unistd::{
 };
 
 use super::builtin;
-use super::cgroup::{Cgroups, Controller};
 use super::seccomp::Filter;
 use super::syscall;
 use super::userns;
-use super::wire::{Failure, FailureKind, InStep, Spawn, Work};
-use crate::{Limits, User, WORKDIR};
+use super::wire::{Failure, FailureKind, InStep, Order, ProcessLimits, Spawn, Work};
+use crate::{User, WORKDIR};
 
 const OPEN_FILES_MAX: u64 = 8192;
 const LOCKED_BYTES_MAX: u64 = 64 * 1024;
@@ -40,63 +38,85 @@ pub(crate) struct Rules {
     /// Root mode: the namespace in which the sandbox's uids live.
     pub(crate) userns: Option<OwnedFd>,
     pub(crate) filter: Rc<Filter>,
-    pub(crate) limits: Vec<(Resource, u64)>,
+    /// The sandbox's cgroups: a process writes to each in order to join.
+    pub(crate) doors: Vec<File>,
 }
 
-/// The limits of each process. What no cgroup limits, these have to.
-pub(crate) fn limits(limits: &Limits, cgroups: &Cgroups) -> Vec<(Resource, u64)> {
-    let mut wanted = vec![
+/// The limits of each process.
+fn limits(wanted: ProcessLimits) -> Vec<(Resource, u64)> {
+    let ProcessLimits {
+        file_bytes,
+        data_bytes,
+        processes,
+    } = wanted;
+    let mut limits = vec![
         // One byte is less than any core file, and unlike 0 keeps the host's core handler from being run.
         (Resource::RLIMIT_CORE, 1),
         (Resource::RLIMIT_NOFILE, OPEN_FILES_MAX),
-        (Resource::RLIMIT_FSIZE, limits.file_bytes),
+        (Resource::RLIMIT_FSIZE, file_bytes),
         (Resource::RLIMIT_MEMLOCK, LOCKED_BYTES_MAX),
     ];
-    if cgroups.memory == Controller::None {
-        wanted.push((Resource::RLIMIT_DATA, limits.memory_bytes));
-    }
-    if cgroups.pids == Controller::None {
-        wanted.push((Resource::RLIMIT_NPROC, limits.pids));
-    }
-    for (resource, value) in &mut wanted {
+    limits.extend(data_bytes.map(|bytes| (Resource::RLIMIT_DATA, bytes)));
+    limits.extend(processes.map(|count| (Resource::RLIMIT_NPROC, count)));
+    for (resource, value) in &mut limits {
         // Without a limit to read there is none to exceed.
         *value = getrlimit(*resource).map_or(*value, |(_, hard)| hard.min(*value));
     }
-    wanted
+    limits
 }
 
 /// Descriptors that came with the request.
 pub(crate) struct Descriptors {
     pub(crate) status: OwnedFd,
-    pub(crate) stdout: OwnedFd,
-    pub(crate) stderr: Option<OwnedFd>,
-    pub(crate) stdin: Option<OwnedFd>,
+    stdout: OwnedFd,
+    stderr: Option<OwnedFd>,
+    stdin: Option<OwnedFd>,
+}
+
+impl Descriptors {
+    /// In the order in which they are sent.
+    pub(crate) fn take(spawn: &Spawn, descriptors: Vec<OwnedFd>) -> Option<Descriptors> {
+        let mut descriptors = descriptors.into_iter();
+        Some(Descriptors {
+            status: descriptors.next()?,
+            stdout: descriptors.next()?,
+            stderr: if spawn.has_stderr {
+                descriptors.next()
+            } else {
+                None
+            },
+            stdin: if spawn.has_stdin {
+                descriptors.next()
+            } else {
+                None
+            },
+        })
+    }
 }
 
 /// Becomes the program or does the file operation.
-pub(crate) fn run(spawn: &Spawn, descriptors: Descriptors, rules: &Rules) -> ! {
+pub(crate) fn run(order: &Order, descriptors: Descriptors, rules: &Rules) -> ! {
     let mut status = None;
-    // A panic must not unwind into init's loop, which this process is a copy of.
-    let code = catch_unwind(AssertUnwindSafe(|| {
-        let result = match prepare(spawn, descriptors, rules, &mut status) {
-            Ok(()) => work(&spawn.work),
-            Err(failure) => Err(failure),
-        };
-        let Err(failure) = result else { return 0 };
-        if let (Some(status), Ok(json)) = (&mut status, serde_json::to_vec(&failure)) {
-            let _ = status.write_all(&json);
-        }
-        127
-    }));
-    syscall::exit_now(code.unwrap_or(126))
+    let result = match prepare(order, descriptors, rules, &mut status) {
+        Ok(()) => work(&order.spawn.work),
+        Err(failure) => Err(failure),
+    };
+    let Err(failure) = result else {
+        syscall::exit_now(0)
+    };
+    if let (Some(status), Ok(json)) = (&mut status, serde_json::to_vec(&failure)) {
+        let _ = status.write_all(&json);
+    }
+    syscall::exit_now(127)
 }
 
 fn prepare(
-    spawn: &Spawn,
+    order: &Order,
     descriptors: Descriptors,
     rules: &Rules,
     status: &mut Option<File>,
 ) -> Result<(), Failure> {
+    let spawn = &order.spawn;
     *status = Some(File::from(
         descriptors.status.try_clone().step("copy a descriptor")?,
     ));
@@ -127,7 +147,7 @@ fn prepare(
     // Closed with the others, so its destructor has nothing to close.
     std::mem::forget(status.replace(kept));
     // In the sandbox's user namespace, whose processes the limit on processes counts.
-    for &(resource, value) in &rules.limits {
+    for (resource, value) in limits(order.process_limits) {
         setrlimit(resource, value, value).map_err(|errno| {
             Failure::new(
                 FailureKind::Setup,
@@ -148,8 +168,6 @@ fn prepare(
 fn become_user(user: User, rules: &Rules) -> Result<(), Failure> {
     let mut id = userns::USER;
     if let Some(userns) = &rules.userns {
-        // Let the kernel kill an agent's process rather than init when memory runs out. Best effort.
-        let _ = fs::write("/proc/self/oom_score_adj", "500");
         setns(userns, CloneFlags::CLONE_NEWUSER).step("enter the user namespace")?;
         if user == User::Root {
             id = 0;

@@ -11,15 +11,15 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{chdir, getegid, geteuid};
 
-use super::cgroup::{self, Cgroups, Controller};
-use super::cgroup_mount::Mounts;
-use super::instance;
+use super::advice;
+use super::cgroup::{Cgroups, Controller};
 use super::mode::Mode;
 use super::mount_fd;
 use super::net;
 use super::seccomp::Filter;
 use super::syscall;
 use super::userns;
+use super::wire::FailureKind;
 use crate::doctor::{Check, Status};
 
 const NAMESPACES: [(&str, CloneFlags); 6] = [
@@ -32,30 +32,33 @@ const NAMESPACES: [(&str, CloneFlags); 6] = [
 ];
 /// A directory of every system; tmpfs goes over it in a mount namespace of our own.
 const SPOT: &str = "/tmp";
-const IN_CONTAINER: &str = "in a container, start it with --security-opt seccomp=unconfined --security-opt \
-                            systempaths=unconfined (or --privileged)";
 
 pub(crate) fn all() -> Vec<Check> {
     let mode = Mode::detect();
     let user_namespace = user_namespace();
     // An ordinary user gets everything else by way of it, so the rest would only repeat its failure.
     let is_stuck = mode == Mode::Rootless && user_namespace.status == Status::Missing;
-    let mut checks = vec![user(mode), kernel(), clone3(), user_namespace];
+    let mut checks = vec![user(mode), kernel(), user_namespace];
     if !is_stuck {
         checks.extend(walls(mode));
     }
-    checks.push(essential("system call filter", attempt(filter)));
-    checks.extend(cgroups());
+    checks.push(essential(
+        "system call filter",
+        FailureKind::Setup,
+        attempt(filter),
+    ));
     checks
 }
 
 fn walls(mode: Mode) -> Vec<Check> {
     let mut checks: Vec<Check> = NAMESPACES
-        .map(|(name, flag)| essential(name, attempt(|| enter(mode, flag))))
+        .map(|(name, flag)| essential(name, FailureKind::Namespaces, attempt(|| enter(mode, flag))))
         .into();
-    checks.push(essential("loopback interface", attempt(|| loopback(mode))));
-    checks.push(essential("overlayfs", attempt(|| overlay(mode))));
-    checks.push(essential("fresh /proc", attempt(|| proc(mode))));
+    let network = attempt(|| loopback(mode));
+    checks.push(essential("loopback interface", FailureKind::Setup, network));
+    checks.push(overlayfs(mode));
+    let proc = attempt(|| proc(mode));
+    checks.push(essential("fresh /proc", FailureKind::Proc, proc));
     if mode == Mode::Root {
         checks.push(idmap());
     }
@@ -92,10 +95,14 @@ fn enter(mode: Mode, namespaces: CloneFlags) -> io::Result<()> {
     }
 }
 
-fn essential(name: &str, result: io::Result<()>) -> Check {
-    match result {
-        Ok(()) => Check::new(name, Status::Ok, "works"),
-        Err(error) => Check::new(name, Status::Missing, error.to_string()).with_fix(IN_CONTAINER),
+fn essential(name: &str, kind: FailureKind, result: io::Result<()>) -> Check {
+    let Err(error) = result else {
+        return Check::new(name, Status::Ok, "works");
+    };
+    let check = Check::new(name, Status::Missing, error.to_string());
+    match advice::of(kind, &error) {
+        Some(fix) => check.with_fix(fix),
+        None => check,
     }
 }
 
@@ -106,44 +113,32 @@ fn user(mode: Mode) -> Check {
             Status::Ok,
             "root: every sandbox has its own range of user ids",
         ),
+        Mode::Rootless if geteuid().is_root() => Check::new(
+            "user",
+            Status::Degraded,
+            "root without all capabilities or user ids: sandboxes share your user id, and have no inner root",
+        )
+        .with_fix("in a container, start it with --privileged, or --cap-add SYS_ADMIN,NET_ADMIN"),
         Mode::Rootless => Check::new(
             "user",
             Status::Degraded,
             "ordinary user: sandboxes share your user id, and have no inner root",
         )
-        .with_fix(
-            "run as root for user ids of their own and for hard limits on memory and processes",
-        ),
+        .with_fix("run as root for user ids of their own"),
     }
 }
 
 fn kernel() -> Check {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = release
-        .split(|letter: char| !letter.is_ascii_digit())
-        .map(|part| part.parse().unwrap_or(0));
-    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    let release = release.trim();
-    match version {
-        (5.., _) if version >= (5, 19) => Check::new("kernel", Status::Ok, release),
-        (5.., _) if version >= (5, 12) => Check::new("kernel", Status::Degraded, release)
-            .with_fix("update to Linux 5.19 or later for files with the right owners in sandboxes"),
-        _ => {
-            Check::new("kernel", Status::Missing, release).with_fix("update to Linux 5.12 or later")
-        }
+    let release = advice::kernel_release();
+    if let Some(old) = advice::old_kernel() {
+        return Check::new("kernel", Status::Missing, release).with_fix(old);
     }
-}
-
-fn clone3() -> Check {
-    match syscall::try_clone3() {
-        Ok(()) => Check::new("clone3", Status::Ok, "works"),
-        Err(error) => Check::new(
-            "clone3",
-            Status::Missing,
-            format!("{error}; a container's filter hides it"),
-        )
-        .with_fix(IN_CONTAINER),
+    if advice::kernel_version(&release) < (5, 19) {
+        return Check::new("kernel", Status::Degraded, release).with_fix(
+            "update to Linux 5.19 or later for files with the right owners in sandboxes",
+        );
     }
+    Check::new("kernel", Status::Ok, release)
 }
 
 fn user_namespace() -> Check {
@@ -154,25 +149,24 @@ fn user_namespace() -> Check {
         // AppArmor lets the namespace be made and takes all rights in it away; this needs one.
         Ok(unshare(CloneFlags::CLONE_NEWUTS)?)
     });
-    let Err(error) = result else {
-        return Check::new("user namespace", Status::Ok, "works");
+    essential("user namespace", FailureKind::Namespaces, result)
+}
+
+/// Without overlayfs what a sandbox is made of is copied.
+fn overlayfs(mode: Mode) -> Check {
+    let name = "overlayfs";
+    let copied = |why: String| {
+        let detail = format!("{why}: agents' homes are copied into each sandbox");
+        Check::new(name, Status::Degraded, detail)
     };
-    let setting =
-        |path: &str, value: &str| fs::read_to_string(path).is_ok_and(|text| text.trim() == value);
-    let fix = if setting("/proc/sys/kernel/unprivileged_userns_clone", "0") {
-        "sysctl -w kernel.unprivileged_userns_clone=1"
-    } else if setting("/proc/sys/user/max_user_namespaces", "0") {
-        "sysctl -w user.max_user_namespaces=15000"
-    } else if setting(
-        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-        "1",
-    ) {
-        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or install an AppArmor profile that allows \
-         `userns` to rollcage"
-    } else {
-        IN_CONTAINER
-    };
-    Check::new("user namespace", Status::Missing, error.to_string()).with_fix(fix)
+    match attempt(|| overlay(mode)) {
+        Ok(()) => Check::new(name, Status::Ok, "works"),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            copied(String::from("tmpfs keeps no attributes for it"))
+                .with_fix("update to Linux 6.6 or later, or run as root")
+        }
+        Err(error) => copied(error.to_string()).with_fix("modprobe overlay, as root"),
+    }
 }
 
 fn loopback(mode: Mode) -> io::Result<()> {
@@ -205,6 +199,9 @@ fn overlay(mode: Mode) -> io::Result<()> {
     chdir(SPOT)?;
     for name in ["l", "u", "w", "m"] {
         fs::create_dir(name)?;
+    }
+    if mode == Mode::Rootless {
+        mount_fd::try_user_attribute(Path::new("u"))?;
     }
     let options = "lowerdir=l,upperdir=u,workdir=w";
     let options = if mode == Mode::Rootless {
@@ -260,28 +257,37 @@ fn filter() -> io::Result<()> {
     Filter::compile()?.apply()
 }
 
-fn cgroups() -> Vec<Check> {
-    let (cgroups, claims) = Cgroups::create(&Mounts::detect(), &instance::new_name());
-    for claim in claims {
-        // Made a moment ago and still empty.
-        let _ = cgroup::remove_engine(&claim.path);
-    }
+/// What limits there are, as the engine found when it started.
+pub(crate) fn limits(cgroups: &Cgroups) -> Vec<Check> {
     let Cgroups {
         memory, pids, cpu, ..
-    } = &cgroups;
+    } = cgroups;
+    let fix = if geteuid().is_root() {
+        "mount cgroup2 on /sys/fs/cgroup with its memory, pids and cpu controllers; in a container also \
+         --cgroupns=private, with rollcage as the only program"
+    } else {
+        "run as root, or alone in a delegated scope: `systemd-run --user --scope -p Delegate=yes rollcage …`"
+    };
     [
-        ("memory limit", memory, "per process"),
-        ("process limit", pids, "per user namespace"),
-        ("cpu limit", cpu, "none"),
+        ("memory limit", memory, "per process only"),
+        ("process limit", pids, "per user only"),
+        ("cpu limit", cpu, "none, the machine is shared"),
     ]
     .map(|(name, controller, otherwise)| match controller {
         Controller::V1(_) | Controller::V2 => Check::new(name, Status::Ok, controller.describe("")),
+        // Often not handed to user sessions, and only asked for by tasks with a quota.
+        Controller::None if name == "cpu limit" && *memory != Controller::None => Check::new(
+            name,
+            Status::Degraded,
+            "the cpu controller is not given to us here: quotas have no effect",
+        )
+        .with_fix("`systemctl edit user@.service` with [Service] Delegate=cpu memory pids, or run as root"),
         Controller::None => Check::new(
             name,
             Status::Degraded,
-            format!("no writable cgroup: {otherwise}"),
+            format!("no cgroup that we may use: {otherwise}"),
         )
-        .with_fix("run as root, or under `systemd-run --user --scope -p Delegate=yes rollcage …`"),
+        .with_fix(fix),
     })
     .into()
 }

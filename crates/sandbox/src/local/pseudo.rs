@@ -2,14 +2,15 @@
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 
 use super::mount_fd::{self, ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY, path_cstring};
+use super::net;
 use super::rootfs::{bind, directory};
-use super::wire::{Failure, InStep};
+use super::wire::{Failure, FailureKind, InStep};
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 const LINKS: [(&str, &str); 5] = [
@@ -20,7 +21,9 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 /// Files that tell about or change the whole machine.
-const MASKED_FILES: [&str; 6] = [
+const MASKED_FILES: [&str; 8] = [
+    "cmdline",
+    "config.gz",
     "kcore",
     "keys",
     "timer_list",
@@ -29,6 +32,7 @@ const MASKED_FILES: [&str; 6] = [
     "sched_debug",
 ];
 const MASKED_DIRECTORIES: [&str; 2] = ["acpi", "scsi"];
+const BOOT_ID: &str = "boot_id";
 const READ_ONLY: [&str; 4] = ["sys", "irq", "bus", "fs"];
 
 /// Nodes are taken from the host: making new ones needs rights that an ordinary user lacks.
@@ -81,7 +85,10 @@ pub(crate) fn devices(nodes: &[(&'static str, OwnedFd)]) -> Result<(), Failure> 
 
 pub(crate) fn proc() -> Result<(), Failure> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("proc"), "proc", Some("proc"), flags, None::<&str>).step("mount /proc")?;
+    // Nobody sees processes of others in it: our own would tell about the host.
+    let mounted = mount(Some("proc"), "proc", Some("proc"), flags, Some("hidepid=2"));
+    mounted.map_err(|errno| Failure::new(FailureKind::Proc, "mount /proc", &errno.into()))?;
+    net::tune(Path::new("proc/sys/net"));
     let there = |name: &&str| fs::symlink_metadata(Path::new("proc").join(name)).is_ok();
     for name in MASKED_FILES.iter().filter(|name| there(name)) {
         bind(Path::new("dev/null"), &Path::new("proc").join(name))
@@ -105,5 +112,17 @@ pub(crate) fn proc() -> Result<(), Failure> {
             })
             .step(format!("make /proc/{name} read-only"))?;
     }
+    let boot_id = Path::new("proc/sys/kernel/random/boot_id");
+    if fs::symlink_metadata(boot_id).is_ok() {
+        bind(Path::new(BOOT_ID), boot_id).step("mask the boot id")?;
+    }
     Ok(())
+}
+
+/// Some programs ask for the boot's id; a sandbox has one of its own.
+pub(crate) fn make_boot_id() -> Result<(), Failure> {
+    fs::read_to_string("/proc/sys/kernel/random/uuid")
+        .and_then(|id| fs::write(BOOT_ID, id))
+        .and_then(|()| fs::set_permissions(BOOT_ID, fs::Permissions::from_mode(0o444)))
+        .step("make a boot id")
 }

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::oneshot;
 
-use super::cgroup::{self, Group};
+use super::cgroup::{Group, Holdings};
 use super::instance::Claim;
 use super::slot::Slot;
 use super::syscall;
@@ -51,7 +51,7 @@ impl Reaper {
     /// Takes over the engine's directories, to be removed last, and the launcher's thread, which must end before.
     pub(crate) fn spawn(
         state: Claim,
-        groups: Vec<Claim>,
+        groups: Holdings,
         launcher: JoinHandle<()>,
     ) -> io::Result<Reaper> {
         let (jobs, receiver) = mpsc::channel();
@@ -135,7 +135,7 @@ async fn wait(
 /// What the thread owns.
 struct Estate {
     state: Option<Claim>,
-    groups: Vec<Claim>,
+    groups: Holdings,
     launcher: Option<JoinHandle<()>>,
     /// Sandboxes that did not die in time, to be tried again at the end.
     stuck: Vec<Body>,
@@ -213,9 +213,7 @@ impl Estate {
         for body in std::mem::take(&mut self.stuck) {
             result = result.and(body.bury());
         }
-        for claim in self.groups.drain(..) {
-            result = result.and(cgroup::remove_engine(&claim.path));
-        }
+        result = result.and(self.groups.dissolve());
         if let Some(claim) = self.state.take() {
             result = result.and(fs::remove_dir_all(&claim.path));
         }

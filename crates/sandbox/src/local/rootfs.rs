@@ -17,8 +17,10 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::Mode as FileMode;
 use nix::unistd::{chdir, pivot_root};
 
+use super::copy;
 use super::mode::Mode;
 use super::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
+use super::programs::{self, Programs};
 use super::pseudo;
 use super::skeleton::PROGRAM_DIRECTORIES;
 use super::userns;
@@ -29,6 +31,8 @@ const LOGS: &str = "/home/user/logs";
 pub(crate) const LOGS_SIZE: &str = "64m";
 pub(crate) const WALLED: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 const NO: Option<&str> = None;
+/// An empty file on the stage.
+pub(crate) const EMPTY: &str = "empty";
 
 /// The sandbox's root and user, as whoever builds the sandbox has to name them.
 #[derive(Clone, Copy)]
@@ -70,8 +74,9 @@ pub(crate) struct Site<'a> {
 /// result, and by their names what will be moved or bound into it.
 pub(crate) struct Stage<'a> {
     site: Site<'a>,
-    /// Directories of the host's root with an overlay of their own.
-    programs: Vec<&'static str>,
+    programs: Vec<Programs>,
+    /// Where overlays cannot be, what the root is made of is copied.
+    can_overlay: bool,
 }
 
 impl Stage<'_> {
@@ -80,12 +85,10 @@ impl Stage<'_> {
         // A slave until it is needed: what is unmounted outside must not be kept by those that wait.
         propagate(MsFlags::MS_SLAVE)?;
         let skeleton = site.tree(&site.setup.skeleton)?;
+        let mounts = programs::host_mounts()?;
         let mut programs = Vec::new();
         for name in ["usr"].iter().chain(PROGRAM_DIRECTORIES) {
-            let path = Path::new("/").join(name);
-            if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
-                programs.push((*name, site.tree(&path)?));
-            }
+            programs.extend(Programs::open(&site, name, &mounts)?);
         }
         let nodes = pseudo::open_devices()?;
 
@@ -102,18 +105,22 @@ impl Stage<'_> {
             directory(Path::new(name), 0o1777, Some(owners.root)).step("lay out the stage")?;
         }
         attach_lower("skeleton", &skeleton)?;
-        for (name, tree) in &programs {
-            attach_lower(name, tree)?;
-            layer_pair(name, owners)?;
+        for (program, tree) in &programs {
+            program.stage(&site, tree)?;
         }
         layer_pair("root", owners)?;
         upper(owners).step("make the sandbox's own layer")?;
         logs(owners)?;
+        File::create_new(EMPTY).step("lay out the stage")?;
+        pseudo::make_boot_id()?;
         pseudo::devices(&nodes)?;
         pseudo::proc()?;
         Ok(Stage {
             site,
-            programs: programs.into_iter().map(|(name, _)| name).collect(),
+            programs: programs.into_iter().map(|(program, _)| program).collect(),
+            // For an ordinary user overlayfs takes attributes that tmpfs has from Linux 6.6 on.
+            can_overlay: site.setup.mode == Mode::Root
+                || mount_fd::try_user_attribute(Path::new("u/root")).is_ok(),
         })
     }
 
@@ -121,7 +128,7 @@ impl Stage<'_> {
     pub(crate) fn finish(&self, start: &Start) -> Result<OwnedFd, Failure> {
         let Site { setup, .. } = self.site;
         propagate(MsFlags::MS_PRIVATE)?;
-        resize(start.limits.disk_bytes).step("size the sandbox's tmpfs")?;
+        resize(start.disk_bytes).step("size the sandbox's tmpfs")?;
         name(&start.id, self.site.owners).step("name the sandbox")?;
         for (index, path) in start.layers.iter().enumerate() {
             attach_lower(&index.to_string(), &self.site.tree(path)?)?;
@@ -132,11 +139,10 @@ impl Stage<'_> {
             .map(|mount| Ok((self.site.tree(&mount.source)?, &mount.target)))
             .collect::<Result<Vec<_>, Failure>>()?;
 
-        overlay(setup.mode, "root", "root", &lowers(start, None))?;
+        self.make_root(start)?;
         pivot_root("root", "root").step("pivot into the new root")?;
-        for name in &self.programs {
-            let lowers = lowers(start, Some(name));
-            overlay(setup.mode, name, &format!("/{name}"), &lowers)?;
+        for program in &self.programs {
+            program.place(setup.mode, start)?;
         }
         // A mount point can be neither renamed nor removed. Making each directory on the way to the verifier's
         // logs one, nobody inside can put anything else in their place, not even where he owns `/`.
@@ -168,9 +174,25 @@ impl Stage<'_> {
     }
 }
 
+impl Stage<'_> {
+    /// An overlay, or where there can be none (no such module, file systems stacked too deeply) a copy.
+    fn make_root(&self, start: &Start) -> Result<(), Failure> {
+        let layers = (0..start.layers.len()).map(|index| Path::new("l").join(index.to_string()));
+        let lowers: Vec<PathBuf> = layers.chain([PathBuf::from("l/skeleton")]).collect();
+        if self.can_overlay && overlay(self.site.setup.mode, "root", "root", &lowers).is_ok() {
+            return Ok(());
+        }
+        for lower in &lowers {
+            copy::merge(lower, Path::new("u/root"), self.site.owners)
+                .step(format!("copy {} into the sandbox", lower.display()))?;
+        }
+        bind(Path::new("u/root"), Path::new("root")).step("bind the sandbox's root")
+    }
+}
+
 impl Site<'_> {
     /// A detached copy of something of the host's.
-    fn tree(&self, path: &Path) -> Result<OwnedFd, Failure> {
+    pub(crate) fn tree(&self, path: &Path) -> Result<OwnedFd, Failure> {
         let tree = mount_fd::clone_tree(path).step(format!("open {}", path.display()))?;
         if let Some(userns) = self.userns {
             match mount_fd::idmap(tree.as_fd(), userns) {
@@ -197,13 +219,13 @@ fn resize(bytes: u64) -> nix::Result<()> {
     mount(NO, ".", NO, flags, Some(options.as_str()))
 }
 
-fn attach_lower(name: &str, tree: &OwnedFd) -> Result<(), Failure> {
+pub(crate) fn attach_lower(name: &str, tree: &OwnedFd) -> Result<(), Failure> {
     let path = Path::new("l").join(name);
     directory(&path, 0o755, None).step("lay out the stage")?;
     mount_fd::attach(tree.as_fd(), &path).step(format!("attach {name} to the stage"))
 }
 
-fn layer_pair(name: &str, owners: Owners) -> Result<(), Failure> {
+pub(crate) fn layer_pair(name: &str, owners: Owners) -> Result<(), Failure> {
     directory(&Path::new("u").join(name), 0o755, Some(owners.root))
         .step("make an upper directory")?;
     directory(&Path::new("w").join(name), 0o755, None).step("make a work directory")
@@ -245,21 +267,20 @@ fn name(id: &str, owners: Owners) -> io::Result<()> {
     Ok(())
 }
 
-/// Lower directories for the root, or for one of its program directories, uppermost first.
-fn lowers(start: &Start, program: Option<&str>) -> Vec<PathBuf> {
-    let layers = (0..start.layers.len()).map(|index| PathBuf::from("l").join(index.to_string()));
-    match program {
-        None => layers.chain([PathBuf::from("l/skeleton")]).collect(),
-        // A layer may add to /usr as well.
-        Some(name) => layers
-            .map(|layer| layer.join(name))
-            .filter(|path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()))
-            .chain([Path::new("l").join(name)])
-            .collect(),
-    }
+/// The layers that have a directory of this name, uppermost first.
+pub(crate) fn layers_with(start: &Start, name: &str) -> Vec<PathBuf> {
+    (0..start.layers.len())
+        .map(|index| Path::new("l").join(index.to_string()).join(name))
+        .filter(|path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()))
+        .collect()
 }
 
-fn overlay(mode: Mode, name: &str, target: &str, lowers: &[PathBuf]) -> Result<(), Failure> {
+pub(crate) fn overlay(
+    mode: Mode,
+    name: &str,
+    target: &str,
+    lowers: &[PathBuf],
+) -> Result<(), Failure> {
     let lowers: Vec<String> = lowers
         .iter()
         .map(|path| path.display().to_string())
@@ -288,8 +309,8 @@ fn overlay(mode: Mode, name: &str, target: &str, lowers: &[PathBuf]) -> Result<(
 
 /// With but one uid inside, the agent owns the system's directories, and could give the verifier another
 /// shell or dynamic linker. What belongs to root in root mode is therefore read-only here.
-fn guard_system(programs: &[&str]) -> Result<(), Failure> {
-    let programs = programs.iter().map(|name| format!("/{name}"));
+fn guard_system(programs: &[Programs]) -> Result<(), Failure> {
+    let programs = programs.iter().map(Programs::path);
     for path in programs.chain([String::from("/home"), String::from("/")]) {
         mount_fd::path_cstring(Path::new(&path))
             .and_then(|path| mount_fd::restrict_mount(&path, ATTR_RDONLY))

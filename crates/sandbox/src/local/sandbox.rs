@@ -10,13 +10,12 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use super::cgroup::Group;
-use super::channel::Channel;
 use super::control::{self, Begun, Control, FileTask, Setting};
 use super::mode::Mode;
 use super::reaper::Remains;
-use super::spare::Spares;
-use super::wire::{self, Ready, Request, Start, Work};
-use crate::{Command, Entry, Error, Isolation, Process, Sandbox, Stdin, Usage, User};
+use super::spare::{Spares, Told};
+use super::wire::{self, Ready, Request, Work};
+use crate::{Command, Entry, Error, Isolation, Process, Sandbox, Spec, Stdin, Usage, User};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const SPAWN_LIMIT: Duration = Duration::from_secs(30);
@@ -36,14 +35,18 @@ pub(crate) async fn start(
     spares: &Spares,
     mode: Mode,
     isolation: Isolation,
-    start: Start,
+    spec: Spec,
 ) -> Result<LocalSandbox, Error> {
     let engine = |source| Error::Engine {
         operation: "use a sandbox's control socket",
         source,
     };
-    let (channel, remains) = tell(spares, &start).await?;
-    let id = start.id;
+    let id = spec.id.clone();
+    let Told {
+        channel,
+        remains,
+        limited,
+    } = tell(spares, &spec).await?;
     let ready = timeout(START_LIMIT, channel.receive())
         .await
         .map_err(|_| Error::Deadline {
@@ -61,22 +64,22 @@ pub(crate) async fn start(
     Ok(LocalSandbox {
         control: Control::new(id, channel),
         mode,
-        isolation,
+        isolation: limited.correct(isolation),
         listeners,
         remains,
     })
 }
 
 /// Finds a sandbox that listens, and tells it what it is to be.
-async fn tell(spares: &Spares, start: &Start) -> Result<(Channel, Remains), Error> {
+async fn tell(spares: &Spares, spec: &Spec) -> Result<Told, Error> {
     while let Some(spare) = spares.take() {
-        match spare.tell(start).await {
+        match spare.tell(spec).await {
             // It failed or died before we came, which says nothing about the next one.
             Err(error) => tracing::warn!(%error, "a spare sandbox could not be used"),
             told => return told,
         }
     }
-    spares.order()?.tell(start).await
+    spares.order()?.tell(spec).await
 }
 
 #[async_trait]

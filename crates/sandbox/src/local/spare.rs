@@ -1,6 +1,6 @@
-//! Sandboxes cloned ahead of need. Moving a process into version 1 cgroups makes it wait for up to ten
-//! milliseconds after a quiet period, and most of a sandbox's namespaces and mounts are the same for all.
-//! So there are always some that have come so far and wait to be told what they are for.
+//! Sandboxes cloned ahead of need. Moving a process into a cgroup makes it wait for up to ten milliseconds
+//! after a quiet period, and most of a sandbox's namespaces and mounts are the same for all. So there are
+//! always some that have come so far and wait to be told what they are for.
 //!
 //! A start takes the oldest, or if there is none waits for one to be cloned, and has the missing ones made
 //! when its own sandbox is ready. None is made before the first start.
@@ -14,13 +14,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::oneshot;
 
-use super::cgroup::Cgroups;
+use super::cgroup::{Cgroups, Limited};
 use super::channel::Channel;
 use super::launcher::{Launcher, Order, stopped};
 use super::reaper::{Reaper, Remains};
 use super::slot::Slots;
 use super::wire::{self, Place, Ready, Start};
-use crate::Error;
+use crate::{Error, Spec};
 
 /// How many wait while nothing is started, at 0.6 MB each. One serves as well for starts that come one by
 /// one; two gave a sixth more of them per second with four at a time on two cores.
@@ -61,6 +61,10 @@ impl Spares {
                 mounts: MountTable::open(),
             }),
         }
+    }
+
+    pub(crate) fn cgroups(&self) -> &Cgroups {
+        &self.cgroups
     }
 
     /// The oldest spare.
@@ -119,17 +123,38 @@ impl Spares {
     }
 }
 
+/// A sandbox on its way.
+pub(crate) struct Told {
+    pub(crate) channel: Channel,
+    pub(crate) remains: Remains,
+    pub(crate) limited: Limited,
+}
+
 impl Spare {
-    /// Waits until its process is there, and tells it what it is to be.
-    pub(crate) async fn tell(self, start: &Start) -> Result<(Channel, Remains), Error> {
+    /// Waits until its process is there, limits it, and tells it what it is to be.
+    pub(crate) async fn tell(self, spec: &Spec) -> Result<Told, Error> {
         let remains = self.cloned.await.unwrap_or_else(|_| Err(stopped()))?;
         let engine = |source| Error::Engine {
             operation: "reach a new sandbox",
             source,
         };
         let channel = Channel::new(self.control).map_err(engine)?;
-        let Err(error) = channel.send(start, &[]).await else {
-            return Ok((channel, remains));
+        let group = remains.group().ok_or_else(stopped)?;
+        let limited = group.limit(&spec.limits);
+        let start = Start {
+            id: spec.id.clone(),
+            disk_bytes: spec.limits.disk_bytes,
+            process_limits: limited.rest(&spec.limits),
+            layers: spec.layers.clone(),
+            mounts: spec.mounts.clone(),
+            ports: spec.ports.clone(),
+        };
+        let Err(error) = channel.send(&start, &[]).await else {
+            return Ok(Told {
+                channel,
+                remains,
+                limited,
+            });
         };
         // It has ended already, perhaps with a word why.
         Err(match channel.receive().await {

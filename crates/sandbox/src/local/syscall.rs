@@ -1,4 +1,4 @@
-//! System calls about processes that neither std nor nix wrap: clone3, pidfds, capabilities, signals.
+//! System calls about processes that neither std nor nix wrap: clone, pidfds, capabilities, signals.
 #![expect(unsafe_code, reason = "raw system calls")]
 
 use std::fs::File;
@@ -22,58 +22,27 @@ pub(crate) fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
 /// Who returns from [`clone_process`].
 pub(crate) enum Cloned {
     Child,
-    Parent { pid: i32, pidfd: OwnedFd },
+    Parent { pidfd: OwnedFd },
 }
 
 /// Clones this process like fork, but as a child of our own parent, with a pidfd and new namespaces.
-pub(crate) fn clone_process(namespaces: i32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
+/// By clone and not by clone3, which the filters of containers hide since they cannot look into it.
+pub(crate) fn clone_process(namespaces: i32) -> io::Result<Cloned> {
     let mut pidfd: RawFd = -1;
+    // The exit signal, in the lowest bits, is inherited from the caller's with CLONE_PARENT.
     let flags = libc::CLONE_PARENT | libc::CLONE_PIDFD | namespaces;
-    let mut arguments = libc::clone_args {
-        flags: u64::from(flags.cast_unsigned()),
-        pidfd: (&raw mut pidfd).addr() as u64,
-        child_tid: 0,
-        parent_tid: 0,
-        // Inherited from the caller's with CLONE_PARENT; anything else is refused.
-        exit_signal: 0,
-        stack: 0,
-        stack_size: 0,
-        tls: 0,
-        set_tid: 0,
-        set_tid_size: 0,
-        cgroup: 0,
-    };
-    if let Some(cgroup) = cgroup {
-        arguments.flags |= 0x2_0000_0000; // CLONE_INTO_CGROUP
-        arguments.cgroup =
-            u64::try_from(cgroup.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    }
+    let none = std::ptr::null_mut::<u8>();
     // SAFETY: without a new stack this is a fork. The caller is single threaded, so the child may go on
-    // using the heap. The kernel writes only to `pidfd`, which outlives the call.
-    let pid = check(unsafe {
-        libc::syscall(
-            libc::SYS_clone3,
-            &raw mut arguments,
-            size_of::<libc::clone_args>(),
-        )
-    })?;
+    // using the heap. The kernel writes only to `pidfd`, which outlives the call; it is the third argument
+    // on all our architectures, and those that change places are null.
+    let pid =
+        check(unsafe { libc::syscall(libc::SYS_clone, flags, none, &raw mut pidfd, none, none) })?;
     if pid == 0 {
         return Ok(Cloned::Child);
     }
-    let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidData)?;
     Ok(Cloned::Parent {
-        pid,
         pidfd: owned(pidfd.into())?,
     })
-}
-
-/// Whether the kernel, or a filter on us, knows clone3.
-pub(crate) fn try_clone3() -> io::Result<()> {
-    // SAFETY: a size of zero is refused before anything is read.
-    match check(unsafe { libc::syscall(libc::SYS_clone3, std::ptr::null::<u8>(), 0) }) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-        result => result.map(drop),
-    }
 }
 
 /// Forks, for processes with a single thread, which ours on this side of the socket are.

@@ -15,7 +15,9 @@ use super::syscall::{exit_now, fork};
 /// The ranges we hand out, far from those of login users, containers and systemd.
 pub(crate) const FIRST_UID: u32 = 0x7000_0000;
 pub(crate) const LAST_UID: u32 = 0x8000_0000;
-const RANGE: u32 = 65536;
+pub(crate) const RANGE: u32 = 65536;
+/// Who owns what belongs to nobody that has a number inside.
+pub(crate) const NOBODY: u32 = 65534;
 /// The sandbox's unprivileged user, as seen inside.
 pub(crate) const USER: u32 = 1000;
 

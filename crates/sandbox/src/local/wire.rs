@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::cgroup::Cgroups;
 use super::mode::Mode;
 use crate::doctor::Check;
-use crate::{Limits, Mount, User};
+use crate::{Mount, User};
 
 /// Above this a message goes in a memfd. Well below the socket buffer's default of 208 KiB.
 const INLINE_BYTES_MAX: usize = 16 * 1024;
@@ -66,10 +66,26 @@ pub(crate) struct Place {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Start {
     pub(crate) id: String,
-    pub(crate) limits: Limits,
+    pub(crate) disk_bytes: u64,
+    pub(crate) process_limits: ProcessLimits,
     pub(crate) layers: Vec<PathBuf>,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) ports: Vec<u16>,
+}
+
+/// What every process is held to by limits of its own. What no cgroup limits, these have to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProcessLimits {
+    pub(crate) file_bytes: u64,
+    pub(crate) data_bytes: Option<u64>,
+    pub(crate) processes: Option<u64>,
+}
+
+/// Init to the child that is to become a process. Carries: status pipe, stdout, then stderr and stdin where told.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) spawn: Spawn,
+    pub(crate) process_limits: ProcessLimits,
 }
 
 /// Zygote to engine.
@@ -150,6 +166,8 @@ pub(crate) enum FailureKind {
     Setup,
     /// The kernel gives us no namespaces, or no more of them.
     Namespaces,
+    /// No new `/proc`. The outer one is never shown instead: our environment could be read there.
+    Proc,
     Directory,
     Exec,
     File,

@@ -3,18 +3,18 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use nix::fcntl::OFlag;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::unistd::{chdir, dup, dup2_stdin, getegid, geteuid, pipe2, setsid};
+use nix::unistd::{chdir, dup, dup2_stdin, getegid, geteuid, setsid};
 
 use super::init::{self, Birth};
 use super::mode::Mode;
+use super::payload::Rules;
 use super::seccomp::Filter;
 use super::syscall::{self, Cloned};
 use super::userns;
@@ -111,31 +111,21 @@ impl Zygote {
         };
         let group = setup.cgroups.group(&place.group);
         group.create().step("make a cgroup")?;
-        let cgroup = group.open_unified().step("open the cgroup")?;
-        let (release, mut gate) = pipe2(OFlag::O_CLOEXEC)
-            .map(|(read, write)| (File::from(read), File::from(write)))
-            .step("make a pipe")?;
+        let doors = group.open_doors().step("open the cgroup")?;
         let namespaces = match setup.mode {
             Mode::Root => libc::CLONE_NEWPID,
             Mode::Rootless => libc::CLONE_NEWPID | libc::CLONE_NEWUSER,
         };
         let outer = (geteuid().as_raw(), getegid().as_raw());
-        let cloned = match syscall::clone_process(namespaces, cgroup.as_ref().map(AsFd::as_fd)) {
-            // Where the version 2 group is a mere convenience, not being let into it is no reason to fail.
-            Err(_) if cgroup.is_some() && !group.needs_unified() => {
-                syscall::clone_process(namespaces, None)
-            }
-            result => result,
-        };
         let step = "clone a process into new namespaces";
-        match cloned.map_err(|error| Failure::new(FailureKind::Namespaces, step, &error))? {
-            Cloned::Parent { pid, pidfd } => {
+        match syscall::clone_process(namespaces)
+            .map_err(|error| Failure::new(FailureKind::Namespaces, step, &error))?
+        {
+            Cloned::Parent { pidfd } => {
                 *child = Some(pidfd);
-                group.join(pid).step("join the cgroup")?;
-                gate.write_all(b"g").step("release the sandbox")
+                Ok(())
             }
             Cloned::Child => {
-                drop(gate);
                 // Or the engine would not notice the zygote's death as long as a sandbox lives.
                 if let Ok(null) = File::open("/dev/null") {
                     self.socket = null.into();
@@ -145,10 +135,12 @@ impl Zygote {
                 let birth = Birth {
                     setup,
                     place,
-                    userns,
-                    filter,
+                    rules: Rules {
+                        userns,
+                        filter,
+                        doors,
+                    },
                     control,
-                    release,
                     outer,
                 };
                 syscall::exit_now(i32::from(

@@ -127,12 +127,12 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// Process numbers inside, without init and the process that looks.
+/// Processes of the user inside, without the one that looks.
 pub(crate) async fn others(sandbox: &dyn Sandbox) -> usize {
     let entries = sandbox.list("/proc", 1, 10_000).await.unwrap();
     entries
         .iter()
         .filter(|entry| entry.path.parse::<u32>().is_ok())
         .count()
-        - 2
+        - 1
 }

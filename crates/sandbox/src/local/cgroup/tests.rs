@@ -30,23 +30,35 @@ fn unified(own: &str, controllers: &str) -> (tempfile::TempDir, Mounts) {
     )
 }
 
+const FILES: [&str; 5] = [
+    "memory.max",
+    "memory.swap.max",
+    "pids.max",
+    "cpu.max",
+    "cgroup.procs",
+];
+
 /// The kernel fills new groups with files; here the test does.
-fn created(mounts: &Mounts, parent: &Path) -> (Cgroups, Vec<Claim>) {
+fn created(mounts: &Mounts, parent: &Path) -> (Cgroups, Holdings) {
     let name = "rollcage-test";
-    fs::create_dir_all(parent.join(name)).unwrap();
-    fs::write(
-        parent.join(name).join("cgroup.controllers"),
-        "cpu memory pids",
-    )
-    .unwrap();
+    let directory = parent.join(name);
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("cgroup.controllers"), "cpu memory pids").unwrap();
+    fs::write(directory.join("cgroup.subtree_control"), "").unwrap();
     Cgroups::create(mounts, name)
+}
+
+fn fill(directory: &Path, files: &[&str]) {
+    for file in files {
+        fs::write(directory.join(file), "").unwrap();
+    }
 }
 
 #[test]
 fn version_2_limits_everything_where_it_is_delegated() {
     let (mount, mounts) = unified("", "cpuset cpu io memory pids");
-    let (cgroups, claims) = created(&mounts, mount.path());
-    assert_eq!(claims.len(), 1);
+    let (cgroups, holdings) = created(&mounts, mount.path());
+    assert_eq!(holdings.claims.len(), 1);
     assert_eq!(
         [&cgroups.memory, &cgroups.pids, &cgroups.cpu],
         [&Controller::V2; 3]
@@ -60,14 +72,16 @@ fn version_2_limits_everything_where_it_is_delegated() {
         ..Limits::default()
     };
     group.create().unwrap();
-    group.limit(&limits).unwrap();
     let directory = mount.path().join("rollcage-test/one");
+    fill(&directory, &FILES);
+    let limited = group.limit(&limits);
+    assert_eq!(limited.rest(&limits).data_bytes, None);
     let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap();
     assert_eq!(
         ["memory.max", "memory.swap.max", "pids.max", "cpu.max"].map(read),
         ["1000", "0", "7", "150000 100000"]
     );
-    assert!(group.open_unified().unwrap().is_some());
+    assert_eq!(group.open_doors().unwrap().len(), 1);
 
     fs::write(directory.join("memory.peak"), "900\n").unwrap();
     fs::write(
@@ -89,30 +103,47 @@ fn version_2_limits_everything_where_it_is_delegated() {
 }
 
 #[test]
-fn a_group_with_processes_cannot_have_controllers_so_its_parent_is_taken() {
+fn a_controller_that_was_taken_away_is_made_up_for_and_told() {
+    let (mount, mounts) = unified("", "cpu memory pids");
+    let (cgroups, _holdings) = created(&mounts, mount.path());
+    let group = cgroups.group("one");
+    group.create().unwrap();
+    let directory = mount.path().join("rollcage-test/one");
+    fill(&directory, &["pids.max", "cpu.max", "cgroup.procs"]);
+    let limits = Limits::default();
+    let limited = group.limit(&limits);
+    let rest = limited.rest(&limits);
+    assert_eq!(rest.data_bytes, Some(limits.memory_bytes));
+    assert_eq!(rest.processes, None);
+    let isolation = limited.correct(cgroups.isolation("userns"));
+    assert_eq!(isolation.memory, "rlimits");
+    assert_eq!(isolation.pids, "cgroup-v2");
+    assert!(
+        !directory.join("memory.max").exists(),
+        "a file that is not the kernel's limits nothing"
+    );
+}
+
+#[test]
+fn a_group_with_other_processes_cannot_have_controllers_so_its_parent_is_taken() {
     let (mount, mounts) = unified("app.slice/engine.scope", "memory pids cpu");
     // As the kernel's EBUSY: the file cannot be written.
-    let own = mount
-        .path()
-        .join("app.slice/engine.scope/cgroup.subtree_control");
-    fs::remove_file(&own).unwrap();
-    fs::create_dir(&own).unwrap();
-    let (cgroups, _claims) = created(&mounts, &mount.path().join("app.slice"));
+    let own = mount.path().join("app.slice/engine.scope");
+    fs::remove_file(own.join("cgroup.subtree_control")).unwrap();
+    fs::create_dir(own.join("cgroup.subtree_control")).unwrap();
+    let us = std::process::id();
+    fs::write(own.join("cgroup.procs"), format!("{us}\n1\n")).unwrap();
+    let (cgroups, _holdings) = created(&mounts, &mount.path().join("app.slice"));
     assert_eq!(
         cgroups.unified,
         Some(mount.path().join("app.slice/rollcage-test"))
     );
     assert_eq!(cgroups.memory, Controller::V2);
-    assert!(
-        !mount
-            .path()
-            .join("app.slice/engine.scope/rollcage-test")
-            .exists()
-    );
+    assert!(!own.join("rollcage-test").exists());
 }
 
 #[test]
-fn version_2_without_controllers_still_serves_to_kill_while_version_1_limits() {
+fn version_2_without_controllers_is_left_alone_while_version_1_limits() {
     let (mount, mut mounts) = unified("", "hugetlb");
     let v1 = tempfile::tempdir().unwrap();
     for controller in ["memory", "cpu", "cpuacct"] {
@@ -124,9 +155,10 @@ fn version_2_without_controllers_still_serves_to_kill_while_version_1_limits() {
         fs::create_dir_all(&path).unwrap();
         mounts.v1.insert(controller.to_owned(), path);
     }
-    let (cgroups, claims) = Cgroups::create(&mounts, "rollcage-test");
-    assert_eq!(claims.len(), 3, "one for each hierarchy");
-    assert_eq!(cgroups.unified, Some(mount.path().join("rollcage-test")));
+    let (cgroups, holdings) = Cgroups::create(&mounts, "rollcage-test");
+    assert_eq!(holdings.claims.len(), 2, "one for each hierarchy");
+    assert_eq!(cgroups.unified, None);
+    assert!(!mount.path().join("rollcage-test").exists());
     assert_eq!(
         cgroups.memory,
         Controller::V1(v1.path().join("memory/rollcage-test"))
@@ -135,36 +167,38 @@ fn version_2_without_controllers_still_serves_to_kill_while_version_1_limits() {
 
     let group = cgroups.group("one");
     group.create().unwrap();
-    group
-        .limit(&Limits {
-            cpus: Some(0.5),
-            ..Limits::default()
-        })
-        .unwrap();
-    group.join(42).unwrap();
-    let quota = fs::read_to_string(
-        v1.path()
-            .join("cpu,cpuacct/rollcage-test/one/cpu.cfs_quota_us"),
-    )
-    .unwrap();
-    assert_eq!(quota, "50000");
-    let members =
-        fs::read_to_string(v1.path().join("memory/rollcage-test/one/cgroup.procs")).unwrap();
-    assert_eq!(members, "42");
+    let memory = v1.path().join("memory/rollcage-test/one");
+    let cpu = v1.path().join("cpu,cpuacct/rollcage-test/one");
+    let tcp = "memory.kmem.tcp.limit_in_bytes";
+    fill(&memory, &["memory.limit_in_bytes", tcp, "cgroup.procs"]);
+    fill(
+        &cpu,
+        &["cpu.cfs_period_us", "cpu.cfs_quota_us", "cgroup.procs"],
+    );
+    group.limit(&Limits {
+        cpus: Some(0.5),
+        ..Limits::default()
+    });
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+    assert_eq!(read(cpu.join("cpu.cfs_quota_us")), "50000");
+    assert_eq!(read(memory.join(tcp)), TCP_BYTES_MAX.to_string());
+    assert_eq!(group.open_doors().unwrap().len(), 2);
 }
 
 #[test]
 fn no_cgroups_at_all_is_no_error() {
-    let (cgroups, claims) = Cgroups::create(&Mounts::default(), "rollcage-test");
-    assert!(claims.is_empty());
+    let (cgroups, holdings) = Cgroups::create(&Mounts::default(), "rollcage-test");
+    assert!(holdings.claims.is_empty());
     assert_eq!(
         [&cgroups.memory, &cgroups.pids, &cgroups.cpu],
         [&Controller::None; 3]
     );
     let group = cgroups.group("one");
     group.create().unwrap();
-    group.limit(&Limits::default()).unwrap();
-    group.join(42).unwrap();
+    let limits = Limits::default();
+    let rest = group.limit(&limits).rest(&limits);
+    assert_eq!(rest.processes, Some(limits.pids));
+    assert!(group.open_doors().unwrap().is_empty());
     assert_eq!(group.usage(), Usage::default());
     group.remove().unwrap();
 }
