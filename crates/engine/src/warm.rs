@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
+use rollcage_sandbox::disk;
 use rollcage_sandbox::{
     Command, EntryKind, HOME, Mount, OutputLimit, Sandbox, Sandboxes, Spec, run,
 };
@@ -51,6 +52,11 @@ impl ReadyAgent {
 pub enum WarmError {
     #[error("write the agent's pre-baked home {path}")]
     Write { path: PathBuf, source: io::Error },
+    #[error(
+        "agents cannot be started from {path}, whose file system is mounted noexec: set ROLLCAGE_HOME to a directory on \
+         another one"
+    )]
+    NoExec { path: PathBuf },
     #[error("warm the agent up in a sandbox")]
     Sandbox(#[from] rollcage_sandbox::Error),
     #[error("the agent's first start went wrong ({how}): {said}")]
@@ -69,6 +75,16 @@ pub(crate) async fn warm_up(
         node,
         home_layer: None,
     };
+    for bundle in [Some(&ready.bundle), ready.node.as_ref()]
+        .into_iter()
+        .flatten()
+    {
+        if disk::inspect(&bundle.path).is_ok_and(|disk| disk.is_noexec) {
+            return Err(WarmError::NoExec {
+                path: bundle.path.clone(),
+            });
+        }
+    }
     let files = agent.home_files();
     let warm_up = agent.warm_up(&ready.bundle);
     if files.is_empty() && warm_up.is_none() {

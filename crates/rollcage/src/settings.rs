@@ -44,7 +44,36 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
 }
 
 pub(crate) fn store() -> anyhow::Result<Store> {
-    Ok(Store::open(&home()?)?)
+    let home = home()?;
+    Store::open(&home).map_err(|error| at_home(error.into(), &home))
+}
+
+/// Names the setting where the data directory is what is wrong.
+fn at_home(error: anyhow::Error, home: &Path) -> anyhow::Error {
+    use std::io::ErrorKind;
+    let is_the_place = error.chain().any(|cause| {
+        let kind = cause
+            .downcast_ref::<std::io::Error>()
+            .map(std::io::Error::kind);
+        matches!(
+            kind,
+            Some(
+                ErrorKind::ReadOnlyFilesystem
+                    | ErrorKind::StorageFull
+                    | ErrorKind::QuotaExceeded
+                    | ErrorKind::PermissionDenied
+                    | ErrorKind::NotADirectory
+                    | ErrorKind::NotFound
+            )
+        )
+    });
+    if !is_the_place {
+        return error;
+    }
+    error.context(format!(
+        "set ROLLCAGE_HOME to a directory of yours with room, instead of {}",
+        home.display()
+    ))
 }
 
 pub(crate) fn registry() -> anyhow::Result<Registry> {
@@ -87,7 +116,9 @@ pub(crate) async fn engine() -> anyhow::Result<Engine> {
         zygote_program: PathBuf::from("/proc/self/exe"),
         zygote_arguments: vec![ZYGOTE.to_owned()],
     };
-    Ok(Engine::open(options).await?)
+    let home = options.home.clone();
+    let opened = Engine::open(options).await;
+    opened.map_err(|error| at_home(error.into(), &home))
 }
 
 /// The providers that there are: ours, changed and added to by the user's own files.

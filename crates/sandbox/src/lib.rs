@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 
+pub mod disk;
 pub mod doctor;
 mod error;
 pub mod local;
