@@ -164,7 +164,8 @@ impl Profiles {
             return Ok(Profile::whole());
         }
         if let Some(profile) = &endpoint.profile {
-            proxy::reach(client, endpoint).await?;
+            let reached = proxy::reach(client, endpoint).await;
+            reached.map_err(|error| error.to_string())?;
             return Ok(profile.clone());
         }
         let name = format!("{} {}", endpoint.base_url, endpoint.model);
@@ -181,6 +182,7 @@ impl Profiles {
         cell.get_or_try_init(|| probe(client, endpoint))
             .await
             .cloned()
+            .map_err(|error| error.to_string())
     }
 }
 

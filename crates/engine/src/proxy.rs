@@ -44,7 +44,7 @@ mod workers;
 pub use answer::{Body, json};
 pub use serve::{Handler, Serving, answer, serve};
 pub(crate) use upstream::cause;
-pub use upstream::reach;
+pub use upstream::{Unusable, reach};
 
 use direct::Direct;
 use exchange::Noted;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 
 use crate::endpoint::{Endpoint, normalise};
+use crate::proxy::Unusable;
 use crate::proxy::probe::first_model;
 
 pub mod command;
@@ -227,7 +228,8 @@ impl Servers {
                 if endpoint.model.is_empty() {
                     let client = crate::client(&endpoint.base_url)?;
                     let found = first_model(&client, &endpoint).await;
-                    endpoint.model = found.map_err(ServingError::Endpoint)?;
+                    let failed = |error: Unusable| ServingError::Endpoint(error.to_string());
+                    endpoint.model = found.map_err(failed)?;
                 }
             }
         }

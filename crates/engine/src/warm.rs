@@ -96,18 +96,24 @@ pub(crate) async fn warm_up(
             path: path.to_owned(),
             source,
         };
-        let partial = layers.join(format!(".partial-{}", uuid::Uuid::now_v7()));
-        let baked = bake(&ready, (files, warm_up), &partial, sandboxes).await;
-        let renamed = baked.and_then(|()| match fs::rename(&partial, &layer) {
-            Err(_) if layer.is_dir() => Ok(()),
-            renamed => renamed.map_err(|source| write(&layer, source)),
-        });
-        // After a success the directory is gone already.
-        let _ = fs::remove_dir_all(&partial);
-        renamed?;
+        let partial = Partial(layers.join(format!(".partial-{}", uuid::Uuid::now_v7())));
+        bake(&ready, (files, warm_up), &partial.0, sandboxes).await?;
+        match fs::rename(&partial.0, &layer) {
+            Err(_) if layer.is_dir() => {}
+            renamed => renamed.map_err(|source| write(&layer, source))?,
+        }
     }
     ready.home_layer = Some(layer);
     Ok(ready)
+}
+
+/// A layer in the making. After a success its directory is gone already; it goes too when baking fails or is given up.
+struct Partial(PathBuf);
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Says everything that the layer depends on: a user's own manifest may change without its version.

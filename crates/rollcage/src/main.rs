@@ -1,15 +1,23 @@
 //! The `rollcage` program: parse, log, run, exit code.
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
 mod cli;
+mod output;
 mod progress;
 mod report;
 mod server;
 mod settings;
 mod text;
+
+use output::Undelivered;
+
+/// For threads that clean up after work that was given up.
+const CLEAN_UP_LIMIT: Duration = Duration::from_secs(3);
 
 /// A call's bodies are made on one thread and often freed on another, which the C library's allocator locks for.
 #[global_allocator]
@@ -75,6 +83,11 @@ pub(crate) enum Outcome {
 #[error("{0}")]
 pub(crate) struct WrongUse(pub(crate) String);
 
+/// Somebody ended the command, or went away from its output, before it came to anything.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub(crate) struct Interrupted;
+
 fn main() -> ExitCode {
     // The zygote is this same program, re-executed; it must stay small and single-threaded.
     if std::env::args_os()
@@ -83,22 +96,31 @@ fn main() -> ExitCode {
     {
         rollcage_sandbox::local::zygote_main();
     }
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return show_help(&error),
+    };
     start_logging(arguments.verbose);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
     {
         Ok(runtime) => runtime,
-        Err(error) => return fail(&anyhow::Error::from(error).context("start the runtime")),
+        Err(error) => return end(Err(anyhow::Error::from(error).context("start the runtime"))),
     };
     let outcome = runtime.block_on(run(arguments.command));
-    // Whatever still runs belongs to nobody any more.
-    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
-    match outcome {
-        Ok(Outcome::Fine) => ExitCode::SUCCESS,
-        Ok(Outcome::Bad) => ExitCode::from(1),
-        Err(error) => fail(&error),
+    // Whatever still runs belongs to nobody any more; an installation that was ended removes what it has unpacked.
+    runtime.shutdown_timeout(CLEAN_UP_LIMIT);
+    end(outcome)
+}
+
+/// Help that was asked for, or what is wrong with the command line.
+fn show_help(error: &clap::Error) -> ExitCode {
+    match error.print() {
+        Err(unprinted) if !error.use_stderr() && unprinted.kind() != ErrorKind::BrokenPipe => {
+            end(Err(anyhow::Error::from(unprinted).context("print help")))
+        }
+        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
     }
 }
 
@@ -118,16 +140,29 @@ async fn run(command: Command) -> anyhow::Result<Outcome> {
     }
 }
 
-fn fail(error: &anyhow::Error) -> ExitCode {
-    // A reader of our output that went away (`rollcage list | head`) is no error of anybody's.
-    if error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-    {
-        return ExitCode::SUCCESS;
+/// What the program ends with. A reader of our output that went away (`rollcage list | head`) is no error of anybody's.
+fn end(outcome: anyhow::Result<Outcome>) -> ExitCode {
+    let undelivered = output::undelivered();
+    let is_closed = undelivered == Some(Undelivered::Closed);
+    let code = match &outcome {
+        Ok(Outcome::Fine) => 0,
+        Ok(Outcome::Bad) => 1,
+        Err(error) if error.is::<WrongUse>() => 2,
+        Err(_) if is_closed => 0,
+        Err(error) if error.is::<Interrupted>() => 1,
+        Err(_) => 3,
+    };
+    match (outcome, undelivered) {
+        (Err(error), _) if code == 2 || !is_closed => output::say(&format!("error: {error:#}")),
+        (Ok(_), Some(Undelivered::Failed(errno))) => {
+            output::say(&format!("error: write to standard output: {errno}"));
+        }
+        _ => {}
     }
-    eprintln!("error: {error:#}");
-    ExitCode::from(if error.is::<WrongUse>() { 2 } else { 3 })
+    ExitCode::from(match undelivered {
+        Some(Undelivered::Failed(_)) => 3,
+        _ => code,
+    })
 }
 
 fn start_logging(verbose: u8) {
@@ -140,6 +175,7 @@ fn start_logging(verbose: u8) {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| output::Log)
+        .log_internal_errors(false)
         .init();
 }

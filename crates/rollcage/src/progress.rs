@@ -1,7 +1,6 @@
 //! Events as progress: live lines on a terminal, plain lines otherwise. Always on standard error.
 
-use std::collections::HashMap;
-use std::io::IsTerminal;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use rollcage_engine::serving::Step;
 use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::id::RolloutId;
 
-use crate::text;
+use crate::{output, text};
 
 /// More lines than this do not fit a terminal; the others are only counted.
 const LINES_MAX: usize = 16;
@@ -25,15 +24,20 @@ pub(crate) struct Screen {
 
 impl Screen {
     pub(crate) fn new() -> Self {
-        let live = std::io::stderr().is_terminal().then(MultiProgress::new);
+        let live = output::is_stderr_terminal().then(MultiProgress::new);
+        // Such as a terminal that is dumb: there, lines are all there is.
+        let live = live.filter(|live| !live.is_hidden());
         Screen { live }
     }
 
     /// Prints a line above the live ones.
     pub(crate) fn say(&self, text: &str) {
         match &self.live {
-            Some(live) => live.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            // Not `suspend`, which panics where the terminal is lost.
+            Some(live) => {
+                let _ = live.println(text);
+            }
+            None => output::say(text),
         }
     }
 }
@@ -43,6 +47,10 @@ pub(crate) struct Progress {
     total: usize,
     screen: Screen,
     lines: HashMap<RolloutId, Line>,
+    /// Ends that are told once their results are out.
+    held: HashMap<RolloutId, Event>,
+    /// Rollouts whose results are out before we heard of their end.
+    delivered: HashSet<RolloutId>,
 }
 
 /// One rollout's line.
@@ -55,15 +63,35 @@ struct Line {
 
 impl Progress {
     pub(crate) fn new(screen: Screen, total: usize) -> Self {
-        let lines = HashMap::new();
         Progress {
             total,
             screen,
-            lines,
+            lines: HashMap::new(),
+            held: HashMap::new(),
+            delivered: HashSet::new(),
         }
     }
 
-    pub(crate) fn show(&mut self, event: &Event) {
+    pub(crate) fn show(&mut self, event: Event) {
+        let is_finished = matches!(event.what, What::Finished { .. });
+        if is_finished && !self.delivered.remove(&event.rollout) {
+            self.held.insert(event.rollout, event);
+        } else {
+            self.tell(&event);
+        }
+    }
+
+    /// A rollout's result is out. Only now its end is told: who is told of an end may look for the result at once.
+    pub(crate) fn delivered(&mut self, rollout: RolloutId) {
+        match self.held.remove(&rollout) {
+            Some(event) => self.tell(&event),
+            None => {
+                self.delivered.insert(rollout);
+            }
+        }
+    }
+
+    fn tell(&mut self, event: &Event) {
         let number = self.lines.len() + 1;
         let new = Line {
             number,
@@ -89,7 +117,7 @@ impl Progress {
         let message = format!("{name}{message}");
         let is_finished = matches!(event.what, What::Finished { .. });
         match &self.screen.live {
-            None => eprintln!("{message}"),
+            None => output::say(&message),
             Some(_) if is_finished => {
                 if let Some(bar) = line.bar.take() {
                     bar.finish_and_clear();
@@ -108,7 +136,10 @@ impl Progress {
         }
     }
 
-    pub(crate) fn finish(&self) {
+    pub(crate) fn finish(&mut self) {
+        for event in std::mem::take(&mut self.held).into_values() {
+            self.tell(&event);
+        }
         if let Some(live) = &self.screen.live {
             let _ = live.clear();
         }
@@ -209,14 +240,14 @@ impl InstallProgress {
             bundle::Phase::Done => "installed",
         };
         let message = format!("{what} {} {}", step.agent, step.version);
-        if !std::io::stderr().is_terminal() {
+        if !output::is_stderr_terminal() {
             let mut last = lock(&self.last);
             if last.replace(step.phase) != Some(step.phase) {
                 let size = step
                     .total
                     .map(|total| format!(" ({})", text::bytes(total)))
                     .unwrap_or_default();
-                eprintln!("{message}{size}");
+                output::say(&format!("{message}{size}"));
             }
             return;
         }
@@ -284,7 +315,7 @@ impl ServingProgress {
         match step {
             Step::Pulling {
                 completed, total, ..
-            } if *total > 0 && std::io::stderr().is_terminal() => {
+            } if *total > 0 && output::is_stderr_terminal() => {
                 let mut bar = lock(&self.bar);
                 let bar = bar.get_or_insert_with(download_bar);
                 bar.set_message(message);
@@ -295,7 +326,7 @@ impl ServingProgress {
                 self.clear();
                 let mut last = lock(&self.last);
                 if *last != message {
-                    eprintln!("{message}");
+                    output::say(&message);
                     *last = message;
                 }
             }

@@ -17,9 +17,20 @@ impl Traces {
         Traces {
             children: children(),
             mounts: mounts(),
-            cgroups: cgroups(),
+            cgroups: cgroups(std::process::id()),
         }
     }
+}
+
+/// What a process that has ended left: its cgroups, and directories of its engine in `home`.
+pub fn left_by(process: u32, home: &Path) -> BTreeSet<String> {
+    let mut left = cgroups(process);
+    for directory in ["sandboxes", "running", "bundles/.tmp"] {
+        let entries = fs::read_dir(home.join(directory));
+        let paths = entries.into_iter().flatten().flatten();
+        left.extend(paths.map(|entry| entry.path().display().to_string()));
+    }
+    left
 }
 
 fn children() -> BTreeSet<String> {
@@ -42,9 +53,9 @@ fn mounts() -> usize {
     fs::read_to_string("/proc/self/mountinfo").map_or(0, |text| text.lines().count())
 }
 
-/// Cgroup directories that carry this process's id.
-fn cgroups() -> BTreeSet<String> {
-    let prefix = format!("rollcage-{}-", std::process::id());
+/// Cgroup directories that carry a process's id.
+fn cgroups(process: u32) -> BTreeSet<String> {
+    let prefix = format!("rollcage-{process}-");
     let mut found = BTreeSet::new();
     let mut roots = vec![Path::new("/sys/fs/cgroup").to_path_buf()];
     roots.extend(

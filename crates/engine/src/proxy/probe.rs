@@ -13,7 +13,7 @@ use rollcage_model::chat::{
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::trace::CaptureLevel;
 
-use super::upstream::{authorised, cause, reach};
+use super::upstream::{Unusable, authorised, cause, reach};
 use crate::endpoint::Endpoint;
 
 /// For each of the few small calls; a server may have to load its model first.
@@ -60,7 +60,10 @@ impl Profile {
 }
 
 /// The first model that an endpoint lists, for endpoints that serve one.
-pub async fn first_model(client: &reqwest::Client, endpoint: &Endpoint) -> Result<String, String> {
+pub async fn first_model(
+    client: &reqwest::Client,
+    endpoint: &Endpoint,
+) -> Result<String, Unusable> {
     let base_url = &endpoint.base_url;
     let request = client
         .get(format!("{base_url}/models"))
@@ -68,26 +71,21 @@ pub async fn first_model(client: &reqwest::Client, endpoint: &Endpoint) -> Resul
     let request = authorised(endpoint, request);
     let failed =
         |error: reqwest::Error| format!("cannot reach endpoint {base_url}: {}", cause(&error));
-    let text = request
-        .send()
-        .await
-        .map_err(failed)?
-        .text()
-        .await
-        .map_err(failed)?;
+    let answer = request.send().await.map_err(failed)?;
+    Unusable::check_key(endpoint, answer.status())?;
+    let text = answer.text().await.map_err(failed)?;
     let list: Value = serde_json::from_str(&text).unwrap_or_default();
     let first = list.pointer("/data/0/id").and_then(Value::as_str);
-    first
-        .map(str::to_owned)
-        .ok_or(format!("endpoint {base_url} lists no model: name one"))
+    let missing = || format!("endpoint {base_url} lists no model: name one");
+    Ok(first.map(str::to_owned).ok_or_else(missing)?)
 }
 
 /// Asks the endpoint a few small things. The error says why it cannot be used at all.
-pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Profile, String> {
+pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Profile, Unusable> {
     reach(client, endpoint).await?;
     let asker = Asker { client, endpoint };
     if endpoint.dialect == EndpointDialect::Anthropic {
-        return asker.anthropic().await;
+        return Ok(asker.anthropic().await?);
     }
     let (served_model, context_tokens) = asker.model().await;
     let mut capture = if endpoint.has_token_ids {
@@ -116,11 +114,12 @@ pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Prof
                 capture = Capture::Off;
             }
             Asked::Refused { status, text } => {
+                Unusable::check_key(endpoint, status)?;
                 let text: String = text.trim().chars().take(300).collect();
-                return Err(format!(
+                return Err(Unusable::Other(format!(
                     "endpoint {} answered {status} to a first question: {text}",
                     endpoint.base_url
-                ));
+                )));
             }
         }
     };

@@ -430,22 +430,45 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// Whether the endpoint answers at all. Agents retry for a minute what we can tell at once.
-pub async fn reach(client: &reqwest::Client, endpoint: &Endpoint) -> Result<(), String> {
+pub async fn reach(client: &reqwest::Client, endpoint: &Endpoint) -> Result<(), Unusable> {
     let url = format!("{}/models", endpoint.base_url);
     let request = client.get(&url).timeout(Duration::from_secs(15));
     let request = authorised(endpoint, request);
     match request.send().await {
-        Ok(answer) if answer.status() == 401 || answer.status() == 403 => Err(format!(
-            "endpoint {} refuses the API key ({}): check the variable that holds it",
-            endpoint.base_url,
-            answer.status()
-        )),
-        // Not every endpoint lists its models; any other answer shows that somebody is there.
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!(
+        Ok(answer) => Unusable::check_key(endpoint, answer.status()),
+        Err(error) => Err(Unusable::Other(format!(
             "cannot reach endpoint {}: {}; is the server running and the URL right?",
             endpoint.base_url,
             cause(&error)
-        )),
+        ))),
+    }
+}
+
+/// Why an endpoint cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// It refuses the key, which is for whoever gave it to change.
+    #[error("{0}")]
+    Key(String),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Unusable {
+    /// Not every endpoint lists its models: any answer but a refusal of the key shows that somebody is there.
+    pub(super) fn check_key(endpoint: &Endpoint, status: StatusCode) -> Result<(), Self> {
+        if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return Ok(());
+        }
+        Err(Unusable::Key(format!(
+            "endpoint {} refuses the API key ({status}): check the variable that holds it",
+            endpoint.base_url
+        )))
+    }
+}
+
+impl From<String> for Unusable {
+    fn from(text: String) -> Self {
+        Unusable::Other(text)
     }
 }

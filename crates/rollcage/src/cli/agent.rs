@@ -9,8 +9,10 @@ use serde_json::json;
 use rollcage_engine::agent::{self, Agent, WireDialect};
 use rollcage_engine::bundle::Origin;
 
-use crate::progress::InstallProgress;
-use crate::{Outcome, WrongUse, settings, text};
+use super::engine::{make_ready, with_engine};
+use super::signals::Stop;
+use crate::progress::Screen;
+use crate::{Outcome, WrongUse, output, settings, text};
 
 /// List, install, try out and remove agents.
 ///
@@ -70,7 +72,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
 
 fn list(is_json: bool) -> anyhow::Result<Outcome> {
     let installed = settings::bundles()?.list();
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     for agent in settings::agents()? {
         let pinned = &agent.source().default_version;
         let bundles: Vec<_> = installed
@@ -124,16 +126,12 @@ fn needs_installation(agent: &dyn Agent) -> bool {
 
 async fn install(name: &str) -> anyhow::Result<Outcome> {
     let (agent, version) = settings::agent(name)?;
-    let engine = settings::engine().await?;
-    let progress = InstallProgress::new();
-    let ready = engine
-        .ready(&*agent, version, &|step| progress.show(&step))
-        .await;
-    progress.clear();
-    engine.close().await;
-    let bundle = ready?.bundle;
+    let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
+    let ready =
+        with_engine(async |engine| make_ready(engine, (&*agent, version), stop.token()).await);
+    let bundle = Box::pin(ready).await?.bundle;
     writeln!(
-        std::io::stdout(),
+        output::stdout(),
         "{} {} is ready ({})",
         bundle.agent,
         bundle.version,
@@ -162,7 +160,7 @@ fn remove(name: &str) -> anyhow::Result<Outcome> {
         })?;
     rollcage_engine::forget_home(&settings::home()?, agent, version);
     writeln!(
-        std::io::stdout(),
+        output::stdout(),
         "removed {agent} {version} ({})",
         text::bytes(removed.bytes)
     )?;

@@ -8,7 +8,9 @@ use rollcage_sandbox::doctor::{Check, Status};
 use rollcage_sandbox::local::{Local, Options};
 use rollcage_sandbox::{Command, OutputLimit, Sandboxes, Spec, run as run_command};
 
-use crate::{Outcome, settings, text};
+use super::signals::Stop;
+use crate::progress::Screen;
+use crate::{Interrupted, Outcome, output, settings, text};
 
 /// Tell what the sandbox can and cannot do on this machine, and how to fix it.
 ///
@@ -21,6 +23,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
     // Opens the data directory too: a full or read-only disk shows here.
     let home = settings::store()?.root().to_owned();
     let mut checks = match Local::open(Options {
@@ -31,14 +34,18 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     {
         Err(error) => vec![failed("zygote", &anyhow::Error::from(error))],
         Ok(sandboxes) => {
-            let mut checks = sandboxes.doctor().await?;
-            checks.push(try_sandbox(&sandboxes).await);
+            let look = async {
+                let mut checks = sandboxes.doctor().await?;
+                checks.push(try_sandbox(&sandboxes).await);
+                anyhow::Ok(checks)
+            };
+            let looked = stop.token().run_until_cancelled(look).await;
             sandboxes.shutdown().await?;
-            checks
+            looked.ok_or(Interrupted)??
         }
     };
     checks.push(ok("data directory", home.display().to_string()));
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     for check in &checks {
         if arguments.json {
             writeln!(out, "{}", serde_json::to_string(check)?)?;

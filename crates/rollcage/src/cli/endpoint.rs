@@ -7,14 +7,16 @@ use serde_json::{Value, json};
 
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointError, EndpointRequest};
 use rollcage_engine::provider::{Provider, Providers};
+use rollcage_engine::proxy::Unusable;
 use rollcage_engine::proxy::probe::{LogprobsMode, Profile, probe};
 use rollcage_engine::secret::Secret;
-use rollcage_engine::serving::Servers;
 use rollcage_engine::serving::command::CommandServer;
+use rollcage_engine::serving::{Servers, Step};
 use rollcage_model::trace::CaptureLevel;
 
-use crate::progress::ServingProgress;
-use crate::{Outcome, WrongUse, settings, text};
+use super::signals::Stop;
+use crate::progress::{Screen, ServingProgress};
+use crate::{Interrupted, Outcome, WrongUse, output, settings, text};
 
 /// List endpoints, and find out what one gives.
 ///
@@ -70,7 +72,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
 
 fn list(is_json: bool) -> anyhow::Result<Outcome> {
     let providers = settings::providers()?;
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     let rows = providers
         .iter()
         .map(|provider| Row::of(provider, &providers));
@@ -170,38 +172,52 @@ impl Row {
 
 async fn find_out(arguments: Probe) -> anyhow::Result<Outcome> {
     let choice = arguments.choose()?;
+    let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
     let servers = Servers::new(&settings::home()?);
     let progress = ServingProgress::new(arguments.json);
-    let endpoint = match &choice {
-        EndpointChoice::Scripted => {
-            let text = "the scripted endpoint gives everything: there is nothing to find out";
-            return Err(WrongUse(text.to_owned()).into());
-        }
-        EndpointChoice::Url(endpoint) => Ok(endpoint.clone()),
-        EndpointChoice::Managed(managed) => {
-            servers.endpoint(managed, &|step| progress.show(step)).await
-        }
-    };
+    let ask = ask(&choice, &servers, &progress);
+    let found = stop.token().run_until_cancelled(ask).await;
     progress.clear();
-    let found = match endpoint {
-        Ok(endpoint) => {
-            let client = rollcage_engine::client(&endpoint.base_url).context("set up HTTPS")?;
-            let profile = probe(&client, &endpoint).await;
-            profile
-                .map(|profile| (endpoint, profile))
-                .map_err(|error| anyhow::anyhow!(error))
-        }
-        Err(error) => Err(error.into()),
-    };
     servers.close().await;
-    let (endpoint, profile) = found?;
-    let mut out = std::io::stdout().lock();
+    let (endpoint, profile) = found.ok_or(Interrupted)??;
+    let mut out = output::stdout();
     if arguments.json {
         writeln!(out, "{}", as_json(&endpoint, &profile))?;
     } else {
         write!(out, "{}", in_words(&endpoint, &profile))?;
     }
     Ok(Outcome::Fine)
+}
+
+/// What the endpoint gives, once its server runs.
+async fn ask(
+    choice: &EndpointChoice,
+    servers: &Servers,
+    progress: &ServingProgress,
+) -> anyhow::Result<(Endpoint, Profile)> {
+    let endpoint = match choice {
+        EndpointChoice::Scripted => {
+            let text = "the scripted endpoint gives everything: there is nothing to find out";
+            return Err(WrongUse(text.to_owned()).into());
+        }
+        EndpointChoice::Url(endpoint) => endpoint.clone(),
+        EndpointChoice::Managed(managed) => {
+            let show = |step: &Step| progress.show(step);
+            servers.endpoint(managed, &show).await?
+        }
+    };
+    progress.clear();
+    let client = rollcage_engine::client(&endpoint.base_url).context("set up HTTPS")?;
+    let profile = probe(&client, &endpoint).await.map_err(unusable)?;
+    Ok((endpoint, profile))
+}
+
+/// A key that the endpoint refuses is for the user to change.
+pub(crate) fn unusable(error: Unusable) -> anyhow::Error {
+    match error {
+        Unusable::Key(_) => WrongUse(error.to_string()).into(),
+        Unusable::Other(_) => error.into(),
+    }
 }
 
 impl Probe {

@@ -1,6 +1,6 @@
 //! `rollcage export`: stored rollouts in the formats that trainers read, any time later.
 
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -8,10 +8,10 @@ use anyhow::Context;
 use rollcage_engine::store::Store;
 use rollcage_model::exchange;
 use rollcage_model::export::parquet::Table;
-use rollcage_model::export::{Format, Meta, Options, write};
+use rollcage_model::export::{ExportError, Format, Meta, Options, write};
 use rollcage_model::trace::{Interpretation, interpret};
 
-use crate::{Outcome, WrongUse, settings};
+use crate::{Outcome, WrongUse, output, settings};
 
 /// Export stored rollouts in a format that trainers read.
 ///
@@ -54,11 +54,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     };
     let store = settings::store()?;
     let mut out: Box<dyn Write + Send> = match &arguments.output {
-        None if format == Format::Parquet && std::io::stdout().is_terminal() => {
+        None if format == Format::Parquet && output::is_stdout_terminal() => {
             let text = "a Parquet table is not for a terminal: name a file with --output";
             return Err(WrongUse(text.to_owned()).into());
         }
-        None => Box::new(std::io::stdout()),
+        None => Box::new(output::stdout()),
         Some(path) => {
             let file =
                 std::fs::File::create(path).with_context(|| format!("write {}", path.display()))?;
@@ -71,28 +71,45 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         let mut table = Table::new(&mut out)?;
         for id in &arguments.ids {
             let (seen, meta) = load(&store, id)?;
-            if let Err(error) = table.push(&seen, &meta) {
-                bad.push(anyhow::Error::from(error).context(format!("rollout {id}")));
-            }
+            note(&mut bad, id, table.push(&seen, &meta))?;
         }
         table.close()?;
     } else {
         for id in &arguments.ids {
             let (seen, meta) = load(&store, id)?;
-            if let Err(error) = write(format, &seen, &meta, options, &mut out) {
-                bad.push(anyhow::Error::from(error).context(format!("rollout {id}")));
-            }
+            note(&mut bad, id, write(format, &seen, &meta, options, &mut out))?;
         }
     }
     out.flush()?;
     for error in &bad {
-        eprintln!("{error:#}");
+        output::say(&format!("{error:#}"));
     }
     Ok(if bad.is_empty() {
         Outcome::Fine
     } else {
         Outcome::Bad
     })
+}
+
+/// A rollout that has nothing to export is told of at the end; what cannot be written ends the export.
+fn note(
+    bad: &mut Vec<anyhow::Error>,
+    id: &str,
+    written: Result<(), ExportError>,
+) -> anyhow::Result<()> {
+    let Err(error) = written else {
+        return Ok(());
+    };
+    let is_of_rollout = matches!(
+        error,
+        ExportError::NotTrainable { .. } | ExportError::Empty { .. }
+    );
+    let error = anyhow::Error::from(error).context(format!("rollout {id}"));
+    if !is_of_rollout {
+        return Err(error);
+    }
+    bad.push(error);
+    Ok(())
 }
 
 fn load(store: &Store, id: &str) -> anyhow::Result<(Interpretation, Meta)> {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use rollcage_engine::store::Summary;
 
-use crate::{Outcome, settings, text};
+use crate::{Outcome, output, settings, text};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let summaries = settings::store()?.list(arguments.limit)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     if arguments.json {
         for summary in &summaries {
             writeln!(out, "{}", serde_json::to_string(summary)?)?;

@@ -1,6 +1,5 @@
 //! `rollcage proxy`: the capture proxy alone.
 
-use std::io::Write;
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
@@ -13,10 +12,11 @@ use rollcage_engine::proxy::{self, Handler, Serving};
 use rollcage_engine::secret::Secret;
 use rollcage_engine::serving::Servers;
 
+use super::listen::refused;
 use super::signals::Signals;
 use crate::progress::ServingProgress;
 use crate::server::capture::{Capture, resolve};
-use crate::{Outcome, WrongUse, settings};
+use crate::{Outcome, WrongUse, output, settings};
 
 /// Serve the capture proxy alone, for a harness of your own.
 ///
@@ -95,22 +95,14 @@ async fn serve(
         .mode(0o700)
         .create(&directory)
         .context("make the sessions directory")?;
-    let listener = TcpListener::bind((arguments.host, arguments.port)).with_context(|| {
-        format!(
-            "listen on {} port {} (another program may have it; --port 0 takes a free one)",
-            arguments.host, arguments.port
-        )
-    })?;
+    let listener = TcpListener::bind((arguments.host, arguments.port))
+        .map_err(|error| refused(arguments.host, arguments.port, error))?;
     let address = listener.local_addr().context("find the port")?;
-    let mut out = std::io::stdout().lock();
     let level = serde_json::to_string(&profile.level)?;
-    writeln!(
-        out,
+    output::announce(&format!(
         "Capture proxy at http://{address} for {} ({}), level {level} (Ctrl-C ends it)",
         endpoint.base_url, endpoint.model
-    )?;
-    out.flush()?;
-    drop(out);
+    ));
     let capture = Arc::new(Capture::new(endpoint, profile, admin_key, directory));
     let handler: Handler = Arc::new(move |request| {
         let capture = Arc::clone(&capture);
@@ -124,10 +116,9 @@ async fn find(arguments: &Arguments, servers: &Servers) -> anyhow::Result<(Endpo
     let key = secret(arguments.upstream_key_env.as_deref(), "--upstream-key-env")?;
     let (upstream, model) = (arguments.upstream.clone(), arguments.model.clone());
     let dialect = arguments.upstream_dialect.map(Into::into);
-    let told = |error: String| anyhow::anyhow!(error);
     if upstream.contains("://") {
         let found = resolve(upstream, model, key, dialect.unwrap_or_default()).await;
-        return found.map_err(told);
+        return found.map_err(super::endpoint::unusable);
     }
     let request = EndpointRequest {
         kind: Some(upstream),
@@ -152,7 +143,8 @@ async fn find(arguments: &Arguments, servers: &Servers) -> anyhow::Result<(Endpo
         }
     };
     let client = rollcage_engine::client(&endpoint.base_url).context("set up HTTPS")?;
-    let profile = probe(&client, &endpoint).await.map_err(told)?;
+    let profile = probe(&client, &endpoint).await;
+    let profile = profile.map_err(super::endpoint::unusable)?;
     Ok((endpoint, profile))
 }
 

@@ -1,5 +1,6 @@
 //! `rollcage run`.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,13 +23,17 @@ use rollcage_model::script::Step;
 use rollcage_model::task::Task;
 
 use self::options::AgentArguments;
+use super::engine::{make_ready, with_engine};
 use super::mcp::McpArguments;
-use super::signals::Signals;
+use super::signals::Stop;
 use super::task::{self, Loaded};
-use crate::progress::{InstallProgress, Progress, Screen, ServingProgress};
-use crate::{Outcome, WrongUse, report, settings};
+use crate::progress::{Progress, Screen, ServingProgress};
+use crate::{Interrupted, Outcome, WrongUse, output, report, settings};
 
 mod options;
+
+/// For results that standard output does not take.
+const UNPRINTED: &str = "print the results (all are recorded: see `rollcage list`)";
 
 /// Run a task as one or more rollouts.
 ///
@@ -196,45 +201,36 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     {
         return Err(WrongUse(PlanError::NoSolution.to_string()).into());
     }
-    let cancel = CancellationToken::new();
-    let mut tasks = tokio::task::JoinSet::new();
+    let words = "Ending the rollouts; again to end at once.";
     let screen = Screen::new();
-    let signals = Signals::new().context("catch signals")?;
-    tasks.spawn(cancel_on_signals(signals, cancel.clone(), screen.clone()));
-
-    let engine = settings::engine().await?;
-    let progress = InstallProgress::new();
-    let ready = cancel
-        .run_until_cancelled(engine.ready(&*agent, version, &|step| progress.show(&step)))
-        .await;
-    progress.clear();
-    let Some(ready) = ready else {
-        return Err(anyhow::anyhow!("interrupted before a rollout started"));
-    };
-    let ready = ready?;
-
-    let endpoint = if needs_model {
-        settle(&engine, &endpoint, &loaded.task, &cancel, arguments.json).await?
-    } else {
-        Endpoint::none()
-    };
-    let settings = arguments.endpoint.settings(&loaded.task, &endpoint.model)?;
-    let plan = Arc::new(Plan {
-        task: loaded.task,
-        uploads: loaded.uploads,
-        agent,
-        ready,
-        endpoint,
-        settings,
-        mcp,
+    let stop = Stop::watch(screen.clone(), words).context("catch signals")?;
+    let results = with_engine(async |engine| {
+        let cancel = stop.token();
+        let ready = make_ready(engine, (&*agent, version), cancel).await?;
+        let endpoint = if needs_model {
+            settle(engine, &endpoint, &loaded.task, cancel, arguments.json).await?
+        } else {
+            Endpoint::none()
+        };
+        let settings = arguments.endpoint.settings(&loaded.task, &endpoint.model)?;
+        let plan = Arc::new(Plan {
+            task: loaded.task,
+            uploads: loaded.uploads,
+            agent,
+            ready,
+            endpoint,
+            settings,
+            mcp,
+        });
+        let plans = vec![plan; usize::from(arguments.n)];
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let slots = arguments.jobs.map_or(cores, usize::from);
+        run_plans(engine, plans, slots, cancel, (arguments.json, screen)).await
     });
-    let plans = vec![plan; usize::from(arguments.n)];
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let slots = arguments.jobs.map_or(cores, usize::from);
-    let results = run_plans(&engine, plans, slots, &cancel, (arguments.json, screen)).await?;
-    engine.close().await;
+    let results = Box::pin(results).await?;
     if !arguments.json {
-        report::summary(&mut std::io::stdout().lock(), &results)?;
+        let printed = report::summary(&mut output::stdout(), &results);
+        output::unless_gone(printed).context(UNPRINTED)?;
     }
     let is_fine = |result: &RolloutResult| {
         result.ended == Ended::Completed && (result.graded || result.verify_results.is_empty())
@@ -260,14 +256,7 @@ async fn settle(
         .run_until_cancelled(engine.endpoint_with(choice, task, &show))
         .await;
     serving.clear();
-    if !matches!(endpoint, Some(Ok(_))) {
-        // A server that was started for it goes now, not a little later.
-        engine.close().await;
-    }
-    match endpoint {
-        Some(endpoint) => Ok(endpoint?),
-        None => Err(anyhow::anyhow!("interrupted before a rollout started")),
-    }
+    Ok(endpoint.ok_or(Interrupted)??)
 }
 
 /// Runs the plans while their events are shown. With `--json` each result is printed when it comes.
@@ -279,12 +268,12 @@ async fn run_plans(
     (is_json, screen): (bool, Screen),
 ) -> anyhow::Result<Vec<RolloutResult>> {
     let (events, mut incoming) = mpsc::unbounded_channel();
-    let mut progress = Progress::new(screen, plans.len());
+    let progress = RefCell::new(Progress::new(screen, plans.len()));
     let show = async {
         while let Some(event) = incoming.recv().await {
-            progress.show(&event);
+            progress.borrow_mut().show(event);
         }
-        progress.finish();
+        progress.borrow_mut().finish();
     };
     let mut results = Vec::new();
     let mut unwritten = None;
@@ -292,9 +281,11 @@ async fn run_plans(
         if is_json && unwritten.is_none() {
             unwritten = print_json(&result).err();
             if unwritten.is_some() {
+                // Whoever wanted the results has gone, or has no room for them: what runs is ended and recorded.
                 cancel.cancel();
             }
         }
+        progress.borrow_mut().delivered(result.rollout_id);
         results.push(result);
     };
     let (ran, ()) = tokio::join!(
@@ -302,16 +293,16 @@ async fn run_plans(
         show
     );
     ran?;
-    match unwritten {
-        Some(error) => Err(error),
-        None => Ok(results),
-    }
+    // Where the reader has gone, how the rollouts ended is all there is to say.
+    output::unless_gone(unwritten.map_or(Ok(()), Err))?;
+    Ok(results)
 }
 
+/// In one piece, so that a line is there whole or not at all, as far as that is up to us.
 fn print_json(result: &RolloutResult) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, result).context("print a result")?;
-    writeln!(out).context("print a result")
+    let mut line = serde_json::to_vec(result).context("write a result as JSON")?;
+    line.push(b'\n');
+    output::stdout().write_all(&line).context(UNPRINTED)
 }
 
 fn load(arguments: &Arguments) -> anyhow::Result<Loaded> {
@@ -415,13 +406,4 @@ fn resolve_endpoint(request: EndpointRequest) -> anyhow::Result<EndpointChoice> 
     request
         .resolve_among(&settings::providers()?, settings::variable)
         .map_err(|error| WrongUse(error.to_string()).into())
-}
-
-/// The first signal ends the rollouts with results; the second ends us, and with us every sandbox.
-async fn cancel_on_signals(mut signals: Signals, cancel: CancellationToken, screen: Screen) {
-    signals.next().await;
-    cancel.cancel();
-    screen.say("Ending the rollouts; again to end at once.");
-    signals.next().await;
-    std::process::exit(130);
 }

@@ -1,15 +1,18 @@
 //! `rollcage scripted`: the scripted model alone.
 
-use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use anyhow::Context;
 
-use rollcage_engine::scripted::{Options, Script, Scripted};
+use rollcage_engine::scripted::{Options, Script, Scripted, ScriptedError};
 
+use super::listen::refused;
 use super::signals::Signals;
 use super::task;
-use crate::Outcome;
+use crate::{Outcome, WrongUse, output};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Serve the scripted model alone.
 ///
@@ -48,20 +51,18 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         ..Options::default()
     };
     let mut signals = Signals::new().context("catch signals")?;
-    let scripted = Scripted::start(options).await?;
-    let mut out = std::io::stdout().lock();
-    writeln!(
-        out,
-        "Scripted model at {} (Ctrl-C ends it)",
-        scripted.base_url()
-    )?;
-    writeln!(
-        out,
-        "Base URL for clients of Anthropic and Gemini: {}",
+    let scripted = Scripted::start(options)
+        .await
+        .map_err(|error| match error {
+            ScriptedError::PortInUse(_) => WrongUse(error.to_string()).into(),
+            ScriptedError::Listen { port, source } => refused(LOOPBACK, port, source),
+            ScriptedError::Key(_) => anyhow::Error::from(error),
+        })?;
+    output::announce(&format!(
+        "Scripted model at {} (Ctrl-C ends it)\nBase URL for clients of Anthropic and Gemini: {}",
+        scripted.base_url(),
         scripted.root_url()
-    )?;
-    out.flush()?;
-    drop(out);
+    ));
     signals.next().await;
     scripted.close().await;
     Ok(Outcome::Fine)

@@ -1,6 +1,5 @@
 //! `rollcage serve`: an OpenEnv environment for trainers and MCP clients.
 
-use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use tokio::net::TcpListener;
 use rollcage_engine::secret::Secret;
 use rollcage_engine::service::{self, Service};
 
+use super::listen::refused;
 use super::signals::Signals;
 use crate::server::access::{Policy, Token};
 use crate::server::backend::{Backend, Surroundings};
@@ -19,7 +19,7 @@ use crate::server::openenv::{Limits, Mode};
 use crate::server::tasks::Tasks;
 use crate::server::tools::RolloutTools;
 use crate::server::{self, Assembly, api};
-use crate::{Outcome, WrongUse, settings};
+use crate::{Outcome, WrongUse, output, settings};
 
 /// Serve an OpenEnv environment for trainers and MCP clients
 ///
@@ -117,28 +117,21 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         .transpose()?
         .unwrap_or_default();
     let tasks = Arc::new(tasks);
+    let mut signals = Signals::new().context("catch signals")?;
+    // Before there is anything to clean up.
+    let listener = TcpListener::bind((arguments.host, arguments.port))
+        .await
+        .map_err(|error| refused(arguments.host, arguments.port, error))?;
     let backend = backend(&arguments, Arc::clone(&tasks)).await?;
-    let address = (arguments.host, arguments.port);
-    let listener = TcpListener::bind(address).await.with_context(|| {
-        format!(
-            "listen on {} port {} (another program may have it; --port 0 takes a free one)",
-            arguments.host, arguments.port
-        )
-    })?;
     let mut address = listener.local_addr().context("find the port")?;
     if address.ip().is_unspecified() {
         // Every address is listened on; this is the one that works for whoever reads the line.
         address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
     }
-    let mut signals = Signals::new().context("catch signals")?;
-    let mut out = std::io::stdout().lock();
-    writeln!(
-        out,
+    output::announce(&format!(
         "Rollcage serves OpenEnv at http://{address} (docs at /docs, Ctrl-C ends it). \
          Connect: MCPToolClient(base_url=\"http://{address}\")"
-    )?;
-    out.flush()?;
-    drop(out);
+    ));
     let assembly = Assembly {
         name: arguments.name,
         mode: arguments.mode,
@@ -160,9 +153,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let told_twice = async {
         signals.next().await;
-        eprintln!("Ending; running calls may finish. Again to end at once.");
+        output::say("Ending; running calls may finish. Again to end at once.");
         let _ = stop.send(());
-        signals.next().await;
+        signals.again().await;
     };
     let serving = server::serve(listener, assembly, async {
         let _ = stopped.await;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use rollcage_model::record::{CommandResult, RolloutResult, RolloutTurn};
 use rollcage_model::transcript::Transcript;
 
-use crate::{Outcome, report, settings, text};
+use crate::{Outcome, output, report, settings, text};
 
 /// Show one rollout: how it ended, its commands, and what agent and model said to each other.
 #[derive(clap::Args)]
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         true => store.transcript(&result)?,
         false => None,
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     if arguments.json {
         write_json(&mut out, &result, account, arguments)?;
         return Ok(Outcome::Fine);

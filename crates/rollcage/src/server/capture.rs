@@ -14,7 +14,9 @@ use serde_json::{Map, Value, json};
 
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
 use rollcage_engine::proxy::probe::{Profile, first_model, probe};
-use rollcage_engine::proxy::{self, Body, ModelSettings, Session, SessionOptions, Sessions};
+use rollcage_engine::proxy::{
+    self, Body, ModelSettings, Session, SessionOptions, Sessions, Unusable,
+};
 use rollcage_engine::remote::Remotes;
 use rollcage_engine::secret::{Secret, is_same_key};
 use rollcage_model::budget::Limits;
@@ -262,7 +264,7 @@ impl Capture {
         };
         resolve(url, wanted.model.clone(), key, wanted.dialect())
             .await
-            .map_err(|error| Refused(StatusCode::BAD_GATEWAY, error))
+            .map_err(|error| Refused(StatusCode::BAD_GATEWAY, error.to_string()))
     }
 
     fn list(&self) -> Value {
@@ -373,7 +375,7 @@ pub(crate) async fn resolve(
     model: Option<String>,
     key: Option<Secret>,
     dialect: EndpointDialect,
-) -> Result<(Endpoint, Profile), String> {
+) -> Result<(Endpoint, Profile), Unusable> {
     let client = rollcage_engine::client(&url).map_err(|error| error.to_string())?;
     let request = EndpointRequest {
         base_url: Some(url),
@@ -386,7 +388,7 @@ pub(crate) async fn resolve(
         .resolve(|_| None)
         .map_err(|error| error.to_string())?
     else {
-        return Err("not a URL".to_owned());
+        return Err(Unusable::Other("not a URL".to_owned()));
     };
     if endpoint.model.is_empty() {
         endpoint.model = first_model(&client, &endpoint).await?;

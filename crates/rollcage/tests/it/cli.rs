@@ -125,20 +125,6 @@ fn an_empty_home_lists_nothing_and_finds_nothing() {
 }
 
 #[test]
-fn a_port_in_use_is_named() {
-    let cli = Cli::new();
-    cli.write("task.toml", "instruction = 'x'\n[[solution]]\nsay = 'hi'\n");
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port().to_string();
-    let (code, _, stderr) = cli.run(&["scripted", "--script", "task.toml", "--port", &port]);
-    assert_eq!(code, 3);
-    assert!(
-        stderr.contains(&port) && stderr.contains("in use"),
-        "{stderr}"
-    );
-}
-
-#[test]
 fn every_command_has_help_that_teaches() {
     let cli = Cli::new();
     for command in [

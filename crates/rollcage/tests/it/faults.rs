@@ -155,6 +155,10 @@ impl Cell {
     }
 
     /// What is wrong with how it went.
+    #[expect(
+        clippy::print_stderr,
+        reason = "how each agent ended is worth a look when one fails"
+    )]
     fn check(&self, result: &RolloutResult) -> Option<String> {
         let asked = self.upstream.asked().len();
         let how = format!(

@@ -15,6 +15,7 @@ mod golden;
 mod mcp;
 mod opencode;
 mod options;
+mod output;
 mod proxy;
 mod rollouts;
 mod serve;

@@ -19,9 +19,11 @@ use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::trace::CaptureLevel;
 use rollcage_model::transcript::Format;
 
+use crate::cli::engine::{make_ready, with_engine};
+use crate::cli::signals::Stop;
 use crate::cli::task::one_tool_task;
-use crate::progress::InstallProgress;
-use crate::{Outcome, settings, text};
+use crate::progress::Screen;
+use crate::{Interrupted, Outcome, output, settings, text};
 
 /// What the endpoint gives, and how its answers reach the agent. Only streams with token ids are ever replayed.
 #[derive(Clone, Copy)]
@@ -87,32 +89,43 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
         let found = names.iter().map(|name| settings::agent(name));
         found.collect::<anyhow::Result<_>>()?
     };
-    let engine = settings::engine().await?;
-    let scripted = Scripted::start(Options::default()).await?;
+    let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
+    let tried = with_engine(async |engine| {
+        let scripted = Scripted::start(Options::default()).await?;
+        let tried = try_all(engine, &scripted, agents, is_json, stop.token()).await;
+        scripted.close().await;
+        tried
+    });
+    Box::pin(tried).await
+}
+
+async fn try_all(
+    engine: &Engine,
+    scripted: &Scripted,
+    agents: Vec<(Arc<dyn Agent>, VersionRequest)>,
+    is_json: bool,
+    cancel: &CancellationToken,
+) -> anyhow::Result<Outcome> {
+    let mut out = output::stdout();
     let mut are_fine = true;
     if !is_json {
-        head(&mut std::io::stdout().lock())?;
+        head(&mut out)?;
     }
     for (agent, version) in agents {
-        let progress = InstallProgress::new();
-        let ready = engine
-            .ready(&*agent, version, &|step| progress.show(&step))
-            .await;
-        progress.clear();
-        let ready = match ready {
+        let ready = match make_ready(engine, (&*agent, version), cancel).await {
             Ok(ready) => ready,
+            Err(error) if error.is::<Interrupted>() => return Err(error),
             Err(error) => {
                 are_fine = false;
-                eprintln!("{}: {:#}", agent.name(), anyhow::Error::from(error));
+                output::say(&format!("{}: {error:#}", agent.name()));
                 continue;
             }
         };
         for mode in MODES {
-            let plan = plan(&scripted, &agent, ready.clone(), mode)?;
-            let result = run_one(&engine, plan).await?;
+            let plan = plan(scripted, &agent, ready.clone(), mode)?;
+            let result = run_one(engine, plan, cancel).await?;
             let finding = judge(&*agent, mode, &result);
             are_fine &= finding.is_fine;
-            let mut out = std::io::stdout().lock();
             if is_json {
                 writeln!(out, "{}", serde_json::to_string(&finding)?)?;
             } else {
@@ -120,8 +133,6 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
             }
         }
     }
-    scripted.close().await;
-    engine.close().await;
     Ok(if are_fine {
         Outcome::Fine
     } else {
@@ -160,14 +171,20 @@ fn plan(
     })
 }
 
-async fn run_one(engine: &Engine, plan: Plan) -> anyhow::Result<RolloutResult> {
+async fn run_one(
+    engine: &Engine,
+    plan: Plan,
+    cancel: &CancellationToken,
+) -> anyhow::Result<RolloutResult> {
     let (events, _) = mpsc::unbounded_channel();
     let mut results = Vec::new();
-    let cancel = CancellationToken::new();
-    let ran = engine.run(vec![Arc::new(plan)], 1, events, cancel, |result| {
+    let ran = engine.run(vec![Arc::new(plan)], 1, events, cancel.clone(), |result| {
         results.push(result)
     });
     ran.await?;
+    if cancel.is_cancelled() {
+        return Err(Interrupted.into());
+    }
     results
         .pop()
         .ok_or_else(|| anyhow::anyhow!("a rollout ended without a result"))

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use super::load::{Measured, first_byte, load, serve};
 use crate::cli::signals::Signals;
-use crate::{Outcome, settings, text};
+use crate::{Interrupted, Outcome, output, settings, text};
 
 /// Measure the capture proxy against the direct way to a mock upstream.
 ///
@@ -57,16 +57,17 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     tokio::select! {
         measured = measure(arguments) => measured.map(|()| Outcome::Fine),
         // The proxy, a process of its own, ends with what is dropped here.
-        () = signals.next() => Ok(Outcome::Bad),
+        () = signals.next() => Err(Interrupted.into()),
+        () = output::reader_gone() => Err(Interrupted.into()),
     }
 }
 
 async fn measure(arguments: Arguments) -> anyhow::Result<()> {
     let length = Duration::from_secs(arguments.seconds);
-    let mut out = std::io::stdout();
+    let mut out = output::stdout();
     for shape in &SHAPES {
         // Direct and through the proxy, with many connections and, half as long, with one.
-        eprintln!("{}: {} s", shape.name, arguments.seconds * 3);
+        output::say(&format!("{}: {} s", shape.name, arguments.seconds * 3));
         let upstream = Upstream::start(shape).await?;
         let proxy = Proxy::start(&upstream.address)?;
         let key = proxy.open_session().await?;

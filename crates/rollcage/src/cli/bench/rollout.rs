@@ -22,9 +22,11 @@ use rollcage_sandbox::WORKDIR;
 
 use super::bare::{Bare, outside};
 use super::meter::{Cpu, resident_bytes};
+use crate::cli::engine::{make_ready, with_engine};
+use crate::cli::signals::Stop;
 use crate::cli::task::one_tool_task;
-use crate::progress::InstallProgress;
-use crate::{Outcome, settings, text};
+use crate::progress::Screen;
+use crate::{Interrupted, Outcome, output, settings, text};
 
 /// Measure real rollouts against the same agents run bare.
 ///
@@ -104,25 +106,28 @@ struct Measured {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
-    let engine = settings::engine().await?;
     let agents = chosen(&arguments.agent)?;
-    let mut out = std::io::stdout().lock();
-    for choice in agents {
-        let (name, is_named) = (choice.agent.name().to_owned(), choice.is_named);
-        let measured = match measure(&engine, choice, arguments.rounds).await {
-            Err(error) if !is_named => {
-                eprintln!("{name} is left out: {error:#}");
-                continue;
+    let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
+    let mut out = output::stdout();
+    let measured = with_engine(async |engine| {
+        for choice in agents {
+            let (name, is_named) = (choice.agent.name().to_owned(), choice.is_named);
+            let measured = match measure(engine, choice, arguments.rounds, stop.token()).await {
+                Err(error) if !is_named && !error.is::<Interrupted>() => {
+                    output::say(&format!("{name} is left out: {error:#}"));
+                    continue;
+                }
+                measured => measured?,
+            };
+            if arguments.json {
+                writeln!(out, "{}", serde_json::to_string(&measured)?)?;
+            } else {
+                show(&mut out, &measured)?;
             }
-            measured => measured?,
-        };
-        if arguments.json {
-            writeln!(out, "{}", serde_json::to_string(&measured)?)?;
-        } else {
-            show(&mut out, &measured)?;
         }
-    }
-    engine.close().await;
+        Ok(())
+    });
+    Box::pin(measured).await?;
     if !arguments.json {
         writeln!(
             out,
@@ -133,10 +138,18 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Fine)
 }
 
-async fn measure(engine: &Engine, choice: Choice, rounds: u16) -> anyhow::Result<Measured> {
-    let bench = Bench::open(engine, choice).await?;
+async fn measure(
+    engine: &Engine,
+    choice: Choice,
+    rounds: u16,
+    cancel: &CancellationToken,
+) -> anyhow::Result<Measured> {
+    let bench = Bench::open(engine, choice, cancel).await?;
     let measured = bench.measure(rounds).await;
     bench.scripted.close().await;
+    if cancel.is_cancelled() {
+        return Err(Interrupted.into());
+    }
     measured
 }
 
@@ -177,6 +190,7 @@ fn chosen(names: &[String]) -> anyhow::Result<Vec<Choice>> {
 /// One agent, ready, and an endpoint that says when it is asked.
 struct Bench<'a> {
     engine: &'a Engine,
+    cancel: &'a CancellationToken,
     plan: Arc<Plan>,
     scripted: Scripted,
     log: Arc<Log>,
@@ -185,14 +199,13 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    async fn open(engine: &'a Engine, choice: Choice) -> anyhow::Result<Self> {
+    async fn open(
+        engine: &'a Engine,
+        choice: Choice,
+        cancel: &'a CancellationToken,
+    ) -> anyhow::Result<Self> {
         let agent = choice.agent;
-        let progress = InstallProgress::new();
-        let ready = engine
-            .ready(&*agent, choice.version, &|step| progress.show(&step))
-            .await;
-        progress.clear();
-        let ready = ready?;
+        let ready = make_ready(engine, (&*agent, choice.version), cancel).await?;
         let task = Task {
             // Nobody checks the bare agent's work either.
             verify: Vec::new(),
@@ -229,6 +242,7 @@ impl<'a> Bench<'a> {
         });
         Ok(Bench {
             engine,
+            cancel,
             plan,
             scripted,
             log,
@@ -241,8 +255,9 @@ impl<'a> Bench<'a> {
         let (mut bare, mut rollout) = (Vec::new(), Vec::new());
         for round in 0..=rounds {
             let name = self.plan.agent.name();
-            eprintln!("{name}: round {round} of {rounds}");
-            let runs = (self.run_bare().await?, self.run_rollout().await?);
+            output::say(&format!("{name}: round {round} of {rounds}"));
+            let bare_run = self.cancel.run_until_cancelled(self.run_bare()).await;
+            let runs = (bare_run.ok_or(Interrupted)??, self.run_rollout().await?);
             // The first fills the page cache.
             if round > 0 {
                 bare.push(runs.0);
@@ -304,20 +319,20 @@ impl<'a> Bench<'a> {
         let before = Cpu::now()?;
         let since = Instant::now();
         let plans = vec![Arc::clone(&self.plan)];
-        let cancel = CancellationToken::new();
+        let cancel = self.cancel.clone();
         let ran = self
             .engine
             .run(plans, 1, events, cancel, |result| results.push(result));
         ran.await?;
         let after = Cpu::now()?;
         let result = results.pop().context("a rollout gives a result")?;
+        // A measurement is no work of the user's to keep.
+        let _ = std::fs::remove_dir_all(&result.record);
         ensure!(
             result.files.contains_key("hello.txt"),
             "the rollout did not do its task: {:?}",
             result.error
         );
-        // A measurement is no work of the user's to keep.
-        let _ = std::fs::remove_dir_all(&result.record);
         Ok(Run {
             first_call_s: self.first_call(since)?,
             whole_s: result.wall_s,
