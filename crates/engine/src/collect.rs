@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use rollcage_sandbox::{EntryKind, Error, Sandbox, WORKDIR};
 
+use crate::result::chain;
+
 const DEPTH: u32 = 2;
 const FILES_MAX: usize = 32;
 /// A work directory may hold a million files; the first ones are enough to find 32.
@@ -17,16 +19,20 @@ pub(crate) struct Collected {
     pub(crate) files: BTreeMap<String, String>,
     /// Listed but not readable as text, or too large.
     pub(crate) extra: Vec<String>,
+    /// Why this is not all.
+    pub(crate) problem: Option<String>,
 }
 
-pub(crate) async fn collect(sandbox: &dyn Sandbox) -> Result<Collected, Error> {
+/// Takes what it can get: whatever the agent made of its work directory, it cannot make this fail.
+pub(crate) async fn collect(sandbox: &dyn Sandbox) -> Collected {
+    let mut collected = Collected::default();
     let entries = match sandbox.list(WORKDIR, DEPTH, ENTRIES_MAX).await {
         Ok(entries) => entries,
-        // An agent may remove its own work directory.
-        Err(Error::File { .. }) => return Ok(Collected::default()),
-        Err(error) => return Err(error),
+        Err(error) => {
+            collected.problem = Some(chain(&error));
+            return collected;
+        }
     };
-    let mut collected = Collected::default();
     for entry in entries
         .into_iter()
         .filter(|entry| entry.kind == EntryKind::File)
@@ -51,9 +57,13 @@ pub(crate) async fn collect(sandbox: &dyn Sandbox) -> Result<Collected, Error> {
             | Err(Error::NotRegular { .. } | Error::TooLarge { .. } | Error::File { .. }) => {
                 collected.extra.push(entry.path);
             }
-            Err(error) => return Err(error),
+            // The next one would fail in the same way.
+            Err(error) => {
+                collected.problem = Some(chain(&error));
+                break;
+            }
         }
         collected.extra.truncate(FILES_MAX);
     }
-    Ok(collected)
+    collected
 }

@@ -13,7 +13,7 @@ use rollcage_model::transcript::{End, Report, Transcript};
 
 use crate::agent::Launch;
 use crate::log::Log;
-use crate::proxy::Session;
+use crate::proxy::{Serving, Session};
 use crate::result;
 use crate::rollout::{Ending, Plan};
 use crate::shell::{TAIL_CHARS, base_environment, tail};
@@ -63,7 +63,7 @@ pub(crate) async fn drive(
     plan: &Plan,
     launch: Launch,
     record: &Record,
-    session: &Session,
+    (session, serving): (&Session, &mut Serving),
     cancel: &CancellationToken,
 ) -> Result<Driven, Ending> {
     for (path, text) in launch.files {
@@ -102,6 +102,8 @@ pub(crate) async fn drive(
             watched
         };
         let ((), watched) = tokio::join!(fill, watch);
+        // Nobody who may ask the model is left. Whoever runs from here on grades the agent or is graded.
+        serving.close().await;
         watched?
     };
     let (stdout, stderr) = logs.finish();

@@ -47,7 +47,7 @@ pub(crate) use upstream::cause;
 pub use upstream::{Unusable, reach};
 
 use direct::Direct;
-use exchange::Noted;
+use exchange::{Noted, Outcome};
 use learned::{Learned, Lesson, Lessons, Needs};
 use recorder::Recorder;
 
@@ -399,19 +399,24 @@ impl Session {
         self.thoughts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, call: Noted, is_good: bool, failure: Option<String>, what: What) {
+    fn note(&self, call: Noted, outcome: Outcome, what: What) {
         let mut seen = self.seen();
-        seen.has_answers |= is_good;
-        seen.failures_in_a_row = match (&failure, is_good) {
-            (Some(_), _) => seen.failures_in_a_row + 1,
-            (None, true) => 0,
-            // The agent hung up, which says nothing of the endpoint.
-            (None, false) => seen.failures_in_a_row,
+        seen.last_failure = match outcome {
+            Outcome::Good => {
+                seen.has_answers = true;
+                seen.failures_in_a_row = 0;
+                None
+            }
+            // Says nothing of the endpoint.
+            Outcome::AgentsDoing => None,
+            Outcome::Failed(why) => {
+                seen.failures_in_a_row += 1;
+                Some(why)
+            }
         };
         if seen.failures_in_a_row >= FAILURES_MAX {
             self.hopeless.cancel();
         }
-        seen.last_failure = failure;
         seen.write(Logged::Call(call));
         drop(seen);
         (self.options.observe)(what);

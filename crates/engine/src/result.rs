@@ -146,8 +146,9 @@ pub(crate) fn note_profile(result: &mut RolloutResult, profile: &Profile) {
 pub(crate) fn finish(mut result: RolloutResult, ending: Ending, started: Instant) -> RolloutResult {
     result.ended = ending.ended;
     result.error = ending.error;
-    result.retryable = ending.ended.is_retryable();
     result.reward_valid = result.graded && ending.ended.is_reward_valid();
+    // Trying again for a better grade than a valid one would be choosing.
+    result.retryable = ending.ended.is_retryable() && !result.reward_valid;
     result.wall_s = seconds(started.elapsed());
     if ending.ended == Ended::TimedOut {
         result
@@ -233,7 +234,9 @@ pub(crate) async fn add_trace(
         result.training_trace = interpretation.training_trace;
         result.usage.trainable_tokens = interpretation.n_trainable_tokens;
     }
-    result.findings = interpretation.findings;
+    // What the rollout itself found comes after what its exchanges tell.
+    let own = std::mem::replace(&mut result.findings, interpretation.findings);
+    result.findings.extend(own);
     ending
 }
 

@@ -9,10 +9,11 @@ use tracing::Instrument;
 
 use rollcage_model::event::{Phase, What};
 use rollcage_model::id::RolloutId;
-use rollcage_model::record::{Ended, RolloutResult, SandboxInfo};
+use rollcage_model::record::{CommandResult, Ended, RolloutResult, SandboxInfo};
 use rollcage_model::task::{Task, path_inside};
+use rollcage_model::trace::{Code, Finding};
 use rollcage_model::transcript::McpNames;
-use rollcage_sandbox::{Limits, Sandbox, Sandboxes, Spec};
+use rollcage_sandbox::{Limits, Sandbox, Sandboxes, Spec, WORKDIR};
 
 use crate::agent::{Agent, LaunchRequest, ModelAccess};
 use crate::collect::collect;
@@ -21,7 +22,7 @@ use crate::endpoint::Endpoint;
 use crate::feed::Feed;
 use crate::job::Job;
 use crate::proxy::probe::Profile;
-use crate::proxy::{self, ModelSettings, Session, SessionOptions, Sessions};
+use crate::proxy::{self, ModelSettings, Serving, Session, SessionOptions, Sessions};
 use crate::remote::Remotes;
 use crate::result;
 use crate::shell::{base_environment, run_command, seconds, tail};
@@ -220,7 +221,7 @@ async fn attempt(
         let answering = async move { proxy::answer(&sessions, request).await };
         Box::pin(answering.instrument(span.clone()))
     });
-    let serving = proxy::serve(sandbox.take_listeners(), handler)
+    let mut serving = proxy::serve(sandbox.take_listeners(), handler)
         .map_err(|error| Ending::new(Ended::EngineFailed, format!("serve the proxy: {error}")))?;
     let inside = Inside {
         sandbox: &*sandbox,
@@ -229,7 +230,7 @@ async fn attempt(
         teller,
         cancel,
     };
-    let ending = inside.run(record, result).await;
+    let ending = inside.run(record, result, &mut serving).await;
     serving.close().await;
     result.proxy_log_tail = tail(&session.log(), crate::shell::TAIL_CHARS);
     let used = sandbox.usage().await;
@@ -240,10 +241,16 @@ async fn attempt(
     result.budget.stops = session.budget_stops();
     result.budget.stopped_by = session.stopped_by();
     let closed = sandbox.close().await;
-    match (session.broken(), closed) {
-        (Some(broken), _) => Err(Ending::new(Ended::EngineFailed, broken)),
-        (None, Err(error)) => Err(Ending::new(Ended::SandboxFailed, result::chain(&error))),
-        (None, Ok(())) => ending,
+    if let Err(error) = closed {
+        // Ours to clean up: it takes nothing from what the rollout came to.
+        let problem = result::chain(&error);
+        tracing::warn!(%problem, "a sandbox is not gone");
+        let finding = Finding::warn(Code::SandboxNotRemoved, problem);
+        result.findings.push(finding);
+    }
+    match session.broken() {
+        Some(broken) => Err(Ending::new(Ended::EngineFailed, broken)),
+        None => ending,
     }
 }
 
@@ -281,7 +288,12 @@ struct Inside<'a> {
 }
 
 impl Inside<'_> {
-    async fn run(&self, record: &Record, result: &mut RolloutResult) -> Result<Ending, Ending> {
+    async fn run(
+        &self,
+        record: &Record,
+        result: &mut RolloutResult,
+        serving: &mut Serving,
+    ) -> Result<Ending, Ending> {
         let prepared = self.cancel.run_until_cancelled(self.prepare(result)).await;
         prepared.ok_or_else(Ending::cancelled)??;
 
@@ -300,7 +312,7 @@ impl Inside<'_> {
             self.plan,
             launch,
             record,
-            self.session,
+            (self.session, serving),
             self.cancel,
         )
         .await?;
@@ -322,7 +334,7 @@ impl Inside<'_> {
             .cancel
             .run_until_cancelled(self.keep_files(result))
             .await;
-        collected.ok_or_else(Ending::cancelled)??;
+        collected.ok_or_else(Ending::cancelled)?;
         Ok(match problem {
             Some(problem) => Ending::new(Ended::VerifierFailed, problem),
             None => driven.ending,
@@ -356,7 +368,7 @@ impl Inside<'_> {
         let env = base_environment(&task.env);
         let limit = Duration::from_secs_f64(task.command_timeout_s);
         for (index, command) in task.setup.iter().enumerate() {
-            let outcome = run_command(self.sandbox, command, env.clone(), limit).await?;
+            let outcome = run_command(self.sandbox, command, env.clone(), WORKDIR, limit).await?;
             self.tell_command(Phase::Setup, index, task.setup.len(), &outcome);
             let (code, is_late) = (outcome.exit_code, outcome.timed_out);
             result.setup_results.push(outcome);
@@ -374,8 +386,7 @@ impl Inside<'_> {
         Ok(())
     }
 
-    /// Runs every verify command, whatever each returns, and reads the reward. The answer is what is wrong with the
-    /// verifier, if anything.
+    /// Grades what the agent left. The answer is what is wrong with the verifier, if anything.
     async fn grade(&self, result: &mut RolloutResult) -> Result<Option<String>, Ending> {
         let task = &self.plan.task;
         if task.verify.is_empty() {
@@ -385,31 +396,26 @@ impl Inside<'_> {
             phase: Phase::Verify,
         });
         let since = Instant::now();
-        self.sandbox.unseal_verifier_logs().await?;
-        let env = verify::environment(&task.env);
-        let limit = Duration::from_secs_f64(task.command_timeout_s);
-        for (index, command) in task.verify.iter().enumerate() {
-            let outcome = run_command(self.sandbox, command, env.clone(), limit).await?;
-            self.tell_command(Phase::Verify, index, task.verify.len(), &outcome);
-            result.verify_results.push(outcome);
-        }
-        let grade = verify::grade(self.sandbox, &result.verify_results).await?;
-        result.reward = grade.reward;
-        result.graded = grade.reward.is_some();
+        let tell = |index: usize, outcome: &CommandResult| {
+            self.tell_command(Phase::Verify, index, task.verify.len(), outcome);
+        };
+        let problem = verify::verify(self.sandbox, task, result, tell).await?;
         result.timings.verify_s = seconds(since.elapsed());
-        Ok(grade.problem)
+        Ok(problem)
     }
 
-    async fn keep_files(&self, result: &mut RolloutResult) -> Result<(), Ending> {
+    async fn keep_files(&self, result: &mut RolloutResult) {
         self.teller.tell(What::Entered {
             phase: Phase::Collect,
         });
         let since = Instant::now();
-        let collected = collect(self.sandbox).await?;
+        let collected = collect(self.sandbox).await;
         result.files = collected.files;
         result.files_extra = collected.extra;
+        // The grade is there already, and how the agent left its files does not change it.
+        let told = |problem| Finding::info(Code::FilesNotCollected, problem);
+        result.findings.extend(collected.problem.map(told));
         result.timings.collect_s = seconds(since.elapsed());
-        Ok(())
     }
 
     fn access(&self, context_tokens: Option<u64>) -> ModelAccess {
@@ -426,13 +432,7 @@ impl Inside<'_> {
         }
     }
 
-    fn tell_command(
-        &self,
-        phase: Phase,
-        index: usize,
-        of: usize,
-        outcome: &rollcage_model::record::CommandResult,
-    ) {
+    fn tell_command(&self, phase: Phase, index: usize, of: usize, outcome: &CommandResult) {
         let (cmd, exit_code) = (outcome.cmd.clone(), outcome.exit_code);
         self.teller.tell(What::Command {
             phase,

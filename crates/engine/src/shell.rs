@@ -37,11 +37,12 @@ pub fn base_environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, St
         .collect()
 }
 
-/// Runs one command in the work directory. `Err` means that the sandbox itself is broken.
+/// Runs one command in `cwd`. `Err` means that it could not be started.
 pub(crate) async fn run_command(
     sandbox: &dyn Sandbox,
     command: &str,
     env: BTreeMap<String, String>,
+    cwd: &str,
     limit: Duration,
 ) -> Result<CommandResult, Error> {
     // No profile and no rc file: the agent may have written them.
@@ -53,6 +54,7 @@ pub(crate) async fn run_command(
         Command {
             argv,
             env,
+            cwd: cwd.to_owned(),
             ..Command::default()
         },
         limit,

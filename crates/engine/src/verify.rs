@@ -1,62 +1,210 @@
 //! Grading: runs the verify commands after everything of the agent is dead, and reads the reward.
+//!
+//! What the agent left may be hostile. Whatever it did to its directories, its disk or its memory, the verifier gets to say
+//! what that is worth; nothing here fails because of it.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
 
-use rollcage_model::record::CommandResult;
-use rollcage_sandbox::{Error, Sandbox, VERIFIER_LOGS};
+use rollcage_model::record::{CommandResult, RolloutResult};
+use rollcage_model::task::Task;
+use rollcage_model::trace::{Code, Finding};
+use rollcage_sandbox::{Command, Error, HOME, OutputLimit, Sandbox, VERIFIER_LOGS, WORKDIR, run};
 
-use crate::shell::base_environment;
+use crate::result::chain;
+use crate::shell::{base_environment, run_command};
+
+/// Where verify commands run when the work directory cannot be entered: it is always there, and never the agent's.
+const ELSEWHERE: &str = "/";
+/// For the kernel to give back what dead processes held: it counts them for a moment longer.
+const STARVED_LIMIT: Duration = Duration::from_secs(3);
+const STARVED_PAUSE: Duration = Duration::from_millis(20);
 
 /// What grading found.
 #[derive(Debug)]
 pub(crate) struct Grade {
-    /// `None` without verify commands, and when the verifier itself was wrong.
-    pub(crate) reward: Option<f64>,
+    /// `None` when the verifier itself was wrong.
+    reward: Option<f64>,
     /// What is wrong with the verifier.
-    pub(crate) problem: Option<String>,
+    problem: Option<String>,
+}
+
+/// Runs every verify command, whatever each returns, and reads the reward. The answer is what is wrong with the verifier,
+/// if anything. Nothing that one command started is alive when the next one runs, or when the reward is read.
+pub(crate) async fn verify(
+    sandbox: &dyn Sandbox,
+    task: &Task,
+    result: &mut RolloutResult,
+    tell: impl Fn(usize, &CommandResult),
+) -> Result<Option<String>, Error> {
+    sandbox.unseal_verifier_logs().await?;
+    let mut verifier = Verifier {
+        sandbox,
+        env: environment(&task.env),
+        limit: Duration::from_secs_f64(task.command_timeout_s),
+        findings: Vec::new(),
+    };
+    for (index, command) in task.verify.iter().enumerate() {
+        let outcome = verifier.run(command).await?;
+        tell(index, &outcome);
+        result.verify_results.push(outcome);
+        let left = sandbox.kill_all().await?;
+        if left > 0 {
+            let text = format!(
+                "verify command {} left {left} processes, which were ended: what later commands need must be one command \
+                 with them",
+                index + 1
+            );
+            verifier.find(Code::VerifyLeftProcesses, text);
+        }
+    }
+    let grade = verifier.grade(&result.verify_results).await?;
+    result.findings.append(&mut verifier.findings);
+    result.reward = grade.reward;
+    result.graded = grade.reward.is_some();
+    Ok(grade.problem)
 }
 
 /// The environment of verify commands: no module of the agent's home directory is loaded by itself.
-pub(crate) fn environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+fn environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut env = base_environment(extra);
     env.insert("PYTHONNOUSERSITE".to_owned(), "1".to_owned());
     env
 }
 
-/// The reward: a number that a verify command wrote, else the share of commands that passed.
-pub(crate) async fn grade(
-    sandbox: &dyn Sandbox,
-    results: &[CommandResult],
-) -> Result<Grade, Error> {
-    if results.is_empty() {
-        return Ok(Grade {
-            reward: None,
-            problem: None,
-        });
+struct Verifier<'a> {
+    sandbox: &'a dyn Sandbox,
+    env: BTreeMap<String, String>,
+    limit: Duration,
+    findings: Vec<Finding>,
+}
+
+impl Verifier<'_> {
+    fn find(&mut self, code: Code, text: String) {
+        // One of each says enough.
+        if self.findings.iter().all(|finding| finding.code != code) {
+            self.findings.push(Finding::warn(code, text));
+        }
     }
-    let path = format!("{VERIFIER_LOGS}/reward.txt");
-    let written = match sandbox.read_file(&path, 4096).await {
-        Ok(content) => Some(content),
-        Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
-        // Not a number, whatever it is; that shows as the verifier's error below.
-        Err(Error::TooLarge { .. } | Error::NotRegular { .. } | Error::File { .. }) => {
-            Some(Vec::new())
-        }
-        Err(error) => return Err(error),
-    };
-    Ok(match written {
-        None => {
-            let passed = results
-                .iter()
-                .filter(|result| result.exit_code == 0)
-                .count();
-            Grade {
-                reward: Some(passed as f64 / results.len() as f64),
-                problem: None,
+
+    /// Runs one command in the work directory, or elsewhere if the agent left none. `Err` means that the sandbox itself is
+    /// broken.
+    async fn run(&mut self, command: &str) -> Result<CommandResult, Error> {
+        let mut ran = self.run_in(command, WORKDIR).await;
+        if let Err(error @ Error::Directory { .. }) = &ran {
+            let why = chain(error);
+            self.open_home().await;
+            ran = self.run_in(command, WORKDIR).await;
+            let mut place = WORKDIR;
+            if matches!(ran, Err(Error::Directory { .. })) {
+                ran = self.run_in(command, ELSEWHERE).await;
+                place = ELSEWHERE;
             }
+            let text = format!("the agent left it so ({why}); verify commands ran in {place}");
+            self.find(Code::WorkdirUnusable, text);
         }
-        Some(content) => parse_reward(&String::from_utf8_lossy(&content)),
-    })
+        match ran {
+            Err(error) if is_starved(&error) => {
+                let stderr = chain(&error);
+                let text = format!("a verify command could not be run: {stderr}");
+                self.find(Code::VerifierStarved, text);
+                Ok(CommandResult {
+                    cmd: command.to_owned(),
+                    exit_code: -1,
+                    stdout: String::new(),
+                    stderr,
+                    duration_s: 0.0,
+                    timed_out: false,
+                })
+            }
+            ran => ran,
+        }
+    }
+
+    async fn run_in(&self, command: &str, cwd: &str) -> Result<CommandResult, Error> {
+        let (sandbox, limit) = (self.sandbox, self.limit);
+        unstarved(|| run_command(sandbox, command, self.env.clone(), cwd, limit)).await
+    }
+
+    /// The way to the verifier's logs leads through the agent's home, which it may have locked. It owns that, and so do
+    /// we: nothing is opened that is not the agent's own.
+    async fn open_home(&self) {
+        let command = Command {
+            argv: ["chmod", "u+rwx", HOME].map(str::to_owned).to_vec(),
+            env: self.env.clone(),
+            cwd: ELSEWHERE.to_owned(),
+            ..Command::default()
+        };
+        // If this fails, so will what needs it.
+        let _ = run(self.sandbox, command, self.limit, OutputLimit::default()).await;
+    }
+
+    /// The reward: a number that a verify command wrote, else the share of commands that passed.
+    async fn grade(&mut self, results: &[CommandResult]) -> Result<Grade, Error> {
+        let path = format!("{VERIFIER_LOGS}/reward.txt");
+        let sandbox = self.sandbox;
+        let content = match unstarved(|| sandbox.read_file(&path, 4096)).await {
+            Ok(content) => content,
+            Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(share_passed(results));
+            }
+            // There is no memory left in which to read it, and who used that up is graded by it.
+            Err(error) if is_starved(&error) => {
+                let text = format!("the reward could not be read, and is 0: {}", chain(&error));
+                self.find(Code::VerifierStarved, text);
+                return Ok(Grade {
+                    reward: Some(0.0),
+                    problem: None,
+                });
+            }
+            // Not a number, whatever it is; that shows as the verifier's error below.
+            Err(Error::TooLarge { .. } | Error::NotRegular { .. } | Error::File { .. }) => {
+                Vec::new()
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(parse_reward(&String::from_utf8_lossy(&content)))
+    }
+}
+
+/// Tries again for a while what the kernel had no room for.
+async fn unstarved<T, F: Future<Output = Result<T, Error>>>(
+    work: impl Fn() -> F,
+) -> Result<T, Error> {
+    let deadline = Instant::now() + STARVED_LIMIT;
+    loop {
+        match work().await {
+            Err(error) if is_starved(&error) && Instant::now() < deadline => {
+                tokio::time::sleep(STARVED_PAUSE).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Whether something in the sandbox could not be done for want of memory or processes. What is alive in there is the
+/// verifier's alone, so it is files of the agent that take up the memory.
+fn is_starved(error: &Error) -> bool {
+    use io::ErrorKind::{OutOfMemory, WouldBlock};
+    match error {
+        Error::Spawn { source, .. } | Error::Exec { source, .. } => {
+            matches!(source.kind(), OutOfMemory | WouldBlock)
+        }
+        Error::File { source, .. } => {
+            // Without a number: the process that did it was killed.
+            source.kind() == OutOfMemory || source.raw_os_error().is_none()
+        }
+        _ => false,
+    }
+}
+
+fn share_passed(results: &[CommandResult]) -> Grade {
+    let passed = results.iter().filter(|result| result.exit_code == 0);
+    Grade {
+        reward: Some(passed.count() as f64 / results.len() as f64),
+        problem: None,
+    }
 }
 
 /// A reward file that is there but holds no finite number is the verifier's error, never a zero.

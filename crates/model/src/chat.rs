@@ -5,6 +5,7 @@
 
 mod delta;
 mod error;
+mod malformed;
 pub(crate) mod members;
 mod pieces;
 mod prepare;
@@ -15,6 +16,7 @@ mod strip;
 
 pub use delta::{Delta, deltas};
 pub use error::{StreamError, is_passing_status};
+pub use malformed::is_malformed;
 pub use pieces::Pieces;
 pub(crate) use prepare::Draft;
 pub use prepare::{

@@ -41,7 +41,8 @@ impl Ended {
         }
     }
 
-    /// Whether the same rollout may end better when tried again: the cause lies outside agent and task.
+    /// Whether the same rollout may end better when tried again, unless it has a valid reward: the cause lies outside
+    /// agent and task, or the agent crashed.
     pub fn is_retryable(self) -> bool {
         matches!(
             self,
@@ -50,9 +51,12 @@ impl Ended {
     }
 
     /// Whether a reward of such a rollout says something about the agent: an agent that ran out of its own time
-    /// or budget failed by itself; one whose model or sandbox broke did not.
+    /// or budget, crashed or was ended by itself failed by itself; one whose model or sandbox broke did not.
     pub fn is_reward_valid(self) -> bool {
-        matches!(self, Ended::Completed | Ended::TimedOut | Ended::Budget)
+        matches!(
+            self,
+            Ended::Completed | Ended::TimedOut | Ended::Budget | Ended::AgentFailed
+        )
     }
 }
 

@@ -171,8 +171,9 @@ pub trait Sandbox: Send + Sync {
     /// Lists a tree in byte order of the paths, without following links. `depth` 1 is the directory itself.
     /// Beyond `entries_max` the listing is cut short; to find out, ask for one more.
     async fn list(&self, path: &str, depth: u32, entries_max: usize) -> Result<Vec<Entry>, Error>;
-    /// Ends every process in the sandbox, whatever its session or group; all are reaped on return.
-    async fn kill_all(&self) -> Result<(), Error>;
+    /// Ends every process in the sandbox, whatever its session or group; all are reaped on return. The answer is how
+    /// many there were to end.
+    async fn kill_all(&self) -> Result<u64, Error>;
     /// Puts a fresh, empty, writable directory at [`VERIFIER_LOGS`]. Call it after [`Sandbox::kill_all`].
     async fn unseal_verifier_logs(&self) -> Result<(), Error>;
     async fn usage(&self) -> Usage;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use rollcage_model::budget::{Reservation, Spent};
-use rollcage_model::chat::{Usage, last_usage};
+use rollcage_model::chat::{Usage, is_malformed, last_usage};
 use rollcage_model::dialect::{EndpointDialect, anthropic};
 use rollcage_model::event::What;
 use rollcage_model::exchange::{Attempt, Line, Response};
@@ -54,6 +54,8 @@ pub(super) struct Open {
     session: Arc<Session>,
     ticket: Option<Ticket>,
     exchange: u64,
+    /// The agent's request.
+    asked: Bytes,
     since: Instant,
     pub(super) status: Option<u16>,
     pub(super) is_stream: bool,
@@ -69,11 +71,12 @@ pub(super) struct Open {
 }
 
 impl Open {
-    pub(super) fn new(session: Arc<Session>, exchange: u64, ticket: Ticket) -> Self {
+    pub(super) fn new(session: Arc<Session>, exchange: u64, asked: Bytes, ticket: Ticket) -> Self {
         Open {
             session,
             ticket: Some(ticket),
             exchange,
+            asked,
             since: Instant::now(),
             status: None,
             is_stream: false,
@@ -127,10 +130,10 @@ impl Open {
 
     /// Writes the answer down. After this, and only then, may the agent see its end.
     pub(super) fn close(&mut self, error: Option<String>) -> Result<(), String> {
-        self.finish(error, IsFailure::Judge)
+        self.finish(error, Ending::Answered)
     }
 
-    fn finish(&mut self, error: Option<String>, is_failure: IsFailure) -> Result<(), String> {
+    fn finish(&mut self, error: Option<String>, ending: Ending) -> Result<(), String> {
         self.is_closed = true;
         let mut body = self.body();
         // An upstream that repeats our key in an error must not put it into the record.
@@ -150,12 +153,10 @@ impl Open {
             is_replayed: self.is_replayed,
             body,
         };
-        let (is_good, failure) = match is_failure {
-            IsFailure::No => (false, None),
-            IsFailure::Judge => {
-                let failure = failure(&response);
-                (failure.is_none(), failure)
-            }
+        let outcome = match ending {
+            Ending::HungUp => Outcome::AgentsDoing,
+            Ending::Answered if self.is_refused_for_its_body(&response) => Outcome::AgentsDoing,
+            Ending::Answered => failure(&response).map_or(Outcome::Good, Outcome::Failed),
         };
         let usage = self
             .usage
@@ -178,8 +179,17 @@ impl Open {
             prompt_tokens: usage.map(|usage| usage.prompt_tokens),
             completion_tokens: usage.map(|usage| usage.completion_tokens),
         };
-        self.session.note(noted, is_good, failure, what);
+        self.session.note(noted, outcome, what);
         written
+    }
+
+    /// Whether the agent's own words were refused, which is no fault of the endpoint: it answered this agent before, or
+    /// no endpoint would take them. The first refusals of a request that looks well may as well mean that agent and
+    /// endpoint do not go together.
+    fn is_refused_for_its_body(&self, response: &Response) -> bool {
+        matches!(response.status, Some(400 | 413 | 422))
+            && response.error.is_none()
+            && (self.session.has_answers() || is_malformed(&self.asked))
     }
 }
 
@@ -254,11 +264,20 @@ impl fmt::Display for Noted {
     }
 }
 
-enum IsFailure {
-    /// The upstream's answer decides.
-    Judge,
-    /// The agent's doing.
-    No,
+/// What ended an exchange.
+enum Ending {
+    /// The upstream, with an answer or without.
+    Answered,
+    HungUp,
+}
+
+/// What an exchange says of the endpoint.
+pub(super) enum Outcome {
+    Good,
+    /// The endpoint's failure, and why.
+    Failed(String),
+    /// Nothing.
+    AgentsDoing,
 }
 
 /// Why this exchange is the upstream's failure, if it is one.
@@ -280,7 +299,7 @@ impl Drop for Open {
             // What cannot be written here shows as a request without a response.
             let _ = self.finish(
                 Some("the agent hung up before the answer ended".to_owned()),
-                IsFailure::No,
+                Ending::HungUp,
             );
         }
     }

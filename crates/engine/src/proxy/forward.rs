@@ -161,7 +161,8 @@ async fn attempt(
     if let Err(problem) = written {
         return Attempted::Answered(unrecorded(&call.route, &problem));
     }
-    let mut open = Open::new(Arc::clone(&session), exchange, ticket);
+    let asked = call.question.body.clone();
+    let mut open = Open::new(Arc::clone(&session), exchange, asked, ticket);
     if prepared.is_stream && !session.options.has_live_streams {
         return Attempted::Answered(replay::answer(call, open, prepared).await);
     }

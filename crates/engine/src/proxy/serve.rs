@@ -35,8 +35,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Ends every connection. What was under way is recorded as cut off when this returns.
-    pub async fn close(mut self) {
+    /// Ends every connection and takes no new one. What was under way is recorded as cut off when this returns.
+    pub async fn close(&mut self) {
         self.cancel.cancel();
         while self.tasks.join_next().await.is_some() {}
     }

@@ -72,6 +72,16 @@ pub enum Code {
     BlankText,
     /// No tool of an MCP server was ever offered to the model: the server did not start, or has none.
     McpNotOffered,
+    /// A verify command left processes behind, which were ended before anything else ran.
+    VerifyLeftProcesses,
+    /// The agent left no work directory that can be entered, so verify commands ran elsewhere.
+    WorkdirUnusable,
+    /// The agent left the verifier too little to work with: memory, processes or a way to its files.
+    VerifierStarved,
+    /// What is left of the work directory could not be listed or read.
+    FilesNotCollected,
+    /// The sandbox was not gone in time after its rollout.
+    SandboxNotRemoved,
 }
 
 impl Finding {
@@ -157,7 +167,12 @@ impl Code {
             | Code::NoTokensInDialect
             | Code::LeftOutInTranslation
             | Code::BlankText
-            | Code::McpNotOffered => return None,
+            | Code::McpNotOffered
+            | Code::VerifyLeftProcesses
+            | Code::WorkdirUnusable
+            | Code::VerifierStarved
+            | Code::FilesNotCollected
+            | Code::SandboxNotRemoved => return None,
         };
         Some(Flaw {
             reason,
@@ -218,6 +233,11 @@ impl fmt::Display for Code {
             Code::LeftOutInTranslation => "left_out_in_translation",
             Code::BlankText => "blank_text",
             Code::McpNotOffered => "mcp_not_offered",
+            Code::VerifyLeftProcesses => "verify_left_processes",
+            Code::WorkdirUnusable => "workdir_unusable",
+            Code::VerifierStarved => "verifier_starved",
+            Code::FilesNotCollected => "files_not_collected",
+            Code::SandboxNotRemoved => "sandbox_not_removed",
         })
     }
 }

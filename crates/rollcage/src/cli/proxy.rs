@@ -72,7 +72,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         // A model that is downloaded takes long.
         () = signals.next() => Ok(None),
     };
-    if let Ok(Some(serving)) = served {
+    if let Ok(Some(mut serving)) = served {
         signals.next().await;
         serving.close().await;
         servers.close().await;

@@ -12,6 +12,7 @@ mod cli;
 mod endpoints;
 mod faults;
 mod golden;
+mod hostile;
 mod mcp;
 mod opencode;
 mod options;

@@ -58,7 +58,7 @@ async fn a_failed_setup_ends_it_before_the_agent_starts() {
 }
 
 #[tokio::test]
-async fn an_agent_that_exits_badly_is_graded_but_not_trusted() {
+async fn an_agent_that_exits_badly_is_graded() {
     let home = Home::new();
     let result = home
         .run(
@@ -72,7 +72,7 @@ async fn an_agent_that_exits_badly_is_graded_but_not_trusted() {
     );
     assert_eq!(
         (result.reward, result.graded, result.reward_valid),
-        (Some(1.0), true, false)
+        (Some(1.0), true, true)
     );
     assert_eq!(
         result.error.as_deref(),

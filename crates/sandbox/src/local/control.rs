@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
@@ -138,12 +139,12 @@ impl Control {
         }
     }
 
-    /// A request whose only answer is done or failed.
-    pub(crate) async fn ask(
+    /// A request that is answered when it is done, or has failed.
+    pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         request: &Request,
         operation: &'static str,
-    ) -> Result<(), Error> {
+    ) -> Result<T, Error> {
         let engine = |source| Error::Engine { operation, source };
         let (mut reply, end) = incoming().map_err(engine)?;
         let answer = async {
@@ -156,9 +157,9 @@ impl Control {
             limit: ANSWER_LIMIT,
         };
         let answer = timeout(ANSWER_LIMIT, answer).await.map_err(deadline)??;
-        match serde_json::from_slice::<Option<Failure>>(&answer) {
-            Ok(None) => Ok(()),
-            Ok(Some(failure)) => Err(engine(failure.source())),
+        match serde_json::from_slice::<Result<T, Failure>>(&answer) {
+            Ok(Ok(told)) => Ok(told),
+            Ok(Err(failure)) => Err(engine(failure.source())),
             // It died before it could answer.
             Err(_) => Err(self.gone()),
         }

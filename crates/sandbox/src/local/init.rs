@@ -22,6 +22,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode as FileMode, umask};
 use nix::unistd::sethostname;
+use serde::Serialize;
 
 use super::mode::Mode;
 use super::mount_fd;
@@ -186,6 +187,8 @@ struct Init {
     groups: HashMap<u64, i32>,
     /// Keys of `groups`, oldest first.
     order: VecDeque<u64>,
+    /// Processes that SIGKILL has ended.
+    killed: u64,
 }
 
 impl Init {
@@ -208,6 +211,7 @@ impl Init {
             running: HashMap::new(),
             groups: HashMap::new(),
             order: VecDeque::new(),
+            killed: 0,
         }
     }
 
@@ -248,11 +252,10 @@ impl Init {
             }
             Request::Signal { process, signal } => self.signal(process, signal),
             Request::KillAll => {
-                self.kill_all();
-                reply(descriptors.next(), Ok(()));
+                reply(descriptors.next(), &Ok(self.kill_all()));
                 self.prepare_next();
             }
-            Request::UnsealVerifierLogs => reply(descriptors.next(), self.unseal()),
+            Request::UnsealVerifierLogs => reply(descriptors.next(), &self.unseal()),
         }
         true
     }
@@ -335,10 +338,14 @@ impl Init {
         loop {
             match syscall::reap_any(patience) {
                 Ok(Some(Death { pid, code, signal })) => {
+                    let is_understudy = |understudy: &mut Understudy| understudy.pid == pid;
+                    if self.understudy.take_if(is_understudy).is_some() {
+                        continue;
+                    }
+                    self.killed += u64::from(signal == libc::SIGKILL);
                     if let Some(mut exit) = self.running.remove(&pid) {
                         let _ = exit.write_all(&encode_exit(code, signal));
                     }
-                    self.understudy.take_if(|understudy| understudy.pid == pid);
                 }
                 Ok(None) => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -347,12 +354,15 @@ impl Init {
         }
     }
 
-    /// Everything but init itself. The kernel signals them all before any of them can fork again.
-    fn kill_all(&mut self) {
+    /// Everything but init itself. The kernel signals them all before any of them can fork again. Returns how many there
+    /// were, without those that had ended before.
+    fn kill_all(&mut self) -> u64 {
+        self.reap(Patience::NoWait);
+        let before = self.killed;
         loop {
             syscall::kill(-1, libc::SIGKILL);
             if !self.reap(Patience::Wait) {
-                return;
+                return self.killed - before;
             }
         }
     }
@@ -378,8 +388,8 @@ impl Init {
     }
 }
 
-fn reply(pipe: Option<OwnedFd>, result: Result<(), Failure>) {
-    if let (Some(pipe), Ok(json)) = (pipe, serde_json::to_vec(&result.err())) {
+fn reply<T: Serialize>(pipe: Option<OwnedFd>, result: &Result<T, Failure>) {
+    if let (Some(pipe), Ok(json)) = (pipe, serde_json::to_vec(result)) {
         let _ = File::from(pipe).write_all(&json);
     }
 }

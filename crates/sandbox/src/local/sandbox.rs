@@ -212,7 +212,7 @@ impl Sandbox for LocalSandbox {
         })
     }
 
-    async fn kill_all(&self) -> Result<(), Error> {
+    async fn kill_all(&self) -> Result<u64, Error> {
         self.control
             .ask(&Request::KillAll, "kill the sandbox's processes")
             .await

@@ -1,0 +1,111 @@
+//! Requests that no endpoint would take.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// No conversation is that long; servers have limits of this order.
+const BYTES_MAX: usize = 16 << 20;
+
+/// What a request must be made of, in the dialects that endpoints speak. Whatever else there is may be right somewhere.
+#[derive(Deserialize)]
+struct Sound {
+    messages: Vec<SoundMessage>,
+    #[serde(default)]
+    tools: Option<Vec<serde_json::Map<String, Value>>>,
+    #[serde(default)]
+    temperature: Option<f64>,
+    #[serde(default)]
+    top_p: Option<f64>,
+    #[serde(default)]
+    max_tokens: Option<u64>,
+    #[serde(default)]
+    max_completion_tokens: Option<u64>,
+    /// Its type is all that matters.
+    #[serde(default, rename = "stream")]
+    _stream: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct SoundMessage {
+    role: String,
+    #[serde(default)]
+    content: Value,
+}
+
+/// Whether a refused request could not have been answered by anybody. It errs on the endpoint's side: what looks well here
+/// may still be wrong.
+pub fn is_malformed(body: &[u8]) -> bool {
+    const ROLES: [&str; 6] = [
+        "system",
+        "developer",
+        "user",
+        "assistant",
+        "tool",
+        "function",
+    ];
+    if body.len() > BYTES_MAX {
+        return true;
+    }
+    let Ok(request) = serde_json::from_slice::<Sound>(body) else {
+        return true;
+    };
+    let is_sound_message = |message: &SoundMessage| {
+        ROLES.contains(&message.role.as_str())
+            && matches!(
+                message.content,
+                Value::Null | Value::String(_) | Value::Array(_)
+            )
+    };
+    let limits = [request.max_tokens, request.max_completion_tokens];
+    let is_sound = !request.messages.is_empty()
+        && request.messages.iter().all(is_sound_message)
+        && request
+            .temperature
+            .is_none_or(|it| (0.0..=2.0).contains(&it))
+        && request.top_p.is_none_or(|it| (0.0..=1.0).contains(&it))
+        && !limits.contains(&Some(0))
+        && request.tools.is_none_or(|tools| {
+            let mut tools = tools.iter();
+            tools.all(|tool| tool.contains_key("type") || tool.contains_key("name"))
+        });
+    !is_sound
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_nobody_would_take_is_malformed() {
+        let fine = [
+            r#"{"messages":[{"role":"user","content":"hi"}]}"#,
+            r#"{"messages":[{"role":"assistant","content":null,"tool_calls":[]}],"tools":[{"type":"function"}],"new":1}"#,
+            r#"{"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],"temperature":0,"stream":true}"#,
+        ];
+        for body in fine {
+            assert!(!is_malformed(body.as_bytes()), "{body}");
+        }
+        let deep = format!(
+            r#"{{"messages":[{{"role":"user","content":{}}}]}}"#,
+            "[".repeat(1000) + &"]".repeat(1000)
+        );
+        let wrong = [
+            "",
+            "[]",
+            "{}",
+            r#"{"messages":5}"#,
+            r#"{"messages":[]}"#,
+            r#"{"messages":["hi"]}"#,
+            r#"{"messages":[{"role":"nobody","content":"hi"}]}"#,
+            r#"{"messages":[{"role":"user","content":7}]}"#,
+            r#"{"messages":[{"role":"user","content":"hi"}],"temperature":99}"#,
+            r#"{"messages":[{"role":"user","content":"hi"}],"max_tokens":-1}"#,
+            r#"{"messages":[{"role":"user","content":"hi"}],"tools":"bash"}"#,
+            r#"{"messages":[{"role":"user","content":"hi"}],"stream":"yes"}"#,
+            &deep,
+        ];
+        for body in wrong {
+            assert!(is_malformed(body.as_bytes()), "{body}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Agents that try to escape their grade: whatever they do to themselves, their files or their model, the verifier has the
+//! last word, and what it says counts.
+
+use std::sync::Arc;
+
+use crate::support::{ASK, Home, run_beside, says, task};
+use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::task::Task;
+use rollcage_model::trace::Code;
+use rollcage_testkit::upstream::{Reply, Upstream};
+
+/// A verifier with an opinion of its own.
+const QUARTER: &str = "echo 0.25 > /home/user/logs/verifier/reward.txt";
+
+/// An agent's way to escape, and how its rollout ends.
+struct Attack {
+    name: &'static str,
+    script: String,
+    ended: Ended,
+    /// What the result says of it.
+    finding: Option<Code>,
+}
+
+impl Attack {
+    fn new(name: &'static str, script: &str) -> Self {
+        Attack {
+            name,
+            script: script.to_owned(),
+            ended: Ended::Completed,
+            finding: None,
+        }
+    }
+
+    fn found(self, code: Code) -> Self {
+        Attack {
+            finding: Some(code),
+            ..self
+        }
+    }
+
+    fn ends(self, ended: Ended) -> Self {
+        Attack { ended, ..self }
+    }
+}
+
+/// Each attack in a rollout of its own, against a model that answers; the verifier gives a quarter.
+async fn all_are_graded(attacks: Vec<Attack>, change: impl Fn(&mut Task)) {
+    let home = Home::new();
+    let engine = home.engine().await;
+    let upstream = Upstream::start(|_, asked| match asked.body.contains("hi") {
+        true => says("ok"),
+        false => refused(),
+    })
+    .unwrap();
+    let plans = attacks.iter().map(|attack| {
+        let mut task = Task {
+            id: attack.name.to_owned(),
+            ..task(&[QUARTER])
+        };
+        change(&mut task);
+        Arc::new(home.plan(task, &attack.script, upstream.base_url()))
+    });
+    let results = run_beside(&engine, plans.collect(), 2).await;
+    engine.close().await;
+    for attack in &attacks {
+        let mut own = results.iter();
+        let result = own.find(|result| result.task_id == attack.name).unwrap();
+        assert_graded(result, attack);
+    }
+}
+
+#[track_caller]
+fn assert_graded(result: &RolloutResult, attack: &Attack) {
+    let how = format!(
+        "{}: {:?} {:?} {:?}\n{}",
+        attack.name, result.error, result.verify_results, result.findings, result.agent_log_tail
+    );
+    assert_eq!(
+        (
+            result.ended,
+            result.reward,
+            result.graded,
+            result.reward_valid
+        ),
+        (attack.ended, Some(0.25), true, true),
+        "{how}"
+    );
+    assert!(
+        !result.retryable,
+        "a valid grade is not tried for again: {how}"
+    );
+    if let Some(code) = attack.finding {
+        assert!(has(result, code), "{how}");
+    }
+}
+
+fn has(result: &RolloutResult, code: Code) -> bool {
+    result.findings.iter().any(|finding| finding.code == code)
+}
+
+fn refused() -> Reply {
+    Reply::Whole {
+        status: 400,
+        content_type: "application/json",
+        body: r#"{"error":{"message":"no such message"}}"#.to_owned(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directories_that_are_gone_or_locked_are_graded() {
+    let gone = |name, script| Attack::new(name, script).found(Code::WorkdirUnusable);
+    let attacks = vec![
+        gone("removed", "rm -rf ~/workdir"),
+        gone(
+            "all removed",
+            "cd /; rm -rf ~/* ~/.[!.]* 2> /dev/null; true",
+        ),
+        gone("locked", "chmod 000 ~/workdir"),
+        gone("home locked", "chmod 000 ~"),
+        gone("home and work locked", "chmod 000 ~/workdir ~"),
+        gone("a file", "cd /; rm -rf ~/workdir; touch ~/workdir"),
+        gone("a loop", "cd /; rm -rf ~/workdir; ln -s workdir ~/workdir"),
+        gone(
+            "init's",
+            "cd /; rm -rf ~/workdir; ln -s /proc/1/cwd ~/workdir",
+        ),
+        gone("a pipe", "cd /; rm -rf ~/workdir; mkfifo ~/workdir"),
+        // Nothing can be put in the place of the reward's directory.
+        Attack::new(
+            "forged logs",
+            "mv ~/logs ~/away; mkdir -p ~/logs/verifier; chmod 000 ~/logs/agent; true",
+        ),
+    ];
+    all_are_graded(attacks, |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_graded() {
+    let attacks = vec![
+        Attack::new(
+            "bytes",
+            "for at in ~/workdir ~/logs/agent /tmp /dev/shm; do cat /dev/zero > $at/full; done 2> /dev/null; true",
+        ),
+        Attack::new(
+            "inodes",
+            "mkdir many; cd many; seq 70000 | xargs touch 2> /dev/null; ! touch one-more 2> /dev/null",
+        ),
+    ];
+    all_are_graded(attacks, |task| task.limits.disk_mb = Some(16)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn used_up_processes_are_graded() {
+    let bomb = "bash -c 'trap \"\" TERM; bomb() { bomb & bomb & wait; }; bomb' > /dev/null 2>&1 & \
+        for i in $(seq 100); do (true); done 2> /dev/null; exit 1";
+    let attacks = vec![
+        Attack::new("a bomb", bomb).ends(Ended::AgentFailed),
+        Attack::new("a bomb beside it", bomb).ends(Ended::AgentFailed),
+    ];
+    all_are_graded(attacks, |task| task.limits.pids = Some(64)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_ends_itself_is_graded() {
+    let failed = |name, script| Attack::new(name, script).ends(Ended::AgentFailed);
+    let attacks = vec![
+        failed("kills itself", "kill -9 $$"),
+        failed("kills all others", "sleep 100 & kill -9 -1; exit 9"),
+        failed("stops init", "kill -STOP 1; kill -9 1; exit 3"),
+        failed("exits badly", &format!("{ASK} > /dev/null; exit 7")),
+        failed("crashes", &format!("{ASK} > /dev/null; kill -SEGV $$")),
+    ];
+    all_are_graded(attacks, |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_cannot_be_answered_are_graded() {
+    let wrong = |body: &str| format!("for i in 1 2 3 4 5 6 7; do ask '{body}'; done > /dev/null");
+    let raw = |lines: &str| {
+        format!(
+            "for i in 1 2 3 4 5 6 7; do exec 3<>/dev/tcp/127.0.0.1/7000; printf '{lines}' >&3; timeout 1 cat <&3; exec 3<&-; \
+             done > /dev/null"
+        )
+    };
+    let failed = |name, script: &str| {
+        Attack::new(name, &format!("{script}; exit 1")).ends(Ended::AgentFailed)
+    };
+    let attacks = vec![
+        failed("no JSON", &wrong("{")),
+        failed("no request", &wrong("[]")),
+        failed("no messages", &wrong("{}")),
+        failed("other messages", &wrong(r#"{"messages":5}"#)),
+        failed(
+            "no temperature",
+            &wrong(r#"{"messages":[{"role":"user","content":"ho"}],"temperature":99}"#),
+        ),
+        failed(
+            "refused after an answer",
+            &format!(
+                "{ASK} > /dev/null; {}",
+                wrong(r#"{"messages":[{"role":"user","content":"ho"}]}"#)
+            ),
+        ),
+        failed(
+            "deep",
+            "deep=$(printf '[%.0s' $(seq 20000)); ask \"{\\\"messages\\\":$deep}\" > /dev/null",
+        ),
+        failed("no HTTP", &raw("hello\\r\\n\\r\\n")),
+        failed(
+            "no route",
+            &raw("GET /v1/nothing HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"),
+        ),
+        failed(
+            "a body that never comes",
+            &raw(
+                "POST /v1/chat/completions HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 99999999999\\r\\n\\r\\n{",
+            ),
+        ),
+        failed(
+            "a large body",
+            "exec 3<>/dev/tcp/127.0.0.1/7000; { printf 'POST /v1/chat/completions HTTP/1.1\\r\\nHost: x\\r\\n\
+             Authorization: Bearer %s\\r\\nContent-Length: 70000000\\r\\n\\r\\n' $KEY; head -c 70000000 /dev/zero; } >&3 \
+             2> /dev/null",
+        ),
+    ];
+    all_are_graded(attacks, |_| {}).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_that_takes_nothing_is_not_the_agents_fault() {
+    let home = Home::new();
+    let upstream = Upstream::start(|_, _| refused()).unwrap();
+    let script = format!("{ASK} > /dev/null; exit 1");
+    let result = home
+        .run_against(task(&[QUARTER]), &script, upstream.base_url())
+        .await;
+    assert_eq!(
+        (result.ended, result.graded, result.reward_valid),
+        (Ended::UpstreamFailed, true, false)
+    );
+    assert!(result.retryable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_nobody_can_read_are_graded() {
+    let attacks = vec![
+        Attack::new(
+            "odd files",
+            "mkfifo a b; ln -s /dev/zero c; truncate -s 1G d; mkdir -m 000 e; ln -s . f; touch \"$(printf '\\377')\"; \
+             mkfifo ~/logs/agent/stdout.log; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"g\")'",
+        ),
+        Attack::new(
+            "a deep tree",
+            "python3 -c 'import os\nfor i in range(3000): os.mkdir(\"d\" * 200); os.chdir(\"d\" * 200)'",
+        ),
+        Attack::new(
+            "a directory for a log",
+            "mkdir -p ~/logs/agent/stdout.log/x",
+        ),
+    ];
+    all_are_graded(attacks, |_| {}).await;
+}
+
+#[tokio::test]
+#[ignore = "needs an init outside of the limited group"]
+async fn memory_full_of_files_is_graded() {
+    let home = Home::new();
+    let mut task = task(&["true", "test -e nothing"]);
+    task.limits.memory_mb = Some(64);
+    task.limits.disk_mb = Some(512);
+    let result = home
+        .run(task, "cat /dev/zero > full 2> /dev/null; exit 0")
+        .await;
+    assert!(
+        result.graded && result.reward_valid,
+        "{:?} {:?} {:?} {:?}",
+        result.ended,
+        result.error,
+        result.verify_results,
+        result.findings
+    );
+    assert!(result.reward < Some(1.0));
+}
+
+#[tokio::test]
+async fn what_a_verify_command_starts_ends_with_it() {
+    let home = Home::new();
+    let daemon = "setsid bash -c 'trap \"\" TERM; while :; do echo 99 > /home/user/logs/verifier/reward.txt; \
+        sleep 0.01; done' > /dev/null 2>&1 < /dev/null & until test -s ~/logs/verifier/reward.txt; do :; done";
+    // Time enough for the first one's daemon to write again.
+    let verdict = format!("{QUARTER}; sleep 0.3; ! pgrep -f [e]cho.99");
+    let result = home.run(task(&[daemon, &verdict]), "true").await;
+    assert_eq!(
+        (result.ended, result.reward, result.reward_valid),
+        (Ended::Completed, Some(0.25), true),
+        "{:?}",
+        result.verify_results
+    );
+    assert_eq!(result.verify_results[1].exit_code, 0);
+    assert!(
+        has(&result, Code::VerifyLeftProcesses),
+        "{:?}",
+        result.findings
+    );
+}
+
+#[tokio::test]
+async fn a_verifier_that_leaves_nothing_is_not_told_of() {
+    let home = Home::new();
+    let result = home
+        .run(task(&["sleep 0.01 & wait; true | cat", "true"]), "true")
+        .await;
+    assert_eq!(result.reward, Some(1.0));
+    assert!(
+        !has(&result, Code::VerifyLeftProcesses),
+        "{:?}",
+        result.findings
+    );
+}
+
+#[tokio::test]
+async fn graded_code_cannot_ask_the_model() {
+    let home = Home::new();
+    let upstream = Upstream::start(|number, _| match number {
+        0 => says("ok"),
+        _ => Reply::Hang,
+    })
+    .unwrap();
+    // The agent leaves its key, a call that is not answered yet, and a program that asks.
+    let script = format!(
+        "{ASK} > /dev/null; echo \"$KEY\" > key; {ASK} > /dev/null & \
+         until test $(ss -tn 2> /dev/null | grep -c 7000) -ge 1 || sleep 0.3; do :; done; declare -f ask > ask.sh; true"
+    );
+    let verify = [
+        "! (exec 3<>/dev/tcp/127.0.0.1/7000) 2> /dev/null",
+        &format!("KEY=$(cat key); . ./ask.sh; {ASK} > answer 2> /dev/null; ! test -s answer"),
+    ];
+    let result = home
+        .run_against(task(&verify), &script, upstream.base_url())
+        .await;
+    assert_eq!(
+        (result.ended, result.reward, result.reward_valid),
+        (Ended::Completed, Some(1.0), true),
+        "{:?} {:?}",
+        result.error,
+        result.verify_results
+    );
+    let asked = upstream.asked().len();
+    assert!((1..=2).contains(&asked), "{asked} calls");
+    let roles: Vec<_> = result.proxy_turns.iter().map(|turn| &*turn.role).collect();
+    assert_eq!(roles.len(), asked, "{roles:?}");
+    assert_eq!(roles[0], "agent");
+    assert!(roles[1..].iter().all(|role| *role == "failed"));
+    assert_eq!(result.budget.spent.calls, 1, "{:?}", result.budget);
+}
