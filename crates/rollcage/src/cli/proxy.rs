@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
+use rollcage_engine::outbound::{Allowed, Guard};
 use rollcage_engine::proxy::probe::{Profile, probe};
 use rollcage_engine::proxy::{self, Handler, Serving};
 use rollcage_engine::secret::Secret;
@@ -53,6 +54,12 @@ pub(crate) struct Arguments {
     /// The environment variable that holds the key for the session routes
     #[arg(long, value_name = "VAR")]
     admin_key_env: Option<String>,
+
+    /// With an admin key: let sessions name this host, address or network as their `llm_url`: HOST, HOST:PORT, *.DOMAIN,
+    /// ADDRESS or ADDRESS/BITS; may be given more than once. Public addresses are allowed as they are; `rollcage serve
+    /// --help` has the rule
+    #[arg(long, value_name = "WHAT")]
+    allow_url: Vec<Allowed>,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
@@ -111,7 +118,12 @@ async fn serve(
     )?;
     out.flush()?;
     drop(out);
-    let capture = Arc::new(Capture::new(endpoint, profile, admin_key, directory));
+    // Whoever can connect without a key could ask from here directly.
+    let guard = admin_key
+        .is_some()
+        .then(|| Guard::new(arguments.allow_url.clone()));
+    let capture = Capture::new(endpoint, profile, admin_key, guard, directory);
+    let capture = Arc::new(capture);
     let handler: Handler = Arc::new(move |request| {
         let capture = Arc::clone(&capture);
         Box::pin(async move { capture.answer(request).await })
@@ -126,8 +138,14 @@ async fn find(arguments: &Arguments, servers: &Servers) -> anyhow::Result<(Endpo
     let dialect = arguments.upstream_dialect.map(Into::into);
     let told = |error: String| anyhow::anyhow!(error);
     if upstream.contains("://") {
-        let found = resolve(upstream, model, key, dialect.unwrap_or_default()).await;
-        return found.map_err(told);
+        let request = EndpointRequest {
+            base_url: Some(upstream),
+            key,
+            model,
+            dialect,
+            ..EndpointRequest::default()
+        };
+        return Ok(resolve(request).await?);
     }
     let request = EndpointRequest {
         kind: Some(upstream),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
+use rollcage_engine::outbound::{Allowed, Guard};
 use rollcage_engine::secret::Secret;
 use rollcage_engine::service::{self, Service};
 
@@ -85,6 +86,18 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "token_env")]
     without_token: bool,
 
+    /// Let clients name this host, address or network in `base_url` and in the `url` of an MCP server: HOST, HOST:PORT,
+    /// *.DOMAIN, ADDRESS or ADDRESS/BITS; may be given more than once
+    ///
+    /// Without it clients of a server with tokens, or with --without-token, may name public addresses only: not loopback,
+    /// private, shared, link-local, metadata and reserved ones, however they are spelled or resolved, and not this
+    /// machine's own. What was checked is what is connected to, and redirects are not followed. The server's own
+    /// endpoints and the tasks of --tasks are not concerned, nor is a server on loopback without tokens.
+    /// Such URLs do not go through HTTP_PROXY or HTTPS_PROXY, which would resolve names themselves, except to hosts
+    /// that are allowed by name.
+    #[arg(long, value_name = "WHAT")]
+    allow_url: Vec<Allowed>,
+
     /// Close a session that no socket holds and no call uses for so many seconds
     #[arg(long, default_value_t = 3600.0, value_name = "SECONDS", value_parser = seconds)]
     session_timeout: f64,
@@ -117,7 +130,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         .transpose()?
         .unwrap_or_default();
     let tasks = Arc::new(tasks);
-    let backend = backend(&arguments, Arc::clone(&tasks)).await?;
+    let guard = match &policy {
+        Policy::Tokens(_) | Policy::Anyone => Some(Guard::new(arguments.allow_url.clone())),
+        // Whoever can connect could ask from here directly.
+        Policy::Loopback => None,
+    };
+    let backend = backend(&arguments, Arc::clone(&tasks), guard).await?;
     let address = (arguments.host, arguments.port);
     let listener = TcpListener::bind(address).await.with_context(|| {
         format!(
@@ -173,7 +191,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     }
 }
 
-async fn backend(arguments: &Arguments, tasks: Arc<Tasks>) -> anyhow::Result<Arc<Backend>> {
+async fn backend(
+    arguments: &Arguments,
+    tasks: Arc<Tasks>,
+    guard: Option<Arc<Guard>>,
+) -> anyhow::Result<Arc<Backend>> {
     let engine = Box::pin(settings::engine()).await?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let slots = arguments.jobs.map_or(cores, usize::from);
@@ -183,7 +205,8 @@ async fn backend(arguments: &Arguments, tasks: Arc<Tasks>) -> anyhow::Result<Arc
         // One owner may use everything; those who wait take turns.
         owner_slots: slots,
     };
-    let around = Surroundings::of_this_process(tasks, settings::agents()?, settings::providers()?);
+    let (agents, providers) = (settings::agents()?, settings::providers()?);
+    let around = Surroundings::of_this_process(tasks, agents, providers, guard);
     Ok(Backend::new(Service::new(engine, limits), around))
 }
 

@@ -13,6 +13,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
+use rollcage_engine::outbound::{Forbidden, Guard, client_for};
 use rollcage_engine::proxy::probe::{Profile, first_model, probe};
 use rollcage_engine::proxy::{self, Body, ModelSettings, Session, SessionOptions, Sessions};
 use rollcage_engine::remote::Remotes;
@@ -37,6 +38,8 @@ pub(crate) struct Capture {
     pub(crate) default_endpoint: Endpoint,
     pub(crate) default_profile: Profile,
     pub(crate) admin_key: Option<Secret>,
+    /// What sessions may name as `llm_url`; `None` where they are the operator's own.
+    pub(crate) guard: Option<Arc<Guard>>,
     /// Where sessions' exchanges are kept.
     pub(crate) directory: PathBuf,
     about: Mutex<HashMap<String, About>>,
@@ -65,6 +68,7 @@ impl Capture {
         default_endpoint: Endpoint,
         default_profile: Profile,
         admin_key: Option<Secret>,
+        guard: Option<Arc<Guard>>,
         directory: PathBuf,
     ) -> Self {
         Capture {
@@ -72,6 +76,7 @@ impl Capture {
             default_endpoint,
             default_profile,
             admin_key,
+            guard,
             directory,
             about: Mutex::default(),
         }
@@ -226,8 +231,8 @@ impl Capture {
         }
         let id = rollcage_model::id::RolloutId::generate();
         let record = self.directory.join(format!("{id}.rec"));
-        let client =
-            rollcage_engine::client(&endpoint.base_url).map_err(|error| internal(&error))?;
+        let client = client_for(&endpoint.base_url, endpoint.guard.as_ref())
+            .map_err(|error| internal(&error))?;
         let options = SessionOptions {
             client,
             endpoint,
@@ -260,9 +265,19 @@ impl Capture {
                 return Ok((self.default_endpoint.clone(), self.default_profile.clone()));
             }
         };
-        resolve(url, wanted.model.clone(), key, wanted.dialect())
-            .await
-            .map_err(|error| Refused(StatusCode::BAD_GATEWAY, error))
+        let request = EndpointRequest {
+            base_url: Some(url),
+            key,
+            model: wanted.model.clone(),
+            dialect: Some(wanted.dialect()),
+            guard: self.guard.clone(),
+            ..EndpointRequest::default()
+        };
+        let resolved = resolve(request).await;
+        resolved.map_err(|problem| match problem {
+            Unresolved::Forbidden(error) => Refused::bad(error.to_string()),
+            Unresolved::Other(error) => Refused(StatusCode::BAD_GATEWAY, error),
+        })
     }
 
     fn list(&self) -> Value {
@@ -367,32 +382,35 @@ impl Capture {
     }
 }
 
+/// Why an endpoint cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unresolved {
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
+    #[error("{0}")]
+    Other(String),
+}
+
 /// An endpoint by its URL, with the first model it lists where none is named, and what it gives.
 pub(crate) async fn resolve(
-    url: String,
-    model: Option<String>,
-    key: Option<Secret>,
-    dialect: EndpointDialect,
-) -> Result<(Endpoint, Profile), String> {
-    let client = rollcage_engine::client(&url).map_err(|error| error.to_string())?;
-    let request = EndpointRequest {
-        base_url: Some(url),
-        key,
-        model: Some(model.unwrap_or_default()),
-        dialect: Some(dialect),
-        ..EndpointRequest::default()
-    };
-    let EndpointChoice::Url(mut endpoint) = request
+    mut request: EndpointRequest,
+) -> Result<(Endpoint, Profile), Unresolved> {
+    request.model.get_or_insert_default();
+    let choice = request
         .resolve(|_| None)
-        .map_err(|error| error.to_string())?
-    else {
-        return Err("not a URL".to_owned());
+        .map_err(|error| Unresolved::Other(error.to_string()))?;
+    choice.check_address().await?;
+    let EndpointChoice::Url(mut endpoint) = choice else {
+        return Err(Unresolved::Other("not a URL".to_owned()));
     };
+    let client = client_for(&endpoint.base_url, endpoint.guard.as_ref());
+    let client = client.map_err(|error| Unresolved::Other(error.to_string()))?;
     if endpoint.model.is_empty() {
-        endpoint.model = first_model(&client, &endpoint).await?;
+        let first = first_model(&client, &endpoint).await;
+        endpoint.model = first.map_err(Unresolved::Other)?;
     }
-    let profile = probe(&client, &endpoint).await?;
-    Ok((endpoint, profile))
+    let profile = probe(&client, &endpoint).await;
+    Ok((endpoint, profile.map_err(Unresolved::Other)?))
 }
 
 /// What of a capture document is wanted.

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use crate::support::{API_KEY, says, streams};
 
+const ADMIN_KEY: &str = "admin-secret-long-enough";
+
 /// The proxy as a process of its own.
 pub(crate) struct Proxy {
     child: Child,
@@ -36,7 +38,7 @@ impl Proxy {
         let arguments = [&["--upstream", upstream.base_url()], &common[..], extra].concat();
         Self::start_with(
             &arguments,
-            &[("UPSTREAM_KEY", API_KEY), ("ADMIN", "admin-secret")],
+            &[("UPSTREAM_KEY", API_KEY), ("ADMIN", ADMIN_KEY)],
         )
     }
 
@@ -649,7 +651,7 @@ async fn the_session_routes_ask_for_the_admin_key() {
     );
     assert_eq!(
         proxy
-            .send("GET", "/sessions", "admin-secret", &json!({}))
+            .send("GET", "/sessions", ADMIN_KEY, &json!({}))
             .await
             .0,
         200
@@ -738,5 +740,24 @@ async fn what_was_answered_is_in_the_record_whenever_the_proxy_is_killed() {
             response.text().contains("\"finish_reason\":\"stop\""),
             "{question}"
         );
+    }
+}
+
+#[tokio::test]
+async fn with_an_admin_key_sessions_name_public_addresses_and_what_is_allowed() {
+    let upstream = Upstream::start(vllm).unwrap();
+    let other = Upstream::start(vllm).unwrap();
+    let wanted = json!({"llm_url": other.base_url(), "model": "m", "api_key": "k-2"});
+    let place = other.base_url().trim_end_matches("/v1");
+    let key = ["--admin-key-env", "ADMIN"];
+    for (arguments, expected) in [
+        (&[][..], 200),
+        (&key[..], 400),
+        (&[&key[..], &["--allow-url", place]].concat(), 200),
+    ] {
+        let proxy = Proxy::start(&upstream, arguments);
+        let (status, answer) = proxy.send("POST", "/sessions", ADMIN_KEY, &wanted).await;
+        assert_eq!(status, expected, "{arguments:?}: {answer}");
+        assert_eq!(answer.contains("--allow-url"), expected == 400, "{answer}");
     }
 }
