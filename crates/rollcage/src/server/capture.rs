@@ -8,13 +8,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::CONTENT_TYPE;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
-use rollcage_engine::outbound::{Forbidden, Guard, client_for};
-use rollcage_engine::proxy::probe::{Profile, first_model, probe};
+use rollcage_engine::endpoint::{Endpoint, EndpointRequest};
+use rollcage_engine::outbound::{Guard, client_for};
+use rollcage_engine::proxy::probe::Profile;
 use rollcage_engine::proxy::{self, Body, ModelSettings, Session, SessionOptions, Sessions};
 use rollcage_engine::remote::Remotes;
 use rollcage_engine::secret::{Secret, is_same_key};
@@ -24,8 +25,14 @@ use rollcage_model::exchange;
 use rollcage_model::export::{Format, Meta, Options, write};
 use rollcage_model::trace::{CaptureLevel, Interpretation, RolloutType, interpret};
 
+use super::access::{check_from_here, is_json};
+
+mod named;
 mod wanted;
 
+pub(crate) use named::resolve;
+
+use named::Unresolved;
 use wanted::{Wanted, check_metadata, sampling_of};
 
 /// Where a session goes that names its provider and a key, but no URL.
@@ -87,17 +94,39 @@ impl Capture {
         if path == "/health" {
             return proxy::json(StatusCode::OK, &self.health());
         }
-        if path != "/sessions" && !path.starts_with("/sessions/") {
-            return proxy::answer(&self.sessions, request).await;
-        }
-        let answered = match self.check_admin(&request) {
-            Ok(()) => self.manage(&path, request).await,
+        let is_managing = path == "/sessions" || path.starts_with("/sessions/");
+        let admitted = self
+            .check_caller(&request)
+            .and_then(|()| match is_managing {
+                true => self.check_admin(&request),
+                false => Ok(()),
+            });
+        let answered = match admitted {
+            Ok(()) if is_managing => self.manage(&path, request).await,
+            Ok(()) => Ok(proxy::answer(&self.sessions, request).await),
             Err(refused) => Err(refused),
         };
         answered.unwrap_or_else(|Refused(status, message)| {
             let error = json!({"message": message, "type": "invalid_request_error"});
             proxy::json(status, &json!({"error": error}))
         })
+    }
+
+    /// Keeps web pages out, which can make a browser on this machine call us. With an admin key they would have to know
+    /// it, or a session's.
+    fn check_caller(&self, request: &Request<Incoming>) -> Result<(), Refused> {
+        let headers = request.headers();
+        if self.admin_key.is_none() {
+            let checked = check_from_here(headers);
+            checked.map_err(|refused| Refused(refused.status(), refused.to_string()))?;
+        }
+        // A POST that says nothing needs no type: `curl -X POST localhost:8100/sessions`.
+        let is_empty = request.body().is_end_stream() && !headers.contains_key(CONTENT_TYPE);
+        if request.method() == Method::POST && !is_empty && !is_json(headers) {
+            let text = "send `content-type: application/json`";
+            return Err(Refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, text.to_owned()));
+        }
+        Ok(())
     }
 
     fn check_admin(&self, request: &Request<Incoming>) -> Result<(), Refused> {
@@ -380,37 +409,6 @@ impl Capture {
     fn about(&self) -> std::sync::MutexGuard<'_, HashMap<String, About>> {
         self.about.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Why an endpoint cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unresolved {
-    #[error(transparent)]
-    Forbidden(#[from] Forbidden),
-    #[error("{0}")]
-    Other(String),
-}
-
-/// An endpoint by its URL, with the first model it lists where none is named, and what it gives.
-pub(crate) async fn resolve(
-    mut request: EndpointRequest,
-) -> Result<(Endpoint, Profile), Unresolved> {
-    request.model.get_or_insert_default();
-    let choice = request
-        .resolve(|_| None)
-        .map_err(|error| Unresolved::Other(error.to_string()))?;
-    choice.check_address().await?;
-    let EndpointChoice::Url(mut endpoint) = choice else {
-        return Err(Unresolved::Other("not a URL".to_owned()));
-    };
-    let client = client_for(&endpoint.base_url, endpoint.guard.as_ref());
-    let client = client.map_err(|error| Unresolved::Other(error.to_string()))?;
-    if endpoint.model.is_empty() {
-        let first = first_model(&client, &endpoint).await;
-        endpoint.model = first.map_err(Unresolved::Other)?;
-    }
-    let profile = probe(&client, &endpoint).await;
-    Ok((endpoint, profile.map_err(Unresolved::Other)?))
 }
 
 /// What of a capture document is wanted.
