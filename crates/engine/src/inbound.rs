@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn only_geminis_key_may_be_in_the_query() {
-        let in_query = |method, uri| key_of(method, uri, None).is_some();
+        let in_query = |method: &str, uri: &str| key_of(method, uri, None).is_some();
         assert!(in_query("POST", "/v1beta/models/m:generateContent?key=k"));
         assert!(in_query(
             "POST",

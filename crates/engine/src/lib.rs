@@ -39,6 +39,7 @@ pub mod serving;
 mod shell;
 pub mod store;
 pub mod tally;
+mod trial;
 mod verify;
 mod warm;
 
@@ -56,6 +57,7 @@ pub use outbound::{Clients, client};
 pub use proxy::ModelSettings;
 pub use rollout::Plan;
 pub use shell::base_environment;
+pub use trial::TrialError;
 pub use warm::{ReadyAgent, WarmError};
 
 /// A server meets many endpoints; past this it forgets what it learnt and asks again.
@@ -198,6 +200,11 @@ impl Engine {
 
     pub fn sandboxes(&self) -> &Arc<Local> {
         &self.sandboxes
+    }
+
+    /// Whether rollouts can run here, by starting a sandbox.
+    pub async fn try_sandbox(&self) -> Result<(), TrialError> {
+        trial::try_sandbox(&*self.sandboxes).await
     }
 
     /// Installs the agent if need be and bakes its home.

@@ -10,6 +10,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 
 use rollcage_engine::outbound::{Allowed, Guard};
+use rollcage_engine::result::chain;
 use rollcage_engine::secret::Secret;
 use rollcage_engine::service::{self, Service};
 
@@ -17,6 +18,7 @@ use super::signals::Signals;
 use crate::server::access::{Policy, Token};
 use crate::server::backend::{Backend, Surroundings};
 use crate::server::openenv::{Limits, Mode};
+use crate::server::ready::{self, Readiness};
 use crate::server::tasks::Tasks;
 use crate::server::tools::RolloutTools;
 use crate::server::{self, Assembly, api};
@@ -33,6 +35,7 @@ use crate::{Outcome, WrongUse, settings};
 ///
 /// MCP clients connect to http://127.0.0.1:8000/mcp. The same is under /v1/rollouts over REST,
 /// with events; /metrics is for Prometheus. The page at /docs lists every route.
+/// GET /ready says whether rollouts can run on this machine, and why not; it needs no token.
 /// A session is cheap: open as many as there are rollouts at once.
 /// Ctrl-C lets running calls and rollouts finish within --grace and records the rest;
 /// a second one ends at once.
@@ -157,6 +160,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     )?;
     out.flush()?;
     drop(out);
+    let readiness = readiness(&backend);
     let assembly = Assembly {
         name: arguments.name,
         mode: arguments.mode,
@@ -170,7 +174,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         tasks,
         policy,
         tools: Arc::new(RolloutTools::new(Arc::clone(&backend))),
-        extra: api::routes(Arc::clone(&backend)),
+        extra: api::routes(Arc::clone(&backend)).merge(ready::routes(Arc::clone(&readiness))),
         extra_paths: api::openapi_paths(),
         grace: Duration::from_secs_f64(arguments.grace),
         at_stop: Box::new(|grace| Box::pin(async move { backend.service.shut_down(grace).await })),
@@ -185,9 +189,37 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let serving = server::serve(listener, assembly, async {
         let _ = stopped.await;
     });
+    let serving = async { tokio::join!(serving, tell_unready(&readiness)) };
     tokio::select! {
-        () = serving => Ok(Outcome::Fine),
+        _ = serving => Ok(Outcome::Fine),
         () = told_twice => std::process::exit(130),
+    }
+}
+
+/// How a sandbox is tried out, and what everybody may read of the result: not where our data lies.
+fn readiness(backend: &Arc<Backend>) -> Arc<Readiness> {
+    let backend = Arc::clone(backend);
+    Readiness::new(Box::new(move || {
+        let backend = Arc::clone(&backend);
+        Box::pin(async move {
+            let tried = backend.service.engine().try_sandbox().await;
+            tried.map_err(|error| {
+                let home = backend.service.store().root().display().to_string();
+                chain(&error).replace(&home, "$ROLLCAGE_HOME")
+            })
+        })
+    }))
+}
+
+/// A server that can run nothing says so at once, and loudly: its clients would only see rollouts fail.
+async fn tell_unready(readiness: &Readiness) {
+    if let Err(reason) = readiness.try_now().await {
+        // Whoever closed standard error does not want to know; /ready still tells.
+        let _ = writeln!(
+            std::io::stderr(),
+            "NOT READY: no rollout can run on this machine: {reason}\n\
+             The server stays up and tells so at /ready, where it is tried again; `rollcage doctor` looks closer."
+        );
     }
 }
 

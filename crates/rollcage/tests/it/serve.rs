@@ -99,6 +99,29 @@ async fn it_serves_until_it_is_told_to_end() {
 }
 
 #[tokio::test]
+async fn it_is_ready_once_it_has_started_a_sandbox() {
+    let server = Server::start(&["--token-env", "TOKEN"]);
+    let ready = loop {
+        let (status, standing) = server.get("/ready").await;
+        if standing["reason"] != "starting" {
+            break (status, standing);
+        }
+        assert_eq!(status, 503);
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    };
+    assert_eq!(ready, (200, json!({"ready": true})));
+    assert_eq!(
+        server.get("/health").await,
+        (200, json!({"status": "healthy"}))
+    );
+    let client = rollcage_engine::client(&server.url).unwrap();
+    let request = client.get(format!("{}/openapi.json", server.url));
+    let request = request.bearer_auth("a-token-that-is-long");
+    let (_, document) = read(request.send().await.unwrap()).await;
+    assert!(document["paths"]["/ready"]["get"].is_object());
+}
+
+#[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
     let mut server = Server::start(&["--grace", "3600"]);
     // A request whose body never comes keeps the server busy.
