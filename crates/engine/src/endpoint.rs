@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::record::EndpointInfo;
 
+use crate::outbound::{Forbidden, Guard, is_here};
 use crate::provider::{Auth, Provider, Providers, Serving};
 use crate::proxy::probe::Profile;
 use crate::secret::Secret;
@@ -32,6 +33,8 @@ pub struct Endpoint {
     pub dialect: EndpointDialect,
     /// What its answers give, where that is known without asking.
     pub profile: Option<Profile>,
+    /// Where somebody else named the URL: what may be connected to.
+    pub guard: Option<Arc<Guard>>,
 }
 
 impl Endpoint {
@@ -48,6 +51,7 @@ impl Endpoint {
             dialect: EndpointDialect::default(),
             context_tokens: None,
             profile: None,
+            guard: None,
         }
     }
 
@@ -79,6 +83,8 @@ pub struct EndpointRequest {
     pub is_thinking_disabled: Option<bool>,
     /// What it is asked in; the kind's own when not given, chat for a custom URL.
     pub dialect: Option<EndpointDialect>,
+    /// Where `base_url` comes from somebody else: what of it may be connected to.
+    pub guard: Option<Arc<Guard>>,
 }
 
 /// A real endpoint, one whose server is ours to find or start, or our own scripted one, which is started per process and
@@ -88,6 +94,29 @@ pub enum EndpointChoice {
     Scripted,
     Url(Endpoint),
     Managed(Managed),
+}
+
+impl EndpointChoice {
+    fn endpoint_mut(&mut self) -> Option<&mut Endpoint> {
+        match self {
+            EndpointChoice::Scripted => None,
+            EndpointChoice::Url(endpoint) => Some(endpoint),
+            EndpointChoice::Managed(managed) => Some(&mut managed.endpoint),
+        }
+    }
+
+    /// Refuses a URL that somebody else named and may not, before anything is done for it.
+    pub async fn check_address(&self) -> Result<(), Forbidden> {
+        let (url, guard) = match self {
+            EndpointChoice::Scripted => return Ok(()),
+            EndpointChoice::Url(endpoint) => (endpoint.base_url.clone(), &endpoint.guard),
+            EndpointChoice::Managed(managed) => (managed.url(), &managed.endpoint.guard),
+        };
+        match guard {
+            Some(guard) => guard.check(&url).await,
+            None => Ok(()),
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -126,21 +155,27 @@ impl EndpointRequest {
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<EndpointChoice, EndpointError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        // Every other URL is the operator's own.
+        let guard = self.guard.take().filter(|_| self.base_url.is_some());
         if let (None, None, Some(model)) = (&self.kind, &self.base_url, &self.model)
             && let Some((kind, model)) = providers.split_model(model)?
         {
             (self.kind, self.model) = (Some(kind), Some(model));
         }
-        match self.kind.as_deref() {
-            None if self.base_url.is_none() && self.model.is_none() => Ok(EndpointChoice::Scripted),
-            Some("scripted") => Ok(EndpointChoice::Scripted),
-            None => self.resolve_custom().map(EndpointChoice::Url),
+        let mut choice = match self.kind.as_deref() {
+            None if self.base_url.is_none() && self.model.is_none() => EndpointChoice::Scripted,
+            Some("scripted") => EndpointChoice::Scripted,
+            None => EndpointChoice::Url(self.resolve_custom()?),
             Some(name) => match (providers.find_server(name), providers.find(name)) {
-                (Some(server), _) => self.resolve_server(server, variable),
-                (None, Some(provider)) => self.resolve_provider(provider, variable),
-                (None, None) => Err(providers.unknown(name)),
+                (Some(server), _) => self.resolve_server(server, variable)?,
+                (None, Some(provider)) => self.resolve_provider(provider, variable)?,
+                (None, None) => return Err(providers.unknown(name)),
             },
+        };
+        if let Some(endpoint) = choice.endpoint_mut() {
+            endpoint.guard = guard;
         }
+        Ok(choice)
     }
 
     fn resolve_custom(self) -> Result<Endpoint, EndpointError> {
@@ -164,6 +199,7 @@ impl EndpointRequest {
             context_tokens: None,
             dialect: self.dialect.unwrap_or_default(),
             profile: None,
+            guard: None,
         })
     }
 
@@ -216,6 +252,7 @@ impl EndpointRequest {
             has_token_ids: provider.has_token_ids,
             dialect: self.dialect.unwrap_or(provider.dialect),
             profile: None,
+            guard: None,
             kind,
         };
         Ok(match provider.serving {
@@ -252,6 +289,7 @@ impl EndpointRequest {
             dialect: self.dialect.unwrap_or_default(),
             context_tokens: None,
             profile: None,
+            guard: None,
         };
         let Some(url) = self.base_url else {
             return Ok(EndpointChoice::Managed(Managed {
@@ -283,7 +321,7 @@ fn ollama(
         Some(text) => host_url(&text),
         None => origin(&endpoint.base_url),
     };
-    let start = if has_url || !crate::is_here(&host) {
+    let start = if has_url || !is_here(&host) {
         StartPolicy::Fail
     } else {
         StartPolicy::Start

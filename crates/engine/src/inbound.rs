@@ -23,17 +23,61 @@ pub(crate) fn route<B>(request: &Request<B>) -> Option<Route> {
     }))
 }
 
-/// Agents send their key in the header, or the parameter, of the dialect they speak.
-pub(crate) fn key<B>(request: &Request<B>) -> Option<&str> {
+/// Agents send their key in the header of the dialect they speak. Google's clients alone send it in the query, where it
+/// ends up in logs and histories, so nobody else's is read there; `route` is `None` for what is no model request.
+pub(crate) fn key<'a, B>(request: &'a Request<B>, route: Option<&Route>) -> Option<&'a str> {
     let header = |name: &str| request.headers().get(name)?.to_str().ok();
     let bearer = header("authorization").and_then(|value| {
         let (scheme, key) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then_some(key)
     });
     let mut named = ["x-api-key", "x-goog-api-key"].into_iter();
-    let mut query = request.uri().query().unwrap_or_default().split('&');
+    let is_gemini = route.is_some_and(|route| route.dialect() == Dialect::Gemini);
+    let query = request.uri().query().filter(|_| is_gemini);
+    let mut query = query.unwrap_or_default().split('&');
     let key = bearer
         .or_else(|| named.find_map(header))
         .or_else(|| query.find_map(|pair| pair.strip_prefix("key=")))?;
     Some(key.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key_of(method: &str, uri: &str, header: Option<&str>) -> Option<String> {
+        let mut request = Request::builder().method(method).uri(uri);
+        if let Some(header) = header {
+            request = request.header(header, "k");
+        }
+        let request = request.body(()).unwrap();
+        let route = route(&request);
+        key(&request, route.as_ref()).map(str::to_owned)
+    }
+
+    #[test]
+    fn only_geminis_key_may_be_in_the_query() {
+        let in_query = |method: &str, uri: &str| key_of(method, uri, None).is_some();
+        assert!(in_query("POST", "/v1beta/models/m:generateContent?key=k"));
+        assert!(in_query(
+            "POST",
+            "/v1/models/m:streamGenerateContent?alt=sse&key=k"
+        ));
+        assert!(in_query("POST", "/v1beta/models/m:countTokens?key=k"));
+        assert!(in_query("GET", "/v1beta/models?key=k"));
+        for path in [
+            "chat/completions",
+            "responses",
+            "messages",
+            "messages/count_tokens",
+        ] {
+            assert!(!in_query("POST", &format!("/v1/{path}?key=k")), "{path}");
+        }
+        assert!(!in_query("GET", "/v1/models?key=k"));
+        assert!(!in_query("POST", "/mcp/docs?key=k"));
+        for header in ["x-api-key", "x-goog-api-key"] {
+            let found = key_of("POST", "/v1/messages?key=other", Some(header));
+            assert_eq!(found.as_deref(), Some("k"));
+        }
+    }
 }

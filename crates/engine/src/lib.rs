@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,7 @@ pub mod feed;
 mod inbound;
 mod job;
 mod log;
+pub mod outbound;
 pub mod provider;
 pub mod proxy;
 pub mod remote;
@@ -38,6 +39,7 @@ pub mod serving;
 mod shell;
 pub mod store;
 pub mod tally;
+mod trial;
 mod verify;
 mod warm;
 
@@ -51,19 +53,15 @@ use scripted::{Lease, Script, Scripted, ScriptedError};
 use serving::{OnStep, Servers, ServingError};
 use store::{Store, StoreError};
 
+pub use outbound::{Clients, client};
 pub use proxy::ModelSettings;
 pub use rollout::Plan;
 pub use shell::base_environment;
+pub use trial::TrialError;
 pub use warm::{ReadyAgent, WarmError};
 
 /// A server meets many endpoints; past this it forgets what it learnt and asks again.
 const PROFILES_MAX: usize = 1024;
-const USER_AGENT: &str = concat!("rollcage/", env!("CARGO_PKG_VERSION"));
-/// For a connection to an endpoint. There is no limit on a whole answer: models think for minutes.
-const CONNECT_LIMIT: Duration = Duration::from_secs(15);
-/// Between two pieces of an answer.
-const READ_LIMIT: Duration = Duration::from_secs(600);
-
 /// What an engine needs from outside.
 #[derive(Debug)]
 pub struct EngineOptions {
@@ -121,30 +119,6 @@ pub struct Engine {
     profiles: Arc<Profiles>,
     clients: Arc<Clients>,
     servers: Servers,
-}
-
-/// HTTP clients, made when they are first needed and then shared: one for endpoints on this machine, one for others.
-#[derive(Default)]
-pub struct Clients {
-    here: OnceLock<reqwest::Client>,
-    elsewhere: OnceLock<reqwest::Client>,
-}
-
-impl Clients {
-    pub(crate) fn of(&self, base_url: &str) -> reqwest::Result<reqwest::Client> {
-        let known = if is_here(base_url) {
-            &self.here
-        } else {
-            &self.elsewhere
-        };
-        match known.get() {
-            Some(client) => Ok(client.clone()),
-            None => {
-                let made = client(base_url)?;
-                Ok(known.get_or_init(|| made).clone())
-            }
-        }
-    }
 }
 
 /// What was found out about endpoints, shared by rollouts that need it at the same time.
@@ -228,6 +202,11 @@ impl Engine {
 
     pub fn sandboxes(&self) -> &Arc<Local> {
         &self.sandboxes
+    }
+
+    /// Whether rollouts can run here, by starting a sandbox.
+    pub async fn try_sandbox(&self) -> Result<(), TrialError> {
+        trial::try_sandbox(&*self.sandboxes).await
     }
 
     /// Installs the agent if need be and bakes its home.
@@ -336,31 +315,6 @@ impl Engine {
             );
         }
     }
-}
-
-/// A client for one endpoint. An endpoint on this machine is never asked for through a company's proxy.
-pub fn client(base_url: &str) -> reqwest::Result<reqwest::Client> {
-    // Already installed is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .connect_timeout(CONNECT_LIMIT)
-        .read_timeout(READ_LIMIT)
-        .user_agent(USER_AGENT);
-    if is_here(base_url) {
-        builder.no_proxy()
-    } else {
-        builder
-    }
-    .build()
-}
-
-fn is_here(base_url: &str) -> bool {
-    reqwest::Url::parse(base_url).is_ok_and(|url| is_this_machine(&url))
-}
-
-fn is_this_machine(url: &reqwest::Url) -> bool {
-    matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }
 
 /// Gives every rollout whose process was killed its one result, with what was captured until then.

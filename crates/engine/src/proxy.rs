@@ -190,7 +190,7 @@ impl Session {
         let budget = Budget::new(options.settings.budget, options.settings.price);
         Ok(Arc::new(Session {
             key,
-            direct: Direct::to(&url, &headers),
+            direct: Direct::to(&url, &headers, options.endpoint.guard.as_ref()),
             url,
             headers,
             recorder,

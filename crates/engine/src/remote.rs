@@ -1,12 +1,14 @@
 //! MCP servers outside the sandbox: where a task's HTTP servers really are, and the headers they are asked with. Both
 //! stay in our process; the agent knows the proxy's own URL for each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use rollcage_model::task::mcp::{McpServer, McpServers, fill_variables};
 
+use crate::outbound::{Forbidden, Guard};
 use crate::secret::Secret;
 
 /// One server, by the only URL that requests to it are sent to.
@@ -14,6 +16,8 @@ use crate::secret::Secret;
 pub struct Remote {
     pub(crate) url: reqwest::Url,
     pub(crate) headers: HeaderMap,
+    /// Where somebody else named the URL: what may be connected to.
+    pub(crate) guard: Option<Arc<Guard>>,
     /// The headers' values, to take out of what the server says.
     secrets: Vec<Secret>,
 }
@@ -65,6 +69,25 @@ impl Remotes {
         Ok(Remotes { by_name })
     }
 
+    /// Those of these names were named by somebody else.
+    pub fn guard(&mut self, names: &BTreeSet<String>, guard: &Arc<Guard>) {
+        for (name, remote) in &mut self.by_name {
+            if names.contains(name) {
+                remote.guard = Some(Arc::clone(guard));
+            }
+        }
+    }
+
+    /// Refuses a URL that somebody else named and may not, before anything is done for it.
+    pub(crate) async fn check_addresses(&self) -> Result<(), Forbidden> {
+        for remote in self.by_name.values() {
+            if let Some(guard) = &remote.guard {
+                guard.check(remote.url.as_str()).await?;
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&Remote> {
         self.by_name.get(name)
     }
@@ -107,6 +130,7 @@ fn open(
     Ok(Remote {
         url,
         headers,
+        guard: None,
         secrets,
     })
 }

@@ -21,6 +21,7 @@ use crate::drive::drive;
 use crate::endpoint::Endpoint;
 use crate::feed::Feed;
 use crate::job::Job;
+use crate::outbound::ClientError;
 use crate::proxy::probe::Profile;
 use crate::proxy::{self, ModelSettings, Serving, Session, SessionOptions, Sessions};
 use crate::remote::Remotes;
@@ -186,10 +187,12 @@ async fn attempt(
     teller: &Arc<Feed>,
     cancel: &CancellationToken,
 ) -> Result<Ending, Ending> {
-    let client = cx
-        .clients
-        .of(&plan.endpoint.base_url)
-        .map_err(|error| Ending::new(Ended::EngineFailed, format!("set up HTTPS: {error}")))?;
+    let endpoint = &plan.endpoint;
+    let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
+    let client = client.map_err(|error| match &error {
+        ClientError::Http(_) => Ending::new(Ended::EngineFailed, result::chain(&error)),
+        ClientError::Forbidden(_) => Ending::new(Ended::UpstreamFailed, error.to_string()),
+    })?;
     let profile = cx.profiles.of(&client, &plan.endpoint);
     let profile = cancel.run_until_cancelled(profile).await;
     let profile = profile

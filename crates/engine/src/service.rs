@@ -18,6 +18,7 @@ use crate::bundle::VersionRequest;
 use crate::dispatch::Dispatcher;
 use crate::endpoint::{Endpoint, EndpointChoice};
 use crate::job::{Job, Planned};
+use crate::outbound::Forbidden;
 use crate::remote::Remotes;
 use crate::result;
 use crate::rollout::Plan;
@@ -66,6 +67,12 @@ impl Order {
                 ..EndpointInfo::default()
             },
         }
+    }
+
+    /// Refuses what somebody else named and may not, before anything is done for it.
+    pub async fn check_addresses(&self) -> Result<(), Forbidden> {
+        self.endpoint.check_address().await?;
+        self.mcp.check_addresses().await
     }
 
     async fn plan(self, engine: &Engine, turn: &Semaphore) -> Result<Planned, PlanError> {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 
 use crate::endpoint::{Endpoint, normalise};
+use crate::outbound::{ClientError, Guard, client_for};
 use crate::proxy::Unusable;
 use crate::proxy::probe::first_model;
 
@@ -142,8 +143,8 @@ pub enum ServingError {
     },
     #[error("{0}")]
     Endpoint(String),
-    #[error("set up HTTPS")]
-    Http(#[from] reqwest::Error),
+    #[error(transparent)]
+    Client(#[from] ClientError),
 }
 
 /// What is made once by whoever needs it first, by name.
@@ -200,11 +201,13 @@ impl Servers {
             } => {
                 let name = format!("{OLLAMA} {host}");
                 let search_path = managed.search_path.as_deref();
+                let guard = managed.endpoint.guard.as_ref();
+                let place = (host.as_str(), guard);
                 let begin =
-                    self.find_or_start(host, (*start, search_path), *context_tokens, on_step);
+                    self.find_or_start(place, (*start, search_path), *context_tokens, on_step);
                 let running = self.running(&name, begin).await?;
                 let cell = slot(&self.models, &format!("{} {}", running.url, endpoint.model));
-                let client = crate::client(&running.url)?;
+                let client = client_for(&running.url, guard)?;
                 let server = Ollama {
                     client: &client,
                     host: &running.url,
@@ -226,7 +229,7 @@ impl Servers {
                 let running = self.running(&name, begin).await?;
                 endpoint.base_url.clone_from(&running.url);
                 if endpoint.model.is_empty() {
-                    let client = crate::client(&endpoint.base_url)?;
+                    let client = client_for(&endpoint.base_url, None)?;
                     let found = first_model(&client, &endpoint).await;
                     let failed = |error: Unusable| ServingError::Endpoint(error.to_string());
                     endpoint.model = found.map_err(failed)?;
@@ -260,12 +263,12 @@ impl Servers {
 
     async fn find_or_start(
         &self,
-        host: &str,
+        (host, guard): (&str, Option<&Arc<Guard>>),
         (start, search_path): (StartPolicy, Option<&str>),
         context_tokens: u64,
         on_step: OnStep<'_>,
     ) -> Result<Running, ServingError> {
-        let client = crate::client(host)?;
+        let client = client_for(host, guard)?;
         let found = Ollama {
             client: &client,
             host,
@@ -401,7 +404,7 @@ async fn launch_and_wait(
     let name = launch.name.clone();
     on_step(&Step::Starting { name: name.clone() });
     let since = Instant::now();
-    let client = crate::client(ready)?;
+    let client = client_for(ready, None)?;
     let mut process = Process::start(launch)?;
     if let Err(error) = process.wait_ready(&client, ready, *limit).await {
         process.end().await;

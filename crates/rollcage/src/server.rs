@@ -21,6 +21,7 @@ pub(crate) mod listen;
 mod messages;
 mod metrics;
 pub(crate) mod openenv;
+pub(crate) mod ready;
 mod reply;
 mod tally;
 pub(crate) mod tasks;

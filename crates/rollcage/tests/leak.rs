@@ -104,6 +104,7 @@ fn plan(script: &str, base_url: &str, bundle: &Path) -> Arc<Plan> {
         context_tokens: None,
         dialect: Default::default(),
         profile: Some(rollcage_engine::proxy::probe::Profile::whole()),
+        guard: None,
     };
     Arc::new(Plan {
         task,

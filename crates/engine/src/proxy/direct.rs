@@ -23,7 +23,9 @@ use tokio::net::TcpStream;
 use rollcage_model::chat::Pieces;
 
 use super::upstream::{Failure, Passed};
-use crate::{CONNECT_LIMIT, READ_LIMIT, USER_AGENT as OUR_NAME};
+use crate::outbound::{
+    CONNECT_LIMIT, Guard, NoAddress, READ_LIMIT, USER_AGENT as OUR_NAME, is_this_machine,
+};
 
 /// Connections that wait for the next call; an agent and its subagents are a handful.
 const IDLE_MAX: usize = 32;
@@ -38,6 +40,8 @@ pub(super) struct Direct {
     path: Uri,
     /// What every request is sent with.
     headers: HeaderMap,
+    /// Where somebody else named the host: what may be connected to.
+    guard: Option<Arc<Guard>>,
     idle: Mutex<Vec<Idle>>,
 }
 
@@ -112,10 +116,19 @@ impl Body for Sent {
 
 impl Direct {
     /// `None` where the general client is needed.
-    pub(super) fn to(url: &reqwest::Url, headers: &HeaderMap) -> Option<Arc<Self>> {
+    pub(super) fn to(
+        url: &reqwest::Url,
+        headers: &HeaderMap,
+        guard: Option<&Arc<Guard>>,
+    ) -> Option<Arc<Self>> {
         let uri: Uri = url.as_str().parse().ok()?;
-        let is_proxied =
-            || !crate::is_this_machine(url) && Matcher::from_system().intercept(&uri).is_some();
+        let guard = guard.filter(|guard| !guard.is_trusted(url));
+        // A proxy would resolve the name itself, so what is guarded does without.
+        let is_proxied = || {
+            guard.is_none()
+                && !is_this_machine(url)
+                && Matcher::from_system().intercept(&uri).is_some()
+        };
         if url.scheme() != "http" || is_proxied() {
             return None;
         }
@@ -131,6 +144,7 @@ impl Direct {
             port: url.port_or_known_default()?,
             path: uri.path().parse().ok()?,
             headers,
+            guard: guard.cloned(),
             idle: Mutex::default(),
         }))
     }
@@ -194,10 +208,12 @@ impl Direct {
     }
 
     async fn connect(&self) -> Result<Box<Wire>, Failure> {
-        let connecting = TcpStream::connect((self.host.as_str(), self.port));
-        let stream = match tokio::time::timeout(CONNECT_LIMIT, connecting).await {
+        let stream = match tokio::time::timeout(CONNECT_LIMIT, self.open()).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(Failure::passing(&error)),
+            Ok(Err(NoAddress::Forbidden(error))) => {
+                return Err(Failure::lasting(&error.to_string()));
+            }
+            Ok(Err(NoAddress::Lookup(error))) => return Err(Failure::passing(&error)),
             Err(_) => return Err(Failure::too_slow()),
         };
         // What is sent is written at once, so there is nothing to wait for.
@@ -208,6 +224,16 @@ impl Direct {
             sender,
             connection: Some(connection),
         }))
+    }
+
+    /// To the very addresses that were checked, where they are.
+    async fn open(&self) -> Result<TcpStream, NoAddress> {
+        let Some(guard) = &self.guard else {
+            return Ok(TcpStream::connect((self.host.as_str(), self.port)).await?);
+        };
+        let checked = guard.addresses(&self.host).await?.into_iter();
+        let checked: Vec<_> = checked.map(|address| (address, self.port).into()).collect();
+        Ok(TcpStream::connect(&checked[..]).await?)
     }
 
     fn take_idle(&self) -> Option<Box<Wire>> {
@@ -350,7 +376,7 @@ mod tests {
     }
 
     fn to(url: &str) -> Option<Arc<Direct>> {
-        Direct::to(&url.parse().unwrap(), &HeaderMap::new())
+        Direct::to(&url.parse().unwrap(), &HeaderMap::new(), None)
     }
 
     fn asked(query: &str) -> (Passed, Pieces) {

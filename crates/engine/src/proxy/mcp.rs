@@ -74,8 +74,9 @@ async fn ask(
     head: &hyper::http::request::Parts,
     body: Bytes,
 ) -> Result<reqwest::Response, String> {
-    let client = session.options.clients.of(remote.url.as_str());
-    let client = client.map_err(|error| format!("set up HTTPS: {error}"))?;
+    let clients = &session.options.clients;
+    let client = clients.of(remote.url.as_str(), remote.guard.as_ref());
+    let client = client.map_err(|error| crate::result::chain(&error))?;
     let mut headers = HeaderMap::new();
     for (name, value) in &head.headers {
         if is_protocol(name) || matches!(name.as_str(), "accept" | "content-type" | "last-event-id")

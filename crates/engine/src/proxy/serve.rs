@@ -99,18 +99,20 @@ pub async fn answer(sessions: &Sessions, request: Request<Incoming>) -> Response
     if is_look && matches!(path, "/" | "/health" | "/healthz" | "/api/hello") {
         return answers::whole(StatusCode::OK, answers::JSON, r#"{"status":"ok"}"#);
     }
-    let session = || inbound::key(&request).and_then(|key| sessions.find(key));
+    let route = inbound::route(&request);
+    let session = || inbound::key(&request, route.as_ref()).and_then(|key| sessions.find(key));
     if mcp::name_in(path).is_some() {
         return match session() {
             Some(session) => Box::pin(mcp::answer(session, request)).await,
             None => mcp::refuse(StatusCode::UNAUTHORIZED, UNKNOWN_KEY),
         };
     }
-    let Some(route) = inbound::route(&request) else {
+    let session = session();
+    let Some(route) = route else {
         let message = format!("{} {path} is not served here", request.method());
         return answers::error(StatusCode::NOT_FOUND, "not_found_error", &message);
     };
-    let Some(session) = session() else {
+    let Some(session) = session else {
         return route.refuse(StatusCode::UNAUTHORIZED, UNKNOWN_KEY);
     };
     Box::pin(forward::answer(session, route, request)).await

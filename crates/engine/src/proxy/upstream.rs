@@ -2,6 +2,7 @@
 //! within the rollout's time, rather than handed to agents that give up or spin.
 
 use std::collections::VecDeque;
+use std::error::Error as _;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -19,6 +20,7 @@ use rollcage_model::sse::Splitter;
 use super::direct::{self, Connection};
 use super::{Session, answer};
 use crate::endpoint::Endpoint;
+use crate::outbound::NoAddress;
 use crate::provider::Auth;
 use crate::result::now;
 
@@ -100,7 +102,7 @@ impl From<reqwest::Error> for Failure {
     fn from(error: reqwest::Error) -> Self {
         Failure {
             text: cause(&error),
-            is_passing: error.is_connect() || error.is_request(),
+            is_passing: !is_forbidden(&error) && (error.is_connect() || error.is_request()),
             is_on_reused_connection: false,
         }
     }
@@ -419,6 +421,18 @@ pub(crate) fn cause(error: &reqwest::Error) -> String {
         return "it took too long".to_owned();
     }
     innermost(error)
+}
+
+/// The address is one that may not be asked, today and tomorrow.
+fn is_forbidden(error: &reqwest::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if matches!(error.downcast_ref(), Some(NoAddress::Forbidden(_))) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {

@@ -49,7 +49,9 @@ async fn answer_route(
     request: Request,
 ) -> Result<Response, Refusal> {
     let arrived = Instant::now();
-    let key = inbound::key(&request).unwrap_or_default().to_owned();
+    let key = inbound::key(&request, Some(route))
+        .unwrap_or_default()
+        .to_owned();
     let script = shared.script(&key).ok_or_else(|| Refusal {
         status: StatusCode::UNAUTHORIZED,
         message: "unknown API key: this endpoint has no script for it".to_owned(),

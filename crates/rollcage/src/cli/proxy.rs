@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
+use rollcage_engine::outbound::{Allowed, Guard};
 use rollcage_engine::proxy::probe::{Profile, probe};
 use rollcage_engine::proxy::{self, Handler, Serving};
 use rollcage_engine::secret::Secret;
@@ -15,7 +16,7 @@ use rollcage_engine::serving::Servers;
 use super::listen::refused;
 use super::signals::Signals;
 use crate::progress::ServingProgress;
-use crate::server::capture::{Capture, resolve};
+use crate::server::capture::{Capture, Unresolved, resolve};
 use crate::{Outcome, WrongUse, output, settings};
 
 /// Serve the capture proxy alone, for a harness of your own.
@@ -53,6 +54,12 @@ pub(crate) struct Arguments {
     /// The environment variable that holds the key for the session routes
     #[arg(long, value_name = "VAR")]
     admin_key_env: Option<String>,
+
+    /// With an admin key: let sessions name this host, address or network as their `llm_url`: HOST, HOST:PORT, *.DOMAIN,
+    /// ADDRESS or ADDRESS/BITS; may be given more than once. Public addresses are allowed as they are; `rollcage serve
+    /// --help` has the rule
+    #[arg(long, value_name = "WHAT")]
+    allow_url: Vec<Allowed>,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
@@ -103,7 +110,12 @@ async fn serve(
         "Capture proxy at http://{address} for {} ({}), level {level} (Ctrl-C ends it)",
         endpoint.base_url, endpoint.model
     ));
-    let capture = Arc::new(Capture::new(endpoint, profile, admin_key, directory));
+    // Whoever can connect without a key could ask from here directly.
+    let guard = admin_key
+        .is_some()
+        .then(|| Guard::new(arguments.allow_url.clone()));
+    let capture = Capture::new(endpoint, profile, admin_key, guard, directory);
+    let capture = Arc::new(capture);
     let handler: Handler = Arc::new(move |request| {
         let capture = Arc::clone(&capture);
         Box::pin(async move { capture.answer(request).await })
@@ -117,8 +129,17 @@ async fn find(arguments: &Arguments, servers: &Servers) -> anyhow::Result<(Endpo
     let (upstream, model) = (arguments.upstream.clone(), arguments.model.clone());
     let dialect = arguments.upstream_dialect.map(Into::into);
     if upstream.contains("://") {
-        let found = resolve(upstream, model, key, dialect.unwrap_or_default()).await;
-        return found.map_err(super::endpoint::unusable);
+        let request = EndpointRequest {
+            base_url: Some(upstream),
+            key,
+            model,
+            dialect,
+            ..EndpointRequest::default()
+        };
+        return resolve(request).await.map_err(|error| match error {
+            Unresolved::Unusable(error) => super::endpoint::unusable(error),
+            Unresolved::Forbidden(_) => error.into(),
+        });
     }
     let request = EndpointRequest {
         kind: Some(upstream),

@@ -398,6 +398,7 @@ impl EndpointArguments {
             model: self.model.clone(),
             is_thinking_disabled: self.thinking.map(|is_on| !is_on),
             dialect: self.dialect.map(Into::into),
+            guard: None,
         })
     }
 }

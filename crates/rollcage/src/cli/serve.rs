@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
+use rollcage_engine::outbound::{Allowed, Guard};
+use rollcage_engine::result::chain;
 use rollcage_engine::secret::Secret;
 use rollcage_engine::service::{self, Service};
 
@@ -16,6 +18,7 @@ use super::signals::Signals;
 use crate::server::access::{Policy, Token};
 use crate::server::backend::{Backend, Surroundings};
 use crate::server::openenv::{Limits, Mode};
+use crate::server::ready::{self, Readiness};
 use crate::server::tasks::Tasks;
 use crate::server::tools::RolloutTools;
 use crate::server::{self, Assembly, api};
@@ -32,6 +35,7 @@ use crate::{Outcome, WrongUse, output, settings};
 ///
 /// MCP clients connect to http://127.0.0.1:8000/mcp. The same is under /v1/rollouts over REST,
 /// with events; /metrics is for Prometheus. The page at /docs lists every route.
+/// GET /ready says whether rollouts can run on this machine, and why not; it needs no token.
 /// A session is cheap: open as many as there are rollouts at once.
 /// Ctrl-C lets running calls and rollouts finish within --grace and records the rest;
 /// a second one ends at once.
@@ -85,6 +89,18 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "token_env")]
     without_token: bool,
 
+    /// Let clients name this host, address or network in `base_url` and in the `url` of an MCP server: HOST, HOST:PORT,
+    /// *.DOMAIN, ADDRESS or ADDRESS/BITS; may be given more than once
+    ///
+    /// Without it clients of a server with tokens, or with --without-token, may name public addresses only: not loopback,
+    /// private, shared, link-local, metadata and reserved ones, however they are spelled or resolved, and not this
+    /// machine's own. What was checked is what is connected to, and redirects are not followed. The server's own
+    /// endpoints and the tasks of --tasks are not concerned, nor is a server on loopback without tokens.
+    /// Such URLs do not go through HTTP_PROXY or HTTPS_PROXY, which would resolve names themselves, except to hosts
+    /// that are allowed by name.
+    #[arg(long, value_name = "WHAT")]
+    allow_url: Vec<Allowed>,
+
     /// Close a session that no socket holds and no call uses for so many seconds
     #[arg(long, default_value_t = 3600.0, value_name = "SECONDS", value_parser = seconds)]
     session_timeout: f64,
@@ -117,12 +133,17 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         .transpose()?
         .unwrap_or_default();
     let tasks = Arc::new(tasks);
+    let guard = match &policy {
+        Policy::Tokens(_) | Policy::Anyone => Some(Guard::new(arguments.allow_url.clone())),
+        // Whoever can connect could ask from here directly.
+        Policy::Loopback => None,
+    };
     let mut signals = Signals::new().context("catch signals")?;
     // Before there is anything to clean up.
     let listener = TcpListener::bind((arguments.host, arguments.port))
         .await
         .map_err(|error| refused(arguments.host, arguments.port, error))?;
-    let backend = backend(&arguments, Arc::clone(&tasks)).await?;
+    let backend = backend(&arguments, Arc::clone(&tasks), guard).await?;
     let mut address = listener.local_addr().context("find the port")?;
     if address.ip().is_unspecified() {
         // Every address is listened on; this is the one that works for whoever reads the line.
@@ -132,6 +153,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         "Rollcage serves OpenEnv at http://{address} (docs at /docs, Ctrl-C ends it). \
          Connect: MCPToolClient(base_url=\"http://{address}\")"
     ));
+    let readiness = readiness(&backend);
     let assembly = Assembly {
         name: arguments.name,
         mode: arguments.mode,
@@ -145,7 +167,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         tasks,
         policy,
         tools: Arc::new(RolloutTools::new(Arc::clone(&backend))),
-        extra: api::routes(Arc::clone(&backend)),
+        extra: api::routes(Arc::clone(&backend)).merge(ready::routes(Arc::clone(&readiness))),
         extra_paths: api::openapi_paths(),
         grace: Duration::from_secs_f64(arguments.grace),
         at_stop: Box::new(|grace| Box::pin(async move { backend.service.shut_down(grace).await })),
@@ -160,13 +182,43 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let serving = server::serve(listener, assembly, async {
         let _ = stopped.await;
     });
+    let serving = async { tokio::join!(serving, tell_unready(&readiness)) };
     tokio::select! {
-        () = serving => Ok(Outcome::Fine),
+        _ = serving => Ok(Outcome::Fine),
         () = told_twice => std::process::exit(130),
     }
 }
 
-async fn backend(arguments: &Arguments, tasks: Arc<Tasks>) -> anyhow::Result<Arc<Backend>> {
+/// How a sandbox is tried out, and what everybody may read of the result: not where our data lies.
+fn readiness(backend: &Arc<Backend>) -> Arc<Readiness> {
+    let backend = Arc::clone(backend);
+    Readiness::new(Box::new(move || {
+        let backend = Arc::clone(&backend);
+        Box::pin(async move {
+            let tried = backend.service.engine().try_sandbox().await;
+            tried.map_err(|error| {
+                let home = backend.service.store().root().display().to_string();
+                chain(&error).replace(&home, "$ROLLCAGE_HOME")
+            })
+        })
+    }))
+}
+
+/// A server that can run nothing says so at once, and loudly: its clients would only see rollouts fail.
+async fn tell_unready(readiness: &Readiness) {
+    if let Err(reason) = readiness.try_now().await {
+        output::say(&format!(
+            "NOT READY: no rollout can run on this machine: {reason}\n\
+             The server stays up and tells so at /ready, where it is tried again; `rollcage doctor` looks closer."
+        ));
+    }
+}
+
+async fn backend(
+    arguments: &Arguments,
+    tasks: Arc<Tasks>,
+    guard: Option<Arc<Guard>>,
+) -> anyhow::Result<Arc<Backend>> {
     let engine = Box::pin(settings::engine()).await?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let slots = arguments.jobs.map_or(cores, usize::from);
@@ -176,7 +228,8 @@ async fn backend(arguments: &Arguments, tasks: Arc<Tasks>) -> anyhow::Result<Arc
         // One owner may use everything; those who wait take turns.
         owner_slots: slots,
     };
-    let around = Surroundings::of_this_process(tasks, settings::agents()?, settings::providers()?);
+    let (agents, providers) = (settings::agents()?, settings::providers()?);
+    let around = Surroundings::of_this_process(tasks, agents, providers, guard);
     Ok(Backend::new(Service::new(engine, limits), around))
 }
 

@@ -50,30 +50,26 @@ pub(crate) struct Access {
 }
 
 /// Why a request is not let in.
-#[derive(Debug, PartialEq, Eq)]
-enum Refused {
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("this server needs a token: send `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`")]
     NoToken,
+    #[error("the Host header names another machine; call this server as localhost or 127.0.0.1")]
     ForeignHost,
+    #[error("a web page of another origin may not call this server; serve it with a token instead")]
     ForeignOrigin,
 }
 
 impl Refused {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Refused::NoToken => StatusCode::UNAUTHORIZED,
+            Refused::ForeignHost | Refused::ForeignOrigin => StatusCode::FORBIDDEN,
+        }
+    }
+
     fn response(&self) -> Response {
-        let (status, text) = match self {
-            Refused::NoToken => (
-                StatusCode::UNAUTHORIZED,
-                "this server needs a token: send `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`",
-            ),
-            Refused::ForeignHost => (
-                StatusCode::FORBIDDEN,
-                "the Host header names another machine; call this server as localhost or 127.0.0.1",
-            ),
-            Refused::ForeignOrigin => (
-                StatusCode::FORBIDDEN,
-                "a web page of another origin may not call this server; serve it with a token instead",
-            ),
-        };
-        let mut response = reply::detail(status, text);
+        let mut response = reply::detail(self.status(), &self.to_string());
         if *self == Refused::NoToken {
             let bearer = header::HeaderValue::from_static("Bearer");
             response
@@ -103,7 +99,7 @@ impl Access {
     fn admit(&self, request: &Request) -> Result<Owner, Refused> {
         match &self.policy {
             Policy::Anyone => Ok(local()),
-            Policy::Loopback => is_from_here(request.headers()).map(|()| local()),
+            Policy::Loopback => check_from_here(request.headers()).map(|()| local()),
             Policy::Tokens(tokens) => {
                 let offered = offered(request);
                 let mut found = None;
@@ -129,8 +125,8 @@ pub(crate) async fn check(
     mut request: Request,
     next: Next,
 ) -> Response {
-    // Liveness is nobody's secret, and whoever polls it has no token.
-    if request.uri().path() == "/health" {
+    // Nobody's secrets, and whoever polls them has no token.
+    if matches!(request.uri().path(), "/health" | "/ready") {
         request.extensions_mut().insert(local());
         return next.run(request).await;
     }
@@ -191,7 +187,7 @@ fn offered(request: &Request) -> Vec<String> {
 
 /// A web page can make a browser on this machine call us, under a name that it points here (DNS rebinding) or across
 /// origins. The browser tells in `Host` and `Origin`.
-fn is_from_here(headers: &HeaderMap) -> Result<(), Refused> {
+pub(crate) fn check_from_here(headers: &HeaderMap) -> Result<(), Refused> {
     let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str());
     if let Some(host) = text(header::HOST)
         && !host.is_ok_and(is_loopback_authority)
@@ -208,6 +204,14 @@ fn is_from_here(headers: &HeaderMap) -> Result<(), Refused> {
         }
     }
     Ok(())
+}
+
+/// Whether a body is said to be JSON. A page in somebody's browser may not send this type unasked.
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok());
+    let essence = content_type.and_then(|value| value.split(';').next());
+    essence.is_some_and(|it| it.trim().eq_ignore_ascii_case("application/json"))
 }
 
 /// `localhost` or a loopback address, with or without a port.

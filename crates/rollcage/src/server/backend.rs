@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use serde_json::{Map, Value};
 
 use rollcage_engine::agent::Agent;
+use rollcage_engine::outbound::Guard;
 use rollcage_engine::provider::Providers;
 use rollcage_engine::service::{Entry, Service, SubmitError};
 use rollcage_model::budget::Price;
@@ -22,6 +23,8 @@ pub(crate) struct Surroundings {
     /// The server's environment.
     pub(crate) variables: fn(&str) -> Option<String>,
     pub(crate) prices: fn(&str) -> Option<Price>,
+    /// What clients may name; `None` where they are the operator's own.
+    pub(crate) guard: Option<Arc<Guard>>,
 }
 
 impl Surroundings {
@@ -30,6 +33,7 @@ impl Surroundings {
         tasks: Arc<Tasks>,
         agents: Vec<Arc<dyn Agent>>,
         providers: Providers,
+        guard: Option<Arc<Guard>>,
     ) -> Self {
         Surroundings {
             tasks,
@@ -43,6 +47,7 @@ impl Surroundings {
                     None
                 }
             },
+            guard,
         }
     }
 
@@ -97,6 +102,8 @@ impl Backend {
         let request = read
             .map_err(|error| Refused::Failed(format!("read the arguments: {error}")))?
             .map_err(Refused::Arguments)?;
+        let checked = request.order.check_addresses().await;
+        checked.map_err(|forbidden| Refused::Arguments(forbidden.to_string()))?;
         let entries = self.service.submit(owner, request.order, request.count)?;
         Ok(entries)
     }

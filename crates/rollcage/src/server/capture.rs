@@ -8,15 +8,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::CONTENT_TYPE;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
-use rollcage_engine::proxy::probe::{Profile, first_model, probe};
-use rollcage_engine::proxy::{
-    self, Body, ModelSettings, Session, SessionOptions, Sessions, Unusable,
-};
+use rollcage_engine::endpoint::{Endpoint, EndpointRequest};
+use rollcage_engine::outbound::{Guard, client_for};
+use rollcage_engine::proxy::probe::Profile;
+use rollcage_engine::proxy::{self, Body, ModelSettings, Session, SessionOptions, Sessions};
 use rollcage_engine::remote::Remotes;
 use rollcage_engine::secret::{Secret, is_same_key};
 use rollcage_model::budget::Limits;
@@ -25,7 +25,12 @@ use rollcage_model::exchange;
 use rollcage_model::export::{Format, Meta, Options, write};
 use rollcage_model::trace::{CaptureLevel, Interpretation, RolloutType, interpret};
 
+use super::access::{check_from_here, is_json};
+
+mod named;
 mod wanted;
+
+pub(crate) use named::{Unresolved, resolve};
 
 use wanted::{Wanted, check_metadata, sampling_of};
 
@@ -39,6 +44,8 @@ pub(crate) struct Capture {
     pub(crate) default_endpoint: Endpoint,
     pub(crate) default_profile: Profile,
     pub(crate) admin_key: Option<Secret>,
+    /// What sessions may name as `llm_url`; `None` where they are the operator's own.
+    pub(crate) guard: Option<Arc<Guard>>,
     /// Where sessions' exchanges are kept.
     pub(crate) directory: PathBuf,
     about: Mutex<HashMap<String, About>>,
@@ -67,6 +74,7 @@ impl Capture {
         default_endpoint: Endpoint,
         default_profile: Profile,
         admin_key: Option<Secret>,
+        guard: Option<Arc<Guard>>,
         directory: PathBuf,
     ) -> Self {
         Capture {
@@ -74,6 +82,7 @@ impl Capture {
             default_endpoint,
             default_profile,
             admin_key,
+            guard,
             directory,
             about: Mutex::default(),
         }
@@ -84,17 +93,39 @@ impl Capture {
         if path == "/health" {
             return proxy::json(StatusCode::OK, &self.health());
         }
-        if path != "/sessions" && !path.starts_with("/sessions/") {
-            return proxy::answer(&self.sessions, request).await;
-        }
-        let answered = match self.check_admin(&request) {
-            Ok(()) => self.manage(&path, request).await,
+        let is_managing = path == "/sessions" || path.starts_with("/sessions/");
+        let admitted = self
+            .check_caller(&request)
+            .and_then(|()| match is_managing {
+                true => self.check_admin(&request),
+                false => Ok(()),
+            });
+        let answered = match admitted {
+            Ok(()) if is_managing => self.manage(&path, request).await,
+            Ok(()) => Ok(proxy::answer(&self.sessions, request).await),
             Err(refused) => Err(refused),
         };
         answered.unwrap_or_else(|Refused(status, message)| {
             let error = json!({"message": message, "type": "invalid_request_error"});
             proxy::json(status, &json!({"error": error}))
         })
+    }
+
+    /// Keeps web pages out, which can make a browser on this machine call us. With an admin key they would have to know
+    /// it, or a session's.
+    fn check_caller(&self, request: &Request<Incoming>) -> Result<(), Refused> {
+        let headers = request.headers();
+        if self.admin_key.is_none() {
+            let checked = check_from_here(headers);
+            checked.map_err(|refused| Refused(refused.status(), refused.to_string()))?;
+        }
+        // A POST that says nothing needs no type: `curl -X POST localhost:8100/sessions`.
+        let is_empty = request.body().is_end_stream() && !headers.contains_key(CONTENT_TYPE);
+        if request.method() == Method::POST && !is_empty && !is_json(headers) {
+            let text = "send `content-type: application/json`";
+            return Err(Refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, text.to_owned()));
+        }
+        Ok(())
     }
 
     fn check_admin(&self, request: &Request<Incoming>) -> Result<(), Refused> {
@@ -228,8 +259,8 @@ impl Capture {
         }
         let id = rollcage_model::id::RolloutId::generate();
         let record = self.directory.join(format!("{id}.rec"));
-        let client =
-            rollcage_engine::client(&endpoint.base_url).map_err(|error| internal(&error))?;
+        let client = client_for(&endpoint.base_url, endpoint.guard.as_ref())
+            .map_err(|error| internal(&error))?;
         let options = SessionOptions {
             client,
             endpoint,
@@ -262,9 +293,19 @@ impl Capture {
                 return Ok((self.default_endpoint.clone(), self.default_profile.clone()));
             }
         };
-        resolve(url, wanted.model.clone(), key, wanted.dialect())
-            .await
-            .map_err(|error| Refused(StatusCode::BAD_GATEWAY, error.to_string()))
+        let request = EndpointRequest {
+            base_url: Some(url),
+            key,
+            model: wanted.model.clone(),
+            dialect: Some(wanted.dialect()),
+            guard: self.guard.clone(),
+            ..EndpointRequest::default()
+        };
+        let resolved = resolve(request).await;
+        resolved.map_err(|problem| match problem {
+            Unresolved::Forbidden(error) => Refused::bad(error.to_string()),
+            Unresolved::Unusable(error) => Refused(StatusCode::BAD_GATEWAY, error.to_string()),
+        })
     }
 
     fn list(&self) -> Value {
@@ -367,34 +408,6 @@ impl Capture {
     fn about(&self) -> std::sync::MutexGuard<'_, HashMap<String, About>> {
         self.about.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// An endpoint by its URL, with the first model it lists where none is named, and what it gives.
-pub(crate) async fn resolve(
-    url: String,
-    model: Option<String>,
-    key: Option<Secret>,
-    dialect: EndpointDialect,
-) -> Result<(Endpoint, Profile), Unusable> {
-    let client = rollcage_engine::client(&url).map_err(|error| error.to_string())?;
-    let request = EndpointRequest {
-        base_url: Some(url),
-        key,
-        model: Some(model.unwrap_or_default()),
-        dialect: Some(dialect),
-        ..EndpointRequest::default()
-    };
-    let EndpointChoice::Url(mut endpoint) = request
-        .resolve(|_| None)
-        .map_err(|error| error.to_string())?
-    else {
-        return Err(Unusable::Other("not a URL".to_owned()));
-    };
-    if endpoint.model.is_empty() {
-        endpoint.model = first_model(&client, &endpoint).await?;
-    }
-    let profile = probe(&client, &endpoint).await?;
-    Ok((endpoint, profile))
 }
 
 /// What of a capture document is wanted.

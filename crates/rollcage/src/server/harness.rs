@@ -23,6 +23,14 @@ fn target() -> PathBuf {
 /// A backend whose home is kept between runs, so that the agent is fetched once. Tests tell their rollouts apart by
 /// owner.
 pub(crate) async fn backend(limits: Limits) -> Arc<Backend> {
+    backend_with(limits, |_| ()).await
+}
+
+/// The same, with something changed around it.
+pub(crate) async fn backend_with(
+    limits: Limits,
+    change: impl FnOnce(&mut Surroundings),
+) -> Arc<Backend> {
     let program = target().join("rollcage");
     assert!(
         program.exists(),
@@ -41,14 +49,16 @@ pub(crate) async fn backend(limits: Limits) -> Arc<Backend> {
     };
     let engine = Engine::open(options).await.unwrap();
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let around = Surroundings {
+    let mut around = Surroundings {
         variables: |_| None,
         ..Surroundings::of_this_process(
             Arc::new(Tasks::read(&examples).unwrap()),
             agent::all(),
             Providers::built_in().clone(),
+            None,
         )
     };
+    change(&mut around);
     Backend::new(Service::new(engine, limits), around)
 }
 

@@ -14,6 +14,7 @@ use super::tool::{Answered, Caller, FinishedRollout, Progress, ToolError, ToolIn
 use super::*;
 
 mod access;
+mod addresses;
 mod client;
 mod ending;
 mod fuzz;

@@ -72,6 +72,7 @@ async fn an_agent_of_the_same_dialect_gets_the_bytes_as_they_came() {
         let request = client
             .post(format!("{}/v1/messages?beta=true", proxy.url))
             .header("x-api-key", &key)
+            .header("content-type", "application/json")
             .header("anthropic-version", "2023-06-01")
             .header("anthropic-beta", "interleaved-thinking-2025-05-14")
             .body(body.clone());

@@ -6,6 +6,7 @@
     reason = "a panic is how a test fails"
 )]
 
+mod addresses;
 mod agents;
 mod anthropic;
 mod cli;

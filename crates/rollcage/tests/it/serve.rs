@@ -27,7 +27,7 @@ fn command(home: &tempfile::TempDir, arguments: &[&str]) -> Command {
         .arg("serve")
         .args(arguments)
         .env("ROLLCAGE_HOME", home.path())
-        .env("TOKEN", "a-long-token")
+        .env("TOKEN", "a-token-that-is-long")
         .env_remove("MAX_CONCURRENT_ENVS")
         .env_remove("OPENENV_MODE");
     command
@@ -99,6 +99,29 @@ async fn it_serves_until_it_is_told_to_end() {
 }
 
 #[tokio::test]
+async fn it_is_ready_once_it_has_started_a_sandbox() {
+    let server = Server::start(&["--token-env", "TOKEN"]);
+    let ready = loop {
+        let (status, standing) = server.get("/ready").await;
+        if standing["reason"] != "starting" {
+            break (status, standing);
+        }
+        assert_eq!(status, 503);
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    };
+    assert_eq!(ready, (200, json!({"ready": true})));
+    assert_eq!(
+        server.get("/health").await,
+        (200, json!({"status": "healthy"}))
+    );
+    let client = rollcage_engine::client(&server.url).unwrap();
+    let request = client.get(format!("{}/openapi.json", server.url));
+    let request = request.bearer_auth("a-token-that-is-long");
+    let (_, document) = read(request.send().await.unwrap()).await;
+    assert!(document["paths"]["/ready"]["get"].is_object());
+}
+
+#[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
     let mut server = Server::start(&["--grace", "3600"]);
     // A request whose body never comes keeps the server busy.
@@ -131,10 +154,34 @@ async fn a_token_is_asked_for() {
     assert_eq!(server.get("/health").await.0, 200);
     assert_eq!(server.get("/metadata").await.0, 401);
     let (status, created) = server
-        .rpc("a-long-token", "openenv/session/create", json!({}))
+        .rpc("a-token-that-is-long", "openenv/session/create", json!({}))
         .await;
     assert_eq!(status, 200);
     assert!(created["result"]["session_id"].is_string());
+}
+
+/// The address of a service that only this machine should reach, named by a client.
+#[tokio::test]
+async fn who_may_name_internal_addresses_depends_on_who_the_clients_are() {
+    let allowed = ["--token-env", "TOKEN", "--allow-url", "127.0.0.1:9"];
+    for (arguments, expected) in [
+        (&[][..], 202),
+        (&allowed[..2], 400),
+        (&allowed, 202),
+        (&["--host", "0.0.0.0", "--without-token"], 400),
+    ] {
+        let server = Server::start(arguments);
+        let client = rollcage_engine::client(&server.url).unwrap();
+        let body = json!({
+            "instruction": "x", "agent": "nop", "base_url": "http://127.0.0.1:9", "api_key": "k", "model": "m",
+        });
+        let request = client.post(format!("{}/v1/rollouts", server.url));
+        let request = request.bearer_auth("a-token-that-is-long");
+        let request = request.header("content-type", "application/json");
+        let answer = request.body(body.to_string()).send().await.unwrap();
+        let (status, answer) = read(answer).await;
+        assert_eq!(status, expected, "{arguments:?}: {answer}");
+    }
 }
 
 #[test]
@@ -148,6 +195,7 @@ fn wrong_use_is_told_with_what_to_do() {
         (&["--tasks", "/nonexistent"], "tasks /nonexistent"),
         (&["--name", "a/b"], "--name `a/b`"),
         (&["--grace", "0"], "must be between"),
+        (&["--allow-url", "10.0.0.0/99"], "ADDRESS/BITS"),
     ] {
         let home = tempfile::tempdir().unwrap();
         let output = command(&home, arguments).output().unwrap();

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use crate::support::{API_KEY, says, streams};
 
+const ADMIN_KEY: &str = "admin-secret-long-enough";
+
 /// The proxy as a process of its own.
 pub(crate) struct Proxy {
     child: Child,
@@ -36,7 +38,7 @@ impl Proxy {
         let arguments = [&["--upstream", upstream.base_url()], &common[..], extra].concat();
         Self::start_with(
             &arguments,
-            &[("UPSTREAM_KEY", API_KEY), ("ADMIN", "admin-secret")],
+            &[("UPSTREAM_KEY", API_KEY), ("ADMIN", ADMIN_KEY)],
         )
     }
 
@@ -94,6 +96,7 @@ impl Proxy {
         let method = method.parse().unwrap();
         let request = client
             .request(method, format!("{}{path}", self.url))
+            .header("content-type", "application/json; charset=utf-8")
             .bearer_auth(key);
         let answer = request.body(body.to_string()).send().await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
@@ -487,6 +490,7 @@ async fn a_stream_that_begins_with_an_error_that_will_last_is_passed_on() {
     let before = upstream.asked().len();
     let client = rollcage_engine::client(&proxy.url).unwrap();
     let request = client.post(format!("{}/v1/chat/completions", proxy.url));
+    let request = request.header("content-type", "application/json");
     let request = request.bearer_auth(key).body(streamed().to_string());
     let mut answer = request.send().await.unwrap();
     let mut seen = String::new();
@@ -576,6 +580,7 @@ async fn tries_are_in_the_record_of_an_agent_that_did_not_wait_for_their_end() {
     let key = session["session_id"].as_str().unwrap();
     let client = rollcage_engine::client(&proxy.url).unwrap();
     let request = client.post(format!("{}/v1/chat/completions", proxy.url));
+    let request = request.header("content-type", "application/json");
     let request = request.bearer_auth(key).body(streamed().to_string());
     let asking = request.timeout(std::time::Duration::from_secs(1)).send();
     assert!(asking.await.is_err());
@@ -649,7 +654,7 @@ async fn the_session_routes_ask_for_the_admin_key() {
     );
     assert_eq!(
         proxy
-            .send("GET", "/sessions", "admin-secret", &json!({}))
+            .send("GET", "/sessions", ADMIN_KEY, &json!({}))
             .await
             .0,
         200
@@ -679,6 +684,7 @@ async fn ask_until_it_ends(url: String, key: String, client: usize) -> Vec<Strin
         body["stream"] = json!(is_stream);
         let request = http
             .post(format!("{url}/v1/chat/completions"))
+            .header("content-type", "application/json")
             .bearer_auth(&key)
             .body(body.to_string());
         let Ok(answer) = request.send().await else {
@@ -738,5 +744,95 @@ async fn what_was_answered_is_in_the_record_whenever_the_proxy_is_killed() {
             response.text().contains("\"finish_reason\":\"stop\""),
             "{question}"
         );
+    }
+}
+
+#[tokio::test]
+async fn with_an_admin_key_sessions_name_public_addresses_and_what_is_allowed() {
+    let upstream = Upstream::start(vllm).unwrap();
+    let other = Upstream::start(vllm).unwrap();
+    let wanted = json!({"llm_url": other.base_url(), "model": "m", "api_key": "k-2"});
+    let place = other.base_url().trim_end_matches("/v1");
+    let key = ["--admin-key-env", "ADMIN"];
+    for (arguments, expected) in [
+        (&[][..], 200),
+        (&key[..], 400),
+        (&[&key[..], &["--allow-url", place]].concat(), 200),
+    ] {
+        let proxy = Proxy::start(&upstream, arguments);
+        let (status, answer) = proxy.send("POST", "/sessions", ADMIN_KEY, &wanted).await;
+        assert_eq!(status, expected, "{arguments:?}: {answer}");
+        assert_eq!(answer.contains("--allow-url"), expected == 400, "{answer}");
+    }
+}
+
+/// What a page in a browser on this machine can send: under a name that it points here, or across origins.
+#[tokio::test]
+async fn a_web_page_cannot_use_it() {
+    let upstream = Upstream::start(vllm).unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({})).await;
+    let key = session["session_id"].as_str().unwrap();
+    let asked = upstream.asked().len();
+    let client = rollcage_engine::client(&proxy.url).unwrap();
+    let attacks = [
+        ("host", "evil.example:8100", 403),
+        ("host", "127.0.0.1.evil.example", 403),
+        ("origin", "https://evil.example", 403),
+        ("origin", "null", 403),
+        ("content-type", "text/plain;charset=UTF-8", 415),
+        ("content-type", "application/x-www-form-urlencoded", 415),
+        ("content-type", "multipart/form-data; boundary=x", 415),
+        ("x-nothing", "said", 415),
+    ];
+    for path in ["/sessions", "/v1/chat/completions", "/v1/messages"] {
+        for (name, value, expected) in attacks {
+            let request = client.post(format!("{}{path}", proxy.url)).bearer_auth(key);
+            let request = match expected {
+                415 => request,
+                _ => request.header("content-type", "application/json"),
+            };
+            let body = chat().to_string();
+            let answer = request.header(name, value).body(body).send().await.unwrap();
+            assert_eq!(answer.status(), expected, "{path} {name}: {value}");
+        }
+    }
+    for path in [
+        "/sessions",
+        &format!("/sessions/{key}/rollout"),
+        "/v1/models",
+    ] {
+        let request = client.get(format!("{}{path}", proxy.url)).bearer_auth(key);
+        let request = request.header("host", "evil.example");
+        assert_eq!(request.send().await.unwrap().status(), 403, "{path}");
+    }
+    assert_eq!(upstream.asked().len(), asked);
+    let (_, listed) = proxy.send("GET", "/sessions", "", &json!({})).await;
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed["sessions"].as_array().unwrap().len(), 1);
+    // A page of this machine's own, and a request that says nothing.
+    let request = client.post(format!("{}/sessions", proxy.url));
+    let request = request.header("origin", "http://localhost:3000");
+    assert_eq!(request.send().await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_key_in_the_query_is_geminis_alone() {
+    let upstream = Upstream::start(vllm).unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({})).await;
+    let key = session["session_id"].as_str().unwrap();
+    let client = rollcage_engine::client(&proxy.url).unwrap();
+    let gemini = json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]});
+    for (path, body, expected) in [
+        ("/v1beta/models/m:generateContent", &gemini, 200),
+        ("/v1/chat/completions", &chat(), 401),
+        ("/v1/messages", &chat(), 401),
+        ("/v1/responses", &chat(), 401),
+    ] {
+        let request = client.post(format!("{}{path}?key={key}", proxy.url));
+        let request = request.header("content-type", "application/json");
+        let answer = request.body(body.to_string()).send().await.unwrap();
+        assert_eq!(answer.status(), expected, "{path}");
     }
 }

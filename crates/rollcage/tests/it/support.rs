@@ -105,6 +105,7 @@ pub(crate) fn endpoint(base_url: &str) -> Endpoint {
         context_tokens: None,
         dialect: Default::default(),
         profile: Some(rollcage_engine::proxy::probe::Profile::whole()),
+        guard: None,
     }
 }
 

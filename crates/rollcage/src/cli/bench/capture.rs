@@ -234,7 +234,8 @@ impl Proxy {
     async fn open_session(&self) -> anyhow::Result<String> {
         let client = rollcage_engine::client("http://127.0.0.1")?;
         let url = format!("http://{}/sessions", self.address);
-        let text = client.post(url).body("{}").send().await?.text().await?;
+        let request = client.post(url).header("content-type", "application/json");
+        let text = request.body("{}").send().await?.text().await?;
         let answer: serde_json::Value = serde_json::from_str(&text)?;
         ensure!(
             answer["capture_level"] == "tokens",
@@ -274,7 +275,7 @@ fn request(shape: &Shape, key: &str, is_stream: bool) -> Arc<[u8]> {
     };
     let body = body.to_string();
     let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     [head.into_bytes(), body.into_bytes()].concat().into()

@@ -71,7 +71,20 @@ pub(crate) fn openapi_paths() -> Map<String, Value> {
         "/metrics",
         json!({"get": get("metrics", "Numbers of this server for Prometheus", &[], content("The numbers.", "text/plain", json!({"type": "string"})))}),
     );
+    add("/ready", json!({"get": ready()}));
     paths
+}
+
+fn ready() -> Value {
+    let standing = json!({"ready": {"type": "boolean"}, "reason": {"type": "string"}});
+    let about = "No sandbox can be started, and why; or that it is not known yet (`starting`).";
+    json!({
+        "operationId": "ready", "tags": ["rollouts"],
+        "summary": "Whether rollouts can run here; needs no token. `/health` says that the process answers",
+        "responses": {
+            "200": object("A sandbox was started.", standing.clone()), "503": object(about, standing),
+        },
+    })
 }
 
 fn id() -> Value {

@@ -12,6 +12,7 @@ use rollcage_engine::service::{Entry, Found};
 
 use super::error::ApiError;
 use super::{Asking, Shared, plain_text};
+use crate::server::access::is_json;
 use crate::server::tools::phase_of;
 
 pub(super) async fn create(
@@ -20,12 +21,7 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
-    // Also what keeps a page in somebody's browser from starting rollouts: it may not send this type unasked.
-    let content_type = headers.get(header::CONTENT_TYPE);
-    let is_json = content_type
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.split(';').next().map(str::trim) == Some("application/json"));
-    if !is_json {
+    if !is_json(&headers) {
         return Err(ApiError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "unsupported_media_type",

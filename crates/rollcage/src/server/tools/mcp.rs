@@ -1,5 +1,7 @@
 //! The argument `mcp`: servers that a client wants its agent to have.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use rollcage_model::task::mcp::{McpServer, McpServers};
@@ -7,10 +9,14 @@ use rollcage_model::task::mcp::{McpServer, McpServers};
 use super::arguments::{Arguments, Wrong, wrong};
 
 /// Adds a client's servers to those of the task. Its headers are taken as they are: a `${NAME}` would give whoever asks
-/// the variables of our own environment. Errors never show a value.
-pub(crate) fn read(given: &mut Arguments, servers: &mut McpServers) -> Result<(), Wrong> {
+/// the variables of our own environment. Errors never show a value. Gives the names of those that are the client's.
+pub(crate) fn read(
+    given: &mut Arguments,
+    servers: &mut McpServers,
+) -> Result<BTreeSet<String>, Wrong> {
+    let mut names = BTreeSet::new();
     let members = match given.value("mcp") {
-        None => return Ok(()),
+        None => return Ok(names),
         Some(Value::Object(members)) => members,
         Some(other) => return Err(wrong("mcp", "an object of servers by name", &other)),
     };
@@ -27,7 +33,8 @@ pub(crate) fn read(given: &mut Arguments, servers: &mut McpServers) -> Result<()
                  server's own may do; send the value itself, it is neither shown nor kept"
             ));
         }
+        names.insert(name.clone());
         servers.insert(name, server);
     }
-    Ok(())
+    Ok(names)
 }

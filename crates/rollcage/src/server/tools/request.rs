@@ -1,6 +1,8 @@
 //! What `run_rollout`, `start_rollout` and `POST /v1/rollouts` take: the arguments of both original variants and our
 //! own, made into an order.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use rollcage_engine::ModelSettings;
@@ -93,7 +95,7 @@ pub(crate) fn read(
     let needs_model = agent.dialect().is_some();
     let has_default = given.has("solution") || !needs_model;
     let endpoint = read_endpoint(&mut given, has_default, around)?;
-    let Loaded { mut task, uploads } = read_task(&mut given, around)?;
+    let (Loaded { mut task, uploads }, clients_own) = read_task(&mut given, around)?;
     if task.instruction.trim().is_empty() {
         return Err("instruction is required".to_owned());
     }
@@ -109,7 +111,10 @@ pub(crate) fn read(
     task.limit(&agent.limits());
     task.check().map_err(|error| chain(&error))?;
     let mcp = Remotes::take(&mut task.mcp, |name| around.variable(name));
-    let mcp = mcp.map_err(|error| error.to_string())?;
+    let mut mcp = mcp.map_err(|error| error.to_string())?;
+    if let Some(guard) = &around.guard {
+        mcp.guard(&clients_own, guard);
+    }
     agent::check_options(&*agent, &task).map_err(|error| error.to_string())?;
     let settings = read_settings(&mut given, &task, &endpoint, around)?;
     match given.text("sandbox")?.as_deref() {
@@ -162,6 +167,7 @@ fn read_endpoint(
         key: given.text("api_key")?.map(Secret::new),
         model: given.text("model")?,
         is_thinking_disabled: disabled.or(thinking.map(|thinking| !thinking)),
+        guard: around.guard.clone(),
     };
     let vllm_url = given.text("vllm_url")?;
     let hf_token = given.text("hf_token")?.map(Secret::new);
@@ -264,8 +270,12 @@ fn explain(error: EndpointError, is_elsewhere: bool) -> Wrong {
     }
 }
 
-/// The task: one of the server's, with what is given in place of its own, or one made of the arguments alone.
-fn read_task(given: &mut Arguments, around: &Surroundings) -> Result<Loaded, Wrong> {
+/// The task: one of the server's, with what is given in place of its own, or one made of the arguments alone; and the names
+/// of the MCP servers that are not its own.
+fn read_task(
+    given: &mut Arguments,
+    around: &Surroundings,
+) -> Result<(Loaded, BTreeSet<String>), Wrong> {
     let mut loaded = match given.value("task") {
         Some(value) => find_task(&value, around)?
             .load()
@@ -288,11 +298,11 @@ fn read_task(given: &mut Arguments, around: &Surroundings) -> Result<Loaded, Wro
     task.files
         .extend(given.text_map("upload_files")?.unwrap_or_default());
     task.env.extend(given.text_map("env")?.unwrap_or_default());
-    mcp::read(given, &mut task.mcp)?;
+    let clients_own = mcp::read(given, &mut task.mcp)?;
     if let Some(value) = given.value("solution") {
         task.solution = read_solution(value)?;
     }
-    Ok(loaded)
+    Ok((loaded, clients_own))
 }
 
 /// A command is one argument of a process, which the kernel limits to 128 KiB.

@@ -22,6 +22,7 @@ fn around() -> Surroundings {
         providers: Providers::built_in().clone(),
         variables,
         prices: |_| None,
+        guard: None,
     }
 }
 

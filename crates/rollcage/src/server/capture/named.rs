@@ -1,0 +1,36 @@
+//! An endpoint that is named by its URL, and what it gives.
+
+use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
+use rollcage_engine::outbound::{Forbidden, client_for};
+use rollcage_engine::proxy::Unusable;
+use rollcage_engine::proxy::probe::{Profile, first_model, probe};
+
+/// Why an endpoint cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unresolved {
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+}
+
+/// An endpoint by its URL, with the first model it lists where none is named, and what it gives.
+pub(crate) async fn resolve(
+    mut request: EndpointRequest,
+) -> Result<(Endpoint, Profile), Unresolved> {
+    request.model.get_or_insert_default();
+    let choice = request
+        .resolve(|_| None)
+        .map_err(|error| Unusable::Other(error.to_string()))?;
+    choice.check_address().await?;
+    let EndpointChoice::Url(mut endpoint) = choice else {
+        return Err(Unusable::Other("not a URL".to_owned()).into());
+    };
+    let client = client_for(&endpoint.base_url, endpoint.guard.as_ref());
+    let client = client.map_err(|error| Unusable::Other(error.to_string()))?;
+    if endpoint.model.is_empty() {
+        endpoint.model = first_model(&client, &endpoint).await?;
+    }
+    let profile = probe(&client, &endpoint).await?;
+    Ok((endpoint, profile))
+}
