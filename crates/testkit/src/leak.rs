@@ -30,6 +30,10 @@ pub fn left_by(process: u32, home: &Path) -> BTreeSet<String> {
         let paths = entries.into_iter().flatten().flatten();
         left.extend(paths.map(|entry| entry.path().display().to_string()));
     }
+    let layers = fs::read_dir(home.join("layers"));
+    let paths = layers.into_iter().flatten().flatten();
+    let in_the_making = paths.filter(|entry| entry.file_name().as_encoded_bytes()[0] == b'.');
+    left.extend(in_the_making.map(|entry| entry.path().display().to_string()));
     left
 }
 

@@ -47,7 +47,9 @@ const UNPRINTED: &str = "print the results (all are recorded: see `rollcage list
     rollcage run task.toml --agent claude --tools Bash,Read --agent-env IS_DEMO=1\n  \
     rollcage run --instruction 'Write ok to a.txt' --verify 'grep -qx ok a.txt' --solution 'echo ok > a.txt'\n  \
     rollcage run task.toml --mcp 'weather=python3 weather.py' --mcp docs=http://127.0.0.1:9000/mcp\n\n\
-    Exit status: 0 every rollout ended and was graded, 1 some ended badly, 2 wrong use, 3 our own failure.")]
+    Exit status: 0 every rollout ended and was graded, 1 some ended badly, 2 wrong use, 3 our own failure.\n\
+    Ctrl-C, SIGTERM, a lost terminal (unless SIGHUP is ignored) and a reader that goes away cancel what runs; every \
+    rollout that was started has its record. Without standard error only the progress is lost.")]
 pub(crate) struct Arguments {
     /// A task file
     #[arg(

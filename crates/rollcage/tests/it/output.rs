@@ -1,12 +1,13 @@
 //! Output that nobody reads, that is full or that is gone, and signals: nothing panics, nothing is lost, nothing is left.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rollcage_engine::store::Store;
@@ -279,18 +280,46 @@ fn hangups_and_signals_that_come_in_pairs_end_a_run_with_results() {
     }
 }
 
+/// An agent that asks a model and needs no installation.
+const AGENT: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../manifests/shell-loop.toml"
+);
+
+/// The id of a rollout with model calls in it.
+fn run_with_model(place: &Place) -> String {
+    let mut command = place.command(&["run", "quick.toml", "--agent", AGENT, "--json"]);
+    let output = command.output().unwrap();
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    result["rollout_id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_reader_that_is_slow_gets_everything() {
+    let place = Place::new();
+    // Whoever started us may have made the pipe one that does not block, and it is full.
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    let mut filled = 0;
+    while let Ok(written) = writer.write(&[b' '; 4096]) {
+        filled += written;
+    }
+    let mut command = place.command(&["agent", "list", "--json"]);
+    let child = command.stdout(writer).stderr(Stdio::piped()).spawn();
+    drop(command);
+    // Time to meet the full pipe; one that comes later meets an empty one, which is no harm.
+    std::thread::sleep(Duration::from_millis(500));
+    let mut read = Vec::new();
+    reader.read_to_end(&mut read).unwrap();
+    assert_eq!(place.end(child.unwrap()), (0, String::new()));
+    let expected = place.command(&["agent", "list", "--json"]).output();
+    assert_eq!(&read[filled..], expected.unwrap().stdout);
+}
+
 #[test]
 fn every_command_ends_quietly_when_nobody_reads() {
     let place = Place::new();
-    // An agent that asks a model and needs no installation.
-    let agent = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../manifests/shell-loop.toml"
-    );
-    let mut command = place.command(&["run", "quick.toml", "--agent", agent, "--json"]);
-    let output = command.output().unwrap();
-    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let id = result["rollout_id"].as_str().unwrap();
+    let id = &run_with_model(&place);
     for arguments in [
         &["list"][..],
         &["list", "--json"],
@@ -300,7 +329,7 @@ fn every_command_ends_quietly_when_nobody_reads() {
         &["export", id],
         &["export", id, "--format", "parquet"],
         &["agent", "list"],
-        &["agent", "doctor", agent],
+        &["agent", "doctor", AGENT],
         &["endpoint", "list", "--json"],
         &["doctor"],
         &["--help"],
@@ -446,5 +475,37 @@ fn an_interrupt_before_the_first_rollout_leaves_nothing() {
         assert!(said.contains("interrupted"), "{arguments:?}: {said}");
         assert_eq!(place.end(child).0, 1, "{arguments:?}: {said}");
     }
+    assert_eq!(place.ends(), []);
+}
+
+/// Whether a process runs with exactly these arguments.
+fn is_running(arguments: &[&str]) -> bool {
+    let wanted: String = arguments.iter().map(|word| format!("{word}\0")).collect();
+    let mut processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes.any(|process| {
+        std::fs::read(process.path().join("cmdline")).is_ok_and(|line| line == wanted.as_bytes())
+    })
+}
+
+#[test]
+fn an_interrupt_while_an_agent_is_made_ready_leaves_nothing() {
+    let place = Place::new();
+    // Its first start never ends.
+    let seconds = format!("{}.5", 100_000 + std::process::id());
+    let agent = format!(
+        "name = 'late'\ntitle = 'late'\ncommand = ['true']\nfiles = {{ '.late' = 'a' }}\n[warm_up]\ncommand = ['/bin/sleep', '{seconds}']\nkeep = []\n"
+    );
+    place.write("late.toml", &agent);
+    let mut command = place.command(&["run", "quick.toml", "--agent", "late.toml"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    while !is_running(&["/bin/sleep", &seconds]) {
+        assert_eq!(child.try_wait().unwrap(), None);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_ne!(left_by(child.id(), &place.home()), Default::default());
+    send(&child, Signal::SIGTERM);
+    let (code, said) = place.end(child);
+    assert_eq!(code, 1, "{said}");
+    assert!(!is_running(&["/bin/sleep", &seconds]));
     assert_eq!(place.ends(), []);
 }
