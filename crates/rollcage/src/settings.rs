@@ -23,12 +23,13 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// `$ROLLCAGE_HOME`, else the XDG data directory.
+/// `$ROLLCAGE_HOME`, else the XDG data directory; below the user's home directory also where no HOME is set, as in a
+/// service.
 pub(crate) fn home() -> anyhow::Result<PathBuf> {
     let path = match (
         variable("ROLLCAGE_HOME"),
         variable("XDG_DATA_HOME"),
-        variable("HOME"),
+        variable("HOME").or_else(home_of_user),
     ) {
         (Some(path), _, _) => PathBuf::from(path),
         (None, Some(data), _) => PathBuf::from(data).join("rollcage"),
@@ -41,6 +42,12 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
         }
     };
     std::path::absolute(&path).with_context(|| format!("use {} for data", path.display()))
+}
+
+fn home_of_user() -> Option<String> {
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid());
+    let directory = user.ok().flatten()?.dir;
+    directory.is_dir().then(|| directory.display().to_string())
 }
 
 pub(crate) fn store() -> anyhow::Result<Store> {

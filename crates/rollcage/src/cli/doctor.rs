@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rollcage_sandbox::disk::{self, Disk};
 use rollcage_sandbox::doctor::{Check, Status};
 use rollcage_sandbox::local::{Local, Options};
 use rollcage_sandbox::{Command, OutputLimit, Sandboxes, Spec, run as run_command};
@@ -11,6 +13,9 @@ use rollcage_sandbox::{Command, OutputLimit, Sandboxes, Spec, run as run_command
 use super::signals::Stop;
 use crate::progress::Screen;
 use crate::{Interrupted, Outcome, output, settings, text};
+
+/// Below this the next agent to be installed may not fit.
+const FREE_BYTES_MIN: u64 = 2 << 30;
 
 /// Tell what the sandbox can and cannot do on this machine, and how to fix it.
 ///
@@ -24,27 +29,16 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
-    // Opens the data directory too: a full or read-only disk shows here.
-    let home = settings::store()?.root().to_owned();
-    let mut checks = match Local::open(Options {
-        args: vec![settings::ZYGOTE.to_owned()],
-        ..Options::new(home.join("sandboxes"))
-    })
-    .await
-    {
-        Err(error) => vec![failed("zygote", &anyhow::Error::from(error))],
-        Ok(sandboxes) => {
-            let look = async {
-                let mut checks = sandboxes.doctor().await?;
-                checks.push(try_sandbox(&sandboxes).await);
-                anyhow::Ok(checks)
-            };
-            let looked = stop.token().run_until_cancelled(look).await;
-            sandboxes.shutdown().await?;
-            looked.ok_or(Interrupted)??
-        }
+    let home = settings::home()?;
+    let place = data_directory(&home);
+    let checks = if place.status == Status::Missing {
+        // Sandboxes are built there, so there is nothing more to try.
+        vec![place]
+    } else {
+        let mut checks = look_around(&home, &stop).await?;
+        checks.push(place);
+        checks
     };
-    checks.push(ok("data directory", home.display().to_string()));
     let mut out = output::stdout();
     for check in &checks {
         if arguments.json {
@@ -63,6 +57,73 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     }
     let is_bad = checks.iter().any(|check| check.status == Status::Missing);
     Ok(if is_bad { Outcome::Bad } else { Outcome::Fine })
+}
+
+async fn look_around(home: &Path, stop: &Stop) -> anyhow::Result<Vec<Check>> {
+    let opened = Local::open(Options {
+        args: vec![settings::ZYGOTE.to_owned()],
+        ..Options::new(home.join("sandboxes"))
+    });
+    let sandboxes = match opened.await {
+        Err(error) => return Ok(vec![failed("zygote", &anyhow::Error::from(error))]),
+        Ok(sandboxes) => sandboxes,
+    };
+    let look = async {
+        let mut checks = sandboxes.doctor().await?;
+        checks.push(try_sandbox(&sandboxes).await);
+        anyhow::Ok(checks)
+    };
+    let looked = stop.token().run_until_cancelled(look).await;
+    sandboxes.shutdown().await?;
+    looked.ok_or(Interrupted)?
+}
+
+/// Writes to it, and looks at what it lies on.
+fn data_directory(home: &Path) -> Check {
+    let name = "data directory";
+    let shown = home.display();
+    let elsewhere =
+        "set ROLLCAGE_HOME to a directory on a disk with room, from which programs may be started";
+    let bad = |status, detail: String| Check {
+        name: name.to_owned(),
+        status,
+        detail,
+        fix: Some(elsewhere.to_owned()),
+    };
+    let disk = match settings::store().and_then(|_| try_writing(home)) {
+        Ok(disk) => disk,
+        Err(error) => {
+            let cause = error.root_cause();
+            return bad(Status::Missing, format!("{shown}: {cause}"));
+        }
+    };
+    let free = text::bytes(disk.free_bytes);
+    if disk.is_noexec {
+        let detail =
+            format!("{shown} is mounted noexec: agents that are installed there cannot be started");
+        return bad(Status::Missing, detail);
+    }
+    if disk.free_bytes < FREE_BYTES_MIN {
+        return bad(
+            Status::Degraded,
+            format!("{shown} has only {free} free; an agent takes up to 1 GiB"),
+        );
+    }
+    if disk.is_network {
+        let detail = format!(
+            "{shown}, {free} free, on a network file system: records and agents are slower there"
+        );
+        return bad(Status::Degraded, detail);
+    }
+    ok(name, format!("{shown}, {free} free"))
+}
+
+fn try_writing(home: &Path) -> anyhow::Result<Disk> {
+    let probe = home.join(format!(".doctor-{}", std::process::id()));
+    let written = std::fs::write(&probe, [0; 65536]);
+    let _ = std::fs::remove_file(&probe);
+    written?;
+    Ok(disk::inspect(home)?)
 }
 
 /// The whole thing once, which counts for more than its parts.
@@ -88,20 +149,24 @@ async fn try_sandbox(sandboxes: &Local) -> Check {
         )
         .await?;
         let took = since.elapsed();
-        let tier = sandbox.isolation().tier.clone();
+        let walls = sandbox.isolation().clone();
         sandbox.close().await?;
         anyhow::ensure!(
             finished.exit.code == Some(0),
             "/bin/true exits with {:?} inside",
             finished.exit
         );
-        Ok((tier, took))
+        Ok((walls, took))
     };
     match attempt.await {
-        Ok((tier, took)) => ok(
+        Ok((walls, took)) => ok(
             "a sandbox",
             format!(
-                "tier {tier}; started and ran a command in {}",
+                "tier {}; memory by {}, pids by {}, cpu by {}; started and ran a command in {}",
+                walls.tier,
+                walls.memory,
+                walls.pids,
+                walls.cpu,
                 text::duration(took.as_secs_f64())
             ),
         ),

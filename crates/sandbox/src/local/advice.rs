@@ -11,12 +11,11 @@ use super::wire::FailureKind;
 /// The oldest kernel with `mount_setattr`, which makes a whole tree of mounts read-only at once.
 pub(crate) const LOWEST_KERNEL: (u32, u32) = (5, 12);
 
-const CONTAINER: &str = "start the container with --security-opt seccomp=unconfined --security-opt \
-     systempaths=unconfined and, where AppArmor is on, --security-opt apparmor=unconfined (Kubernetes: \
-     seccompProfile Unconfined and procMount Unmasked); where none of these can be had, as under gVisor or on \
+const CONTAINER: &str = "start the container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined \
+     --security-opt apparmor=unconfined (README, \"In a container\"); where these cannot be had, as under gVisor or on \
      hosted Spaces, sandboxes cannot run";
-const PROC: &str = "parts of /proc are masked here, and the kernel then allows no new one: start the container with \
-     --security-opt systempaths=unconfined (Podman: unmask=ALL, Kubernetes: procMount: Unmasked)";
+const PROC: &str = "parts of /proc are masked: start the container with --security-opt systempaths=unconfined (Podman: \
+     unmask=ALL, Kubernetes: procMount: Unmasked)";
 const DISK: &str = "nothing can be written: set ROLLCAGE_HOME to a directory on a disk with room";
 
 /// One sentence with the fix, where we know one.
