@@ -33,6 +33,13 @@ pub(crate) fn of(kind: FailureKind, error: &io::Error) -> Option<String> {
         FailureKind::Setup if refused && !geteuid().is_root() && setting_in_the_way().is_some() => {
             setting_in_the_way()
         }
+        FailureKind::Namespaces | FailureKind::Setup if refused && profile().is_some() => {
+            Some(format!(
+                "AppArmor's profile {} forbids it: start the container with --security-opt apparmor=unconfined, or with \
+             apparmor=rollcage and our profile (deploy/apparmor/rollcage)",
+                profile().unwrap_or_default()
+            ))
+        }
         FailureKind::Namespaces | FailureKind::Setup | FailureKind::Proc
             if refused || matches!(code, libc::ENOSYS) =>
         {
@@ -97,6 +104,23 @@ fn setting_in_the_way() -> Option<String> {
         ));
     }
     None
+}
+
+/// The AppArmor profile that confines us.
+fn profile() -> Option<String> {
+    let paths = [
+        "/proc/self/attr/apparmor/current",
+        "/proc/self/attr/current",
+    ];
+    let text = paths
+        .into_iter()
+        .find_map(|path| fs::read_to_string(path).ok())?;
+    // `NAME (enforce)`; other modules use the second file too, in other forms.
+    let (name, _) = text
+        .trim()
+        .trim_end_matches('\0')
+        .split_once(" (enforce)")?;
+    Some(name.to_owned())
 }
 
 /// Containers put a filter on system calls over us; nobody else does.

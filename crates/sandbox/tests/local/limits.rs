@@ -175,3 +175,54 @@ async fn open_files_and_core_dumps_are_limited() {
     .await;
     assert_eq!(limits, "0\n0\n64\nfew");
 }
+
+#[tokio::test]
+async fn files_that_fill_the_memory_do_not_end_the_sandbox() {
+    let backend = backend().await;
+    let sandbox = start(
+        &backend,
+        limited(Limits {
+            memory_bytes: 64 << 20,
+            ..Limits::default()
+        }),
+    )
+    .await;
+    bash(&*sandbox, "head -c 200M /dev/zero > /tmp/large").await;
+    // What the files hold is not given back by killing, so whatever runs now may be killed too. Init must not be.
+    for _ in 0..5 {
+        let _ = bash(&*sandbox, "head -c 8M /dev/zero | tail -c 1").await;
+    }
+    sandbox.kill_all().await.unwrap();
+    if !is_root() {
+        assert_eq!(output(&*sandbox, "echo usable").await, "usable");
+    }
+    sandbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_waits_in_sockets_is_bounded() {
+    let backend = backend().await;
+    let sandbox = start(&backend, spec("limited")).await;
+    // Nobody reads at the other end, so everything that can be sent stays in the kernel.
+    let script = "
+import socket
+listener = socket.socket(); listener.bind(('127.0.0.1', 0)); listener.listen(4096)
+kept, queued = [], 0
+for _ in range(1000):
+    one = socket.socket(); one.setblocking(False)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 20)
+    one.connect_ex(listener.getsockname())
+    other, _ = listener.accept()
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
+    kept += [one, other]
+    try:
+        while True: queued += one.send(b'x' * 65536)
+    except (BlockingIOError, OSError): pass
+print(queued >> 20)
+";
+    let told = output(&*sandbox, &format!("/usr/bin/python3 -c \"{script}\"")).await;
+    let mebibytes: u64 = told.parse().unwrap_or_else(|_| panic!("{told}"));
+    // Without any limit of ours it is several GiB.
+    let bound = if is_root() { 256 } else { 700 };
+    assert!((1..bound).contains(&mebibytes), "{mebibytes} MiB");
+}

@@ -7,6 +7,7 @@ mod files;
 mod kit;
 mod life;
 mod limits;
+mod machines;
 mod rootless;
 mod spare;
 mod traces;

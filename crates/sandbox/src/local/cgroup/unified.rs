@@ -34,7 +34,7 @@ pub(crate) fn find(mounts: &Mounts, name: &str) -> Option<Home> {
     let unified = mounts.unified.as_ref()?;
     let mut best: Option<Home> = None;
     for parent in mounts.unified_candidates() {
-        let home = match settle(&parent, name, unified.own == parent) {
+        let home = match settle(&parent, name) {
             Ok(home) => home,
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 return find_by_own_mount(unified, name);
@@ -73,7 +73,7 @@ fn find_by_own_mount(unified: &Unified, name: &str) -> Option<Home> {
         Ok(below) => root.join(below),
         Err(_) => root,
     };
-    let home = settle(&own, name, true).ok()?;
+    let home = settle(&own, name).ok()?;
     Some(Home {
         mount: Some(mount),
         ..home
@@ -81,17 +81,25 @@ fn find_by_own_mount(unified: &Unified, name: &str) -> Option<Home> {
 }
 
 /// Makes the engine's directory in `parent`; an error where no controller is to be had in it.
-fn settle(parent: &Path, name: &str, is_own: bool) -> io::Result<Home> {
+fn settle(parent: &Path, name: &str) -> io::Result<Home> {
     let claim = instance::claim(parent, name)?;
     let mut home = Home {
-        enabled: enable_for_children(parent, &claim.path),
+        enabled: Vec::new(),
         claim,
         retreat: None,
         mount: None,
     };
-    if !home.enabled.contains(&"memory") && is_own && is_alone(parent) {
-        // The kernel's EBUSY: our own processes are in the way.
-        home.retreat = Retreat::into_leaf(parent, &home.claim.path).ok();
+    // Before anything is tried: with processes in it the kernel lets a group hand on controllers of threads alone,
+    // and then takes no more processes below it.
+    let is_free = match members(parent) {
+        Members::None => true,
+        Members::OnlyUs => {
+            home.retreat = Retreat::into_leaf(parent, &home.claim.path).ok();
+            home.retreat.is_some()
+        }
+        Members::Others => false,
+    };
+    if is_free {
         home.enabled = enable_for_children(parent, &home.claim.path);
     }
     if home.enabled.is_empty() {
@@ -132,11 +140,24 @@ fn lists(directory: &Path, file: &str, controller: &str) -> bool {
     text.split_whitespace().any(|word| word == controller)
 }
 
-/// Whether nobody but this process is in a group; whom we cannot see shows as 0.
-fn is_alone(directory: &Path) -> bool {
+/// Who is in a group itself. The root of the hierarchy, which alone has no type, may have both members and groups.
+enum Members {
+    None,
+    OnlyUs,
+    Others,
+}
+
+fn members(directory: &Path) -> Members {
     let us = std::process::id().to_string();
-    fs::read_to_string(directory.join(MEMBERS))
-        .is_ok_and(|members| !members.is_empty() && members.lines().all(|pid| pid == us))
+    if !directory.join("cgroup.type").exists() {
+        return Members::None;
+    }
+    // Whom we cannot see shows as 0.
+    match fs::read_to_string(directory.join(MEMBERS)) {
+        Ok(members) if members.is_empty() => Members::None,
+        Ok(members) if members.lines().all(|pid| pid == us) => Members::OnlyUs,
+        Ok(_) | Err(_) => Members::Others,
+    }
 }
 
 /// The way back from our leaf.
