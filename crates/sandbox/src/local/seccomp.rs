@@ -105,6 +105,13 @@ const FAMILIES: [i32; 4] = [
     libc::AF_NETLINK,
 ];
 
+const BUFFER_OPTIONS: [i32; 4] = [
+    libc::SO_SNDBUF,
+    libc::SO_RCVBUF,
+    libc::SO_SNDBUFFORCE,
+    libc::SO_RCVBUFFORCE,
+];
+
 const TIOCLINUX: u64 = 0x541C;
 
 /// Numbers from here on are the x32 interface, which has the architecture number of x86-64 and which the
@@ -176,6 +183,7 @@ fn verdicts() -> io::Result<BTreeMap<u32, BpfProgram>> {
         (libc::SYS_prlimit64, other_process_limits()),
         (libc::SYS_socket, foreign_family()),
         (libc::SYS_socketpair, foreign_family()),
+        (libc::SYS_setsockopt, socket_buffers()),
     ];
     all(DENIED, libc::EPERM)
         .chain(all(DENIED_HERE, libc::EPERM))
@@ -272,6 +280,23 @@ fn foreign_family() -> BpfProgram {
         jump(JUMP_EQUAL, c, 2, 0),
         jump(JUMP_EQUAL, d, 1, 0),
         refuse(libc::EAFNOSUPPORT),
+        allow(),
+    ]
+}
+
+/// Asking for larger socket buffers is accepted and has no effect. Their memory is the whole machine's, and whoever
+/// asks is not held to the sizes that the sandbox's network has.
+fn socket_buffers() -> BpfProgram {
+    let [a, b, c, d] = BUFFER_OPTIONS.map(i32::cast_unsigned);
+    vec![
+        load(1),
+        jump(JUMP_EQUAL, libc::SOL_SOCKET.cast_unsigned(), 0, 6),
+        load(2),
+        jump(JUMP_EQUAL, a, 3, 0),
+        jump(JUMP_EQUAL, b, 2, 0),
+        jump(JUMP_EQUAL, c, 1, 0),
+        jump(JUMP_EQUAL, d, 0, 1),
+        refuse(0),
         allow(),
     ]
 }

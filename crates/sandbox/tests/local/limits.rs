@@ -223,6 +223,6 @@ print(queued >> 20)
     let told = output(&*sandbox, &format!("/usr/bin/python3 -c \"{script}\"")).await;
     let mebibytes: u64 = told.parse().unwrap_or_else(|_| panic!("{told}"));
     // Without any limit of ours it is several GiB.
-    let bound = if is_root() { 256 } else { 700 };
+    let bound = if is_root() { 128 } else { 300 };
     assert!((1..bound).contains(&mebibytes), "{mebibytes} MiB");
 }

@@ -116,6 +116,26 @@ fn some_arguments_are_refused() {
             check(call, family(foreign), errno(libc::EAFNOSUPPORT));
         }
     }
+
+    let option =
+        |level: i32, name: i32| [3, level, name].map(|value| u64::from(value.cast_unsigned()));
+    for buffer in BUFFER_OPTIONS {
+        check(
+            libc::SYS_setsockopt,
+            option(libc::SOL_SOCKET, buffer),
+            errno(0),
+        );
+        check(
+            libc::SYS_setsockopt,
+            option(libc::IPPROTO_TCP, buffer),
+            ALLOWED,
+        );
+    }
+    check(
+        libc::SYS_setsockopt,
+        option(libc::SOL_SOCKET, libc::SO_REUSEADDR),
+        ALLOWED,
+    );
 }
 
 #[test]
