@@ -37,6 +37,7 @@ mod recorder;
 mod refusal;
 mod relay;
 mod replay;
+mod room;
 mod serve;
 mod upstream;
 mod workers;
@@ -50,6 +51,7 @@ use direct::Direct;
 use exchange::{Noted, Outcome};
 use learned::{Learned, Lesson, Lessons, Needs};
 use recorder::Recorder;
+use room::Room;
 
 /// Lines of the proxy's log kept in memory, for the result's tail.
 const LOG_LINES_MAX: usize = 200;
@@ -71,6 +73,8 @@ pub struct ModelSettings {
     /// How often a call that a busy endpoint refused is made again. Agents are told not to try again themselves, so this
     /// must outlast a server's restart: seven tries are a minute.
     pub retries_max: usize,
+    /// What the record of one rollout may take on disk, which an agent could fill with requests.
+    pub record_bytes_max: u64,
 }
 
 impl Default for ModelSettings {
@@ -83,6 +87,7 @@ impl Default for ModelSettings {
             price: None,
             is_black_box: false,
             retries_max: 7,
+            record_bytes_max: 4 << 30,
         }
     }
 }
@@ -118,6 +123,7 @@ pub struct Session {
     /// The short way to the endpoint, where there is one.
     direct: Option<Arc<Direct>>,
     recorder: Recorder,
+    room: Room,
     exchanges: AtomicU64,
     learned: Learned,
     /// What an endpoint that speaks Anthropic wants back from agents that speak something else.
@@ -194,6 +200,7 @@ impl Session {
             url,
             headers,
             recorder,
+            room: Room::new(),
             exchanges: AtomicU64::new(0),
             learned: Learned::new(capture),
             thoughts: Mutex::default(),
@@ -361,9 +368,11 @@ impl Session {
         // English and code are about four bytes a token in JSON; the settled number replaces the guess.
         let prompt_guess = body_bytes as u64 / 4;
         let mut seen = self.seen();
-        let reserved = seen
-            .budget
-            .reserve(prompt_guess, completion_wanted.unwrap_or(8192));
+        let is_full = self.recorder.bytes() >= self.options.settings.record_bytes_max;
+        let reserved = match is_full {
+            true => Err(Limit::RecordBytes),
+            false => (seen.budget).reserve(prompt_guess, completion_wanted.unwrap_or(8192)),
+        };
         match reserved {
             Ok(reservation) => {
                 seen.open_calls += 1;

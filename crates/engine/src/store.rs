@@ -6,7 +6,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ pub(crate) const EVENTS_FILE: &str = "agent.events";
 pub(crate) const STDOUT_FILE: &str = "agent.stdout.log";
 /// Of an agent's events; beyond it only the end is read.
 pub(crate) const EVENTS_BYTES_MAX: u64 = 16 << 20;
+/// The extension of files that are not whole yet.
+const PARTIAL: &str = "partial";
 /// Holds the name of who asked for a rollout.
 const OWNER: &str = "owner";
 
@@ -134,8 +136,7 @@ impl Store {
             path: path.to_owned(),
             source,
         };
-        let marker = private_file(&marker_path).map_err(|source| open(&marker_path, source))?;
-        marker.lock().map_err(|source| open(&marker_path, source))?;
+        let marker = mark(&marker_path).map_err(|source| open(&marker_path, source))?;
         DirBuilder::new()
             .mode(0o700)
             .create(&path)
@@ -269,7 +270,7 @@ impl Store {
             let Ok(marker) = File::options().write(true).open(&marker_path) else {
                 continue;
             };
-            if marker.try_lock().is_err() {
+            if marker.try_lock().is_err() || !is_at(&marker, &marker_path) {
                 continue;
             }
             let path = self.directory(id);
@@ -280,6 +281,7 @@ impl Store {
                 let _ = fs::remove_file(&marker_path);
                 continue;
             }
+            remove_partial_files(&path);
             found.push((
                 id,
                 task,
@@ -379,6 +381,33 @@ pub fn end_of(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&end).into_owned())
 }
 
+/// Makes a running mark and locks it.
+fn mark(path: &Path) -> io::Result<File> {
+    loop {
+        let marker = private_file(path)?;
+        marker.lock()?;
+        // Between the two, another process may have taken it for a dead one's and removed it.
+        if is_at(&marker, path) {
+            return Ok(marker);
+        }
+    }
+}
+
+/// Whether a path still leads to an open file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let (open, there) = (file.metadata(), fs::metadata(path));
+    matches!((open, there), (Ok(open), Ok(there)) if open.ino() == there.ino() && open.dev() == there.dev())
+}
+
+/// What a killed process was writing.
+fn remove_partial_files(record: &Path) {
+    for entry in fs::read_dir(record).into_iter().flatten().flatten() {
+        if entry.path().extension().is_some_and(|it| it == PARTIAL) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// A new file that only we can read.
 pub(crate) fn private_file(path: &Path) -> io::Result<File> {
     File::options()
@@ -391,7 +420,7 @@ pub(crate) fn private_file(path: &Path) -> io::Result<File> {
 /// Readers see the old file or the new one, never a part.
 fn write_whole(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     let write = || -> io::Result<()> {
-        let partial = path.with_extension("partial");
+        let partial = path.with_extension(PARTIAL);
         let mut file = File::options()
             .write(true)
             .create(true)
@@ -406,4 +435,55 @@ fn write_whole(path: &Path, content: &[u8]) -> Result<(), StoreError> {
         path: path.to_owned(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_was_writing_goes_with_the_next_start() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let id = RolloutId::generate();
+        let record = store.begin(id, &Task::default(), None).unwrap();
+        let path = record.path().to_owned();
+        let listed = || {
+            let mut names: Vec<_> = fs::read_dir(&path)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        // As kill -9 leaves it: the mark is there, and not locked.
+        drop(record);
+        fs::rename(path.join("task.json"), path.join("task.partial")).unwrap();
+        fs::write(path.join("owner.partial"), "").unwrap();
+        let abandoned = store.abandoned().unwrap();
+        assert_eq!(abandoned.len(), 1);
+        assert_eq!(listed(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_mark_that_was_swept_before_it_was_locked_is_made_again() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("mark");
+        // Often enough to meet the moment between making and locking.
+        for _ in 0..300 {
+            let marker = std::thread::scope(|scope| {
+                let marking = scope.spawn(|| mark(&path).unwrap());
+                while !marking.is_finished() {
+                    if let Ok(found) = File::options().write(true).open(&path)
+                        && found.try_lock().is_ok()
+                    {
+                        let _ = fs::remove_file(&path);
+                    }
+                }
+                marking.join().unwrap()
+            });
+            assert!(is_at(&marker, &path));
+            fs::remove_file(&path).unwrap();
+        }
+    }
 }

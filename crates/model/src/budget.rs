@@ -52,6 +52,8 @@ pub enum Limit {
     PromptTokens,
     CompletionTokens,
     Usd,
+    /// What the record may take on disk.
+    RecordBytes,
 }
 
 impl Limit {
@@ -61,6 +63,7 @@ impl Limit {
             Limit::PromptTokens => "prompt_tokens",
             Limit::CompletionTokens => "completion_tokens",
             Limit::Usd => "usd",
+            Limit::RecordBytes => "record_bytes",
         }
     }
 }

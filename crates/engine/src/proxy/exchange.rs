@@ -97,6 +97,10 @@ impl Open {
         self.pieces.push(bytes);
     }
 
+    pub(super) fn forget_request(&mut self) {
+        self.asked = Bytes::new();
+    }
+
     pub(super) fn session(&self) -> &Session {
         &self.session
     }

@@ -25,7 +25,7 @@ use super::{relay, replay};
 use crate::result::now;
 
 /// An agent's request: a long conversation with images is some ten megabytes.
-const REQUEST_BYTES_MAX: usize = 64 << 20;
+pub(super) const REQUEST_BYTES_MAX: usize = 64 << 20;
 /// An upstream's whole answer with token ids and logprobs.
 pub(super) const ANSWER_BYTES_MAX: usize = 256 << 20;
 
@@ -46,6 +46,8 @@ pub(super) async fn answer(
     request: Request<Incoming>,
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
+    let held = Arc::clone(&session);
+    let _room = held.room.enter(&head.headers).await;
     let body = match read_request(body).await {
         Ok(body) => body,
         Err((status, message)) => return route.refuse(status, &message),

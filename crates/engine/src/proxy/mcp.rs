@@ -49,6 +49,7 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
         refusal.headers_mut().insert(ALLOW, allowed);
         return refusal;
     }
+    let _room = session.room.enter(&head.headers).await;
     let body = match read_request(body).await {
         Ok(body) => body,
         Err((status, message)) => return refuse(status, &message),

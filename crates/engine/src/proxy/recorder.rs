@@ -20,6 +20,7 @@ pub(crate) struct Recorder {
 struct State {
     file: File,
     encoder: Encoder,
+    bytes: u64,
     /// The first error; everything after it is refused, so that the file has no silent hole in the middle.
     broken: Option<String>,
 }
@@ -33,7 +34,10 @@ impl State {
         let encoded = frame.and_then(|frame| self.encoder.encode(frame));
         let written = encoded
             .map_err(std::io::Error::from)
-            .and_then(|(bytes, gone)| self.file.write_all(&bytes).map(|()| gone));
+            .and_then(|(bytes, gone)| {
+                self.bytes += bytes.len() as u64;
+                self.file.write_all(&bytes).map(|()| gone)
+            });
         written.map_err(|error| {
             let text = format!("write the rollout's exchanges: {error}");
             self.broken = Some(text.clone());
@@ -56,6 +60,7 @@ impl Recorder {
         let state = State {
             file,
             encoder: Encoder::default(),
+            bytes: 0,
             broken: None,
         };
         Recorder {
@@ -80,6 +85,11 @@ impl Recorder {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was written so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state().bytes
     }
 
     pub(crate) fn broken(&self) -> Option<String> {

@@ -28,10 +28,12 @@ const UNFINISHED: &str = "the stream ended without a finish reason";
 
 pub(super) fn stream(
     question: Question,
-    open: Open,
+    mut open: Open,
     upstream: Answer,
     added: Added,
 ) -> Response<Body> {
+    // It was taken, and may be large; the stream may last.
+    open.forget_request();
     let endpoint = open.session().options.endpoint.dialect;
     let relay = Relay {
         open,

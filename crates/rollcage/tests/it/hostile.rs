@@ -353,3 +353,21 @@ async fn graded_code_cannot_ask_the_model() {
     assert!(roles[1..].iter().all(|role| *role == "failed"));
     assert_eq!(result.budget.spent.calls, 1, "{:?}", result.budget);
 }
+
+#[tokio::test]
+async fn requests_without_end_do_not_fill_our_disk() {
+    let home = Home::new();
+    let engine = home.engine().await;
+    let upstream = Upstream::start(|_, _| says("ok")).unwrap();
+    let flood = "noise() { head -c 90000 /dev/urandom | base64 -w 0; }; until ask \
+        \"{\\\"messages\\\":[{\\\"role\\\":\\\"user\\\",\\\"content\\\":\\\"$(noise)\\\"}]}\" | grep -q record_bytes; do :; done";
+    let mut plan = home.plan(task(&[QUARTER]), flood, upstream.base_url());
+    plan.settings.record_bytes_max = 1 << 20;
+    let result = crate::support::run_one(&engine, plan, &Default::default()).await;
+    engine.close().await;
+    let end = (result.ended, result.reward, result.reward_valid);
+    assert_eq!(end, (Ended::Budget, Some(0.25), true), "{:?}", result.error);
+    assert_eq!(result.budget.stopped_by.as_deref(), Some("record_bytes"));
+    let record = std::path::Path::new(&result.record).join("exchanges.rec");
+    assert!(record.metadata().unwrap().len() < 2 << 20);
+}
