@@ -38,13 +38,16 @@ mod refusal;
 mod relay;
 mod replay;
 mod room;
+mod scrub;
 mod serve;
+mod unread;
 mod upstream;
 mod workers;
 
 pub use answer::{Body, json};
 pub use serve::{Handler, Serving, answer, serve};
-pub(crate) use upstream::cause;
+pub use unread::{Unread, read_request_body};
+pub(crate) use upstream::{SMALL_BYTES_MAX, cause, read_text};
 pub use upstream::{Unusable, reach};
 
 use direct::Direct;
@@ -52,6 +55,7 @@ use exchange::{Noted, Outcome};
 use learned::{Learned, Lesson, Lessons, Needs};
 use recorder::Recorder;
 use room::Room;
+use scrub::Scrub;
 
 /// Lines of the proxy's log kept in memory, for the result's tail.
 const LOG_LINES_MAX: usize = 200;
@@ -120,6 +124,8 @@ pub struct Session {
     url: reqwest::Url,
     /// What every call to the endpoint is sent with, its key too.
     headers: HeaderMap,
+    /// Takes the endpoint's key out of what it answers.
+    scrub: Option<Arc<Scrub>>,
     /// The short way to the endpoint, where there is one.
     direct: Option<Arc<Direct>>,
     recorder: Recorder,
@@ -199,6 +205,7 @@ impl Session {
             direct: Direct::to(&url, &headers, options.endpoint.guard.as_ref()),
             url,
             headers,
+            scrub: options.endpoint.key.as_ref().and_then(Scrub::of),
             recorder,
             room: Room::new(),
             exchanges: AtomicU64::new(0),
@@ -429,6 +436,16 @@ impl Session {
         seen.write(Logged::Call(call));
         drop(seen);
         (self.options.observe)(what);
+    }
+
+    /// An endpoint that repeats keys is worth a word, though nobody got to see it.
+    fn note_echoed_key(&self, exchange: u64) {
+        if self.scrub.as_ref().is_some_and(|scrub| scrub.take_found()) {
+            let url = &self.options.endpoint.base_url;
+            tracing::warn!(url, "the endpoint repeated its API key; it was taken out");
+            let text = "the endpoint repeated its API key in an answer; it was taken out";
+            self.log_line(format!("#{exchange} {text}"));
+        }
     }
 
     fn log_line(&self, line: String) {

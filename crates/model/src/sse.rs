@@ -65,13 +65,18 @@ impl Splitter {
             let end = memchr::memchr2(b'\r', b'\n', rest).map_or(rest.len(), |at| at + 1);
             let (line, behind) = rest.split_at(end);
             rest = behind;
+            self.is_failed = self.pending.len() + line.len() > self.event_bytes_max;
+            if self.is_failed {
+                // Nobody gets to see it.
+                self.pending = Vec::new();
+                break;
+            }
             self.pending.extend_from_slice(line);
-            self.is_failed = self.pending.len() > self.event_bytes_max;
             if line.len() > 1 {
                 self.is_line_empty = false;
                 self.is_after_cr = false;
             }
-            if !self.is_failed && line.last().is_some_and(|byte| self.ends_event(*byte)) {
+            if line.last().is_some_and(|byte| self.ends_event(*byte)) {
                 events.push(self.take_event());
             }
         }

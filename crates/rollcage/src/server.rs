@@ -40,6 +40,9 @@ const DROP_LIMIT: Duration = Duration::from_secs(5);
 /// For the hook at the end.
 const AT_STOP_LIMIT: Duration = Duration::from_secs(120);
 
+/// What is left to do at the end, in the time that is left.
+pub(crate) type AtStop = Box<dyn FnOnce(Duration) -> BoxFuture<'static, ()> + Send>;
+
 /// The parts of a server.
 pub(crate) struct Assembly {
     pub(crate) name: String,
@@ -57,7 +60,7 @@ pub(crate) struct Assembly {
     /// How long running calls may go on after the server was told to stop.
     pub(crate) grace: Duration,
     /// Run when no call is left, with what is left of the grace: the tools bring to an end what outlives calls.
-    pub(crate) at_stop: Box<dyn FnOnce(Duration) -> BoxFuture<'static, ()> + Send>,
+    pub(crate) at_stop: AtStop,
 }
 
 /// Serves until `stop` resolves, then ends in order: nothing new, the running calls, what outlives them.

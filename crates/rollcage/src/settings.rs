@@ -9,18 +9,38 @@ use anyhow::Context;
 use rollcage_engine::agent::{self, Agent, AgentError};
 use rollcage_engine::bundle::{Bundles, Registry, VersionRequest};
 use rollcage_engine::provider::{ProviderError, Providers};
+use rollcage_engine::secret::Secret;
 use rollcage_engine::store::Store;
 use rollcage_engine::{Engine, EngineOptions};
 use rollcage_model::budget::Price;
+
+use crate::WrongUse;
 
 /// The hidden first argument that makes this program a zygote.
 pub(crate) const ZYGOTE: &str = "__zygote";
 /// Below the home directory: manifests of the user's own agents.
 const AGENTS: &str = "agents";
 
+/// Of a token; a shorter one can be found by trying.
+const TOKEN_CHARS_MIN: usize = 16;
+
 /// An environment variable that is set and not empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// A token that a server is to ask for. One that can be found by trying is none.
+pub(crate) fn token(name: &str, flag: &str) -> anyhow::Result<Secret> {
+    let value = variable(name)
+        .ok_or_else(|| WrongUse(format!("{flag}: the variable {name} is not set")))?;
+    if value.chars().count() < TOKEN_CHARS_MIN {
+        let text = format!(
+            "{flag}: the token in {name} is shorter than {TOKEN_CHARS_MIN} characters and could be guessed: make one \
+             with `openssl rand -hex 32`"
+        );
+        return Err(WrongUse(text).into());
+    }
+    Ok(Secret::new(value))
 }
 
 /// `$ROLLCAGE_HOME`, else the XDG data directory; below the user's home directory also where no HOME is set, as in a

@@ -121,10 +121,29 @@ impl Open {
         let body = match self.pieces.as_mut_slice() {
             [] => Bytes::new(),
             [whole] => compact(std::mem::take(whole)),
-            pieces => pieces.concat().into(),
+            _ => {
+                let mut whole = Vec::with_capacity(self.bytes);
+                // Each is let go as soon as it is copied: together they may be large.
+                for piece in self.pieces.drain(..) {
+                    whole.extend_from_slice(&piece);
+                }
+                whole.into()
+            }
         };
         self.pieces = vec![body.clone()];
         body
+    }
+
+    /// Keeps the beginning of an answer that is too large to be one.
+    pub(super) fn cut(&mut self) {
+        const KEPT_BYTES: usize = 64 << 10;
+        let mut kept = Vec::new();
+        for piece in self.pieces.drain(..) {
+            let room = KEPT_BYTES - kept.len();
+            kept.extend_from_slice(&piece[..piece.len().min(room)]);
+        }
+        self.bytes = kept.len();
+        self.pieces = vec![kept.into()];
     }
 
     /// For another try at the same call.
@@ -139,6 +158,7 @@ impl Open {
 
     fn finish(&mut self, error: Option<String>, ending: Ending) -> Result<(), String> {
         self.is_closed = true;
+        self.session.note_echoed_key(self.exchange);
         let mut body = self.body();
         // An upstream that repeats our key in an error must not put it into the record.
         let is_error = error.is_some() || self.status.is_none_or(|status| status >= 300);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 
 use rollcage_model::chat::{Prepared, prepare, read_reply, strip_body, tokens_wanted};
@@ -20,12 +20,15 @@ use super::exchange::{Open, Ticket, compact};
 use super::learned::Lesson;
 use super::question::{AnswerItself as _, Question, say};
 use super::refusal::{GIVEN_UP, close_with, give_up_stream, refusal, unrecorded};
+use super::unread::{Unread, read_request_body};
 use super::upstream::{Answer, Passed, count_tokens, send};
 use super::{relay, replay};
 use crate::result::now;
 
 /// An agent's request: a long conversation with images is some ten megabytes.
 pub(super) const REQUEST_BYTES_MAX: usize = 64 << 20;
+/// For an agent's request to arrive.
+const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 /// An upstream's whole answer with token ids and logprobs.
 pub(super) const ANSWER_BYTES_MAX: usize = 256 << 20;
 
@@ -50,7 +53,7 @@ pub(super) async fn answer(
     let _room = held.room.enter(&head.headers).await;
     let body = match read_request(body).await {
         Ok(body) => body,
-        Err((status, message)) => return route.refuse(status, &message),
+        Err(unread) => return last(route.refuse(unread.status(), &unread.to_string())),
     };
     let endpoint = &session.options.endpoint;
     let passed = passed(&head, endpoint.dialect);
@@ -102,18 +105,16 @@ pub(super) async fn answer(
     }
 }
 
-pub(super) async fn read_request(body: Incoming) -> Result<Bytes, (StatusCode, String)> {
-    match Limited::new(body, REQUEST_BYTES_MAX).collect().await {
-        Ok(body) => Ok(compact(body.to_bytes())),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let message = format!("the request body is larger than {REQUEST_BYTES_MAX} bytes");
-            Err((StatusCode::PAYLOAD_TOO_LARGE, message))
-        }
-        Err(error) => {
-            let message = format!("read the request body: {error}");
-            Err((StatusCode::BAD_REQUEST, message))
-        }
-    }
+pub(super) async fn read_request(body: Incoming) -> Result<Bytes, Unread> {
+    let read = read_request_body(body, REQUEST_BYTES_MAX, REQUEST_LIMIT).await;
+    read.map(compact)
+}
+
+/// The rest of a body that was not read is on the connection still, so nothing else can be.
+pub(super) fn last(mut response: Response<Body>) -> Response<Body> {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
+    response
 }
 
 enum Attempted {
@@ -295,6 +296,11 @@ async fn receive(
 
 /// Reads a whole body into the exchange.
 pub(super) async fn read_whole(open: &mut Open, upstream: &mut Answer) -> Result<(), String> {
+    let length = upstream.header(CONTENT_LENGTH.as_str());
+    let length = length.and_then(|length| length.parse::<usize>().ok());
+    if length.is_some_and(|length| length > ANSWER_BYTES_MAX) {
+        return Err(too_large());
+    }
     loop {
         match upstream.chunk().await {
             Ok(Some(bytes)) => open.push(bytes),
@@ -302,11 +308,14 @@ pub(super) async fn read_whole(open: &mut Open, upstream: &mut Answer) -> Result
             Err(failure) => return Err(format!("the answer broke off: {}", failure.text)),
         }
         if open.bytes() > ANSWER_BYTES_MAX {
-            return Err(format!(
-                "the answer is larger than {ANSWER_BYTES_MAX} bytes"
-            ));
+            open.cut();
+            return Err(too_large());
         }
     }
+}
+
+pub(super) fn too_large() -> String {
+    format!("the answer is larger than {ANSWER_BYTES_MAX} bytes")
 }
 
 /// A good answer as the agent may see it: in its dialect, without what we added.

@@ -16,7 +16,7 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use super::Session;
 use super::answer::{self, Body};
-use super::forward::{ANSWER_BYTES_MAX, read_request};
+use super::forward::{ANSWER_BYTES_MAX, last, read_request};
 use super::upstream::cause;
 use crate::remote::Remote;
 
@@ -52,7 +52,7 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
     let _room = session.room.enter(&head.headers).await;
     let body = match read_request(body).await {
         Ok(body) => body,
-        Err((status, message)) => return refuse(status, &message),
+        Err(unread) => return last(refuse(unread.status(), &unread.to_string())),
     };
     let answered = ask(&session, remote, &head, body).await;
     let told = match &answered {

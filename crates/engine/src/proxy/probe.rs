@@ -13,7 +13,7 @@ use rollcage_model::chat::{
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::trace::CaptureLevel;
 
-use super::upstream::{Unusable, authorised, cause, reach};
+use super::upstream::{SMALL_BYTES_MAX, Unusable, authorised, cause, reach, read_text};
 use crate::endpoint::Endpoint;
 
 /// For each of the few small calls; a server may have to load its model first.
@@ -69,11 +69,12 @@ pub async fn first_model(
         .get(format!("{base_url}/models"))
         .timeout(Duration::from_secs(15));
     let request = authorised(endpoint, request);
-    let failed =
-        |error: reqwest::Error| format!("cannot reach endpoint {base_url}: {}", cause(&error));
-    let answer = request.send().await.map_err(failed)?;
+    let failed = |error: String| format!("cannot reach endpoint {base_url}: {error}");
+    let answer = request.send().await;
+    let answer = answer.map_err(|error| failed(cause(&error)))?;
     Unusable::check_key(endpoint, answer.status())?;
-    let text = answer.text().await.map_err(failed)?;
+    let text = read_text(answer, SMALL_BYTES_MAX, endpoint.key.as_ref()).await;
+    let text = text.map_err(failed)?;
     let list: Value = serde_json::from_str(&text).unwrap_or_default();
     let first = list.pointer("/data/0/id").and_then(Value::as_str);
     let missing = || format!("endpoint {base_url} lists no model: name one");
@@ -187,7 +188,7 @@ impl Asker<'_> {
         let mut entry = Value::Null;
         if let Ok(answer) = request.send().await {
             let status = answer.status();
-            let text = answer.text().await.unwrap_or_default();
+            let text = self.read(answer).await.unwrap_or_default();
             entry = serde_json::from_str(&text).unwrap_or_default();
             let is_unknown = status == StatusCode::NOT_FOUND
                 && entry["error"]["type"] == "not_found_error"
@@ -225,25 +226,25 @@ impl Asker<'_> {
             .timeout(CALL_LIMIT)
             .body(body.concat());
         let request = authorised(self.endpoint, request);
-        let failed = |error: reqwest::Error| {
+        let failed = |error: String| {
             format!(
-                "endpoint {} did not answer a first question: {}",
-                self.endpoint.base_url,
-                cause(&error)
+                "endpoint {} did not answer a first question: {error}",
+                self.endpoint.base_url
             )
         };
-        let response = request.send().await.map_err(failed)?;
+        let response = request.send().await;
+        let response = response.map_err(|error| failed(cause(&error)))?;
         let status = response.status();
-        let text = response.text().await.map_err(failed)?;
-        if status.is_success() {
-            return Ok(Asked::Replied(Box::new(read_reply(&text, is_stream))));
-        }
-        let text = self
-            .endpoint
-            .key
-            .as_ref()
-            .map_or(text.clone(), |key| key.scrub(&text));
-        Ok(Asked::Refused { status, text })
+        let text = self.read(response).await.map_err(failed)?;
+        Ok(match status.is_success() {
+            true => Asked::Replied(Box::new(read_reply(&text, is_stream))),
+            false => Asked::Refused { status, text },
+        })
+    }
+
+    /// Without our key, and no more than such an answer can be.
+    async fn read(&self, answer: reqwest::Response) -> Result<String, String> {
+        read_text(answer, SMALL_BYTES_MAX, self.endpoint.key.as_ref()).await
     }
 
     async fn has_sglext(&self, question: &Value) -> bool {
@@ -325,8 +326,8 @@ impl Asker<'_> {
         let Ok(response) = request.send().await else {
             return (None, None);
         };
-        let list: Value = response
-            .text()
+        let list: Value = self
+            .read(response)
             .await
             .ok()
             .and_then(|text| serde_json::from_str(&text).ok())

@@ -30,6 +30,7 @@ const CAUSE_CHARS_MAX: usize = 500;
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// For the rest of a stream that failed.
 const REST_LIMIT: Duration = Duration::from_millis(200);
+const REST_BYTES_MAX: usize = 1 << 20;
 
 /// A refusal as the agent may see it, and never with our key in it. A conversation that no longer fits ends with a
 /// last answer instead, since agents would send the same again.
@@ -94,7 +95,7 @@ pub(super) async fn give_up_stream(
 ) -> Response<Body> {
     let mut problem = None;
     let reading = async {
-        loop {
+        while open.bytes() < REST_BYTES_MAX {
             match upstream.chunk().await {
                 Ok(Some(bytes)) => open.push(bytes),
                 Ok(None) => return,

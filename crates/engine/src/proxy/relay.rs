@@ -17,6 +17,7 @@ use rollcage_model::sse::{Splitter, SseEvent};
 
 use super::answer::{self, Body};
 use super::exchange::Open;
+use super::forward::{ANSWER_BYTES_MAX, too_large};
 use super::question::Question;
 use super::upstream::Answer;
 
@@ -125,6 +126,14 @@ impl Relay {
     fn take(&mut self, bytes: Bytes) -> Result<Vec<u8>, String> {
         let events = self.splitter.push(&bytes);
         self.open.push(bytes);
+        let is_too_large = self.open.bytes() > ANSWER_BYTES_MAX;
+        if is_too_large || events.is_err() {
+            // What is kept of it is its beginning.
+            self.open.cut();
+        }
+        if is_too_large {
+            return Err(too_large());
+        }
         let events = events.map_err(|error| error.to_string())?;
         let mut ready = Vec::new();
         for event in events {

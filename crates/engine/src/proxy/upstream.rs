@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::error::Error as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,11 +19,13 @@ use rollcage_model::exchange::Attempt;
 use rollcage_model::sse::Splitter;
 
 use super::direct::{self, Connection};
+use super::scrub::{Scrub, Scrubbed};
 use super::{Session, answer};
 use crate::endpoint::Endpoint;
 use crate::outbound::NoAddress;
 use crate::provider::Auth;
 use crate::result::now;
+use crate::secret::Secret;
 
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const DELAY_MAX: Duration = Duration::from_secs(30);
@@ -36,6 +39,9 @@ const FIRST_EVENT_BYTES_MAX: usize = 64 << 10;
 /// Of a failed try's body, for the record.
 const ERROR_CHARS_MAX: usize = 2000;
 const ERROR_BYTES_MAX: usize = 4 * ERROR_CHARS_MAX;
+
+/// For what is no model call: lists of models, counts.
+pub(crate) const SMALL_BYTES_MAX: usize = 16 << 20;
 
 /// The version of the dialect that is asked in when the agent names none.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
@@ -117,6 +123,8 @@ pub(super) struct Answer {
     /// What broke the body off while it was looked at.
     broken: Option<Failure>,
     is_given_up: bool,
+    /// Takes our key out of the body.
+    scrubbed: Option<Scrubbed>,
 }
 
 /// Which way an answer comes.
@@ -127,8 +135,15 @@ enum Way {
 }
 
 impl Answer {
-    fn new(way: Way) -> Self {
+    fn new(mut way: Way, scrub: Option<&Arc<Scrub>>) -> Self {
+        if let Some(scrub) = scrub {
+            scrub.headers(match &mut way {
+                Way::Direct(answer) => &mut answer.head.headers,
+                Way::Client(answer) => answer.headers_mut(),
+            });
+        }
         Answer {
+            scrubbed: scrub.cloned().map(Scrubbed::new),
             way,
             peeked: VecDeque::new(),
             broken: None,
@@ -171,9 +186,22 @@ impl Answer {
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
-        match &mut self.way {
-            Way::Direct(answer) => answer.chunk().await,
-            Way::Client(answer) => Ok(answer.chunk().await?),
+        loop {
+            let chunk = match &mut self.way {
+                Way::Direct(answer) => answer.chunk().await?,
+                Way::Client(answer) => answer.chunk().await?,
+            };
+            let Some(scrubbed) = &mut self.scrubbed else {
+                return Ok(chunk);
+            };
+            let Some(chunk) = chunk else {
+                return Ok(scrubbed.finish());
+            };
+            let clean = scrubbed.push(chunk);
+            // All of it may be the beginning of the key.
+            if !clean.is_empty() {
+                return Ok(Some(clean));
+            }
         }
     }
 
@@ -186,6 +214,7 @@ impl Answer {
     /// or when there is none: nothing of the stream has been passed on yet, so it can be asked for again.
     async fn has_failed_at_once(&mut self) -> bool {
         let since = Instant::now();
+        let mut peeked_bytes = 0;
         let mut splitter = Splitter::new(FIRST_EVENT_BYTES_MAX);
         loop {
             let bytes = match self.next().await {
@@ -198,6 +227,7 @@ impl Answer {
                 }
             };
             let events = splitter.push(&bytes);
+            peeked_bytes += bytes.len();
             self.peeked.push_back(bytes);
             // Too long for an error.
             let Ok(events) = events else { return false };
@@ -206,7 +236,7 @@ impl Answer {
                 return StreamError::read(first).is_some_and(|error| error.is_passing());
             }
             // A sign of life must not be kept from the agent for long.
-            if since.elapsed() > PEEK_LIMIT {
+            if since.elapsed() > PEEK_LIMIT || peeked_bytes > FIRST_EVENT_BYTES_MAX {
                 return false;
             }
         }
@@ -260,7 +290,7 @@ async fn send_once(
 ) -> Result<Answer, Failure> {
     if let Some(direct) = &session.direct {
         let answer = direct.post(passed, body, connection).await?;
-        return Ok(Answer::new(Way::Direct(answer)));
+        return Ok(Answer::new(Way::Direct(answer), session.scrub.as_ref()));
     }
     let mut url = session.url.clone();
     url.set_query(passed.query.as_deref());
@@ -270,7 +300,7 @@ async fn send_once(
         // Replaces those that are there.
         .headers(passed.headers.clone());
     let answer = request.body(body.concat()).send().await?;
-    Ok(Answer::new(Way::Client(answer)))
+    Ok(Answer::new(Way::Client(answer), session.scrub.as_ref()))
 }
 
 /// What every request to an endpoint is sent with: the key in the header that it reads.
@@ -338,7 +368,30 @@ pub(super) async fn count_tokens(
     if !answer.status().is_success() {
         return None;
     }
-    answer.bytes().await.ok()
+    let count = read_text(
+        answer,
+        SMALL_BYTES_MAX,
+        session.options.endpoint.key.as_ref(),
+    )
+    .await;
+    count.ok().map(Bytes::from)
+}
+
+/// A small answer, read up to a limit: an endpoint may be anybody's.
+pub(crate) async fn read_text(
+    mut answer: reqwest::Response,
+    bytes_max: usize,
+    key: Option<&Secret>,
+) -> Result<String, String> {
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(|error| cause(&error))? {
+        if body.len() + chunk.len() > bytes_max {
+            return Err(format!("the answer is larger than {bytes_max} bytes"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    let text = String::from_utf8_lossy(&body);
+    Ok(key.map_or_else(|| text.to_string(), |key| key.scrub(&text)))
 }
 
 impl Session {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{OnStep, ServingError, Step};
+use crate::proxy::{SMALL_BYTES_MAX, read_text};
 
 /// Of the port that Ollama listens on by itself.
 const PORT: u16 = 11434;
@@ -229,7 +230,7 @@ async fn read_answer(request: reqwest::RequestBuilder) -> Result<Value, String> 
     if !answer.status().is_success() {
         return Err(refusal(answer).await);
     }
-    let text = answer.text().await.map_err(lost)?;
+    let text = read_text(answer, SMALL_BYTES_MAX, None).await?;
     let value: Value = serde_json::from_str(&text)
         .map_err(|error| format!("it answered what is not JSON: {error}"))?;
     match value.get("error").and_then(Value::as_str) {
@@ -241,7 +242,8 @@ async fn read_answer(request: reqwest::RequestBuilder) -> Result<Value, String> 
 /// What the server says of its refusal.
 async fn refusal(answer: reqwest::Response) -> String {
     let status = answer.status();
-    let text = answer.text().await.unwrap_or_default();
+    let text = read_text(answer, SMALL_BYTES_MAX, None).await;
+    let text = text.unwrap_or_default();
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
     match value.get("error").and_then(Value::as_str) {
         Some(error) => error.to_owned(),

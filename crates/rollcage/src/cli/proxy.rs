@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 8100)]
     port: u16,
 
-    /// The environment variable that holds the key for the session routes
+    /// The environment variable that holds the key for the session routes, of at least 16 characters
     #[arg(long, value_name = "VAR")]
     admin_key_env: Option<String>,
 
@@ -63,7 +63,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
-    let admin_key = secret(arguments.admin_key_env.as_deref(), "--admin-key-env")?;
+    let admin_key = arguments.admin_key_env.as_deref();
+    let admin_key = admin_key.map(|name| settings::token(name, "--admin-key-env"));
+    let admin_key = admin_key.transpose()?;
     if !arguments.host.is_loopback() && admin_key.is_none() {
         let text = format!(
             "{} can be reached from outside: set a key with --admin-key-env VAR",

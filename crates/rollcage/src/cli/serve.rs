@@ -10,7 +10,6 @@ use tokio::net::TcpListener;
 
 use rollcage_engine::outbound::{Allowed, Guard};
 use rollcage_engine::result::chain;
-use rollcage_engine::secret::Secret;
 use rollcage_engine::service::{self, Service};
 
 use super::listen::refused;
@@ -21,7 +20,7 @@ use crate::server::openenv::{Limits, Mode};
 use crate::server::ready::{self, Readiness};
 use crate::server::tasks::Tasks;
 use crate::server::tools::RolloutTools;
-use crate::server::{self, Assembly, api};
+use crate::server::{self, Assembly, AtStop, api};
 use crate::{Outcome, WrongUse, output, settings};
 
 /// Serve an OpenEnv environment for trainers and MCP clients
@@ -81,7 +80,7 @@ pub(crate) struct Arguments {
     )]
     mode: Mode,
 
-    /// An environment variable that holds a token; callers with different tokens do not see each other's sessions
+    /// An environment variable that holds a token of at least 16 characters; callers with different tokens do not see each other's sessions
     #[arg(long, value_name = "VAR")]
     token_env: Vec<String>,
 
@@ -133,11 +132,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         .transpose()?
         .unwrap_or_default();
     let tasks = Arc::new(tasks);
-    let guard = match &policy {
-        Policy::Tokens(_) | Policy::Anyone => Some(Guard::new(arguments.allow_url.clone())),
-        // Whoever can connect could ask from here directly.
-        Policy::Loopback => None,
-    };
+    let guard = guard(&arguments, &policy);
     let mut signals = Signals::new().context("catch signals")?;
     // Before there is anything to clean up.
     let listener = TcpListener::bind((arguments.host, arguments.port))
@@ -170,7 +165,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         extra: api::routes(Arc::clone(&backend)).merge(ready::routes(Arc::clone(&readiness))),
         extra_paths: api::openapi_paths(),
         grace: Duration::from_secs_f64(arguments.grace),
-        at_stop: Box::new(|grace| Box::pin(async move { backend.service.shut_down(grace).await })),
+        at_stop: at_stop(Arc::clone(&readiness), backend),
     };
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let told_twice = async {
@@ -187,6 +182,25 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         _ = serving => Ok(Outcome::Fine),
         () = told_twice => std::process::exit(130),
     }
+}
+
+/// What clients may name.
+fn guard(arguments: &Arguments, policy: &Policy) -> Option<Arc<Guard>> {
+    match policy {
+        Policy::Tokens(_) | Policy::Anyone => Some(Guard::new(arguments.allow_url.clone())),
+        // Whoever can connect could ask from here directly.
+        Policy::Loopback => None,
+    }
+}
+
+/// Ends what outlives calls.
+fn at_stop(readiness: Arc<Readiness>, backend: Arc<Backend>) -> AtStop {
+    Box::new(|grace| {
+        Box::pin(async move {
+            readiness.close().await;
+            backend.service.shut_down(grace).await;
+        })
+    })
 }
 
 /// How a sandbox is tried out, and what everybody may read of the result: not where our data lies.
@@ -236,11 +250,9 @@ async fn backend(
 fn policy(arguments: &Arguments) -> anyhow::Result<Policy> {
     let mut tokens = Vec::new();
     for name in &arguments.token_env {
-        let value = settings::variable(name)
-            .ok_or_else(|| WrongUse(format!("--token-env: the variable {name} is not set")))?;
         tokens.push(Token {
             owner: name.clone(),
-            value: Secret::new(value),
+            value: settings::token(name, "--token-env")?,
         });
     }
     if !tokens.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -15,6 +16,9 @@ use super::tasks::Tasks;
 use super::tools::request;
 use crate::settings;
 
+/// A task with its files takes a slow line some seconds; who needs longer holds a connection for nothing.
+pub(crate) const BODY_LIMIT: Duration = Duration::from_secs(60);
+
 /// What a request is read against. Nothing of it changes while the server runs.
 pub(crate) struct Surroundings {
     pub(crate) tasks: Arc<Tasks>,
@@ -25,6 +29,8 @@ pub(crate) struct Surroundings {
     pub(crate) prices: fn(&str) -> Option<Price>,
     /// What clients may name; `None` where they are the operator's own.
     pub(crate) guard: Option<Arc<Guard>>,
+    /// For the body of a request.
+    pub(crate) body_limit: Duration,
 }
 
 impl Surroundings {
@@ -48,6 +54,7 @@ impl Surroundings {
                 }
             },
             guard,
+            body_limit: BODY_LIMIT,
         }
     }
 

@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body as _, Incoming};
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
@@ -26,6 +26,7 @@ use rollcage_model::export::{Format, Meta, Options, write};
 use rollcage_model::trace::{CaptureLevel, Interpretation, RolloutType, interpret};
 
 use super::access::{check_from_here, is_json};
+use super::backend::BODY_LIMIT;
 
 mod named;
 mod wanted;
@@ -48,6 +49,7 @@ pub(crate) struct Capture {
     pub(crate) guard: Option<Arc<Guard>>,
     /// Where sessions' exchanges are kept.
     pub(crate) directory: PathBuf,
+    body_limit: Duration,
     about: Mutex<HashMap<String, About>>,
 }
 
@@ -84,6 +86,7 @@ impl Capture {
             admin_key,
             guard,
             directory,
+            body_limit: BODY_LIMIT,
             about: Mutex::default(),
         }
     }
@@ -107,7 +110,11 @@ impl Capture {
         };
         answered.unwrap_or_else(|Refused(status, message)| {
             let error = json!({"message": message, "type": "invalid_request_error"});
-            proxy::json(status, &json!({"error": error}))
+            let mut response = proxy::json(status, &json!({"error": error}));
+            // What is left of the body is on the connection still.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+            response
         })
     }
 
@@ -171,12 +178,9 @@ impl Capture {
     }
 
     async fn create(&self, request: Request<Incoming>) -> Result<Value, Refused> {
-        let body = Limited::new(request.into_body(), PAYLOAD_BYTES_MAX)
-            .collect()
-            .await;
-        let body = body
-            .map_err(|error| Refused::bad(format!("read the body: {error}")))?
-            .to_bytes();
+        let body = request.into_body();
+        let body = proxy::read_request_body(body, PAYLOAD_BYTES_MAX, self.body_limit).await;
+        let body = body.map_err(|unread| Refused(unread.status(), unread.to_string()))?;
         let body = if body.is_empty() {
             b"{}".as_slice().into()
         } else {

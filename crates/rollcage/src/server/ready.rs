@@ -12,6 +12,7 @@ use axum::response::Response;
 use axum::routing::get;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use tokio_util::task::TaskTracker;
 
 use super::reply;
 
@@ -26,6 +27,7 @@ pub(crate) struct Readiness {
     trial: Trial,
     retry_after: Duration,
     standing: Mutex<Standing>,
+    trials: TaskTracker,
 }
 
 #[derive(Clone, Debug)]
@@ -46,7 +48,14 @@ impl Readiness {
             trial,
             retry_after: RETRY_AFTER,
             standing: Mutex::new(Standing::Trying(None)),
+            trials: TaskTracker::new(),
         })
+    }
+
+    /// Waits for what was begun.
+    pub(crate) async fn close(&self) {
+        self.trials.close();
+        self.trials.wait().await;
     }
 
     /// Starts one sandbox. The answer is why that failed, if it did.
@@ -88,7 +97,7 @@ impl Readiness {
         if self.begin_retry() {
             // On its own, so that it comes to an end when nobody waits for it any more.
             let this = Arc::clone(&self);
-            let retry = tokio::spawn(async move { this.try_now().await });
+            let retry = self.trials.spawn(async move { this.try_now().await });
             if let Ok(Ok(())) = retry.await {
                 tracing::warn!("a sandbox can be started now: the server is ready");
             }
@@ -144,6 +153,7 @@ mod tests {
             trial,
             retry_after,
             standing: Mutex::new(Standing::Trying(None)),
+            trials: TaskTracker::new(),
         };
         (Arc::new(readiness), tried)
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
 use serde_json::{Value, json};
+
+use rollcage_engine::proxy::read_request_body;
 
 pub(crate) const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
@@ -74,23 +75,14 @@ pub(crate) async fn read_body(
     bytes_max: usize,
     limit: Duration,
 ) -> Result<Bytes, Response> {
-    let collecting = Limited::new(body, bytes_max).collect();
-    let refused = match tokio::time::timeout(limit, collecting).await {
-        Ok(Ok(collected)) => return Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let text = format!("the body is larger than {bytes_max} bytes");
-            detail(StatusCode::PAYLOAD_TOO_LARGE, &text)
-        }
-        Ok(Err(error)) => detail(StatusCode::BAD_REQUEST, &format!("read the body: {error}")),
-        Err(_) => {
-            let text = format!("the body did not arrive within {} s", limit.as_secs());
-            detail(StatusCode::REQUEST_TIMEOUT, &text)
-        }
-    };
-    // What is left of the body is not read, so nothing else can be on this connection.
-    let mut refused = refused;
-    refused
+    let read = read_request_body(body, bytes_max, limit).await;
+    read.map_err(|unread| last(detail(unread.status(), &unread.to_string())))
+}
+
+/// What is left of a body that was not read is on the connection still, so nothing else can be.
+pub(crate) fn last(mut response: Response) -> Response {
+    response
         .headers_mut()
         .insert(header::CONNECTION, HeaderValue::from_static("close"));
-    Err(refused)
+    response
 }

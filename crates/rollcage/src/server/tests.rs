@@ -15,6 +15,7 @@ use super::*;
 
 mod access;
 mod addresses;
+mod bodies;
 mod client;
 mod ending;
 mod fuzz;

@@ -28,6 +28,7 @@ fn command(home: &tempfile::TempDir, arguments: &[&str]) -> Command {
         .args(arguments)
         .env("ROLLCAGE_HOME", home.path())
         .env("TOKEN", "a-token-that-is-long")
+        .env("SHORT", "fifteen-letters")
         .env_remove("MAX_CONCURRENT_ENVS")
         .env_remove("OPENENV_MODE");
     command
@@ -195,6 +196,7 @@ fn wrong_use_is_told_with_what_to_do() {
         (&["--tasks", "/nonexistent"], "tasks /nonexistent"),
         (&["--name", "a/b"], "--name `a/b`"),
         (&["--grace", "0"], "must be between"),
+        (&["--token-env", "SHORT"], "shorter than 16 characters"),
         (&["--allow-url", "10.0.0.0/99"], "ADDRESS/BITS"),
     ] {
         let home = tempfile::tempdir().unwrap();

@@ -836,3 +836,162 @@ async fn a_key_in_the_query_is_geminis_alone() {
         assert_eq!(answer.status(), expected, "{path}");
     }
 }
+
+#[test]
+fn a_short_admin_key_is_refused() {
+    let output = Command::new(env!("CARGO_BIN_EXE_rollcage"))
+        .args([
+            "proxy",
+            "--upstream",
+            "http://127.0.0.1:9",
+            "--admin-key-env",
+            "SHORT",
+        ])
+        .env("SHORT", "fifteen-letters")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("shorter than 16 characters"), "{error}");
+    assert!(!error.contains("fifteen-letters"), "{error}");
+}
+
+/// The resident memory of the proxy at its highest.
+fn memory_peak_mib(proxy: &Proxy) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.unwrap().trim().trim_end_matches(" kB");
+    kib.parse::<u64>().unwrap() / 1024
+}
+
+/// An endpoint that never stops answering, in chunks of this.
+fn endless(head: &'static str, chunk: Vec<u8>) -> std::net::SocketAddr {
+    use std::io::Write;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let chunk = chunk.clone();
+            std::thread::spawn(move || {
+                let mut seen = [0; 64 << 10];
+                let count = std::io::Read::read(&mut stream, &mut seen).unwrap_or(0);
+                if seen[..count].starts_with(b"GET") {
+                    let body =
+                        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+                    let _ = stream.write_all(body.as_bytes());
+                    return;
+                }
+                let _ = stream.write_all(head.as_bytes());
+                // Twice of what an answer may be, and a little.
+                let mut left = (513 << 20) / chunk.len();
+                let size = format!("{:x}\r\n", chunk.len());
+                while left > 0
+                    && stream.write_all(size.as_bytes()).is_ok()
+                    && stream.write_all(&chunk).is_ok()
+                    && stream.write_all(b"\r\n").is_ok()
+                {
+                    left -= 1;
+                }
+            });
+        }
+    });
+    address
+}
+
+const HUGE_JSON: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+const HUGE_EVENTS: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_end_costs_no_more_than_its_limit() {
+    let mut comment = vec![b'x'; 1 << 20];
+    comment[0] = b':';
+    comment.extend_from_slice(b"\n\n");
+    let mut line = b"data: ".to_vec();
+    line.resize(1 << 20, b'x');
+    for (head, chunk, expected) in [
+        (HUGE_JSON, vec![b' '; 1 << 20], "larger than"),
+        (HUGE_EVENTS, comment, "larger than"),
+        (HUGE_EVENTS, line, "longer than"),
+    ] {
+        let address = endless(head, chunk);
+        let url = format!("http://{address}");
+        let upstream = Upstream::start(vllm).unwrap();
+        let proxy = Proxy::start(&upstream, &[]);
+        // An endpoint that says nothing of tokens is asked live.
+        let wanted =
+            json!({"llm_url": url, "model": "claude", "api_key": "k-2", "provider": "anthropic"});
+        let session = proxy.session(wanted).await;
+        let key = session["session_id"].as_str().unwrap();
+        let client = rollcage_engine::client(&proxy.url).unwrap();
+        let is_stream = head == HUGE_EVENTS;
+        let body = json!({"model": "m", "max_tokens": 9, "stream": is_stream, "messages": [{"role": "user", "content": "hi"}]});
+        let request = client.post(format!("{}/v1/messages", proxy.url));
+        let request = request.header("content-type", "application/json");
+        let request = request.bearer_auth(key).body(body.to_string());
+        let mut answer = request.send().await.unwrap();
+        while let Ok(Some(_)) = answer.chunk().await {}
+        let response = loop {
+            match proxy.exchanges().pop().unwrap().response {
+                Some(response) => break response,
+                None => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+            }
+        };
+        let error = response.error.unwrap();
+        assert!(error.contains(expected), "{error}");
+        let peak = memory_peak_mib(&proxy);
+        assert!(peak < 320, "{expected}: {peak} MiB");
+    }
+}
+
+/// The endpoint's key in an answer that is no error: whole, in a header, and torn between the chunks of a stream.
+#[tokio::test]
+async fn a_key_that_is_echoed_in_a_good_answer_is_taken_out() {
+    let upstream = Upstream::start(|_, asked| {
+        let (one, two) = API_KEY.split_at(9);
+        if !asked.body.contains("echo") {
+            return vllm(0, asked);
+        }
+        if asked.body.contains("\"stream\":true") {
+            let events = vec![
+                "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"your key is ".to_owned(),
+                one.to_owned(),
+                format!("{two}, is it not\"}}}}]}}\n\ndata: {{\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"stop\"}}]}}\n\n"),
+                "data: [DONE]\n\n".to_owned(),
+            ];
+            return Reply::Events {
+                events,
+                ending: Ending::Clean,
+            };
+        }
+        says(&format!("your key is {API_KEY}, is it not"))
+    })
+    .unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({})).await;
+    let key = session["session_id"].as_str().unwrap();
+    for is_stream in [false, true] {
+        let body = json!({"model": "m", "stream": is_stream, "messages": [{"role": "user", "content": "echo"}]});
+        let (status, answer) = proxy.send("POST", "/v1/chat/completions", key, &body).await;
+        assert_eq!(status, 200, "{answer}");
+        assert!(!answer.contains(API_KEY), "{answer}");
+        assert!(answer.contains("your key is ***, is it not"), "{answer}");
+    }
+    let record = std::fs::read(proxy.record()).unwrap();
+    let bodies: Vec<_> = proxy
+        .exchanges()
+        .into_iter()
+        .map(|exchange| exchange.response.unwrap().text().into_owned())
+        .collect();
+    assert!(!String::from_utf8_lossy(&record).contains(API_KEY));
+    assert!(
+        bodies.iter().all(|body| body.contains("key is ***")),
+        "{bodies:?}"
+    );
+    // What is no key is as it was.
+    let (_, answer) = proxy
+        .send("POST", "/v1/chat/completions", key, &chat())
+        .await;
+    assert!(answer.contains("\"content\":\"ok\""), "{answer}");
+}

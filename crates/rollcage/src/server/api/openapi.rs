@@ -156,6 +156,7 @@ fn create() -> Value {
         "responses": {
             "202": object("Taken on; nothing of it has run yet.", ids),
             "400": problem("An argument is wrong."),
+            "408": problem("The body did not arrive in time."),
             "413": problem("The body is too large."),
             "415": problem("The body is not sent as application/json."),
             "429": problem("The queue is full: try again later."),

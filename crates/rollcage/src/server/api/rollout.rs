@@ -1,42 +1,40 @@
 //! One rollout: start, look at, cancel, delete.
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use rollcage_engine::proxy::read_request_body;
 use rollcage_engine::service::{Entry, Found};
 
 use super::error::ApiError;
-use super::{Asking, Shared, plain_text};
+use super::{Asking, BODY_BYTES_MAX, Shared, plain_text};
 use crate::server::access::is_json;
+use crate::server::reply;
 use crate::server::tools::phase_of;
 
 pub(super) async fn create(
     State(backend): Shared,
     Asking(owner): Asking,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    request: Request,
 ) -> Result<Response, ApiError> {
-    if !is_json(&headers) {
+    if !is_json(request.headers()) {
         return Err(ApiError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "unsupported_media_type",
             "send `content-type: application/json`",
         ));
     }
-    let body = body.map_err(|rejection| {
-        let is_large = rejection.status() == StatusCode::PAYLOAD_TOO_LARGE;
-        let code = if is_large {
-            "too_large"
-        } else {
-            "unreadable_body"
-        };
-        ApiError::new(rejection.status(), code, rejection.body_text())
-    })?;
+    let limit = backend.around.body_limit;
+    let body = match read_request_body(request.into_body(), BODY_BYTES_MAX, limit).await {
+        Ok(body) => body,
+        Err(unread) => {
+            let error = ApiError::new(unread.status(), unread.code(), unread.to_string());
+            return Ok(reply::last(error.into_response()));
+        }
+    };
     let arguments = match serde_json::from_slice(&body) {
         Ok(Value::Object(arguments)) => arguments,
         Ok(_) => return Err(ApiError::bad("the body must be a JSON object")),

@@ -23,6 +23,7 @@ fn around() -> Surroundings {
         variables,
         prices: |_| None,
         guard: None,
+        body_limit: crate::server::backend::BODY_LIMIT,
     }
 }
 

@@ -1,0 +1,46 @@
+//! Bodies that do not come.
+
+use std::io::{Read, Write};
+
+use super::*;
+use crate::server::harness;
+
+/// Sends a head and a part of a body, and gives what is answered until the server ends the connection.
+fn trickle(address: SocketAddr, path: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{{"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let limit = Duration::from_millis(100);
+    let backend = harness::backend_with(harness::limits(), |around| around.body_limit = limit);
+    let backend = backend.await;
+    let assembly = Assembly {
+        extra: api::routes(Arc::clone(&backend)),
+        limits: Limits {
+            body_read: limit,
+            ..limits()
+        },
+        ..assembly()
+    };
+    let served = Served::with(assembly).await;
+    for path in ["/v1/rollouts", "/mcp", "/reset", "/step", "/rollcage/task"] {
+        let address = served.address;
+        let answer = tokio::task::spawn_blocking(move || trickle(address, path));
+        let answer = answer.await.unwrap().to_ascii_lowercase();
+        assert!(answer.starts_with("http/1.1 408"), "{path}: {answer}");
+        assert!(answer.contains("connection: close"), "{path}: {answer}");
+        assert!(
+            answer.contains("did not arrive within 0.1 s"),
+            "{path}: {answer}"
+        );
+    }
+    harness::close(&backend).await;
+}
