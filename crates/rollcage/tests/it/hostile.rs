@@ -262,7 +262,6 @@ async fn files_that_nobody_can_read_are_graded() {
 }
 
 #[tokio::test]
-#[ignore = "needs an init outside of the limited group"]
 async fn memory_full_of_files_is_graded() {
     let home = Home::new();
     let mut task = task(&["true", "test -e nothing"]);
