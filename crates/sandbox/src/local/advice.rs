@@ -99,7 +99,7 @@ fn setting_in_the_way() -> Option<String> {
         "1",
     ) {
         return Some(String::from(
-            "install the AppArmor profile deploy/apparmor/rollcage, which lets rollcage have user namespaces, or \
+            "install the AppArmor profile deploy/apparmor/rollcage-host, which lets rollcage have user namespaces, or \
              sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
         ));
     }

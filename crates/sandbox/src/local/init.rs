@@ -34,7 +34,7 @@ use super::understudy::Understudy;
 use super::userns;
 use super::wire::{
     self, Failure, FailureKind, InStep, Order, Place, ProcessLimits, Ready, Request, Setup, Spawn,
-    Start,
+    Start, Work,
 };
 
 const KILL: u64 = 1 << 5;
@@ -90,7 +90,7 @@ struct Grown {
 /// Builds the sandbox, with a pause until somebody needs one and says what it is to be.
 fn grow_up(birth: &Birth) -> Result<Option<Grown>, Failure> {
     let stage = prepare(birth)?;
-    let understudy = Understudy::fork(&birth.rules).step("fork")?;
+    let understudy = Understudy::fork(&birth.rules, &birth.rules.doors).step("fork")?;
     match wire::receive(birth.control.as_fd()).step("learn what the sandbox is to be")? {
         None => Ok(None),
         Some((start, _)) => complete(birth, &stage, start, understudy).map(Some),
@@ -287,15 +287,23 @@ impl Init {
         self.prepare_next();
     }
 
-    /// Has the understudy become a process, or a new one if it is dead.
+    /// Has the understudy become a process, or a new one if it is dead. File operations are ours and not the agent's:
+    /// they need little memory, and must work when the agent has used up all of its own, so they join no cgroup.
     fn hand_over(&mut self, order: &Order, descriptors: &[OwnedFd]) -> io::Result<i32> {
         let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        if let Some(understudy) = self.understudy.take()
+        let is_limited = matches!(order.spawn.work, Work::Exec { .. });
+        if is_limited
+            && let Some(understudy) = self.understudy.take()
             && understudy.tell(order, &descriptors).is_ok()
         {
             return Ok(understudy.pid);
         }
-        let understudy = Understudy::fork(&self.rules)?;
+        let doors = if is_limited {
+            &self.rules.doors[..]
+        } else {
+            &[]
+        };
+        let understudy = Understudy::fork(&self.rules, doors)?;
         understudy.tell(order, &descriptors)?;
         Ok(understudy.pid)
     }
@@ -303,7 +311,7 @@ impl Init {
     /// Failing means that the next process will be forked when it is asked for, or be told why not.
     fn prepare_next(&mut self) {
         if self.understudy.is_none() {
-            self.understudy = Understudy::fork(&self.rules).ok();
+            self.understudy = Understudy::fork(&self.rules, &self.rules.doors).ok();
         }
     }
 

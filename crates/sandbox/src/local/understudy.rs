@@ -23,7 +23,8 @@ pub(crate) struct Understudy {
 }
 
 impl Understudy {
-    pub(crate) fn fork(rules: &Rules) -> io::Result<Understudy> {
+    /// Joins the cgroups that `doors` lead to.
+    pub(crate) fn fork(rules: &Rules, doors: &[File]) -> io::Result<Understudy> {
         let (ours, theirs) = wire::pair()?;
         match syscall::fork()? {
             Some(pid) => Ok(Understudy {
@@ -33,7 +34,7 @@ impl Understudy {
             None => {
                 drop(ours);
                 // A panic must not unwind into init's loop, which this process is a copy of.
-                let _ = catch_unwind(AssertUnwindSafe(|| wait(theirs, rules)));
+                let _ = catch_unwind(AssertUnwindSafe(|| wait(theirs, rules, doors)));
                 syscall::exit_now(126)
             }
         }
@@ -46,8 +47,8 @@ impl Understudy {
 }
 
 /// The child's side.
-fn wait(socket: OwnedFd, rules: &Rules) {
-    let entered = enter(&rules.doors);
+fn wait(socket: OwnedFd, rules: &Rules, doors: &[File]) {
+    let entered = enter(doors);
     let Ok(Some((order, descriptors))) = wire::receive::<Order>(socket.as_fd()) else {
         return;
     };
