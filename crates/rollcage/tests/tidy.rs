@@ -79,3 +79,26 @@ fn the_engine_imports_downwards() {
         }
     }
 }
+
+/// What SECURITY.md promises is shown by the tests that it names.
+#[test]
+fn every_promise_has_its_test() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let promises = std::fs::read_to_string(crates.join("../SECURITY.md")).unwrap();
+    let mut files = Vec::new();
+    sources(&crates, &mut files);
+    let code: String = files
+        .iter()
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .collect();
+    let rows = promises.lines().filter(|line| line.starts_with("| "));
+    let cells = rows.filter_map(|row| row.rsplit('|').nth(1));
+    let named: Vec<&str> = cells
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .filter(|name| name.contains('_') && !name.contains('/'))
+        .collect();
+    assert!(named.len() > 25, "{named:?}");
+    for name in named {
+        assert!(code.contains(&format!("fn {name}(")), "no test {name}");
+    }
+}

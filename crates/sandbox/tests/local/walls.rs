@@ -253,6 +253,21 @@ async fn nothing_of_the_host_shows_but_its_programs() {
 }
 
 #[tokio::test]
+async fn what_tells_one_machine_from_another_is_masked() {
+    let (backend, one) = sandbox().await;
+    for path in ["/proc/cmdline", "/proc/config.gz"] {
+        let script = format!("test ! -e {path} || cat {path}");
+        assert_eq!(output(&*one, &script).await, "", "{path}");
+    }
+    let boot_id = "cat /proc/sys/kernel/random/boot_id";
+    let other = crate::kit::start(&backend, crate::kit::spec("other")).await;
+    let [one, other] = [output(&*one, boot_id).await, output(&*other, boot_id).await];
+    let host = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    assert_eq!(one.len(), host.trim().len(), "{one}");
+    assert!(one != host.trim() && one != other, "{one} {other}");
+}
+
+#[tokio::test]
 async fn the_only_way_out_is_a_port_that_we_answer() {
     let backend = backend().await;
     let mut sandbox = start(
