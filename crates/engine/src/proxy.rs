@@ -46,8 +46,9 @@ mod workers;
 
 pub use answer::{Body, json};
 pub use serve::{Handler, Serving, answer, serve};
+pub(crate) use unread::{SMALL_BYTES_MAX, read_text};
 pub use unread::{Unread, read_request_body};
-pub(crate) use upstream::{SMALL_BYTES_MAX, cause, read_text};
+pub(crate) use upstream::cause;
 pub use upstream::{Unusable, reach};
 
 use direct::Direct;
@@ -436,16 +437,6 @@ impl Session {
         seen.write(Logged::Call(call));
         drop(seen);
         (self.options.observe)(what);
-    }
-
-    /// An endpoint that repeats keys is worth a word, though nobody got to see it.
-    fn note_echoed_key(&self, exchange: u64) {
-        if self.scrub.as_ref().is_some_and(|scrub| scrub.take_found()) {
-            let url = &self.options.endpoint.base_url;
-            tracing::warn!(url, "the endpoint repeated its API key; it was taken out");
-            let text = "the endpoint repeated its API key in an answer; it was taken out";
-            self.log_line(format!("#{exchange} {text}"));
-        }
     }
 
     fn log_line(&self, line: String) {

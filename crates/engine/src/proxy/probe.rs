@@ -13,7 +13,8 @@ use rollcage_model::chat::{
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::trace::CaptureLevel;
 
-use super::upstream::{SMALL_BYTES_MAX, Unusable, authorised, cause, reach, read_text};
+use super::unread::{SMALL_BYTES_MAX, read_text};
+use super::upstream::{Unusable, authorised, cause, reach};
 use crate::endpoint::Endpoint;
 
 /// For each of the few small calls; a server may have to load its model first.

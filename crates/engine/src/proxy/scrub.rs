@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use hyper::header::{HeaderMap, HeaderValue};
 use memchr::memmem::Finder;
 
+use super::Session;
 use crate::secret::Secret;
 
 /// What stands in for the key.
@@ -68,6 +69,18 @@ impl Scrub {
         let starts = memchr::memchr_iter(key[0], &bytes[window..]);
         let mut starts = starts.map(|at| window + at);
         starts.find(|at| key.starts_with(&bytes[*at..]))
+    }
+}
+
+impl Session {
+    /// An endpoint that repeats keys is worth a word, though nobody got to see it.
+    pub(super) fn note_echoed_key(&self, exchange: u64) {
+        if self.scrub.as_ref().is_some_and(|scrub| scrub.take_found()) {
+            let url = &self.options.endpoint.base_url;
+            tracing::warn!(url, "the endpoint repeated its API key; it was taken out");
+            let text = "the endpoint repeated its API key in an answer; it was taken out";
+            self.log_line(format!("#{exchange} {text}"));
+        }
     }
 }
 

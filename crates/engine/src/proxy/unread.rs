@@ -1,4 +1,4 @@
-//! Bodies of requests, read whole within limits of size and time.
+//! Bodies of requests and of small answers, read whole within limits.
 
 use std::time::Duration;
 
@@ -6,6 +6,12 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::StatusCode;
 use hyper::body::Body;
+
+use super::cause;
+use crate::secret::Secret;
+
+/// For what is no model call: lists of models, counts.
+pub(crate) const SMALL_BYTES_MAX: usize = 16 << 20;
 
 /// Why a body was not read. What is left of it is on the connection still, which must therefore end.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +59,23 @@ where
         Ok(Err(error)) => Err(Unread::Broken(error.to_string())),
         Err(_) => Err(Unread::TooSlow(limit)),
     }
+}
+
+/// A small answer, read up to a limit: an endpoint may be anybody's.
+pub(crate) async fn read_text(
+    mut answer: reqwest::Response,
+    bytes_max: usize,
+    key: Option<&Secret>,
+) -> Result<String, String> {
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(|error| cause(&error))? {
+        if body.len() + chunk.len() > bytes_max {
+            return Err(format!("the answer is larger than {bytes_max} bytes"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    let text = String::from_utf8_lossy(&body);
+    Ok(key.map_or_else(|| text.to_string(), |key| key.scrub(&text)))
 }
 
 #[cfg(test)]

@@ -20,12 +20,12 @@ use rollcage_model::sse::Splitter;
 
 use super::direct::{self, Connection};
 use super::scrub::{Scrub, Scrubbed};
+use super::unread::{SMALL_BYTES_MAX, read_text};
 use super::{Session, answer};
 use crate::endpoint::Endpoint;
 use crate::outbound::NoAddress;
 use crate::provider::Auth;
 use crate::result::now;
-use crate::secret::Secret;
 
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const DELAY_MAX: Duration = Duration::from_secs(30);
@@ -39,9 +39,6 @@ const FIRST_EVENT_BYTES_MAX: usize = 64 << 10;
 /// Of a failed try's body, for the record.
 const ERROR_CHARS_MAX: usize = 2000;
 const ERROR_BYTES_MAX: usize = 4 * ERROR_CHARS_MAX;
-
-/// For what is no model call: lists of models, counts.
-pub(crate) const SMALL_BYTES_MAX: usize = 16 << 20;
 
 /// The version of the dialect that is asked in when the agent names none.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
@@ -375,23 +372,6 @@ pub(super) async fn count_tokens(
     )
     .await;
     count.ok().map(Bytes::from)
-}
-
-/// A small answer, read up to a limit: an endpoint may be anybody's.
-pub(crate) async fn read_text(
-    mut answer: reqwest::Response,
-    bytes_max: usize,
-    key: Option<&Secret>,
-) -> Result<String, String> {
-    let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(|error| cause(&error))? {
-        if body.len() + chunk.len() > bytes_max {
-            return Err(format!("the answer is larger than {bytes_max} bytes"));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    let text = String::from_utf8_lossy(&body);
-    Ok(key.map_or_else(|| text.to_string(), |key| key.scrub(&text)))
 }
 
 impl Session {
