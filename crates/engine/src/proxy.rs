@@ -4,11 +4,11 @@
 //! namespace, so whoever connects is in that sandbox. The agent's key names its session; the endpoint's key is put in
 //! here.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper::HeaderMap;
@@ -33,6 +33,7 @@ mod learned;
 mod mcp;
 pub mod probe;
 mod question;
+mod reach;
 mod recorder;
 mod refusal;
 mod relay;
@@ -40,16 +41,18 @@ mod replay;
 mod room;
 mod scrub;
 mod serve;
+mod sessions;
 mod unread;
 mod upstream;
 mod workers;
 
 pub use answer::{Body, json};
+pub use reach::{Unusable, reach};
 pub use serve::{Handler, Serving, answer, serve};
+pub use sessions::{Sessions, random_key};
 pub(crate) use unread::{SMALL_BYTES_MAX, read_text};
 pub use unread::{Unread, read_request_body};
 pub(crate) use upstream::cause;
-pub use upstream::{Unusable, reach};
 
 use direct::Direct;
 use exchange::{Noted, Outcome};
@@ -446,63 +449,4 @@ impl Session {
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The sessions of one listener, by key.
-#[derive(Default)]
-pub struct Sessions {
-    by_key: RwLock<HashMap<String, Arc<Session>>>,
-}
-
-impl Sessions {
-    pub fn of(session: Arc<Session>) -> Arc<Self> {
-        let sessions = Sessions::default();
-        sessions.add(session);
-        Arc::new(sessions)
-    }
-
-    /// False when there is one of that key already.
-    pub fn add(&self, session: Arc<Session>) -> bool {
-        let mut by_key = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
-        match by_key.entry(session.key.clone()) {
-            std::collections::hash_map::Entry::Occupied(_) => false,
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                entry.insert(session);
-                true
-            }
-        }
-    }
-
-    pub fn remove(&self, key: &str) -> Option<Arc<Session>> {
-        self.by_key
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(key)
-    }
-
-    /// The table's hash is keyed and keys are long and random, so looking one up tells nothing about others.
-    pub fn find(&self, key: &str) -> Option<Arc<Session>> {
-        self.by_key
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(key)
-            .cloned()
-    }
-
-    pub fn all(&self) -> Vec<Arc<Session>> {
-        self.by_key
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
-    }
-}
-
-/// 256 bits from the kernel.
-pub fn random_key(prefix: &str) -> std::io::Result<String> {
-    let mut bytes = [0_u8; 32];
-    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{prefix}{hex}"))
 }

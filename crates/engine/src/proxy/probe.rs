@@ -13,8 +13,9 @@ use rollcage_model::chat::{
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::trace::CaptureLevel;
 
+use super::reach::{Unusable, reach};
 use super::unread::{SMALL_BYTES_MAX, read_text};
-use super::upstream::{Unusable, authorised, cause, reach};
+use super::upstream::{authorised, cause};
 use crate::endpoint::Endpoint;
 
 /// For each of the few small calls; a server may have to load its model first.
