@@ -30,9 +30,7 @@ pub(crate) fn of(kind: FailureKind, error: &io::Error) -> Option<String> {
             Some(namespaces())
         }
         FailureKind::Proc if refused => Some(PROC.to_owned()),
-        FailureKind::Setup if refused && !geteuid().is_root() && setting_in_the_way().is_some() => {
-            setting_in_the_way()
-        }
+        FailureKind::Setup if refused && setting_in_the_way().is_some() => setting_in_the_way(),
         FailureKind::Namespaces | FailureKind::Setup if refused && profile().is_some() => {
             Some(format!(
                 "AppArmor's profile {} forbids it: start the container with --security-opt apparmor=unconfined, or with \
