@@ -42,6 +42,8 @@ const SETPCAP: u64 = 1 << 8;
 const SYS_ADMIN: u64 = 1 << 21;
 /// Ended processes whose group can still be signalled: a command's children may outlive it.
 const GROUPS_MAX: usize = 256;
+/// Before the next process is prepared, so that the one just asked for has the processor to itself.
+const NEXT_PAUSE_MS: u8 = 1;
 
 /// What the zygote hands its child.
 pub(crate) struct Birth {
@@ -222,9 +224,17 @@ impl Init {
                 PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             ];
-            match poll(&mut events, PollTimeout::NONE) {
+            let patience = match self.understudy {
+                Some(_) => PollTimeout::NONE,
+                None => PollTimeout::from(NEXT_PAUSE_MS),
+            };
+            match poll(&mut events, patience) {
                 Err(Errno::EINTR) => continue,
                 Err(_) => return,
+                Ok(0) => {
+                    self.prepare_next();
+                    continue;
+                }
                 Ok(_) => {}
             }
             let [control, signals] = events.map(|event| event.any().unwrap_or(true));
@@ -282,9 +292,6 @@ impl Init {
                 }
             }
         }
-        // Before the next one is forked: their readers wait until nobody has them any more.
-        drop(descriptors);
-        self.prepare_next();
     }
 
     /// Has the understudy become a process, or a new one if it is dead. File operations are ours and not the agent's:
