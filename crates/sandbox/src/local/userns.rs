@@ -38,8 +38,12 @@ pub(crate) fn create(start: u32) -> io::Result<OwnedFd> {
     let Some(child) = fork()? else {
         drop(told);
         drop(release);
-        let held = unshare(CloneFlags::CLONE_NEWUSER).is_ok() && (&tell).write_all(b"u").is_ok();
-        if held && go.read_exact(&mut [0]).is_ok() {
+        let refused = unshare(CloneFlags::CLONE_NEWUSER).map_or_else(|errno| errno as i32, |()| 0);
+        let refused = u8::try_from(refused).unwrap_or(u8::MAX);
+        if (&tell).write_all(&[refused]).is_err() || refused != 0 {
+            exit_now(0);
+        }
+        if go.read_exact(&mut [0]).is_ok() {
             forbid_nesting();
             let _ = (&tell).write_all(b"d");
         }
@@ -49,9 +53,13 @@ pub(crate) fn create(start: u32) -> io::Result<OwnedFd> {
     };
     drop(tell);
     drop(go);
+    let mut refused = [0];
     let result = told
-        .read_exact(&mut [0])
-        .map_err(|_| io::Error::from_raw_os_error(libc::EPERM))
+        .read_exact(&mut refused)
+        .and_then(|()| match refused[0] {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno.into())),
+        })
         .and_then(|()| {
             fs::write(
                 format!("/proc/{child}/uid_map"),

@@ -151,11 +151,13 @@ impl Zygote {
     }
 
     fn namespace(&mut self, setup: &Setup, slot: u32) -> Result<OwnedFd, Failure> {
-        let userns = match self.namespaces.remove(&slot) {
-            Some(userns) => userns,
-            None => userns::create(userns::range_start(setup.engine_pid, slot))
-                .step("make a user namespace")?,
-        };
+        let userns =
+            match self.namespaces.remove(&slot) {
+                Some(userns) => userns,
+                None => userns::create(userns::range_start(setup.engine_pid, slot)).map_err(
+                    |error| Failure::new(FailureKind::Namespaces, "make a user namespace", &error),
+                )?,
+            };
         let copy = userns.try_clone().step("copy a descriptor")?;
         self.namespaces.insert(slot, userns);
         Ok(copy)
