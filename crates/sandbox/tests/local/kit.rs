@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +25,18 @@ pub(crate) fn zygote() -> PathBuf {
         || PathBuf::from(env!("CARGO_BIN_EXE_rollcage-test-zygote")),
         PathBuf::from,
     )
+}
+
+/// A directory in which others can run this suite: as `suite`, with the zygote beside it.
+pub(crate) fn place_for_others() -> tempfile::TempDir {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::copy(std::env::current_exe().unwrap(), path("suite")).unwrap();
+    std::fs::copy(zygote(), path("zygote")).unwrap();
+    std::fs::create_dir(path("tmp")).unwrap();
+    std::fs::set_permissions(path("tmp"), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    place
 }
 
 pub(crate) struct Backend {

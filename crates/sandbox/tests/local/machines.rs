@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use rollcage_sandbox::Spec;
 
-use crate::kit::{backend, bash, chain, is_root, spec, text, zygote};
+use crate::kit::{backend, bash, chain, is_root, place_for_others, spec, text};
 
 /// Who runs the engine on the other machine.
 #[derive(Clone, Copy, Debug)]
@@ -17,13 +17,8 @@ enum Who {
 
 /// Sets a machine up with `setup`, which may use `$PLACE`, and runs `script` in a sandbox there.
 fn on_a_machine(unshare: &[&str], who: Who, setup: &str, script: &str) -> Output {
-    let place = tempfile::tempdir().unwrap();
+    let place = place_for_others();
     let path = |name: &str| place.path().join(name);
-    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::copy(std::env::current_exe().unwrap(), path("suite")).unwrap();
-    std::fs::copy(zygote(), path("zygote")).unwrap();
-    std::fs::create_dir(path("tmp")).unwrap();
-    std::fs::set_permissions(path("tmp"), std::fs::Permissions::from_mode(0o1777)).unwrap();
     let user = match who {
         Who::Root => "",
         Who::Nobody => "setpriv --reuid 65534 --regid 65534 --clear-groups",

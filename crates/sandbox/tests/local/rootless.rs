@@ -1,10 +1,9 @@
 //! The whole suite once more as an ordinary user.
 
-use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::kit::{is_root, zygote};
+use crate::kit::{is_root, place_for_others};
 
 const NOBODY: u32 = 65534;
 
@@ -14,13 +13,8 @@ fn everything_also_holds_for_an_ordinary_user() {
         // This is the inner run; `the_tier_is_the_one_this_user_gets` checks that it is what it should be.
         return;
     }
-    let place = tempfile::tempdir().unwrap();
+    let place = place_for_others();
     let path = |name: &str| place.path().join(name);
-    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::copy(std::env::current_exe().unwrap(), path("suite")).unwrap();
-    std::fs::copy(zygote(), path("zygote")).unwrap();
-    std::fs::create_dir(path("tmp")).unwrap();
-    chown(path("tmp"), Some(NOBODY), Some(NOBODY)).unwrap();
     let output = Command::new(path("suite"))
         .env_clear()
         .env("ROLLCAGE_TEST_ZYGOTE", path("zygote"))
