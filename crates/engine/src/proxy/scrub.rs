@@ -139,16 +139,17 @@ mod tests {
         (String::from_utf8(seen).unwrap(), scrub.take_found())
     }
 
+    fn torn(text: &str, size: usize) -> Vec<&str> {
+        let chunks = text.as_bytes().chunks(size);
+        chunks.map(|chunk| str::from_utf8(chunk).unwrap()).collect()
+    }
+
     #[test]
     fn a_key_is_found_however_it_is_torn() {
         let text = format!("a {KEY} b {KEY}{KEY} sk-sk-sk-0123456789abcdef c");
         let expected = "a *** b ****** sk-*** c";
         for size in 1..text.len() {
-            let chunks: Vec<_> = text.as_bytes().chunks(size).collect();
-            let chunks: Vec<_> = chunks
-                .iter()
-                .map(|it| str::from_utf8(it).unwrap())
-                .collect();
+            let chunks = torn(&text, size);
             assert_eq!(scrubbed(&chunks), (expected.to_owned(), true), "{size}");
         }
     }
@@ -157,11 +158,7 @@ mod tests {
     fn what_is_no_key_comes_through_byte_for_byte() {
         let text = "sk-sk-0123456789abcde sk- s sk-sk-0123456789abcdEf tail sk-sk-0123";
         for size in 1..text.len() {
-            let chunks: Vec<_> = text.as_bytes().chunks(size).collect();
-            let chunks: Vec<_> = chunks
-                .iter()
-                .map(|it| str::from_utf8(it).unwrap())
-                .collect();
+            let chunks = torn(text, size);
             assert_eq!(scrubbed(&chunks), (text.to_owned(), false), "{size}");
         }
         assert!(Scrub::of(&Secret::new("intercepted")).is_none());
