@@ -82,6 +82,32 @@ pub enum Code {
     FilesNotCollected,
     /// The sandbox was not gone in time after its rollout.
     SandboxNotRemoved,
+    /// A reply that the agent went on from, and sent back in other words than it was sampled in.
+    ReplyChanged,
+    /// A reply that the agent threw away, like a tool call where it wanted a summary.
+    ReplyThrownAway,
+    /// The engine broke the completion off (`finish_reason` `abort` or `error`): no answer, and never trained.
+    AbortedTurn,
+    /// Sampled under a grammar or another rule, so that its logprobs are not those of the policy.
+    ConstrainedSampling,
+    /// Images or audio in the prompt: its ids alone do not give the same distribution again.
+    MediaInPrompt,
+    /// The logprobs are of another distribution than the one that was sampled from.
+    LogprobsNotSampled,
+    /// The endpoint refused some of what capture asks for, so the turn has less.
+    ReducedCapture,
+    /// An image that the agent sent did not reach the endpoint.
+    ImageNotSent,
+    /// The reply calls tools that the agent did not offer.
+    UnknownTools,
+    /// A verify command could not be run at all (exit 126 or 127).
+    VerifyNotRunnable,
+    /// The endpoint's context is smaller than the agent's first prompt.
+    ContextTooSmall,
+    /// Processes that setup commands had left were ended after setup or with the agent.
+    ServicesKilled,
+    /// The training trace is larger than one answer can be; it is to be had page by page.
+    TraceTooLarge,
 }
 
 impl Finding {
@@ -145,34 +171,14 @@ impl Code {
             Code::CaptureIngestFailed => fatal("a part of the answer cannot be read"),
             Code::NoSampledIds => ("there are no sampled token ids", false),
             Code::TruncatedTurn => ("the answer ended without a finish reason", false),
-            Code::NoTurns
-            | Code::NothingTrainable
-            | Code::MultipleRoots
-            | Code::DegenerateRollout
-            | Code::DiscardedTurns
-            | Code::TokenStrings
-            | Code::EmptyCompletion
-            | Code::Forks
-            | Code::CertainTokens
-            | Code::PerTurnCaptureOnly
-            | Code::PerTurnTraceOnly
-            | Code::ContextBudgetExhausted
-            | Code::SamplingNeutralised
-            | Code::SamplingPolicyChanged
-            | Code::EmptyResponse
-            | Code::InvalidTrainingSequence
-            | Code::UpstreamError
-            | Code::NoUsage
-            | Code::Retokenised
-            | Code::NoTokensInDialect
-            | Code::LeftOutInTranslation
-            | Code::BlankText
-            | Code::McpNotOffered
-            | Code::VerifyLeftProcesses
-            | Code::WorkdirUnusable
-            | Code::VerifierStarved
-            | Code::FilesNotCollected
-            | Code::SandboxNotRemoved => return None,
+            Code::AbortedTurn => ("the engine broke the completion off", false),
+            Code::ConstrainedSampling => ("it was sampled under a constraint", false),
+            Code::MediaInPrompt => ("there are images or audio in its prompt", false),
+            Code::LogprobsNotSampled => (
+                "its logprobs are not of the distribution that was sampled from",
+                false,
+            ),
+            _ => return None,
         };
         Some(Flaw {
             reason,
@@ -197,47 +203,9 @@ impl fmt::Display for Level {
     }
 }
 
+/// As it is written in JSON.
 impl fmt::Display for Code {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Code::NoTurns => "no_turns",
-            Code::InvalidTokenId => "invalid_token_id",
-            Code::InvalidLogprob => "invalid_logprob",
-            Code::PositiveLogprob => "positive_logprob",
-            Code::NoPromptIds => "no_prompt_ids",
-            Code::NoSampledIds => "no_sampled_ids",
-            Code::NoLogprobs => "no_logprobs",
-            Code::LogprobMisalign => "logprob_misalign",
-            Code::LengthMismatch => "length_mismatch",
-            Code::NothingTrainable => "nothing_trainable",
-            Code::TruncatedTurn => "truncated_turn",
-            Code::MultipleRoots => "multiple_roots",
-            Code::DegenerateRollout => "degenerate_rollout",
-            Code::DiscardedTurns => "discarded_turns",
-            Code::TokenStrings => "token_strings",
-            Code::EmptyCompletion => "empty_completion",
-            Code::Forks => "forks",
-            Code::CertainTokens => "certain_tokens",
-            Code::CaptureIngestFailed => "capture_ingest_failed",
-            Code::PerTurnCaptureOnly => "per_turn_capture_only",
-            Code::PerTurnTraceOnly => "per_turn_trace_only",
-            Code::ContextBudgetExhausted => "context_budget_exhausted",
-            Code::SamplingNeutralised => "sampling_neutralised",
-            Code::SamplingPolicyChanged => "sampling_policy_changed",
-            Code::EmptyResponse => "empty_response",
-            Code::InvalidTrainingSequence => "invalid_training_sequence",
-            Code::UpstreamError => "upstream_error",
-            Code::NoUsage => "no_usage",
-            Code::Retokenised => "retokenised",
-            Code::NoTokensInDialect => "no_tokens_in_dialect",
-            Code::LeftOutInTranslation => "left_out_in_translation",
-            Code::BlankText => "blank_text",
-            Code::McpNotOffered => "mcp_not_offered",
-            Code::VerifyLeftProcesses => "verify_left_processes",
-            Code::WorkdirUnusable => "workdir_unusable",
-            Code::VerifierStarved => "verifier_starved",
-            Code::FilesNotCollected => "files_not_collected",
-            Code::SandboxNotRemoved => "sandbox_not_removed",
-        })
+        self.serialize(formatter)
     }
 }
