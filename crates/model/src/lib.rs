@@ -3,6 +3,7 @@
 pub mod budget;
 pub mod chat;
 pub mod dialect;
+pub mod ending;
 pub mod event;
 pub mod exchange;
 pub mod export;

@@ -5,6 +5,7 @@
 mod finding;
 mod survey;
 mod training;
+mod unfit;
 
 use std::borrow::Borrow;
 

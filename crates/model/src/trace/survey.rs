@@ -3,7 +3,7 @@
 //! What OpenEnv calls fatal for one turn is a warning here: the turn is left out of the training trace, the rollout
 //! stays trainable. Fatal is what leaves nothing to train on.
 
-use super::{CaptureLevel, Code, Finding};
+use super::{CaptureLevel, Code, Finding, unfit};
 use crate::chat;
 use crate::dialect::{Dialect, EndpointDialect};
 use crate::graph::{Graph, Node, Role, count_children};
@@ -11,6 +11,9 @@ use crate::turn::{Exactness, Turn};
 
 pub(super) fn findings(turns: &[Turn], graph: &Graph, level: CaptureLevel) -> Vec<Finding> {
     let mut findings: Vec<Finding> = turns.iter().filter_map(failure).collect();
+    let is_too_long =
+        |turn: &Turn| failure(turn).is_some_and(|it| it.code == Code::ContextBudgetExhausted);
+    findings.extend(unfit::context_too_small(turns, is_too_long));
     if graph.nodes.is_empty() {
         findings.push(Finding::fatal(Code::NoTurns, "no model call was answered"));
         return findings;
@@ -27,6 +30,13 @@ pub(super) fn findings(turns: &[Turn], graph: &Graph, level: CaptureLevel) -> Ve
             findings.push(Finding::warn(Code::Retokenised, text));
         }
     }
+    // Asked for again as a rule, and no part of the conversation then.
+    let others = graph.nodes.iter().filter(|node| node.role != Role::Agent);
+    let others = others.map(|node| &turns[node.turn]);
+    let aborted = others.filter(|it| it.exactness == Exactness::NotExact(Code::AbortedTurn));
+    findings.extend(aborted.filter_map(|turn| shortcoming(turn, level)));
+    let agents = graph.nodes.iter().filter(|node| node.role == Role::Agent);
+    findings.extend(unfit::unknown_tools(agents.map(|node| &turns[node.turn])));
     translation(turns, &mut findings);
     structure(graph, level, &mut findings);
     sampling(turns, graph, &mut findings);
@@ -70,7 +80,8 @@ fn shortcoming(turn: &Turn, level: CaptureLevel) -> Option<Finding> {
         return None;
     };
     // Below the level of tokens every turn lacks the same, which the level says.
-    if level != CaptureLevel::Tokens && code != Code::TruncatedTurn {
+    let is_told_always = matches!(code, Code::TruncatedTurn | Code::AbortedTurn);
+    if level != CaptureLevel::Tokens && !is_told_always {
         return None;
     }
     let reason = code

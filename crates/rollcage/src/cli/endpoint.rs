@@ -216,7 +216,7 @@ async fn ask(
 pub(crate) fn unusable(error: Unusable) -> anyhow::Error {
     match error {
         Unusable::Key(_) => WrongUse(error.to_string()).into(),
-        Unusable::Other(_) => error.into(),
+        Unusable::Failed(_) | Unusable::Other(_) => error.into(),
     }
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct Capture {
     /// Where sessions' exchanges are kept.
     pub(crate) directory: PathBuf,
     body_limit: Duration,
+    /// For an endpoint that is out of order.
+    pub(crate) upstream_patience: Duration,
     about: Mutex<HashMap<String, About>>,
 }
 
@@ -87,6 +89,7 @@ impl Capture {
             guard,
             directory,
             body_limit: BODY_LIMIT,
+            upstream_patience: ModelSettings::default().upstream_patience,
             about: Mutex::default(),
         }
     }
@@ -214,6 +217,7 @@ impl Capture {
                 calls,
                 ..Limits::default()
             },
+            upstream_patience: self.upstream_patience,
             ..ModelSettings::default()
         };
         let key = match wanted.session_id {
@@ -272,7 +276,7 @@ impl Capture {
             has_live_streams: about.profile.has_live_streams,
             has_sglext: about.profile.has_sglext,
             record: record.clone(),
-            deadline: None,
+            agent_time: None,
             observe: Box::new(|_| {}),
             mcp: Remotes::default(),
             clients: Arc::default(),

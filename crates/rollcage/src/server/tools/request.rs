@@ -428,6 +428,7 @@ fn read_settings(
         budget: task.budget.into(),
         price,
         is_black_box,
+        upstream_patience: around.upstream_patience,
         ..ModelSettings::default()
     })
 }

@@ -65,8 +65,8 @@ const MESSAGES: &str = "The conversation between agent and model so far, as Open
     (`{info, parts}`). Works while the rollout runs and after it.";
 const ABORT: &str =
     "End a rollout early. It still gets its result, which finalize_rollout returns.";
-const FINALIZE: &str =
-    "Wait for a rollout's end and return its result, as run_rollout does. May be called again.";
+const FINALIZE: &str = "Wait for a rollout's end and return its result, as run_rollout does. May be called again: after `wait_s` seconds the \
+    answer has `status` running.";
 const EVENTS: &str = "What happened to a rollout so far, and the path of a stream of server-sent events that goes on \
     from there.";
 const ENDPOINTS: &str = "The kinds of model endpoints, the server's variables that set them up, and whether they are \

@@ -213,6 +213,10 @@ async fn a_rollout_is_started_watched_aborted_and_finalized() {
         (&json!(text), &json!(-1))
     );
     assert_eq!(
+        (&late["status"], &late["ended"]),
+        (&json!("running"), &Value::Null)
+    );
+    assert_eq!(
         client.json("abort_rollout", id.clone()).await["aborted"],
         json!(true)
     );
