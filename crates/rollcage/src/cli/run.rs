@@ -59,7 +59,8 @@ pub(crate) struct Arguments {
     )]
     task: Option<PathBuf>,
 
-    /// The agent, optionally with a version (`rollcage agent list` shows them), or a manifest file of your own
+    /// The agent, optionally with a version (`rollcage agent list` shows them, and their other names, such as
+    /// `claude-code`), or a manifest file of your own
     #[arg(
         long,
         default_value = "opencode",

@@ -174,7 +174,7 @@ fn argument(name: &str) -> Value {
         ),
         "agent" => (
             json!({"type": "string", "default": "opencode"}),
-            "NAME or NAME@VERSION; list_agents shows what there is.",
+            "NAME or NAME@VERSION; list_agents shows what there is, with other names for the same.",
         ),
         "agent_options" => (
             agent_options(),
