@@ -16,6 +16,7 @@ use rollcage_model::task::Task;
 use rollcage_sandbox::Sandboxes;
 use rollcage_sandbox::local::Local;
 
+mod aborted;
 pub mod agent;
 pub mod bundle;
 mod collect;
@@ -27,6 +28,7 @@ mod inbound;
 mod job;
 mod log;
 pub mod outbound;
+mod places;
 pub mod provider;
 pub mod proxy;
 pub mod remote;
