@@ -53,7 +53,7 @@ fn main_path(seen: &Interpretation) -> Vec<&Turn> {
     let mut next = last.map(|(index, _)| index);
     while let Some(node) = next.and_then(|index| nodes.get(index)) {
         path.extend(seen.turns.get(node.turn));
-        next = node.parent;
+        next = node.before();
     }
     path.reverse();
     path
