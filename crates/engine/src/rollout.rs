@@ -23,7 +23,7 @@ use crate::feed::Feed;
 use crate::job::Job;
 use crate::outbound::ClientError;
 use crate::proxy::probe::Profile;
-use crate::proxy::{self, ModelSettings, Serving, Session, SessionOptions, Sessions};
+use crate::proxy::{self, ModelSettings, OnOverflow, Serving, Session, SessionOptions, Sessions};
 use crate::remote::Remotes;
 use crate::result;
 use crate::shell::{base_environment, run_command, seconds, tail};
@@ -235,6 +235,9 @@ async fn attempt(
     };
     let ending = inside.run(record, result, &mut serving).await;
     serving.close().await;
+    if session.has_endpoint_been_away() {
+        cx.profiles.forget(&plan.endpoint);
+    }
     result.proxy_log_tail = tail(&session.log(), crate::shell::TAIL_CHARS);
     let used = sandbox.usage().await;
     result.usage.memory_peak_bytes = used.memory_peak_bytes;
@@ -270,8 +273,8 @@ fn open_session(
         client,
         endpoint: plan.endpoint.clone(),
         settings: plan.settings.clone(),
-        has_live_streams: profile.has_live_streams,
-        has_sglext: profile.has_sglext,
+        profile: profile.clone(),
+        on_overflow: OnOverflow::Stop,
         record: record.exchanges(),
         deadline: Some(Instant::now() + Duration::from_secs_f64(plan.task.agent_timeout_s())),
         observe: Box::new(move |what| teller.tell(what)),

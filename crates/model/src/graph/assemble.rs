@@ -45,7 +45,7 @@ pub(super) fn graph(links: &Links, turns: &[Turn]) -> Graph {
 fn assign_roles(graph: &mut Graph, turns: &[Turn], discarded: &[bool]) {
     let turn_of: Vec<&Turn> = graph.nodes.iter().map(|node| &turns[node.turn]).collect();
     let has_tools = |nodes: &[usize]| nodes.iter().any(|&at| turn_of[at].n_tools > 0);
-    let has_tokens = |nodes: &[usize]| nodes.iter().any(|&at| turn_of[at].n_trainable_tokens() > 0);
+    let has_tokens = |nodes: &[usize]| nodes.iter().any(|&at| turn_of[at].n_captured_tokens() > 0);
     let is_live = |nodes: &[usize]| nodes.last().is_some_and(|&leaf| !discarded[leaf]);
     let paths = || {
         let nodes = graph
