@@ -13,9 +13,9 @@ use rollcage_engine::agent;
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
 use rollcage_engine::remote::Remotes;
 use rollcage_engine::serving::Step as ServingStep;
-use rollcage_engine::{Engine, ModelSettings, Plan, PlanError};
+use rollcage_engine::{Engine, ModelSettings, Plan, PlanError, SamplingPolicy};
 use rollcage_model::budget::Limits;
-use rollcage_model::chat::Sampling;
+use rollcage_model::chat::Constrained;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::{MAX_TOKENS_CAP, Mode, TOP_LOGPROBS, Task};
 
@@ -150,9 +150,20 @@ struct EndpointArguments {
     #[arg(long, default_value_t = TOP_LOGPROBS, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20))]
     top_logprobs: u32,
 
-    /// Sample with this temperature and nothing else, whatever the agent asks for (for training)
+    /// Sample with this temperature and nothing else, whatever the agent asks for: a training session. Without it an
+    /// endpoint that gives token ids is asked at temperature 1 and nothing else
     #[arg(long, value_name = "T")]
     temperature: Option<f64>,
+
+    /// Who says what is sampled with: `auto` as above, or the agent (or the model's own defaults), whose turns may then
+    /// not be trainable
+    #[arg(long, value_name = "WHO", value_parser = SamplingPolicy::NAMES)]
+    sampling: Option<String>,
+
+    /// What becomes of calls that constrain sampling (`tool_choice` required, strict tools, response formats …): `refuse`
+    /// them (default with --temperature), `remove` what constrains, or `keep` them and train on none (default otherwise)
+    #[arg(long, value_name = "POLICY", value_parser = Constrained::NAMES)]
+    constrained: Option<String>,
 
     /// Stop the agent after this many model calls
     #[arg(long, value_name = "N")]
@@ -326,12 +337,8 @@ impl Arguments {
 impl EndpointArguments {
     /// Flags beat the task's own budget.
     fn settings(&self, task: &Task, model: &str) -> anyhow::Result<ModelSettings> {
-        if self
-            .temperature
-            .is_some_and(|temperature| !(temperature > 0.0 && temperature.is_finite()))
-        {
-            return Err(WrongUse("--temperature must be above 0".to_owned()).into());
-        }
+        let sampling =
+            SamplingPolicy::new(self.sampling.as_deref(), self.temperature).map_err(WrongUse)?;
         let mut budget = Limits::from(task.budget);
         budget.calls = self.max_calls.or(budget.calls);
         budget.completion_tokens = self.max_completion_tokens.or(budget.completion_tokens);
@@ -349,7 +356,8 @@ impl EndpointArguments {
                 .ok()
                 .filter(|cap| *cap > 0),
             top_logprobs: self.top_logprobs,
-            sampling: self.temperature.map(|temperature| Sampling { temperature }),
+            sampling,
+            constrained: self.constrained.as_deref().and_then(Constrained::from_name),
             budget,
             price,
             is_black_box: task.mode == Mode::BlackBox,

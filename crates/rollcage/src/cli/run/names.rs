@@ -159,6 +159,7 @@ fn read_tool(arguments: &Value) -> Request {
         agents: agent::all(),
         providers: Providers::built_in().clone(),
         variables: |_| None,
+        keys: |_| None,
         prices: |_| None,
         guard: None,
         body_limit: BODY_LIMIT,

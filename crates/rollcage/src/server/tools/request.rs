@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use rollcage_engine::ModelSettings;
 use rollcage_engine::agent;
 use rollcage_engine::endpoint::{EndpointChoice, EndpointError, EndpointRequest};
 use rollcage_engine::remote::Remotes;
 use rollcage_engine::secret::Secret;
 use rollcage_engine::service::Order;
-use rollcage_model::chat::Sampling;
+use rollcage_engine::{ModelSettings, SamplingPolicy};
+use rollcage_model::chat::Constrained;
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::script::Step;
 use rollcage_model::task::{Budget, Limits, MAX_TOKENS_CAP, Mode, TOP_LOGPROBS, Task};
@@ -49,6 +49,8 @@ pub(crate) const NAMES: &[&str] = &[
     "thinking",
     "disable_thinking",
     "temperature",
+    "sampling",
+    "constrained",
     "max_tokens_cap",
     "top_logprobs",
     "mode",
@@ -422,9 +424,15 @@ fn read_settings(
     around: &Surroundings,
 ) -> Result<ModelSettings, Wrong> {
     let temperature = given.number("temperature")?;
-    if temperature.is_some_and(|temperature| temperature <= 0.0) {
-        return Err("argument `temperature` must be above 0".to_owned());
-    }
+    let sampling = SamplingPolicy::new(given.text("sampling")?.as_deref(), temperature)
+        .map_err(|problem| format!("argument {problem}"))?;
+    let constrained = match given.text("constrained")? {
+        None => None,
+        Some(name) => Some(
+            Constrained::from_name(&name)
+                .ok_or("argument `constrained` must be refuse, remove or keep")?,
+        ),
+    };
     let top_logprobs = given.integer("top_logprobs")?.map(u32::try_from);
     let top_logprobs = top_logprobs
         .unwrap_or(Ok(TOP_LOGPROBS))
@@ -449,7 +457,8 @@ fn read_settings(
     Ok(ModelSettings {
         tokens_max: u64::try_from(cap).ok().filter(|cap| *cap > 0),
         top_logprobs,
-        sampling: temperature.map(|temperature| Sampling { temperature }),
+        sampling,
+        constrained,
         budget: task.budget.into(),
         price,
         is_black_box: task.mode == Mode::BlackBox,

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use rollcage_engine::SamplingPolicy;
 use rollcage_model::task::{
     AGENT_TIMEOUT_S, AgentOptions, COMMAND_TIMEOUT_S, MAX_TOKENS_CAP, Mode, TOP_LOGPROBS,
 };
@@ -215,7 +216,15 @@ fn number_or_mode(name: &str) -> (Value, &'static str) {
     match name {
         "temperature" => (
             json!({"type": ["number", "null"], "exclusiveMinimum": 0, "default": null}),
-            "Sample with this temperature and nothing else, whatever the agent asks for (for training).",
+            "Sample with this temperature and nothing else, whatever the agent asks for: a training session. Without it an endpoint that gives token ids is asked at temperature 1 and nothing else.",
+        ),
+        "sampling" => (
+            json!({"type": "string", "default": "auto", "enum": SamplingPolicy::NAMES}),
+            "Who says what is sampled with: `auto` as `temperature` says, or the agent, whose turns may then not be trainable.",
+        ),
+        "constrained" => (
+            json!({"type": ["string", "null"], "default": null, "enum": ["refuse", "remove", "keep", null]}),
+            "What becomes of calls that constrain sampling (tool_choice required, strict tools, response formats): `refuse` them (default with `temperature`), `remove` what constrains, or `keep` them and train on none (default otherwise).",
         ),
         "max_tokens_cap" => (
             json!({"type": "integer", "default": MAX_TOKENS_CAP}),

@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::server::tasks::Tasks;
 use rollcage_engine::provider::Providers;
+use rollcage_model::chat::Sampling;
 
 fn variables(name: &str) -> Option<String> {
     let known = [
@@ -140,7 +141,24 @@ fn our_own_arguments_make_an_order() {
         (order.task.budget.idle_s, order.settings.budget.calls),
         (Some(2.5), Some(5))
     );
-    assert_eq!(order.settings.sampling, Some(Sampling { temperature: 1.0 }));
+    let sampling = SamplingPolicy::Pinned(Sampling { temperature: 1.0 });
+    assert_eq!(order.settings.sampling, sampling);
+    assert_eq!(order.settings.constrained, None);
+    let base = json!({"instruction": "go", "solution": ["true"]});
+    let with = |name: &str, value: &str| {
+        let mut base = base.clone();
+        base[name] = value.into();
+        base
+    };
+    let request = good(with("sampling", "agent"));
+    assert_eq!(request.order.settings.sampling, SamplingPolicy::Agent);
+    let request = good(with("constrained", "remove"));
+    assert_eq!(
+        request.order.settings.constrained,
+        Some(Constrained::Remove)
+    );
+    check_error(with("constrained", "no"), "refuse, remove or keep");
+    check_error(with("sampling", "me"), "must be auto or agent");
     assert_eq!(
         order.version,
         rollcage_engine::bundle::VersionRequest::Exact("1.2.3".to_owned())
