@@ -49,6 +49,8 @@ pub struct Turn {
     /// As the agent asked, and as the upstream was asked.
     pub requested_sampling: Map<String, Value>,
     pub sampling: Map<String, Value>,
+    /// The upstream's request in short: each of [`COMPACT`], null where it was not sent.
+    pub compact: Map<String, Value>,
     pub exactness: Exactness,
     /// What the agent speaks.
     pub dialect: Dialect,
@@ -83,6 +85,18 @@ const SAMPLING: [&str; 17] = [
     "logit_bias",
     "reasoning_effort",
     "thinking",
+];
+
+/// What the original keeps of a request, beside its messages.
+pub const COMPACT: [&str; 8] = [
+    "model",
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "max_completion_tokens",
+    "logprobs",
+    "top_logprobs",
+    "stream",
 ];
 
 impl Turn {
@@ -154,6 +168,7 @@ impl Turn {
             parent_session_id: session.parent,
             requested_sampling,
             sampling: sampling_of(&sent),
+            compact: compact_of(&sent),
             exactness,
             dialect: request.dialect,
             endpoint_dialect: request.endpoint_dialect,
@@ -213,6 +228,14 @@ fn sampling_of(members: &Map<String, Value>) -> Map<String, Value> {
     known
         .filter(|(_, value)| !value.is_null())
         .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+fn compact_of(sent: &Map<String, Value>) -> Map<String, Value> {
+    let value = |name: &&str| sent.get(*name).cloned().unwrap_or_default();
+    COMPACT
+        .iter()
+        .map(|name| ((*name).to_owned(), value(name)))
         .collect()
 }
 

@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 use rollcage_engine::agent;
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
 use rollcage_engine::remote::Remotes;
-use rollcage_engine::secret::Secret;
 use rollcage_engine::serving::Step as ServingStep;
 use rollcage_engine::{Engine, ModelSettings, Plan, PlanError};
 use rollcage_model::budget::Limits;
@@ -23,6 +22,7 @@ use rollcage_model::script::Step;
 use rollcage_model::task::Task;
 
 use self::options::AgentArguments;
+use super::endpoint::{choose, unusable};
 use super::engine::{make_ready, with_engine};
 use super::mcp::McpArguments;
 use super::signals::Stop;
@@ -193,7 +193,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut loaded = load(&arguments)?;
     let mcp = Remotes::take(&mut loaded.task.mcp, settings::variable)
         .map_err(|error| WrongUse(error.to_string()))?;
-    let endpoint = resolve_endpoint(arguments.endpoint.request()?)?;
+    let endpoint = choose(arguments.endpoint.request()?)?;
     let (agent, version) = settings::agent(&arguments.agent)?;
     agent::check_options(&*agent, &loaded.task).map_err(|error| WrongUse(error.to_string()))?;
     loaded.task.limit(&agent.limits());
@@ -209,12 +209,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let stop = Stop::watch(screen.clone(), words).context("catch signals")?;
     let results = with_engine(async |engine| {
         let cancel = stop.token();
-        let ready = make_ready(engine, (&*agent, version), cancel).await?;
+        // First, since a wrong one is told at once, and an agent may take a minute to install.
         let endpoint = if needs_model {
             settle(engine, &endpoint, &loaded.task, cancel, arguments.json).await?
         } else {
             Endpoint::none()
         };
+        let ready = make_ready(engine, (&*agent, version), cancel).await?;
         let settings = arguments.endpoint.settings(&loaded.task, &endpoint.model)?;
         let plan = Arc::new(Plan {
             task: loaded.task,
@@ -259,7 +260,10 @@ async fn settle(
         .run_until_cancelled(engine.endpoint_with(choice, task, &show))
         .await;
     serving.clear();
-    Ok(endpoint.ok_or(Interrupted)??)
+    match endpoint.ok_or(Interrupted)? {
+        Err(PlanError::Endpoint(error)) => Err(unusable(error)),
+        settled => Ok(settled?),
+    }
 }
 
 /// Runs the plans while their events are shown. With `--json` each result is printed when it comes.
@@ -387,12 +391,7 @@ impl EndpointArguments {
     fn request(&self) -> anyhow::Result<EndpointRequest> {
         let key = match &self.api_key_env {
             None => None,
-            Some(name) => {
-                let value = settings::variable(name).ok_or_else(|| {
-                    WrongUse(format!("--api-key-env: the variable {name} is not set"))
-                })?;
-                Some(Secret::new(value))
-            }
+            Some(name) => Some(settings::key(name, "--api-key-env")?),
         };
         Ok(EndpointRequest {
             kind: self.endpoint.clone(),
@@ -404,10 +403,4 @@ impl EndpointArguments {
             guard: None,
         })
     }
-}
-
-fn resolve_endpoint(request: EndpointRequest) -> anyhow::Result<EndpointChoice> {
-    request
-        .resolve_among(&settings::providers()?, settings::variable)
-        .map_err(|error| WrongUse(error.to_string()).into())
 }

@@ -51,6 +51,7 @@ pub(crate) async fn backend_with(
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let mut around = Surroundings {
         variables: |_| None,
+        keys: |_| None,
         ..Surroundings::of_this_process(
             Arc::new(Tasks::read(&examples).unwrap()),
             agent::all(),

@@ -194,9 +194,7 @@ fn read_endpoint(
     }
     let is_elsewhere = request.base_url.is_some();
     let variable = |name: &str| {
-        let mut providers = around.providers.iter();
-        let is_key = providers.any(|known| known.key_variables.iter().any(|key| key == name));
-        (!(is_elsewhere && is_key))
+        (!(is_elsewhere && around.providers.is_key(name)))
             .then(|| around.variable(name))
             .flatten()
     };

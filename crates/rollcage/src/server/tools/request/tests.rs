@@ -21,6 +21,7 @@ fn around() -> Surroundings {
         agents: agent::all(),
         providers: Providers::built_in().clone(),
         variables,
+        keys: variables,
         prices: |_| None,
         guard: None,
         body_limit: crate::server::backend::BODY_LIMIT,
