@@ -10,6 +10,7 @@ use rollcage_model::task::Task;
 
 use crate::PlanError;
 use crate::judge::Ending;
+use crate::outbound::ClientError;
 use crate::result;
 use crate::rollout::Plan;
 use crate::scripted::Lease;
@@ -55,11 +56,15 @@ impl From<PlanError> for Ending {
         let cause = match &error {
             PlanError::Warm(WarmError::Sandbox(_)) => Cause::SandboxFailed,
             PlanError::NoSolution => Cause::SetupFailed,
-            PlanError::Serving(_) => Cause::EndpointUnreachable,
+            PlanError::Endpoint(error) => error.cause(),
+            PlanError::Serving(_) | PlanError::Client(ClientError::Forbidden(_)) => {
+                Cause::EndpointUnreachable
+            }
             PlanError::Install(_)
             | PlanError::Warm(_)
             | PlanError::Scripted(_)
-            | PlanError::Http(_) => Cause::EngineFailed,
+            | PlanError::Http(_)
+            | PlanError::Client(ClientError::Http(_)) => Cause::EngineFailed,
         };
         Ending::new(cause, result::chain(&error))
     }

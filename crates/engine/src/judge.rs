@@ -215,6 +215,8 @@ pub(crate) fn with_verifiers(ending: Ending, problem: Option<String>) -> Ending 
         Some(problem) if ending.cause.verdict().is_valid => {
             Ending::new(Cause::VerifierFailed, problem)
         }
+        // Who had it graded all the same is told why there is no grade.
+        Some(problem) if ending.cause == Cause::Cancelled => Ending::new(Cause::Cancelled, problem),
         _ => ending,
     }
 }

@@ -62,218 +62,105 @@ fn find(stop: Stop, calls: &Calls, end: &End, has_model: bool) -> Ending {
     })
 }
 
+#[track_caller]
+fn check(stop: Stop, calls: Calls, end: &End, cause: Cause) {
+    let ending = find(stop, &calls, end, true);
+    assert_eq!(ending.cause, cause, "{:?}", ending.error);
+    assert_eq!(ending.error.is_none(), cause == Cause::Completed);
+}
+
 #[test]
-fn every_end_has_its_cause() {
+fn an_agent_that_had_answers_is_judged_by_its_own_end() {
     use Cause::*;
+    let (unsaid, done) = (End::Unsaid, End::Done);
     let killed = Stop::Exited(ExitStatus {
         code: None,
         signal: Some(9),
     });
+    let by_itself = |cause| refused_by_itself(answered(), cause);
+    check(exit(0), answered(), &unsaid, Completed);
+    // Its word counts before its exit code.
+    check(exit(1), answered(), &done, Completed);
+    check(exit(0), answered(), &said("gave up"), AgentExited);
+    check(exit(7), answered(), &unsaid, AgentExited);
+    check(killed, answered(), &unsaid, AgentKilled);
+    let refused = || by_itself(AgentRequestRefused);
+    check(exit(1), refused(), &unsaid, AgentRequestRefused);
+    check(exit(0), refused(), &unsaid, Completed);
+    check(exit(1), by_itself(AgentHungUp), &unsaid, AgentHungUp);
+    check(Stop::TimedOut, answered(), &unsaid, AgentTimeUsed);
+    // In the middle of a call that went well.
+    let calling = by_itself(AgentHungUp);
+    check(Stop::TimedOut, calling, &unsaid, AgentTimeUsed);
+    check(Stop::Idle, answered(), &unsaid, IdleAgent);
+    check(Stop::Cancelled, failed(EndpointError), &unsaid, Cancelled);
+    check(Stop::Unrecorded, answered(), &unsaid, EngineFailed);
+}
+
+#[test]
+fn the_endpoints_last_failure_counts_whatever_the_agent_makes_of_it() {
+    use Cause::*;
+    for cause in [
+        EndpointUnreachable,
+        EndpointError,
+        RateLimited,
+        EndpointAborted,
+        AnswerBroken,
+        EndpointSilent,
+        EndpointRefused,
+        KeyRefused,
+        NotFound,
+    ] {
+        for stop in [exit(0), exit(1), Stop::TimedOut, Stop::Idle, Stop::Hopeless] {
+            // goose exits with 0 after its last call failed.
+            for end in [End::Unsaid, End::Done, said("Network error")] {
+                check(stop, failed(cause), &end, cause);
+            }
+        }
+        let limited = stopped(failed(cause), "calls", false);
+        check(exit(0), limited, &End::Unsaid, cause);
+    }
+}
+
+#[test]
+fn without_any_answer_the_model_had_no_part_in_it() {
+    use Cause::*;
     let nothing = Calls::default;
     let unsaid = End::Unsaid;
-    let done = End::Done;
-    let network = said("Network error");
-    for (name, stop, calls, end, cause) in [
-        ("well", exit(0), answered(), &unsaid, Completed),
-        ("well by its word", exit(1), answered(), &done, Completed),
-        (
-            "bad by its word",
-            exit(0),
-            answered(),
-            &network,
-            AgentExited,
-        ),
-        ("bad", exit(7), answered(), &unsaid, AgentExited),
-        ("killed", killed, answered(), &unsaid, AgentKilled),
-        (
-            "its own body",
-            exit(1),
-            refused_by_itself(answered(), AgentRequestRefused),
-            &unsaid,
-            AgentRequestRefused,
-        ),
-        (
-            "its own first body",
-            exit(1),
-            refused_by_itself(nothing(), AgentRequestRefused),
-            &unsaid,
-            AgentRequestRefused,
-        ),
-        (
-            "coped with its own refusal",
-            exit(0),
-            refused_by_itself(answered(), AgentRequestRefused),
-            &unsaid,
-            Completed,
-        ),
-        (
-            "hung up",
-            exit(1),
-            refused_by_itself(answered(), AgentHungUp),
-            &unsaid,
-            AgentHungUp,
-        ),
-        (
-            "hung up at first",
-            exit(1),
-            refused_by_itself(nothing(), AgentHungUp),
-            &unsaid,
-            AgentHungUp,
-        ),
-        ("time", Stop::TimedOut, answered(), &unsaid, AgentTimeUsed),
-        (
-            "time, in a call that goes well",
-            Stop::TimedOut,
-            refused_by_itself(answered(), AgentHungUp),
-            &unsaid,
-            AgentTimeUsed,
-        ),
-        ("idle", Stop::Idle, answered(), &unsaid, IdleAgent),
-        // goose exits with 0 after its last call failed.
-        (
-            "500",
-            exit(0),
-            failed(EndpointError),
-            &unsaid,
-            EndpointError,
-        ),
-        (
-            "500, said done",
-            exit(0),
-            failed(EndpointError),
-            &done,
-            EndpointError,
-        ),
-        ("429", exit(1), failed(RateLimited), &network, RateLimited),
-        ("401", exit(1), failed(KeyRefused), &unsaid, KeyRefused),
-        ("404", exit(1), failed(NotFound), &unsaid, NotFound),
-        (
-            "abort",
-            exit(1),
-            failed(EndpointAborted),
-            &unsaid,
-            EndpointAborted,
-        ),
-        (
-            "gone",
-            Stop::Hopeless,
-            failed(EndpointUnreachable),
-            &unsaid,
-            EndpointUnreachable,
-        ),
-        (
-            "hung",
-            Stop::TimedOut,
-            failed(EndpointSilent),
-            &unsaid,
-            EndpointSilent,
-        ),
-        (
-            "hung, then idle",
-            Stop::Idle,
-            failed(EndpointSilent),
-            &unsaid,
-            EndpointSilent,
-        ),
-        ("no answer", exit(1), nothing(), &unsaid, NothingAnswered),
-        (
-            "no answer, well",
-            exit(0),
-            nothing(),
-            &done,
-            NothingAnswered,
-        ),
-        (
-            "no answer in time",
-            Stop::TimedOut,
-            nothing(),
-            &unsaid,
-            NothingAnswered,
-        ),
-        (
-            "a first call in time's last moment",
-            Stop::TimedOut,
-            refused_by_itself(nothing(), AgentHungUp),
-            &unsaid,
-            NothingAnswered,
-        ),
-        (
-            "a limit",
-            exit(0),
-            stopped(answered(), "calls", false),
-            &unsaid,
-            BudgetLimit,
-        ),
-        (
-            "a limit, ignored",
-            Stop::Exhausted,
-            stopped(answered(), "usd", false),
-            &unsaid,
-            BudgetLimit,
-        ),
-        (
-            "a limit, behind a failure",
-            exit(0),
-            stopped(failed(EndpointError), "calls", false),
-            &unsaid,
-            EndpointError,
-        ),
-        (
-            "full",
-            exit(0),
-            stopped(answered(), "context", false),
-            &unsaid,
-            ContextOverflow,
-        ),
-        (
-            "too small",
-            exit(0),
-            stopped(nothing(), "context", true),
-            &unsaid,
-            TaskDoesNotFit,
-        ),
-        (
-            "too small, and time",
-            Stop::TimedOut,
-            stopped(answered(), "context", true),
-            &unsaid,
-            TaskDoesNotFit,
-        ),
-        // codex fails then, others do not.
-        (
-            "length, failed",
-            exit(1),
-            cut(),
-            &said("Incomplete response returned, reason: max_output_tokens"),
-            OutputLength,
-        ),
-        ("length, well", exit(0), cut(), &done, OutputLength),
-        (
-            "calls that cannot be read",
-            exit(0),
-            answered(),
-            &said("RepeatedFormatError: Please always provide exactly one action"),
-            MalformedCalls,
-        ),
-        (
-            "cancelled",
-            Stop::Cancelled,
-            failed(EndpointError),
-            &unsaid,
-            Cancelled,
-        ),
-        (
-            "unrecorded",
-            Stop::Unrecorded,
-            answered(),
-            &unsaid,
-            EngineFailed,
-        ),
-    ] {
-        let ending = find(stop, &calls, end, true);
-        assert_eq!(ending.cause, cause, "{name}: {:?}", ending.error);
-        assert_eq!(ending.error.is_none(), cause == Completed, "{name}");
-    }
+    check(exit(0), nothing(), &End::Done, NothingAnswered);
+    check(exit(1), nothing(), &unsaid, NothingAnswered);
+    check(Stop::TimedOut, nothing(), &unsaid, NothingAnswered);
+    check(Stop::Idle, nothing(), &unsaid, NothingAnswered);
+    let hung_up = || refused_by_itself(nothing(), AgentHungUp);
+    check(Stop::TimedOut, hung_up(), &unsaid, NothingAnswered);
+    // It went away by itself, or asked for what no model takes.
+    check(exit(1), hung_up(), &unsaid, AgentHungUp);
+    let refused = refused_by_itself(nothing(), AgentRequestRefused);
+    check(exit(1), refused, &unsaid, AgentRequestRefused);
+}
+
+#[test]
+fn limits_and_cut_replies_are_the_same_for_every_agent() {
+    use Cause::*;
+    let unsaid = End::Unsaid;
+    let limited = |by| stopped(answered(), by, false);
+    check(exit(0), limited("calls"), &unsaid, BudgetLimit);
+    check(Stop::Exhausted, limited("usd"), &unsaid, BudgetLimit);
+    check(exit(0), limited("context"), &unsaid, ContextOverflow);
+    let at_first = |calls| stopped(calls, "context", true);
+    check(exit(0), at_first(Calls::default()), &unsaid, TaskDoesNotFit);
+    check(
+        Stop::TimedOut,
+        at_first(answered()),
+        &unsaid,
+        TaskDoesNotFit,
+    );
+    // codex fails then, others do not.
+    let incomplete = said("Incomplete response returned, reason: max_output_tokens");
+    check(exit(1), cut(), &incomplete, OutputLength);
+    check(exit(0), cut(), &End::Done, OutputLength);
+    let unreadable = said("RepeatedFormatError: Please always provide exactly one action");
+    check(exit(0), answered(), &unreadable, MalformedCalls);
 }
 
 #[test]

@@ -87,6 +87,9 @@ pub enum Unusable {
     Key(String),
     #[error("{}", .0.text)]
     Failed(Problem),
+    /// It has no model of that name, or several where none was named.
+    #[error("{0}")]
+    Model(String),
     #[error("{0}")]
     Other(String),
 }
@@ -107,6 +110,7 @@ impl Unusable {
     pub fn cause(&self) -> Cause {
         match self {
             Unusable::Key(_) => Cause::KeyRefused,
+            Unusable::Model(_) => Cause::NotFound,
             Unusable::Failed(problem) => problem.cause,
             Unusable::Other(_) => Cause::EndpointUnreachable,
         }

@@ -11,7 +11,7 @@ use hyper::body::Frame;
 use hyper::{Response, StatusCode};
 
 use rollcage_model::chat::{
-    Added, StreamError, Stripped, deltas, finish_of, is_done, is_no_answer, strip_event,
+    Added, Delta, StreamError, Stripped, deltas, finish_of, is_done, is_no_answer, strip_event,
 };
 use rollcage_model::dialect::anthropic::{Mark, StreamReader, mark_of};
 use rollcage_model::dialect::{EndpointDialect, Render};
@@ -52,6 +52,7 @@ pub(super) fn stream(
             (None, EndpointDialect::Anthropic) => View::AsItIs,
         },
         endpoint,
+        is_thoughtless: added.reasoning,
         splitter: Splitter::new(EVENT_BYTES_MAX),
         held: Vec::new(),
         is_begun: false,
@@ -84,6 +85,8 @@ struct Relay {
     upstream: Answer,
     view: View,
     endpoint: EndpointDialect,
+    /// The agent wants no thoughts.
+    is_thoughtless: bool,
     splitter: Splitter,
     held: Vec<u8>,
     is_begun: bool,
@@ -161,7 +164,10 @@ impl Relay {
                         None => deltas(data),
                     });
                     for delta in pieces {
-                        target.extend(render.push(&delta));
+                        let is_thought = matches!(delta, Delta::Reasoning(_));
+                        if !(is_thought && self.is_thoughtless) {
+                            target.extend(render.push(&delta));
+                        }
                     }
                 }
             }

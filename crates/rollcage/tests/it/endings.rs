@@ -1,5 +1,6 @@
 //! Whose doing an end is, and what a reward is worth then: the causes of `docs/endings.md`, each made to happen.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,18 +53,18 @@ fn stream_finishes(content: &str, reason: &str) -> Reply {
 struct Case {
     name: &'static str,
     script: String,
-    /// By the number of the call.
-    reply: fn(usize) -> Reply,
+    /// One for each call; the last for all that follow.
+    replies: Vec<Reply>,
     cause: Cause,
     change: fn(&mut Plan),
 }
 
 impl Case {
-    fn new(name: &'static str, script: &str, reply: fn(usize) -> Reply, cause: Cause) -> Self {
+    fn new(name: &'static str, script: &str, replies: &[Reply], cause: Cause) -> Self {
         Case {
             name,
             script: script.to_owned(),
-            reply,
+            replies: replies.to_vec(),
             cause,
             change: |_| {},
         }
@@ -80,8 +81,9 @@ async fn check(cases: Vec<Case>) -> Vec<RolloutResult> {
     let engine = home.engine().await;
     let mut upstreams = Vec::new();
     let plans = cases.iter().map(|case| {
-        let reply = case.reply;
-        let upstream = Upstream::start(move |number, _| reply(number)).unwrap();
+        let replies = case.replies.clone();
+        let answer = move |number: usize| replies[number.min(replies.len() - 1)].clone();
+        let upstream = Upstream::start(move |number, _| answer(number)).unwrap();
         let task = Task {
             id: case.name.to_owned(),
             ..task(&[QUARTER])
@@ -124,182 +126,76 @@ async fn check(cases: Vec<Case>) -> Vec<RolloutResult> {
     cases.iter().map(of_case).collect()
 }
 
-fn script(calls: &[&str], end: &str) -> String {
-    format!("{}; {end}", calls.join("; "))
+fn refused(status: u16) -> Reply {
+    whole(status, r#"{"error":{"message":"no"}}"#)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_endpoint_causes_is_never_valid() {
-    let two = script(&[ASK, ASK], "exit 0");
-    let cases = vec![
+    use Cause::*;
+    let badly = format!("{ASK}; exit 1");
+    let two = format!("{ASK}; {ASK}; exit 0");
+    let stream = format!("{ASK_STREAM}; exit 0");
+    let given_up = format!("{ASK}; ({ASK_STREAM}) & sleep 2; kill $!; exit 1");
+    let ok = says("ok");
+    let hangs = streams(false, Ending::Hang);
+    let half = stream_finishes("half", "abort");
+    let cut = streams(false, Ending::Cut);
+    check(vec![
         // Agents such as goose exit with 0 then.
-        Case::new(
-            "500 at last",
-            &two,
-            |number| match number {
-                0 => says("ok"),
-                _ => whole(500, r#"{"error":{"message":"broken"}}"#),
-            },
-            Cause::EndpointError,
-        ),
-        Case::new(
-            "429",
-            &script(&[ASK], "exit 1"),
-            |_| whole(429, "{}"),
-            Cause::RateLimited,
-        ),
-        Case::new(
-            "401",
-            &script(&[ASK], "exit 1"),
-            |_| whole(401, r#"{"error":{"message":"wrong key"}}"#),
-            Cause::KeyRefused,
-        ),
-        Case::new(
-            "404 after an answer",
-            &two,
-            |number| match number {
-                0 => says("ok"),
-                _ => whole(404, r#"{"error":{"message":"no such model"}}"#),
-            },
-            Cause::NotFound,
-        ),
-        Case::new(
-            "gone",
-            &script(&[ASK], "exit 1"),
-            |_| Reply::Drop,
-            Cause::EndpointUnreachable,
-        ),
-        Case::new(
-            "aborted",
-            &script(&[ASK], "exit 1"),
-            |_| finishes("abort"),
-            Cause::EndpointAborted,
-        ),
-        Case::new(
-            "aborted in a stream",
-            &script(&[ASK_STREAM], "exit 0"),
-            |_| stream_finishes("half", "abort"),
-            Cause::EndpointAborted,
-        ),
-        Case::new(
-            "broken",
-            &script(&[ASK_STREAM], "exit 0"),
-            |_| streams(false, Ending::Cut),
-            Cause::AnswerBroken,
-        ),
-        Case::new(
-            "402",
-            &script(&[ASK], "exit 1"),
-            |_| whole(402, r#"{"error":{"message":"pay"}}"#),
-            Cause::EndpointRefused,
-        ),
-        // It asks in a way that is never seen as a call.
-        Case::new(
-            "no call",
-            "true || ask nothing; exit 0",
-            |_| says("ok"),
-            Cause::NothingAnswered,
-        ),
-        Case::new(
-            "hung, and time ran out",
-            &two,
-            |number| match number {
-                0 => says("ok"),
-                _ => Reply::Hang,
-            },
-            Cause::EndpointSilent,
-        )
-        .with(|plan| plan.task.agent_timeout_s = Some(4.0)),
-        Case::new(
-            "hung within an answer, and the agent gave up on it",
-            &format!("{ASK}; ({ASK_STREAM}) & sleep 2; kill $!; exit 1"),
-            |number| match number {
-                0 => says("ok"),
-                _ => streams(false, Ending::Hang),
-            },
-            Cause::EndpointSilent,
-        )
-        .with(|plan| plan.task.agent_timeout_s = Some(6.0)),
-    ];
-    check(cases).await;
+        Case::new("500", &two, &[ok.clone(), refused(500)], EndpointError),
+        Case::new("429", &badly, &[refused(429)], RateLimited),
+        Case::new("401", &badly, &[refused(401)], KeyRefused),
+        Case::new("404", &two, &[ok.clone(), refused(404)], NotFound),
+        Case::new("402", &badly, &[refused(402)], EndpointRefused),
+        Case::new("gone", &badly, &[Reply::Drop], EndpointUnreachable),
+        Case::new("aborted", &badly, &[finishes("abort")], EndpointAborted),
+        Case::new("aborted late", &stream, &[half], EndpointAborted),
+        Case::new("broken", &stream, &[cut], AnswerBroken),
+        Case::new("no call", "true || ask x", from_ref(&ok), NothingAnswered),
+        Case::new("hung", &two, &[ok.clone(), Reply::Hang], EndpointSilent)
+            .with(|plan| plan.task.agent_timeout_s = Some(4.0)),
+        Case::new("given up", &given_up, &[ok, hangs], EndpointSilent)
+            .with(|plan| plan.task.agent_timeout_s = Some(6.0)),
+    ])
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_agent_and_model_cause_is_graded_and_valid() {
-    let wrong = r#"ask '{"messages":5}'"#;
+    use Cause::*;
+    let well = format!("{ASK}; exit 0");
+    let badly = format!("{ASK}; exit 1");
+    let two = format!("{ASK}; {ASK}; exit 0");
+    let wrong = format!("{ASK}; ask '{{\"messages\":5}}'; exit 1");
+    let sleeps = format!("{ASK}; sleep 60");
+    let ok = says("ok");
+    let length = finishes("length");
+    let filtered = finishes("content_filter");
     let results = check(vec![
-        Case::new(
-            "coped",
-            &script(&[ASK, ASK], "exit 0"),
-            |number| match number {
-                0 => whole(500, "{}"),
-                _ => says("ok"),
-            },
-            Cause::Completed,
-        ),
+        Case::new("coped", &two, &[refused(500), ok.clone()], Completed),
+        Case::new("filtered", &well, &[filtered], Completed),
         Case::new(
             "its own body",
-            &script(&[ASK, wrong], "exit 1"),
-            |number| match number {
-                0 => says("ok"),
-                _ => whole(400, r#"{"error":{"message":"no such message"}}"#),
-            },
-            Cause::AgentRequestRefused,
+            &wrong,
+            &[ok.clone(), refused(400)],
+            AgentRequestRefused,
         ),
-        Case::new(
-            "exit",
-            &script(&[ASK], "exit 9"),
-            |_| says("ok"),
-            Cause::AgentExited,
-        ),
+        Case::new("exit", &badly, from_ref(&ok), AgentExited),
         Case::new(
             "kill",
-            &script(&[ASK], "kill -9 $$"),
-            |_| says("ok"),
-            Cause::AgentKilled,
+            &format!("{ASK}; kill -9 $$"),
+            from_ref(&ok),
+            AgentKilled,
         ),
-        Case::new(
-            "time",
-            &script(&[ASK], "sleep 60"),
-            |_| says("ok"),
-            Cause::AgentTimeUsed,
-        )
-        .with(|plan| plan.task.agent_timeout_s = Some(2.0)),
-        Case::new(
-            "idle",
-            &script(&[ASK], "sleep 60"),
-            |_| says("ok"),
-            Cause::IdleAgent,
-        )
-        .with(|plan| plan.task.budget.idle_s = Some(1.0)),
+        Case::new("time", &sleeps, from_ref(&ok), AgentTimeUsed)
+            .with(|plan| plan.task.agent_timeout_s = Some(2.0)),
+        Case::new("idle", &sleeps, from_ref(&ok), IdleAgent)
+            .with(|plan| plan.task.budget.idle_s = Some(1.0)),
         // As codex does, and as others do.
-        Case::new(
-            "length, failed",
-            &script(&[ASK], "exit 1"),
-            |_| finishes("length"),
-            Cause::OutputLength,
-        ),
-        Case::new(
-            "length, well",
-            &script(&[ASK], "exit 0"),
-            |_| finishes("length"),
-            Cause::OutputLength,
-        ),
-        Case::new(
-            "filtered",
-            &script(&[ASK], "exit 0"),
-            |_| finishes("content_filter"),
-            Cause::Completed,
-        ),
-        Case::new(
-            "full",
-            &script(&[ASK, ASK], "exit 0"),
-            |number| match number {
-                0 => says("ok"),
-                _ => too_long(),
-            },
-            Cause::ContextOverflow,
-        ),
+        Case::new("length, failed", &badly, from_ref(&length), OutputLength),
+        Case::new("length, well", &well, &[length], OutputLength),
+        Case::new("full", &two, &[ok, too_long()], ContextOverflow),
     ])
     .await;
     let stopped_by = |name: &str| {
@@ -321,20 +217,13 @@ fn too_long() -> Reply {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_does_not_fit_is_not_graded() {
     let title = r#"ask '{"messages":[{"role":"user","content":"a title"}]}'"#;
+    let titled = format!("{title}; {ASK}");
     let results = check(vec![
-        Case::new(
-            "too long",
-            &script(&[ASK], "exit 0"),
-            |_| too_long(),
-            Cause::TaskDoesNotFit,
-        ),
+        Case::new("too long", ASK, &[too_long()], Cause::TaskDoesNotFit),
         Case::new(
             "too long beside a title",
-            &script(&[title, ASK], "exit 0"),
-            |number| match number {
-                0 => says("Title"),
-                _ => too_long(),
-            },
+            &titled,
+            &[says("Title"), too_long()],
             Cause::TaskDoesNotFit,
         ),
     ])
@@ -359,46 +248,18 @@ async fn an_aborted_call_is_made_again_before_the_agent_has_seen_anything() {
         }
         plan.endpoint = endpoint;
     };
+    let aborted = [finishes("abort"), finishes("error"), says("ok")];
+    let streamed = [stream_finishes("", "abort"), streams(true, Ending::Clean)];
     let results = check(vec![
-        Case::new(
-            "whole",
-            &script(&[ASK], "exit 0"),
-            |number| match number {
-                0 => finishes("abort"),
-                1 => finishes("error"),
-                _ => says("ok"),
-            },
-            Cause::Completed,
-        )
-        .with(has_patience),
-        Case::new(
-            "stream",
-            &script(&[ASK_STREAM], "exit 0"),
-            |number| match number {
-                0 => stream_finishes("", "abort"),
-                _ => streams(true, Ending::Clean),
-            },
-            Cause::Completed,
-        )
-        .with(has_patience),
-        Case::new(
-            "replayed",
-            &script(&[ASK_STREAM], "exit 0"),
-            |number| match number {
-                0 => finishes("abort"),
-                _ => says("ok"),
-            },
-            Cause::Completed,
-        )
-        .with(replayed),
+        Case::new("whole", ASK, &aborted, Cause::Completed).with(has_patience),
+        Case::new("stream", ASK_STREAM, &streamed, Cause::Completed).with(has_patience),
+        Case::new("replayed", ASK_STREAM, &aborted, Cause::Completed).with(replayed),
     ])
     .await;
     for result in &results {
         let seen = &result.agent_log_tail;
-        assert!(
-            seen.contains("200 OK") && !seen.contains("half an ans"),
-            "{seen}"
-        );
+        let is_whole = seen.contains("\"ok\"") && !seen.contains("half an ans");
+        assert!(is_whole, "{seen}");
         assert_eq!(result.proxy_turns.len(), 1, "{}", result.task_id);
         assert!(result.training_trace.is_some(), "{:?}", result.findings);
         assert!(result.timings.outage_s > 0.4, "{}", result.timings.outage_s);
@@ -407,16 +268,10 @@ async fn an_aborted_call_is_made_again_before_the_agent_has_seen_anything() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abort_in_the_middle_breaks_the_stream_and_is_never_trained() {
-    let results = check(vec![Case::new(
-        "asks again",
-        &script(&[ASK_STREAM, ASK_STREAM], "exit 0"),
-        |number| match number {
-            0 => stream_finishes("half an ans", "abort"),
-            _ => streams(true, Ending::Clean),
-        },
-        Cause::Completed,
-    )])
-    .await;
+    let twice = format!("{ASK_STREAM}; {ASK_STREAM}");
+    let half = stream_finishes("half an ans", "abort");
+    let replies = [half, streams(true, Ending::Clean)];
+    let results = check(vec![Case::new("again", &twice, &replies, Cause::Completed)]).await;
     let result = &results[0];
     assert_eq!(
         result.proxy_turns[0].finish_reason.as_deref(),
@@ -439,23 +294,16 @@ async fn an_abort_in_the_middle_breaks_the_stream_and_is_never_trained() {
 /// The clock of an agent stands still while its endpoint is out of order.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_is_not_the_agents_time() {
-    let results = check(vec![
-        Case::new(
-            "restart",
-            &script(&[ASK, "echo on", ASK], "exit 0"),
-            |number| match number {
-                1..=3 => Reply::Drop,
-                _ => says("ok"),
-            },
-            Cause::Completed,
-        )
-        .with(|plan| {
-            plan.settings.upstream_patience = Duration::from_secs(60);
-            // Three tries are made after 0.5, 1 and 2 seconds.
-            plan.task.agent_timeout_s = Some(3.0);
-            plan.task.budget.idle_s = Some(2.0);
-        }),
-    ])
+    let two = format!("{ASK}; {ASK}");
+    let gone = || Reply::Drop;
+    let replies = [says("ok"), gone(), gone(), gone(), says("ok")];
+    let restart = Case::new("restart", &two, &replies, Cause::Completed);
+    let results = check(vec![restart.with(|plan| {
+        plan.settings.upstream_patience = Duration::from_secs(60);
+        // Three more tries are made, after 0.5, 1 and 2 seconds.
+        plan.task.agent_timeout_s = Some(3.0);
+        plan.task.budget.idle_s = Some(2.0);
+    })])
     .await;
     let timings = &results[0].timings;
     assert!(
@@ -514,14 +362,14 @@ async fn a_model_that_loads_is_waited_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_grading_could_not_use_is_told() {
     let results = check(vec![
-        Case::new("no program", ASK, |_| says("ok"), Cause::Completed)
+        Case::new("no program", ASK, &[says("ok")], Cause::Completed)
             .with(|plan| plan.task.verify = vec!["no-such-program".into(), QUARTER.into()]),
-        Case::new("a service", ASK, |_| says("ok"), Cause::Completed).with(|plan| {
+        Case::new("a service", ASK, &[says("ok")], Cause::Completed).with(|plan| {
             let service = "setsid sleep 1234 > /dev/null 2>&1 < /dev/null &";
             plan.task.setup = vec![service.into()];
             plan.task.verify = vec![format!("! pgrep -f 'sleep 123[4]'; {QUARTER}")];
         }),
-        Case::new("no service", ASK, |_| says("ok"), Cause::Completed)
+        Case::new("no service", ASK, &[says("ok")], Cause::Completed)
             .with(|plan| plan.task.setup = vec!["true".into()]),
     ])
     .await;
