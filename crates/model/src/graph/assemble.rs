@@ -135,7 +135,7 @@ fn find_paths(graph: &mut Graph, asides: &[Option<Aside>]) {
 fn assign_roles(graph: &mut Graph, turns: &[Turn], asides: &[Option<Aside>]) {
     let turn_of: Vec<&Turn> = graph.nodes.iter().map(|node| &turns[node.turn]).collect();
     let has_tools = |nodes: &[usize]| nodes.iter().any(|&at| turn_of[at].n_tools > 0);
-    let has_tokens = |nodes: &[usize]| nodes.iter().any(|&at| turn_of[at].n_trainable_tokens() > 0);
+    let has_tokens = |nodes: &[usize]| nodes.iter().any(|&at| turn_of[at].n_captured_tokens() > 0);
     let aside_of = |nodes: &[usize]| nodes.last().and_then(|&end| asides[end]);
     let paths = || {
         let nodes = graph

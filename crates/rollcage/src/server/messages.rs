@@ -9,6 +9,7 @@ use rollcage_model::trace::{self, Interpretation};
 use rollcage_model::turn::Turn;
 
 /// The conversation so far: `[{info, parts}…]`. What agents ask beside their work, such as titles, is left out.
+/// `session` names it in `sessionID`.
 pub(crate) fn conversation(exchanges: &[u8], session: &str) -> Vec<Value> {
     let seen = trace::read(exchange::read(exchanges).0);
     let path = main_path(&seen);
