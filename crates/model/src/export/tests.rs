@@ -397,6 +397,58 @@ fn a_trajectory_embeds_subagents_and_goes_on_through_compactions() {
     );
 }
 
+/// A reply whose two calls come back apart and changed.
+fn changed() -> Vec<Call> {
+    let given = |id: &str, value: &str| json!({"id": id, "type": "function", "function": {"name": "bash", "arguments": value}});
+    let reply = json!({"role": "assistant", "content": "I look.\n", "tool_calls": [given("c1", r#"{"t": 1.0}"#), given("c2", r#"{"t": 2.0}"#)]});
+    let one = json!({"role": "assistant", "content": "I look.", "tool_calls": [given("c1", r#"{"t":1}"#)]});
+    let two =
+        json!({"role": "assistant", "content": "", "tool_calls": [given("c2", r#"{"t":2}"#)]});
+    let go = [user("go"), one, tool("c1", "one"), two, tool("c2", "two")];
+    vec![
+        call(&go[..1], &[1], &[2], reply),
+        call(&go, &[1, 3], &[4], assistant("bye")),
+    ]
+}
+
+#[test]
+fn a_changed_reply_does_not_part_a_conversation() {
+    let document = &export(&changed(), Format::Atif, |_, _| {})[0];
+    let steps = document["steps"].as_array().unwrap();
+    let shown: Vec<&Value> = steps.iter().map(|step| &step["message"]).collect();
+    assert_eq!(shown, ["go", "I look.\n", "bye"]);
+    let results = json!([{"source_call_id": "c1", "content": "one"}, {"source_call_id": "c2", "content": "two"}]);
+    assert_eq!(steps[1]["observation"]["results"], results);
+    assert_eq!(document["subagent_trajectories"], Value::Null);
+
+    let chats = export(&changed(), Format::Sft, |_, _| {});
+    assert_eq!(chats.len(), 1);
+    assert_eq!(chats[0]["metadata"]["node_ids"], json!(["n1", "n2"]));
+
+    let turns = export(&changed(), Format::Turns, |_, _| {});
+    assert_eq!(turns[1]["changed_from"], "n1");
+    assert_eq!(turns[1]["parent_id"], Value::Null);
+    let document = &export(&changed(), Format::Capture, |_, _| {})[0];
+    let roles: Vec<&Value> = document["sequences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| &row["role"])
+        .collect();
+    assert_eq!(roles, ["agent", "agent"]);
+    let turns = export(&usual(), Format::Turns, |_, _| {});
+    let reasons: Vec<&Value> = turns.iter().map(|turn| &turn["reason"]).collect();
+    assert_eq!(
+        reasons,
+        [
+            &json!("beside"),
+            &json!("asked_again"),
+            &Value::Null,
+            &Value::Null
+        ]
+    );
+}
+
 #[test]
 fn nothing_is_no_trajectory() {
     let error = atif::write(&trace::interpret(&[]), &Meta::default(), &mut Vec::new());
