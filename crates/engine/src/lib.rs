@@ -26,6 +26,7 @@ pub mod endpoint;
 pub mod feed;
 mod inbound;
 mod job;
+mod limits;
 mod log;
 pub mod outbound;
 mod places;

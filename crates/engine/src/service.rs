@@ -29,7 +29,8 @@ use crate::{Engine, ModelSettings, PlanError, ReadyAgent};
 
 mod catalog;
 
-pub use crate::dispatch::{Entry, KEEP_ABORTED, Limits, SubmitError};
+pub use crate::dispatch::{Entry, SubmitError};
+pub use crate::limits::{KEEP_ABORTED, Limits};
 pub use catalog::{EndedFilter, Filter, Page};
 
 use catalog::Catalog;
