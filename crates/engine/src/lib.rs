@@ -58,7 +58,7 @@ use serving::{OnStep, Servers, ServingError};
 use store::{Store, StoreError};
 
 pub use outbound::{Clients, client};
-pub use proxy::ModelSettings;
+pub use proxy::{ModelSettings, SamplingPolicy};
 pub use rollout::Plan;
 pub use shell::base_environment;
 pub use trial::TrialError;
@@ -151,7 +151,7 @@ impl Profiles {
             reached.map_err(|error| error.to_string())?;
             return Ok(profile.clone());
         }
-        let name = format!("{} {}", endpoint.base_url, endpoint.model);
+        let name = name_of(endpoint);
         let cell = {
             let mut known = self
                 .by_endpoint
@@ -167,6 +167,17 @@ impl Profiles {
             .cloned()
             .map_err(|error| error.to_string())
     }
+
+    /// After an outage another server, or one with other settings, may be there: it is probed again when it is needed.
+    pub(crate) fn forget(&self, endpoint: &Endpoint) {
+        let known = self.by_endpoint.lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        known.remove(&name_of(endpoint));
+    }
+}
+
+fn name_of(endpoint: &Endpoint) -> String {
+    format!("{} {}", endpoint.base_url, endpoint.model)
 }
 
 impl Engine {

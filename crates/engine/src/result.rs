@@ -134,6 +134,7 @@ pub(crate) fn note_profile(result: &mut RolloutResult, profile: &Profile) {
         .served_model
         .clone_from(&profile.served_model);
     result.endpoint.context_tokens = profile.context_tokens;
+    result.endpoint.logprobs = profile.logprobs;
     let streams = if profile.has_live_streams {
         "live"
     } else {

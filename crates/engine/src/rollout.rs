@@ -25,7 +25,7 @@ use crate::job::Job;
 use crate::outbound::ClientError;
 use crate::places;
 use crate::proxy::probe::Profile;
-use crate::proxy::{self, ModelSettings, Serving, Session, SessionOptions, Sessions};
+use crate::proxy::{self, ModelSettings, OnOverflow, Serving, Session, SessionOptions, Sessions};
 use crate::remote::Remotes;
 use crate::result;
 use crate::shell::{LOG_TAIL_CHARS, base_environment, run_command, seconds, tail};
@@ -240,14 +240,10 @@ async fn attempt(
     };
     let ending = inside.run(record, result, &mut serving).await;
     serving.close().await;
-    result.proxy_log_tail = tail(&session.log(), LOG_TAIL_CHARS);
-    let used = sandbox.usage().await;
-    result.usage.memory_peak_bytes = used.memory_peak_bytes;
-    result.usage.cpu_s = used.cpu_s;
-    result.usage.oom_kills = used.oom_kills;
-    result.budget.spent = session.spent();
-    result.budget.stops = session.budget_stops();
-    result.budget.stopped_by = session.stopped_by();
+    if session.has_endpoint_been_away() {
+        cx.profiles.forget(&plan.endpoint);
+    }
+    note_use(result, &session, &sandbox.usage().await);
     let closed = sandbox.close().await;
     if let Err(error) = closed {
         // Ours to clean up: it takes nothing from what the rollout came to.
@@ -275,8 +271,8 @@ fn open_session(
         client,
         endpoint: plan.endpoint.clone(),
         settings: plan.settings.clone(),
-        has_live_streams: profile.has_live_streams,
-        has_sglext: profile.has_sglext,
+        profile: profile.clone(),
+        on_overflow: OnOverflow::Stop,
         record: record.exchanges(),
         deadline: Some(Instant::now() + Duration::from_secs_f64(plan.task.agent_timeout_s())),
         observe: Box::new(move |what| teller.tell(what)),
@@ -482,6 +478,16 @@ fn spec(id: RolloutId, plan: &Plan) -> Spec {
         mounts: plan.ready.mounts(),
         ports: vec![PROXY_PORT],
     }
+}
+
+fn note_use(result: &mut RolloutResult, session: &Session, used: &rollcage_sandbox::Usage) {
+    result.proxy_log_tail = tail(&session.log(), LOG_TAIL_CHARS);
+    result.usage.memory_peak_bytes = used.memory_peak_bytes;
+    result.usage.cpu_s = used.cpu_s;
+    result.usage.oom_kills = used.oom_kills;
+    result.budget.spent = session.spent();
+    result.budget.stops = session.budget_stops();
+    result.budget.stopped_by = session.stopped_by();
 }
 
 fn note_sandbox(result: &mut RolloutResult, sandbox: &dyn Sandbox) {

@@ -9,6 +9,7 @@ pub mod export;
 pub mod graph;
 pub mod id;
 pub mod record;
+pub mod sampling;
 pub mod script;
 pub mod sse;
 pub mod task;

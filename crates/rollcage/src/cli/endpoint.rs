@@ -309,9 +309,8 @@ fn in_words(endpoint: &Endpoint, profile: &Profile) -> String {
         None => "not told".to_owned(),
     };
     let logprobs = match profile.logprobs {
-        LogprobsMode::Raw => "\nlogprobs  of the model itself, whatever the temperature",
-        LogprobsMode::Processed => "\nlogprobs  of what was sampled from, after the temperature",
-        LogprobsMode::Unknown => "",
+        LogprobsMode::Unknown => String::new(),
+        known => format!("\nlogprobs  {} ({})", known.in_words(), known.as_str()),
     };
     format!(
         "endpoint  {} at {}\nmodel     {}{served}\ncapture   {}: {capture}\nstreams   {streams}\ncontext   {context}{logprobs}\n",

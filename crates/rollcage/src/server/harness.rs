@@ -68,6 +68,7 @@ pub(crate) fn limits() -> Limits {
         slots: 2,
         queue_max: 4,
         owner_slots: 2,
+        ..Limits::default()
     }
 }
 
