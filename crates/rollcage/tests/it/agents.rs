@@ -377,15 +377,23 @@ fn the_doctor_tells_an_agent_that_behaves_from_one_that_does_not() {
     let (code, lines) = doctor(&example);
     assert_eq!(code, Some(0), "{lines:?}");
     let modes: Vec<_> = lines.iter().map(|line| &line["mode"]).collect();
-    assert_eq!(modes, ["live", "replayed", "logprobs", "text"]);
+    assert_eq!(modes, ["live", "replayed", "logprobs", "text", "long"]);
     let levels: Vec<_> = lines.iter().map(|line| &line["level"]).collect();
-    assert_eq!(levels, ["tokens", "tokens", "logprobs", "text"]);
+    assert_eq!(levels, ["tokens", "tokens", "logprobs", "text", "tokens"]);
     let rates: Vec<_> = lines
         .iter()
         .map(|line| line["exact_prefix_rate"].as_f64())
         .collect();
-    assert_eq!(rates, [Some(1.0), Some(1.0), None, None]);
-    for line in &lines {
+    assert_eq!(rates, [Some(1.0), Some(1.0), None, None, Some(1.0)]);
+    let long = &lines[4]["drill"];
+    assert!(long["replies"].as_u64() >= Some(12), "{long}");
+    assert_eq!(long["trained"], long["replies"], "{long}");
+    assert_eq!(
+        long["changed"],
+        serde_json::json!([]),
+        "it sends back what it got"
+    );
+    for line in &lines[..4] {
         assert_eq!(
             (&line["calls"], &line["side_calls"]),
             (&2.into(), &0.into())

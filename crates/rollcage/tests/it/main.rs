@@ -10,6 +10,7 @@ mod addresses;
 mod agents;
 mod anthropic;
 mod cli;
+mod drill;
 mod endpoints;
 mod faults;
 mod golden;
