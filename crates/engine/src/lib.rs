@@ -16,6 +16,7 @@ use rollcage_model::task::Task;
 use rollcage_sandbox::Sandboxes;
 use rollcage_sandbox::local::Local;
 
+mod aborted;
 pub mod agent;
 pub mod bundle;
 mod collect;
@@ -27,6 +28,7 @@ mod inbound;
 mod job;
 mod log;
 pub mod outbound;
+mod places;
 pub mod provider;
 pub mod proxy;
 pub mod remote;
@@ -47,6 +49,8 @@ use agent::Agent;
 use bundle::{Bundles, InstallError, Npm, OnProgress, Origin, Registry, VersionRequest};
 use endpoint::{Endpoint, EndpointChoice};
 use job::Job;
+use outbound::ClientError;
+use proxy::Unusable;
 use proxy::probe::{Profile, probe};
 use rollout::{Context, Ending};
 use scripted::{Lease, Script, Scripted, ScriptedError};
@@ -106,6 +110,11 @@ pub enum PlanError {
     Serving(#[from] ServingError),
     #[error("set up HTTPS")]
     Http(#[from] reqwest::Error),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The endpoint could not say which model it serves.
+    #[error(transparent)]
+    Endpoint(#[from] Unusable),
 }
 
 /// Runs rollouts of one process.
@@ -263,7 +272,7 @@ impl Engine {
         on_step: OnStep<'_>,
     ) -> Result<Endpoint, PlanError> {
         match choice {
-            EndpointChoice::Url(endpoint) => Ok(endpoint.clone()),
+            EndpointChoice::Url(endpoint) => self.with_model(endpoint.clone()).await,
             EndpointChoice::Managed(managed) => Ok(self.servers.endpoint(managed, on_step).await?),
             EndpointChoice::Scripted => {
                 if task.solution.is_empty() {
@@ -281,6 +290,15 @@ impl Engine {
                 Ok(Endpoint::scripted(scripted.base_url(), key))
             }
         }
+    }
+
+    /// Where no model is named it is the one that the endpoint serves.
+    async fn with_model(&self, mut endpoint: Endpoint) -> Result<Endpoint, PlanError> {
+        if endpoint.model.is_empty() {
+            let client = (self.clients).of(&endpoint.base_url, endpoint.guard.as_ref())?;
+            endpoint.model = proxy::served_model(&client, &endpoint).await?;
+        }
+        Ok(endpoint)
     }
 
     /// Runs every plan, at most `slots` at once, and hands over each result as it comes.

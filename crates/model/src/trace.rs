@@ -2,7 +2,9 @@
 //!
 //! A hole is marked, not guessed: a turn whose tokens are not exact is left out of the training trace and told of.
 
+mod change;
 mod finding;
+mod reply;
 mod survey;
 mod training;
 

@@ -51,6 +51,8 @@ pub struct Turn {
     /// As the agent asked, and as the upstream was asked.
     pub requested_sampling: Map<String, Value>,
     pub sampling: Map<String, Value>,
+    /// The upstream's request in short: each of [`COMPACT`], null where it was not sent.
+    pub compact: Map<String, Value>,
     pub exactness: Exactness,
     /// What of the request makes the tokens unfit for training, in words, where that is why they are not exact.
     pub unfit: Option<String>,
@@ -93,6 +95,18 @@ const SAMPLING: [&str; 17] = [
     "logit_bias",
     "reasoning_effort",
     "thinking",
+];
+
+/// What the original keeps of a request, beside its messages.
+pub const COMPACT: [&str; 8] = [
+    "model",
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "max_completion_tokens",
+    "logprobs",
+    "top_logprobs",
+    "stream",
 ];
 
 impl Turn {
@@ -165,6 +179,7 @@ impl Turn {
             parent_session_id: session.parent,
             requested_sampling,
             sampling: sampling_of(&sent),
+            compact: compact_of(&sent),
             exactness,
             unfit,
             logprobs_of: request.logprobs_of,
@@ -242,6 +257,14 @@ fn sampling_of(members: &Map<String, Value>) -> Map<String, Value> {
     known
         .filter(|(_, value)| !value.is_null())
         .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+fn compact_of(sent: &Map<String, Value>) -> Map<String, Value> {
+    let value = |name: &&str| sent.get(*name).cloned().unwrap_or_default();
+    COMPACT
+        .iter()
+        .map(|name| ((*name).to_owned(), value(name)))
         .collect()
 }
 

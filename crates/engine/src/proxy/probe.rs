@@ -15,6 +15,7 @@ pub use rollcage_model::sampling::LogprobsMode;
 use rollcage_model::trace::CaptureLevel;
 
 use super::reach::{Unusable, reach};
+use super::served::instead_of;
 use super::unread::{SMALL_BYTES_MAX, read_text};
 use super::upstream::{authorised, cause};
 use crate::endpoint::Endpoint;
@@ -51,34 +52,12 @@ impl Profile {
     }
 }
 
-/// The first model that an endpoint lists, for endpoints that serve one.
-pub async fn first_model(
-    client: &reqwest::Client,
-    endpoint: &Endpoint,
-) -> Result<String, Unusable> {
-    let base_url = &endpoint.base_url;
-    let request = client
-        .get(format!("{base_url}/models"))
-        .timeout(Duration::from_secs(15));
-    let request = authorised(endpoint, request);
-    let failed = |error: String| format!("cannot reach endpoint {base_url}: {error}");
-    let answer = request.send().await;
-    let answer = answer.map_err(|error| failed(cause(&error)))?;
-    Unusable::check_key(endpoint, answer.status())?;
-    let text = read_text(answer, SMALL_BYTES_MAX, endpoint.key.as_ref()).await;
-    let text = text.map_err(failed)?;
-    let list: Value = serde_json::from_str(&text).unwrap_or_default();
-    let first = list.pointer("/data/0/id").and_then(Value::as_str);
-    let missing = || format!("endpoint {base_url} lists no model: name one");
-    Ok(first.map(str::to_owned).ok_or_else(missing)?)
-}
-
 /// Asks the endpoint a few small things. The error says why it cannot be used at all.
 pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Profile, Unusable> {
     reach(client, endpoint).await?;
     let asker = Asker { client, endpoint };
     if endpoint.dialect == EndpointDialect::Anthropic {
-        return Ok(asker.anthropic().await?);
+        return asker.anthropic().await;
     }
     let (served_model, context_tokens) = asker.model().await;
     let mut capture = if endpoint.has_token_ids {
@@ -106,14 +85,7 @@ pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Prof
             Asked::Refused { text, .. } if capture != Capture::Off && text.contains("logprobs") => {
                 capture = Capture::Off;
             }
-            Asked::Refused { status, text } => {
-                Unusable::check_key(endpoint, status)?;
-                let text: String = text.trim().chars().take(300).collect();
-                return Err(Unusable::Other(format!(
-                    "endpoint {} answered {status} to a first question: {text}",
-                    endpoint.base_url
-                )));
-            }
+            Asked::Refused { status, text } => return Err(asker.refused(status, &text).await),
         }
     };
     let mut level = level_of(&reply);
@@ -196,8 +168,28 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
+    /// Why a first question was refused for good.
+    async fn refused(&self, status: StatusCode, text: &str) -> Unusable {
+        if let Err(unusable) = Unusable::check_key(self.endpoint, status) {
+            return unusable;
+        }
+        let Endpoint {
+            base_url, model, ..
+        } = self.endpoint;
+        if status == StatusCode::NOT_FOUND {
+            let instead = instead_of(self.client, self.endpoint).await;
+            return Unusable::Model(format!(
+                "endpoint {base_url} has no model `{model}`, or no chat completions: {instead}"
+            ));
+        }
+        let text: String = text.trim().chars().take(300).collect();
+        Unusable::Other(format!(
+            "endpoint {base_url} answered {status} to a first question: {text}"
+        ))
+    }
+
     /// Its dialect has no tokens, so there is nothing to ask a model; whether there is that model costs nothing to ask.
-    async fn anthropic(&self) -> Result<Profile, String> {
+    async fn anthropic(&self) -> Result<Profile, Unusable> {
         let Endpoint {
             base_url, model, ..
         } = self.endpoint;
@@ -212,9 +204,10 @@ impl Asker<'_> {
                 && entry["error"]["type"] == "not_found_error"
                 && text.contains(model.as_str());
             if is_unknown {
-                return Err(format!(
-                    "endpoint {base_url} has no model `{model}`: name another with --model"
-                ));
+                let instead = instead_of(self.client, self.endpoint).await;
+                return Err(Unusable::Model(format!(
+                    "endpoint {base_url} has no model `{model}`: {instead}"
+                )));
             }
         }
         Ok(Profile {

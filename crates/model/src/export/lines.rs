@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::conversation::{conversations, turn_of};
 use super::{ExportError, Meta, Stream, write_line};
 use crate::chat::{Message, Usage};
-use crate::graph::Tokens;
+use crate::graph::{Aside, Tokens};
 use crate::trace::{Code, Interpretation};
 use crate::turn::{Exactness, Shared, Turn};
 
@@ -84,7 +84,13 @@ struct Call<'a> {
     role: &'static str,
     parent_id: Option<&'a str>,
     root_id: Option<&'a str>,
+    /// Why the role is not the agent's: `beside`, `summary`, `asked_again` or `thrown_away`.
+    reason: Option<&'static str>,
     retokenised_from: Option<&'a str>,
+    /// The reply that the agent changed before it sent it back.
+    changed_from: Option<&'a str>,
+    /// The reply that the agent left out, though it goes on from the same prompt.
+    left_out: Option<&'a str>,
     compacts: Option<&'a str>,
     spawned_by: Option<&'a str>,
     model: Option<&'a str>,
@@ -141,7 +147,10 @@ fn call<'a>(
         role: node.map_or("failed", |node| node.role.as_str()),
         parent_id: node.and_then(|node| node.parent).map(id),
         root_id: node.map(|node| id(node.root)),
+        reason: node.and_then(|node| node.aside).map(Aside::as_str),
         retokenised_from: node.and_then(|node| node.retokenised).map(id),
+        changed_from: node.and_then(|node| node.changed).map(id),
+        left_out: node.and_then(|node| node.left_out).map(id),
         compacts: node.and_then(|node| node.compacts).map(id),
         spawned_by: node.and_then(|node| node.spawned_by).map(id),
         model: turn.model.as_deref(),

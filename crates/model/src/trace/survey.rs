@@ -3,7 +3,7 @@
 //! What OpenEnv calls fatal for one turn is a warning here: the turn is left out of the training trace, the rollout
 //! stays trainable. Fatal is what leaves nothing to train on.
 
-use super::{CaptureLevel, Code, Finding};
+use super::{CaptureLevel, Code, Finding, reply};
 use crate::chat;
 use crate::dialect::{Dialect, EndpointDialect};
 use crate::graph::{Graph, Node, Role, count_children};
@@ -19,19 +19,15 @@ pub(super) fn findings(turns: &[Turn], graph: &Graph, level: CaptureLevel) -> Ve
         let turn = &turns[node.turn];
         findings.extend(shortcoming(turn, level));
         findings.extend(notes(turn));
-        if let Some(before) = node.retokenised {
-            let text = format!(
-                "{} goes on from {} by its messages but not by its tokens, so it is trained as a row of its own",
-                node.id, graph.nodes[before].id
-            );
-            findings.push(Finding::warn(Code::Retokenised, text));
-        }
+        findings.extend(reply::of_node(turns, graph, node));
     }
+    reply::limit(&mut findings);
     let agents: Vec<&Turn> = agents_of(turns, graph).collect();
     unfit(&agents, level, &mut findings);
     losses(&agents, &mut findings);
     translation(turns, &mut findings);
     structure(graph, level, &mut findings);
+    reply::discarded(turns, graph, &mut findings);
     sampling(turns, graph, &mut findings);
     if level == CaptureLevel::Tokens {
         tokens(turns, graph, &mut findings);
@@ -233,11 +229,6 @@ fn structure(graph: &Graph, level: CaptureLevel, findings: &mut Vec<Finding>) {
             Code::DegenerateRollout,
             "only one model call was answered",
         ));
-    }
-    let n_discarded = graph.nodes.len() - n_live;
-    if n_discarded > 0 {
-        let text = format!("{n_discarded} replies were asked for again and not gone on from");
-        findings.push(Finding::warn(Code::DiscardedTurns, text));
     }
     let mut nodes: Vec<Node> = graph.nodes.clone();
     for node in nodes.iter_mut().filter(|node| node.role == Role::Discarded) {

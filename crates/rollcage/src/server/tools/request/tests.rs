@@ -22,6 +22,7 @@ fn around() -> Surroundings {
         agents: agent::all(),
         providers: Providers::built_in().clone(),
         variables,
+        keys: variables,
         prices: |_| None,
         guard: None,
         body_limit: crate::server::backend::BODY_LIMIT,
@@ -92,7 +93,11 @@ fn the_earlier_arguments_make_an_order() {
     let order = &request.order;
     assert_eq!(order.task.setup, ["mkdir x"]);
     assert_eq!(order.task.files["a.txt"], "A");
-    assert!(order.task.verify[0].starts_with(r"bash -c 'echo '\''a'\'' > "));
+    assert!(order.task.verify.is_empty());
+    assert_eq!(
+        order.task.test_script(),
+        Some("echo 'a' > /home/user/logs/verifier/reward.txt")
+    );
     assert_eq!(order.settings.tokens_max, None);
     assert!(order.settings.is_black_box);
     let EndpointChoice::Url(endpoint) = &order.endpoint else {
@@ -227,11 +232,20 @@ fn wrong_arguments_are_explained() {
     check_error(base("solution", json!([{"rnu": "x"}])), "solution step 1");
     check_error(
         base("upload_files", json!({"../x": "a"})),
-        "must stay below",
+        "no `.` or `..` in it",
     );
     check_error(
-        base("test_script", json!("x".repeat(130_000))),
+        base("verify", json!(["x".repeat(130_000)])),
         "longer than 120000 bytes",
+    );
+    check_error(
+        base("limits", json!({"memory": 1})),
+        "unknown argument `memory`",
+    );
+    check_error(base("limits", json!({"pids": 1})), "at least 8");
+    check_error(
+        base("command_timeout_s", json!(0)),
+        "`command_timeout_s` must be",
     );
     check_error(base("task", json!("none")), "no task `none`");
     check_error(
