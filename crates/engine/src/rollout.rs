@@ -240,12 +240,10 @@ async fn attempt(
     };
     let ending = inside.run(record, result, &mut serving).await;
     serving.close().await;
-    result.proxy_log_tail = tail(&session.log(), LOG_TAIL_CHARS);
-    let used = sandbox.usage().await;
-    result.usage.memory_peak_bytes = used.memory_peak_bytes;
-    result.usage.cpu_s = used.cpu_s;
-    result.usage.oom_kills = used.oom_kills;
-    note_session(cx, plan, &session, result);
+    if session.has_endpoint_been_away() {
+        cx.profiles.forget(&plan.endpoint);
+    }
+    note_use(result, &session, &sandbox.usage().await);
     let closed = sandbox.close().await;
     if let Err(error) = closed {
         // Ours to clean up: it takes nothing from what the rollout came to.
@@ -257,16 +255,6 @@ async fn attempt(
     match session.broken() {
         Some(broken) => Err(Ending::new(Ended::EngineFailed, broken)),
         None => ending,
-    }
-}
-
-/// What a session came to, also for the rollouts after this one.
-fn note_session(cx: &Context, plan: &Plan, session: &Session, result: &mut RolloutResult) {
-    result.budget.spent = session.spent();
-    result.budget.stops = session.budget_stops();
-    result.budget.stopped_by = session.stopped_by();
-    if session.has_endpoint_been_away() {
-        cx.profiles.forget(&plan.endpoint);
     }
 }
 
@@ -490,6 +478,16 @@ fn spec(id: RolloutId, plan: &Plan) -> Spec {
         mounts: plan.ready.mounts(),
         ports: vec![PROXY_PORT],
     }
+}
+
+fn note_use(result: &mut RolloutResult, session: &Session, used: &rollcage_sandbox::Usage) {
+    result.proxy_log_tail = tail(&session.log(), LOG_TAIL_CHARS);
+    result.usage.memory_peak_bytes = used.memory_peak_bytes;
+    result.usage.cpu_s = used.cpu_s;
+    result.usage.oom_kills = used.oom_kills;
+    result.budget.spent = session.spent();
+    result.budget.stops = session.budget_stops();
+    result.budget.stopped_by = session.stopped_by();
 }
 
 fn note_sandbox(result: &mut RolloutResult, sandbox: &dyn Sandbox) {

@@ -232,7 +232,9 @@ pub(super) fn next(
         let reply = match conversation {
             Conversation::Aside => Some(player::speak(player::ASIDE)),
             Conversation::Main if scene.tools.is_empty() => listing(*part),
-            Conversation::Main | Conversation::Errand => scene.reply(*part, conversation)?,
+            Conversation::Main | Conversation::Errand => {
+                scene.reply((*part, *fate), conversation)?
+            }
         };
         if let Some(reply) = reply {
             let (part, fate) = (*part, *fate);
@@ -262,7 +264,11 @@ struct Scene<'a> {
 
 impl Scene<'_> {
     /// Nothing where the agent has no tool for this part.
-    fn reply(&self, part: Part, conversation: Conversation) -> Result<Option<Reply>, PlayError> {
+    fn reply(
+        &self,
+        (part, fate): (Part, Fate),
+        conversation: Conversation,
+    ) -> Result<Option<Reply>, PlayError> {
         let workdir = self.filler.workdir;
         let reply = match part {
             Part::Write => {
@@ -299,6 +305,10 @@ impl Scene<'_> {
                 self.shell("echo a command that is cut in the middle")?,
             ),
             Part::ServerError => calls([self.shell("echo after the error")?]),
+            // Asked again, an engine samples something else. Without text, after which goose does not ask again.
+            Part::BrokenStream if fate == Fate::BrokenOff => {
+                calls([self.shell("echo a stream that breaks off")?])
+            }
             Part::BrokenStream => calls([self.shell("echo after the broken stream")?]),
             Part::Errand => {
                 let Some(call) = toolbox::errand(self.tools, ERRAND, &self.filler) else {

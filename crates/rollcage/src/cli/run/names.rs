@@ -51,6 +51,8 @@ const OF_THE_RUN: &[&str] = &[
     "thinking",
     "disable_thinking",
     "temperature",
+    "sampling",
+    "constrained",
     "max_tokens_cap",
     "top_logprobs",
 ];
@@ -159,6 +161,7 @@ fn read_tool(arguments: &Value) -> Request {
         agents: agent::all(),
         providers: Providers::built_in().clone(),
         variables: |_| None,
+        keys: |_| None,
         prices: |_| None,
         guard: None,
         body_limit: BODY_LIMIT,
