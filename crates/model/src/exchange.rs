@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::dialect::{Dialect, EndpointDialect};
 
 mod delta;
+mod resume;
 #[cfg(test)]
 mod tests;
 
