@@ -14,6 +14,7 @@ use crate::turn::Turn;
 
 pub use link::Links;
 pub use store::Store;
+pub(crate) use tokens::common_start;
 pub use tokens::{Runs, Tokens};
 
 /// Every turn that has a completion is a node; failed ones are not.

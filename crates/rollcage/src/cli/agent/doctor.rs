@@ -14,6 +14,7 @@ use rollcage_engine::endpoint::Endpoint;
 use rollcage_engine::proxy::probe::Profile;
 use rollcage_engine::remote::Remotes;
 use rollcage_engine::scripted::{Options, Script, Scripted};
+use rollcage_engine::traced::Traced;
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::trace::CaptureLevel;
@@ -124,7 +125,8 @@ async fn try_all(
         for mode in MODES {
             let plan = plan(scripted, &agent, ready.clone(), mode)?;
             let result = run_one(engine, plan, cancel).await?;
-            let finding = judge(&*agent, mode, &result);
+            let traced = Traced::read(&result)?;
+            let finding = judge(&*agent, mode, &result, &traced);
             are_fine &= finding.is_fine;
             if is_json {
                 writeln!(out, "{}", serde_json::to_string(&finding)?)?;
@@ -190,15 +192,15 @@ async fn run_one(
         .ok_or_else(|| anyhow::anyhow!("a rollout ended without a result"))
 }
 
-fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult) -> Finding {
+fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult, traced: &Traced) -> Finding {
     let expected = agent.expectation();
-    let of_agent = result
+    let of_agent = traced
         .proxy_turns
         .iter()
         .filter(|turn| turn.role == "agent")
         .count();
-    let calls = result.proxy_turns.len();
-    let exact = result
+    let calls = traced.proxy_turns.len();
+    let exact = traced
         .training_trace
         .as_ref()
         .map_or(0, |trace| trace.turns.len());
