@@ -60,6 +60,7 @@ fn answer(flags: u8, body: &[u8]) {
         top_logprobs: has(1),
         token_ids: has(2),
         usage: has(3),
+        reasoning: has(5),
     };
     let reply = read_reply(&text, has(4));
     let _ = (reply.deltas(), last_usage(body));

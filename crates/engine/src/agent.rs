@@ -11,6 +11,7 @@ use rollcage_model::task::{AgentLimits, AgentOptions, Task};
 use rollcage_model::transcript::Format;
 
 use crate::bundle::{Bundle, Source, VersionRequest};
+use crate::scripted::drill::Part;
 
 mod addition;
 mod fill;
@@ -129,6 +130,11 @@ pub struct Events {
 pub trait Agent: Send + Sync {
     fn name(&self) -> &str;
 
+    /// Other names by which it may be asked for; records have its own.
+    fn aliases(&self) -> &[String] {
+        &[]
+    }
+
     /// One line on what it is.
     fn title(&self) -> &str;
 
@@ -168,20 +174,33 @@ pub trait Agent: Send + Sync {
         None
     }
 
-    /// What it does with a task of one tool call.
+    /// What it does with a task of one tool call, and in a long conversation.
     fn expectation(&self) -> Expectation {
         Expectation::default()
     }
 }
 
 /// How an agent behaves in a task of one tool call and a last word, for `rollcage agent doctor`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expectation {
     /// Model calls of its own conversation, all of them exact.
     pub calls: usize,
     /// Model calls for anything else, such as a title.
     pub side_calls: usize,
+    pub long: LongExpectation,
+}
+
+/// How an agent behaves in the drill, a long conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LongExpectation {
+    /// Parts that would end its run, and are left out.
+    pub without: Vec<Part>,
+    /// Parts whose reply it throws away.
+    pub thrown_away: Vec<Part>,
+    /// The tools that it is given, where its usual ones lack some that the drill has a part for.
+    pub tools: Option<Vec<String>>,
 }
 
 impl Default for Expectation {
@@ -189,6 +208,7 @@ impl Default for Expectation {
         Expectation {
             calls: 2,
             side_calls: 0,
+            long: LongExpectation::default(),
         }
     }
 }
@@ -318,20 +338,33 @@ pub fn check_options(agent: &dyn Agent, task: &Task) -> Result<(), LaunchError> 
     })
 }
 
-/// Reads `NAME` or `NAME@VERSION` of one of these agents.
+/// Reads `NAME` or `NAME@VERSION` of one of these agents; a name comes before another's alias.
 pub fn choose(
     agents: Vec<Arc<dyn Agent>>,
     text: &str,
 ) -> Result<(Arc<dyn Agent>, VersionRequest), AgentError> {
     let (name, version) = text.split_once('@').unwrap_or((text, ""));
-    let known: Vec<_> = agents.iter().map(|agent| agent.name()).collect();
+    let known: Vec<_> = agents.iter().map(|agent| names(&**agent)).collect();
     let known = known.join(", ");
-    let found = agents.into_iter().find(|agent| agent.name() == name);
+    let by_name = agents.iter().find(|agent| agent.name() == name);
+    let by_alias = || {
+        let mut agents = agents.iter();
+        agents.find(|agent| agent.aliases().iter().any(|alias| alias == name))
+    };
+    let found = by_name.or_else(by_alias).cloned();
     let agent = found.ok_or_else(|| AgentError::Unknown {
         name: name.to_owned(),
         known,
     })?;
     Ok((agent, VersionRequest::parse(version)))
+}
+
+/// An agent's name, with those that mean the same in brackets.
+fn names(agent: &dyn Agent) -> String {
+    match agent.aliases() {
+        [] => agent.name().to_owned(),
+        aliases => format!("{} ({})", agent.name(), aliases.join(", ")),
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const FILE_CHARS_MAX: usize = 8000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
-    /// By path relative to the work directory.
+    /// By absolute path.
     pub(crate) files: BTreeMap<String, String>,
     /// Listed but not readable as text, or too large.
     pub(crate) extra: Vec<String>,
@@ -40,22 +40,21 @@ pub(crate) async fn collect(sandbox: &dyn Sandbox) -> Collected {
         if collected.files.len() == FILES_MAX {
             break;
         }
+        let path = format!("{WORKDIR}/{}", entry.path);
         if entry.bytes >= FILE_BYTES_MAX {
-            collected.extra.push(entry.path);
+            collected.extra.push(path);
             continue;
         }
-        let content = sandbox
-            .read_file(&format!("{WORKDIR}/{}", entry.path), FILE_BYTES_MAX)
-            .await;
+        let content = sandbox.read_file(&path, FILE_BYTES_MAX).await;
         match content.map(String::from_utf8) {
             Ok(Ok(text)) => {
                 collected
                     .files
-                    .insert(entry.path, text.chars().take(FILE_CHARS_MAX).collect());
+                    .insert(path, text.chars().take(FILE_CHARS_MAX).collect());
             }
             Ok(Err(_))
             | Err(Error::NotRegular { .. } | Error::TooLarge { .. } | Error::File { .. }) => {
-                collected.extra.push(entry.path);
+                collected.extra.push(path);
             }
             // The next one would fail in the same way.
             Err(error) => {

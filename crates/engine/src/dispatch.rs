@@ -14,10 +14,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
-use rollcage_model::event::{Event, What};
+use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{Ended, EndpointInfo, RolloutResult};
 
+use crate::aborted::{Keeping, Stops};
 use crate::feed::Feed;
 use crate::job::Job;
 use crate::result;
@@ -40,7 +41,12 @@ pub struct Limits {
     pub queue_max: usize,
     /// Slots that one owner may hold at once.
     pub owner_slots: usize,
+    /// How long the sandbox of an aborted rollout waits for whoever wants its grade; zero is not at all.
+    pub keep_aborted: Duration,
 }
+
+/// Unless somebody says otherwise.
+pub const KEEP_ABORTED: Duration = Duration::from_secs(60);
 
 impl Default for Limits {
     /// A slot for every core, all of which one owner may hold.
@@ -50,6 +56,7 @@ impl Default for Limits {
             slots: cores,
             queue_max: 1000,
             owner_slots: cores,
+            keep_aborted: KEEP_ABORTED,
         }
     }
 }
@@ -76,13 +83,23 @@ pub struct Entry {
     /// Unix seconds.
     pub queued_at: f64,
     pub feed: Arc<Feed>,
-    cancel: CancellationToken,
+    stops: Stops,
     result: Mutex<Option<Arc<RolloutResult>>>,
 }
 
 impl Entry {
     pub fn is_ended(&self) -> bool {
         self.feed.is_finished()
+    }
+
+    /// Whether it was aborted, and its sandbox kept for the grade.
+    pub fn is_kept(&self) -> bool {
+        self.stops.is_kept()
+    }
+
+    /// Says that somebody waits for the result: once the agent is over, also by an abort, it is graded at once.
+    pub fn want(&self) {
+        self.stops.want();
     }
 
     /// The result, while it is still in memory.
@@ -176,6 +193,7 @@ pub(crate) struct Dispatcher {
     tasks: TaskTracker,
     /// Ends every rollout; each has a token below it.
     stop: CancellationToken,
+    keeping: Keeping,
     pub(crate) tally: Arc<Tally>,
     listener: Option<mpsc::UnboundedSender<Event>>,
 }
@@ -195,6 +213,7 @@ impl Dispatcher {
     ) -> Arc<Self> {
         Arc::new(Dispatcher {
             cx,
+            keeping: Keeping::new(limits.keep_aborted, limits.slots.max(1)),
             limits,
             board: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -246,7 +265,7 @@ impl Dispatcher {
             endpoint: job.endpoint.clone(),
             queued_at: result::now(),
             feed: Arc::new(feed),
-            cancel: self.stop.child_token(),
+            stops: Stops::new(self.stop.child_token(), self.keeping.clone()),
             result: Mutex::default(),
         })
     }
@@ -277,7 +296,7 @@ impl Dispatcher {
 
     /// Ends a rollout, also one that waits: it gets its result at once, without a slot.
     pub(crate) fn cancel(self: &Arc<Self>, entry: &Entry) {
-        entry.cancel.cancel();
+        entry.stops.cancel.cancel();
         let mut board = self.board();
         let index = board
             .queue
@@ -286,6 +305,19 @@ impl Dispatcher {
         if let Some(waiting) = index.and_then(|index| board.queue.remove(index)) {
             self.start(waiting, Slot::None);
         }
+    }
+
+    /// Ends a rollout's agent and keeps its sandbox for who wants the grade. Where there is no agent yet, or it is being
+    /// graded, that is the end of the rollout. False when it is over, or was aborted before.
+    pub(crate) fn abort(self: &Arc<Self>, entry: &Entry) -> bool {
+        if entry.is_ended() || entry.stops.abort.is_cancelled() {
+            return false;
+        }
+        match entry.feed.standing().phase {
+            Some(Phase::Agent) => entry.stops.abort.cancel(),
+            _ => self.cancel(entry),
+        }
+        true
     }
 
     pub(crate) fn cancel_all(self: &Arc<Self>) {
@@ -297,8 +329,9 @@ impl Dispatcher {
     /// Ends everything, in phases: nothing new, no waiting, time for what runs, then the end of it. Returns when every
     /// rollout has its result.
     pub(crate) async fn shut_down(self: &Arc<Self>, grace: Duration) {
-        // 1. Nothing new is taken on.
+        // 1. Nothing new is taken on, and nothing is kept for later.
         self.board().is_closed = true;
+        self.keeping.close();
         self.tasks.close();
         // 2. What waits ends without having run.
         let waiting: Vec<_> = {
@@ -335,19 +368,34 @@ impl Dispatcher {
         let span = tracing::info_span!("rollout", id = %entry.id);
         self.tasks.spawn(
             async move {
-                let result = this.run(&entry, job).await;
+                let (result, slot) = this.run(&entry, job, slot).await;
                 this.finish(&entry, result, slot);
             }
             .instrument(span),
         );
     }
 
-    /// A panic is our fault, but still one result.
-    async fn run(&self, entry: &Entry, job: Job) -> RolloutResult {
+    /// A panic is our fault, but still one result. Also says whether the slot is still to be given back.
+    async fn run(
+        self: &Arc<Self>,
+        entry: &Entry,
+        job: Job,
+        mut slot: Slot,
+    ) -> (RolloutResult, Slot) {
         let begun = result::begin(entry.id, &job);
         let started = Instant::now();
-        let run = rollout::run(&self.cx, job, &entry.feed, &entry.cancel);
-        match AssertUnwindSafe(run).catch_unwind().await {
+        let run = rollout::run(&self.cx, job, &entry.feed, &entry.stops);
+        let mut run = Box::pin(AssertUnwindSafe(run).catch_unwind());
+        let ran = tokio::select! {
+            biased;
+            ran = &mut run => ran,
+            () = entry.stops.kept() => {
+                let held = std::mem::replace(&mut slot, Slot::None);
+                self.release(&entry.owner, held, &mut self.board());
+                run.await
+            }
+        };
+        let result = match ran {
             Ok(result) => result,
             Err(panic) => {
                 let said = panic
@@ -359,7 +407,16 @@ impl Dispatcher {
                 let ending = Ending::new(Ended::EngineFailed, text);
                 self.commit_broken(entry.id, result::finish(begun, ending, started))
             }
+        };
+        (result, slot)
+    }
+
+    /// Gives a slot back, and to the next in the queue.
+    fn release(self: &Arc<Self>, owner: &str, slot: Slot, board: &mut Board) {
+        if slot == Slot::Held {
+            board.give_back(owner);
         }
+        self.fill_slots(board);
     }
 
     fn commit_broken(&self, id: RolloutId, mut result: RolloutResult) -> RolloutResult {
@@ -388,11 +445,8 @@ impl Dispatcher {
         // From here on the rollout counts as ended, for every reader at once.
         entry.feed.tell(finished);
         let mut board = self.board();
-        if slot == Slot::Held {
-            board.give_back(&entry.owner);
-        }
         board.keep(Arc::clone(entry));
-        self.fill_slots(&mut board);
+        self.release(&entry.owner, slot, &mut board);
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
@@ -414,6 +468,8 @@ pub(crate) async fn run_all(
         slots,
         queue_max: jobs.len(),
         owner_slots: slots,
+        // Here nobody comes back for a grade.
+        keep_aborted: Duration::ZERO,
     };
     let store = cx.store.clone();
     let dispatcher = Dispatcher::new(cx, limits, Some(events));

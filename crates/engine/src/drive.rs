@@ -7,16 +7,17 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_model::record::Ended;
-use rollcage_sandbox::{AGENT_LOGS, Command, ExitStatus, Process, Sandbox, Stdin};
+use rollcage_sandbox::{Command, ExitStatus, Process, Sandbox, Stdin};
 
 use rollcage_model::transcript::{End, Report, Transcript};
 
 use crate::agent::Launch;
 use crate::log::Log;
+use crate::places::leave_logs;
 use crate::proxy::{Serving, Session};
 use crate::result;
 use crate::rollout::{Ending, Plan};
-use crate::shell::{TAIL_CHARS, base_environment, tail};
+use crate::shell::{LOG_TAIL_CHARS, base_environment, last_events, tail};
 use crate::store::{EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDOUT_FILE, private_file};
 
 /// Between SIGTERM and SIGKILL.
@@ -107,16 +108,13 @@ pub(crate) async fn drive(
         watched?
     };
     let (stdout, stderr) = logs.finish();
-    let seen = format!("{AGENT_LOGS}/stdout.log");
-    // For verifiers that look at what the agent said; a full disk there is the agent's doing and no failure of ours.
-    let _ = sandbox
-        .write_file(&seen, 0o644, stdout.clone().into_bytes())
-        .await;
+    let account = account(sandbox, plan, record, &stdout).await;
+    leave_logs(sandbox, plan.agent.name(), &account, &session.log()).await;
     let exit_code = exit.map(|exit| {
         exit.code
             .unwrap_or_else(|| 128 + exit.signal.unwrap_or_default())
     });
-    let transcript = transcript(sandbox, plan, record, &stdout).await;
+    let transcript = transcript(plan, account).await;
     let ending = judge(&stop, plan, session, &transcript.end, &stderr);
     Ok(Driven {
         ending,
@@ -131,14 +129,8 @@ pub(crate) async fn drive(
 }
 
 /// The agent's own account, from its output or from the file that it keeps.
-async fn transcript(
-    sandbox: &dyn Sandbox,
-    plan: &Plan,
-    record: &Record,
-    stdout: &str,
-) -> Transcript {
-    let events = plan.agent.events();
-    let text = match &events.file {
+async fn account(sandbox: &dyn Sandbox, plan: &Plan, record: &Record, stdout: &str) -> String {
+    match &plan.agent.events().file {
         None => whole_output(record)
             .await
             .unwrap_or_else(|| stdout.to_owned()),
@@ -151,7 +143,11 @@ async fn transcript(
             }
             String::from_utf8_lossy(&content).into_owned()
         }
-    };
+    }
+}
+
+async fn transcript(plan: &Plan, text: String) -> Transcript {
+    let events = plan.agent.events();
     let names = plan.mcp_names();
     let read = move || {
         let mut transcript = Transcript::read(events.format, &text);
@@ -306,12 +302,11 @@ fn last_line(text: &str) -> Option<String> {
 }
 
 fn log_tail(stdout: &str, stderr: &str) -> String {
-    let whole = if stderr.is_empty() {
-        stdout.to_owned()
-    } else {
-        format!("{stdout}\n[stderr]\n{stderr}")
-    };
-    tail(&whole, TAIL_CHARS)
+    let events = last_events(stdout);
+    if stderr.is_empty() {
+        return events;
+    }
+    format!("{events}\n[stderr]\n{}", tail(stderr, LOG_TAIL_CHARS))
 }
 
 /// Both output streams of an agent.

@@ -10,7 +10,7 @@ use crate::provider::{Auth, Provider, Providers, Serving};
 use crate::proxy::probe::Profile;
 use crate::secret::Secret;
 use crate::serving::command::CommandServer;
-use crate::serving::{Managed, Server, StartPolicy, host_url, origin};
+use crate::serving::{Managed, Server, StartPolicy, Wanted, host_url, origin};
 
 /// For a provider of the user's own that is an Ollama too.
 const OLLAMA_CONTEXT: u64 = 32_768;
@@ -23,6 +23,7 @@ pub struct Endpoint {
     pub base_url: String,
     pub key: Option<Secret>,
     pub auth: Auth,
+    /// Empty until the endpoint has been asked which one it serves.
     pub model: String,
     pub is_thinking_disabled: bool,
     /// Whether to ask for token ids: hosted services refuse members they do not know.
@@ -179,21 +180,16 @@ impl EndpointRequest {
     }
 
     fn resolve_custom(self) -> Result<Endpoint, EndpointError> {
-        let missing = |what: &str| ("custom".to_owned(), what.to_owned());
-        let base_url = self.base_url.ok_or_else(|| {
-            let (kind, variable) = missing("--endpoint to a known kind");
-            EndpointError::NoBaseUrl { kind, variable }
-        })?;
-        let model = self.model.ok_or_else(|| {
-            let (kind, variable) = missing("it in the settings");
-            EndpointError::NoModel { kind, variable }
+        let base_url = self.base_url.ok_or_else(|| EndpointError::NoBaseUrl {
+            kind: "custom".to_owned(),
+            variable: "--endpoint to a known kind".to_owned(),
         })?;
         Ok(Endpoint {
             kind: "custom".to_owned(),
             base_url: normalise(&base_url, "/v1")?,
             key: self.key,
             auth: Auth::Bearer,
-            model,
+            model: self.model.unwrap_or_default(),
             is_thinking_disabled: self.is_thinking_disabled.unwrap_or(false),
             has_token_ids: true,
             context_tokens: None,
@@ -235,11 +231,16 @@ impl EndpointRequest {
         let model = self
             .model
             .or_else(|| of(&provider.model_variables))
-            .or_else(|| provider.model.clone())
-            .ok_or_else(|| EndpointError::NoModel {
-                kind: kind.clone(),
+            .or_else(|| provider.model.clone());
+        // A server of one's own is asked for what it serves. Hosted services have hundreds, and Ollama may have none.
+        let is_asked = provider.serving.is_none() && (has_url || is_here(&base_url));
+        if model.is_none() && !is_asked {
+            return Err(EndpointError::NoModel {
+                kind,
                 variable: provider.model_variable().to_owned(),
-            })?;
+            });
+        }
+        let model = model.unwrap_or_default();
         let endpoint = Endpoint {
             base_url: normalise(&base_url, &provider.path)?,
             key: Some(key),
@@ -298,12 +299,6 @@ impl EndpointRequest {
                 search_path: variable("PATH"),
             }));
         };
-        if endpoint.model.is_empty() {
-            return Err(EndpointError::NoModel {
-                kind: endpoint.kind,
-                variable: "its `model` in servers.toml".to_owned(),
-            });
-        }
         endpoint.base_url = normalise(&url, "/v1")?;
         Ok(EndpointChoice::Url(endpoint))
     }
@@ -332,9 +327,12 @@ fn ollama(
         server: Server::Ollama {
             host,
             start,
-            context_tokens: context
-                .or(provider.context_tokens)
-                .unwrap_or(OLLAMA_CONTEXT),
+            wanted: Wanted {
+                context_tokens: context
+                    .or(provider.context_tokens)
+                    .unwrap_or(OLLAMA_CONTEXT),
+                keep_alive: variable("OLLAMA_KEEP_ALIVE").or_else(|| provider.keep_alive.clone()),
+            },
         },
         endpoint,
         search_path: variable("PATH"),
@@ -435,7 +433,8 @@ mod tests {
         let endpoint = url(resolve(kind("vllm"), &[("VLLM_URL", "http://gpu:8000/")]));
         assert_eq!(
             (endpoint.base_url.as_str(), endpoint.model.as_str()),
-            ("http://gpu:8000/v1", "Qwen/Qwen3.5-4B")
+            ("http://gpu:8000/v1", ""),
+            "it is asked which model it serves"
         );
         assert!(endpoint.is_thinking_disabled);
         let request = EndpointRequest {
@@ -544,8 +543,8 @@ mod tests {
                     Server::Ollama {
                         host,
                         start,
-                        context_tokens,
-                    } => (host, start, context_tokens),
+                        wanted,
+                    } => (host, start, wanted.context_tokens),
                     Server::Command(server) => panic!("{server:?}"),
                 },
                 other => panic!("{other:?}"),

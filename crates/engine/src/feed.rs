@@ -33,6 +33,8 @@ pub struct Standing {
     pub completion_tokens: u64,
     /// Unix seconds.
     pub started_at: Option<f64>,
+    /// Since when the sandbox of an aborted rollout is kept.
+    pub kept_at: Option<f64>,
     pub finished_at: Option<f64>,
 }
 
@@ -145,9 +147,16 @@ impl Feed {
 impl Standing {
     fn note(&mut self, event: &Event) {
         match &event.what {
-            What::Queued | What::Command { .. } => {}
+            What::Queued
+            | What::CommandStarted { .. }
+            | What::Command { .. }
+            | What::AgentExited { .. }
+            | What::Collected { .. } => {}
             What::Entered { phase } => {
                 self.phase = Some(*phase);
+                if *phase == Phase::Kept {
+                    self.kept_at.get_or_insert(event.at);
+                }
                 self.started_at.get_or_insert(event.at);
             }
             What::Call {
@@ -169,6 +178,13 @@ fn log(rollout: RolloutId, what: &What) {
     match what {
         What::Queued => tracing::info!(%rollout, "queued"),
         What::Entered { phase } => tracing::info!(%rollout, phase = phase.as_str(), "entered"),
+        What::CommandStarted { phase, number, .. } => {
+            tracing::debug!(%rollout, phase = phase.as_str(), number, "command started");
+        }
+        What::AgentExited { exit_code } => tracing::info!(%rollout, exit_code, "agent exited"),
+        What::Collected { files, files_extra } => {
+            tracing::debug!(%rollout, files = files.len(), files_extra = files_extra.len(), "collected");
+        }
         What::Command {
             phase,
             number,

@@ -8,6 +8,7 @@ use rollcage_model::record::{AgentInfo, Ended, EndpointInfo};
 use rollcage_model::task::Task;
 
 use crate::PlanError;
+use crate::outbound::ClientError;
 use crate::result;
 use crate::rollout::{Ending, Plan};
 use crate::scripted::Lease;
@@ -56,11 +57,14 @@ impl From<PlanError> for Ending {
         let ended = match &error {
             PlanError::Warm(WarmError::Sandbox(_)) => Ended::SandboxFailed,
             PlanError::NoSolution => Ended::SetupFailed,
-            PlanError::Serving(_) => Ended::UpstreamFailed,
+            PlanError::Serving(_)
+            | PlanError::Endpoint(_)
+            | PlanError::Client(ClientError::Forbidden(_)) => Ended::UpstreamFailed,
             PlanError::Install(_)
             | PlanError::Warm(_)
             | PlanError::Scripted(_)
-            | PlanError::Http(_) => Ended::EngineFailed,
+            | PlanError::Http(_)
+            | PlanError::Client(ClientError::Http(_)) => Ended::EngineFailed,
         };
         Ending::new(ended, result::chain(&error))
     }

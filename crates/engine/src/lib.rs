@@ -17,6 +17,7 @@ use rollcage_model::task::Task;
 use rollcage_sandbox::Sandboxes;
 use rollcage_sandbox::local::Local;
 
+mod aborted;
 pub mod agent;
 pub mod bundle;
 mod collect;
@@ -28,6 +29,7 @@ mod inbound;
 mod job;
 mod log;
 pub mod outbound;
+mod places;
 pub mod provider;
 pub mod proxy;
 pub mod remote;
@@ -49,6 +51,8 @@ use agent::Agent;
 use bundle::{Bundles, InstallError, Npm, OnProgress, Origin, Registry, VersionRequest};
 use endpoint::{Endpoint, EndpointChoice};
 use job::Job;
+use outbound::ClientError;
+use proxy::Unusable;
 use proxy::probe::{Profile, probe};
 use rollout::{Context, Ending};
 use scripted::{Lease, Script, Scripted, ScriptedError};
@@ -56,7 +60,7 @@ use serving::{OnStep, Servers, ServingError};
 use store::{Store, StoreError};
 
 pub use outbound::{Clients, client};
-pub use proxy::ModelSettings;
+pub use proxy::{ModelSettings, SamplingPolicy};
 pub use rollout::Plan;
 pub use shell::base_environment;
 pub use trial::TrialError;
@@ -108,6 +112,11 @@ pub enum PlanError {
     Serving(#[from] ServingError),
     #[error("set up HTTPS")]
     Http(#[from] reqwest::Error),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The endpoint could not say which model it serves.
+    #[error(transparent)]
+    Endpoint(#[from] Unusable),
 }
 
 /// Runs rollouts of one process.
@@ -144,7 +153,7 @@ impl Profiles {
             reached.map_err(|error| error.to_string())?;
             return Ok(profile.clone());
         }
-        let name = format!("{} {}", endpoint.base_url, endpoint.model);
+        let name = name_of(endpoint);
         let cell = {
             let mut known = self
                 .by_endpoint
@@ -160,6 +169,17 @@ impl Profiles {
             .cloned()
             .map_err(|error| error.to_string())
     }
+
+    /// After an outage another server, or one with other settings, may be there: it is probed again when it is needed.
+    pub(crate) fn forget(&self, endpoint: &Endpoint) {
+        let known = self.by_endpoint.lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        known.remove(&name_of(endpoint));
+    }
+}
+
+fn name_of(endpoint: &Endpoint) -> String {
+    format!("{} {}", endpoint.base_url, endpoint.model)
 }
 
 impl Engine {
@@ -254,7 +274,7 @@ impl Engine {
         on_step: OnStep<'_>,
     ) -> Result<Endpoint, PlanError> {
         match choice {
-            EndpointChoice::Url(endpoint) => Ok(endpoint.clone()),
+            EndpointChoice::Url(endpoint) => self.with_model(endpoint.clone()).await,
             EndpointChoice::Managed(managed) => Ok(self.servers.endpoint(managed, on_step).await?),
             EndpointChoice::Scripted => {
                 if task.solution.is_empty() {
@@ -272,6 +292,15 @@ impl Engine {
                 Ok(Endpoint::scripted(scripted.base_url(), key))
             }
         }
+    }
+
+    /// Where no model is named it is the one that the endpoint serves.
+    async fn with_model(&self, mut endpoint: Endpoint) -> Result<Endpoint, PlanError> {
+        if endpoint.model.is_empty() {
+            let client = (self.clients).of(&endpoint.base_url, endpoint.guard.as_ref())?;
+            endpoint.model = proxy::served_model(&client, &endpoint).await?;
+        }
+        Ok(endpoint)
     }
 
     /// Runs every plan, at most `slots` at once, and hands over each result as it comes.

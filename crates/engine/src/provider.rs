@@ -55,6 +55,8 @@ pub struct Provider {
     pub has_token_ids: bool,
     pub serving: Option<Serving>,
     pub context_tokens: Option<u64>,
+    /// How long a server of ours, or one that is found, keeps a model loaded after a call.
+    pub keep_alive: Option<String>,
     pub contexts: BTreeMap<String, u64>,
 }
 
@@ -108,6 +110,7 @@ struct Entry {
     has_token_ids: Option<bool>,
     serving: Option<Serving>,
     context_tokens: Option<u64>,
+    keep_alive: Option<String>,
     contexts: Option<BTreeMap<String, u64>>,
 }
 
@@ -136,6 +139,7 @@ impl Entry {
             has_token_ids: self.has_token_ids.or(old.has_token_ids),
             serving: self.serving.or(old.serving),
             context_tokens: self.context_tokens.or(old.context_tokens),
+            keep_alive: self.keep_alive.or(old.keep_alive),
             contexts,
         }
     }
@@ -182,6 +186,7 @@ impl Entry {
             has_token_ids: self.has_token_ids.unwrap_or(false),
             serving: self.serving,
             context_tokens: self.context_tokens,
+            keep_alive: self.keep_alive,
             contexts: self.contexts.unwrap_or_default(),
         })
     }
@@ -230,6 +235,12 @@ fn first(variables: &[String]) -> &str {
 }
 
 impl Providers {
+    /// Whether a variable of that name holds the key of one of them.
+    pub fn is_key(&self, name: &str) -> bool {
+        let mut names = self.providers.iter().flat_map(|it| &it.key_variables);
+        names.any(|key| key == name)
+    }
+
     /// Those that come with the program.
     pub fn built_in() -> &'static Providers {
         static PROVIDERS: LazyLock<Providers> = LazyLock::new(|| {

@@ -15,11 +15,13 @@ use hyper::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_model::budget::{self, Budget, Limit, Price, Reservation, Spent};
-use rollcage_model::chat::{Capture, Rewrite, Sampling};
+use rollcage_model::chat::{Capture, Constrained, Rewrite, Sampling};
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::dialect::anthropic::{Kept, Thoughts};
 use rollcage_model::event::What;
 use rollcage_model::exchange::Line;
+use rollcage_model::sampling::LogprobsMode;
+use rollcage_model::trace::CaptureLevel;
 
 use crate::Clients;
 use crate::endpoint::Endpoint;
@@ -41,6 +43,7 @@ mod replay;
 mod room;
 mod scrub;
 mod serve;
+mod served;
 mod sessions;
 mod unread;
 mod upstream;
@@ -49,6 +52,7 @@ mod workers;
 pub use answer::{Body, json};
 pub use reach::{Unusable, reach};
 pub use serve::{Handler, Serving, answer, serve};
+pub use served::served_model;
 pub use sessions::{Sessions, random_key};
 pub(crate) use unread::{SMALL_BYTES_MAX, read_text};
 pub use unread::{Unread, read_request_body};
@@ -56,7 +60,8 @@ pub(crate) use upstream::cause;
 
 use direct::Direct;
 use exchange::{Noted, Outcome};
-use learned::{Learned, Lesson, Lessons, Needs};
+use learned::{Learned, Lesson, Lessons, Needs, Pinned};
+use probe::Profile;
 use recorder::Recorder;
 use room::Room;
 use scrub::Scrub;
@@ -72,8 +77,10 @@ pub struct ModelSettings {
     /// Caps what an agent may ask for in one call.
     pub tokens_max: Option<u64>,
     pub top_logprobs: u32,
-    /// What a training session samples with, whatever the agent asks for.
-    pub sampling: Option<Sampling>,
+    pub sampling: SamplingPolicy,
+    /// What becomes of requests that constrain sampling; where nothing is said a pinned session refuses them, and any
+    /// other keeps them and trains on none.
+    pub constrained: Option<Constrained>,
     pub budget: budget::Limits,
     pub price: Option<Price>,
     /// The endpoint is asked for no token ids or logprobs, and results list no calls; what was said is recorded still.
@@ -90,7 +97,8 @@ impl Default for ModelSettings {
         ModelSettings {
             tokens_max: None,
             top_logprobs: 0,
-            sampling: None,
+            sampling: SamplingPolicy::default(),
+            constrained: None,
             budget: budget::Limits::default(),
             price: None,
             is_black_box: false,
@@ -100,15 +108,60 @@ impl Default for ModelSettings {
     }
 }
 
+/// Who says what is sampled with.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum SamplingPolicy {
+    /// Temperature 1 and nothing else where the endpoint gives tokens, so that they can be trained on; else the agent.
+    #[default]
+    Auto,
+    /// The agent, or the model's own defaults where it says nothing.
+    Agent,
+    /// This, whatever the agent asks for: a training session.
+    Pinned(Sampling),
+}
+
+impl SamplingPolicy {
+    /// What a user can say without a temperature.
+    pub const NAMES: [&'static str; 2] = ["auto", "agent"];
+
+    /// What a user said. The error is for that user.
+    pub fn new(who: Option<&str>, temperature: Option<f64>) -> Result<Self, String> {
+        match (who, temperature) {
+            (_, Some(temperature)) if !(temperature > 0.0 && temperature.is_finite()) => {
+                Err("`temperature` must be above 0".to_owned())
+            }
+            (Some("agent"), Some(_)) => {
+                let text =
+                    "`sampling` agent leaves the temperature to the agent: give one of the two";
+                Err(text.to_owned())
+            }
+            (None | Some("auto"), Some(temperature)) => {
+                Ok(SamplingPolicy::Pinned(Sampling { temperature }))
+            }
+            (None | Some("auto"), None) => Ok(SamplingPolicy::Auto),
+            (Some("agent"), None) => Ok(SamplingPolicy::Agent),
+            (Some(_), _) => Err("`sampling` must be auto or agent".to_owned()),
+        }
+    }
+}
+
+/// What becomes of a conversation that no longer fits the model's context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnOverflow {
+    /// The agent gets a last answer, and the rollout is over.
+    Stop,
+    /// The agent gets the endpoint's refusal.
+    PassOn,
+}
+
 /// Everything about a session that is known before it opens.
 pub struct SessionOptions {
     pub client: reqwest::Client,
     pub endpoint: Endpoint,
     pub settings: ModelSettings,
-    /// Whether answers may be streamed live, from the endpoint's probe.
-    pub has_live_streams: bool,
-    /// Whether token ids are asked for in SGLang's way, from the endpoint's probe.
-    pub has_sglext: bool,
+    /// What the endpoint's probe found.
+    pub profile: Profile,
+    pub on_overflow: OnOverflow,
     /// The file of exchanges; it must not exist yet.
     pub record: PathBuf,
     /// After this moment nothing is tried again.
@@ -136,6 +189,8 @@ pub struct Session {
     room: Room,
     exchanges: AtomicU64,
     learned: Learned,
+    /// The endpoint is asked for token ids, and gives them.
+    gives_tokens: bool,
     /// What an endpoint that speaks Anthropic wants back from agents that speak something else.
     thoughts: Mutex<Thoughts>,
     /// Cancelled when exchanges can no longer be written.
@@ -152,6 +207,8 @@ struct Seen {
     last_activity: Instant,
     open_calls: usize,
     has_answers: bool,
+    /// The endpoint failed, or was away for a while: what is known of it may be true no more.
+    has_been_away: bool,
     /// Why the last exchange failed; `None` after one that did not.
     last_failure: Option<String>,
     failures_in_a_row: usize,
@@ -194,11 +251,11 @@ impl Session {
         let capture = match options.endpoint.dialect {
             EndpointDialect::Chat if options.settings.is_black_box => Capture::Off,
             EndpointDialect::Chat if !options.endpoint.has_token_ids => Capture::Logprobs,
-            EndpointDialect::Chat if options.has_sglext => Capture::TokensInSglext,
+            EndpointDialect::Chat if options.profile.has_sglext => Capture::TokensInSglext,
             EndpointDialect::Chat => Capture::Tokens,
             EndpointDialect::Anthropic => {
                 // There are no token ids that a stream could lose.
-                options.has_live_streams = true;
+                options.profile.has_live_streams = true;
                 Capture::Off
             }
         };
@@ -214,6 +271,8 @@ impl Session {
             room: Room::new(),
             exchanges: AtomicU64::new(0),
             learned: Learned::new(capture),
+            gives_tokens: !capture.id_flags().is_empty()
+                && options.profile.level == CaptureLevel::Tokens,
             thoughts: Mutex::default(),
             unrecorded: CancellationToken::new(),
             exhausted: CancellationToken::new(),
@@ -223,6 +282,7 @@ impl Session {
                 last_activity: Instant::now(),
                 open_calls: 0,
                 has_answers: false,
+                has_been_away: false,
                 last_failure: None,
                 failures_in_a_row: 0,
                 stopped_by: None,
@@ -248,6 +308,11 @@ impl Session {
     /// Whether any call was answered well.
     pub fn has_answers(&self) -> bool {
         self.seen().has_answers
+    }
+
+    /// Whether the endpoint failed, or was away for a while.
+    pub fn has_endpoint_been_away(&self) -> bool {
+        self.seen().has_been_away
     }
 
     pub fn last_failure(&self) -> Option<String> {
@@ -341,6 +406,7 @@ impl Session {
             is_template_refused,
             max_tokens_name,
             without,
+            ..
         } = self.learned.so_far();
         let has_template = !capture.id_flags().is_empty() && !is_template_refused;
         let tokens_max = [settings.tokens_max, tokens_max]
@@ -354,18 +420,47 @@ impl Session {
                 || is_thinking_disabled && has_template,
             max_tokens_name,
             capture,
-            is_stream_off: !self.options.has_live_streams,
-            sampling: settings.sampling,
+            is_stream_off: !self.options.profile.has_live_streams,
+            sampling: self.sampling(),
+            constrained: self.constrained(),
             top_logprobs: settings.top_logprobs,
             without,
         }
+    }
+
+    /// What is sampled with, whatever the agent asks for.
+    fn sampling(&self) -> Option<Sampling> {
+        match self.options.settings.sampling {
+            SamplingPolicy::Pinned(sampling) => Some(sampling),
+            SamplingPolicy::Auto if self.gives_tokens => Some(Sampling { temperature: 1.0 }),
+            SamplingPolicy::Auto | SamplingPolicy::Agent => None,
+        }
+    }
+
+    fn constrained(&self) -> Constrained {
+        let settings = &self.options.settings;
+        let usual = match settings.sampling {
+            SamplingPolicy::Pinned(_) => Constrained::Refuse,
+            SamplingPolicy::Auto | SamplingPolicy::Agent => Constrained::Keep,
+        };
+        settings.constrained.unwrap_or(usual)
+    }
+
+    /// What an exchange's record says of its logprobs, and of what was not asked for.
+    fn known_of_endpoint(&self) -> (Option<LogprobsMode>, Vec<String>) {
+        let mode = self.gives_tokens.then_some(self.options.profile.logprobs);
+        (mode, self.learned.so_far().refused())
     }
 
     /// Learns from an endpoint's refusal of `request` to ask for less. `None` when there is nothing to learn from it.
     fn learn_from(&self, refusal: &str, request: &[u8]) -> Option<Lesson> {
         let needs = Needs {
             is_thinking_disabled: self.options.endpoint.is_thinking_disabled,
-            is_sampling_pinned: self.options.settings.sampling.is_some(),
+            sampling: match (self.options.settings.sampling, self.sampling()) {
+                (SamplingPolicy::Pinned(_), _) => Pinned::ByPolicy,
+                (_, Some(_)) => Pinned::ByDefault,
+                (_, None) => Pinned::No,
+            },
         };
         self.learned.learn(refusal, request, &needs)
     }
@@ -421,6 +516,7 @@ impl Session {
 
     fn note(&self, call: Noted, outcome: Outcome, what: What) {
         let mut seen = self.seen();
+        seen.has_been_away |= call.is_late() || matches!(outcome, Outcome::Failed(_));
         seen.last_failure = match outcome {
             Outcome::Good => {
                 seen.has_answers = true;

@@ -134,6 +134,7 @@ pub(crate) fn note_profile(result: &mut RolloutResult, profile: &Profile) {
         .served_model
         .clone_from(&profile.served_model);
     result.endpoint.context_tokens = profile.context_tokens;
+    result.endpoint.logprobs = profile.logprobs;
     let streams = if profile.has_live_streams {
         "live"
     } else {
@@ -261,10 +262,10 @@ fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
     } else {
         (Vec::new(), Vec::new())
     };
-    let mut request = serde_json::json!({"model": turn.model, "messages": turn.messages, "stream": turn.is_stream});
-    if let Some(members) = request.as_object_mut() {
-        members.extend(turn.requested_sampling.clone());
-    }
+    // As it was sent: the original's members, and what else shaped the sampling.
+    let mut request = turn.compact.clone();
+    request.extend(turn.sampling.clone());
+    request.insert("messages".to_owned(), serde_json::json!(turn.messages));
     RolloutTurn {
         turn: turn.exchange,
         finish_reason: turn.finish_reason.clone(),
@@ -281,7 +282,7 @@ fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
             .map_or(0, rollcage_model::graph::Tokens::len),
         node_id: turn.node_id(),
         role: role.to_owned(),
-        request,
+        request: request.into(),
         response: serde_json::json!({
             "finish_reason": turn.finish_reason,
             "usage": turn.usage,

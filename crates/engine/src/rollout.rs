@@ -9,12 +9,13 @@ use tracing::Instrument;
 
 use rollcage_model::event::{Phase, What};
 use rollcage_model::id::RolloutId;
-use rollcage_model::record::{CommandResult, Ended, RolloutResult, SandboxInfo};
-use rollcage_model::task::{Task, path_inside};
+use rollcage_model::record::{Ended, RolloutResult, SandboxInfo};
+use rollcage_model::task::Task;
 use rollcage_model::trace::{Code, Finding};
 use rollcage_model::transcript::McpNames;
 use rollcage_sandbox::{Limits, Sandbox, Sandboxes, Spec, WORKDIR};
 
+use crate::aborted::Stops;
 use crate::agent::{Agent, LaunchRequest, ModelAccess};
 use crate::collect::collect;
 use crate::drive::drive;
@@ -22,13 +23,14 @@ use crate::endpoint::Endpoint;
 use crate::feed::Feed;
 use crate::job::Job;
 use crate::outbound::ClientError;
+use crate::places;
 use crate::proxy::probe::Profile;
-use crate::proxy::{self, ModelSettings, Serving, Session, SessionOptions, Sessions};
+use crate::proxy::{self, ModelSettings, OnOverflow, Serving, Session, SessionOptions, Sessions};
 use crate::remote::Remotes;
 use crate::result;
-use crate::shell::{base_environment, run_command, seconds, tail};
+use crate::shell::{LOG_TAIL_CHARS, base_environment, run_command, seconds, tail};
 use crate::store::{Record, Store, StoreError};
-use crate::verify;
+use crate::verify::{self, Told};
 use crate::warm::ReadyAgent;
 use crate::{Clients, PlanError, Profiles};
 
@@ -108,8 +110,9 @@ pub(crate) async fn run(
     cx: &Context,
     job: Job,
     teller: &Arc<Feed>,
-    cancel: &CancellationToken,
+    stops: &Stops,
 ) -> RolloutResult {
+    let cancel = &stops.cancel;
     let started = Instant::now();
     let id = teller.rollout();
     let mut result = result::begin(id, &job);
@@ -136,7 +139,7 @@ pub(crate) async fn run(
         None => Ending::cancelled(),
         Some(Err(error)) => {
             if matches!(error, PlanError::Install(_)) {
-                result.install_log_tail = tail(&result::chain(&error), crate::shell::TAIL_CHARS);
+                result.install_log_tail = tail(&result::chain(&error), LOG_TAIL_CHARS);
             }
             error.into()
         }
@@ -144,7 +147,7 @@ pub(crate) async fn run(
             let plan = &*planned.plan;
             mcp = plan.mcp_names();
             result::note_plan(&mut result, plan);
-            match attempt(cx, plan, &record, &mut result, teller, cancel).await {
+            match attempt(cx, plan, &record, &mut result, teller, stops).await {
                 Ok(ending) | Err(ending) => ending,
             }
         }
@@ -185,8 +188,9 @@ async fn attempt(
     record: &Record,
     result: &mut RolloutResult,
     teller: &Arc<Feed>,
-    cancel: &CancellationToken,
+    stops: &Stops,
 ) -> Result<Ending, Ending> {
+    let cancel = &stops.cancel;
     let endpoint = &plan.endpoint;
     let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
     let client = client.map_err(|error| match &error {
@@ -232,17 +236,14 @@ async fn attempt(
         session: &session,
         teller,
         cancel,
+        stops,
     };
     let ending = inside.run(record, result, &mut serving).await;
     serving.close().await;
-    result.proxy_log_tail = tail(&session.log(), crate::shell::TAIL_CHARS);
-    let used = sandbox.usage().await;
-    result.usage.memory_peak_bytes = used.memory_peak_bytes;
-    result.usage.cpu_s = used.cpu_s;
-    result.usage.oom_kills = used.oom_kills;
-    result.budget.spent = session.spent();
-    result.budget.stops = session.budget_stops();
-    result.budget.stopped_by = session.stopped_by();
+    if session.has_endpoint_been_away() {
+        cx.profiles.forget(&plan.endpoint);
+    }
+    note_use(result, &session, &sandbox.usage().await);
     let closed = sandbox.close().await;
     if let Err(error) = closed {
         // Ours to clean up: it takes nothing from what the rollout came to.
@@ -270,8 +271,8 @@ fn open_session(
         client,
         endpoint: plan.endpoint.clone(),
         settings: plan.settings.clone(),
-        has_live_streams: profile.has_live_streams,
-        has_sglext: profile.has_sglext,
+        profile: profile.clone(),
+        on_overflow: OnOverflow::Stop,
         record: record.exchanges(),
         deadline: Some(Instant::now() + Duration::from_secs_f64(plan.task.agent_timeout_s())),
         observe: Box::new(move |what| teller.tell(what)),
@@ -288,6 +289,7 @@ struct Inside<'a> {
     session: &'a Arc<Session>,
     teller: &'a Arc<Feed>,
     cancel: &'a CancellationToken,
+    stops: &'a Stops,
 }
 
 impl Inside<'_> {
@@ -316,9 +318,12 @@ impl Inside<'_> {
             launch,
             record,
             (self.session, serving),
-            self.cancel,
+            &self.stops.abort,
         )
         .await?;
+        self.teller.tell(What::AgentExited {
+            exit_code: driven.exit_code,
+        });
         result.timings.agent_s = seconds(since.elapsed());
         result.timings.first_call_s = self
             .session
@@ -327,8 +332,12 @@ impl Inside<'_> {
         result.agent_exit_code = driven.exit_code;
         result.agent_log_tail = driven.log_tail;
         result.agent_report = driven.report;
-        if matches!(driven.ending.ended, Ended::Cancelled | Ended::EngineFailed) {
+        if driven.ending.ended == Ended::EngineFailed {
             return Ok(driven.ending);
+        }
+        let is_aborted = driven.ending.ended == Ended::Cancelled;
+        if is_aborted && let Some(ungraded) = self.stops.keep(self.teller).await {
+            return Ok(ungraded);
         }
 
         let graded = self.cancel.run_until_cancelled(self.grade(result)).await;
@@ -339,6 +348,7 @@ impl Inside<'_> {
             .await;
         collected.ok_or_else(Ending::cancelled)?;
         Ok(match problem {
+            Some(problem) if is_aborted => Ending::new(Ended::Cancelled, problem),
             Some(problem) => Ending::new(Ended::VerifierFailed, problem),
             None => driven.ending,
         })
@@ -351,28 +361,19 @@ impl Inside<'_> {
         });
         let since = Instant::now();
         let task = &self.plan.task;
-        let texts = task
-            .files
-            .iter()
-            .map(|(path, text)| (path, text.clone().into_bytes()));
-        let uploads = self
-            .plan
-            .uploads
-            .iter()
-            .map(|(path, content)| (path, content.clone()));
-        for (path, content) in texts.chain(uploads) {
-            let path = path_inside(path)
-                .map_err(|error| Ending::new(Ended::SetupFailed, error.to_string()))?;
-            self.sandbox
-                .write_file(&path, 0o644, content)
-                .await
-                .map_err(Ending::from_setup)?;
+        let files = places::before_setup(self.plan)
+            .map_err(|error| Ending::new(Ended::SetupFailed, error.to_string()))?;
+        for (path, content) in files {
+            let written = self.sandbox.write_file(&path, 0o644, content.to_vec());
+            written.await.map_err(Ending::from_setup)?;
         }
         let env = base_environment(&task.env);
         let limit = Duration::from_secs_f64(task.command_timeout_s);
+        let of = task.setup.len();
         for (index, command) in task.setup.iter().enumerate() {
+            self.tell_command(Phase::Setup, index, of, Told::Started(command));
             let outcome = run_command(self.sandbox, command, env.clone(), WORKDIR, limit).await?;
-            self.tell_command(Phase::Setup, index, task.setup.len(), &outcome);
+            self.tell_command(Phase::Setup, index, of, Told::Ended(&outcome));
             let (code, is_late) = (outcome.exit_code, outcome.timed_out);
             result.setup_results.push(outcome);
             if code != 0 {
@@ -391,18 +392,17 @@ impl Inside<'_> {
 
     /// Grades what the agent left. The answer is what is wrong with the verifier, if anything.
     async fn grade(&self, result: &mut RolloutResult) -> Result<Option<String>, Ending> {
-        let task = &self.plan.task;
-        if task.verify.is_empty() {
+        if !self.plan.task.has_verifier() {
             return Ok(None);
         }
         self.teller.tell(What::Entered {
             phase: Phase::Verify,
         });
         let since = Instant::now();
-        let tell = |index: usize, outcome: &CommandResult| {
-            self.tell_command(Phase::Verify, index, task.verify.len(), outcome);
+        let tell = |index: usize, of: usize, told: Told<'_>| {
+            self.tell_command(Phase::Verify, index, of, told);
         };
-        let problem = verify::verify(self.sandbox, task, result, tell).await?;
+        let problem = verify::verify(self.sandbox, self.plan, result, tell).await?;
         result.timings.verify_s = seconds(since.elapsed());
         Ok(problem)
     }
@@ -415,6 +415,10 @@ impl Inside<'_> {
         let collected = collect(self.sandbox).await;
         result.files = collected.files;
         result.files_extra = collected.extra;
+        self.teller.tell(What::Collected {
+            files: result.files.keys().cloned().collect(),
+            files_extra: result.files_extra.clone(),
+        });
         // The grade is there already, and how the agent left its files does not change it.
         let told = |problem| Finding::info(Code::FilesNotCollected, problem);
         result.findings.extend(collected.problem.map(told));
@@ -435,14 +439,22 @@ impl Inside<'_> {
         }
     }
 
-    fn tell_command(&self, phase: Phase, index: usize, of: usize, outcome: &CommandResult) {
-        let (cmd, exit_code) = (outcome.cmd.clone(), outcome.exit_code);
-        self.teller.tell(What::Command {
-            phase,
-            number: index + 1,
-            of,
-            cmd,
-            exit_code,
+    fn tell_command(&self, phase: Phase, index: usize, of: usize, told: Told<'_>) {
+        let number = index + 1;
+        self.teller.tell(match told {
+            Told::Started(cmd) => What::CommandStarted {
+                phase,
+                number,
+                of,
+                cmd: cmd.to_owned(),
+            },
+            Told::Ended(outcome) => What::Command {
+                phase,
+                number,
+                of,
+                cmd: outcome.cmd.clone(),
+                exit_code: outcome.exit_code,
+            },
         });
     }
 }
@@ -466,6 +478,16 @@ fn spec(id: RolloutId, plan: &Plan) -> Spec {
         mounts: plan.ready.mounts(),
         ports: vec![PROXY_PORT],
     }
+}
+
+fn note_use(result: &mut RolloutResult, session: &Session, used: &rollcage_sandbox::Usage) {
+    result.proxy_log_tail = tail(&session.log(), LOG_TAIL_CHARS);
+    result.usage.memory_peak_bytes = used.memory_peak_bytes;
+    result.usage.cpu_s = used.cpu_s;
+    result.usage.oom_kills = used.oom_kills;
+    result.budget.spent = session.spent();
+    result.budget.stops = session.budget_stops();
+    result.budget.stopped_by = session.stopped_by();
 }
 
 fn note_sandbox(result: &mut RolloutResult, sandbox: &dyn Sandbox) {

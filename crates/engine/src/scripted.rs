@@ -2,11 +2,12 @@
 //!
 //! It speaks OpenAI chat completions as vLLM does, with token ids and logprobs, so a first rollout and all tests need
 //! no LLM. The other three dialects are translated to chat and back, so that every agent can also be pointed straight at
-//! it. It samples nothing and keeps no state between requests.
+//! it. It samples nothing, and keeps no state between requests but for the place in a drill.
 //! Data flows `serve` → `request` → `player` (which step, which tool) → `template` (ids) → `completion` → `answer` (JSON).
 
 mod answer;
 mod completion;
+pub mod drill;
 mod log;
 mod player;
 mod request;
@@ -20,6 +21,8 @@ mod toolbox;
 
 use rollcage_model::script::Step;
 use rollcage_model::trace::CaptureLevel;
+
+use self::drill::Drill;
 
 pub use self::log::{Log, Served};
 pub use self::server::{Lease, Options, Scripted, ScriptedError};
@@ -38,6 +41,8 @@ pub struct Script {
     pub model: String,
     /// The most that answers tell of their tokens, whatever is asked for; as a hosted service does.
     pub level: CaptureLevel,
+    /// Played in place of the steps. A key for it is good for one rollout.
+    pub drill: Option<Drill>,
 }
 
 impl Script {
@@ -48,6 +53,15 @@ impl Script {
             workdir: WORKDIR.into(),
             model: MODEL.into(),
             level: CaptureLevel::Tokens,
+            drill: None,
+        }
+    }
+
+    /// A drill in the usual work directory.
+    pub fn of_drill(drill: Drill) -> Self {
+        Script {
+            drill: Some(drill),
+            ..Script::new(Vec::new())
         }
     }
 }

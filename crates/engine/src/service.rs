@@ -29,7 +29,7 @@ use crate::{Engine, ModelSettings, PlanError, ReadyAgent};
 
 mod catalog;
 
-pub use crate::dispatch::{Entry, Limits, SubmitError};
+pub use crate::dispatch::{Entry, KEEP_ABORTED, Limits, SubmitError};
 pub use catalog::{EndedFilter, Filter, Page};
 
 use catalog::Catalog;
@@ -234,6 +234,12 @@ impl Service {
             self.dispatcher.cancel(entry);
         }
         is_running
+    }
+
+    /// Ends a rollout's agent and keeps its sandbox for a while: who wants the result meanwhile ([`Entry::want`]) gets it
+    /// graded. True when it had not ended and was not aborted before.
+    pub fn abort(&self, entry: &Entry) -> bool {
+        self.dispatcher.abort(entry)
     }
 
     /// Waits for the end. Whoever stops waiting does not stop the rollout.

@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use crate::endpoint::{Endpoint, normalise};
 use crate::outbound::{ClientError, Guard, client_for};
 use crate::proxy::Unusable;
-use crate::proxy::probe::first_model;
+use crate::proxy::served_model;
 
 pub mod command;
 mod ollama;
@@ -56,9 +56,17 @@ pub enum Server {
         /// Without a path.
         host: String,
         start: StartPolicy,
-        context_tokens: u64,
+        wanted: Wanted,
     },
     Command(Arc<CommandServer>),
+}
+
+/// What an Ollama server is asked to give a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub context_tokens: u64,
+    /// How long the model stays loaded after a call; a server's own setting where nothing is said.
+    pub keep_alive: Option<String>,
 }
 
 /// What to do when no server answers.
@@ -197,14 +205,13 @@ impl Servers {
             Server::Ollama {
                 host,
                 start,
-                context_tokens,
+                wanted,
             } => {
                 let name = format!("{OLLAMA} {host}");
                 let search_path = managed.search_path.as_deref();
                 let guard = managed.endpoint.guard.as_ref();
                 let place = (host.as_str(), guard);
-                let begin =
-                    self.find_or_start(place, (*start, search_path), *context_tokens, on_step);
+                let begin = self.find_or_start(place, (*start, search_path), wanted, on_step);
                 let running = self.running(&name, begin).await?;
                 let cell = slot(&self.models, &format!("{} {}", running.url, endpoint.model));
                 let client = client_for(&running.url, guard)?;
@@ -213,7 +220,7 @@ impl Servers {
                     host: &running.url,
                     has_context: running.is_ours,
                 };
-                let prepare = || server.prepare(&endpoint.model, *context_tokens, on_step);
+                let prepare = || server.prepare(&endpoint.model, wanted, on_step);
                 let (model, context) = cell.get_or_try_init(prepare).await?.clone();
                 endpoint.base_url = format!("{}/v1", running.url);
                 endpoint.model = model;
@@ -230,7 +237,7 @@ impl Servers {
                 endpoint.base_url.clone_from(&running.url);
                 if endpoint.model.is_empty() {
                     let client = client_for(&endpoint.base_url, None)?;
-                    let found = first_model(&client, &endpoint).await;
+                    let found = served_model(&client, &endpoint).await;
                     let failed = |error: Unusable| ServingError::Endpoint(error.to_string());
                     endpoint.model = found.map_err(failed)?;
                 }
@@ -265,7 +272,7 @@ impl Servers {
         &self,
         (host, guard): (&str, Option<&Arc<Guard>>),
         (start, search_path): (StartPolicy, Option<&str>),
-        context_tokens: u64,
+        wanted: &Wanted,
         on_step: OnStep<'_>,
     ) -> Result<Running, ServingError> {
         let client = client_for(host, guard)?;
@@ -289,10 +296,11 @@ impl Servers {
             return Err(ServingError::NoOllama { host });
         };
         let port = self.free_port(OLLAMA)?;
+        let keep_alive = wanted.keep_alive.as_deref().unwrap_or(ollama::KEEP_ALIVE);
         let env = [
             ("OLLAMA_HOST", format!("127.0.0.1:{port}")),
-            ("OLLAMA_CONTEXT_LENGTH", context_tokens.to_string()),
-            ("OLLAMA_KEEP_ALIVE", ollama::KEEP_ALIVE.to_owned()),
+            ("OLLAMA_CONTEXT_LENGTH", wanted.context_tokens.to_string()),
+            ("OLLAMA_KEEP_ALIVE", keep_alive.to_owned()),
         ];
         let url = format!("http://127.0.0.1:{port}");
         let launch = Launch {

@@ -6,8 +6,12 @@ use std::time::Duration;
 use rollcage_model::record::CommandResult;
 use rollcage_sandbox::{Command, Error, HOME, OutputLimit, Sandbox, run};
 
-/// Characters kept of each output stream, as the original does.
+/// Characters kept of each output stream of a command, as the original does.
 pub(crate) const TAIL_CHARS: usize = 2000;
+/// Characters kept of logs, and of each event of an agent.
+pub(crate) const LOG_TAIL_CHARS: usize = 4000;
+/// Events kept of an agent's account.
+const TAIL_EVENTS: usize = 20;
 /// Room for [`TAIL_CHARS`] characters of four bytes.
 const TAIL_BYTES: usize = 4 * TAIL_CHARS;
 
@@ -84,6 +88,14 @@ pub(crate) fn tail(text: &str, count: usize) -> String {
     text.chars().skip(skipped).collect()
 }
 
+/// The last events of an agent's account, one per line; a long one is cut to its end.
+pub(crate) fn last_events(text: &str) -> String {
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let first = lines.len().saturating_sub(TAIL_EVENTS);
+    let kept = lines.iter().skip(first);
+    kept.map(|line| tail(line, LOG_TAIL_CHARS)).collect()
+}
+
 /// Seconds with three decimals, as results show them.
 pub(crate) fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1000.0).round() / 1000.0
@@ -97,6 +109,22 @@ mod tests {
     fn a_tail_is_counted_in_characters() {
         assert_eq!(tail("añb", 2), "ñb");
         assert_eq!(tail("a", 2), "a");
+    }
+
+    #[test]
+    fn an_account_ends_with_its_last_twenty_events() {
+        let text: String = (0..30)
+            .map(|number| format!("{{\"n\":{number}}}\n"))
+            .collect();
+        let kept = last_events(&text);
+        assert_eq!(kept.lines().count(), 20);
+        assert!(kept.starts_with("{\"n\":10}\n") && kept.ends_with("{\"n\":29}\n"));
+        let flood = format!("{}\nthe end\n", "x".repeat(100_000));
+        assert_eq!(
+            last_events(&flood).len(),
+            LOG_TAIL_CHARS + "the end\n".len()
+        );
+        assert_eq!(last_events(""), "");
     }
 
     #[test]

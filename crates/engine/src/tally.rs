@@ -33,7 +33,11 @@ impl Tally {
     pub(crate) fn count(&self, what: &What) {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         match what {
-            What::Queued | What::Command { .. } => {}
+            What::Queued
+            | What::CommandStarted { .. }
+            | What::Command { .. }
+            | What::AgentExited { .. }
+            | What::Collected { .. } => {}
             What::Entered { phase } => {
                 numbers.sandbox_starts += u64::from(*phase == Phase::Sandbox);
             }

@@ -8,11 +8,13 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use rollcage_model::record::{CommandResult, RolloutResult};
-use rollcage_model::task::Task;
+use rollcage_model::task::{TEST_SCRIPT, Task};
 use rollcage_model::trace::{Code, Finding};
 use rollcage_sandbox::{Command, Error, HOME, OutputLimit, Sandbox, VERIFIER_LOGS, WORKDIR, run};
 
+use crate::places;
 use crate::result::chain;
+use crate::rollout::Plan;
 use crate::shell::{base_environment, run_command};
 
 /// Where verify commands run when the work directory cannot be entered: it is always there, and never the agent's.
@@ -30,24 +32,38 @@ pub(crate) struct Grade {
     problem: Option<String>,
 }
 
+/// What is told of a verify command.
+pub(crate) enum Told<'a> {
+    Started(&'a str),
+    Ended(&'a CommandResult),
+}
+
 /// Runs every verify command, whatever each returns, and reads the reward. The answer is what is wrong with the verifier,
 /// if anything. Nothing that one command started is alive when the next one runs, or when the reward is read.
 pub(crate) async fn verify(
     sandbox: &dyn Sandbox,
-    task: &Task,
+    plan: &Plan,
     result: &mut RolloutResult,
-    tell: impl Fn(usize, &CommandResult),
+    tell: impl Fn(usize, usize, Told<'_>),
 ) -> Result<Option<String>, Error> {
-    sandbox.unseal_verifier_logs().await?;
+    sandbox.unseal().await?;
+    let task = &plan.task;
     let mut verifier = Verifier {
         sandbox,
         env: environment(&task.env),
         limit: Duration::from_secs_f64(task.command_timeout_s),
         findings: Vec::new(),
     };
-    for (index, command) in task.verify.iter().enumerate() {
+    if let Some(problem) = verifier.place_tests(plan).await? {
+        return Ok(Some(problem));
+    }
+    let script = task.test_script().map(|_| TEST_SCRIPT);
+    let commands = task.verify.iter().map(String::as_str).chain(script);
+    let of = task.verify.len() + usize::from(script.is_some());
+    for (index, command) in commands.enumerate() {
+        tell(index, of, Told::Started(command));
         let outcome = verifier.run(command).await?;
-        tell(index, &outcome);
+        tell(index, of, Told::Ended(&outcome));
         result.verify_results.push(outcome);
         let left = sandbox.kill_all().await?;
         if left > 0 {
@@ -59,7 +75,7 @@ pub(crate) async fn verify(
             verifier.find(Code::VerifyLeftProcesses, text);
         }
     }
-    let grade = verifier.grade(&result.verify_results).await?;
+    let grade = verifier.grade(task, &result.verify_results).await?;
     result.findings.append(&mut verifier.findings);
     result.reward = grade.reward;
     result.graded = grade.reward.is_some();
@@ -86,6 +102,34 @@ impl Verifier<'_> {
         if self.findings.iter().all(|finding| finding.code != code) {
             self.findings.push(Finding::warn(code, text));
         }
+    }
+
+    /// Puts the task's tests into their directory, which was empty and sealed until now. The answer is what is wrong with
+    /// them, if anything.
+    async fn place_tests(&mut self, plan: &Plan) -> Result<Option<String>, Error> {
+        let files = match places::tests(plan) {
+            Ok(files) => files,
+            Err(error) => return Ok(Some(chain(&error))),
+        };
+        for (path, content) in files {
+            let sandbox = self.sandbox;
+            let write = || sandbox.write_file(&path, 0o755, content.to_vec());
+            let mut written = unstarved(write).await;
+            if let Err(Error::File { source, .. }) = &written
+                && source.kind() == io::ErrorKind::PermissionDenied
+            {
+                self.open_home().await;
+                written = unstarved(write).await;
+            }
+            match written {
+                Ok(()) => {}
+                Err(error @ Error::File { .. }) => {
+                    return Ok(Some(format!("place the tests: {}", chain(&error))));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 
     /// Runs one command in the work directory, or elsewhere if the agent left none. `Err` means that the sandbox itself is
@@ -140,14 +184,21 @@ impl Verifier<'_> {
         let _ = run(self.sandbox, command, self.limit, OutputLimit::default()).await;
     }
 
-    /// The reward: a number that a verify command wrote, else the share of commands that passed.
-    async fn grade(&mut self, results: &[CommandResult]) -> Result<Grade, Error> {
+    /// The reward: a number that a verify command wrote, else the share of commands that passed. A test script must write
+    /// one: its exit code says nothing.
+    async fn grade(&mut self, task: &Task, results: &[CommandResult]) -> Result<Grade, Error> {
         let path = format!("{VERIFIER_LOGS}/reward.txt");
         let sandbox = self.sandbox;
         let content = match unstarved(|| sandbox.read_file(&path, 4096)).await {
             Ok(content) => content,
             Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Ok(share_passed(results));
+                return Ok(match task.test_script() {
+                    None => share_passed(results),
+                    Some(_) => Grade {
+                        reward: None,
+                        problem: Some(format!("test_script wrote no reward to {path}")),
+                    },
+                });
             }
             // There is no memory left in which to read it, and who used that up is graded by it.
             Err(error) if is_starved(&error) => {

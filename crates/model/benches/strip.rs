@@ -40,6 +40,7 @@ fn main() {
         top_logprobs: true,
         token_ids: true,
         usage: false,
+        reasoning: false,
     };
     for (prompt_tokens, completion_tokens) in [(8000, 300), (60_000, 300), (100, 4000)] {
         let body = answer(prompt_tokens, completion_tokens);

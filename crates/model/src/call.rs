@@ -24,12 +24,18 @@ pub struct Call {
     pub node_id: String,
     /// `agent`, `auxiliary` (beside the work, like a title), `discarded` (not gone on from) or `failed`.
     pub role: String,
+    /// Why the role is not the agent's: `beside`, `summary`, `asked_again` or `thrown_away`.
+    pub reason: Option<String>,
     /// The call that this one goes on from.
     pub parent_id: Option<String>,
     /// The first call of its conversation.
     pub root_id: Option<String>,
     /// The call that it goes on from by its messages, where its tokens do not.
     pub retokenised_from: Option<String>,
+    /// The call whose reply the agent changed before it sent it back.
+    pub changed_from: Option<String>,
+    /// The call whose reply the agent left out, though it goes on from the same prompt.
+    pub left_out: Option<String>,
     /// The last call of the conversation that this one takes the place of, after a summary.
     pub compacts: Option<String>,
     /// The call that started this one's session, for a subagent's first.
@@ -180,9 +186,14 @@ impl<'a> Writer<'a> {
             turn: index,
             node_id: turn.node_id(),
             role: node.map_or("failed", |node| node.role.as_str()).to_owned(),
+            reason: node
+                .and_then(|node| node.aside)
+                .map(|aside| aside.as_str().to_owned()),
             parent_id: of(|node| node.parent),
             root_id: of(|node| Some(node.root)),
             retokenised_from: of(|node| node.retokenised),
+            changed_from: of(|node| node.changed),
+            left_out: of(|node| node.left_out),
             compacts: of(|node| node.compacts),
             spawned_by: of(|node| node.spawned_by),
             model: turn.model.clone(),
@@ -214,7 +225,9 @@ impl<'a> Writer<'a> {
     fn earlier(&self, index: usize) -> Vec<usize> {
         let nodes = &self.seen.graph.nodes;
         let node = self.nodes[index].map(|at| &nodes[at]);
-        let links = node.map_or([None, None], |node| [node.retokenised, node.parent]);
+        let links = node.map_or([None; 3], |node| {
+            [node.changed, node.retokenised, node.parent]
+        });
         let links = links.into_iter().flatten().map(|at| nodes[at].turn);
         let mut turns: Vec<usize> = Vec::new();
         for turn in links.chain(index.checked_sub(1)) {

@@ -3,6 +3,7 @@
 //!
 //! Members that need no change keep their bytes. Nothing here knows of sockets or files.
 
+mod constraint;
 mod delta;
 mod error;
 mod malformed;
@@ -14,13 +15,15 @@ mod reply;
 mod skim;
 mod strip;
 
+pub use constraint::Constrained;
+pub(crate) use constraint::{STRICT_TOOLS, constraints_in};
 pub use delta::{Delta, deltas};
 pub use error::{StreamError, is_passing_status};
 pub use malformed::is_malformed;
 pub use pieces::Pieces;
 pub(crate) use prepare::Draft;
 pub use prepare::{
-    Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, prepare,
+    Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, has_member, prepare,
     tokens_wanted,
 };
 pub use refusal::RefusedParameter;

@@ -22,6 +22,13 @@ pub enum What {
     Entered {
         phase: Phase,
     },
+    /// A setup or verify command begins.
+    CommandStarted {
+        phase: Phase,
+        number: usize,
+        of: usize,
+        cmd: String,
+    },
     /// A setup or verify command ended.
     Command {
         phase: Phase,
@@ -37,12 +44,39 @@ pub enum What {
         prompt_tokens: Option<u64>,
         completion_tokens: Option<u64>,
     },
+    /// The agent is over, and so is everything it started.
+    AgentExited {
+        /// 128 + the signal's number after a signal; none when it had to be killed.
+        exit_code: Option<i32>,
+    },
+    /// What was kept of the work directory, by path.
+    Collected {
+        files: Vec<String>,
+        /// Listed only: no text, or too large.
+        files_extra: Vec<String>,
+    },
     Finished {
         ended: Ended,
         reward: Option<f64>,
         wall_s: f64,
         error: Option<String>,
     },
+}
+
+impl What {
+    /// The event's name, as it is written.
+    pub fn name(&self) -> &'static str {
+        match self {
+            What::Queued => "queued",
+            What::Entered { .. } => "entered",
+            What::CommandStarted { .. } => "command_started",
+            What::Command { .. } => "command",
+            What::Call { .. } => "call",
+            What::AgentExited { .. } => "agent_exited",
+            What::Collected { .. } => "collected",
+            What::Finished { .. } => "finished",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +87,8 @@ pub enum Phase {
     Sandbox,
     Setup,
     Agent,
+    /// Aborted, with the agent dead: the sandbox waits for somebody who wants the grade.
+    Kept,
     Verify,
     Collect,
 }
@@ -64,6 +100,7 @@ impl Phase {
             Phase::Sandbox => "sandbox",
             Phase::Setup => "setup",
             Phase::Agent => "agent",
+            Phase::Kept => "kept",
             Phase::Verify => "verify",
             Phase::Collect => "collect",
         }

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::dialect::{Dialect, EndpointDialect};
+use crate::sampling::LogprobsMode;
 
 mod delta;
 mod resume;
@@ -54,6 +55,12 @@ pub struct Request {
     /// What of the request has no counterpart in the endpoint's dialect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
+    /// Members that the endpoint was found not to take, so that it was not asked for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
+    /// What the endpoint's logprobs are of, where tokens were asked for. Records from before this was measured have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprobs_of: Option<LogprobsMode>,
     /// The agent's body, byte for byte.
     #[serde(skip)]
     pub body: Bytes,

@@ -1,17 +1,24 @@
 //! Turns linked into conversations: a turn's parent is the one whose prompt and completion are the longest exact
 //! prefix of the turn's own prompt.
 //!
-//! Tokens decide wherever both sides have them; otherwise the messages do. The order of the turns changes nothing.
+//! Tokens decide wherever both sides have them; otherwise the messages do. Beside that link stands another one, for
+//! replies that an agent went on from and sent back in other tokens or other words. The order of the turns changes
+//! nothing.
 
+mod aside;
 mod assemble;
+mod echo;
 mod identity;
 mod link;
 mod store;
+mod summary;
 mod tokens;
 mod trie;
 
 use crate::turn::Turn;
 
+pub use aside::Aside;
+pub(crate) use echo::{arguments_in, arguments_of, calls_in, echo_of, text_in};
 pub use link::Links;
 pub use store::Store;
 pub(crate) use tokens::common_start;
@@ -22,7 +29,8 @@ pub use tokens::{Runs, Tokens};
 pub struct Graph {
     /// In the order of exchanges.
     pub nodes: Vec<Node>,
-    /// One for each path from a root to a leaf, in the order of their leaves.
+    /// One for each path from a root to a leaf, in the order of their leaves. Where the agent only asked something
+    /// beside its work from there on, the path to that point is one of its own.
     pub sequences: Vec<Sequence>,
 }
 
@@ -38,11 +46,25 @@ pub struct Node {
     pub root: usize,
     /// The node that this one goes on from by its messages, when its tokens go on from a shorter one or from none.
     pub retokenised: Option<usize>,
+    /// The node that this one goes on from in other words: the agent changed its reply before it sent it back.
+    pub changed: Option<usize>,
+    /// The node whose prompt this one repeats and goes on from without its reply: the agent said something instead. Only
+    /// where nothing else goes on from that reply.
+    pub left_out: Option<usize>,
     /// The last node of the conversation that this root takes the place of: the agent had it summed up and began anew.
     pub compacts: Option<usize>,
     /// The last node of the session that says it started this root's.
     pub spawned_by: Option<usize>,
     pub role: Role,
+    /// Why the role is not the agent's.
+    pub aside: Option<Aside>,
+}
+
+impl Node {
+    /// What this node goes on from by what was said, in whatever tokens and words.
+    pub fn before(&self) -> Option<usize> {
+        self.changed.or(self.retokenised).or(self.parent)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +77,9 @@ pub struct Sequence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     Agent,
-    /// A call beside the work, like one for a title.
+    /// A call beside the work, like one for a title or a summary.
     Auxiliary,
-    /// A reply that the agent did not go on from, since it had asked again.
+    /// A reply that the agent did not go on from: it had asked again, or thrown it away.
     Discarded,
 }
 

@@ -11,6 +11,7 @@ pub mod export;
 pub mod graph;
 pub mod id;
 pub mod record;
+pub mod sampling;
 pub mod script;
 pub mod sequence;
 pub mod sse;

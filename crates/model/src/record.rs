@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::Spent;
 use crate::id::RolloutId;
+use crate::sampling::LogprobsMode;
 use crate::trace::{CaptureLevel, Finding, RolloutType};
 use crate::transcript::Report;
 
@@ -126,6 +127,9 @@ pub struct EndpointInfo {
     /// `live`, or `replayed` where the endpoint's own streams lose token ids.
     #[serde(default)]
     pub streams: String,
+    /// What its logprobs are of, as measured: `raw`, `temperature`, `processed` or `unknown`.
+    #[serde(default)]
+    pub logprobs: LogprobsMode,
 }
 
 /// Seconds spent in each phase; a phase that was not reached is 0.

@@ -191,7 +191,7 @@ impl Builder<'_> {
     /// of the calls it goes on from, and the last one.
     fn offered(&self, before: Option<usize>, first: usize) -> Vec<(usize, Vec<u32>)> {
         let node = &self.seen.graph.nodes[first];
-        let nodes = [before, node.parent, node.retokenised];
+        let nodes = [before, node.parent, node.changed, node.retokenised];
         let holders = nodes.iter().filter_map(|node| self.holders[(*node)?]);
         let mut rows: Vec<usize> = holders.chain(self.rows.len().checked_sub(1)).collect();
         let mut known = std::collections::HashSet::new();

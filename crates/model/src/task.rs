@@ -13,12 +13,24 @@ pub mod mcp;
 pub use agent::{AgentLimits, AgentOptions, OptionValue, merge};
 use mcp::{McpError, McpServers};
 
-/// The unprivileged user's home in every sandbox; task files may not be placed outside it.
-const HOME: &str = "/home/user";
-const WORKDIR: &str = "/home/user/workdir";
+pub const WORKDIR: &str = "/home/user/workdir";
+/// Where the instruction lies, unless a task puts a file of its own there.
+pub const INSTRUCTION: &str = "/home/user/task/instruction.md";
+/// Empty while the agent runs: files for this directory arrive when it is dead.
+const TESTS: &str = "/home/user/tests";
+/// `test_script`, as a file.
+pub const TEST_SCRIPT: &str = "/home/user/tests/test.sh";
 /// Only the verifier writes here, so no task file may be placed below it.
-const LOGS: &str = "/home/user/logs";
-const AGENT_TIMEOUT_S: f64 = 600.0;
+const VERIFIER_LOGS: &str = "/home/user/logs/verifier";
+
+/// What holds where neither a task nor whoever runs it says anything: the same for the command line, task files, tools
+/// and REST.
+pub const AGENT_TIMEOUT_S: f64 = 600.0;
+pub const COMMAND_TIMEOUT_S: f64 = 120.0;
+/// The most tokens that an agent may ask for in one call; 0 or less is no cap.
+pub const MAX_TOKENS_CAP: i64 = 4096;
+/// Alternatives to ask for per token.
+pub const TOP_LOGPROBS: u32 = 5;
 
 /// What to do. Every key is optional in a file except `instruction`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,17 +38,27 @@ const AGENT_TIMEOUT_S: f64 = 600.0;
 #[serde(deny_unknown_fields, default)]
 pub struct Task {
     /// Names the task in results; the file's name when it is not given.
+    #[serde(alias = "task_id")]
     pub id: String,
     /// What the agent is told, byte for byte.
     pub instruction: String,
-    /// Text files by path; a relative path is below the work directory.
+    /// Text files by path; a relative path is below the work directory. Those below `/home/user/tests` arrive when the
+    /// agent is dead.
+    #[serde(alias = "upload_files")]
     pub files: BTreeMap<String, String>,
     /// Files to copy in by path inside; the source is relative to the task file.
     pub upload: BTreeMap<String, String>,
     /// Shell commands run before the agent; the first that fails ends the rollout.
     pub setup: Vec<String>,
+    /// One more setup command, run last, under the original's name. It is among `setup` once a task is read.
+    #[serde(skip_serializing)]
+    pub setup_shell: Option<String>,
     /// Shell commands run after it; the reward is the share that exits with 0.
     pub verify: Vec<String>,
+    /// A script run after them as `/home/user/tests/test.sh`, which writes the reward to
+    /// `/home/user/logs/verifier/reward.txt`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_script: Option<String>,
     /// The reference solution, played by the scripted endpoint.
     pub solution: Vec<Step>,
     /// Added to the environment of setup commands, the agent and verify commands.
@@ -47,9 +69,32 @@ pub struct Task {
     pub command_timeout_s: f64,
     pub limits: Limits,
     pub budget: Budget,
+    pub mode: Mode,
+    #[serde(alias = "agent_options")]
     pub agent: AgentOptions,
     /// MCP servers whose tools the agent is given.
     pub mcp: McpServers,
+}
+
+/// What is seen of a rollout's model calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    #[default]
+    TransparentProxy,
+    /// Nothing is asked of the endpoint but what the agent asks for, and the result lists no calls.
+    BlackBox,
+}
+
+impl Mode {
+    pub const ALL: [Mode; 2] = [Mode::TransparentProxy, Mode::BlackBox];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::TransparentProxy => "transparent_proxy",
+            Mode::BlackBox => "black_box",
+        }
+    }
 }
 
 /// What a rollout may spend on its model; `None` is no limit.
@@ -98,13 +143,16 @@ impl Default for Task {
             files: BTreeMap::new(),
             upload: BTreeMap::new(),
             setup: Vec::new(),
+            setup_shell: None,
             verify: Vec::new(),
+            test_script: None,
             solution: Vec::new(),
             env: BTreeMap::new(),
             agent_timeout_s: None,
-            command_timeout_s: 120.0,
+            command_timeout_s: COMMAND_TIMEOUT_S,
             limits: Limits::default(),
             budget: Budget::default(),
+            mode: Mode::default(),
             agent: AgentOptions::default(),
             mcp: McpServers::new(),
         }
@@ -126,8 +174,14 @@ pub enum TaskError {
         key: &'static str,
         wanted: &'static str,
     },
-    #[error("file path `{0}` must stay below /home/user, outside /home/user/logs, without `..`")]
+    #[error(
+        "file path `{0}` must be relative to the work directory or absolute, name a file, and have no `.` or `..` in it"
+    )]
     Path(String),
+    #[error("file path `{0}`: only verify commands write below /home/user/logs/verifier")]
+    SealedPath(String),
+    #[error("give either `test_script` or a file {TEST_SCRIPT}, not both")]
+    BothTests,
     #[error("environment variable `{0}` must be a name without `=` and hold no NUL byte")]
     Env(String),
     #[error("`agent.tools` is empty: name at least one tool, or leave it out")]
@@ -152,13 +206,15 @@ pub enum TaskError {
 
 impl Task {
     pub fn from_toml(text: &str) -> Result<Self, TaskError> {
-        let task: Task = toml::from_str(text)?;
-        task.check()?;
-        Ok(task)
+        Task::read(toml::from_str(text)?)
     }
 
     pub fn from_json(text: &str) -> Result<Self, TaskError> {
-        let task: Task = serde_json::from_str(text)?;
+        Task::read(serde_json::from_str(text)?)
+    }
+
+    fn read(mut task: Task) -> Result<Self, TaskError> {
+        task.setup.extend(task.setup_shell.take());
         task.check()?;
         Ok(task)
     }
@@ -166,6 +222,18 @@ impl Task {
     /// How long the agent may take.
     pub fn agent_timeout_s(&self) -> f64 {
         self.agent_timeout_s.unwrap_or(AGENT_TIMEOUT_S)
+    }
+
+    /// The script that grades; an empty one is none.
+    pub fn test_script(&self) -> Option<&str> {
+        self.test_script
+            .as_deref()
+            .filter(|script| !script.trim().is_empty())
+    }
+
+    /// Whether there is anything to grade with.
+    pub fn has_verifier(&self) -> bool {
+        !self.verify.is_empty() || self.test_script().is_some()
     }
 
     /// What a type cannot say. Called by the readers; call it for a task made by hand.
@@ -187,7 +255,9 @@ impl Task {
             });
         }
         for path in self.files.keys().chain(self.upload.keys()) {
-            path_inside(path)?;
+            if path_inside(path)? == TEST_SCRIPT && self.test_script().is_some() {
+                return Err(TaskError::BothTests);
+            }
         }
         check_env(&self.env)?;
         self.agent.check()?;
@@ -254,27 +324,39 @@ fn check_env(env: &BTreeMap<String, String>) -> Result<(), TaskError> {
     Ok(())
 }
 
-/// A task file's absolute path inside the sandbox.
-pub fn path_inside(path: &str) -> Result<String, TaskError> {
-    let absolute = if path.starts_with('/') {
+/// A path inside the sandbox as an absolute one.
+pub fn absolute(path: &str) -> String {
+    if path.starts_with('/') {
         path.to_owned()
     } else {
         format!("{WORKDIR}/{path}")
-    };
+    }
+}
+
+/// A task file's absolute path inside the sandbox. Whether the sandbox's user may write there shows when he does.
+pub fn path_inside(path: &str) -> Result<String, TaskError> {
+    let absolute = absolute(path);
     let is_plain = absolute
         .split('/')
         .skip(1)
         .all(|part| !part.is_empty() && part != "." && part != "..");
-    let is_below = |directory: &str| {
-        absolute
-            .strip_prefix(directory)
-            .is_some_and(|rest| rest.starts_with('/'))
-    };
-    if !is_plain || absolute.contains('\0') || !is_below(HOME) || is_below(LOGS) || absolute == LOGS
-    {
+    if !is_plain || absolute.contains('\0') {
         return Err(TaskError::Path(path.to_owned()));
     }
+    if is_at_or_below(&absolute, VERIFIER_LOGS) {
+        return Err(TaskError::SealedPath(path.to_owned()));
+    }
     Ok(absolute)
+}
+
+/// Whether a file at this absolute path is one of the verifier's tests.
+pub fn is_test(path: &str) -> bool {
+    is_at_or_below(path, TESTS)
+}
+
+fn is_at_or_below(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -316,7 +398,7 @@ mod tests {
         );
         check_error(
             "instruction = 'a'\n[files]\n'../x' = ''",
-            "must stay below /home/user",
+            "no `.` or `..` in it",
         );
         check_error(
             "instruction = 'a'\n[limits]\npids = 1",
@@ -337,17 +419,41 @@ mod tests {
     }
 
     #[test]
-    fn paths_stay_in_the_home_and_out_of_the_logs() {
+    fn the_originals_names_are_taken_too() {
+        let task = Task::from_toml(
+            "task_id = 't'\ninstruction = 'go'\nsetup = ['a']\nsetup_shell = 'b'\ntest_script = 'c'\n\
+             mode = 'black_box'\n[upload_files]\n'/tmp/x' = 'X'\n[agent_options]\neffort = 'low'",
+        )
+        .unwrap();
+        assert_eq!((task.id.as_str(), task.mode), ("t", Mode::BlackBox));
+        assert_eq!(task.setup, ["a", "b"]);
+        assert_eq!(task.test_script(), Some("c"));
+        assert_eq!(task.files["/tmp/x"], "X");
+        assert_eq!(task.agent.effort.as_deref(), Some("low"));
+        let again = Task::from_json(&serde_json::to_string(&task).unwrap()).unwrap();
+        assert_eq!(again, task);
+        check_error(
+            "instruction = 'a'\ntest_script = 'x'\n[files]\n'/home/user/tests/test.sh' = 'y'",
+            "not both",
+        );
+    }
+
+    #[test]
+    fn paths_may_be_anywhere_but_in_the_verifiers_logs() {
         assert_eq!(path_inside("a/b").unwrap(), "/home/user/workdir/a/b");
         assert_eq!(
             path_inside("/home/user/task/x").unwrap(),
             "/home/user/task/x"
         );
+        assert_eq!(path_inside("/tmp/x").unwrap(), "/tmp/x");
+        assert!(path_inside("/home/user/logs/agent/x").is_ok());
+        assert!(is_test("/home/user/tests/a/b") && !is_test("/home/user/tests-of-mine"));
         for path in [
             "",
-            "/etc/passwd",
+            "/",
+            "/tmp/",
             "a/../../b",
-            "/home/user",
+            "/home/user/logs/verifier",
             "/home/user/logs/verifier/reward.txt",
             "a//b",
             "./a",

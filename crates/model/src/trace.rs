@@ -2,7 +2,9 @@
 //!
 //! A hole is marked, not guessed: a turn whose tokens are not exact is left out of the training trace and told of.
 
+mod change;
 mod finding;
+mod reply;
 mod survey;
 mod training;
 
@@ -198,7 +200,12 @@ fn training_turn(turn: &Turn, index: usize) -> Option<TrainingTurn> {
         response: object(
             json!({ "choices": [{ "message": message, "finish_reason": turn.finish_reason }] }),
         ),
-        metadata: object(json!({
+        metadata: metadata_of(turn, index),
+    })
+}
+
+fn metadata_of(turn: &Turn, index: usize) -> Map<String, Value> {
+    let mut metadata = object(json!({
             "node_id": turn.node_id(),
             "index": index,
             "model": turn.model,
@@ -207,8 +214,11 @@ fn training_turn(turn: &Turn, index: usize) -> Option<TrainingTurn> {
             "parent_session_id": turn.parent_session_id,
             "sampling_params": turn.sampling,
             "requested_sampling_params": turn.requested_sampling,
-        })),
-    })
+    }));
+    if let Some(mode) = turn.logprobs_of {
+        metadata.insert("logprobs_of".to_owned(), mode.as_str().into());
+    }
+    metadata
 }
 
 fn object(value: Value) -> Map<String, Value> {

@@ -2,12 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::chat::{self, Flaw, Message, Reply, Usage};
+use crate::chat::{self, Flaw, Message, Reply, STRICT_TOOLS, Usage};
 use crate::dialect::{Dialect, EndpointDialect, anthropic};
 use crate::exchange::{Exchange, Request};
 use crate::graph::Tokens;
+use crate::sampling::{self, LogprobsMode};
 use crate::trace::Code;
 
+mod media;
 mod session;
 mod shared;
 
@@ -49,7 +51,17 @@ pub struct Turn {
     /// As the agent asked, and as the upstream was asked.
     pub requested_sampling: Map<String, Value>,
     pub sampling: Map<String, Value>,
+    /// The upstream's request in short: each of [`COMPACT`], null where it was not sent.
+    pub compact: Map<String, Value>,
     pub exactness: Exactness,
+    /// What of the request makes the tokens unfit for training, in words, where that is why they are not exact.
+    pub unfit: Option<String>,
+    /// What the logprobs are of, where that was stored.
+    pub logprobs_of: Option<LogprobsMode>,
+    /// Members that the endpoint does not take, so that it was not asked for them.
+    pub refused: Vec<String>,
+    /// How many images of the agent's request were not in the endpoint's.
+    pub images_not_sent: usize,
     /// What the agent speaks.
     pub dialect: Dialect,
     /// Nothing but chat carries tokens.
@@ -85,6 +97,18 @@ const SAMPLING: [&str; 17] = [
     "thinking",
 ];
 
+/// What the original keeps of a request, beside its messages.
+pub const COMPACT: [&str; 8] = [
+    "model",
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "max_completion_tokens",
+    "logprobs",
+    "top_logprobs",
+    "stream",
+];
+
 impl Turn {
     /// A turn that shares nothing.
     pub fn new(exchange: &Exchange) -> Self {
@@ -115,9 +139,11 @@ impl Turn {
 
         let reply = reply_of(exchange);
         let upstream_error = error_of(exchange, &reply);
-        let exactness = match upstream_error {
-            Some(_) => Exactness::NotExact(Code::UpstreamError),
-            None => exactness_of(&reply),
+        let (exactness, unfit) = match upstream_error {
+            Some(_) => (Exactness::NotExact(Code::UpstreamError), None),
+            None => judge(&reply, || {
+                unfit_for_training(request, &sent, &messages, &tools)
+            }),
         };
         let entries = reply.logprobs.unwrap_or_default();
         let is_whole = !entries.is_empty() || reply.token_ids.as_ref().is_some_and(Vec::is_empty);
@@ -141,10 +167,9 @@ impl Turn {
             }),
             completion_token_ids: reply.token_ids,
             is_from_strings: reply.is_from_strings,
-            logprobs: if is_whole {
-                entries.iter().map(|entry| entry.logprob).collect()
-            } else {
-                None
+            logprobs: match is_whole {
+                true => entries.iter().map(|entry| entry.logprob).collect(),
+                false => None,
             },
             tokens: entries.into_iter().map(|entry| entry.token).collect(),
             usage: reply.usage,
@@ -154,7 +179,12 @@ impl Turn {
             parent_session_id: session.parent,
             requested_sampling,
             sampling: sampling_of(&sent),
+            compact: compact_of(&sent),
             exactness,
+            unfit,
+            logprobs_of: request.logprobs_of,
+            refused: request.refused.clone(),
+            images_not_sent: media::not_sent(exchange),
             dialect: request.dialect,
             endpoint_dialect: request.endpoint_dialect,
             dropped: request.dropped.clone(),
@@ -175,11 +205,25 @@ impl Turn {
         self.exactness == Exactness::Exact
     }
 
+    /// Which of the members that ask for tokens the endpoint does not take.
+    pub fn refused_capture(&self) -> impl Iterator<Item = &str> {
+        let names = self.refused.iter().map(String::as_str);
+        names.filter(|name| chat::RefusedParameter::CAPTURE.contains(name))
+    }
+
     pub fn n_trainable_tokens(&self) -> usize {
         if !self.is_exact() {
             return 0;
         }
         self.completion_token_ids.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Those that are exact, be they fit for training or not.
+    pub(crate) fn n_captured_tokens(&self) -> usize {
+        match self.is_exact() || self.unfit.is_some() {
+            true => self.completion_token_ids.as_ref().map_or(0, Vec::len),
+            false => 0,
+        }
     }
 }
 
@@ -213,6 +257,14 @@ fn sampling_of(members: &Map<String, Value>) -> Map<String, Value> {
     known
         .filter(|(_, value)| !value.is_null())
         .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+fn compact_of(sent: &Map<String, Value>) -> Map<String, Value> {
+    let value = |name: &&str| sent.get(*name).cloned().unwrap_or_default();
+    COMPACT
+        .iter()
+        .map(|name| ((*name).to_owned(), value(name)))
         .collect()
 }
 
@@ -250,6 +302,43 @@ fn error_of(exchange: &Exchange, reply: &Reply) -> Option<Value> {
                 .unwrap_or("the answer has no completion in it"),
         )
     })
+}
+
+/// Why tokens that are exact cannot be trained on, by what was asked: sampled under a constraint, from a prompt that is
+/// more than its ids, or with logprobs of another distribution.
+fn unfit_for_training(
+    request: &Request,
+    sent: &Map<String, Value>,
+    messages: &[Shared],
+    tools: &Option<Shared>,
+) -> Option<(Code, String)> {
+    let is_loosened = request.removed.iter().any(|name| name == STRICT_TOOLS);
+    let tools = tools.as_deref().filter(|_| !is_loosened);
+    let constraints = chat::constraints_in(sent, tools);
+    if !constraints.is_empty() {
+        return Some((Code::ConstrainedSampling, constraints.join(", ")));
+    }
+    if let Some(kind) = messages.iter().find_map(|message| media::kind_of(message)) {
+        return Some((Code::MediaInPrompt, kind.to_owned()));
+    }
+    let mode = request.logprobs_of;
+    let mismatch = sampling::mismatch(mode, sent, &request.refused);
+    let words = || {
+        let about = mode.unwrap_or_default().in_words();
+        format!(
+            "the logprobs are {about}, and this was sampled with {}",
+            mismatch.join(", ")
+        )
+    };
+    (!mismatch.is_empty()).then(|| (Code::LogprobsNotSampled, words()))
+}
+
+/// Exact tokens may still be unfit, and then there is a word for why.
+fn judge(reply: &Reply, unfit: impl Fn() -> Option<(Code, String)>) -> (Exactness, Option<String>) {
+    match (exactness_of(reply), unfit()) {
+        (Exactness::Exact, Some((code, words))) => (Exactness::NotExact(code), Some(words)),
+        (exactness, _) => (exactness, None),
+    }
 }
 
 fn exactness_of(reply: &Reply) -> Exactness {

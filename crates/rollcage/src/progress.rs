@@ -149,25 +149,23 @@ impl Progress {
 /// What to say of an event; `None` when it changes nothing that is shown.
 fn describe(what: &What, line: &Line) -> Option<String> {
     Some(match what {
-        What::Queued
-        | What::Entered {
-            phase: Phase::Prepare,
-        } => return None,
-        What::Entered {
-            phase: Phase::Sandbox,
-        } => "sandbox: starting".to_owned(),
-        What::Entered {
-            phase: Phase::Setup,
-        } => "setup: files and commands".to_owned(),
-        What::Entered {
-            phase: Phase::Agent,
-        } => "agent: started".to_owned(),
-        What::Entered {
-            phase: Phase::Verify,
-        } => "verify: everything of the agent is dead".to_owned(),
-        What::Entered {
-            phase: Phase::Collect,
-        } => "collect: files and trace".to_owned(),
+        What::Queued => return None,
+        What::Entered { phase } => return entered(*phase).map(str::to_owned),
+        What::CommandStarted {
+            phase,
+            number,
+            of,
+            cmd,
+        } => format!("{}: {number}/{of}: {}", phase.as_str(), text::line(cmd, 60)),
+        What::AgentExited { exit_code } => match exit_code {
+            Some(code) => format!("agent: exit {code}"),
+            None => "agent: killed".to_owned(),
+        },
+        What::Collected { files, files_extra } => format!(
+            "collect: {} files, {} more listed",
+            files.len(),
+            files_extra.len()
+        ),
         What::Command {
             phase,
             number,
@@ -207,6 +205,18 @@ fn describe(what: &What, line: &Line) -> Option<String> {
             )
         }
     })
+}
+
+fn entered(phase: Phase) -> Option<&'static str> {
+    match phase {
+        Phase::Prepare => None,
+        Phase::Sandbox => Some("sandbox: starting"),
+        Phase::Setup => Some("setup: files and commands"),
+        Phase::Agent => Some("agent: started"),
+        Phase::Kept => Some("aborted: the sandbox is kept"),
+        Phase::Verify => Some("verify: everything of the agent is dead"),
+        Phase::Collect => Some("collect: files and trace"),
+    }
 }
 
 fn spinner(live: &MultiProgress) -> ProgressBar {

@@ -16,6 +16,8 @@ use rollcage_model::budget::Price;
 
 use crate::WrongUse;
 
+mod dotenv;
+
 /// The hidden first argument that makes this program a zygote.
 pub(crate) const ZYGOTE: &str = "__zygote";
 /// Below the home directory: manifests of the user's own agents.
@@ -27,6 +29,26 @@ const TOKEN_CHARS_MIN: usize = 16;
 /// An environment variable that is set and not empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// As [`variable`], for a name that holds an API key: `.env` in the working directory may have it too.
+pub(crate) fn key_variable(name: &str) -> Option<String> {
+    variable(name).or_else(|| dotenv::key(name))
+}
+
+/// The API key in a variable that a flag names.
+pub(crate) fn key(name: &str, flag: &str) -> anyhow::Result<Secret> {
+    let value = key_variable(name);
+    let value = value.ok_or_else(|| WrongUse(format!("{flag}: the variable {name} is not set")))?;
+    Ok(Secret::new(value))
+}
+
+/// What endpoints are looked up with. Of `.env` nothing but the providers' keys is seen.
+pub(crate) fn variables_of(providers: &Providers) -> impl Fn(&str) -> Option<String> + '_ {
+    |name| match providers.is_key(name) {
+        true => key_variable(name),
+        false => variable(name),
+    }
 }
 
 /// A token that a server is to ask for. One that can be found by trying is none.

@@ -28,8 +28,10 @@ pub const WORKDIR: &str = "/home/user/workdir";
 pub const TASK_DIR: &str = "/home/user/task";
 /// What agents leave for a verifier to read.
 pub const AGENT_LOGS: &str = "/home/user/logs/agent";
-/// Read-only until [`Sandbox::unseal_verifier_logs`]; the reward override lives here.
+/// Read-only until [`Sandbox::unseal`]; the reward override lives here.
 pub const VERIFIER_LOGS: &str = "/home/user/logs/verifier";
+/// What the verifier checks with. Empty and read-only until [`Sandbox::unseal`], so that nobody can be there before it.
+pub const TESTS: &str = "/home/user/tests";
 
 /// What a sandbox is made of.
 #[derive(Clone, Debug, Default)]
@@ -174,8 +176,8 @@ pub trait Sandbox: Send + Sync {
     /// Ends every process in the sandbox, whatever its session or group; all are reaped on return. The answer is how
     /// many there were to end.
     async fn kill_all(&self) -> Result<u64, Error>;
-    /// Puts a fresh, empty, writable directory at [`VERIFIER_LOGS`]. Call it after [`Sandbox::kill_all`].
-    async fn unseal_verifier_logs(&self) -> Result<(), Error>;
+    /// Puts fresh, empty, writable directories at [`VERIFIER_LOGS`] and [`TESTS`]. Call it after [`Sandbox::kill_all`].
+    async fn unseal(&self) -> Result<(), Error>;
     async fn usage(&self) -> Usage;
     async fn close(self: Box<Self>) -> Result<(), Error>;
 }

@@ -65,6 +65,17 @@ impl Upstream {
     pub fn start(
         answer: impl Fn(usize, &Asked) -> Reply + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
+        Upstream::start_with_models(&[], answer)
+    }
+
+    /// The same, with a list of models.
+    pub fn start_with_models(
+        models: &[&str],
+        answer: impl Fn(usize, &Asked) -> Reply + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
+        let entries = models.iter().map(|model| format!("{{\"id\":\"{model}\"}}"));
+        let entries = entries.collect::<Vec<_>>().join(",");
+        let models: Arc<str> = format!("{{\"object\":\"list\",\"data\":[{entries}]}}").into();
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let base_url = format!("http://{}/v1", listener.local_addr()?);
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -78,9 +89,10 @@ impl Upstream {
                 }
                 let (answer, kept, closing) =
                     (Arc::clone(&answer), Arc::clone(&kept), Arc::clone(&closing));
+                let models = Arc::clone(&models);
                 // Ends with its connection, or soon after the server closes.
                 std::thread::spawn(move || {
-                    let _ = serve(stream, &*answer, &kept, &closing);
+                    let _ = serve(stream, (&*answer, &models), &kept, &closing);
                 });
             }
         });
@@ -122,7 +134,7 @@ impl Drop for Upstream {
 
 fn serve(
     stream: TcpStream,
-    answer: &Answer,
+    (answer, models): (&Answer, &str),
     kept: &Mutex<Vec<Asked>>,
     is_closing: &AtomicBool,
 ) -> std::io::Result<()> {
@@ -135,12 +147,7 @@ fn serve(
             continue;
         }
         if asked.path.ends_with("/models") {
-            write_whole(
-                &mut out,
-                200,
-                "application/json",
-                r#"{"object":"list","data":[]}"#,
-            )?;
+            write_whole(&mut out, 200, "application/json", models)?;
             continue;
         }
         let number = {

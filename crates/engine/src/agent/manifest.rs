@@ -61,7 +61,7 @@ pub enum ManifestError {
         "the session's key stands in `command`, where every process can read it: put it into `env` or a file"
     )]
     KeyInCommand,
-    #[error("`name` must be letters, digits and dashes, not {0:?}")]
+    #[error("`name` and `aliases` must be letters, digits and dashes, not {0:?}")]
     Name(String),
     #[error("`command` is empty")]
     NoCommand,
@@ -97,6 +97,8 @@ pub enum ManifestError {
 #[serde(deny_unknown_fields)]
 struct Text {
     name: String,
+    #[serde(default)]
+    aliases: Vec<String>,
     #[serde(default)]
     title: String,
     #[serde(default)]
@@ -204,8 +206,10 @@ impl Manifest {
 
 fn check(text: &Text) -> Result<(), ManifestError> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
-    if text.name.is_empty() || text.name.len() > 64 || !text.name.chars().all(is_plain) {
-        return Err(ManifestError::Name(text.name.clone()));
+    let is_name = |name: &str| !name.is_empty() && name.len() <= 64 && name.chars().all(is_plain);
+    let mut names = std::iter::once(&text.name).chain(&text.aliases);
+    if let Some(name) = names.find(|name| !is_name(name)) {
+        return Err(ManifestError::Name(name.clone()));
     }
     if text.command.is_empty() {
         return Err(ManifestError::NoCommand);
@@ -289,6 +293,10 @@ fn check_config(text: &Text) -> Result<(), ManifestError> {
 impl Agent for Manifest {
     fn name(&self) -> &str {
         &self.text.name
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.text.aliases
     }
 
     fn title(&self) -> &str {
@@ -427,7 +435,7 @@ impl Agent for Manifest {
     }
 
     fn expectation(&self) -> Expectation {
-        self.text.expect
+        self.text.expect.clone()
     }
 
     fn events(&self) -> Events {

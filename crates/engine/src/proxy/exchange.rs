@@ -266,6 +266,13 @@ impl Noted {
     }
 }
 
+impl Noted {
+    /// It was asked for so often that the endpoint must have been away. Once is a connection that was closed meanwhile.
+    pub(super) fn is_late(&self) -> bool {
+        self.tries > 1
+    }
+}
+
 impl fmt::Display for Noted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{} ", self.exchange)?;

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 
-use rollcage_model::chat::{Prepared, prepare, read_reply, strip_body, tokens_wanted};
+use rollcage_model::chat::{Prepared, Reply, prepare, read_reply, strip_body, tokens_wanted};
 use rollcage_model::dialect::chat::farewell;
 use rollcage_model::dialect::{Dialect, EndpointDialect, Route, anthropic};
 use rollcage_model::exchange::{self, Line, Sent};
@@ -117,7 +117,7 @@ pub(super) fn last(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-enum Attempted {
+pub(super) enum Attempted {
     Answered(Response<Body>),
     /// The endpoint refused a member that we added.
     AskForLess(Box<(Call, Ticket)>),
@@ -144,6 +144,7 @@ async fn attempt(
     };
     let exchange = session.next_exchange();
     let dialect = call.question.dialect;
+    let (logprobs_of, refused) = session.known_of_endpoint();
     let line = Line::Request(exchange::Request {
         exchange,
         at: now(),
@@ -154,6 +155,8 @@ async fn attempt(
         set: std::mem::take(&mut prepared.set),
         removed: std::mem::take(&mut prepared.removed),
         dropped,
+        refused,
+        logprobs_of,
         body: body.clone(),
     });
     // Written before anything is sent, so that a lost answer shows as a hole.
@@ -166,8 +169,8 @@ async fn attempt(
     }
     let asked = call.question.body.clone();
     let mut open = Open::new(Arc::clone(&session), exchange, asked, ticket);
-    if prepared.is_stream && !session.options.has_live_streams {
-        return Attempted::Answered(replay::answer(call, open, prepared).await);
+    if prepared.is_stream && !session.options.profile.has_live_streams {
+        return replay::answer(call, open, prepared, tries).await;
     }
     let sent = std::mem::take(&mut prepared.body);
     match send(&session, &call.passed, sent, &mut open.attempts).await {
@@ -282,16 +285,36 @@ async fn receive(
         return Attempted::Answered(unrecorded(&call.route, &problem));
     }
     let text = String::from_utf8_lossy(&body);
-    if matches!(status.as_u16(), 400 | 422)
-        && tries < LESS_MAX
-        && let Some(lesson) = call.session.learn_from(&text, &call.question.body)
-        // A known one helps a call that was under way when it was learnt.
-        && (lesson == Lesson::New || tries == 0)
+    let lesson = lesson_of(&call.session, status, &text, &call.question.body);
+    if is_worth_another(lesson, tries)
         && let Some(ticket) = ticket
     {
         return Attempted::AskForLess(Box::new((call, ticket)));
     }
     Attempted::Answered(refusal(call, &upstream, &content_type, &body))
+}
+
+/// What a refusal teaches about the endpoint.
+pub(super) fn lesson_of(
+    session: &Session,
+    status: StatusCode,
+    text: &str,
+    asked: &[u8],
+) -> Option<Lesson> {
+    let is_refusal = matches!(status.as_u16(), 400 | 422);
+    is_refusal
+        .then(|| session.learn_from(text, asked))
+        .flatten()
+}
+
+/// Whether a call is made again with less in it. A known lesson helps one that was under way when it was learnt.
+pub(super) fn is_worth_another(lesson: Option<Lesson>, tries: usize) -> bool {
+    let is_new = match lesson {
+        None => false,
+        Some(Lesson::New) => true,
+        Some(Lesson::Known) => tries == 0,
+    };
+    is_new && tries < LESS_MAX
 }
 
 /// Reads a whole body into the exchange.
@@ -322,6 +345,10 @@ pub(super) fn too_large() -> String {
 fn pass_on(call: &Call, open: &mut Open, prepared: &Prepared) -> Response<Body> {
     let body = open.body();
     let text = || String::from_utf8_lossy(&body);
+    let thoughtful = |reply: Reply| match prepared.added.reasoning {
+        true => reply.without_thoughts(),
+        false => reply,
+    };
     let body: Bytes = match (&call.question.render, call.session.options.endpoint.dialect) {
         (None, EndpointDialect::Chat) => {
             let (stripped, usage) = strip_body(&body, &prepared.added);
@@ -329,7 +356,10 @@ fn pass_on(call: &Call, open: &mut Open, prepared: &Prepared) -> Response<Body> 
             stripped.map_or(body, Bytes::from)
         }
         (None, EndpointDialect::Anthropic) => body,
-        (Some(render), EndpointDialect::Chat) => render.whole(&read_reply(&text(), false)).into(),
+        (Some(render), EndpointDialect::Chat) => {
+            let reply = thoughtful(read_reply(&text(), false));
+            render.whole(&reply).into()
+        }
         (Some(render), EndpointDialect::Anthropic) => {
             let (reply, thoughts) = anthropic::read_with_thoughts(&text(), false);
             call.session.keep_thoughts(thoughts);

@@ -8,12 +8,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use rollcage_model::chat::{
-    Capture, Prepared, RefusedParameter, Reply, Rewrite, prepare, read_reply,
+    Capture, Flaw, Prepared, RefusedParameter, Reply, Rewrite, prepare, read_reply,
 };
 use rollcage_model::dialect::EndpointDialect;
+pub use rollcage_model::sampling::LogprobsMode;
 use rollcage_model::trace::CaptureLevel;
 
 use super::reach::{Unusable, reach};
+use super::served::instead_of;
 use super::unread::{SMALL_BYTES_MAX, read_text};
 use super::upstream::{authorised, cause};
 use crate::endpoint::Endpoint;
@@ -35,18 +37,6 @@ pub struct Profile {
     pub logprobs: LogprobsMode,
 }
 
-/// What distribution the logprobs are of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LogprobsMode {
-    /// The model's own, whatever the temperature.
-    Raw,
-    /// What was sampled from, after the temperature.
-    Processed,
-    #[default]
-    Unknown,
-}
-
 impl Profile {
     /// What the scripted endpoint gives, and what tests assume of theirs.
     pub fn whole() -> Self {
@@ -56,31 +46,10 @@ impl Profile {
             has_sglext: false,
             served_model: None,
             context_tokens: None,
-            logprobs: LogprobsMode::Unknown,
+            // They are of what the script plays, whatever it is asked to sample with.
+            logprobs: LogprobsMode::Processed,
         }
     }
-}
-
-/// The first model that an endpoint lists, for endpoints that serve one.
-pub async fn first_model(
-    client: &reqwest::Client,
-    endpoint: &Endpoint,
-) -> Result<String, Unusable> {
-    let base_url = &endpoint.base_url;
-    let request = client
-        .get(format!("{base_url}/models"))
-        .timeout(Duration::from_secs(15));
-    let request = authorised(endpoint, request);
-    let failed = |error: String| format!("cannot reach endpoint {base_url}: {error}");
-    let answer = request.send().await;
-    let answer = answer.map_err(|error| failed(cause(&error)))?;
-    Unusable::check_key(endpoint, answer.status())?;
-    let text = read_text(answer, SMALL_BYTES_MAX, endpoint.key.as_ref()).await;
-    let text = text.map_err(failed)?;
-    let list: Value = serde_json::from_str(&text).unwrap_or_default();
-    let first = list.pointer("/data/0/id").and_then(Value::as_str);
-    let missing = || format!("endpoint {base_url} lists no model: name one");
-    Ok(first.map(str::to_owned).ok_or_else(missing)?)
 }
 
 /// Asks the endpoint a few small things. The error says why it cannot be used at all.
@@ -88,7 +57,7 @@ pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Prof
     reach(client, endpoint).await?;
     let asker = Asker { client, endpoint };
     if endpoint.dialect == EndpointDialect::Anthropic {
-        return Ok(asker.anthropic().await?);
+        return asker.anthropic().await;
     }
     let (served_model, context_tokens) = asker.model().await;
     let mut capture = if endpoint.has_token_ids {
@@ -116,14 +85,7 @@ pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Prof
             Asked::Refused { text, .. } if capture != Capture::Off && text.contains("logprobs") => {
                 capture = Capture::Off;
             }
-            Asked::Refused { status, text } => {
-                Unusable::check_key(endpoint, status)?;
-                let text: String = text.trim().chars().take(300).collect();
-                return Err(Unusable::Other(format!(
-                    "endpoint {} answered {status} to a first question: {text}",
-                    endpoint.base_url
-                )));
-            }
+            Asked::Refused { status, text } => return Err(asker.refused(status, &text).await),
         }
     };
     let mut level = level_of(&reply);
@@ -155,6 +117,32 @@ pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Prof
     })
 }
 
+/// Whether every token was sure to come.
+fn is_certain(tokens: &[(u32, f64)]) -> bool {
+    tokens.iter().all(|(_, logprob)| logprob.abs() < 1e-6)
+}
+
+/// What logprobs are of that do not know of the cut, by the same tokens at two temperatures. Engines compute a little
+/// differently each time; a temperature of 2 changes much more than that.
+fn compare(cold: &[(u32, f64)], hot: &[(u32, f64)]) -> LogprobsMode {
+    let same = cold
+        .iter()
+        .zip(hot)
+        .take_while(|(one, other)| one.0 == other.0);
+    let (mut size, mut change) = (0.0, 0.0);
+    for ((_, cold), (_, hot)) in same {
+        size += cold.abs();
+        change += (cold - hot).abs();
+    }
+    match change / size {
+        // Nothing to go by.
+        _ if size < 1e-3 => LogprobsMode::Unknown,
+        ratio if ratio < 0.1 => LogprobsMode::Raw,
+        ratio if ratio > 0.25 => LogprobsMode::Temperature,
+        _ => LogprobsMode::Unknown,
+    }
+}
+
 fn level_of(reply: &Reply) -> CaptureLevel {
     let has_logprobs = reply
         .logprobs
@@ -180,8 +168,28 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
+    /// Why a first question was refused for good.
+    async fn refused(&self, status: StatusCode, text: &str) -> Unusable {
+        if let Err(unusable) = Unusable::check_key(self.endpoint, status) {
+            return unusable;
+        }
+        let Endpoint {
+            base_url, model, ..
+        } = self.endpoint;
+        if status == StatusCode::NOT_FOUND {
+            let instead = instead_of(self.client, self.endpoint).await;
+            return Unusable::Model(format!(
+                "endpoint {base_url} has no model `{model}`, or no chat completions: {instead}"
+            ));
+        }
+        let text: String = text.trim().chars().take(300).collect();
+        Unusable::Other(format!(
+            "endpoint {base_url} answered {status} to a first question: {text}"
+        ))
+    }
+
     /// Its dialect has no tokens, so there is nothing to ask a model; whether there is that model costs nothing to ask.
-    async fn anthropic(&self) -> Result<Profile, String> {
+    async fn anthropic(&self) -> Result<Profile, Unusable> {
         let Endpoint {
             base_url, model, ..
         } = self.endpoint;
@@ -196,9 +204,10 @@ impl Asker<'_> {
                 && entry["error"]["type"] == "not_found_error"
                 && text.contains(model.as_str());
             if is_unknown {
-                return Err(format!(
-                    "endpoint {base_url} has no model `{model}`: name another with --model"
-                ));
+                let instead = instead_of(self.client, self.endpoint).await;
+                return Err(Unusable::Model(format!(
+                    "endpoint {base_url} has no model `{model}`: {instead}"
+                )));
             }
         }
         Ok(Profile {
@@ -278,44 +287,59 @@ impl Asker<'_> {
             let is_whole = reply
                 .usage
                 .is_some_and(|usage| usage.completion_tokens == ids && ids == logprobs);
-            if !is_whole || ids == 0 || reply.prompt_token_ids.is_none() || !reply.flaws.is_empty()
-            {
+            // A null among the logprobs is one bad turn (vLLM's speculation has them now and then), not a lost token.
+            let is_lost = |flaw: &Flaw| !matches!(flaw, Flaw::Logprob { .. });
+            let is_lossy = reply.flaws.iter().any(is_lost);
+            if !is_whole || ids == 0 || reply.prompt_token_ids.is_none() || is_lossy {
                 return false;
             }
         }
         true
     }
 
-    /// The same first token at two temperatures: raw logprobs do not change.
+    /// The likeliest tokens, cut down to by top-k, are the same at every temperature. Where the logprobs know of the cut
+    /// they are 0; where they know of the temperature alone they change with it; else they stay as they are.
     async fn logprobs_mode(&self, capture: Capture) -> LogprobsMode {
-        let mut first = Vec::new();
-        for temperature in [1.0, 2.0] {
-            let question = json!({
-                "messages": [{"role": "user", "content": "Name any animal."}],
-                "max_tokens": 1, "temperature": temperature, "seed": 1,
-            });
-            let Ok(Asked::Replied(reply)) = self.ask(&question, capture).await else {
-                return LogprobsMode::Unknown;
-            };
-            let token = reply
-                .token_ids
-                .as_ref()
-                .and_then(|ids| ids.first().copied());
-            let logprob = reply.logprobs.as_ref().and_then(|all| all.first()?.logprob);
-            first.push((token, logprob));
+        let cut = |temperature: f64| json!({"temperature": temperature, "top_k": 1, "top_p": 1});
+        let cold = self.sampled(capture, cut(1.0)).await;
+        let hot = self.sampled(capture, cut(2.0)).await;
+        let (Some(cold), Some(hot)) = (cold, hot) else {
+            return LogprobsMode::Unknown;
+        };
+        if !is_certain(&cold) || !is_certain(&hot) {
+            return compare(&cold, &hot);
         }
-        match first.as_slice() {
-            [(Some(one), Some(cold)), (Some(other), Some(hot))]
-                if one == other && *cold < -1e-6 =>
-            {
-                if (cold - hot).abs() < 1e-4 {
-                    LogprobsMode::Raw
-                } else {
-                    LogprobsMode::Processed
-                }
+        // Either they are of the cut distribution, or the model is that sure of itself.
+        let free = json!({"temperature": 1.0, "top_k": -1, "top_p": 1});
+        let narrow = json!({"temperature": 1.0, "top_k": -1, "top_p": 1e-4});
+        let free = self.sampled(capture, free).await;
+        let narrow = self.sampled(capture, narrow).await;
+        match (free, narrow) {
+            (Some(free), Some(narrow)) if !is_certain(&free) && is_certain(&narrow) => {
+                LogprobsMode::Processed
             }
             _ => LogprobsMode::Unknown,
         }
+    }
+
+    /// A few tokens and their logprobs; `None` when there are none to compare.
+    async fn sampled(&self, capture: Capture, sampling: Value) -> Option<Vec<(u32, f64)>> {
+        let mut question = json!({
+            "messages": [{"role": "user", "content": "Name any animal."}],
+            "max_tokens": 16,
+        });
+        if let (Some(members), Value::Object(sampling)) = (question.as_object_mut(), sampling) {
+            members.extend(sampling);
+        }
+        let Ok(Asked::Replied(reply)) = self.ask(&question, capture).await else {
+            return None;
+        };
+        let (ids, logprobs) = (reply.token_ids?, reply.logprobs?);
+        let pairs = ids.into_iter().zip(logprobs);
+        let pairs: Vec<(u32, f64)> = pairs
+            .filter_map(|(id, entry)| Some((id, entry.logprob?)))
+            .collect();
+        (!pairs.is_empty()).then_some(pairs)
     }
 
     /// The model's own entry in the list of models, as vLLM and SGLang give it.

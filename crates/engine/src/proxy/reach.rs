@@ -28,6 +28,9 @@ pub enum Unusable {
     /// It refuses the key, which is for whoever gave it to change.
     #[error("{0}")]
     Key(String),
+    /// It has no model of that name, or several where none was named.
+    #[error("{0}")]
+    Model(String),
     #[error("{0}")]
     Other(String),
 }

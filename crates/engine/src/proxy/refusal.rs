@@ -9,6 +9,7 @@ use rollcage_model::chat::{StreamError, is_passing_status};
 use rollcage_model::dialect::chat::farewell;
 use rollcage_model::dialect::{EndpointDialect, Route, anthropic};
 
+use super::OnOverflow;
 use super::answer::{self, Body};
 use super::exchange::Open;
 use super::forward::Call;
@@ -33,7 +34,7 @@ const REST_LIMIT: Duration = Duration::from_millis(200);
 const REST_BYTES_MAX: usize = 1 << 20;
 
 /// A refusal as the agent may see it, and never with our key in it. A conversation that no longer fits ends with a
-/// last answer instead, since agents would send the same again.
+/// last answer instead where that ends the rollout, since agents would send the same again.
 pub(super) fn refusal(
     call: Call,
     upstream: &Answer,
@@ -45,7 +46,8 @@ pub(super) fn refusal(
     let status = upstream.status();
     // Agents that speak the endpoint's dialect know this one, and ask for less.
     let is_too_much = text.contains("exceed context limit") && call.question.render.is_some();
-    if is_context_overflow(status, &text) || is_too_much {
+    let is_overflow = is_context_overflow(status, &text) || is_too_much;
+    if is_overflow && session.options.on_overflow == OnOverflow::Stop {
         session.stop("context");
         let reply = farewell("The conversation no longer fits the model's context. I stop here.");
         return say(call.question, &session.options.endpoint.model, &reply);

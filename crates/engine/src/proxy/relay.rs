@@ -10,7 +10,9 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Response, StatusCode};
 
-use rollcage_model::chat::{Added, StreamError, Stripped, deltas, is_done, is_final, strip_event};
+use rollcage_model::chat::{
+    Added, Delta, StreamError, Stripped, deltas, is_done, is_final, strip_event,
+};
 use rollcage_model::dialect::anthropic::{Mark, StreamReader, mark_of};
 use rollcage_model::dialect::{EndpointDialect, Render};
 use rollcage_model::sse::{Splitter, SseEvent};
@@ -48,6 +50,7 @@ pub(super) fn stream(
             (None, EndpointDialect::Anthropic) => View::AsItIs,
         },
         endpoint,
+        is_thoughtless: added.reasoning,
         splitter: Splitter::new(EVENT_BYTES_MAX),
         held: Vec::new(),
         is_begun: false,
@@ -80,6 +83,8 @@ struct Relay {
     upstream: Answer,
     view: View,
     endpoint: EndpointDialect,
+    /// The agent wants no thoughts.
+    is_thoughtless: bool,
     splitter: Splitter,
     held: Vec<u8>,
     is_begun: bool,
@@ -160,7 +165,10 @@ impl Relay {
                         None => deltas(data),
                     });
                     for delta in pieces {
-                        target.extend(render.push(&delta));
+                        let is_thought = matches!(delta, Delta::Reasoning(_));
+                        if !(is_thought && self.is_thoughtless) {
+                            target.extend(render.push(&delta));
+                        }
                     }
                 }
             }

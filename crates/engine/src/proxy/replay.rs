@@ -15,13 +15,14 @@ use rollcage_model::chat::{Prepared, Reply, is_passing_status, read_reply};
 use rollcage_model::dialect::chat::farewell;
 use rollcage_model::dialect::{Render, Route};
 
-use super::Session;
 use super::answer::{self, Body};
-use super::exchange::Open;
-use super::forward::{Call, read_whole};
+use super::exchange::{Open, Ticket};
+use super::forward::{Attempted, Call, is_worth_another, lesson_of, read_whole};
+use super::learned::Lesson;
 use super::question::{AnswerItself as _, stream_of};
 use super::refusal::{GIVEN_UP, failed, give_up, is_context_overflow, unrecorded};
 use super::upstream::{Passed, send};
+use super::{OnOverflow, Session};
 
 /// So long a refusal can still be told by its status; after it the stream begins and stays alive.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,14 +30,36 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What became of the call.
 enum Outcome {
     Replied(Box<Reply>),
-    Refused { status: StatusCode, text: String },
+    Refused(Refused),
     Failed { status: StatusCode, problem: String },
     Unrecorded(String),
 }
 
+struct Refused {
+    status: StatusCode,
+    text: String,
+    /// What it taught, and what the call needs to be made again.
+    lesson: Option<Lesson>,
+    ticket: Option<Ticket>,
+}
+
 type Asking = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-pub(super) async fn answer(call: Call, open: Open, prepared: Prepared) -> Response<Body> {
+pub(super) async fn answer(call: Call, open: Open, prepared: Prepared, tries: usize) -> Attempted {
+    let asked = call.question.body.clone();
+    let session = std::sync::Arc::clone(&call.session);
+    let mut asking: Asking = Box::pin(ask(session, open, prepared, asked));
+    let outcome = tokio::time::timeout(PATIENCE, &mut asking).await;
+    let outcome = match outcome {
+        Ok(Outcome::Refused(Refused {
+            lesson,
+            ticket: Some(ticket),
+            ..
+        })) if is_worth_another(lesson, tries) => {
+            return Attempted::AskForLess(Box::new((call, ticket)));
+        }
+        other => other,
+    };
     let Call {
         session,
         route,
@@ -45,14 +68,13 @@ pub(super) async fn answer(call: Call, open: Open, prepared: Prepared) -> Respon
     } = call;
     let stream_type = question.stream_type;
     let mut render = question.into_render(&session.options.endpoint.model);
-    let mut asking: Asking = Box::pin(ask(std::sync::Arc::clone(&session), open, prepared));
-    match tokio::time::timeout(PATIENCE, &mut asking).await {
+    Attempted::Answered(match outcome {
         Ok(outcome) => answer_at_once(&session, &route, render, outcome, stream_type),
         Err(_) => {
             let first = render.start();
             keep_alive(asking, render, first, stream_type)
         }
-    }
+    })
 }
 
 fn answer_at_once(
@@ -66,7 +88,10 @@ fn answer_at_once(
         Outcome::Replied(reply) => {
             answer::whole(StatusCode::OK, stream_type, stream_of(&mut *render, &reply))
         }
-        Outcome::Refused { status, text } if is_context_overflow(status, &text) => {
+        Outcome::Refused(Refused { status, text, .. })
+            if is_context_overflow(status, &text)
+                && session.options.on_overflow == OnOverflow::Stop =>
+        {
             session.stop("context");
             {
                 let reply =
@@ -74,17 +99,23 @@ fn answer_at_once(
                 answer::whole(StatusCode::OK, stream_type, stream_of(&mut *render, &reply))
             }
         }
-        Outcome::Refused { status, text } if is_passing_status(status.as_u16()) => {
+        Outcome::Refused(Refused { status, text, .. }) if is_passing_status(status.as_u16()) => {
             give_up(route, status, &text)
         }
-        Outcome::Refused { status, text } => route.refuse(status, &text),
+        Outcome::Refused(Refused { status, text, .. }) => route.refuse(status, &text),
         Outcome::Failed { status, problem } => failed(route, status, &problem),
         Outcome::Unrecorded(problem) => unrecorded(route, &problem),
     }
 }
 
-async fn ask(session: std::sync::Arc<Session>, mut open: Open, prepared: Prepared) -> Outcome {
+async fn ask(
+    session: std::sync::Arc<Session>,
+    mut open: Open,
+    prepared: Prepared,
+    asked: Bytes,
+) -> Outcome {
     open.is_replayed = true;
+    let is_thoughtless = prepared.added.reasoning;
     let (passed, body) = (Passed::default(), prepared.body);
     let mut upstream = match send(&session, &passed, body, &mut open.attempts).await {
         Ok(upstream) => upstream,
@@ -104,17 +135,32 @@ async fn ask(session: std::sync::Arc<Session>, mut open: Open, prepared: Prepare
         let problem = "the answer has no finish reason".to_owned();
         return fail(&mut open, StatusCode::BAD_GATEWAY, problem);
     }
+    let ticket = if status.is_success() {
+        None
+    } else {
+        open.take_ticket()
+    };
     match open.close(None) {
         Err(problem) => Outcome::Unrecorded(problem),
+        Ok(()) if status.is_success() && is_thoughtless => {
+            Outcome::Replied(Box::new(reply.without_thoughts()))
+        }
         Ok(()) if status.is_success() => Outcome::Replied(Box::new(reply)),
         Ok(()) => {
+            // Learnt in any case: a stream that has begun cannot be made again, the agent's next one will be.
+            let lesson = lesson_of(&session, status, &text, &asked);
             let text = session
                 .options
                 .endpoint
                 .key
                 .as_ref()
                 .map_or_else(|| text.to_string(), |key| key.scrub(&text));
-            Outcome::Refused { status, text }
+            Outcome::Refused(Refused {
+                status,
+                text,
+                lesson,
+                ticket,
+            })
         }
     }
 }
@@ -157,7 +203,7 @@ fn keep_alive(
             }
             // There is no status to tell it by any more; a broken connection is taken for what it is.
             Ok(
-                Outcome::Refused { text: problem, .. }
+                Outcome::Refused(Refused { text: problem, .. })
                 | Outcome::Failed { problem, .. }
                 | Outcome::Unrecorded(problem),
             ) => Some((Err(io::Error::other(problem)), None)),

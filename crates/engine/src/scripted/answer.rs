@@ -24,9 +24,9 @@ pub(super) struct Head {
 /// The answer to a request that does not stream.
 pub(super) fn whole(completion: &Completion, head: &Head, wants: Wants) -> Value {
     let reply = &completion.reply;
-    let calls = reply.call.iter().map(|call| {
+    let calls = reply.calls.iter().enumerate().map(|(index, call)| {
         let function = json!({"name": call.name, "arguments": call.arguments});
-        json!({"id": completion.call_id, "type": "function", "function": function})
+        json!({"id": completion.call_id(index), "type": "function", "function": function})
     });
     let message = json!({
         "role": "assistant",
@@ -129,7 +129,7 @@ fn groups(tokens: &[Token]) -> Vec<Range<usize>> {
     while let Some(first) = tokens.get(start) {
         let is_split = matches!(
             first.channel,
-            Channel::Reasoning | Channel::Content | Channel::Arguments
+            Channel::Reasoning | Channel::Content | Channel::Arguments(_)
         );
         let mut bytes = Vec::new();
         let mut end = start;
@@ -163,14 +163,14 @@ fn delta(completion: &Completion, range: Range<usize>) -> Value {
         Channel::Hidden => json!({}),
         Channel::Reasoning => json!({"reasoning_content": text}),
         Channel::Content => json!({"content": text}),
-        Channel::CallName => json!({"tool_calls": [{
-            "index": 0,
-            "id": completion.call_id,
+        Channel::CallName(index) => json!({"tool_calls": [{
+            "index": index,
+            "id": completion.call_id(index),
             "type": "function",
             "function": {"name": text, "arguments": ""},
         }]}),
-        Channel::Arguments => {
-            json!({"tool_calls": [{"index": 0, "function": {"arguments": text}}]})
+        Channel::Arguments(index) => {
+            json!({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
         }
     }
 }

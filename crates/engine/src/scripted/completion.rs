@@ -30,8 +30,18 @@ pub(super) struct Completion {
     pub(super) finish: Finish,
     /// What the tokens show; shorter than what the script says if the limit cut it.
     pub(super) reply: Reply,
-    /// Names the tool call, if there is one.
-    pub(super) call_id: String,
+    /// Names the tool calls, if there are any.
+    call_id: String,
+}
+
+impl Completion {
+    /// The id of the call with this number, from 0.
+    pub(super) fn call_id(&self, index: usize) -> String {
+        match index {
+            0 => self.call_id.clone(),
+            index => format!("{}{index}", self.call_id),
+        }
+    }
 }
 
 impl Finish {
@@ -49,12 +59,31 @@ pub(super) fn complete(prompt_ids: Vec<u32>, reply: Reply, tokens_max: usize) ->
     let mut tokens = template::answer(&turn(&reply));
     let (finish, reply) = if tokens.len() > tokens_max {
         tokens.truncate(tokens_max);
-        (Finish::Length, cut(&mut tokens, reply.call))
-    } else if reply.call.is_some() {
-        (Finish::ToolCalls, reply)
-    } else {
+        (Finish::Length, cut(&mut tokens, reply.calls))
+    } else if reply.calls.is_empty() {
         (Finish::Stop, reply)
+    } else {
+        (Finish::ToolCalls, reply)
     };
+    sample(prompt_ids, tokens, finish, reply)
+}
+
+/// The same, cut in the middle of its last call's arguments, of which the half is shown: so do engines that parse calls
+/// while they stream.
+pub(super) fn complete_to_half_a_call(prompt_ids: Vec<u32>, mut reply: Reply) -> Completion {
+    let mut tokens = template::answer(&turn(&reply));
+    let last = reply.calls.len().saturating_sub(1);
+    let is_argument = |token: &Token| token.channel == Channel::Arguments(last);
+    let first = tokens.iter().position(is_argument).unwrap_or(tokens.len());
+    let count = tokens.iter().filter(|token| is_argument(token)).count();
+    tokens.truncate(first + count / 2);
+    if let Some(call) = reply.calls.last_mut() {
+        call.arguments = shown(&tokens, Channel::Arguments(last)).unwrap_or_default();
+    }
+    sample(prompt_ids, tokens, Finish::Length, reply)
+}
+
+fn sample(prompt_ids: Vec<u32>, tokens: Vec<Token>, finish: Finish, reply: Reply) -> Completion {
     let mut state = prompt_ids.iter().fold(0, |state, id| mix(state, *id));
     let logprobs = tokens.iter().map(|token| {
         state = mix(state, token.id);
@@ -99,7 +128,7 @@ pub(super) fn whole_characters(bytes: &[u8]) -> &str {
 }
 
 fn turn(reply: &Reply) -> Turn<'_> {
-    let calls = reply.call.iter();
+    let calls = reply.calls.iter();
     Turn {
         reasoning: reply.reasoning.as_deref().unwrap_or_default().into(),
         content: reply.content.as_deref().unwrap_or_default().into(),
@@ -110,21 +139,22 @@ fn turn(reply: &Reply) -> Turn<'_> {
 }
 
 /// What a cut answer shows. Half a tool call is no tool call, so its tokens are hidden.
-fn cut(tokens: &mut [Token], call: Option<Call>) -> Reply {
-    let is_whole = tokens
-        .last()
-        .is_some_and(|token| token.id == Special::CallEnd.id());
-    if !is_whole {
-        for token in tokens.iter_mut() {
-            if matches!(token.channel, Channel::CallName | Channel::Arguments) {
-                token.channel = Channel::Hidden;
-            }
+fn cut(tokens: &mut [Token], mut calls: Vec<Call>) -> Reply {
+    let ends = tokens
+        .iter()
+        .filter(|token| token.id == Special::CallEnd.id());
+    calls.truncate(ends.count());
+    for token in tokens.iter_mut() {
+        if let Channel::CallName(index) | Channel::Arguments(index) = token.channel
+            && index >= calls.len()
+        {
+            token.channel = Channel::Hidden;
         }
     }
     Reply {
         reasoning: shown(tokens, Channel::Reasoning),
         content: shown(tokens, Channel::Content),
-        call: call.filter(|_| is_whole),
+        calls,
     }
 }
 
@@ -170,7 +200,7 @@ mod tests {
         Reply {
             reasoning: Some("Hmm é".into()),
             content: Some("Now ü".into()),
-            call: Some(call),
+            calls: vec![call],
         }
     }
 
@@ -219,7 +249,7 @@ mod tests {
             assert_eq!((cut.finish, cut.tokens.len()), (Finish::Length, limit));
             assert_eq!(cut.logprobs, whole.logprobs[..limit]);
             let is_whole = limit == whole.tokens.len() - 1;
-            assert_eq!(cut.reply.call.is_some(), is_whole);
+            assert_eq!(cut.reply.calls.len(), usize::from(is_whole));
             assert!(
                 cut.reply
                     .content

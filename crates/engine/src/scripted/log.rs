@@ -4,6 +4,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use super::drill::Played;
+
 /// One answer. Ids and logprobs are those of the answer whether or not the request asked to see them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Served {
@@ -18,6 +20,8 @@ pub struct Served {
     pub logprobs: Vec<f64>,
     pub finish_reason: &'static str,
     pub is_stream: bool,
+    /// What of the drill it was, if that is played.
+    pub played: Option<Played>,
 }
 
 /// The first answers, in order, up to a limit.

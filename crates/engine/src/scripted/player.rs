@@ -8,7 +8,7 @@ use super::request::{ChatRequest, Tool};
 use super::toolbox::{self, Filler};
 
 /// What a request without tools gets, such as an agent asking for a title. It never uses up a step.
-const ASIDE: &str = "Scripted task";
+pub(super) const ASIDE: &str = "Scripted task";
 /// What comes after the last step.
 const FAREWELL: &str = "Done.";
 /// What mini-swe-agent wants run when the work is done; an answer without a tool call is an error to it.
@@ -16,14 +16,15 @@ const SUBMIT: &str = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT";
 /// How write tools refuse to overwrite a file that the model has not looked at.
 const REFUSAL: &str = "has not been read";
 /// What aider calls the format in which it wants files; it offers no tools.
-const LISTING: &str = "*file listing*";
+pub(super) const LISTING: &str = "*file listing*";
 
 /// One answer of the model, before it is made into tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) reasoning: Option<String>,
     pub(super) content: Option<String>,
-    pub(super) call: Option<Call>,
+    /// Several are made at the same time.
+    pub(super) calls: Vec<Call>,
 }
 
 /// A tool call; `arguments` is compact JSON, which is also how agents that re-serialise send it back.
@@ -91,17 +92,26 @@ pub(super) fn next(request: &ChatRequest, script: &Script) -> Result<Reply, Play
         Some(step) => Reply {
             reasoning: step.think.clone(),
             content: step.say.clone(),
-            call: call(step, (turn + 1, is_repeat), &tools, &script.workdir)?,
+            calls: call(step, (turn + 1, is_repeat), &tools, &script.workdir)?
+                .into_iter()
+                .collect(),
         },
     };
-    if reply.call.is_none() && request.says(SUBMIT) {
-        let filler = Filler {
-            purpose: FAREWELL.to_owned(),
-            workdir: &script.workdir,
-        };
-        reply.call = toolbox::shell(&tools, &format!("echo {SUBMIT}"), &filler);
+    if reply.calls.is_empty() {
+        reply.calls.extend(submission(request, &script.workdir));
     }
     Ok(reply)
+}
+
+/// How an agent that takes no last word is told that the work is done.
+pub(super) fn submission(request: &ChatRequest, workdir: &str) -> Option<Call> {
+    let filler = Filler {
+        purpose: FAREWELL.to_owned(),
+        workdir,
+    };
+    let is_wanted = request.says(SUBMIT);
+    let command = format!("echo {SUBMIT}");
+    is_wanted.then(|| toolbox::shell(&request.offered(), &command, &filler))?
 }
 
 /// The whole solution in one answer, as aider takes it: every file it writes, in full.
@@ -128,7 +138,7 @@ fn list_files(request: &ChatRequest, script: &Script) -> Result<Reply, PlayError
     Ok(speak(if is_said { FAREWELL } else { answer.trim_end() }))
 }
 
-fn speak(text: &str) -> Reply {
+pub(super) fn speak(text: &str) -> Reply {
     Reply {
         content: Some(text.into()),
         ..Reply::default()
@@ -190,7 +200,7 @@ fn call(
     Ok(call)
 }
 
-fn names(tools: &[Tool<'_>]) -> String {
+pub(super) fn names(tools: &[Tool<'_>]) -> String {
     let names: Vec<_> = tools.iter().map(|tool| tool.name).collect();
     names.join(", ")
 }
@@ -234,7 +244,7 @@ mod tests {
         assert_eq!(
             first,
             Reply {
-                call: Some(call),
+                calls: vec![call],
                 ..Reply::default()
             }
         );
@@ -262,7 +272,10 @@ mod tests {
             "properties": {"file_path": {"type": "string"}, "content": {"type": "string"}}}}}]);
         let name = |messages| {
             let steps = vec![write.clone(), Step::shell("ls")];
-            let call = play(steps, messages, tools.clone()).unwrap().call.unwrap();
+            let call = play(steps, messages, tools.clone())
+                .unwrap()
+                .calls
+                .remove(0);
             (call.name, call.arguments)
         };
         assert_eq!(name(json!([])).0, "write_file");
@@ -295,7 +308,7 @@ mod tests {
         };
         let reply = play(vec![step], messages, bash()).unwrap();
         assert_eq!(reply.content.as_deref(), Some("All done."));
-        let arguments = reply.call.unwrap().arguments;
+        let arguments = reply.calls[0].arguments.clone();
         assert_eq!(
             arguments,
             r#"{"command":"echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"}"#
@@ -368,7 +381,7 @@ mod tests {
             let tools = tools.map(|name| json!({"function": {"name": name}}));
             let tools = Value::Array(tools.collect());
             let reply = play(vec![step.clone()], json!([]), tools);
-            reply.map(|reply| reply.call.unwrap().name)
+            reply.map(|mut reply| reply.calls.remove(0).name)
         };
         for name in [
             "my-srv_add_note",
@@ -395,7 +408,7 @@ mod tests {
             arguments,
             ..Step::default()
         };
-        let call = play(vec![step], json!([]), bash()).unwrap().call.unwrap();
+        let call = play(vec![step], json!([]), bash()).unwrap().calls.remove(0);
         assert_eq!(call.arguments, r#"{"z":1,"a":"é"}"#);
     }
 }

@@ -186,6 +186,15 @@ impl ChatRequest {
         others.any(|message| message.text().contains(words))
     }
 
+    /// Whether these words stand in what the model is told to do, rather than in what a tool said.
+    pub(super) fn was_asked(&self, words: &str) -> bool {
+        let mut others = self
+            .messages
+            .iter()
+            .filter(|message| !message.is_assistant() && message.role != "tool");
+        others.any(|message| message.text().contains(words))
+    }
+
     /// How many turns the model has had. Neighbouring assistant messages are one turn, because some agents send the
     /// text and the tool call of one answer back as two messages.
     pub(super) fn turns(&self) -> usize {

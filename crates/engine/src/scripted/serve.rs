@@ -1,6 +1,7 @@
 //! From a request in any dialect to its answer. Requests are asked in chat and answers rendered from it, as in the proxy.
 
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,6 +9,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
+use futures::StreamExt;
 use serde_json::{Value, json};
 
 use rollcage_model::chat::{deltas, is_done, read_reply};
@@ -15,6 +17,7 @@ use rollcage_model::dialect::{Asked, Dialect, Render, Route};
 
 use super::answer::{self, Head};
 use super::completion::{self, Completion};
+use super::drill::{Fate, Played};
 use super::log::Served;
 use super::request::{self, ChatRequest, Wants};
 use super::server::Shared;
@@ -75,7 +78,7 @@ async fn answer_route(
             let asked = route.to_chat(&body).map_err(wrong)?;
             let chat = asked.as_ref().map_or(&body[..], |asked| &asked.chat);
             let request = request::parse(chat).map_err(wrong)?;
-            let completion = play(&request, &script)?;
+            let (completion, played) = play(shared, &key, &request, &script)?;
             if let Some(log) = &shared.log {
                 log.push(Served {
                     arrived,
@@ -86,30 +89,65 @@ async fn answer_route(
                     logprobs: completion.logprobs.clone(),
                     finish_reason: completion.finish.name(),
                     is_stream: request.wants().stream,
+                    played,
                 });
             }
-            Ok(send(
-                request.wants().at_most(script.level),
-                completion,
-                &script.model,
-                asked,
-            ))
+            let reach = match played {
+                Some(Played {
+                    fate: Fate::BrokenOff,
+                    ..
+                }) => Reach::Half,
+                _ => Reach::Whole,
+            };
+            let wants = request.wants().at_most(script.level);
+            Ok(send(wants, completion, &script.model, (asked, reach)))
         }
     }
 }
 
-fn play(request: &ChatRequest, script: &Script) -> Result<Completion, Refusal> {
-    let reply = player::next(request, script).map_err(wrong)?;
+/// How much of an answer is sent before the connection breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Whole,
+    Half,
+}
+
+fn play(
+    shared: &Shared,
+    key: &str,
+    request: &ChatRequest,
+    script: &Script,
+) -> Result<(Completion, Option<Played>), Refusal> {
     let prompt_ids = template::prompt(request);
-    Ok(completion::complete(
-        prompt_ids,
-        reply,
-        request.tokens_max(),
-    ))
+    let Some(drill) = &script.drill else {
+        let reply = player::next(request, script).map_err(wrong)?;
+        let completion = completion::complete(prompt_ids, reply, request.tokens_max());
+        return Ok((completion, None));
+    };
+    let next = shared.next_of_drill(key, request, (drill, &script.workdir));
+    let (reply, played) = next.map_err(wrong)?;
+    let completion = match played.fate {
+        Fate::Refused => {
+            return Err(Refusal {
+                status: StatusCode::INTERNAL_SERVER_ERROR,
+                message: "the engine is not well; ask again".to_owned(),
+            });
+        }
+        Fate::Cut => completion::complete_to_half_a_call(prompt_ids, reply),
+        Fate::Whole | Fate::BrokenOff => {
+            completion::complete(prompt_ids, reply, request.tokens_max())
+        }
+    };
+    Ok((completion, Some(played)))
 }
 
 /// The answer in the dialect and the form it was asked for in; `asked` is empty for chat.
-fn send(wants: Wants, completion: Completion, model: &str, asked: Option<Asked>) -> Response {
+fn send(
+    wants: Wants,
+    completion: Completion,
+    model: &str,
+    (asked, reach): (Option<Asked>, Reach),
+) -> Response {
     let head = Head {
         id: format!("chatcmpl-{}", uuid::Uuid::now_v7().simple()),
         created: now_s(),
@@ -121,6 +159,10 @@ fn send(wants: Wants, completion: Completion, model: &str, asked: Option<Asked>)
             Some(asked) => asked.render.whole(&read_reply(&whole, false)),
             None => whole.into_bytes(),
         };
+        let body = match reach {
+            Reach::Whole => Body::from(body),
+            Reach::Half => stream(std::iter::once(body), reach),
+        };
         return respond(StatusCode::OK, JSON, body);
     }
     let events = answer::events(completion, head, wants);
@@ -130,7 +172,7 @@ fn send(wants: Wants, completion: Completion, model: &str, asked: Option<Asked>)
             respond(
                 StatusCode::OK,
                 stream_type,
-                stream(rendered(events, asked.render)),
+                stream(rendered(events, asked.render), reach),
             )
         }
         None => {
@@ -138,7 +180,7 @@ fn send(wants: Wants, completion: Completion, model: &str, asked: Option<Asked>)
             respond(
                 StatusCode::OK,
                 "text/event-stream; charset=utf-8",
-                stream(events),
+                stream(events, reach),
             )
         }
     }
@@ -161,8 +203,21 @@ fn rendered(
     sent.filter(|bytes| !bytes.is_empty())
 }
 
-fn stream(parts: impl Iterator<Item = Vec<u8>> + Send + 'static) -> Body {
-    Body::from_stream(futures::stream::iter(parts.map(Ok::<_, Infallible>)))
+fn stream(parts: impl Iterator<Item = Vec<u8>> + Send + 'static, reach: Reach) -> Body {
+    match reach {
+        Reach::Whole => Body::from_stream(futures::stream::iter(parts.map(Ok::<_, Infallible>))),
+        Reach::Half => {
+            let mut parts: Vec<_> = parts.collect();
+            parts.truncate(parts.len() / 2);
+            let sent = futures::stream::iter(parts.into_iter().map(Ok));
+            let broken = futures::stream::once(async {
+                // Whoever sends the body writes out what there is when it has to wait.
+                tokio::task::yield_now().await;
+                Err(io::Error::from(io::ErrorKind::ConnectionReset))
+            });
+            Body::from_stream(sent.chain(broken))
+        }
+    }
 }
 
 fn models(dialect: Dialect, script: &Script) -> Vec<u8> {
@@ -203,6 +258,7 @@ fn vllm_error(status: StatusCode, message: &str) -> Value {
     let kind = match status {
         StatusCode::UNAUTHORIZED => "AuthenticationError",
         StatusCode::NOT_FOUND => "NotFoundError",
+        StatusCode::INTERNAL_SERVER_ERROR => "InternalServerError",
         _ => "BadRequestError",
     };
     let error = json!({"message": message, "type": kind, "param": null, "code": status.as_u16()});

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -13,7 +13,10 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::drill::{self, Conversation, Drill, Played};
 use super::log::Log;
+use super::player::{PlayError, Reply};
+use super::request::ChatRequest;
 use super::{Script, serve};
 
 /// How long open answers may take to finish once the endpoint is asked to close.
@@ -69,6 +72,8 @@ impl Drop for Lease {
 pub(super) struct Shared {
     scripts: RwLock<HashMap<String, Arc<Script>>>,
     default_script: Option<Arc<Script>>,
+    /// How far each conversation of a drill is, by key.
+    places: Mutex<HashMap<(String, Conversation), usize>>,
     pub(super) log: Option<Arc<Log>>,
 }
 
@@ -86,6 +91,7 @@ impl Scripted {
         let shared = Arc::new(Shared {
             scripts: RwLock::default(),
             default_script: options.default_script.map(Arc::new),
+            places: Mutex::default(),
             log: options.log,
         });
         let stop = CancellationToken::new();
@@ -178,6 +184,25 @@ impl Shared {
     fn forget(&self, key: &str) {
         let mut scripts = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
         scripts.remove(key);
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.retain(|(owner, _), _| owner != key);
+    }
+
+    /// The next reply of a key's drill.
+    pub(super) fn next_of_drill(
+        &self,
+        key: &str,
+        request: &ChatRequest,
+        drill: (&Drill, &str),
+    ) -> Result<(Reply, Played), PlayError> {
+        let conversation = drill::conversation(request);
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = places.entry((key.to_owned(), conversation)).or_default();
+        let (reply, played, next) = drill::next(request, drill, conversation, *place)?;
+        if conversation != Conversation::Aside {
+            *place = next;
+        }
+        Ok((reply, played))
     }
 
     /// The script that a key plays.

@@ -25,8 +25,9 @@ pub(super) enum Channel {
     Hidden,
     Reasoning,
     Content,
-    CallName,
-    Arguments,
+    /// Of the call with this number, from 0.
+    CallName(usize),
+    Arguments(usize),
 }
 
 /// A token and where it is shown.
@@ -71,12 +72,12 @@ pub(super) fn answer(turn: &Turn<'_>) -> Vec<Token> {
         writer.text(Channel::Hidden, "\n");
     }
     writer.text(Channel::Content, &turn.content);
-    for (name, arguments) in &turn.calls {
+    for (index, (name, arguments)) in turn.calls.iter().enumerate() {
         writer.special(Special::CallStart);
         writer.text(Channel::Hidden, "\n{\"name\": \"");
-        writer.text(Channel::CallName, name);
+        writer.text(Channel::CallName(index), name);
         writer.text(Channel::Hidden, "\", \"arguments\": ");
-        writer.text(Channel::Arguments, arguments);
+        writer.text(Channel::Arguments(index), arguments);
         writer.text(Channel::Hidden, "}\n");
         writer.special(Special::CallEnd);
     }

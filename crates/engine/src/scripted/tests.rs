@@ -342,6 +342,7 @@ async fn the_log_has_what_was_sent() {
             logprobs,
             finish_reason,
             is_stream,
+            played: None,
         },
     ] = &served[..]
     else {

@@ -40,6 +40,21 @@ const PATH_PROPERTIES: [&str; 6] = [
     "filename",
 ];
 const CONTENT_PROPERTIES: [&str; 5] = ["content", "text", "contents", "file_text", "file_content"];
+const EDIT_NAMES: [&str; 4] = ["edit", "replace", "edit_file", "str_replace"];
+const OLD_PROPERTIES: [&str; 5] = ["oldString", "old_string", "before", "oldText", "old_text"];
+const NEW_PROPERTIES: [&str; 5] = ["newString", "new_string", "after", "newText", "new_text"];
+/// Where some edit tools take several changes at once.
+const CHANGES_PROPERTY: &str = "edits";
+/// Tools that send a subagent on an errand: what they take its words as, and what else they must be told.
+const ERRAND_TOOLS: [(&str, &str, &[(&str, &str)]); 4] = [
+    ("task", "prompt", &[("subagent_type", "general")]),
+    ("agent", "prompt", &[("subagent_type", "general-purpose")]),
+    ("invoke_agent", "prompt", &[("agent_name", "generalist")]),
+    ("spawn_agent", "message", &[]),
+];
+const AWAIT_NAMES: [&str; 1] = ["wait_agent"];
+/// With it some subagents end, instead of with a last word.
+const COMPLETE_NAMES: [&str; 1] = ["complete_task"];
 const DIRECTORY_PROPERTIES: [&str; 5] = [
     "workdir",
     "cwd",
@@ -48,11 +63,119 @@ const DIRECTORY_PROPERTIES: [&str; 5] = [
     "dir_path",
 ];
 
+/// One change of a file.
+#[derive(Debug)]
+pub(super) struct Change<'a> {
+    pub(super) path: &'a str,
+    /// Both are plain words.
+    pub(super) before: &'a str,
+    pub(super) after: &'a str,
+}
+
 /// What goes into required arguments that the script says nothing about.
 #[derive(Debug)]
 pub(super) struct Filler<'a> {
     pub(super) purpose: String,
     pub(super) workdir: &'a str,
+}
+
+/// A call that runs a shell command and has a number among its arguments, exactly as written; if the shell tool takes one.
+pub(super) fn shell_with_number(
+    tools: &[Tool<'_>],
+    command: &str,
+    number: &str,
+    filler: &Filler<'_>,
+) -> Option<Call> {
+    // JSON values would write the number in their own way.
+    const STAND_IN: u64 = 987_654_321;
+    let takes_number = |tool: &Tool<'_>| {
+        let (command, _) = command_property(tool)?;
+        let mut properties = tool.properties?.iter();
+        let number = properties.find(|(name, schema)| {
+            let is_number = is_type(schema, "number") || is_type(schema, "integer");
+            is_number && (name.contains("timeout") || name.ends_with("_ms"))
+        });
+        Some((command, number?.0.clone()))
+    };
+    let (tool, (command_name, number_name)) = by_name(tools, &SHELL_NAMES, takes_number)?;
+    let given = [
+        (command_name, command.into()),
+        (number_name.as_str(), STAND_IN.into()),
+    ];
+    let mut call = fill(tool, given.into(), filler);
+    call.arguments = call.arguments.replace(&STAND_IN.to_string(), number);
+    Some(call)
+}
+
+/// A call that changes a file: with the edit tool, or else with the shell.
+pub(super) fn edit(tools: &[Tool<'_>], change: &Change<'_>, filler: &Filler<'_>) -> Option<Call> {
+    let path_inside = absolute(change.path, filler.workdir);
+    let one = |tool: &Tool<'_>| {
+        let (path, _) = property(tool, &PATH_PROPERTIES)?;
+        let (before, _) = property(tool, &OLD_PROPERTIES)?;
+        let (after, _) = property(tool, &NEW_PROPERTIES)?;
+        Some((path, before, after))
+    };
+    if let Some((tool, (path, before, after))) = by_name(tools, &EDIT_NAMES, one) {
+        let given = [
+            (path, path_inside.into()),
+            (before, change.before.into()),
+            (after, change.after.into()),
+        ];
+        return Some(fill(tool, given.into(), filler));
+    }
+    let several = |tool: &Tool<'_>| {
+        let (path, _) = property(tool, &PATH_PROPERTIES)?;
+        let items = tool.properties?.get(CHANGES_PROPERTY)?.get("items")?;
+        let properties = items.get("properties")?.as_object()?;
+        let find = |names: &[&'static str]| {
+            let mut names = names.iter().copied();
+            names.find(|name| properties.contains_key(*name))
+        };
+        Some((path, find(&OLD_PROPERTIES)?, find(&NEW_PROPERTIES)?))
+    };
+    if let Some((tool, (path, before, after))) = by_name(tools, &EDIT_NAMES, several) {
+        let mut item = Map::new();
+        item.insert(before.to_owned(), change.before.into());
+        item.insert(after.to_owned(), change.after.into());
+        let items = vec![Value::Object(item)];
+        let given = [(path, path_inside.into()), (CHANGES_PROPERTY, items.into())];
+        return Some(fill(tool, given.into(), filler));
+    }
+    let pattern = quote(&format!("s/{}/{}/", change.before, change.after));
+    let command = format!("sed -i {pattern} {}", quote(&path_inside));
+    shell(tools, &command, filler)
+}
+
+/// A call that sends a subagent on an errand.
+pub(super) fn errand(tools: &[Tool<'_>], words: &str, filler: &Filler<'_>) -> Option<Call> {
+    ERRAND_TOOLS.iter().find_map(|(name, property, more)| {
+        let has_property = |tool: &Tool<'_>| tool.properties?.contains_key(*property).then_some(());
+        let (tool, ()) = by_name(tools, &[name], has_property)?;
+        let mut given = vec![(*property, Value::from(words))];
+        given.extend(
+            more.iter()
+                .map(|(name, value)| (*name, Value::from(*value))),
+        );
+        Some(fill(tool, given, filler))
+    })
+}
+
+/// A call that waits for a subagent.
+pub(super) fn await_errand(tools: &[Tool<'_>], id: &str, filler: &Filler<'_>) -> Option<Call> {
+    let (tool, ()) = by_name(tools, &AWAIT_NAMES, |_| Some(()))?;
+    let given = [("targets", Value::from(vec![id]))];
+    Some(fill(tool, given.into(), filler))
+}
+
+/// A call with which a subagent ends, if it has to.
+pub(super) fn complete(tools: &[Tool<'_>], words: &str, workdir: &str) -> Option<Call> {
+    let (tool, ()) = by_name(tools, &COMPLETE_NAMES, |_| Some(()))?;
+    let filler = Filler {
+        purpose: words.to_owned(),
+        workdir,
+    };
+    Some(fill(tool, Vec::new(), &filler))
 }
 
 /// A call that runs a shell command.

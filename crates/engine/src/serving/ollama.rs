@@ -9,7 +9,7 @@ use futures::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{OnStep, ServingError, Step};
+use super::{OnStep, ServingError, Step, Wanted};
 use crate::proxy::{SMALL_BYTES_MAX, read_text};
 
 /// Of the port that Ollama listens on by itself.
@@ -23,7 +23,7 @@ const PULL_LIMIT: Duration = Duration::from_secs(12 * 3600);
 /// A download that breaks off goes on where it was.
 const PULL_TRIES: usize = 5;
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// How long a model stays loaded after a call: agents run tests in between.
+/// How long a server that we start keeps a model loaded after a call: agents run tests in between.
 pub(super) const KEEP_ALIVE: &str = "30m";
 
 /// A line of a download or of another long answer.
@@ -66,9 +66,10 @@ impl Ollama<'_> {
     pub(super) async fn prepare(
         &self,
         model: &str,
-        context_tokens: u64,
+        wanted: &Wanted,
         on_step: OnStep<'_>,
     ) -> Result<(String, u64), ServingError> {
+        let (context_tokens, keep_alive) = (wanted.context_tokens, wanted.keep_alive.as_deref());
         if !self.has(model).await? {
             self.pull(model, on_step).await?;
         }
@@ -86,7 +87,12 @@ impl Ollama<'_> {
         on_step(&Step::Loading {
             model: name.clone(),
         });
-        let body = json!({"model": name, "keep_alive": KEEP_ALIVE, "stream": false});
+        let mut body = json!({"model": name, "stream": false});
+        if let Some(keep_alive) = keep_alive {
+            // A number is one of seconds, and -1 is for ever; as a string it would be refused.
+            let number = keep_alive.trim().parse::<i64>().map(Value::from);
+            body["keep_alive"] = number.unwrap_or_else(|_| keep_alive.into());
+        }
         let loaded = self.ask("generate", &body, LOAD_LIMIT).await;
         loaded.map_err(|problem| self.failed("load", &name, problem))?;
         Ok((name, context))

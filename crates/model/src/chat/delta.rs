@@ -4,6 +4,9 @@ use serde_json::{Map, Value};
 
 use super::reply::{Reply, Usage};
 
+/// Where thoughts stand in a message: vLLM and SGLang use the first name, newer ones of vLLM and OpenRouter the second.
+pub(super) const THOUGHTS: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
+
 /// One piece of an answer, in the order in which the pieces come.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta {
@@ -76,6 +79,14 @@ fn read_delta(delta: &Map<String, Value>, out: &mut Vec<Delta>) {
 }
 
 impl Reply {
+    /// The answer for an agent that wants no thoughts.
+    pub fn without_thoughts(mut self) -> Self {
+        self.message
+            .other
+            .retain(|name, _| !THOUGHTS.contains(&name.as_str()));
+        self
+    }
+
     /// A whole answer as the pieces a stream would have brought.
     pub fn deltas(&self) -> Vec<Delta> {
         let mut out = Vec::new();

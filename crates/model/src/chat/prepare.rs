@@ -4,8 +4,10 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use super::constraint::{Constrained, STRICT_TOOLS, constraints_of, without_strict};
 use super::members::Members;
 use super::pieces::Pieces;
+use crate::sampling;
 
 /// What to change in each request of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +24,7 @@ pub struct Rewrite {
     pub is_stream_off: bool,
     /// What a training session samples with, whatever the agent asks for.
     pub sampling: Option<Sampling>,
+    pub constrained: Constrained,
     /// How many alternatives to ask for when the agent names no number. vLLM gives no logprobs at all without one.
     pub top_logprobs: u32,
     /// Members that the endpoint refuses: neither the agent's nor ours are sent.
@@ -79,6 +82,8 @@ pub struct Added {
     pub token_ids: bool,
     /// The usage chunk at the end of a stream.
     pub usage: bool,
+    /// The model's thoughts: vLLM gives no ids at all where they are not wanted.
+    pub reasoning: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -107,9 +112,10 @@ pub enum PrepareError {
     #[error("the request's member `{name}` is not an object")]
     Member { name: &'static str },
     #[error(
-        "`{name}` constrains what is sampled, which this training session does not allow: leave it out"
+        "`{name}` constrains what is sampled, and the policy of this training session is to refuse that (constrained = \
+         refuse): leave it out, or change the policy to remove or keep"
     )]
-    Constrained { name: String },
+    Constrained { name: &'static str },
 }
 
 const MAX_TOKENS: &str = "max_tokens";
@@ -130,8 +136,9 @@ pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError
         draft.set("model", model.as_str());
     }
     limit_tokens(&mut draft, rewrite);
+    free_sampling(&mut draft, rewrite.constrained)?;
     if let Some(sampling) = rewrite.sampling {
-        pin_sampling(&mut draft, sampling)?;
+        pin_sampling(&mut draft, sampling);
     }
     if rewrite.is_stream_off && is_stream {
         draft.set("stream", false);
@@ -248,39 +255,40 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Sets every sampler to where it does nothing. Left out they would take the model's own defaults.
-fn pin_sampling(draft: &mut Draft<'_>, sampling: Sampling) -> Result<(), PrepareError> {
-    const CONSTRAINTS: [&str; 8] = [
-        "guided_json",
-        "guided_regex",
-        "guided_choice",
-        "guided_grammar",
-        "structured_outputs",
-        "logit_bias",
-        "bad_words",
-        "allowed_token_ids",
-    ];
-    if let Some(name) = CONSTRAINTS
-        .iter()
-        .find(|name| draft.members.get(name).is_some())
-    {
-        let name = (*name).to_owned();
-        return Err(PrepareError::Constrained { name });
+/// Sees to what constrains sampling, as the session's policy has it.
+fn free_sampling(draft: &mut Draft<'_>, policy: Constrained) -> Result<(), PrepareError> {
+    if policy == Constrained::Keep {
+        return Ok(());
     }
-    let format = draft.members.get("response_format").and_then(Members::read);
-    let is_text = |format: &Members<'_>| format.value::<String>("type").as_deref() == Some("text");
-    if format.is_some_and(|format| !is_text(&format)) {
-        let name = "response_format".to_owned();
-        return Err(PrepareError::Constrained { name });
+    for name in constraints_of(&draft.members) {
+        if policy == Constrained::Refuse {
+            return Err(PrepareError::Constrained { name });
+        }
+        if name != STRICT_TOOLS {
+            draft.remove(name);
+            continue;
+        }
+        let tools = draft.members.get("tools").and_then(without_strict);
+        if let Some(tools) = tools {
+            draft.members.set("tools", tools);
+            draft.removed.push(name.to_owned());
+        }
     }
-    draft.set("temperature", sampling.temperature);
-    draft.set("top_p", 1);
-    draft.set("top_k", -1);
-    draft.set("min_p", 0);
-    draft.set("presence_penalty", 0);
-    draft.set("frequency_penalty", 0);
-    draft.set("repetition_penalty", 1);
     Ok(())
+}
+
+/// Sets every sampler to where it does nothing. Left out they would take the model's own defaults.
+fn pin_sampling(draft: &mut Draft<'_>, sampling: Sampling) {
+    draft.set("temperature", sampling.temperature);
+    for (name, neutral) in sampling::at_rest() {
+        draft.set(name, neutral);
+    }
+}
+
+/// Whether a request has a member of this name at its top, be it an object at all.
+pub fn has_member(body: &[u8], name: &str) -> bool {
+    let members = std::str::from_utf8(body).ok().and_then(Members::read);
+    members.is_some_and(|members| members.get(name).is_some())
 }
 
 /// The completion tokens a request asks for, under either name.
@@ -310,6 +318,10 @@ fn ask_for_more(
             draft.set(name, true);
             added.token_ids = true;
         }
+    }
+    if draft.members.get("include_reasoning") == Some("false") {
+        draft.set("include_reasoning", true);
+        added.reasoning = true;
     }
     if is_stream {
         added.usage = draft.set_inside("stream_options", "include_usage", "true")?;

@@ -1,9 +1,12 @@
 //! Which parameter an endpoint's refusal is about.
+//!
+//! A name somewhere in an error proves nothing: servers repeat the request they refuse, with everything in it. What
+//! counts is the error's own `param`, the place that a validation error names, or a sentence about that very parameter.
 
 use serde_json::Value;
 
 /// What an endpoint can be asked without; what the agent wanted of it stays in the record.
-const OPTIONAL: [&str; 17] = [
+const OPTIONAL: [&str; 18] = [
     "frequency_penalty",
     "logit_bias",
     "metadata",
@@ -19,9 +22,13 @@ const OPTIONAL: [&str; 17] = [
     "stream_options",
     "temperature",
     "top_k",
+    "top_logprobs",
     "top_p",
     "verbosity",
 ];
+
+const TEMPLATE: &str = "chat_template_kwargs";
+const MAX_TOKENS: &str = "max_tokens";
 
 /// A parameter that an endpoint does not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,36 +37,114 @@ pub enum RefusedParameter {
     MaxTokens,
     /// One that can be left out.
     Optional(&'static str),
+    /// One that asks for token ids or logprobs.
+    Capture(&'static str),
+    /// Settings of the chat template.
+    Template,
 }
 
 impl RefusedParameter {
+    /// What is asked for to capture tokens.
+    pub const CAPTURE: [&'static str; 4] = [
+        "return_token_ids",
+        "return_input_ids_in_sglext",
+        "return_output_ids_in_sglext",
+        "logprobs",
+    ];
+
     /// What a body with status 400 or 422 refuses; `None` when that is no parameter, or one that cannot be left out. A
     /// value that is wrong by itself (too large, of another type) is the agent's to put right.
     pub fn read(body: &str) -> Option<Self> {
-        let told: Option<Value> = serde_json::from_str(body).ok();
-        let told = |path: &str| told.as_ref()?.pointer(path)?.as_str();
-        let is_unsupported = told("/error/code")
-            .is_some_and(|code| code.starts_with("unsupported"))
-            || is_about_support(body);
-        if !is_unsupported {
-            return None;
-        }
-        let is_named = |name: &str| match told("/error/param") {
-            Some(param) => param == name,
-            None => names(body, name),
-        };
-        if is_named("max_tokens") {
-            return body
-                .contains("max_completion_tokens")
-                .then_some(RefusedParameter::MaxTokens);
-        }
-        let found = OPTIONAL.into_iter().find(|name| is_named(name));
-        found.map(RefusedParameter::Optional)
+        let told = serde_json::from_str(body).unwrap_or_else(|_| Value::from(body));
+        let name = refused_in(&told)?;
+        Some(match name {
+            TEMPLATE => RefusedParameter::Template,
+            MAX_TOKENS => {
+                let is_renamed = body.contains("max_completion_tokens");
+                return is_renamed.then_some(RefusedParameter::MaxTokens);
+            }
+            name if Self::CAPTURE.contains(&name) => RefusedParameter::Capture(name),
+            name => RefusedParameter::Optional(name),
+        })
     }
 }
 
+fn known() -> impl Iterator<Item = &'static str> {
+    let named = OPTIONAL.into_iter().chain(RefusedParameter::CAPTURE);
+    named.chain([TEMPLATE, MAX_TOKENS])
+}
+
+fn refused_in(told: &Value) -> Option<&'static str> {
+    let places = [
+        "/detail",
+        "/message/detail",
+        "/error/detail",
+        "/error/message/detail",
+    ];
+    if let Some(details) = places.iter().find_map(|it| told.pointer(it)?.as_array()) {
+        // Their other members repeat what was sent.
+        return details.iter().find_map(refused_place);
+    }
+    let text = |path: &str| told.pointer(path).and_then(Value::as_str);
+    // A router tells what its provider said.
+    if let Some(raw) = text("/error/metadata/raw") {
+        let raw = serde_json::from_str(raw).unwrap_or_else(|_| Value::from(raw));
+        return refused_in(&raw);
+    }
+    let words = ["/error/message", "/message", "/detail", "/error", ""];
+    let words = words.iter().find_map(|path| text(path)).unwrap_or_default();
+    let words = own_words(words);
+    if let Some(param) = text("/error/param").or(text("/param")) {
+        let is_unsupported = text("/error/code").is_some_and(|code| {
+            code.starts_with("unsupported") || code.starts_with("unknown_parameter")
+        });
+        let name = known().find(|name| *name == param);
+        return name.filter(|_| is_unsupported || is_about_support(words));
+    }
+    let mut sentences =
+        words
+            .split_inclusive(['.', ';'])
+            .fold(Vec::<String>::new(), |mut sentences, part| {
+                // A full stop inside of a word ends no sentence.
+                let is_new = sentences
+                    .last()
+                    .is_none_or(|last| last.ends_with(['.', ';']) && part.starts_with([' ', '\n']));
+                match sentences.last_mut() {
+                    Some(last) if !is_new => last.push_str(part),
+                    _ => sentences.push(part.to_owned()),
+                }
+                sentences
+            });
+    sentences.retain(|sentence| is_about_support(sentence));
+    sentences.iter().find_map(|sentence| first_named(sentence))
+}
+
+/// What one entry of a validation error's list refuses.
+fn refused_place(entry: &Value) -> Option<&'static str> {
+    let is_unknown =
+        entry["type"] == "extra_forbidden" || entry["msg"].as_str().is_some_and(is_about_support);
+    let place = entry["loc"].as_array().filter(|_| is_unknown)?;
+    let names = place.iter().filter_map(Value::as_str);
+    let names: Vec<&str> = names.filter(|name| *name != "body").collect();
+    // A place inside of a member is the agent's.
+    let [name] = names.as_slice() else {
+        return None;
+    };
+    known().find(|known| known == name)
+}
+
+/// An error's text up to where it begins to repeat the request.
+fn own_words(text: &str) -> &str {
+    // Errors of Python's libraries are themselves printed as a list of objects.
+    let start = if text.starts_with("[{") { 2 } else { 0 };
+    let marks = ["'input'", "\"input\"", "input_value", "{'", "{\""];
+    let ends = marks.iter().filter_map(|mark| text[start..].find(mark));
+    let end = ends.min().map_or(text.len(), |at| start + at);
+    &text[..end]
+}
+
 /// As the services put it that a model does not know, or no longer takes, a parameter.
-fn is_about_support(body: &str) -> bool {
+fn is_about_support(text: &str) -> bool {
     const WORDS: [&str; 9] = [
         "unsupported",
         "not support",
@@ -71,16 +156,23 @@ fn is_about_support(body: &str) -> bool {
         "not allowed",
         "deprecated",
     ];
-    let body = body.to_ascii_lowercase();
-    WORDS.iter().any(|word| body.contains(word))
+    let text = text.to_ascii_lowercase();
+    WORDS.iter().any(|word| text.contains(word))
 }
 
-/// Whether the name stands there as a word of its own.
-fn names(body: &str, name: &str) -> bool {
+/// The parameter that a sentence names first.
+fn first_named(sentence: &str) -> Option<&'static str> {
+    let places = known().filter_map(|name| Some((place_of(sentence, name)?, name)));
+    places.min().map(|(_, name)| name)
+}
+
+/// Where the name stands as a word of its own.
+fn place_of(text: &str, name: &str) -> Option<usize> {
     let is_part =
         |byte: Option<&u8>| byte.is_some_and(|it| it.is_ascii_alphanumeric() || *it == b'_');
-    body.match_indices(name).any(|(at, _)| {
-        let bytes = body.as_bytes();
+    let bytes = text.as_bytes();
+    let mut found = text.match_indices(name).map(|(at, _)| at);
+    found.find(|at| {
         let before = at.checked_sub(1).and_then(|at| bytes.get(at));
         !is_part(before) && !is_part(bytes.get(at + name.len()))
     })
@@ -97,7 +189,7 @@ mod tests {
 
     #[test]
     fn services_are_understood() {
-        use RefusedParameter::{MaxTokens, Optional};
+        use RefusedParameter::{Capture, MaxTokens, Optional, Template};
         check(
             r#"{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.","type":"invalid_request_error","param":"max_tokens","code":"unsupported_parameter"}}"#,
             Some(MaxTokens),
@@ -111,12 +203,33 @@ mod tests {
             Some(Optional("top_k")),
         );
         check(
+            r#"{"object":"error","message":{"detail":[{"type":"extra_forbidden","loc":["body","return_token_ids"],"msg":"Extra inputs are not permitted","input":true}]}}"#,
+            Some(Capture("return_token_ids")),
+        );
+        check(
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"`temperature` is deprecated for this model."}}"#,
             Some(Optional("temperature")),
         );
         check(
             r#"{"error":{"message":"Unrecognized request argument supplied: seed"}}"#,
             Some(Optional("seed")),
+        );
+        check(
+            r#"{"error":{"message":"Unrecognized request arguments supplied: return_token_ids, top_k","param":null}}"#,
+            Some(Capture("return_token_ids")),
+        );
+        check(
+            r#"{"error":{"message":"You tried logprobs. logprobs is not supported by gpt-4.1 here"}}"#,
+            Some(Capture("logprobs")),
+        );
+        check("chat_template_kwargs is not supported", Some(Template));
+        check(
+            r#"{"message":"1 validation error for Request\nreturn_token_ids\n  Extra inputs are not permitted [type=extra_forbidden, input_value=True, input_type=bool]"}"#,
+            Some(Capture("return_token_ids")),
+        );
+        check(
+            r#"{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"{\"error\":{\"message\":\"top_p is not supported\"}}"}}}"#,
+            Some(Optional("top_p")),
         );
     }
 
@@ -132,5 +245,28 @@ mod tests {
         for body in bodies {
             check(body, None);
         }
+    }
+
+    #[test]
+    fn a_name_in_a_repeated_request_is_no_proof() {
+        let bodies = [
+            // As older vLLM prints the request it refuses, with what we added to it.
+            r#"{"object":"error","message":"[{'type': 'extra_forbidden', 'loc': ('body', 'messages', 0, 'x'), 'msg': 'Extra inputs are not permitted', 'input': {'logprobs': True, 'return_token_ids': True, 'top_k': -1}}]","type":"BadRequestError","param":null,"code":400}"#,
+            r#"{"message":"2 validation errors for ChatCompletionRequest\nmessages\n  Input is not allowed [type=x, input_value={'return_token_ids': True, 'logprobs': True}]"}"#,
+            r#"{"detail":[{"type":"extra_forbidden","loc":["body","messages",0,"logprobs"],"msg":"Extra inputs are not permitted","input":{"return_token_ids":true}}]}"#,
+            r#"{"error":{"message":"unknown field in {\"logprobs\":true,\"seed\":1}"}}"#,
+            r#"{"error":{"message":"The model does not support images. Settings were logprobs, top_p","param":null}}"#,
+        ];
+        for body in bodies {
+            check(body, None);
+        }
+    }
+
+    #[test]
+    fn too_many_alternatives_say_nothing_of_logprobs() {
+        check(
+            r#"{"error":{"message":"Requested sample logprobs of 50, which is greater than max allowed: 20 (parameter=logprobs, value=50)","type":"BadRequestError","param":"logprobs","code":400}}"#,
+            None,
+        );
     }
 }

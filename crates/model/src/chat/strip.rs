@@ -4,6 +4,7 @@
 
 use serde::Deserialize;
 
+use super::delta::THOUGHTS;
 use super::members::Members;
 use super::prepare::Added;
 use super::reply::{Usage, read_usage};
@@ -82,8 +83,8 @@ fn is_ours_alone(data: &str, added: &Added) -> bool {
 
 /// `None` when it is none.
 fn strip_object<'a>(text: &'a [u8], added: &Added) -> Option<Edited<'a>> {
-    // An agent that asks for logprobs itself, but for no alternatives, is rare and takes the slow way.
-    if added.logprobs || !added.top_logprobs {
+    // An agent that asks for logprobs itself but for no alternatives, or for no thoughts, is rare and takes the slow way.
+    if (added.logprobs || !added.top_logprobs) && !added.reasoning {
         return edit(text, added, answer_rule);
     }
     let text = std::str::from_utf8(text).ok()?;
@@ -150,7 +151,25 @@ fn strip_choice(text: &str, added: &Added) -> Option<String> {
         members.set("logprobs", logprobs);
         is_changed = true;
     }
+    if added.reasoning {
+        for name in ["message", "delta"] {
+            if let Some(said) = members.get(name).and_then(strip_thoughts) {
+                members.set(name, said);
+                is_changed = true;
+            }
+        }
+    }
     is_changed.then(|| members.write())
+}
+
+/// A message, or a piece of one, without the model's thoughts.
+fn strip_thoughts(text: &str) -> Option<String> {
+    let mut said = Members::read(text)?;
+    let mut is_changed = false;
+    for name in THOUGHTS {
+        is_changed |= said.remove(name);
+    }
+    is_changed.then(|| said.write())
 }
 
 /// Logprobs without the alternatives, which an agent gets as empty lists when it asks for none.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::graph::{Graph, Node, Role};
+use crate::graph::{Graph, Role, echo_of};
 use crate::trace::Interpretation;
 use crate::turn::{Shared, Turn};
 
@@ -12,17 +12,12 @@ pub(super) struct Conversation {
     pub(super) nodes: Vec<usize>,
 }
 
-/// What a node goes on from by its messages.
-fn before(node: &Node) -> Option<usize> {
-    node.retokenised.or(node.parent)
-}
-
 /// One for each of the agent's requests that no later one goes on from, in the order of those.
 pub(super) fn conversations(graph: &Graph) -> Vec<Conversation> {
     let is_agent = |at: &usize| graph.nodes[*at].role == Role::Agent;
     let mut is_continued = vec![false; graph.nodes.len()];
     let agents = || (0..graph.nodes.len()).filter(is_agent);
-    for before in agents().filter_map(|at| before(&graph.nodes[at])) {
+    for before in agents().filter_map(|at| graph.nodes[at].before()) {
         is_continued[before] = true;
     }
     let ends = agents().filter(|at| !is_continued[*at]);
@@ -34,7 +29,7 @@ pub(super) fn conversations(graph: &Graph) -> Vec<Conversation> {
 
 fn path(graph: &Graph, end: usize) -> Vec<usize> {
     let mut nodes: Vec<usize> =
-        std::iter::successors(Some(end), |&at| before(&graph.nodes[at])).collect();
+        std::iter::successors(Some(end), |&at| graph.nodes[at].before()).collect();
     nodes.reverse();
     nodes
 }
@@ -49,19 +44,22 @@ pub(super) fn is_system(message: &Value) -> bool {
 
 /// The messages of a turn that the turn before neither asked nor answered. System messages that lead are rendered anew
 /// by some agents and do not count.
-pub(super) fn new_messages<'a>(before: Option<&Turn>, turn: &'a Turn) -> &'a [Shared] {
+pub(super) fn new_messages<'a>(before: Option<&Turn>, turn: &'a Turn) -> Vec<&'a Shared> {
     let lead = |turn: &Turn| {
         let messages = turn.messages.iter();
         messages.take_while(|message| is_system(message)).count()
     };
-    match before {
-        None => &turn.messages,
-        Some(before) => {
-            let said = before.messages.len() - lead(before) + usize::from(before.message.is_some());
-            let first = (lead(turn) + said).min(turn.messages.len());
-            &turn.messages[first..]
-        }
-    }
+    let Some(before) = before else {
+        return turn.messages.iter().collect();
+    };
+    // A reply may have come back as several messages, with results between them.
+    let echo = echo_of(before, turn);
+    let asked = before.messages.len() - lead(before);
+    let first = echo.first().copied().unwrap_or(lead(turn) + asked);
+    let new = turn.messages.iter().enumerate().skip(first);
+    new.filter(|(at, _)| !echo.contains(at))
+        .map(|(_, message)| message)
+        .collect()
 }
 
 /// The text of a message's content, where it is text alone.

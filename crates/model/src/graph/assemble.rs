@@ -1,8 +1,10 @@
 //! The links of a rollout's turns as a graph: paths, roles, and what the agent did to its own conversations.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
+use super::aside::{Aside, Known, end_of};
 use super::link::Links;
+use super::summary::{Compaction, compactions};
 use super::{Graph, Node, Role, Sequence, count_children};
 use crate::turn::Turn;
 
@@ -14,45 +16,133 @@ pub(super) fn graph(links: &Links, turns: &[Turn]) -> Graph {
         rank[*entry] = at;
     }
     let mut graph = Graph::default();
+    let mut is_continued: Vec<bool> = vec![false; order.len()];
+    let mut is_fresh = Vec::new();
     for (at, entry) in order.iter().enumerate() {
-        let link = links.link(*entry);
+        let link = links.link(*entry, turns);
         let turn = links.entries[*entry].turn;
+        let node_of = |entry: Option<usize>| entry.map(|entry| rank[entry]);
         graph.nodes.push(Node {
             id: turns[turn].node_id(),
             turn,
-            parent: link.parent.map(|parent| rank[parent]),
+            parent: node_of(link.parent),
             root: at,
-            retokenised: link.retokenised.map(|before| rank[before]),
+            retokenised: node_of(link.retokenised),
+            changed: node_of(link.changed),
+            left_out: node_of(link.left_out),
             compacts: None,
             spawned_by: None,
             role: Role::Discarded,
+            aside: None,
         });
+        for before in [link.parent, link.whole, link.retokenised, link.changed] {
+            node_of(before)
+                .into_iter()
+                .for_each(|at| is_continued[at] = true);
+        }
+        is_continued[at] |= links.is_told_of(turns, *entry);
+        is_fresh.push(link.parent.is_none() && link.whole.is_none());
     }
-    let discarded = discarded(&graph.nodes, &links.prompts(&order));
+    keep_left_out(&mut graph.nodes, turns, &is_continued);
+    let asides = put_aside(
+        &mut graph.nodes,
+        turns,
+        links.prompts(&order),
+        is_continued,
+        &is_fresh,
+    );
+    find_paths(&mut graph, &asides);
+    assign_roles(&mut graph, turns, &asides);
+    tag_spawned(&mut graph.nodes, turns);
+    graph
+}
+
+/// A reply that something goes on from was not left out, whoever else did without it; nor was one that came later.
+fn keep_left_out(nodes: &mut [Node], turns: &[Turn], is_continued: &[bool]) {
+    let ends: Vec<f64> = nodes.iter().map(|node| end_of(&turns[node.turn])).collect();
+    for node in nodes {
+        let at = turns[node.turn].at;
+        node.left_out = node
+            .left_out
+            .filter(|before| !is_continued[*before] && ends[*before] <= at);
+    }
+}
+
+/// Finds what is not the agent's work, and tags the conversations that began anew from a summary.
+fn put_aside(
+    nodes: &mut [Node],
+    turns: &[Turn],
+    prompts: Vec<usize>,
+    mut is_continued: Vec<bool>,
+    is_fresh: &[bool],
+) -> Vec<Option<Aside>> {
+    let mut last_next = vec![None; nodes.len()];
+    let mut has_worked_on = vec![false; nodes.len()];
+    for (at, node) in nodes.iter().enumerate() {
+        for before in [node.parent, node.before()].into_iter().flatten() {
+            last_next[before] = last_next[before].max(Some(at));
+            has_worked_on[before] |= turns[node.turn].n_tools > 0;
+        }
+    }
+    let mut is_summary = vec![false; nodes.len()];
+    let found = compactions(nodes, turns, is_fresh, &has_worked_on);
+    for Compaction {
+        summary,
+        fresh,
+        working,
+    } in found
+    {
+        nodes[fresh].compacts = Some(working);
+        last_next[summary] = last_next[summary].max(Some(fresh));
+        // Some agents have a summary looked over before they use it.
+        let mut part = Some(summary);
+        while let Some(at) = part {
+            (is_summary[at], is_continued[at]) = (true, true);
+            let before = nodes[at].before();
+            part = before.filter(|&at| turns[nodes[at].turn].n_tools == 0 && !has_worked_on[at]);
+        }
+    }
+    let known = Known {
+        turns: nodes.iter().map(|node| &turns[node.turn]).collect(),
+        nodes,
+        prompts,
+        is_continued,
+        last_next,
+        is_summary,
+    };
+    known.asides()
+}
+
+/// To every leaf, and to every node that the work ended at.
+fn find_paths(graph: &mut Graph, asides: &[Option<Aside>]) {
     let n_children = count_children(&graph.nodes);
-    for leaf in (0..graph.nodes.len()).filter(|&at| n_children[at] == 0) {
-        let nodes = graph.path(leaf);
+    let mut n_working = vec![0; graph.nodes.len()];
+    for (at, node) in graph.nodes.iter().enumerate() {
+        if let Some(parent) = node.parent.filter(|_| asides[at].is_none()) {
+            n_working[parent] += 1;
+        }
+    }
+    let is_end = |at: &usize| n_children[*at] == 0 || asides[*at].is_none() && n_working[*at] == 0;
+    for end in (0..graph.nodes.len()).filter(is_end) {
+        let nodes = graph.path(end);
         graph.sequences.push(Sequence {
             role: Role::Discarded,
             nodes,
         });
     }
-    assign_roles(&mut graph, turns, &discarded);
-    tag_sessions(&mut graph, turns);
-    graph
 }
 
-fn assign_roles(graph: &mut Graph, turns: &[Turn], discarded: &[bool]) {
+fn assign_roles(graph: &mut Graph, turns: &[Turn], asides: &[Option<Aside>]) {
     let turn_of: Vec<&Turn> = graph.nodes.iter().map(|node| &turns[node.turn]).collect();
     let has_tools = |nodes: &[usize]| nodes.iter().any(|&at| turn_of[at].n_tools > 0);
-    let has_tokens = |nodes: &[usize]| nodes.iter().any(|&at| turn_of[at].n_trainable_tokens() > 0);
-    let is_live = |nodes: &[usize]| nodes.last().is_some_and(|&leaf| !discarded[leaf]);
+    let has_tokens = |nodes: &[usize]| nodes.iter().any(|&at| turn_of[at].n_captured_tokens() > 0);
+    let aside_of = |nodes: &[usize]| nodes.last().and_then(|&end| asides[end]);
     let paths = || {
         let nodes = graph
             .sequences
             .iter()
             .map(|sequence| sequence.nodes.as_slice());
-        nodes.filter(|nodes| is_live(nodes))
+        nodes.filter(|nodes| aside_of(nodes).is_none())
     };
     let any_tools = paths().any(has_tools);
     let any_tokens = paths().any(has_tokens);
@@ -65,89 +155,38 @@ fn assign_roles(graph: &mut Graph, turns: &[Turn], discarded: &[bool]) {
         } else {
             has_tokens(nodes) || !any_tokens
         };
-        sequence.role = match (is_live(nodes), is_agent) {
-            (false, _) => Role::Discarded,
-            (true, true) => Role::Agent,
-            (true, false) => Role::Auxiliary,
+        sequence.role = match aside_of(nodes) {
+            Some(Aside::AskedAgain | Aside::ThrownAway) => Role::Discarded,
+            Some(Aside::Beside | Aside::Summary) => Role::Auxiliary,
+            None if is_agent => Role::Agent,
+            None => Role::Auxiliary,
         };
         for &at in nodes {
             graph.nodes[at].role = graph.nodes[at].role.min(sequence.role);
             graph.nodes[at].root = nodes[0];
         }
     }
-}
-
-/// A childless node beside one that was gone on from: the same parent, or for roots the same prompt. A node whose reply
-/// came back in other tokens is childless by tokens alone: the agent did go on from it.
-fn discarded(nodes: &[Node], prompts: &[usize]) -> Vec<bool> {
-    let n_children = count_children(nodes);
-    let place = |at: usize| match nodes[at].parent {
-        Some(parent) => (Some(parent), 0),
-        None => (None, prompts[at]),
-    };
-    let continued: HashSet<_> = (0..nodes.len())
-        .filter(|&at| n_children[at] > 0)
-        .map(place)
-        .collect();
-    let echoed: HashSet<usize> = nodes.iter().filter_map(|node| node.retokenised).collect();
-    (0..nodes.len())
-        .map(|at| n_children[at] == 0 && !echoed.contains(&at) && continued.contains(&place(at)))
-        .collect()
-}
-
-/// What the agent's own session ids tell of roots: subagents, and conversations begun anew from a summary. Tags alone;
-/// no role depends on them, since an agent may say what it likes.
-fn tag_sessions(graph: &mut Graph, turns: &[Turn]) {
-    /// The last nodes of a session as they were before the node in question.
-    #[derive(Default)]
-    struct Seen {
-        working: Option<usize>,
-        summary: Option<usize>,
+    for (at, node) in graph.nodes.iter_mut().enumerate() {
+        let is_agent = node.role == Role::Agent;
+        node.aside = (!is_agent).then(|| asides[at].unwrap_or(Aside::Beside));
     }
-    let mut sessions: HashMap<Option<&str>, Seen> = HashMap::new();
-    for at in 0..graph.nodes.len() {
-        let node = &graph.nodes[at];
+}
+
+/// Which session started a root's, as the agent's own headers say. A tag alone; no role depends on it.
+fn tag_spawned(nodes: &mut [Node], turns: &[Turn]) {
+    // The last nodes with tools as they were before the node in question.
+    let mut working: HashMap<&str, usize> = HashMap::new();
+    for (at, node) in nodes.iter_mut().enumerate() {
         let turn = &turns[node.turn];
-        let is_fresh = node.parent.is_none() && node.retokenised.is_none();
-        let session = turn.harness_session_id.as_deref();
-        if is_fresh && let Some(parent) = turn.parent_session_id.as_deref() {
-            let spawner = sessions.get(&Some(parent));
-            graph.nodes[at].spawned_by = spawner.and_then(|seen| seen.working);
-        }
-        let seen = sessions.entry(session).or_default();
-        if is_fresh
-            && turn.n_tools > 0
-            && let (Some(working), Some(summary)) = (seen.working, seen.summary)
-            && repeats(turn, &turns[graph.nodes[summary].turn])
+        if node.before().is_none()
+            && let Some(parent) = turn.parent_session_id.as_deref()
         {
-            graph.nodes[at].compacts = Some(working);
+            node.spawned_by = working.get(parent).copied();
         }
-        if turn.n_tools > 0 {
-            *seen = Seen {
-                working: Some(at),
-                summary: None,
-            };
-        } else {
-            seen.summary = Some(at);
+        if turn.n_tools > 0
+            && let Some(session) = turn.harness_session_id.as_deref()
+        {
+            working.insert(session, at);
         }
     }
-}
-
-/// Whether one of the messages holds what was answered to the summary's request.
-fn repeats(turn: &Turn, summary: &Turn) -> bool {
-    let reply = summary.message.as_ref();
-    let reply = reply.and_then(|message| message.content.as_deref());
-    let Some(reply) = reply.map(str::trim).filter(|text| !text.is_empty()) else {
-        return false;
-    };
-    turn.messages
-        .iter()
-        .any(|message| match &message["content"] {
-            serde_json::Value::String(text) => text.contains(reply),
-            serde_json::Value::Array(parts) => parts
-                .iter()
-                .filter_map(|part| part["text"].as_str())
-                .any(|text| text.contains(reply)),
-            _ => false,
-        })
 }

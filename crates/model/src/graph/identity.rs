@@ -1,9 +1,10 @@
 //! Messages as numbers that are equal when the messages say the same, however the agent wrote them down.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
+use super::echo::ids_in;
 use crate::turn::Shared;
 
 #[derive(Debug, Default)]
@@ -12,6 +13,8 @@ pub(super) struct Identities {
     /// By the place in memory: turns share equal messages, so each is written out once. The value is held so that its
     /// place stays its own.
     by_place: HashMap<usize, (Shared, u32)>,
+    /// Ids of tool calls that some request tells of.
+    told_calls: HashSet<Box<str>>,
 }
 
 impl Identities {
@@ -38,13 +41,18 @@ impl Identities {
         }
         let number = self.of_value(message);
         self.by_place.insert(place, (message.clone(), number));
+        self.told_calls.extend(ids_in(message).map(Box::from));
         number
+    }
+
+    pub(super) fn is_told(&self, call_id: &str) -> bool {
+        self.told_calls.contains(call_id)
     }
 }
 
 /// One way to write what agents write in many: roles, texts and tool calls with their arguments as values. Call ids,
 /// reasoning and cache marks are left out, since agents change or drop them.
-fn canonical(message: &Value) -> String {
+pub(super) fn canonical(message: &Value) -> String {
     let content = match &message["content"] {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),

@@ -3,12 +3,18 @@
 
 use std::collections::HashMap;
 
-use super::identity::Identities;
+use super::echo::{self, Fit};
+use super::identity::{Identities, canonical};
 use super::store::Store;
 use super::tokens::Tokens;
 use super::trie::{Place, Trie};
 use super::{Graph, assemble};
 use crate::turn::Turn;
+
+/// An id that more replies share is one that the model counts anew each time, and says nothing.
+const SHARERS_MAX: usize = 8;
+/// How many replies to one prompt are compared with what was sent back.
+const TRIES_MAX: usize = 8;
 
 /// The turns of one rollout by what they start with. Holds references to their ids, not copies.
 #[derive(Debug, Default)]
@@ -17,6 +23,10 @@ pub struct Links {
     messages: Trie,
     lists: Store,
     identities: Identities,
+    /// Who gave a call an id.
+    callers: HashMap<Box<str>, Vec<usize>>,
+    /// Whose messages end at a place.
+    askers: HashMap<Place, Vec<usize>>,
     pub(super) entries: Vec<Entry>,
     n_pushed: usize,
 }
@@ -41,6 +51,11 @@ pub(super) struct Entry {
 pub(super) struct Link {
     pub(super) parent: Option<usize>,
     pub(super) retokenised: Option<usize>,
+    pub(super) changed: Option<usize>,
+    /// Whose messages this turn repeats without the reply to them.
+    pub(super) left_out: Option<usize>,
+    /// Whose messages and reply this turn's messages start with.
+    pub(super) whole: Option<usize>,
 }
 
 impl Links {
@@ -48,11 +63,11 @@ impl Links {
     pub fn push(&mut self, turn: &Turn) {
         let index = self.n_pushed;
         self.n_pushed += 1;
+        let (system, messages) = self.identities.of_messages(&turn.messages);
         if turn.is_failed() {
             return;
         }
         let at = self.entries.len();
-        let (system, messages) = self.identities.of_messages(&turn.messages);
         let n_messages = messages.len();
         let reply = turn.message.as_ref();
         let reply: Vec<u32> = reply
@@ -64,6 +79,12 @@ impl Links {
         if !reply.is_empty() {
             let end = self.messages.place_after(messages, &list, &reply);
             self.messages.mark(end, at);
+        }
+        if n_messages > 0 {
+            self.askers.entry(messages).or_default().push(at);
+        }
+        for id in call_ids(turn) {
+            self.callers.entry(id.into()).or_default().push(at);
         }
         let system = self.messages.place(&Tokens::from(system));
 
@@ -98,36 +119,186 @@ impl Links {
         self.lists.bytes() + self.tokens.bytes() + self.messages.bytes()
     }
 
-    pub(super) fn link(&self, child: usize) -> Link {
+    pub(super) fn link(&self, child: usize, turns: &[Turn]) -> Link {
         let entry = &self.entries[child];
-        // Neither kind of link ever goes from fewer messages to more, and each makes messages or tokens grow: that is
-        // why there are no cycles.
+        // No kind of link ever goes from fewer messages to more, and each makes messages or tokens grow: that is why
+        // there are no cycles.
         let n_messages = |other: usize| self.entries[other].n_messages;
         let exact = entry.prompt.and_then(|place| {
-            self.longest(&self.tokens, place, child, |other| {
+            self.longest(turns, &self.tokens, place, child, |other| {
                 n_messages(other) <= entry.n_messages
             })
         });
-        let said = self.longest(&self.messages, entry.messages, child, |other| {
+        let said = self.longest(turns, &self.messages, entry.messages, child, |other| {
             entry.prompt.is_none() || !self.entries[other].has_all_ids
         });
         let parent = match (exact, said) {
             (Some(exact), Some(said)) if n_messages(said) > n_messages(exact) => Some(said),
             (exact, said) => exact.or(said),
         };
-        let whole = self.longest(&self.messages, entry.messages, child, |_| true);
+        let whole = self.longest(turns, &self.messages, entry.messages, child, |_| true);
         let is_longer =
             |said: &usize| parent.is_none_or(|parent| n_messages(*said) > n_messages(parent));
-        Link {
+        let mut link = Link {
             parent,
             retokenised: whole.filter(is_longer),
+            whole,
+            ..Link::default()
+        };
+        let reached = parent.into_iter().chain(whole).map(n_messages).max();
+        let by_id = self.by_call_id(turns, child, reached);
+        let reached = reached.max(by_id.map(n_messages));
+        let (by_place, left_out) = self.by_place(turns, child, reached);
+        link.left_out = left_out;
+        if let Some(before) = by_place.or(by_id) {
+            let (before_turn, turn) = (self.turn(turns, before), self.turn(turns, child));
+            (link.retokenised, link.changed) = match is_as_it_was(before_turn, turn) {
+                true => (Some(before), None),
+                false => (None, Some(before)),
+            };
+        }
+        link
+    }
+
+    /// The last reply that the messages behind the first `reached` ones tell of by the id of one of its calls.
+    fn by_call_id(&self, turns: &[Turn], child: usize, reached: Option<usize>) -> Option<usize> {
+        let messages = &self.turn(turns, child).messages;
+        let first = echo::n_leading(messages) + reached.map_or(0, |reached| reached + 1);
+        let new = messages.get(first..).unwrap_or_default().iter().rev();
+        let is_later = |at: &usize| {
+            let entry = &self.entries[*at];
+            entry.exchange < self.entries[child].exchange
+                && entry.n_messages < self.entries[child].n_messages
+                && reached.is_none_or(|reached| entry.n_messages > reached)
+        };
+        new.flat_map(|message| echo::ids_in(message))
+            .find_map(|id| self.caller(turns, child, id).filter(is_later))
+    }
+
+    /// Who gave the id to a call: the only one, the only one of the session, or of several answers to one prompt the
+    /// one that fits.
+    fn caller(&self, turns: &[Turn], child: usize, id: &str) -> Option<usize> {
+        let callers = self.callers.get(id)?;
+        if callers.len() > SHARERS_MAX {
+            return None;
+        }
+        let own = |at: &usize| self.is_same_session(turns, *at, child);
+        let own: Vec<usize> = callers.iter().copied().filter(own).collect();
+        match (callers.as_slice(), own.as_slice()) {
+            ([only], _) | (_, [only]) => Some(*only),
+            (_, tries @ [first, ..]) => {
+                let is_same =
+                    |at: &usize| self.entries[*at].messages == self.entries[*first].messages;
+                let is_one_prompt = tries.iter().all(is_same);
+                is_one_prompt
+                    .then(|| self.fitting(turns, child, tries))
+                    .flatten()
+            }
+            _ => None,
         }
     }
 
-    /// The longest one that ends on the way to `place`. Among equals the last one before `child` counts: the agent asked
-    /// again and went on from what it got then.
+    /// The reply that stands behind its own prompt in the messages of `child`, however it was changed; and a reply
+    /// that should stand there and does not.
+    fn by_place(
+        &self,
+        turns: &[Turn],
+        child: usize,
+        reached: Option<usize>,
+    ) -> (Option<usize>, Option<usize>) {
+        let entry = &self.entries[child];
+        let messages = &self.turn(turns, child).messages;
+        let n_leading = messages.len() - entry.n_messages;
+        let mut left_out = None;
+        for place in self.messages.way_up(entry.messages) {
+            let Some(askers) = self.askers.get(&place) else {
+                continue;
+            };
+            let n_said = askers
+                .first()
+                .map_or(0, |first| self.entries[*first].n_messages);
+            if reached.is_some_and(|reached| n_said <= reached) {
+                break;
+            }
+            // The same prompt is an answer to nothing, and a last message by the assistant is one to be finished.
+            let next = match &messages[n_leading + n_said..] {
+                [] => continue,
+                [next] if echo::is_assistant(next) => continue,
+                [next, ..] => next,
+            };
+            if !echo::is_assistant(next) {
+                left_out = left_out.or_else(|| self.latest(turns, child, askers).next());
+            } else if let Some(before) = self.fitting(turns, child, askers) {
+                return (Some(before), left_out);
+            }
+        }
+        (None, left_out)
+    }
+
+    /// Those of one prompt that were there before `child`, of its own session where there are any; the last first.
+    fn latest(
+        &self,
+        turns: &[Turn],
+        child: usize,
+        askers: &[usize],
+    ) -> impl Iterator<Item = usize> + use<> {
+        let exchange = |at: usize| self.entries[at].exchange;
+        let before = askers.iter().copied();
+        let mut before: Vec<usize> = before
+            .filter(|at| exchange(*at) < exchange(child))
+            .collect();
+        let is_own = |at: &usize| self.is_same_session(turns, *at, child);
+        if before.iter().any(is_own) {
+            before.retain(is_own);
+        }
+        before.sort_by_key(|at| std::cmp::Reverse(exchange(*at)));
+        before.into_iter()
+    }
+
+    /// Of the replies to one prompt the one that the messages of `child` hold at its place, or the last one when there
+    /// is nothing to tell them apart by.
+    fn fitting(&self, turns: &[Turn], child: usize, askers: &[usize]) -> Option<usize> {
+        let messages = &self.turn(turns, child).messages;
+        let fit = |at: usize| {
+            let before = self.turn(turns, at);
+            let echo = echo::echo_of(before, self.turn(turns, child));
+            let echo: Vec<&serde_json::Value> = echo.iter().map(|at| &*messages[*at]).collect();
+            let reply = before.message.as_ref();
+            reply.map_or(Fit::No, |reply| echo::fit(reply, &echo))
+        };
+        let tries = self.latest(turns, child, askers).take(TRIES_MAX);
+        let tries = tries
+            .map(|at| (fit(at), at))
+            .filter(|(fit, _)| *fit != Fit::No);
+        let best = tries.max_by_key(|(fit, at)| (*fit, self.entries[*at].exchange));
+        best.map(|(_, at)| at)
+    }
+
+    fn turn<'a>(&self, turns: &'a [Turn], entry: usize) -> &'a Turn {
+        &turns[self.entries[entry].turn]
+    }
+
+    fn is_same_session(&self, turns: &[Turn], one: usize, other: usize) -> bool {
+        let session = |entry: usize| &self.turn(turns, entry).harness_session_id;
+        session(one) == session(other)
+    }
+
+    /// Whether some request tells of a call that this entry alone made, be it one that was never answered.
+    pub(super) fn is_told_of(&self, turns: &[Turn], entry: usize) -> bool {
+        call_ids(self.turn(turns, entry)).any(|id| {
+            let is_only = self
+                .callers
+                .get(id)
+                .is_some_and(|callers| callers.len() == 1);
+            is_only && self.identities.is_told(id)
+        })
+    }
+
+    /// The longest one that ends on the way to `place`. Among equals those of the same session count before others, and
+    /// the last one before `child`: the agent asked again and went on from what it got then.
     fn longest(
         &self,
+        turns: &[Turn],
         trie: &Trie,
         place: Place,
         child: usize,
@@ -139,10 +310,11 @@ impl Links {
                 let others = ends.iter().copied().filter(|&at| at != child);
                 others.filter(|&at| is_allowed(at))
             };
+            let is_own = |at: &usize| self.is_same_session(turns, *at, child);
             let before = found().filter(|at| exchange(at) < exchange(&child));
             before
-                .max_by_key(|at| exchange(at))
-                .or_else(|| found().min_by_key(|at| exchange(at)))
+                .max_by_key(|at| (is_own(at), exchange(at)))
+                .or_else(|| found().min_by_key(|at| (!is_own(at), exchange(at))))
         })
     }
 
@@ -170,5 +342,22 @@ impl Links {
             first
         };
         order.iter().enumerate().map(number).collect()
+    }
+}
+
+fn call_ids(turn: &Turn) -> impl Iterator<Item = &str> {
+    let calls = turn.message.iter().flat_map(|message| &message.tool_calls);
+    let ids = calls.filter_map(|call| call.id.as_deref());
+    ids.filter(|id| !id.is_empty())
+}
+
+/// Whether the reply came back in its own words, so that something before it was changed.
+fn is_as_it_was(before: &Turn, turn: &Turn) -> bool {
+    let Some(reply) = &before.message else {
+        return false;
+    };
+    match echo::echo_of(before, turn).as_slice() {
+        [at] => canonical(&turn.messages[*at]) == canonical(&reply.to_value()),
+        _ => false,
     }
 }

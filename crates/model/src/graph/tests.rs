@@ -42,7 +42,7 @@ fn exchange_of(exchange: u64, request: &Value, body: &Value) -> Exchange {
         request: Request {
             dialect: Default::default(),
             exchange,
-            at: 0.0,
+            at: 10.0 * exchange as f64,
             path: "/v1/chat/completions".to_owned(),
             headers: Default::default(),
             body: request.to_string().into(),
@@ -53,7 +53,7 @@ fn exchange_of(exchange: u64, request: &Value, body: &Value) -> Exchange {
             attempts: Vec::new(),
             is_replayed: false,
             exchange,
-            at: 1.0,
+            at: 10.0 * exchange as f64 + 1.0,
             status: Some(200),
             is_stream: false,
             body: body.to_string().into(),
@@ -336,7 +336,7 @@ fn a_conversation_begun_anew_from_a_summary_is_told_from_a_new_one() {
     assert_eq!(compacts, [None, None, Some(0), None, None]);
     check(
         &turns,
-        "n1<- agent, n2<n1 agent, n3<- agent, n4<- agent, n5<- agent",
+        "n1<- agent, n2<n1 auxiliary, n3<- agent, n4<- agent, n5<- agent",
     );
 }
 

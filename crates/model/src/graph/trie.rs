@@ -102,10 +102,15 @@ impl Trie {
 
     /// Those that end on the way from `place` to the top, the longest first; the ends of one place together.
     pub(super) fn ends_above(&self, place: Place) -> impl Iterator<Item = &[usize]> + '_ {
-        let above = |at: &Place| (*at != TOP).then(|| self.nodes[*at].above);
-        std::iter::successors(Some(place), above)
+        self.way_up(place)
             .map(|at| self.nodes[at].ends.as_slice())
             .filter(|ends| !ends.is_empty())
+    }
+
+    /// The places from `place` to the top, both among them.
+    pub(super) fn way_up(&self, place: Place) -> impl Iterator<Item = Place> + '_ {
+        let above = |at: &Place| (*at != TOP).then(|| self.nodes[*at].above);
+        std::iter::successors(Some(place), above)
     }
 
     /// An estimate of what the tree holds beside the lists it refers to.

@@ -3,7 +3,7 @@
 //! What OpenEnv calls fatal for one turn is a warning here: the turn is left out of the training trace, the rollout
 //! stays trainable. Fatal is what leaves nothing to train on.
 
-use super::{CaptureLevel, Code, Finding};
+use super::{CaptureLevel, Code, Finding, reply};
 use crate::chat;
 use crate::dialect::{Dialect, EndpointDialect};
 use crate::graph::{Graph, Node, Role, count_children};
@@ -19,21 +19,25 @@ pub(super) fn findings(turns: &[Turn], graph: &Graph, level: CaptureLevel) -> Ve
         let turn = &turns[node.turn];
         findings.extend(shortcoming(turn, level));
         findings.extend(notes(turn));
-        if let Some(before) = node.retokenised {
-            let text = format!(
-                "{} goes on from {} by its messages but not by its tokens, so it is trained as a row of its own",
-                node.id, graph.nodes[before].id
-            );
-            findings.push(Finding::warn(Code::Retokenised, text));
-        }
+        findings.extend(reply::of_node(turns, graph, node));
     }
+    reply::limit(&mut findings);
+    let agents: Vec<&Turn> = agents_of(turns, graph).collect();
+    unfit(&agents, level, &mut findings);
+    losses(&agents, &mut findings);
     translation(turns, &mut findings);
     structure(graph, level, &mut findings);
+    reply::discarded(turns, graph, &mut findings);
     sampling(turns, graph, &mut findings);
     if level == CaptureLevel::Tokens {
         tokens(turns, graph, &mut findings);
     }
     findings
+}
+
+fn agents_of<'a>(turns: &'a [Turn], graph: &'a Graph) -> impl Iterator<Item = &'a Turn> {
+    let agents = graph.nodes.iter().filter(|node| node.role == Role::Agent);
+    agents.map(|node| &turns[node.turn])
 }
 
 fn failure(turn: &Turn) -> Option<Finding> {
@@ -70,7 +74,7 @@ fn shortcoming(turn: &Turn, level: CaptureLevel) -> Option<Finding> {
         return None;
     };
     // Below the level of tokens every turn lacks the same, which the level says.
-    if level != CaptureLevel::Tokens && code != Code::TruncatedTurn {
+    if level != CaptureLevel::Tokens && code != Code::TruncatedTurn || turn.unfit.is_some() {
         return None;
     }
     let reason = code
@@ -80,6 +84,85 @@ fn shortcoming(turn: &Turn, level: CaptureLevel) -> Option<Finding> {
         code,
         format!("{}: {reason}; left out of training", turn.node_id()),
     ))
+}
+
+/// Turns whose tokens are exact and cannot be trained on for what was asked: one finding for all with the same reason.
+fn unfit(agents: &[&Turn], level: CaptureLevel, findings: &mut Vec<Finding>) {
+    let mut groups: Vec<(Code, &str, Vec<String>)> = Vec::new();
+    for turn in agents {
+        let (Exactness::NotExact(code), Some(words)) = (turn.exactness, turn.unfit.as_deref())
+        else {
+            continue;
+        };
+        let same = groups
+            .iter_mut()
+            .find(|(other, text, _)| *other == code && *text == words);
+        match same {
+            Some((_, _, ids)) => ids.push(turn.node_id()),
+            None => groups.push((code, words, vec![turn.node_id()])),
+        }
+    }
+    if level != CaptureLevel::Tokens {
+        return;
+    }
+    for (code, words, ids) in groups {
+        let reason = match code {
+            Code::ConstrainedSampling => format!(
+                "sampled under a constraint ({words}); set `constrained` to refuse or remove it"
+            ),
+            Code::MediaInPrompt => format!("the prompt has more in it than its ids say ({words})"),
+            _ => format!(
+                "{words}; sample at temperature 1 and nothing else (`temperature` 1, not `sampling` agent), or let the \
+                 server give processed logprobs (vLLM: --logprobs-mode processed_logprobs)"
+            ),
+        };
+        let text = format!("{}: {reason}; left out of training", listed(&ids));
+        findings.push(Finding::warn(code, text));
+    }
+}
+
+/// What the endpoint was not asked for, or did not get.
+fn losses(agents: &[&Turn], findings: &mut Vec<Finding>) {
+    let mut reduced: Vec<(Vec<&str>, Vec<String>)> = Vec::new();
+    let mut without_images = Vec::new();
+    let mut n_images = 0;
+    for turn in agents {
+        let lacks: Vec<&str> = turn.refused_capture().collect();
+        match reduced.iter_mut().find(|(names, _)| *names == lacks) {
+            _ if lacks.is_empty() => {}
+            Some((_, ids)) => ids.push(turn.node_id()),
+            None => reduced.push((lacks, vec![turn.node_id()])),
+        }
+        if turn.images_not_sent > 0 {
+            n_images = n_images.max(turn.images_not_sent);
+            without_images.push(turn.node_id());
+        }
+    }
+    for (names, ids) in reduced {
+        let text = format!(
+            "{}: the endpoint refused {}, so the answers have less in them",
+            listed(&ids),
+            names.join(", ")
+        );
+        findings.push(Finding::warn(Code::ReducedCapture, text));
+    }
+    if n_images > 0 {
+        let text = format!(
+            "{}: {n_images} of the agent's images did not get into the endpoint's dialect",
+            listed(&without_images)
+        );
+        findings.push(Finding::warn(Code::ImageNotSent, text));
+    }
+}
+
+/// The first names of a list that may be long.
+fn listed(ids: &[String]) -> String {
+    const NAMES_MAX: usize = 10;
+    let shown = ids[..ids.len().min(NAMES_MAX)].join(", ");
+    match ids.len().checked_sub(NAMES_MAX) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown} and {more} more"),
+    }
 }
 
 fn notes(turn: &Turn) -> Vec<Finding> {
@@ -147,11 +230,6 @@ fn structure(graph: &Graph, level: CaptureLevel, findings: &mut Vec<Finding>) {
             "only one model call was answered",
         ));
     }
-    let n_discarded = graph.nodes.len() - n_live;
-    if n_discarded > 0 {
-        let text = format!("{n_discarded} replies were asked for again and not gone on from");
-        findings.push(Finding::warn(Code::DiscardedTurns, text));
-    }
     let mut nodes: Vec<Node> = graph.nodes.clone();
     for node in nodes.iter_mut().filter(|node| node.role == Role::Discarded) {
         node.parent = None;
@@ -203,8 +281,7 @@ const BENDING: [&str; 7] = [
 ];
 
 fn sampling(turns: &[Turn], graph: &Graph, findings: &mut Vec<Finding>) {
-    let agents = graph.nodes.iter().filter(|node| node.role == Role::Agent);
-    let agents: Vec<&Turn> = agents.map(|node| &turns[node.turn]).collect();
+    let agents: Vec<&Turn> = agents_of(turns, graph).collect();
     let changed = |turn: &Turn, name: &str| {
         let asked = turn.requested_sampling.get(name)?;
         (turn.sampling.get(name) != Some(asked)).then(|| format!("{name}={asked}"))
@@ -244,18 +321,17 @@ fn sampling(turns: &[Turn], graph: &Graph, findings: &mut Vec<Finding>) {
 }
 
 fn tokens(turns: &[Turn], graph: &Graph, findings: &mut Vec<Finding>) {
-    let agents = graph
-        .nodes
-        .iter()
-        .filter(|node| node.role == Role::Agent)
-        .map(|node| &turns[node.turn]);
-    let exact: Vec<&Turn> = agents.filter(|turn| turn.is_exact()).collect();
+    let exact: Vec<&Turn> = agents_of(turns, graph)
+        .filter(|turn| turn.is_exact())
+        .collect();
     let n_tokens: usize = exact.iter().map(|turn| turn.n_trainable_tokens()).sum();
     if n_tokens == 0 {
-        findings.push(Finding::fatal(
-            Code::NothingTrainable,
-            "no turn of the agent has exact tokens",
-        ));
+        let is_unfit = agents_of(turns, graph).any(|turn| turn.unfit.is_some());
+        let text = match is_unfit {
+            true => "no turn of the agent can be trained on as it was sampled",
+            false => "no turn of the agent has exact tokens",
+        };
+        findings.push(Finding::fatal(Code::NothingTrainable, text));
         return;
     }
     let logprobs = exact

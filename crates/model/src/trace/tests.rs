@@ -3,6 +3,9 @@ use serde_json::json;
 use super::*;
 use crate::exchange::{Request, Response};
 
+mod agents;
+mod repeats;
+
 /// One chat exchange of the tests: what the model was given and gave.
 struct Call {
     prompt: Vec<u32>,
@@ -175,7 +178,7 @@ fn a_first_call_that_was_made_again_is_not_trained() {
             call(&[1, 2, 3], &[4], 1),
         ],
         "n2 n3 Train Tokens 2",
-        &["[WARN] discarded_turns: 1 replies were asked for again and not gone on from"],
+        &["[WARN] discarded_turns: n1: asked for again and not gone on from; not trained"],
     );
 }
 
@@ -384,7 +387,9 @@ fn recorded_streams_are_trainable() {
     let mut cut = call(&[], &[], 1);
     cut.response = Some((
         200,
-        include_str!("../../tests/transcripts/vllm_stream.sse")[..900].to_owned(),
+        include_str!("../../tests/transcripts/vllm_stream.sse")[..900]
+            // Another prompt, or the first one would have been asked for again.
+            .replace("\"prompt_token_ids\":[", "\"prompt_token_ids\":[7,"),
     ));
     check(
         &[vllm, sglang, cut],

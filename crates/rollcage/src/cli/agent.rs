@@ -35,16 +35,19 @@ enum Command {
     },
     /// Install an agent and make it ready
     Install {
-        /// `opencode`, `opencode@1.18.33` or `opencode@latest`
+        /// `opencode`, `opencode@1.18.33` or `opencode@latest`; other names (`claude-code`) are in the list
         #[arg(value_name = "NAME[@VERSION]")]
         agent: String,
     },
     /// Try agents out with the scripted model, in every mode, and compare with what is expected of them
     ///
     /// Each is installed if need be and writes one file, once in each mode: streams passed on live, streams replayed from
-    /// whole answers, and an endpoint that gives only logprobs or only text. The table tells the time to the first call,
-    /// the peak of memory, and how many turns go on exactly from the one before. Exit status 1 means that one behaves
-    /// differently: a side request, an inexact prompt, events that cannot be read any more, a failure.
+    /// whole answers, and an endpoint that gives only logprobs or only text. Then it plays a long conversation (`long`)
+    /// with what agents change, drop or ask again for: an edit, numbers, several calls at once, blank text, broken
+    /// arguments, an unknown tool, a call cut by the token limit, an error, a broken stream, a subagent. The table tells
+    /// the time to the first call, the peak of memory, how many turns are trained exactly, and which replies came back
+    /// changed. Exit status 1 means that one behaves differently: a side request, an inexact prompt, a reply that is not
+    /// trained, events that cannot be read any more, a failure.
     Doctor {
         /// Agents, as `rollcage run --agent` takes them; the default is all
         #[arg(value_name = "NAME[@VERSION]|FILE.toml")]
@@ -89,6 +92,7 @@ fn list(is_json: bool) -> anyhow::Result<Outcome> {
                 "{}",
                 json!({
                     "agent": agent.name(),
+                    "aliases": agent.aliases(),
                     "title": agent.title(),
                     "dialect": agent.dialect().map(WireDialect::as_str),
                     "default_version": pinned,
@@ -104,7 +108,12 @@ fn list(is_json: bool) -> anyhow::Result<Outcome> {
         } else {
             format!(" {pinned}")
         };
-        writeln!(out, "{}  ({}{version})", agent.name(), agent.title())?;
+        let aliases = match agent.aliases() {
+            [] => String::new(),
+            aliases => format!(", also {}", aliases.join(", ")),
+        };
+        let (name, title) = (agent.name(), agent.title());
+        writeln!(out, "{name}  ({title}{version}{aliases})")?;
         if bundles.is_empty() && needs_installation(&*agent) {
             writeln!(
                 out,
@@ -150,6 +159,9 @@ fn remove(name: &str) -> anyhow::Result<Outcome> {
         ))
         .into());
     };
+    // One that is known no more may still be installed.
+    let known = settings::agent(agent).ok();
+    let agent = known.as_ref().map_or(agent, |(agent, _)| agent.name());
     let removed = settings::bundles()?
         .remove(agent, version)
         .map_err(|error| match error {

@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointError, EndpointRequest};
 use rollcage_engine::provider::{Provider, Providers};
-use rollcage_engine::proxy::Unusable;
 use rollcage_engine::proxy::probe::{LogprobsMode, Profile, probe};
-use rollcage_engine::secret::Secret;
+use rollcage_engine::proxy::{Unusable, served_model};
 use rollcage_engine::serving::command::CommandServer;
 use rollcage_engine::serving::{Servers, Step};
 use rollcage_model::trace::CaptureLevel;
@@ -42,8 +41,8 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Probe {
-    /// A name that `rollcage endpoint list` shows, or PROVIDER/MODEL
-    #[arg(value_name = "NAME", required_unless_present = "base_url")]
+    /// A URL, a name that `rollcage endpoint list` shows, or PROVIDER/MODEL
+    #[arg(value_name = "URL|NAME", required_unless_present = "base_url")]
     name: Option<String>,
 
     /// Where it is, for one without a name or in place of its own URL
@@ -54,7 +53,7 @@ struct Probe {
     #[arg(long, value_name = "VAR")]
     api_key_env: Option<String>,
 
-    /// The model's name
+    /// The model's name; without it the one that is served
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
 
@@ -96,7 +95,8 @@ struct Row {
 
 impl Row {
     fn of(provider: &Provider, providers: &Providers) -> Self {
-        let of = |names: &[String]| names.iter().find_map(|name| settings::variable(name));
+        let variable = settings::variables_of(providers);
+        let of = |names: &[String]| names.iter().find_map(|name| variable(name));
         let model = of(&provider.model_variables).or_else(|| provider.model.clone());
         let request = EndpointRequest {
             kind: Some(provider.name.clone()),
@@ -104,7 +104,7 @@ impl Row {
             model: model.clone().or_else(|| Some("any".to_owned())),
             ..EndpointRequest::default()
         };
-        let settled = request.resolve_among(providers, settings::variable);
+        let settled = request.resolve_among(providers, &variable);
         let (url, problem) = match settled {
             Ok(EndpointChoice::Url(endpoint)) => (Some(endpoint.base_url), None),
             Ok(EndpointChoice::Managed(managed)) => (Some(managed.url()), None),
@@ -200,7 +200,15 @@ async fn ask(
             let text = "the scripted endpoint gives everything: there is nothing to find out";
             return Err(WrongUse(text.to_owned()).into());
         }
-        EndpointChoice::Url(endpoint) => endpoint.clone(),
+        EndpointChoice::Url(endpoint) => {
+            let mut endpoint = endpoint.clone();
+            if endpoint.model.is_empty() {
+                let client = rollcage_engine::client(&endpoint.base_url).context("set up HTTPS")?;
+                let served = served_model(&client, &endpoint).await;
+                endpoint.model = served.map_err(unusable)?;
+            }
+            endpoint
+        }
         EndpointChoice::Managed(managed) => {
             let show = |step: &Step| progress.show(step);
             servers.endpoint(managed, &show).await?
@@ -212,10 +220,10 @@ async fn ask(
     Ok((endpoint, profile))
 }
 
-/// A key that the endpoint refuses is for the user to change.
+/// A key that the endpoint refuses, or a model that it has not, is for the user to change.
 pub(crate) fn unusable(error: Unusable) -> anyhow::Error {
     match error {
-        Unusable::Key(_) => WrongUse(error.to_string()).into(),
+        Unusable::Key(_) | Unusable::Model(_) => WrongUse(error.to_string()).into(),
         Unusable::Other(_) => error.into(),
     }
 }
@@ -224,9 +232,7 @@ impl Probe {
     fn choose(&self) -> anyhow::Result<EndpointChoice> {
         let key = match &self.api_key_env {
             None => None,
-            Some(name) => Some(Secret::new(settings::variable(name).ok_or_else(|| {
-                WrongUse(format!("--api-key-env: the variable {name} is not set"))
-            })?)),
+            Some(name) => Some(settings::key(name, "--api-key-env")?),
         };
         choose(EndpointRequest {
             kind: self.name.clone(),
@@ -242,13 +248,21 @@ impl Probe {
 pub(crate) fn choose(mut request: EndpointRequest) -> anyhow::Result<EndpointChoice> {
     let providers = settings::providers()?;
     let wrong = |error: EndpointError| WrongUse(error.to_string());
+    if request.base_url.is_none() && request.kind.as_deref().is_some_and(is_url) {
+        request.base_url = request.kind.take();
+    }
     if let (Some(name), None) = (&request.kind, &request.model)
         && let Some((kind, model)) = providers.split_model(name).map_err(wrong)?
     {
         (request.kind, request.model) = (Some(kind), Some(model));
     }
-    let choice = request.resolve_among(&providers, settings::variable);
+    let variable = settings::variables_of(&providers);
+    let choice = request.resolve_among(&providers, variable);
     Ok(choice.map_err(wrong)?)
+}
+
+fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
 }
 
 fn level_name(level: CaptureLevel) -> &'static str {
@@ -295,9 +309,8 @@ fn in_words(endpoint: &Endpoint, profile: &Profile) -> String {
         None => "not told".to_owned(),
     };
     let logprobs = match profile.logprobs {
-        LogprobsMode::Raw => "\nlogprobs  of the model itself, whatever the temperature",
-        LogprobsMode::Processed => "\nlogprobs  of what was sampled from, after the temperature",
-        LogprobsMode::Unknown => "",
+        LogprobsMode::Unknown => String::new(),
+        known => format!("\nlogprobs  {} ({})", known.in_words(), known.as_str()),
     };
     format!(
         "endpoint  {} at {}\nmodel     {}{served}\ncapture   {}: {capture}\nstreams   {streams}\ncontext   {context}{logprobs}\n",

@@ -172,10 +172,5 @@ async fn find(arguments: &Arguments, servers: &Servers) -> anyhow::Result<(Endpo
 }
 
 fn secret(variable: Option<&str>, flag: &str) -> anyhow::Result<Option<Secret>> {
-    let Some(name) = variable else {
-        return Ok(None);
-    };
-    let value = settings::variable(name)
-        .ok_or_else(|| WrongUse(format!("{flag}: the variable {name} is not set")))?;
-    Ok(Some(Secret::new(value)))
+    variable.map(|name| settings::key(name, flag)).transpose()
 }

@@ -1,7 +1,6 @@
 //! `rollcage run`.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,26 +12,29 @@ use tokio_util::sync::CancellationToken;
 use rollcage_engine::agent;
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
 use rollcage_engine::remote::Remotes;
-use rollcage_engine::secret::Secret;
 use rollcage_engine::serving::Step as ServingStep;
 use rollcage_engine::store::Store;
-use rollcage_engine::{Engine, ModelSettings, Plan, PlanError};
+use rollcage_engine::{Engine, ModelSettings, Plan, PlanError, SamplingPolicy};
 use rollcage_model::budget::Limits;
-use rollcage_model::chat::Sampling;
+use rollcage_model::chat::Constrained;
 use rollcage_model::record::{Ended, RolloutResult};
-use rollcage_model::script::Step;
-use rollcage_model::task::Task;
+use rollcage_model::task::{MAX_TOKENS_CAP, Mode, TOP_LOGPROBS, Task};
 use rollcage_model::view::{View, Wanted};
 
+use self::made::{ChangedTask, MadeTask};
 use self::options::AgentArguments;
+use super::endpoint::{choose, unusable};
 use super::engine::{make_ready, with_engine};
 use super::mcp::McpArguments;
 use super::signals::Stop;
-use super::task::{self, Loaded};
+use super::task::Loaded;
 use super::trace::TraceName;
 use crate::progress::{Progress, Screen, ServingProgress};
 use crate::{Interrupted, Outcome, WrongUse, output, report, settings};
 
+mod made;
+#[cfg(test)]
+mod names;
 mod options;
 
 /// For results that standard output does not take.
@@ -62,7 +64,8 @@ pub(crate) struct Arguments {
     )]
     task: Option<PathBuf>,
 
-    /// The agent, optionally with a version (`rollcage agent list` shows them), or a manifest file of your own
+    /// The agent, optionally with a version (`rollcage agent list` shows them, and their other names, such as
+    /// `claude-code`), or a manifest file of your own
     #[arg(
         long,
         default_value = "opencode",
@@ -104,7 +107,10 @@ pub(crate) struct Arguments {
     mcp: McpArguments,
 
     #[command(flatten)]
-    inline: InlineTask,
+    made: MadeTask,
+
+    #[command(flatten)]
+    changed: ChangedTask,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -137,17 +143,34 @@ struct EndpointArguments {
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
 
-    /// Cap the tokens an agent may ask for in one call
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    max_tokens: Option<u64>,
+    /// Cap the tokens an agent may ask for in one call; 0 is no cap
+    #[arg(
+        long,
+        visible_alias = "max-tokens",
+        default_value_t = MAX_TOKENS_CAP,
+        allow_negative_numbers = true,
+        value_name = "N"
+    )]
+    max_tokens_cap: i64,
 
     /// Alternatives to ask for per token
-    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20))]
+    #[arg(long, default_value_t = TOP_LOGPROBS, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20))]
     top_logprobs: u32,
 
-    /// Sample with this temperature and nothing else, whatever the agent asks for (for training)
+    /// Sample with this temperature and nothing else, whatever the agent asks for: a training session. Without it an
+    /// endpoint that gives token ids is asked at temperature 1 and nothing else
     #[arg(long, value_name = "T")]
     temperature: Option<f64>,
+
+    /// Who says what is sampled with: `auto` as above, or the agent (or the model's own defaults), whose turns may then
+    /// not be trainable
+    #[arg(long, value_name = "WHO", value_parser = SamplingPolicy::NAMES)]
+    sampling: Option<String>,
+
+    /// What becomes of calls that constrain sampling (`tool_choice` required, strict tools, response formats …): `refuse`
+    /// them (default with --temperature), `remove` what constrains, or `keep` them and train on none (default otherwise)
+    #[arg(long, value_name = "POLICY", value_parser = Constrained::NAMES)]
+    constrained: Option<String>,
 
     /// Stop the agent after this many model calls
     #[arg(long, value_name = "N")]
@@ -164,34 +187,10 @@ struct EndpointArguments {
     /// Let the model think, or not (chat_template_kwargs.enable_thinking); the default depends on the endpoint
     #[arg(long, value_name = "BOOL")]
     thinking: Option<bool>,
-}
 
-#[derive(clap::Args)]
-#[command(next_help_heading = "Task made here")]
-struct InlineTask {
-    /// What the agent should do
-    #[arg(long, value_name = "TEXT")]
-    instruction: Option<String>,
-
-    /// A command to run before the agent (repeatable)
-    #[arg(long, value_name = "CMD", requires = "instruction")]
-    setup: Vec<String>,
-
-    /// A command that checks the work; exit 0 passes (repeatable)
-    #[arg(long, value_name = "CMD", requires = "instruction")]
-    verify: Vec<String>,
-
-    /// A command of the reference solution, for the scripted model (repeatable)
-    #[arg(long, value_name = "CMD", requires = "instruction")]
-    solution: Vec<String>,
-
-    /// The task's name in results
-    #[arg(long, value_name = "ID", requires = "instruction")]
-    task_id: Option<String>,
-
-    /// The agent's time, in seconds (overrides the task file)
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<f64>,
+    /// The opposite of --thinking
+    #[arg(long, value_name = "BOOL", hide = true, conflicts_with = "thinking")]
+    disable_thinking: Option<bool>,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
@@ -199,7 +198,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut loaded = load(&arguments)?;
     let mcp = Remotes::take(&mut loaded.task.mcp, settings::variable)
         .map_err(|error| WrongUse(error.to_string()))?;
-    let endpoint = resolve_endpoint(arguments.endpoint.request()?)?;
+    let endpoint = choose(arguments.endpoint.request()?)?;
     let (agent, version) = settings::agent(&arguments.agent)?;
     agent::check_options(&*agent, &loaded.task).map_err(|error| WrongUse(error.to_string()))?;
     loaded.task.limit(&agent.limits());
@@ -215,12 +214,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let stop = Stop::watch(screen.clone(), words).context("catch signals")?;
     let results = with_engine(async |engine| {
         let cancel = stop.token();
-        let ready = make_ready(engine, (&*agent, version), cancel).await?;
+        // First, since a wrong one is told at once, and an agent may take a minute to install.
         let endpoint = if needs_model {
             settle(engine, &endpoint, &loaded.task, cancel, arguments.json).await?
         } else {
             Endpoint::none()
         };
+        let ready = make_ready(engine, (&*agent, version), cancel).await?;
         let settings = arguments.endpoint.settings(&loaded.task, &endpoint.model)?;
         let plan = Arc::new(Plan {
             task: loaded.task,
@@ -266,7 +266,10 @@ async fn settle(
         .run_until_cancelled(engine.endpoint_with(choice, task, &show))
         .await;
     serving.clear();
-    Ok(endpoint.ok_or(Interrupted)??)
+    match endpoint.ok_or(Interrupted)? {
+        Err(PlanError::Endpoint(error)) => Err(unusable(error)),
+        settled => Ok(settled?),
+    }
 }
 
 /// Runs the plans while their events are shown. With `--json` each result is printed when it comes.
@@ -324,29 +327,8 @@ fn print_json(store: &Store, result: &RolloutResult, wanted: Wanted) -> anyhow::
 }
 
 fn load(arguments: &Arguments) -> anyhow::Result<Loaded> {
-    let inline = &arguments.inline;
-    let mut loaded = match (&arguments.task, &inline.instruction) {
-        (Some(path), _) => task::load(path)?,
-        (None, instruction) => {
-            let task = Task {
-                id: inline
-                    .task_id
-                    .clone()
-                    .unwrap_or_else(|| "inline".to_owned()),
-                instruction: instruction.clone().unwrap_or_default(),
-                setup: inline.setup.clone(),
-                verify: inline.verify.clone(),
-                solution: inline.solution.iter().map(Step::shell).collect(),
-                ..Task::default()
-            };
-            Loaded {
-                task,
-                uploads: BTreeMap::new(),
-            }
-        }
-    };
-    let task = &mut loaded.task;
-    task.agent_timeout_s = inline.timeout.or(task.agent_timeout_s);
+    let mut loaded = arguments.made.load(arguments.task.as_deref())?;
+    arguments.changed.change(&mut loaded)?;
     arguments.set_options(&mut loaded.task)?;
     arguments.mcp.add_to(&mut loaded.task.mcp)?;
     loaded
@@ -371,12 +353,8 @@ impl Arguments {
 impl EndpointArguments {
     /// Flags beat the task's own budget.
     fn settings(&self, task: &Task, model: &str) -> anyhow::Result<ModelSettings> {
-        if self
-            .temperature
-            .is_some_and(|temperature| !(temperature > 0.0 && temperature.is_finite()))
-        {
-            return Err(WrongUse("--temperature must be above 0".to_owned()).into());
-        }
+        let sampling =
+            SamplingPolicy::new(self.sampling.as_deref(), self.temperature).map_err(WrongUse)?;
         let mut budget = Limits::from(task.budget);
         budget.calls = self.max_calls.or(budget.calls);
         budget.completion_tokens = self.max_completion_tokens.or(budget.completion_tokens);
@@ -390,11 +368,15 @@ impl EndpointArguments {
             return Err(WrongUse(text).into());
         }
         Ok(ModelSettings {
-            tokens_max: self.max_tokens,
+            tokens_max: u64::try_from(self.max_tokens_cap)
+                .ok()
+                .filter(|cap| *cap > 0),
             top_logprobs: self.top_logprobs,
-            sampling: self.temperature.map(|temperature| Sampling { temperature }),
+            sampling,
+            constrained: self.constrained.as_deref().and_then(Constrained::from_name),
             budget,
             price,
+            is_black_box: task.mode == Mode::BlackBox,
             ..ModelSettings::default()
         })
     }
@@ -402,27 +384,16 @@ impl EndpointArguments {
     fn request(&self) -> anyhow::Result<EndpointRequest> {
         let key = match &self.api_key_env {
             None => None,
-            Some(name) => {
-                let value = settings::variable(name).ok_or_else(|| {
-                    WrongUse(format!("--api-key-env: the variable {name} is not set"))
-                })?;
-                Some(Secret::new(value))
-            }
+            Some(name) => Some(settings::key(name, "--api-key-env")?),
         };
         Ok(EndpointRequest {
             kind: self.endpoint.clone(),
             base_url: self.base_url.clone(),
             key,
             model: self.model.clone(),
-            is_thinking_disabled: self.thinking.map(|is_on| !is_on),
+            is_thinking_disabled: self.disable_thinking.or(self.thinking.map(|is_on| !is_on)),
             dialect: self.dialect.map(Into::into),
             guard: None,
         })
     }
-}
-
-fn resolve_endpoint(request: EndpointRequest) -> anyhow::Result<EndpointChoice> {
-    request
-        .resolve_among(&settings::providers()?, settings::variable)
-        .map_err(|error| WrongUse(error.to_string()).into())
 }

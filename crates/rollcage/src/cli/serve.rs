@@ -108,6 +108,11 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 900.0, value_name = "SECONDS", value_parser = seconds)]
     step_timeout: f64,
 
+    /// How many seconds the sandbox of an aborted rollout is kept, so that finalize_rollout can still verify and collect;
+    /// 0 keeps none
+    #[arg(long, default_value_t = service::KEEP_ABORTED.as_secs_f64(), value_name = "SECONDS", value_parser = seconds_or_none)]
+    keep_aborted: f64,
+
     /// How many seconds running calls and rollouts may go on after the first Ctrl-C or SIGTERM
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
     grace: f64,
@@ -119,6 +124,13 @@ fn seconds(text: &str) -> Result<f64, String> {
         Ok(seconds)
     } else {
         Err("must be between 0.1 and 604800".to_owned())
+    }
+}
+
+fn seconds_or_none(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(0.0) => Ok(0.0),
+        _ => seconds(text),
     }
 }
 
@@ -241,6 +253,7 @@ async fn backend(
         queue_max: arguments.queue,
         // One owner may use everything; those who wait take turns.
         owner_slots: slots,
+        keep_aborted: Duration::from_secs_f64(arguments.keep_aborted),
     };
     let (agents, providers) = (settings::agents()?, settings::providers()?);
     let around = Surroundings::of_this_process(tasks, agents, providers, guard);

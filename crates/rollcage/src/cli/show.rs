@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use rollcage_engine::result::proxy_turns;
 use rollcage_model::record::{CommandResult, RolloutResult, RolloutTurn};
+use rollcage_model::task::WORKDIR;
 use rollcage_model::transcript::Transcript;
 use rollcage_model::view::{View, Wanted};
 
@@ -90,12 +91,20 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         let names: Vec<_> = result
             .files
             .keys()
-            .map(String::as_str)
-            .chain(result.files_extra.iter().map(String::as_str))
+            .chain(&result.files_extra)
+            .map(|path| within_workdir(path))
             .collect();
         writeln!(out, "\nfiles  {}", text::line(&names.join(", "), 400))?;
     }
     Ok(Outcome::Fine)
+}
+
+/// As short as it is clear: most paths are in the work directory.
+fn within_workdir(path: &str) -> &str {
+    let inside = path.strip_prefix(WORKDIR);
+    inside
+        .and_then(|rest| rest.strip_prefix('/'))
+        .unwrap_or(path)
 }
 
 /// The result, and the agent's account in it if that was asked for.

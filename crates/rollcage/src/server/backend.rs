@@ -26,6 +26,8 @@ pub(crate) struct Surroundings {
     pub(crate) providers: Providers,
     /// The server's environment.
     pub(crate) variables: fn(&str) -> Option<String>,
+    /// The same for names that hold API keys, which have more places.
+    pub(crate) keys: fn(&str) -> Option<String>,
     pub(crate) prices: fn(&str) -> Option<Price>,
     /// What clients may name; `None` where they are the operator's own.
     pub(crate) guard: Option<Arc<Guard>>,
@@ -46,6 +48,7 @@ impl Surroundings {
             agents,
             providers,
             variables: settings::variable,
+            keys: settings::key_variable,
             prices: |model| match settings::price(model) {
                 Ok(price) => price,
                 Err(error) => {
@@ -59,7 +62,11 @@ impl Surroundings {
     }
 
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
-        (self.variables)(name).filter(|value| !value.is_empty())
+        let look_up = match self.providers.is_key(name) {
+            true => self.keys,
+            false => self.variables,
+        };
+        look_up(name).filter(|value| !value.is_empty())
     }
 
     pub(crate) fn price(&self, model: &str) -> Option<Price> {

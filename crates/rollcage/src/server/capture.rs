@@ -16,14 +16,16 @@ use serde_json::{Map, Value, json};
 use rollcage_engine::endpoint::{Endpoint, EndpointRequest};
 use rollcage_engine::outbound::{Guard, client_for};
 use rollcage_engine::proxy::probe::Profile;
-use rollcage_engine::proxy::{self, Body, ModelSettings, Session, SessionOptions, Sessions};
+use rollcage_engine::proxy::{
+    self, Body, ModelSettings, OnOverflow, SamplingPolicy, Session, SessionOptions, Sessions,
+};
 use rollcage_engine::remote::Remotes;
 use rollcage_engine::secret::{Secret, is_same_key};
 use rollcage_model::budget::Limits;
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::exchange;
 use rollcage_model::export::{Format, Meta, Options, write};
-use rollcage_model::trace::{self, CaptureLevel, Interpretation, RolloutType};
+use rollcage_model::trace::{self, Interpretation, RolloutType};
 
 use super::access::{check_from_here, is_json};
 use super::backend::BODY_LIMIT;
@@ -192,24 +194,15 @@ impl Capture {
         check_metadata(&metadata)?;
         let sampling = sampling_of(wanted.sampling.as_ref())?;
         let (endpoint, profile) = self.engine_for(&wanted).await?;
-        let is_eval = match wanted.purpose.as_deref().unwrap_or("auto") {
-            "auto" => profile.level != CaptureLevel::Tokens,
-            "eval" => true,
-            "train" if profile.level == CaptureLevel::Tokens => false,
-            "train" => {
-                return Err(Refused::bad(
-                    "purpose is train, but this engine gives no token ids",
-                ));
-            }
-            other => {
-                return Err(Refused::bad(format!(
-                    "purpose `{other}` is none of auto, eval, train"
-                )));
-            }
-        };
+        let is_eval = wanted.is_eval(profile.level)?;
         let calls = wanted.max_model_calls.filter(|calls| *calls > 0);
         let settings = ModelSettings {
-            sampling,
+            sampling: match (sampling, is_eval) {
+                (Some(sampling), _) => SamplingPolicy::Pinned(sampling),
+                (None, true) => SamplingPolicy::Agent,
+                (None, false) => SamplingPolicy::Auto,
+            },
+            constrained: wanted.constrained()?,
             budget: Limits {
                 calls,
                 ..Limits::default()
@@ -269,8 +262,8 @@ impl Capture {
             client,
             endpoint,
             settings,
-            has_live_streams: about.profile.has_live_streams,
-            has_sglext: about.profile.has_sglext,
+            profile: about.profile.clone(),
+            on_overflow: OnOverflow::PassOn,
             record: record.clone(),
             deadline: None,
             observe: Box::new(|_| {}),

@@ -51,6 +51,7 @@ pub(crate) async fn backend_with(
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let mut around = Surroundings {
         variables: |_| None,
+        keys: |_| None,
         ..Surroundings::of_this_process(
             Arc::new(Tasks::read(&examples).unwrap()),
             agent::all(),
@@ -67,6 +68,7 @@ pub(crate) fn limits() -> Limits {
         slots: 2,
         queue_max: 4,
         owner_slots: 2,
+        ..Limits::default()
     }
 }
 

@@ -9,6 +9,7 @@ use rollcage_model::trace::{self, Interpretation};
 use rollcage_model::turn::Turn;
 
 /// The conversation so far: `[{info, parts}…]`. What agents ask beside their work, such as titles, is left out.
+/// `session` names it in `sessionID`.
 pub(crate) fn conversation(exchanges: &[u8], session: &str) -> Vec<Value> {
     let seen = trace::read(exchange::read(exchanges).0);
     let path = main_path(&seen);
@@ -52,7 +53,7 @@ fn main_path(seen: &Interpretation) -> Vec<&Turn> {
     let mut next = last.map(|(index, _)| index);
     while let Some(node) = next.and_then(|index| nodes.get(index)) {
         path.extend(seen.turns.get(node.turn));
-        next = node.parent;
+        next = node.before();
     }
     path.reverse();
     path

@@ -121,6 +121,9 @@ impl Call<'_> {
         let form = Form::of(wanted.transpose()?, self.caller.client);
         let owner = &self.caller.owner;
         let entries = self.backend.submit("run_rollout", owner, arguments).await?;
+        for entry in &entries {
+            entry.want();
+        }
         follow::until_ended(&entries, self.caller.progress.as_ref()).await;
         let mut results = Vec::new();
         for entry in &entries {
@@ -252,7 +255,7 @@ impl Call<'_> {
         let (id, _) = self.id_of("abort_rollout", arguments, &[])?;
         Ok(match self.find(&id).await {
             None => json!({"rollout_id": id, "aborted": false, "reason": "unknown"}),
-            Some(Found::Known(entry)) if self.backend.service.cancel(&entry) => {
+            Some(Found::Known(entry)) if self.backend.service.abort(&entry) => {
                 json!({"rollout_id": id, "aborted": true})
             }
             Some(_) => json!({"rollout_id": id, "aborted": false, "reason": "already done"}),
@@ -269,6 +272,7 @@ impl Call<'_> {
         let result = match self.find(&id).await {
             None => return answer::not_finalized(&id, "", &format!("unknown rollout_id: {id}"), 0),
             Some(Found::Known(entry)) => {
+                entry.want();
                 let entries = [Arc::clone(&entry)];
                 let followed = follow::until_ended(&entries, self.caller.progress.as_ref());
                 let limit = std::time::Duration::from_secs_f64(wait_s);

@@ -9,6 +9,7 @@ import asyncio
 import json
 import sys
 
+from openenv.core import GenericEnvClient
 from openenv.core.mcp_client import MCPToolClient
 from pydantic import BaseModel, ConfigDict
 
@@ -23,9 +24,23 @@ TASK = {
 EARLIER = {
     "instruction": "Write the word ok into answer.txt.",
     "setup_shell": "echo ready > ready.txt",
-    "test_script": "grep -qx ok answer.txt && echo 1 > /home/user/logs/verifier/reward.txt",
+    "upload_files": {"/home/user/tests/expected.txt": "ok\n", "/tmp/beside.txt": "beside\n"},
+    # The original's places: the instruction, the agent's own events, the proxy's log, the script itself.
+    "test_script": """set -e
+        cmp answer.txt /home/user/tests/expected.txt
+        test "$0" = /home/user/tests/test.sh -a -x "$0" -a -f /tmp/beside.txt
+        grep -q ok /home/user/task/instruction.md
+        head -n1 /home/user/logs/agent/opencode.jsonl | grep -q '^{'
+        test -s /home/user/logs/agent/proxy.log
+        echo 1 > /home/user/logs/verifier/reward.txt""",
     "model_key": "scripted/any",
     "solution": [{"run": "echo ok > answer.txt"}],
+}
+
+
+# What the earlier variant keeps of a request.
+REQUEST = {
+    "model", "messages", "temperature", "top_p", "max_tokens", "max_completion_tokens", "logprobs", "top_logprobs", "stream",
 }
 
 
@@ -102,7 +117,10 @@ def check(raw: str, reward: float | None) -> dict:
 def check_whole(raw: str) -> None:
     result = check(raw, 1.0)
     assert result["ended"] == "completed" and result["error"] is None, result["error"]
-    assert result["files"]["answer.txt"] == "ok\n", result["files"]
+    assert result["files"]["/home/user/workdir/answer.txt"] == "ok\n", result["files"]
+    for turn in result["proxy_turns"]:
+        assert REQUEST <= turn["request"].keys(), turn["request"].keys()
+    assert 0 < len(result["agent_log_tail"].splitlines()) <= 20, result["agent_log_tail"]
     turns = result["training_trace"]["turns"]
     assert turns and all(len(turn["per_token_logps"]) == len(turn["completion_token_ids"]) for turn in turns)
 
@@ -132,7 +150,7 @@ async def six_tools(url: str) -> None:
         rollout = {"rollout_id": started["rollout_id"]}
         while True:
             state = json.loads(await env.call_tool("get_state", **rollout))
-            assert state["status"] == "running", state
+            assert state["status"] == "running" and state["serve_session_id"] is None, state
             if state["proxy_turns_so_far"] > 0:
                 break
             await asyncio.sleep(0.2)
@@ -144,15 +162,28 @@ async def six_tools(url: str) -> None:
     async with MCPToolClient(base_url=url, message_timeout_s=300) as env:
         aborted = json.loads(await env.call_tool("abort_rollout", **rollout))
         assert aborted == {**rollout, "aborted": True}, aborted
-        result = check(await env.call_tool("finalize_rollout", **rollout), None)
-        assert result["ended"] == "cancelled", result["ended"]
+        # What was there when the agent was ended is verified and collected.
+        result = check(await env.call_tool("finalize_rollout", **rollout), 0.5)
+        assert result["ended"] == "cancelled" and result["graded"] and not result["reward_valid"], result["error"]
+        assert result["workdir_files"] == {"/home/user/workdir/ready.txt": "ready\n"}, result["workdir_files"]
         check_whole(await env.call_tool("finalize_rollout", rollout_id=other["rollout_id"]))
         unknown = json.loads(await env.call_tool("get_state", rollout_id="nobody"))
         assert unknown == {"rollout_id": "nobody", "status": "unknown"}, unknown
 
 
+async def rewards_of_steps(url: str) -> None:
+    """A step has the reward of the rollout that it finished, and any other none."""
+    async with GenericEnvClient(base_url=url, message_timeout_s=300) as env:
+        await env.reset()
+        call = {"type": "call_tool", "tool_name": "run_rollout", "arguments": TASK}
+        assert (await env.step(call)).reward == 1.0
+        assert (await env.step({"type": "list_tools"})).reward == 0.0
+        assert (await env.state())["last_reward"] == 1.0
+
+
 def main() -> None:
     url = sys.argv[1]
+    asyncio.run(rewards_of_steps(url))
     asyncio.run(whole_rollout(url))
     whole_rollout_sync(url)
     asyncio.run(six_tools(url))

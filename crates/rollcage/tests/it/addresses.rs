@@ -112,7 +112,7 @@ async fn an_mcp_server_that_moves_is_not_followed() {
         let engine = home.engine().await;
         let result = run_one(&engine, plan, &CancellationToken::new()).await;
         engine.close().await;
-        let said = &result.files["said"];
+        let said = &result.files["/home/user/workdir/said"];
         assert!(said.contains(expected), "{said}");
     }
 }

@@ -29,6 +29,7 @@ impl Cli {
             .args(arguments)
             .env_clear()
             .env("ROLLCAGE_HOME", self.home.path())
+            .current_dir(self.home.path())
             .envs(variables.iter().copied())
             .output()
             .unwrap();
@@ -218,4 +219,101 @@ fn a_key_goes_where_its_provider_reads_it() {
     );
     let body: Value = serde_json::from_str(&asked.body).unwrap();
     assert_eq!(body["model"], "some/model");
+}
+
+#[test]
+fn without_a_model_the_one_that_is_served_is_taken() {
+    let upstream = Upstream::start_with_models(&["org/served"], engine).unwrap();
+    let cli = Cli::new();
+    let url = upstream.base_url();
+    for (arguments, variables) in [
+        (&["endpoint", "probe", url, "--json"][..], &[][..]),
+        (
+            &["endpoint", "probe", "vllm", "--json"],
+            &[("VLLM_URL", url)],
+        ),
+    ] {
+        let (code, stdout, stderr) = cli.run(arguments, variables);
+        assert_eq!(code, Some(0), "{stderr}");
+        let probed: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(probed["model"], "org/served");
+    }
+    for asked in upstream.asked() {
+        let body: Value = serde_json::from_str(&asked.body).unwrap();
+        assert_eq!(body["model"], "org/served");
+    }
+}
+
+#[test]
+fn a_model_that_is_not_served_is_answered_with_those_that_are() {
+    let refuse = |_: usize, _: &Asked| Reply::Whole {
+        status: 404,
+        content_type: "application/json",
+        body: r#"{"error":{"message":"The model `x` does not exist."}}"#.to_owned(),
+    };
+    let upstream = Upstream::start_with_models(&["one", "two"], refuse).unwrap();
+    let cli = Cli::new();
+    let url = upstream.base_url();
+    let unnamed = ["endpoint", "probe", url];
+    let wrong = ["endpoint", "probe", url, "--model", "x"];
+    let run = [
+        "run",
+        "--instruction",
+        "x",
+        "--agent",
+        "aider",
+        "--endpoint",
+        url,
+    ];
+    let several = "serves several models: name one with --model, of `one`, `two`";
+    for (arguments, expect) in [
+        (&unnamed[..], several),
+        (
+            &wrong,
+            "has no model `x`, or no chat completions: it serves `one`, `two`",
+        ),
+        (&run, several),
+    ] {
+        let (code, _, stderr) = cli.run(arguments, &[]);
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(stderr.contains(expect), "{stderr}");
+    }
+}
+
+#[test]
+fn keys_and_nothing_else_are_read_from_a_dotenv_file() {
+    let upstream = Upstream::start_with_models(&["m"], engine).unwrap();
+    let cli = Cli::new();
+    let text = format!(
+        "OPENAI_API_KEY=\"{API_KEY}\"\nVLLM_URL={}\nOPENAI_BASE_URL=http://evil\n",
+        upstream.base_url()
+    );
+    cli.write(".env", &text);
+    let rows = cli.list(&[]);
+    let openai = of(&rows, "openai");
+    assert_eq!(
+        (&openai["key"], &openai["base_url"]),
+        (&json!("set"), &json!("https://api.openai.com/v1"))
+    );
+    assert_eq!(of(&rows, "vllm")["configured"], false);
+    let named = [
+        "endpoint",
+        "probe",
+        upstream.base_url(),
+        "--api-key-env",
+        "OPENAI_API_KEY",
+    ];
+    let sent = |variables: &[(&str, &str)]| {
+        let (code, _, stderr) = cli.run(&named, variables);
+        assert_eq!(code, Some(0), "{stderr}");
+        let asked = upstream.asked();
+        let headers = &asked.last().unwrap().headers;
+        let found = headers.iter().find(|(name, _)| name == "authorization");
+        found.unwrap().1.clone()
+    };
+    assert_eq!(sent(&[]), format!("Bearer {API_KEY}"));
+    assert_eq!(
+        sent(&[("OPENAI_API_KEY", "sk-set-in-the-environment")]),
+        "Bearer sk-set-in-the-environment"
+    );
 }

@@ -247,7 +247,7 @@ async fn files_that_nobody_can_read_are_graded() {
         Attack::new(
             "odd files",
             "mkfifo a b; ln -s /dev/zero c; truncate -s 1G d; mkdir -m 000 e; ln -s . f; touch \"$(printf '\\377')\"; \
-             mkfifo ~/logs/agent/stdout.log; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"g\")'",
+             mkfifo ~/logs/agent/shell.jsonl ~/logs/agent/proxy.log; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"g\")'",
         ),
         Attack::new(
             "a deep tree",
@@ -255,10 +255,62 @@ async fn files_that_nobody_can_read_are_graded() {
         ),
         Attack::new(
             "a directory for a log",
-            "mkdir -p ~/logs/agent/stdout.log/x",
+            "mkdir -p ~/logs/agent/shell.jsonl/x ~/logs/agent/proxy.log/x",
         ),
     ];
     all_are_graded(attacks, |_| {}).await;
+}
+
+/// Passes where the tests are as the task gave them, and nothing of the agent's is beside them.
+const TEST: &str = "set -e\n\
+    cd /home/user/tests\n\
+    test \"$(find . -type f | sort | tr '\\n' ' ')\" = './data/expected ./test.sh '\n\
+    test \"$(stat -c %a test.sh)\" = 755\n\
+    grep -qx real data/expected\n\
+    test \"$0\" = /home/user/tests/test.sh\n\
+    echo 0.25 > /home/user/logs/verifier/reward.txt";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tests_can_neither_be_seeded_nor_locked_nor_seen() {
+    let attacks = [
+        (
+            "seeded",
+            "mkdir -p ~/tests/data; echo forged > ~/tests/data/expected",
+        ),
+        (
+            "a script",
+            "printf 'echo 1 > ~/logs/verifier/reward.txt' > ~/tests/test.sh; chmod 444 ~/tests/test.sh",
+        ),
+        ("locked", "chmod 000 ~/tests; chmod 000 ~"),
+        (
+            "a link",
+            "ln -s /tmp ~/tests/data; ln -sfT /tmp ~/tests; touch /tmp/expected",
+        ),
+        (
+            "another directory",
+            "rmdir ~/tests; rm -rf ~/tests; mv ~/tests ~/away; mkdir ~/tests; echo x > ~/tests/x",
+        ),
+        ("a full disk", "cat /dev/zero > full 2> /dev/null"),
+        (
+            "held open",
+            "cd ~/tests; (setsid sleep 1000 > /dev/null 2>&1 &)",
+        ),
+        ("all removed", "cd /; rm -rf ~/* ~/.[!.]* 2> /dev/null"),
+        // What it would find would tell it what is looked for.
+        (
+            "seen",
+            "test -z \"$(find ~/tests -type f)\" || rm -rf ~/workdir",
+        ),
+    ];
+    let attacks = attacks.map(|(name, script)| Attack::new(name, &format!("{script}; true")));
+    all_are_graded(attacks.into(), |task| {
+        task.verify = Vec::new();
+        task.test_script = Some(TEST.to_owned());
+        let expected = "/home/user/tests/data/expected".to_owned();
+        task.files.insert(expected, "real\n".to_owned());
+        task.limits.disk_mb = Some(64);
+    })
+    .await;
 }
 
 #[tokio::test]

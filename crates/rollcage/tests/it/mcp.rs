@@ -381,7 +381,7 @@ async fn only_the_declared_url_is_reached_through_the_route() {
     let engine = home.engine().await;
     let result = run_one(&engine, plan, &CancellationToken::new()).await;
     engine.close().await;
-    let said = |name: &str| result.files[name].as_str();
+    let said = |name: &str| result.files[&format!("/home/user/workdir/{name}")].as_str();
     let check = |name: &str, parts: &[&str]| {
         for part in parts {
             assert!(

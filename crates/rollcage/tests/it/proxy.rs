@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::support::{API_KEY, ASK, ASK_STREAM, Home, run_one, says, streams, task, traced};
-use rollcage_engine::{ModelSettings, Plan};
+use rollcage_engine::{ModelSettings, Plan, SamplingPolicy};
 use rollcage_model::chat::Sampling;
 use rollcage_model::exchange::{self, Exchange};
 use rollcage_model::record::{Ended, RolloutResult};
@@ -340,7 +340,7 @@ async fn a_policy_that_a_model_refuses_is_not_dropped() {
     let engine = home.engine().await;
     let plan = home.plan(task(&[]), ASK, upstream.base_url());
     let settings = ModelSettings {
-        sampling: Some(Sampling { temperature: 0.7 }),
+        sampling: SamplingPolicy::Pinned(Sampling { temperature: 0.7 }),
         ..ModelSettings::default()
     };
     let result = run_one(

@@ -22,7 +22,7 @@ async fn a_good_agent_gets_its_reward_and_a_trace() {
     );
     assert_eq!(result.reward, Some(0.5));
     assert!(result.graded && result.reward_valid);
-    assert_eq!(result.files["a"], "go");
+    assert_eq!(result.files["/home/user/workdir/a"], "go");
     let trace = traced(&result)
         .training_trace
         .expect("exact tokens make a trace");
@@ -96,7 +96,7 @@ async fn an_agent_that_hangs_and_ignores_signals_times_out() {
         (Ended::TimedOut, Some(1.0), true)
     );
     assert_eq!(result.budget.stopped_by.as_deref(), Some("agent_timeout_s"));
-    assert!(result.files.contains_key("begun"));
+    assert!(result.files.contains_key("/home/user/workdir/begun"));
 }
 
 #[tokio::test]
@@ -259,8 +259,14 @@ async fn task_files_arrive_and_large_files_are_only_listed() {
         )
         .await;
     assert_eq!(result.reward, Some(1.0), "{:?}", result.error);
-    assert_eq!(result.files.keys().collect::<Vec<_>>(), ["sub/b"]);
-    assert_eq!(result.files_extra, ["binary", "large"]);
+    assert_eq!(
+        result.files.keys().collect::<Vec<_>>(),
+        ["/home/user/workdir/sub/b"]
+    );
+    assert_eq!(
+        result.files_extra,
+        ["/home/user/workdir/binary", "/home/user/workdir/large"]
+    );
 }
 
 fn home_results(home: &Home) -> usize {
@@ -360,4 +366,53 @@ async fn several_rollouts_make_one_parquet_table() {
     assert!(output.status.success(), "{output:?}");
     let table = std::fs::read(&file).unwrap();
     assert!(table.starts_with(b"PAR1") && table.ends_with(b"PAR1"));
+}
+
+#[tokio::test]
+async fn a_task_finds_everything_where_the_original_has_it() {
+    let home = Home::new();
+    let script = "#!/usr/bin/env python3\nimport sys\nread = lambda path: open('/home/user/' + path).read()\n\
+        assert read('task/instruction.md') == 'go'\nassert read('logs/agent/shell.jsonl') == 'said\\n'\n\
+        assert read('logs/agent/proxy.log').startswith('#1 200')\n\
+        assert open('/tmp/beside').read() == 'beside'\n\
+        open('/home/user/logs/verifier/reward.txt', 'w').write('0.75')\nsys.exit(3)\n";
+    let mut task = Task {
+        test_script: Some(script.to_owned()),
+        setup: vec!["test -f ~/task/instruction.md && test -z \"$(ls ~/tests)\"".to_owned()],
+        ..task(&["true"])
+    };
+    for path in ["/tmp/beside", "/home/user/logs/agent/beside"] {
+        task.files.insert(path.into(), "beside".into());
+    }
+    let result = home
+        .run(task, &format!("echo said; {ASK} > /dev/null"))
+        .await;
+    assert_eq!(
+        (result.ended, result.reward, result.test_exit_code),
+        (Ended::Completed, Some(0.75), Some(3)),
+        "{:?} {:?}",
+        result.error,
+        result.verify_results
+    );
+    assert_eq!(result.agent_log_tail, "said\n");
+    let commands: Vec<_> = result.verify_results.iter().map(|it| &it.cmd).collect();
+    assert_eq!(commands, ["true", "/home/user/tests/test.sh"]);
+    let turns = traced(&result).proxy_turns;
+    let request = turns[0].request.as_object().unwrap();
+    for name in rollcage_model::turn::COMPACT {
+        assert!(request.contains_key(name), "{name}");
+    }
+    assert_eq!(request["logprobs"], true);
+    assert_eq!(request["messages"][0]["content"], "hi");
+}
+
+#[tokio::test]
+async fn a_file_where_the_sandboxs_user_may_not_write_fails_the_setup() {
+    let home = Home::new();
+    let mut task = task(&["true"]);
+    task.files.insert("/etc/passwd".into(), "me".into());
+    let result = home.run(task, "true").await;
+    assert_eq!(result.ended, Ended::SetupFailed);
+    let error = result.error.unwrap();
+    assert!(error.contains("/etc/passwd"), "{error}");
 }

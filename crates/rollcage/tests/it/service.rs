@@ -68,6 +68,7 @@ fn limits(slots: usize, queue_max: usize) -> Limits {
         slots,
         queue_max,
         owner_slots: slots,
+        ..Limits::default()
     }
 }
 
@@ -110,6 +111,120 @@ async fn a_queued_rollout_is_cancelled_at_once_and_a_running_one_soon() {
     served.service.shut_down(Duration::ZERO).await;
 }
 
+/// An agent that leaves something and goes on for ever.
+fn working() -> String {
+    format!("echo half > work; {ASK}; sleep 1000")
+}
+
+async fn until_kept(entry: &Entry) {
+    let mut seq = 0;
+    while !entry.is_kept() {
+        entry.feed.wait_after(seq).await;
+        seq = entry.feed.after(seq).last().unwrap().seq;
+    }
+}
+
+#[tokio::test]
+async fn an_aborted_rollout_is_graded_for_who_asks_in_time_and_holds_no_slot() {
+    let served = Served::new(limits(1, 10)).await;
+    let mut order = served.order(&working());
+    order.task.verify = vec!["grep -qx half work".to_owned(), "false".to_owned()];
+    let aborted = served.service.submit("a", order, 1).unwrap().remove(0);
+    let next = served.submit("a", ASK);
+    served.until_called(&aborted).await;
+    assert!(served.service.abort(&aborted));
+    assert!(!served.service.abort(&aborted), "it is aborted already");
+    until_kept(&aborted).await;
+    // The only slot is free although the sandbox is kept.
+    assert_eq!(
+        served.service.wait(&next).await.unwrap().ended,
+        Ended::Completed
+    );
+    assert!(!aborted.is_ended());
+    assert_eq!(served.service.load().running, 0);
+
+    aborted.want();
+    let result = served.service.wait(&aborted).await.unwrap();
+    assert_eq!(
+        (
+            result.ended,
+            result.reward,
+            result.graded,
+            result.reward_valid
+        ),
+        (Ended::Cancelled, Some(0.5), true, false)
+    );
+    assert_eq!(result.files["/home/user/workdir/work"], "half\n");
+    assert_eq!(traced(&result).proxy_turns.len(), 1);
+    let load = served.service.load();
+    assert_eq!(
+        (load.running, load.waiting),
+        (0, 0),
+        "its slot is given back once"
+    );
+    served.service.shut_down(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn an_aborted_rollout_that_nobody_asks_for_ends_ungraded_and_says_so() {
+    let served = Served::new(Limits {
+        keep_aborted: Duration::from_millis(100),
+        ..limits(1, 10)
+    })
+    .await;
+    let entry = served.submit("a", &working());
+    served.until_called(&entry).await;
+    served.service.abort(&entry);
+    let result = served.service.wait(&entry).await.unwrap();
+    assert_eq!(
+        (result.ended, result.graded, result.reward),
+        (Ended::Cancelled, false, None)
+    );
+    let error = result.error.clone().unwrap();
+    assert!(error.ends_with("kept (0.1 s)"), "{error}");
+    served.service.shut_down(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_kept_sandbox_ends_at_once_with_the_server_or_when_it_is_cancelled() {
+    let served = Served::new(Limits {
+        keep_aborted: Duration::from_secs(86_400),
+        ..limits(2, 10)
+    })
+    .await;
+    let first = served.submit("a", &working());
+    let second = served.submit("a", &working());
+    for entry in [&first, &second] {
+        served.until_called(entry).await;
+        served.service.abort(entry);
+        until_kept(entry).await;
+    }
+    assert!(served.service.cancel(&first));
+    let result = served.service.wait(&first).await.unwrap();
+    assert_eq!((result.ended, result.graded), (Ended::Cancelled, false));
+    // It does not take the grace that rollouts have: nothing of it runs.
+    served.service.shut_down(Duration::from_secs(86_400)).await;
+    let result = second.result().unwrap();
+    let error = result.error.clone().unwrap();
+    assert!(error.ends_with("the server was ended"), "{error}");
+}
+
+#[tokio::test]
+async fn a_rollout_that_somebody_waits_for_is_graded_when_it_is_aborted() {
+    let served = Served::new(limits(1, 10)).await;
+    let entry = served.submit("a", &working());
+    entry.want();
+    served.until_called(&entry).await;
+    served.service.abort(&entry);
+    let result = served.service.wait(&entry).await.unwrap();
+    assert_eq!(
+        (result.ended, result.graded, result.reward_valid),
+        (Ended::Cancelled, true, false)
+    );
+    assert!(!entry.is_kept());
+    served.service.shut_down(Duration::ZERO).await;
+}
+
 #[tokio::test]
 async fn shutting_down_gives_every_rollout_its_result_and_record() {
     let served = Served::new(limits(2, 10)).await;
@@ -147,6 +262,21 @@ async fn events_are_numbered_and_can_be_read_again_from_any_of_them() {
     assert_eq!(numbers, (1..=live.len() as u64).collect::<Vec<_>>());
     assert_eq!(live, entry.feed.after(0));
     assert_eq!(live[3..], entry.feed.after(3));
+    let names: Vec<_> = live.iter().map(|told| told.event.what.name()).collect();
+    assert_eq!(
+        names[4..],
+        [
+            "entered",
+            "call",
+            "agent_exited",
+            "entered",
+            "command_started",
+            "command",
+            "entered",
+            "collected",
+            "finished"
+        ]
+    );
     let phases: Vec<_> = live
         .iter()
         .filter_map(|told| match told.event.what {
@@ -169,6 +299,7 @@ async fn a_full_queue_refuses_and_an_owner_gets_no_more_than_its_slots() {
         slots: 2,
         queue_max: 2,
         owner_slots: 1,
+        ..Limits::default()
     })
     .await;
     let sleeping = format!("{ASK}; sleep 1000");

@@ -105,6 +105,7 @@ impl Double {
             .env("DOUBLE_DIR", self.path())
             .env("OLLAMA_HOST", host)
             .env_remove("OLLAMA_BASE_URL")
+            .env_remove("OLLAMA_KEEP_ALIVE")
             .env_remove("OLLAMA_CONTEXT_LENGTH");
         command
     }
@@ -192,11 +193,24 @@ fn a_running_ollama_is_used_as_it_is_with_a_context_that_is_large_enough() {
     let loaded = double.asked("/api/generate");
     assert_eq!(
         (&loaded[0]["model"], &loaded[0]["keep_alive"]),
-        (&json!("rollcage/tiny:latest-ctx32768"), &json!("30m"))
+        (&json!("rollcage/tiny:latest-ctx32768"), &Value::Null),
+        "how long it stays loaded is the server's own setting"
     );
     assert!(double.asked("/api/pull").is_empty());
     assert_eq!(double.pids().len(), 1, "nothing was started");
     assert!(is_running(double.pids()[0]), "and nothing was stopped");
+}
+
+#[test]
+fn how_long_a_model_stays_loaded_can_be_set() {
+    for (set, sent) in [("2h", json!("2h")), ("-1", json!(-1))] {
+        let double = Double::new(&json!({"tiny:latest": {"num_ctx": null}}));
+        let found = double.run_already();
+        let arguments = ["endpoint", "probe", "ollama/tiny", "--json"];
+        let mut command = double.rollcage(&found.host, &arguments);
+        Ran::of(command.env("OLLAMA_KEEP_ALIVE", set)).json();
+        assert_eq!(double.asked("/api/generate")[0]["keep_alive"], sent);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! It pauses halfway, as a spare, until a message on its control socket says what the sandbox is to be.
 //!
 //! In root mode it stays real root, confined to its own namespaces, because it must mount once more when
-//! the verifier's logs are unsealed; processes join the user namespace between fork and exec. That is safe
+//! the verifier's directories are unsealed; processes join the user namespace between fork and exec. That is safe
 //! because it takes orders from the engine's socket alone, cannot be traced or signalled from the user
 //! namespace, keeps two capabilities, and after the start names no path that the sandbox could change.
 
@@ -28,7 +28,7 @@ use super::mode::Mode;
 use super::mount_fd;
 use super::net;
 use super::payload::{self, Rules};
-use super::rootfs::{self, Owners, Site, Stage};
+use super::rootfs::{self, Owners, Sealed, Site, Stage};
 use super::syscall::{self, Death, Patience};
 use super::understudy::Understudy;
 use super::userns;
@@ -66,15 +66,14 @@ pub(crate) fn main(birth: Birth) {
         Ok(Some(Grown {
             start,
             listeners,
-            verifier,
+            sealed,
             signals,
             understudy,
         })) => {
             let handles: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
             if wire::send(birth.control.as_fd(), &Ready::Ready, &handles).is_ok() {
                 drop(listeners);
-                let sealed = Sealed { verifier, signals };
-                Init::new(birth, &start, sealed, understudy).serve();
+                Init::new(birth, &start, sealed, (signals, understudy)).serve();
             }
         }
     }
@@ -84,7 +83,7 @@ pub(crate) fn main(birth: Birth) {
 struct Grown {
     start: Start,
     listeners: Vec<OwnedFd>,
-    verifier: OwnedFd,
+    sealed: Sealed,
     signals: SignalFd,
     understudy: Option<Understudy>,
 }
@@ -136,7 +135,7 @@ fn complete(
     start: Start,
     understudy: Understudy,
 ) -> Result<Grown, Failure> {
-    let verifier = stage.finish(&start)?;
+    let sealed = stage.finish(&start)?;
     sethostname(&start.id).step("set the host name")?;
     let listeners = start
         .ports
@@ -163,16 +162,10 @@ fn complete(
     Ok(Grown {
         start,
         listeners,
-        verifier,
+        sealed,
         signals: signals.step("wait for signals")?,
         understudy: Some(understudy),
     })
-}
-
-/// Descriptors that init made for itself.
-struct Sealed {
-    verifier: OwnedFd,
-    signals: SignalFd,
 }
 
 struct Init {
@@ -183,8 +176,9 @@ struct Init {
     /// Who becomes the next process.
     understudy: Option<Understudy>,
     owners: Owners,
-    /// The sealed directory; a new mount goes on top of it.
-    verifier: OwnedFd,
+    /// A new mount goes on top of each.
+    sealed: Sealed,
+    disk_bytes: u64,
     running: HashMap<i32, File>,
     groups: HashMap<u64, i32>,
     /// Keys of `groups`, oldest first.
@@ -194,7 +188,12 @@ struct Init {
 }
 
 impl Init {
-    fn new(birth: Birth, start: &Start, sealed: Sealed, understudy: Option<Understudy>) -> Init {
+    fn new(
+        birth: Birth,
+        start: &Start,
+        sealed: Sealed,
+        (signals, understudy): (SignalFd, Option<Understudy>),
+    ) -> Init {
         let Birth {
             setup,
             place,
@@ -204,12 +203,13 @@ impl Init {
         } = birth;
         Init {
             control,
-            signals: sealed.signals,
+            signals,
             owners: Owners::new(&setup, place.slot),
             rules,
             process_limits: start.process_limits,
             understudy,
-            verifier: sealed.verifier,
+            sealed,
+            disk_bytes: start.disk_bytes,
             running: HashMap::new(),
             groups: HashMap::new(),
             order: VecDeque::new(),
@@ -265,7 +265,7 @@ impl Init {
                 reply(descriptors.next(), &Ok(self.kill_all()));
                 self.prepare_next();
             }
-            Request::UnsealVerifierLogs => reply(descriptors.next(), &self.unseal()),
+            Request::Unseal => reply(descriptors.next(), &self.unseal()),
         }
         true
     }
@@ -383,9 +383,14 @@ impl Init {
     }
 
     fn unseal(&self) -> Result<(), Failure> {
-        let number = |value: u32| CString::new(value.to_string()).unwrap_or_default();
-        let size = CString::new(rootfs::LOGS_SIZE).unwrap_or_default();
-        let owner = number(self.owners.user);
+        self.lay_over(&self.sealed.logs, rootfs::LOGS_SIZE)?;
+        // Tests may be as large as anything else that a task brings along.
+        self.lay_over(&self.sealed.tests, &self.disk_bytes.to_string())
+    }
+
+    fn lay_over(&self, sealed: &OwnedFd, size: &str) -> Result<(), Failure> {
+        let text = |value: String| CString::new(value).unwrap_or_default();
+        let (size, owner) = (text(size.to_owned()), text(self.owners.user.to_string()));
         let options = [
             (c"size", &*size),
             (c"mode", c"0755"),
@@ -398,8 +403,8 @@ impl Init {
             mount_fd::ATTR_NOSUID | mount_fd::ATTR_NODEV,
         )
         .step("make a tmpfs")?;
-        mount_fd::attach_at(fresh.as_fd(), self.verifier.as_fd())
-            .step("mount it on the verifier's logs")
+        mount_fd::attach_at(fresh.as_fd(), sealed.as_fd())
+            .step("mount it on a directory of the verifier's")
     }
 }
 

@@ -25,7 +25,7 @@ use super::pseudo;
 use super::skeleton::PROGRAM_DIRECTORIES;
 use super::userns;
 use super::wire::{Failure, InStep, Setup, Start};
-use crate::{HOME, VERIFIER_LOGS};
+use crate::{HOME, TESTS, VERIFIER_LOGS};
 
 const LOGS: &str = "/home/user/logs";
 pub(crate) const LOGS_SIZE: &str = "64m";
@@ -98,7 +98,7 @@ impl Stage<'_> {
         mount(Some("tmpfs"), stage, Some("tmpfs"), WALLED, options)
             .step("mount a tmpfs for the sandbox's files")?;
         chdir(stage).step("enter the stage")?;
-        for name in ["l", "u", "w", "root", "dev", "proc", "logs"] {
+        for name in ["l", "u", "w", "root", "dev", "proc", "logs", "tests"] {
             directory(Path::new(name), 0o755, None).step("lay out the stage")?;
         }
         for name in ["tmp", "var-tmp", "shm"] {
@@ -110,7 +110,7 @@ impl Stage<'_> {
         }
         layer_pair("root", owners)?;
         upper(owners).step("make the sandbox's own layer")?;
-        logs(owners)?;
+        seal(owners)?;
         File::create_new(EMPTY).step("lay out the stage")?;
         pseudo::make_boot_id()?;
         pseudo::devices(&nodes)?;
@@ -124,8 +124,8 @@ impl Stage<'_> {
         })
     }
 
-    /// Builds the root and moves into it. Returns a handle on the sealed directory of the verifier.
-    pub(crate) fn finish(&self, start: &Start) -> Result<OwnedFd, Failure> {
+    /// Builds the root and moves into it. Returns handles on the verifier's sealed directories.
+    pub(crate) fn finish(&self, start: &Start) -> Result<Sealed, Failure> {
         let Site { setup, .. } = self.site;
         propagate(MsFlags::MS_PRIVATE)?;
         resize(start.disk_bytes).step("size the sandbox's tmpfs")?;
@@ -145,14 +145,19 @@ impl Stage<'_> {
             program.place(setup.mode, start)?;
         }
         // A mount point can be neither renamed nor removed. Making each directory on the way to the verifier's
-        // logs one, nobody inside can put anything else in their place, not even where he owns `/`.
+        // one, nobody inside can put anything else in their place, not even where he owns `/`.
         for path in ["/home", HOME] {
             bind(Path::new(path), Path::new(path)).step(format!("bind {path}"))?;
         }
         for (from, to) in [("tmp", "/tmp"), ("var-tmp", "/var/tmp")] {
             bind(Path::new(from), Path::new(to)).step(format!("bind {to}"))?;
         }
-        for (from, to) in [("logs", LOGS), ("dev", "/dev"), ("proc", "/proc")] {
+        for (from, to) in [
+            ("logs", LOGS),
+            ("tests", TESTS),
+            ("dev", "/dev"),
+            ("proc", "/proc"),
+        ] {
             mount(Some(from), to, NO, MsFlags::MS_MOVE, NO).step(format!("mount {to}"))?;
         }
         for (tree, target) in &mounts {
@@ -165,13 +170,21 @@ impl Stage<'_> {
         if setup.mode == Mode::Rootless {
             guard_system(&self.programs)?;
         }
-        let verifier = open(
-            VERIFIER_LOGS,
-            OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
-            FileMode::empty(),
-        );
-        verifier.step("open the verifier's directory")
+        let handle = |path: &str| {
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            open(path, flags, FileMode::empty()).step(format!("open {path}"))
+        };
+        Ok(Sealed {
+            logs: handle(VERIFIER_LOGS)?,
+            tests: handle(TESTS)?,
+        })
     }
+}
+
+/// Directories that nobody inside can write to, until a new mount goes on top of each.
+pub(crate) struct Sealed {
+    pub(crate) logs: OwnedFd,
+    pub(crate) tests: OwnedFd,
 }
 
 impl Stage<'_> {
@@ -241,6 +254,7 @@ fn upper(owners: Owners) -> io::Result<()> {
         ("home/user/workdir", owners.user),
         ("home/user/task", owners.user),
         ("home/user/logs", owners.user),
+        ("home/user/tests", owners.user),
     ] {
         directory(&upper.join(name), 0o755, Some(owner))?;
     }
@@ -319,8 +333,8 @@ fn guard_system(programs: &[Programs]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The logs of agent and verifier, the latter sealed.
-fn logs(owners: Owners) -> Result<(), Failure> {
+/// The logs of agent and verifier, and the verifier's tests; what is the verifier's is sealed.
+fn seal(owners: Owners) -> Result<(), Failure> {
     let owner = format!("mode=0755,uid={0},gid={0}", owners.root);
     let tmpfs = |path: &str, flags, size: &str| {
         let options = format!("size={size},{owner}");
@@ -331,7 +345,9 @@ fn logs(owners: Owners) -> Result<(), Failure> {
     directory(Path::new("logs/agent"), 0o755, Some(owners.user)).step("make the agent's logs")?;
     directory(Path::new("logs/verifier"), 0o755, Some(owners.root))
         .step("make the verifier's logs")?;
-    tmpfs("logs/verifier", WALLED | MsFlags::MS_RDONLY, "4k").step("seal the verifier's logs")
+    let sealed = WALLED | MsFlags::MS_RDONLY;
+    tmpfs("logs/verifier", sealed, "4k").step("seal the verifier's logs")?;
+    tmpfs("tests", sealed, "4k").step("seal the verifier's tests")
 }
 
 fn read_only(tree: &OwnedFd, target: &Path) -> io::Result<()> {

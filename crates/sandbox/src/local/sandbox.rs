@@ -218,9 +218,9 @@ impl Sandbox for LocalSandbox {
             .await
     }
 
-    async fn unseal_verifier_logs(&self) -> Result<(), Error> {
+    async fn unseal(&self) -> Result<(), Error> {
         self.control
-            .ask(&Request::UnsealVerifierLogs, "unseal the verifier's logs")
+            .ask(&Request::Unseal, "unseal the verifier's directories")
             .await
     }
 

@@ -118,7 +118,7 @@ pub(crate) enum Request {
     /// Carries a reply pipe.
     KillAll,
     /// Carries a reply pipe.
-    UnsealVerifierLogs,
+    Unseal,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -1,10 +1,10 @@
 //! The verifier's directory: out of the agent's reach until it is unsealed.
 
 use crate::kit::{bash, is_root, output, root_bash, sandbox, text};
-use rollcage_sandbox::VERIFIER_LOGS;
+use rollcage_sandbox::{TESTS, VERIFIER_LOGS};
 
 /// Each of these would let an agent choose its own reward.
-const ATTACKS: [&str; 14] = [
+const ATTACKS: [&str; 24] = [
     "echo 1 > /home/user/logs/verifier/reward.txt",
     "mkdir /home/user/logs/verifier/x",
     "chmod 777 /home/user/logs/verifier",
@@ -19,6 +19,17 @@ const ATTACKS: [&str; 14] = [
     "ln -sfT /tmp /home/user",
     "mount -t tmpfs none /home/user/logs/verifier",
     "umount /home/user/logs/verifier",
+    // Or the tests that decide on it.
+    "echo 'exit 0' > /home/user/tests/test.sh",
+    "mkdir /home/user/tests/x",
+    "chmod 000 /home/user/tests",
+    "rmdir /home/user/tests",
+    "mv /home/user/tests /tmp/t",
+    "mv -T /home/user/workdir /home/user/tests",
+    "ln -s /tmp /home/user/tests/test.sh",
+    "ln -sfT /tmp /home/user/tests",
+    "mount -t tmpfs none /home/user/tests",
+    "umount /home/user/tests",
 ];
 
 #[tokio::test]
@@ -36,10 +47,8 @@ async fn the_agent_cannot_seed_replace_or_remove_the_verifiers_directory() {
             );
         }
     }
-    assert_eq!(
-        output(&*sandbox, "ls -A /home/user/logs/verifier | wc -l").await,
-        "0"
-    );
+    let left = "ls -A /home/user/logs/verifier /home/user/tests | grep -v : | grep . | wc -l";
+    assert_eq!(output(&*sandbox, left).await, "0");
 }
 
 #[tokio::test]
@@ -48,16 +57,23 @@ async fn after_unsealing_the_directory_is_fresh_and_writable() {
     // Held open across the unsealing: the agent's view must not become the verifier's.
     bash(
         &*sandbox,
-        "cd /home/user/logs/verifier && (setsid sleep 1000 >/dev/null 2>&1 &)",
+        "cd /home/user/logs/verifier && (setsid sleep 1000 >/dev/null 2>&1 &) && cd ~/tests && \
+         (setsid sleep 1000 >/dev/null 2>&1 &)",
     )
     .await;
     sandbox.kill_all().await.unwrap();
     for round in 0..2 {
-        sandbox.unseal_verifier_logs().await.unwrap();
-        assert!(
-            sandbox.list(VERIFIER_LOGS, 2, 10).await.unwrap().is_empty(),
-            "round {round}"
-        );
+        sandbox.unseal().await.unwrap();
+        for directory in [VERIFIER_LOGS, TESTS] {
+            assert!(
+                sandbox.list(directory, 2, 10).await.unwrap().is_empty(),
+                "round {round}: {directory}"
+            );
+        }
+        let script = b"#!/bin/sh\necho checked".to_vec();
+        let path = "/home/user/tests/deep/test.sh";
+        sandbox.write_file(path, 0o755, script).await.unwrap();
+        assert_eq!(output(&*sandbox, path).await, "checked");
         sandbox
             .write_file(
                 "/home/user/logs/verifier/reward.txt",
@@ -87,7 +103,7 @@ async fn what_the_agent_logs_stays_for_the_verifier() {
     let (_backend, sandbox) = sandbox().await;
     bash(&*sandbox, "echo said > /home/user/logs/agent/out.txt").await;
     sandbox.kill_all().await.unwrap();
-    sandbox.unseal_verifier_logs().await.unwrap();
+    sandbox.unseal().await.unwrap();
     assert_eq!(
         output(&*sandbox, "cat /home/user/logs/agent/out.txt").await,
         "said"

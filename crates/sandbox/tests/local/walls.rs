@@ -352,7 +352,7 @@ async fn sandboxes_do_not_see_each_other() {
     .await;
     assert_eq!(
         output(&*two, "ls -A /tmp ~user/workdir; ls ~user; pgrep -f 4242").await,
-        "/home/user/workdir:\n\n/tmp:\nlogs\ntask\nworkdir"
+        "/home/user/workdir:\n\n/tmp:\nlogs\ntask\ntests\nworkdir"
     );
     if is_root() {
         let uid = async |sandbox| output(sandbox, "cat /proc/self/uid_map").await;

@@ -64,7 +64,8 @@ fn capture_asks_for_tokens_and_notes_what_the_agent_did_not_ask_for() {
             logprobs: true,
             top_logprobs: true,
             token_ids: true,
-            usage: true
+            usage: true,
+            reasoning: false
         }
     );
     assert_eq!(
@@ -202,6 +203,7 @@ fn a_whole_answer_is_asked_for_where_streams_lose_tokens() {
 #[test]
 fn a_pinned_policy_neutralises_samplers_and_refuses_constraints() {
     let rewrite = Rewrite {
+        constrained: Constrained::Refuse,
         sampling: Some(Sampling { temperature: 0.7 }),
         ..Rewrite::default()
     };
@@ -218,9 +220,13 @@ fn a_pinned_policy_neutralises_samplers_and_refuses_constraints() {
     for constrained in [
         r#"{"guided_json":{}}"#,
         r#"{"response_format":{"type":"json_object"}}"#,
+        r#"{"tool_choice":"required","tools":[]}"#,
+        r#"{"tools":[{"type":"function","function":{"name":"a","strict":true}}]}"#,
     ] {
         let error = prepare(&constrained.to_owned().into(), &rewrite).unwrap_err();
         assert!(matches!(error, PrepareError::Constrained { .. }), "{error}");
+        let words = "training session is to refuse that (constrained = refuse)";
+        assert!(error.to_string().contains(words), "{error}");
     }
     assert!(
         prepare(
@@ -229,6 +235,33 @@ fn a_pinned_policy_neutralises_samplers_and_refuses_constraints() {
         )
         .is_ok()
     );
+}
+
+#[test]
+fn constraints_are_removed_or_kept_where_the_policy_says_so() {
+    let body = r#"{"tool_choice":"required","tools":[{"function":{"name":"a","strict":true}}],"min_tokens":4}"#;
+    let remove = Rewrite {
+        constrained: Constrained::Remove,
+        ..Rewrite::default()
+    };
+    let prepared = check(body, &remove, r#"{"tools":[{"function":{"name":"a"}}]}"#);
+    assert_eq!(
+        prepared.removed,
+        ["tool_choice", "min_tokens", "tools.strict"]
+    );
+    check(body, &Rewrite::default(), body);
+}
+
+#[test]
+fn thoughts_are_asked_for_where_ids_would_be_lost_without_them() {
+    let body =
+        r#"{"include_reasoning":false,"logprobs":true,"top_logprobs":0,"return_token_ids":true}"#;
+    let expect =
+        r#"{"include_reasoning":true,"logprobs":true,"top_logprobs":0,"return_token_ids":true}"#;
+    let prepared = check(body, &capturing(), expect);
+    assert!(prepared.added.reasoning);
+    let prepared = check(body, &Rewrite::default(), body);
+    assert!(!prepared.added.reasoning, "nothing is captured");
 }
 
 #[test]

@@ -5,6 +5,7 @@ const ALL: Added = Added {
     top_logprobs: true,
     token_ids: true,
     usage: true,
+    reasoning: false,
 };
 
 /// `same` and `dropped` stand for the two other ends.
@@ -83,6 +84,30 @@ fn alternatives_nobody_asked_for_become_empty_lists() {
             ..ALL
         },
         r#"{"choices":[{"logprobs":{"content":[{"token":"a","logprob":-1,"top_logprobs":[]}]}}]}"#,
+    );
+}
+
+#[test]
+fn thoughts_that_the_agent_did_not_want_leave_and_nothing_else_does() {
+    let added = Added {
+        reasoning: true,
+        ..ALL
+    };
+    check(
+        r#"{"id": "x","choices":[{"index":0,"delta":{"reasoning":"hm","content": "\u00e9"},"logprobs":{"content":[]},"token_ids":[5]}],"prompt_token_ids":[1]}"#,
+        &added,
+        r#"{"id":"x","choices":[{"index":0,"delta":{"content":"\u00e9"},"logprobs":null}]}"#,
+    );
+    check(
+        r#"{"choices":[{"message":{"content":"a","reasoning_content":"hm"}}]}"#,
+        &added,
+        r#"{"choices":[{"message":{"content":"a"}}]}"#,
+    );
+    let body = br#"{"choices":[{"message":{"content":"a","reasoning":"hm"},"token_ids":[1]}]}"#;
+    let (text, _) = strip_body(body, &added);
+    assert_eq!(
+        text.as_deref(),
+        Some(br#"{"choices":[{"message":{"content":"a"}}]}"#.as_slice())
     );
 }
 

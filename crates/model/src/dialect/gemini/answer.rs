@@ -67,9 +67,10 @@ impl Answer {
 
     fn piece(&mut self, value: &Value) -> Vec<u8> {
         let is_first = !std::mem::replace(&mut self.is_begun, true);
+        let value = in_one_line(value);
         match self.form {
             Form::Events => format!("data: {value}\n\n"),
-            Form::Whole | Form::Array if is_first => value.to_string(),
+            Form::Whole | Form::Array if is_first => value,
             Form::Whole | Form::Array => format!(",\n{value}"),
         }
         .into_bytes()
@@ -198,7 +199,7 @@ impl Render for Answer {
 
     /// Not an event: Google's SDK finds an error only in a piece that is JSON all by itself.
     fn error(&self, message: &str) -> Vec<u8> {
-        let error = error_value(502, message);
+        let error = in_one_line(&error_value(502, message));
         match self.form {
             Form::Events | Form::Whole => format!("{error}\n"),
             Form::Array if self.is_begun => format!(",\n{error}]"),
@@ -222,6 +223,18 @@ impl Render for Answer {
         }
         parts.extend(answer.call_parts());
         answer.last(parts).to_string().into_bytes()
+    }
+}
+
+/// JSON without the two letters that are ends of lines to JavaScript alone: Google's SDK cuts events there, and reads no
+/// JSON any more. They stand in strings only, where an escape means the same.
+fn in_one_line(value: &Value) -> String {
+    let text = value.to_string();
+    match text.contains(['\u{2028}', '\u{2029}']) {
+        true => text
+            .replace('\u{2028}', "\\u2028")
+            .replace('\u{2029}', "\\u2029"),
+        false => text,
     }
 }
 

@@ -296,6 +296,25 @@ fn a_stream_has_texts_at_once_and_calls_whole_at_the_end() {
 }
 
 #[test]
+fn ends_of_lines_that_javascript_alone_knows_are_escaped_in_streams() {
+    let said = "a\u{2028}b\u{2029}c";
+    let arguments = json!({"text": said}).to_string();
+    let message = json!({"content": said, "tool_calls": [call("c1", "t", &arguments)]});
+    for form in [Form::Events, Form::Array] {
+        let text = stream(
+            &mut answer(form),
+            &reply(message.clone(), "tool_calls").deltas(),
+        );
+        assert!(!text.contains(['\u{2028}', '\u{2029}']), "{text}");
+        assert!(text.contains(r"a\u2028b\u2029c"), "{text}");
+    }
+    let sent = reply(message, "tool_calls").deltas();
+    let events = events(&stream(&mut answer(Form::Events), &sent));
+    let part = &events[0]["candidates"][0]["content"]["parts"][0];
+    assert_eq!(part["text"], said, "and mean what they meant");
+}
+
+#[test]
 fn ends_are_told_in_geminis_words_and_never_without_a_part() {
     for (finish, expect) in [
         ("stop", "STOP"),

@@ -13,11 +13,12 @@ use rollcage_engine::bundle::VersionRequest;
 use rollcage_engine::endpoint::Endpoint;
 use rollcage_engine::proxy::probe::Profile;
 use rollcage_engine::remote::Remotes;
-use rollcage_engine::scripted::{Options, Script, Scripted};
+use rollcage_engine::scripted::drill::{Account, Conversation, Drill};
+use rollcage_engine::scripted::{Log, Options, Script, Scripted, Served};
 use rollcage_engine::traced::Traced;
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
-use rollcage_model::trace::CaptureLevel;
+use rollcage_model::trace::{CaptureLevel, Interpretation};
 use rollcage_model::transcript::Format;
 
 use crate::cli::engine::{make_ready, with_engine};
@@ -32,30 +33,53 @@ struct Mode {
     name: &'static str,
     level: CaptureLevel,
     has_live_streams: bool,
+    play: Play,
 }
 
-const MODES: [Mode; 4] = [
+/// What the model plays.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Play {
+    /// One file and a last word.
+    OneFile,
+    /// A long conversation with everything that agents change, drop or ask again for.
+    Drill,
+}
+
+const MODES: [Mode; 5] = [
     Mode {
         name: "live",
         level: CaptureLevel::Tokens,
         has_live_streams: true,
+        play: Play::OneFile,
     },
     Mode {
         name: "replayed",
         level: CaptureLevel::Tokens,
         has_live_streams: false,
+        play: Play::OneFile,
     },
     Mode {
         name: "logprobs",
         level: CaptureLevel::Logprobs,
         has_live_streams: true,
+        play: Play::OneFile,
     },
     Mode {
         name: "text",
         level: CaptureLevel::Text,
         has_live_streams: true,
+        play: Play::OneFile,
+    },
+    Mode {
+        name: "long",
+        level: CaptureLevel::Tokens,
+        has_live_streams: true,
+        play: Play::Drill,
     },
 ];
+
+/// Answers of one run that are kept.
+const ANSWERS_MAX: usize = 1000;
 
 /// What one run showed.
 #[derive(Debug, Serialize)]
@@ -63,7 +87,7 @@ struct Finding {
     agent: String,
     version: String,
     /// `live` passes streams with all tokens on as they come; `replayed` makes them from whole answers; `logprobs` and
-    /// `text` pass on those of an endpoint that gives no more than that.
+    /// `text` pass on those of an endpoint that gives no more than that; `long` is `live` with a long conversation.
     mode: &'static str,
     is_fine: bool,
     problems: Vec<String>,
@@ -71,11 +95,15 @@ struct Finding {
     calls: usize,
     /// Requests beside the agent's own conversation.
     side_calls: usize,
-    /// Of the agent's turns, how many go on exactly from the one before; unknown where there are no tokens.
+    /// Of the agent's turns, how many are trained exactly; unknown where there are no tokens. All of them go on from the
+    /// one before, but for a long conversation's, where agents change what they send back.
     exact_prefix_rate: Option<f64>,
     first_call_s: Option<f64>,
     wall_s: f64,
     memory_peak_bytes: Option<u64>,
+    /// What became of a long conversation's replies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drill: Option<Account>,
 }
 
 /// Installs each agent, has it write a file with the scripted model in every mode, and compares.
@@ -92,8 +120,13 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
     };
     let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
     let tried = with_engine(async |engine| {
-        let scripted = Scripted::start(Options::default()).await?;
-        let tried = try_all(engine, &scripted, agents, is_json, stop.token()).await;
+        let log = Log::new(ANSWERS_MAX);
+        let scripted = Scripted::start(Options {
+            log: Some(Arc::clone(&log)),
+            ..Options::default()
+        });
+        let scripted = scripted.await?;
+        let tried = try_all(engine, (&scripted, &log), agents, is_json, stop.token()).await;
         scripted.close().await;
         tried
     });
@@ -102,7 +135,7 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
 
 async fn try_all(
     engine: &Engine,
-    scripted: &Scripted,
+    (scripted, log): (&Scripted, &Log),
     agents: Vec<(Arc<dyn Agent>, VersionRequest)>,
     is_json: bool,
     cancel: &CancellationToken,
@@ -125,8 +158,12 @@ async fn try_all(
         for mode in MODES {
             let plan = plan(scripted, &agent, ready.clone(), mode)?;
             let result = run_one(engine, plan, cancel).await?;
-            let traced = Traced::read(&result)?;
-            let finding = judge(&*agent, mode, &result, &traced);
+            let served = log.take();
+            let seen = engine.store().interpretation(&result)?;
+            let finding = match mode.play {
+                Play::OneFile => judge(&*agent, mode, &result, &Traced::new(&seen)),
+                Play::Drill => judge_drill(&*agent, mode, &result, (&served, &seen)),
+            };
             are_fine &= finding.is_fine;
             if is_json {
                 writeln!(out, "{}", serde_json::to_string(&finding)?)?;
@@ -148,10 +185,23 @@ fn plan(
     ready: rollcage_engine::ReadyAgent,
     mode: Mode,
 ) -> anyhow::Result<Plan> {
-    let task = one_tool_task("doctor", agent.name());
+    let (task, script) = match mode.play {
+        Play::OneFile => {
+            let task = one_tool_task("doctor", agent.name());
+            let script = Script::new(task.solution.clone());
+            (task, script)
+        }
+        Play::Drill => {
+            let expected = agent.expectation().long;
+            let drill = Drill::without(&expected.without);
+            let mut task = drill.task(format!("doctor-{}", agent.name()));
+            task.agent.tools = expected.tools;
+            (task, Script::of_drill(drill))
+        }
+    };
     let key = scripted.add(Script {
         level: mode.level,
-        ..Script::new(task.solution.clone())
+        ..script
     })?;
     let endpoint = Endpoint {
         has_token_ids: mode.level == CaptureLevel::Tokens,
@@ -206,10 +256,7 @@ fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult, traced: &Traced)
         .map_or(0, |trace| trace.turns.len());
     let has_tokens = mode.level == CaptureLevel::Tokens;
     let mut problems = Vec::new();
-    if result.ended != Ended::Completed || result.reward != Some(1.0) {
-        let why = result.error.as_deref().unwrap_or("the file is not there");
-        problems.push(format!("{}: {why}", result.ended.as_str()));
-    }
+    problems.extend(unsolved(result));
     if result.capture_level != mode.level {
         let (got, wanted) = (result.capture_level, mode.level);
         problems.push(format!("captured at level {got:?} instead of {wanted:?}"));
@@ -226,19 +273,74 @@ fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult, traced: &Traced)
     }
     problems.extend(unread_events(agent, result));
     Finding {
+        exact_prefix_rate: has_tokens.then(|| exact as f64 / of_agent.max(1) as f64),
+        side_calls: calls - of_agent,
+        ..finding(mode, result, problems)
+    }
+}
+
+/// What every run tells.
+fn finding(mode: Mode, result: &RolloutResult, problems: Vec<String>) -> Finding {
+    Finding {
         agent: result.agent.name.clone(),
         version: result.agent.version.clone(),
         mode: mode.name,
         is_fine: problems.is_empty(),
         problems,
         level: result.capture_level,
-        calls,
-        side_calls: calls - of_agent,
-        exact_prefix_rate: has_tokens.then(|| exact as f64 / of_agent.max(1) as f64),
+        calls: usize::try_from(result.usage.calls).unwrap_or(usize::MAX),
+        side_calls: 0,
+        exact_prefix_rate: None,
         first_call_s: result.timings.first_call_s,
         wall_s: result.wall_s,
         memory_peak_bytes: result.usage.memory_peak_bytes,
+        drill: None,
     }
+}
+
+/// Whether every reply of a long conversation is trained as it was sampled, but for those that the agent is known to
+/// throw away.
+fn judge_drill(
+    agent: &dyn Agent,
+    mode: Mode,
+    result: &RolloutResult,
+    (served, seen): (&[Served], &Interpretation),
+) -> Finding {
+    let expected = agent.expectation();
+    let account = Account::new(served, result, seen);
+    let mut problems = Vec::new();
+    problems.extend(unsolved(result));
+    let unexpected = account
+        .left_out
+        .iter()
+        .filter(|left_out| !expected.long.thrown_away.contains(&left_out.part));
+    problems.extend(
+        unexpected.map(|left_out| format!("`{}` is not trained: {}", left_out.part, left_out.why)),
+    );
+    if !account.strange.is_empty() {
+        problems.push(format!(
+            "the trace has what was not sent: {}",
+            account.strange.join(", ")
+        ));
+    }
+    problems.extend(unread_events(agent, result));
+    let is_aside = |served: &&Served| {
+        served.played.map(|played| played.conversation) == Some(Conversation::Aside)
+    };
+    Finding {
+        side_calls: served.iter().filter(is_aside).count(),
+        exact_prefix_rate: Some(account.trained as f64 / account.replies.max(1) as f64),
+        drill: Some(account),
+        ..finding(mode, result, problems)
+    }
+}
+
+/// Why the task was not done, if it was not.
+fn unsolved(result: &RolloutResult) -> Option<String> {
+    (result.ended != Ended::Completed || result.reward != Some(1.0)).then(|| {
+        let why = result.error.as_deref().unwrap_or("the file is not there");
+        format!("{}: {why}", result.ended.as_str())
+    })
 }
 
 /// An agent that tells its events in another way than before still does its task, and its account is lost in silence.
@@ -255,6 +357,16 @@ fn unread_events(agent: &dyn Agent, result: &RolloutResult) -> Option<String> {
             }
         )
     })
+}
+
+/// What became of a long conversation, in a few words.
+fn tell(account: &Account) -> String {
+    let mut text = format!("{} of {} replies trained", account.trained, account.replies);
+    if !account.changed.is_empty() {
+        let parts: Vec<_> = account.changed.iter().map(|part| part.as_str()).collect();
+        text.push_str(&format!("; sent back changed: {}", parts.join(", ")));
+    }
+    text
 }
 
 fn head(out: &mut impl Write) -> std::io::Result<()> {
@@ -276,10 +388,11 @@ fn head(out: &mut impl Write) -> std::io::Result<()> {
 
 fn row(out: &mut impl Write, finding: &Finding) -> std::io::Result<()> {
     let seconds = |value: Option<f64>| value.map_or("-".to_owned(), text::duration);
-    let verdict = if finding.is_fine {
-        "ok".to_owned()
-    } else {
-        finding.problems.join("; ")
+    let verdict = match (finding.is_fine, &finding.drill) {
+        (true, None) => "ok".to_owned(),
+        (true, Some(account)) => format!("ok: {}", tell(account)),
+        (false, None) => finding.problems.join("; "),
+        (false, Some(account)) => format!("{}; {}", finding.problems.join("; "), tell(account)),
     };
     let level = format!("{:?}", finding.level).to_lowercase();
     writeln!(

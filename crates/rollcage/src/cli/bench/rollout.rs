@@ -17,7 +17,7 @@ use rollcage_engine::endpoint::Endpoint;
 use rollcage_engine::remote::Remotes;
 use rollcage_engine::scripted::{self, Log, Script, Scripted};
 use rollcage_engine::{Engine, ModelSettings, Plan};
-use rollcage_model::task::Task;
+use rollcage_model::task::{Task, absolute};
 use rollcage_sandbox::WORKDIR;
 
 use super::bare::{Bare, outside};
@@ -329,7 +329,7 @@ impl<'a> Bench<'a> {
         // A measurement is no work of the user's to keep.
         let _ = std::fs::remove_dir_all(&result.record);
         ensure!(
-            result.files.contains_key("hello.txt"),
+            result.files.contains_key(&absolute("hello.txt")),
             "the rollout did not do its task: {:?}",
             result.error
         );

@@ -76,7 +76,7 @@ pub(super) fn variable(flag: &str, pair: &str) -> anyhow::Result<(String, String
     }
 }
 
-fn text_or_file(text: &str) -> anyhow::Result<String> {
+pub(super) fn text_or_file(text: &str) -> anyhow::Result<String> {
     match text.strip_prefix('@') {
         None => Ok(text.to_owned()),
         Some(path) => read(path),

@@ -1,5 +1,6 @@
 //! What is kept of a rollout: its trace in every format, the files it left, its logs.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use rollcage_model::exchange;
 use rollcage_model::export::{Arguments, ExportError, Format, Meta, Options, write};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{AgentInfo, RolloutResult};
+use rollcage_model::task::absolute;
 use rollcage_model::trace;
 
 use super::error::ApiError;
@@ -169,7 +171,8 @@ pub(super) async fn files(
             let answer = json!({"files": files, "files_extra": result.files_extra});
             Ok(Json(answer).into_response())
         }
-        Some(path) => match result.files.get(&path) {
+        // Older records have paths relative to the work directory.
+        Some(path) => match file_at(&result.files, &absolute(&path)) {
             Some(text) => Ok(plain_text(TEXT, text.clone())),
             None => Err(ApiError::new(
                 StatusCode::NOT_FOUND,
@@ -178,6 +181,13 @@ pub(super) async fn files(
             )),
         },
     }
+}
+
+fn file_at<'a>(files: &'a BTreeMap<String, String>, path: &str) -> Option<&'a String> {
+    let mut known = files.iter();
+    known
+        .find(|(known, _)| absolute(known) == path)
+        .map(|(_, text)| text)
 }
 
 #[derive(Default, Deserialize)]

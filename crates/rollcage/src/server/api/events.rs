@@ -109,15 +109,8 @@ impl Follower {
 }
 
 fn render(told: &Told) -> Event {
-    let name = match &told.event.what {
-        What::Queued => "queued",
-        What::Entered { .. } => "entered",
-        What::Command { .. } => "command",
-        What::Call { .. } => "call",
-        What::Finished { .. } => "finished",
-    };
     Event::default()
         .id(told.seq.to_string())
-        .event(name)
+        .event(told.event.what.name())
         .data(event_value(told).to_string())
 }

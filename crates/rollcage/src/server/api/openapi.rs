@@ -251,7 +251,7 @@ fn events() -> Value {
         "Only events with a higher number; the header `Last-Event-ID` says the same.",
         json!({"type": "integer", "minimum": 0}),
     )];
-    let about = "Server-sent events `queued`, `entered`, `command`, `call` and `finished`, numbered; ends after `finished`.";
+    let about = "Server-sent events `queued`, `entered`, `command_started`, `command`, `call`, `agent_exited`, `collected` and `finished`, numbered; ends after `finished`.";
     get_one(
         "rolloutEvents",
         "What happens to a rollout, live",

@@ -110,12 +110,17 @@ impl Client {
             );
         }
         let files = self.get(&format!("{path}/files")).await.json();
-        assert_eq!(files["files"][0], json!({"path": "a.txt", "chars": 9}));
-        let file = self.get(&format!("{path}/files?path=a.txt")).await;
         assert_eq!(
-            (file.content_type.as_str(), &file.body[..]),
-            ("text/plain; charset=utf-8", b"<script>\n".as_slice())
+            files["files"][0],
+            json!({"path": "/home/user/workdir/a.txt", "chars": 9})
         );
+        for name in ["a.txt", "/home/user/workdir/a.txt"] {
+            let file = self.get(&format!("{path}/files?path={name}")).await;
+            assert_eq!(
+                (file.content_type.as_str(), &file.body[..]),
+                ("text/plain; charset=utf-8", b"<script>\n".as_slice())
+            );
+        }
         self.get(&format!("{path}/files?path=/etc/passwd"))
             .await
             .check_error(404, "not_found");

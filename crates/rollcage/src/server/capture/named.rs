@@ -2,8 +2,8 @@
 
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
 use rollcage_engine::outbound::{Forbidden, client_for};
-use rollcage_engine::proxy::Unusable;
-use rollcage_engine::proxy::probe::{Profile, first_model, probe};
+use rollcage_engine::proxy::probe::{Profile, probe};
+use rollcage_engine::proxy::{Unusable, served_model};
 
 /// Why an endpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -14,11 +14,8 @@ pub(crate) enum Unresolved {
     Unusable(#[from] Unusable),
 }
 
-/// An endpoint by its URL, with the first model it lists where none is named, and what it gives.
-pub(crate) async fn resolve(
-    mut request: EndpointRequest,
-) -> Result<(Endpoint, Profile), Unresolved> {
-    request.model.get_or_insert_default();
+/// An endpoint by its URL, with the model it serves where none is named, and what it gives.
+pub(crate) async fn resolve(request: EndpointRequest) -> Result<(Endpoint, Profile), Unresolved> {
     let choice = request
         .resolve(|_| None)
         .map_err(|error| Unusable::Other(error.to_string()))?;
@@ -29,7 +26,7 @@ pub(crate) async fn resolve(
     let client = client_for(&endpoint.base_url, endpoint.guard.as_ref());
     let client = client.map_err(|error| Unusable::Other(error.to_string()))?;
     if endpoint.model.is_empty() {
-        endpoint.model = first_model(&client, &endpoint).await?;
+        endpoint.model = served_model(&client, &endpoint).await?;
     }
     let profile = probe(&client, &endpoint).await?;
     Ok((endpoint, profile))

@@ -3,8 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use rollcage_model::chat::Sampling;
+use rollcage_model::chat::{Constrained, Sampling};
 use rollcage_model::dialect::EndpointDialect;
+use rollcage_model::trace::CaptureLevel;
 
 use super::Refused;
 
@@ -19,6 +20,8 @@ pub(super) struct Wanted {
     pub(super) api_key: Option<String>,
     pub(super) purpose: Option<String>,
     pub(super) sampling: Option<Map<String, Value>>,
+    /// What becomes of calls that constrain sampling: `refuse`, `remove` or `keep`.
+    pub(super) constrained: Option<String>,
     pub(super) max_model_calls: Option<u64>,
     /// What `llm_url` speaks: `anthropic`, or anything that speaks OpenAI's chat completions.
     pub(super) provider: Option<String>,
@@ -31,6 +34,32 @@ impl Wanted {
             Some("anthropic") => EndpointDialect::Anthropic,
             _ => EndpointDialect::Chat,
         }
+    }
+}
+
+impl Wanted {
+    /// Whether a session at an endpoint of this level is for evaluation.
+    pub(super) fn is_eval(&self, level: CaptureLevel) -> Result<bool, Refused> {
+        match self.purpose.as_deref().unwrap_or("auto") {
+            "auto" => Ok(level != CaptureLevel::Tokens),
+            "eval" => Ok(true),
+            "train" if level == CaptureLevel::Tokens => Ok(false),
+            "train" => Err(Refused::bad(
+                "purpose is train, but this engine gives no token ids",
+            )),
+            other => Err(Refused::bad(format!(
+                "purpose `{other}` is none of auto, eval, train"
+            ))),
+        }
+    }
+
+    pub(super) fn constrained(&self) -> Result<Option<Constrained>, Refused> {
+        let Some(name) = &self.constrained else {
+            return Ok(None);
+        };
+        let known = Constrained::from_name(name);
+        let wrong = || Refused::bad("constrained must be refuse, remove or keep");
+        known.map(Some).ok_or_else(wrong)
     }
 }
 

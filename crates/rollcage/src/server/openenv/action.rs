@@ -99,6 +99,8 @@ impl Wire {
         limit: Option<Duration>,
     ) -> Observation {
         session.count_step();
+        // Graders want a finite number on every step.
+        let mut reward = 0.0;
         let observation = match action {
             Action::ListTools => json!({"metadata": {}, "tools": self.tools_for_step()}),
             Action::CallTool { name, arguments } => {
@@ -106,7 +108,10 @@ impl Wire {
                 let caller = (Client::OpenEnv, None);
                 let called = self.call(session, &name, arguments, caller, limit).await;
                 let (result, error) = match called {
-                    Ok(value) => (result::render(value, Keys::Step), Value::Null),
+                    Ok(called) => {
+                        reward = called.reward.filter(|it| it.is_finite()).unwrap_or(0.0);
+                        (result::render(called.value, Keys::Step), Value::Null)
+                    }
                     Err(error) => (Value::Null, tool_error(&name, &error)),
                 };
                 json!({"metadata": {}, "tool_name": name, "result": result, "error": error})
@@ -114,8 +119,7 @@ impl Wire {
         };
         Observation {
             observation,
-            // Graders want a number on every step.
-            reward: Some(session.state().last_reward.unwrap_or(0.0)),
+            reward: Some(reward),
             metadata: None,
         }
     }

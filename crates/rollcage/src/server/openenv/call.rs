@@ -21,6 +21,14 @@ pub(crate) enum CallError {
     SessionEnded,
 }
 
+/// What a call came to.
+#[derive(Debug)]
+pub(crate) struct Called {
+    pub(crate) value: Value,
+    /// Of the rollout that this call finished.
+    pub(crate) reward: Option<f64>,
+}
+
 impl CallError {
     /// The text that clients get to see.
     pub(crate) fn describe(&self, tool: &str) -> String {
@@ -51,7 +59,7 @@ impl Wire {
         arguments: Map<String, Value>,
         (client, progress): (Client, Option<mpsc::Sender<Progress>>),
         limit: Duration,
-    ) -> Result<Value, CallError> {
+    ) -> Result<Called, CallError> {
         let running = session.begin();
         let caller = Caller {
             owner: session.owner.to_string(),
@@ -71,10 +79,17 @@ impl Wire {
             }
             Some(Ok(Ok(answered))) => answered.map_err(CallError::Tool)?,
         };
+        let reward = answered
+            .finished
+            .as_ref()
+            .and_then(|rollout| rollout.reward);
         if let Some(rollout) = answered.finished {
             running.finished(rollout);
         }
-        Ok(answered.value)
+        Ok(Called {
+            value: answered.value,
+            reward,
+        })
     }
 
     /// The session that a call names, or one for this call alone.

@@ -202,7 +202,7 @@ async fn call(wire: &Wire, mut params: Map<String, Value>, asker: Asker) -> Resu
         .call(&session, &name, arguments, caller, CALL_LIMIT)
         .await;
     match (called, asker.keys) {
-        (Ok(value), keys) => Ok(result::render(value, keys)),
+        (Ok(called), keys) => Ok(result::render(called.value, keys)),
         // MCP tells a wrong name from a call that failed: the latter is for the model to read.
         (Err(error), Keys::Mcp) => match error {
             CallError::Tool(ToolError::NotFound(_)) => {

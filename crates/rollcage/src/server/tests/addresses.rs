@@ -259,7 +259,7 @@ async fn what_the_operator_allows_is_reached() {
         if !rule.starts_with("model.example") {
             let result = server.roll_out(&base_url).await;
             assert_eq!(result["ended"], "completed", "{rule}: {result}");
-            let said = result["files"]["said"].as_str().unwrap();
+            let said = result["files"]["/home/user/workdir/said"].as_str().unwrap();
             assert!(said.contains("found"), "{result}");
         }
         let (status, _) = server.post(asking("http://10.0.0.1")).await;

@@ -84,13 +84,15 @@ async fn a_session_remembers_its_last_rollout() {
     let call = json!({"name": "rollout", "arguments": {"reward": 0.5}, "session_id": id});
     served.rpc("tools/call", call).await;
     let answer = socket.ask(step("echo", json!({"message": "x"}))).await;
-    assert_eq!(answer["data"]["reward"], 0.5);
+    assert_eq!(answer["data"]["reward"], 0.0, "this step finished none");
     let state = socket.ask(json!({"type": "state"})).await;
     assert_eq!(
         state["data"],
         json!({"episode_id": "e", "step_count": 1, "rollouts_completed": 1, "last_reward": 0.5,
             "last_task_id": "task", "last_sandbox_id": "sandbox"})
     );
+    let answer = socket.ask(step("rollout", json!({"reward": 0.25}))).await;
+    assert_eq!(answer["data"]["reward"], 0.25);
     socket.ask(json!({"type": "reset"})).await;
     let state = socket.ask(json!({"type": "state"})).await;
     assert_eq!(state["data"]["last_reward"], Value::Null);

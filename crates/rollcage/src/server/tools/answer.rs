@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use rollcage_engine::feed::Told;
 use rollcage_engine::service::{Entry, Found, Service};
-use rollcage_model::event::{Event, Phase, What};
+use rollcage_model::event::{Event, What};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
@@ -69,7 +69,7 @@ pub(crate) async fn state(service: &Service, found: &Found) -> Value {
             };
             return json!({
                 "rollout_id": summary.rollout_id, "task_id": summary.task_id, "status": status,
-                "serve_session_id": session_id(summary.rollout_id), "proxy_turns_so_far": summary.calls,
+                "serve_session_id": null, "proxy_turns_so_far": summary.calls,
                 "error": result.and_then(|result| result.error.clone()),
                 "started_at": summary.started_at,
                 "finished_at": summary.ended.map(|_| summary.started_at + summary.wall_s),
@@ -82,19 +82,16 @@ pub(crate) async fn state(service: &Service, found: &Found) -> Value {
         true => service.wait(entry).await.ok(),
         false => None,
     };
-    let has_session = !matches!(
-        standing.phase,
-        None | Some(Phase::Prepare | Phase::Sandbox | Phase::Setup)
-    );
     json!({
         "rollout_id": entry.id,
         "task_id": entry.task_id,
         "status": status(entry),
-        "serve_session_id": has_session.then(|| session_id(entry.id)),
+        // No agent is driven through a server of its own.
+        "serve_session_id": null,
         "proxy_turns_so_far": standing.calls,
         "error": result.as_ref().and_then(|result| result.error.clone()),
         "started_at": entry.queued_at,
-        "finished_at": standing.finished_at,
+        "finished_at": standing.finished_at.or(standing.kept_at),
         "phase": phase(entry),
         "prompt_tokens": standing.prompt_tokens,
         "completion_tokens": standing.completion_tokens,
@@ -103,8 +100,13 @@ pub(crate) async fn state(service: &Service, found: &Found) -> Value {
     })
 }
 
+/// An aborted rollout is done, as far as it goes by itself: the rest is finalize_rollout's.
 fn status(entry: &Entry) -> &'static str {
-    if entry.is_ended() { "done" } else { "running" }
+    if entry.is_ended() || entry.is_kept() {
+        "done"
+    } else {
+        "running"
+    }
 }
 
 /// `queued`, then the phases.
@@ -113,11 +115,6 @@ pub(crate) fn phase(entry: &Entry) -> &'static str {
         None => "queued",
         Some(phase) => phase.as_str(),
     }
-}
-
-/// OpenCode's ids begin like this.
-fn session_id(id: RolloutId) -> String {
-    format!("ses_{}", id.to_string().replace('-', ""))
 }
 
 fn id_and_status(found: &Found) -> (RolloutId, &'static str) {
@@ -131,15 +128,14 @@ fn id_and_status(found: &Found) -> (RolloutId, &'static str) {
 pub(crate) async fn messages(service: &Service, found: &Found) -> Result<Value, String> {
     let (id, status) = id_and_status(found);
     let path = service.store().directory(id).join("exchanges.rec");
-    let session = session_id(id);
-    let for_reading = session.clone();
+    let session = id.to_string();
     let read = tokio::task::spawn_blocking(move || -> Result<Vec<Value>, String> {
         let size = std::fs::metadata(&path).map(|metadata| metadata.len());
         if size.is_ok_and(|bytes| bytes > EXCHANGES_BYTES_MAX) {
             return Err("the conversation is too large to be shown".to_owned());
         }
         match std::fs::read(&path) {
-            Ok(bytes) => Ok(messages::conversation(&bytes, &for_reading)),
+            Ok(bytes) => Ok(messages::conversation(&bytes, &session)),
             // Nothing was asked yet.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(format!("read the rollout's exchanges: {error}")),
@@ -147,7 +143,7 @@ pub(crate) async fn messages(service: &Service, found: &Found) -> Result<Value, 
     });
     let messages = read.await.map_err(|error| error.to_string())??;
     Ok(json!({
-        "rollout_id": id, "messages": messages, "status": status, "serve_session_id": session,
+        "rollout_id": id, "messages": messages, "status": status, "serve_session_id": null,
     }))
 }
 

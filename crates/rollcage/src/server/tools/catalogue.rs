@@ -21,6 +21,7 @@ pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
                 .collect();
             json!({
                 "name": agent.name(),
+                "aliases": agent.aliases(),
                 "options": agent::options(&**agent),
                 "default_version": agent.source().default_version,
                 "installed": versions,

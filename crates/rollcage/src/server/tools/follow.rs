@@ -66,6 +66,14 @@ fn describe(what: &What, entry: &Entry) -> Option<String> {
     match what {
         What::Queued => Some(format!("queued as {}", entry.id)),
         What::Entered { phase } => Some(phase.as_str().to_owned()),
+        What::CommandStarted {
+            phase, number, of, ..
+        } => Some(format!("{} command {number} of {of}", phase.as_str())),
+        What::AgentExited { exit_code } => Some(match exit_code {
+            Some(code) => format!("agent exited with {code}"),
+            None => "agent killed".to_owned(),
+        }),
+        What::Collected { files, .. } => Some(format!("{} files collected", files.len())),
         What::Command {
             phase,
             number,

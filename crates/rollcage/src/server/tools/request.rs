@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use rollcage_engine::ModelSettings;
 use rollcage_engine::agent;
 use rollcage_engine::endpoint::{EndpointChoice, EndpointError, EndpointRequest};
 use rollcage_engine::remote::Remotes;
 use rollcage_engine::secret::Secret;
 use rollcage_engine::service::Order;
-use rollcage_model::chat::Sampling;
+use rollcage_engine::{ModelSettings, SamplingPolicy};
+use rollcage_model::chat::Constrained;
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::script::Step;
-use rollcage_model::task::{Budget, Task};
+use rollcage_model::task::{Budget, Limits, MAX_TOKENS_CAP, Mode, TOP_LOGPROBS, Task};
 
 use super::arguments::{Arguments, Wrong, integer_of, wrong};
 use super::mcp;
@@ -29,6 +29,7 @@ pub(crate) const NAMES: &[&str] = &[
     "instruction",
     "setup",
     "verify",
+    "files",
     "upload_files",
     "env",
     "mcp",
@@ -48,11 +49,15 @@ pub(crate) const NAMES: &[&str] = &[
     "thinking",
     "disable_thinking",
     "temperature",
+    "sampling",
+    "constrained",
     "max_tokens_cap",
     "top_logprobs",
     "mode",
     "budget",
+    "limits",
     "agent_timeout_s",
+    "command_timeout_s",
     "solution",
     "n",
     "setup_shell",
@@ -69,11 +74,12 @@ pub(crate) const BUDGET: &[&str] = &[
     "idle_s",
 ];
 
+/// The members of `limits`.
+pub(crate) const LIMITS: &[&str] = &["memory_mb", "pids", "cpus", "disk_mb", "file_mb"];
+
 /// Rollouts of one call.
 pub(crate) const COUNT_MAX: i64 = 1000;
 const COMMAND_BYTES_MAX: usize = 120_000;
-const TOKENS_CAP: i64 = 4096;
-const TOP_LOGPROBS: i64 = 5;
 
 /// An order, and how often it is wanted.
 pub(crate) struct Request {
@@ -107,6 +113,7 @@ pub(crate) fn read(
     }
     check_commands(&task)?;
     read_budget(&mut given, &mut task.budget)?;
+    read_limits(&mut given, &mut task.limits)?;
     options::read(&mut given, &mut task.agent)?;
     task.limit(&agent.limits());
     task.check().map_err(|error| chain(&error))?;
@@ -194,9 +201,7 @@ fn read_endpoint(
     }
     let is_elsewhere = request.base_url.is_some();
     let variable = |name: &str| {
-        let mut providers = around.providers.iter();
-        let is_key = providers.any(|known| known.key_variables.iter().any(|key| key == name));
-        (!(is_elsewhere && is_key))
+        (!(is_elsewhere && around.providers.is_key(name)))
             .then(|| around.variable(name))
             .flatten()
     };
@@ -292,11 +297,16 @@ fn read_task(
     replace(&mut task.verify, given.texts("verify")?);
     let timeout = given.number("agent_timeout_s")?;
     task.agent_timeout_s = timeout.or(task.agent_timeout_s);
+    replace(
+        &mut task.command_timeout_s,
+        given.number("command_timeout_s")?,
+    );
+    replace(&mut task.mode, read_mode(given)?);
     task.setup.extend(given.text("setup_shell")?);
-    task.verify
-        .extend(given.text("test_script")?.map(|script| graded(&script)));
-    task.files
-        .extend(given.text_map("upload_files")?.unwrap_or_default());
+    task.test_script = given.text("test_script")?.or(task.test_script.take());
+    for name in ["files", "upload_files"] {
+        task.files.extend(given.text_map(name)?.unwrap_or_default());
+    }
     task.env.extend(given.text_map("env")?.unwrap_or_default());
     let clients_own = mcp::read(given, &mut task.mcp)?;
     if let Some(value) = given.value("solution") {
@@ -310,8 +320,7 @@ fn check_commands(task: &Task) -> Result<(), Wrong> {
     let mut commands = task.setup.iter().chain(&task.verify);
     if commands.any(|command| command.len() > COMMAND_BYTES_MAX) {
         return Err(format!(
-            "a setup or verify command or test_script is longer than {COMMAND_BYTES_MAX} bytes: put what it needs \
-             into upload_files"
+            "a setup or verify command is longer than {COMMAND_BYTES_MAX} bytes: put what it needs into upload_files"
         ));
     }
     Ok(())
@@ -323,13 +332,15 @@ fn replace<T>(value: &mut T, given: Option<T>) {
     }
 }
 
-/// A verify command that runs a script whose reward is what it writes, and nothing else: a script that writes none has
-/// failed as a verifier, whatever it exits with.
-fn graded(script: &str) -> String {
-    let quoted = script.replace('\'', r"'\''");
-    format!(
-        "bash -c '{quoted}'\nstatus=$?\nreward=/home/user/logs/verifier/reward.txt\n[ -e $reward ] || : > $reward\nexit $status"
-    )
+fn read_mode(given: &mut Arguments) -> Result<Option<Mode>, Wrong> {
+    let Some(text) = given.text("mode")? else {
+        return Ok(None);
+    };
+    let known = Mode::ALL.into_iter().find(|mode| mode.as_str() == text);
+    match known {
+        Some(mode) => Ok(Some(mode)),
+        None => Err("argument `mode` must be transparent_proxy or black_box".to_owned()),
+    }
 }
 
 /// An id, an index, or `{"id"}` / `{"index"}` with a `"split"`.
@@ -386,6 +397,26 @@ fn read_budget(given: &mut Arguments, budget: &mut Budget) -> Result<(), Wrong> 
     Ok(())
 }
 
+fn read_limits(given: &mut Arguments, limits: &mut Limits) -> Result<(), Wrong> {
+    let Some(mut given) = given.object("limits", LIMITS)? else {
+        return Ok(());
+    };
+    for (name, place) in [
+        ("memory_mb", &mut limits.memory_mb),
+        ("pids", &mut limits.pids),
+        ("disk_mb", &mut limits.disk_mb),
+        ("file_mb", &mut limits.file_mb),
+    ] {
+        if let Some(number) = given.integer(name)? {
+            let number = u64::try_from(number);
+            let number = number.map_err(|_| format!("limit `{name}` must be at least 1"))?;
+            *place = Some(number);
+        }
+    }
+    limits.cpus = given.number("cpus")?.or(limits.cpus);
+    Ok(())
+}
+
 fn read_settings(
     given: &mut Arguments,
     task: &Task,
@@ -393,20 +424,22 @@ fn read_settings(
     around: &Surroundings,
 ) -> Result<ModelSettings, Wrong> {
     let temperature = given.number("temperature")?;
-    if temperature.is_some_and(|temperature| temperature <= 0.0) {
-        return Err("argument `temperature` must be above 0".to_owned());
-    }
-    let top_logprobs = given.integer("top_logprobs")?.unwrap_or(TOP_LOGPROBS);
-    let top_logprobs = u32::try_from(top_logprobs)
+    let sampling = SamplingPolicy::new(given.text("sampling")?.as_deref(), temperature)
+        .map_err(|problem| format!("argument {problem}"))?;
+    let constrained = match given.text("constrained")? {
+        None => None,
+        Some(name) => Some(
+            Constrained::from_name(&name)
+                .ok_or("argument `constrained` must be refuse, remove or keep")?,
+        ),
+    };
+    let top_logprobs = given.integer("top_logprobs")?.map(u32::try_from);
+    let top_logprobs = top_logprobs
+        .unwrap_or(Ok(TOP_LOGPROBS))
         .ok()
         .filter(|count| *count <= 20)
         .ok_or("argument `top_logprobs` must be between 0 and 20")?;
-    let cap = given.integer("max_tokens_cap")?.unwrap_or(TOKENS_CAP);
-    let is_black_box = match given.text("mode")?.as_deref() {
-        None | Some("transparent_proxy") => false,
-        Some("black_box") => true,
-        Some(_) => return Err("argument `mode` must be transparent_proxy or black_box".to_owned()),
-    };
+    let cap = given.integer("max_tokens_cap")?.unwrap_or(MAX_TOKENS_CAP);
     let model = match endpoint {
         EndpointChoice::Scripted => None,
         EndpointChoice::Url(endpoint) => Some(&endpoint.model),
@@ -424,10 +457,11 @@ fn read_settings(
     Ok(ModelSettings {
         tokens_max: u64::try_from(cap).ok().filter(|cap| *cap > 0),
         top_logprobs,
-        sampling: temperature.map(|temperature| Sampling { temperature }),
+        sampling,
+        constrained,
         budget: task.budget.into(),
         price,
-        is_black_box,
+        is_black_box: task.mode == Mode::BlackBox,
         ..ModelSettings::default()
     })
 }

@@ -2,10 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use rollcage_model::task::AgentOptions;
+use rollcage_engine::SamplingPolicy;
+use rollcage_model::task::{
+    AGENT_TIMEOUT_S, AgentOptions, COMMAND_TIMEOUT_S, MAX_TOKENS_CAP, Mode, TOP_LOGPROBS,
+};
 use rollcage_model::view::Wanted;
 
-use super::request::{BUDGET, COUNT_MAX, NAMES};
+use super::request::{BUDGET, COUNT_MAX, LIMITS, NAMES};
 use super::tokens::Pages;
 use crate::server::tool::ToolInfo;
 
@@ -70,10 +73,10 @@ const STATE: &str =
     "Where a rollout stands: status `running` or `done`, its phase, model calls and tokens so far.";
 const MESSAGES: &str = "The conversation between agent and model so far, as OpenCode's session messages \
     (`{info, parts}`). Works while the rollout runs and after it.";
-const ABORT: &str =
-    "End a rollout early. It still gets its result, which finalize_rollout returns.";
-const FINALIZE: &str =
-    "Wait for a rollout's end and return its result, as run_rollout does. May be called again.";
+const ABORT: &str = "End a rollout's agent early. Its sandbox is kept for a while: finalize_rollout then verifies and \
+    collects what the agent left, and returns it as `cancelled`.";
+const FINALIZE: &str = "Wait for a rollout's end and return its result, as run_rollout does. May be called again. An \
+    aborted rollout is verified now, unless its sandbox was kept long enough already; `error` says so.";
 const TRACE: &str = "The tokens of a rollout that has ended, page by page: `items` from `offset` on, as many as fit, and \
     `next_offset` until there are no more. Rows of `sequences` and calls of `turns` hold what is new in them and refer to \
     earlier ones by number.";
@@ -178,8 +181,8 @@ const TEXTS: &[(&str, &str)] = &[
     ("setup_shell", "One more setup command, run last."),
     (
         "test_script",
-        "A bash script run in the work directory after the agent, which writes the reward to \
-         /home/user/logs/verifier/reward.txt.",
+        "A script, written to /home/user/tests/test.sh and run in the work directory when everything of the agent is dead; \
+         it writes the reward to /home/user/logs/verifier/reward.txt. Without a #! line bash runs it.",
     ),
     (
         "template",
@@ -194,10 +197,12 @@ fn argument(name: &str) -> Value {
     }
     let (mut schema, about) = match name {
         "setup" | "verify" => (texts(), command_list(name)),
-        "upload_files" => (
+        "files" => (
             text_map(),
-            "Text files by path; a relative path is below the work directory /home/user/workdir.",
+            "Text files by path, absolute or below the work directory /home/user/workdir. Those below /home/user/tests arrive \
+             when the agent is dead.",
         ),
+        "upload_files" => (text_map(), "Another name for `files`."),
         "env" => (
             text_map(),
             "Environment variables for setup, agent and verify.",
@@ -212,7 +217,7 @@ fn argument(name: &str) -> Value {
         ),
         "agent" => (
             json!({"type": "string", "default": "opencode"}),
-            "NAME or NAME@VERSION; list_agents shows what there is.",
+            "NAME or NAME@VERSION; list_agents shows what there is, with other names for the same.",
         ),
         "agent_options" => (
             agent_options(),
@@ -227,6 +232,10 @@ fn argument(name: &str) -> Value {
             "Let the model think; the default depends on the endpoint.",
         ),
         "disable_thinking" => (flag(), "The opposite of `thinking`."),
+        "limits" => (
+            limits(),
+            "What the sandbox may use at most; sizes are in MiB. Its defaults hold for what is not named.",
+        ),
         "budget" => (
             budget(),
             "Limits that hold whatever the agent does. At one of them it gets a last answer, and the work is graded.",
@@ -245,23 +254,35 @@ fn number_or_mode(name: &str) -> (Value, &'static str) {
     match name {
         "temperature" => (
             json!({"type": ["number", "null"], "exclusiveMinimum": 0, "default": null}),
-            "Sample with this temperature and nothing else, whatever the agent asks for (for training).",
+            "Sample with this temperature and nothing else, whatever the agent asks for: a training session. Without it an endpoint that gives token ids is asked at temperature 1 and nothing else.",
+        ),
+        "sampling" => (
+            json!({"type": "string", "default": "auto", "enum": SamplingPolicy::NAMES}),
+            "Who says what is sampled with: `auto` as `temperature` says, or the agent, whose turns may then not be trainable.",
+        ),
+        "constrained" => (
+            json!({"type": ["string", "null"], "default": null, "enum": ["refuse", "remove", "keep", null]}),
+            "What becomes of calls that constrain sampling (tool_choice required, strict tools, response formats): `refuse` them (default with `temperature`), `remove` what constrains, or `keep` them and train on none (default otherwise).",
         ),
         "max_tokens_cap" => (
-            json!({"type": "integer", "default": 4096}),
+            json!({"type": "integer", "default": MAX_TOKENS_CAP}),
             "The most tokens an agent may ask for in one call; 0 or less is no cap.",
         ),
         "top_logprobs" => (
-            json!({"type": "integer", "default": 5, "minimum": 0, "maximum": 20}),
+            json!({"type": "integer", "default": TOP_LOGPROBS, "minimum": 0, "maximum": 20}),
             "Alternatives to ask for per token.",
         ),
         "mode" => (
-            json!({"type": "string", "default": "transparent_proxy", "enum": ["transparent_proxy", "black_box"]}),
+            json!({"type": "string", "default": Mode::default().as_str(), "enum": Mode::ALL.map(Mode::as_str)}),
             "`black_box` asks the endpoint for no tokens and lists no calls.",
         ),
         "agent_timeout_s" => (
-            json!({"type": "number", "default": 600}),
+            json!({"type": "number", "default": AGENT_TIMEOUT_S}),
             "The agent's time, in seconds.",
+        ),
+        "command_timeout_s" => (
+            json!({"type": "number", "default": COMMAND_TIMEOUT_S}),
+            "The time of each setup and verify command, in seconds.",
         ),
         "n" => (
             json!({"type": "integer", "default": 1, "minimum": 1, "maximum": COUNT_MAX}),
@@ -332,6 +353,18 @@ fn agent_options() -> Value {
         ((*name).to_owned(), schema)
     };
     let properties: Map<String, Value> = AgentOptions::NAMES.iter().map(member).collect();
+    json!({"type": ["object", "null"], "default": null, "properties": properties, "additionalProperties": false})
+}
+
+fn limits() -> Value {
+    let member = |name: &&str| {
+        let schema = match *name {
+            "cpus" => json!({"type": ["number", "null"], "exclusiveMinimum": 0}),
+            _ => json!({"type": ["integer", "null"], "minimum": 1}),
+        };
+        ((*name).to_owned(), schema)
+    };
+    let properties: Map<String, Value> = LIMITS.iter().map(member).collect();
     json!({"type": ["object", "null"], "default": null, "properties": properties, "additionalProperties": false})
 }
 

@@ -77,7 +77,10 @@ async fn a_whole_rollout_returns_both_variants_of_the_result() {
         (&json!(0), &json!(0))
     );
     assert_eq!(result["files"], result["workdir_files"]);
-    assert_eq!(result["files"]["a.txt"], json!("hello\n"));
+    assert_eq!(
+        result["files"]["/home/user/workdir/a.txt"],
+        json!("hello\n")
+    );
     assert_eq!(result["test_exit_code"], json!(1));
     for name in [
         "verifier_stdout",
@@ -161,7 +164,10 @@ fn check_messages(messages: &Value) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_is_started_watched_aborted_and_finalized() {
     let client = Client::new().await;
-    let arguments = json!({"instruction": "Wait.", "solution": ["sleep 300"], "task_id": "t2"});
+    let arguments = json!({
+        "instruction": "Wait.", "solution": ["sleep 300"], "task_id": "t2", "setup": ["echo begun > before"],
+        "verify": ["test -f before", "test -f after"],
+    });
     let handle = client.json("start_rollout", arguments).await;
     assert_eq!(
         (&handle["status"], &handle["task_id"]),
@@ -174,6 +180,7 @@ async fn a_rollout_is_started_watched_aborted_and_finalized() {
             (&state["status"], &state["error"]),
             (&json!("running"), &Value::Null)
         );
+        assert_eq!(state["serve_session_id"], Value::Null);
         if state["proxy_turns_so_far"].as_u64().unwrap() > 0 {
             let messages = client.json("get_messages", id.clone()).await;
             if messages["messages"].as_array().unwrap().len() > 1 {
@@ -213,22 +220,62 @@ async fn a_rollout_is_started_watched_aborted_and_finalized() {
         (&late["error"], &late["exit_code"]),
         (&json!(text), &json!(-1))
     );
-    assert_eq!(
-        client.json("abort_rollout", id.clone()).await["aborted"],
-        json!(true)
-    );
-    let answered = client.call("finalize_rollout", id.clone()).await.unwrap();
-    let result = parsed(&answered);
-    assert_eq!(
-        (&result["ended"], &result["reward"]),
-        (&json!("cancelled"), &Value::Null)
-    );
-    assert!(!result["proxy_turns"].as_array().unwrap().is_empty());
-    assert!(answered.finished.is_some());
+    check_aborted(&client, &id).await;
     let again = client.json("abort_rollout", id.clone()).await;
     assert_eq!(
         (&again["aborted"], &again["reason"]),
         (&json!(false), &json!("already done"))
+    );
+    client.close().await;
+}
+
+/// Aborting ends the agent, and finalizing verifies what it left.
+async fn check_aborted(client: &Client, id: &Value) {
+    let aborted = client.json("abort_rollout", id.clone()).await;
+    assert_eq!(aborted["aborted"], json!(true));
+    let answered = client.call("finalize_rollout", id.clone()).await.unwrap();
+    let result = parsed(&answered);
+    assert_eq!(
+        (&result["ended"], &result["reward"]),
+        (&json!("cancelled"), &json!(0.5))
+    );
+    assert_eq!(
+        (&result["graded"], &result["reward_valid"]),
+        (&json!(true), &json!(false))
+    );
+    let before = &result["files"]["/home/user/workdir/before"];
+    assert_eq!(before, &json!("begun\n"));
+    assert!(!result["proxy_turns"].as_array().unwrap().is_empty());
+    assert_eq!(answered.finished.unwrap().reward, Some(0.5));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_aborted_rollout_is_done_while_its_sandbox_is_kept() {
+    let client = Client::new().await;
+    let arguments = json!({
+        "instruction": "Wait.", "solution": ["sleep 300"], "test_script": "echo 0.5 > ~/logs/verifier/reward.txt",
+    });
+    let handle = client.json("start_rollout", arguments).await;
+    let id = json!({"rollout_id": handle["rollout_id"]});
+    let until = async |name: &str, expect: Value| loop {
+        let state = client.json("get_state", id.clone()).await;
+        if state[name] == expect {
+            return state;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    until("phase", json!("agent")).await;
+    client.json("abort_rollout", id.clone()).await;
+    let state = until("phase", json!("kept")).await;
+    assert_eq!(
+        (&state["status"], &state["ended"]),
+        (&json!("done"), &Value::Null)
+    );
+    assert!(state["finished_at"].is_f64());
+    let result = client.json("finalize_rollout", id.clone()).await;
+    assert_eq!(
+        (&result["ended"], &result["reward"], &result["graded"]),
+        (&json!("cancelled"), &json!(0.5), &json!(true))
     );
     client.close().await;
 }
@@ -251,8 +298,16 @@ async fn the_reward_of_a_test_script_is_what_it_writes_and_nothing_else() {
     );
     assert_eq!(written["verifier_stdout"], json!("out\n"));
     assert_eq!(
+        written["verify_results"][0]["cmd"],
+        json!("/home/user/tests/test.sh")
+    );
+    assert_eq!(
         (&silent["reward"], &silent["ended"]),
         (&Value::Null, &json!("verifier_failed"))
+    );
+    assert_eq!(
+        silent["error"],
+        json!("test_script wrote no reward to /home/user/logs/verifier/reward.txt")
     );
     client.close().await;
 }

@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::server::tasks::Tasks;
 use rollcage_engine::provider::Providers;
+use rollcage_model::chat::Sampling;
 
 fn variables(name: &str) -> Option<String> {
     let known = [
@@ -21,6 +22,7 @@ fn around() -> Surroundings {
         agents: agent::all(),
         providers: Providers::built_in().clone(),
         variables,
+        keys: variables,
         prices: |_| None,
         guard: None,
         body_limit: crate::server::backend::BODY_LIMIT,
@@ -91,7 +93,11 @@ fn the_earlier_arguments_make_an_order() {
     let order = &request.order;
     assert_eq!(order.task.setup, ["mkdir x"]);
     assert_eq!(order.task.files["a.txt"], "A");
-    assert!(order.task.verify[0].starts_with(r"bash -c 'echo '\''a'\'' > "));
+    assert!(order.task.verify.is_empty());
+    assert_eq!(
+        order.task.test_script(),
+        Some("echo 'a' > /home/user/logs/verifier/reward.txt")
+    );
     assert_eq!(order.settings.tokens_max, None);
     assert!(order.settings.is_black_box);
     let EndpointChoice::Url(endpoint) = &order.endpoint else {
@@ -135,7 +141,24 @@ fn our_own_arguments_make_an_order() {
         (order.task.budget.idle_s, order.settings.budget.calls),
         (Some(2.5), Some(5))
     );
-    assert_eq!(order.settings.sampling, Some(Sampling { temperature: 1.0 }));
+    let sampling = SamplingPolicy::Pinned(Sampling { temperature: 1.0 });
+    assert_eq!(order.settings.sampling, sampling);
+    assert_eq!(order.settings.constrained, None);
+    let base = json!({"instruction": "go", "solution": ["true"]});
+    let with = |name: &str, value: &str| {
+        let mut base = base.clone();
+        base[name] = value.into();
+        base
+    };
+    let request = good(with("sampling", "agent"));
+    assert_eq!(request.order.settings.sampling, SamplingPolicy::Agent);
+    let request = good(with("constrained", "remove"));
+    assert_eq!(
+        request.order.settings.constrained,
+        Some(Constrained::Remove)
+    );
+    check_error(with("constrained", "no"), "refuse, remove or keep");
+    check_error(with("sampling", "me"), "must be auto or agent");
     assert_eq!(
         order.version,
         rollcage_engine::bundle::VersionRequest::Exact("1.2.3".to_owned())
@@ -209,11 +232,20 @@ fn wrong_arguments_are_explained() {
     check_error(base("solution", json!([{"rnu": "x"}])), "solution step 1");
     check_error(
         base("upload_files", json!({"../x": "a"})),
-        "must stay below",
+        "no `.` or `..` in it",
     );
     check_error(
-        base("test_script", json!("x".repeat(130_000))),
+        base("verify", json!(["x".repeat(130_000)])),
         "longer than 120000 bytes",
+    );
+    check_error(
+        base("limits", json!({"memory": 1})),
+        "unknown argument `memory`",
+    );
+    check_error(base("limits", json!({"pids": 1})), "at least 8");
+    check_error(
+        base("command_timeout_s", json!(0)),
+        "`command_timeout_s` must be",
     );
     check_error(base("task", json!("none")), "no task `none`");
     check_error(

@@ -1,0 +1,185 @@
+//! Ending a rollout early. Cancelling ends it wherever it is. Aborting ends its agent and keeps the sandbox for a while:
+//! who wants the result meanwhile gets it with the grade of what the agent left.
+//!
+//! A kept sandbox holds no slot: nothing runs in it, and those that wait should not wait for somebody who may never come.
+//! There are no more of them than slots, since each holds memory. Its grade is made beside the slots, because whoever asked
+//! for it is waiting; it takes no longer than the verify commands may.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use rollcage_model::event::{Phase, What};
+use rollcage_model::record::Ended;
+
+use crate::feed::Feed;
+use crate::rollout::Ending;
+
+/// How sandboxes of aborted rollouts are kept; shared by all rollouts of a process.
+#[derive(Clone, Debug)]
+pub(crate) struct Keeping {
+    limit: Duration,
+    room: Arc<Semaphore>,
+    /// Nothing is kept any longer.
+    closing: CancellationToken,
+}
+
+impl Keeping {
+    pub(crate) fn new(limit: Duration, count_max: usize) -> Self {
+        Keeping {
+            limit,
+            room: Arc::new(Semaphore::new(count_max)),
+            closing: CancellationToken::new(),
+        }
+    }
+
+    /// Gives up what is kept.
+    pub(crate) fn close(&self) {
+        self.closing.cancel();
+    }
+}
+
+/// What may end one rollout early.
+#[derive(Debug)]
+pub(crate) struct Stops {
+    /// Ends the rollout, wherever it is.
+    pub(crate) cancel: CancellationToken,
+    /// Ends the agent. Cancelled with `cancel`.
+    pub(crate) abort: CancellationToken,
+    /// Somebody waits for the result.
+    wanted: CancellationToken,
+    kept: CancellationToken,
+    keeping: Keeping,
+}
+
+impl Stops {
+    pub(crate) fn new(cancel: CancellationToken, keeping: Keeping) -> Self {
+        Stops {
+            abort: cancel.child_token(),
+            cancel,
+            wanted: CancellationToken::new(),
+            kept: CancellationToken::new(),
+            keeping,
+        }
+    }
+
+    /// Says that somebody waits for the result, so that an aborted rollout is graded at once.
+    pub(crate) fn want(&self) {
+        self.wanted.cancel();
+    }
+
+    /// Whether its sandbox is kept, or was.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.is_cancelled()
+    }
+
+    /// Returns when the sandbox is kept, so that its slot is free for others.
+    pub(crate) async fn kept(&self) {
+        self.kept.cancelled().await;
+    }
+
+    /// Called when the agent was ended and is dead. Returns when somebody wants the grade, or with how the rollout ends
+    /// without one.
+    pub(crate) async fn keep(&self, feed: &Feed) -> Option<Ending> {
+        let ungraded = |why: String| {
+            let text = format!("cancelled while the agent ran{why}");
+            Some(Ending::new(Ended::Cancelled, text))
+        };
+        if self.cancel.is_cancelled() {
+            return ungraded(String::new());
+        }
+        if self.wanted.is_cancelled() {
+            return None;
+        }
+        let Keeping {
+            limit,
+            room,
+            closing,
+        } = &self.keeping;
+        if limit.is_zero() {
+            return ungraded("; not graded: sandboxes of aborted rollouts are not kept".to_owned());
+        }
+        let Ok(_room) = room.try_acquire() else {
+            let why = "; not graded: the sandboxes of too many aborted rollouts are kept already";
+            return ungraded(why.to_owned());
+        };
+        feed.tell(What::Entered { phase: Phase::Kept });
+        self.kept.cancel();
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => ungraded(String::new()),
+            () = self.wanted.cancelled() => None,
+            () = closing.cancelled() => ungraded("; not graded: the server was ended".to_owned()),
+            () = tokio::time::sleep(*limit) => ungraded(format!(
+                "; not graded: nobody finalized it while its sandbox was kept ({} s)",
+                limit.as_secs_f64()
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollcage_model::id::RolloutId;
+
+    use super::*;
+
+    fn feed() -> Feed {
+        Feed::new(RolloutId::generate(), Arc::default(), None)
+    }
+
+    fn stops(keeping: &Keeping) -> Stops {
+        Stops::new(CancellationToken::new(), keeping.clone())
+    }
+
+    fn why(ending: Option<Ending>) -> String {
+        ending.and_then(|ending| ending.error).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_sandbox_is_kept_until_somebody_wants_the_grade_or_the_time_is_up() {
+        let keeping = Keeping::new(Duration::from_millis(50), 2);
+        let (wanted, late, feed) = (stops(&keeping), stops(&keeping), feed());
+        let ask = async {
+            wanted.kept().await;
+            wanted.want();
+        };
+        let (first, second, ()) = tokio::join!(wanted.keep(&feed), late.keep(&feed), ask);
+        assert!(first.is_none());
+        assert!(why(second).ends_with("while its sandbox was kept (0.05 s)"));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_for_somebody_who_waits_or_for_nobody() {
+        let keeping = Keeping::new(Duration::from_secs(60), 1);
+        let waited_for = stops(&keeping);
+        waited_for.want();
+        assert!(waited_for.keep(&feed()).await.is_none());
+        assert!(!waited_for.is_kept());
+
+        let cancelled = stops(&keeping);
+        cancelled.cancel.cancel();
+        assert_eq!(
+            why(cancelled.keep(&feed()).await),
+            "cancelled while the agent ran"
+        );
+        let never = stops(&Keeping::new(Duration::ZERO, 1));
+        assert!(why(never.keep(&feed()).await).ends_with("are not kept"));
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_has_a_limit_and_ends_with_the_server() {
+        let keeping = Keeping::new(Duration::from_secs(60), 1);
+        let (first, second, feed) = (stops(&keeping), stops(&keeping), feed());
+        let close = async {
+            first.kept().await;
+            let refused = why(second.keep(&feed).await);
+            assert!(refused.ends_with("are kept already"), "{refused}");
+            keeping.close();
+        };
+        let (ending, ()) = tokio::join!(first.keep(&feed), close);
+        assert!(why(ending).ends_with("the server was ended"));
+    }
+}

@@ -1,0 +1,451 @@
+//! Conversations as agents send them: what they change in a reply, and what becomes of it.
+
+use serde_json::{Value, json};
+
+use crate::exchange::{Exchange, Request, Response};
+use crate::graph::Role;
+use crate::trace::{Code, Interpretation, interpret};
+
+/// A conversation between an agent and a model whose tokens are its messages.
+pub(super) struct Talk {
+    pub(super) messages: Vec<Value>,
+    pub(super) n_tools: usize,
+    pub(super) session: Option<&'static str>,
+    pub(super) exchanges: Vec<Exchange>,
+    pub(super) at: f64,
+}
+
+pub(super) fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+pub(super) fn text(text: &str) -> Value {
+    json!({"role": "assistant", "content": text})
+}
+
+/// A reply with one call.
+pub(super) fn call(id: &str, name: &str, arguments: &str) -> Value {
+    calls(Value::Null, &[(id, name, arguments)])
+}
+
+pub(super) fn calls(content: impl Into<Value>, calls: &[(&str, &str, &str)]) -> Value {
+    let calls: Vec<Value> = calls
+        .iter()
+        .map(|(id, name, arguments)| {
+            json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
+        })
+        .collect();
+    json!({"role": "assistant", "content": content.into(), "tool_calls": calls})
+}
+
+pub(super) fn result(id: &str, text: &str) -> Value {
+    json!({"role": "tool", "tool_call_id": id, "content": text})
+}
+
+/// Two ids for each message, other ones for other words.
+fn ids_of(messages: &[Value]) -> Vec<u32> {
+    let id = |message: &Value, start: u32| {
+        let text = message.to_string();
+        let hash = text
+            .bytes()
+            .fold(start, |hash, byte| hash.wrapping_mul(31) ^ u32::from(byte));
+        hash % 1_000_000
+    };
+    let ids = messages.iter().flat_map(|it| [id(it, 7), id(it, 77)]);
+    ids.collect()
+}
+
+impl Talk {
+    pub(super) fn new(messages: &[Value]) -> Self {
+        Talk {
+            messages: messages.to_vec(),
+            n_tools: 2,
+            session: None,
+            exchanges: Vec::new(),
+            at: 100.0,
+        }
+    }
+
+    /// Asks with what was said so far; the agent has not sent the reply back yet.
+    pub(super) fn ask(&mut self, reply: &Value) -> &mut Self {
+        let messages = self.messages.clone();
+        self.ask_with(&messages, reply)
+    }
+
+    pub(super) fn ask_with(&mut self, messages: &[Value], reply: &Value) -> &mut Self {
+        let number = self.exchanges.len() as u64 + 1;
+        let (prompt, sampled) = (ids_of(messages), ids_of(std::slice::from_ref(reply)));
+        let entries: Vec<Value> = sampled
+            .iter()
+            .map(|_| json!({"token": "x", "logprob": -0.5}))
+            .collect();
+        let tools = vec![json!({"type": "function"}); self.n_tools];
+        let asked = json!({"messages": messages, "tools": tools, "temperature": 1});
+        let body = json!({
+            "choices": [{"finish_reason": "stop", "message": reply, "token_ids": sampled, "logprobs": {"content": entries}}],
+            "prompt_token_ids": prompt,
+            "usage": {"prompt_tokens": prompt.len(), "completion_tokens": sampled.len()},
+        });
+        let session = self
+            .session
+            .map(|it| ("x-session-id".to_owned(), it.to_owned()));
+        self.exchanges.push(Exchange {
+            request: Request {
+                exchange: number,
+                at: self.at,
+                headers: session.into_iter().collect(),
+                body: asked.to_string().into(),
+                ..Request::default()
+            },
+            response: Some(Response {
+                exchange: number,
+                status: Some(200),
+                body: body.to_string().into(),
+                at: self.at + 1.0,
+                total_s: 1.0,
+                ..Response::default()
+            }),
+            sent: None,
+        });
+        self.at += 2.0;
+        self
+    }
+
+    pub(super) fn say(&mut self, messages: &[Value]) -> &mut Self {
+        self.messages.extend_from_slice(messages);
+        self
+    }
+
+    /// Nodes as `id role` with what they go on from in other words, and their reasons.
+    #[track_caller]
+    pub(super) fn check(&self, expect: &str) -> Interpretation {
+        let seen = interpret(&self.exchanges);
+        assert_eq!(show(&seen), expect);
+        let mut backwards = self.exchanges.clone();
+        backwards.reverse();
+        assert_eq!(show(&interpret(&backwards)), expect);
+        let trained: Vec<&str> = seen
+            .training_trace
+            .iter()
+            .flat_map(|trace| &trace.turns)
+            .map(|turn| turn.node_id.as_str())
+            .collect();
+        let nodes = seen.graph.nodes.iter();
+        let agents = nodes.filter(|node| node.role == Role::Agent).count();
+        assert_eq!(trained.len(), agents, "{trained:?}");
+        seen
+    }
+}
+
+fn show(seen: &Interpretation) -> String {
+    let nodes = &seen.graph.nodes;
+    let id = |at: usize| nodes[at].id.as_str();
+    let shown: Vec<String> = nodes
+        .iter()
+        .map(|node| {
+            let links = [
+                ("<", node.parent),
+                ("~", node.retokenised),
+                ("!", node.changed),
+                ("?", node.left_out),
+            ];
+            let links = links
+                .iter()
+                .filter_map(|(mark, at)| Some(format!("{mark}{}", id((*at)?))));
+            let links: String = links.collect();
+            let role = node
+                .aside
+                .map_or(node.role.as_str(), |aside| aside.as_str());
+            format!("{}{links} {role}", node.id)
+        })
+        .collect();
+    shown.join(", ")
+}
+
+pub(super) fn told(seen: &Interpretation, code: Code) -> Vec<&str> {
+    let findings = seen.findings.iter();
+    let findings = findings.filter(|finding| finding.code == code);
+    findings.map(|finding| finding.text.as_str()).collect()
+}
+
+/// Ids as a model gives them: each its own, the same ones in each reply, or none at all.
+#[derive(Clone, Copy, Debug)]
+enum Ids {
+    Unique,
+    Repeated,
+    None,
+}
+
+/// The reply in the middle of a conversation comes back as `sent`; `ID1` and `ID2` stand for ids.
+#[track_caller]
+fn check_changed(given: &Value, sent: &[Value], change: &str) {
+    for ids in [Ids::Unique, Ids::Repeated, Ids::None] {
+        let named = |value: &Value, turn: &str| -> Value {
+            let (one, two) = match ids {
+                Ids::Unique => (format!("{turn}a"), format!("{turn}b")),
+                Ids::Repeated => ("call_0".to_owned(), "call_1".to_owned()),
+                Ids::None => Default::default(),
+            };
+            let text = value.to_string().replace("ID1", &one).replace("ID2", &two);
+            serde_json::from_str(&text).unwrap()
+        };
+        let given = named(given, "n2");
+        let sent: Vec<Value> = sent.iter().map(|it| named(it, "n2")).collect();
+        let first = named(&call("ID1", "bash", r#"{"command":"ls"}"#), "n1");
+        let system = json!({"role": "system", "content": "you are an agent"});
+        let mut talk = Talk::new(&[system, user("go")]);
+        talk.ask(&first);
+        talk.say(&[first.clone(), named(&result("ID1", "a.txt"), "n1")]);
+        talk.ask(&given).say(&sent);
+        talk.ask(&text("done"));
+        let seen = talk.check("n1 agent, n2<n1 agent, n3<n1!n2 agent");
+        let expect = format!(
+            "n2: the agent sent the reply back changed: {change}; n3 goes on from it as a row of its own"
+        );
+        assert_eq!(told(&seen, Code::ReplyChanged), [expect], "{ids:?}");
+    }
+}
+
+/// One call that comes back with other arguments.
+#[track_caller]
+fn check_arguments(name: &str, given: &str, sent: &str, change: &str) {
+    let (given, sent) = (call("ID1", name, given), call("ID1", name, sent));
+    check_changed(&given, &[sent, result("ID1", "ok")], change);
+}
+
+#[test]
+fn claude_adds_a_default_to_every_edit() {
+    check_arguments(
+        "Edit",
+        r#"{"file_path": "a", "old_string": "x", "new_string": "y"}"#,
+        r#"{"file_path":"a","old_string":"x","new_string":"y","replace_all":false}"#,
+        "`Edit`: replace_all added (false)",
+    );
+}
+
+#[test]
+fn claude_cuts_the_way_to_the_work_directory() {
+    check_arguments(
+        "Bash",
+        r#"{"command": "cd /work && make"}"#,
+        r#"{"command":"make"}"#,
+        "`Bash`: command \"cd /work && make\" became \"make\"",
+    );
+}
+
+#[test]
+fn numbers_are_written_in_another_form() {
+    // Claude, OpenCode, pi, Qwen and Gemini.
+    for (given, sent, change) in [
+        ("5000.0", "5000", "5000.0 became 5000"),
+        ("7e3", "7000", "7000.0 became 7000"),
+        ("\"5\"", "5", "\"5\" became 5"),
+    ] {
+        check_arguments(
+            "bash",
+            &format!(r#"{{"command": "ls", "timeout": {given}}}"#),
+            &format!(r#"{{"command":"ls","timeout":{sent}}}"#),
+            &format!("`bash`: timeout {change}"),
+        );
+    }
+}
+
+#[test]
+fn claude_cuts_blanks_at_the_ends_of_lines() {
+    check_arguments(
+        "Write",
+        r#"{"file_path": "a", "content": "x  \ny"}"#,
+        r#"{"file_path":"a","content":"x\ny"}"#,
+        r#"`Write`: content "x  \ny" became "x\ny""#,
+    );
+}
+
+#[test]
+fn blank_text_beside_a_call_is_left_out() {
+    // Claude and pi.
+    let bash = ("ID1", "Bash", r#"{"command":"ls"}"#);
+    check_changed(
+        &calls("\n\n", &[bash]),
+        &[calls(Value::Null, &[bash]), result("ID1", "a")],
+        "blank text left out",
+    );
+}
+
+#[test]
+fn broken_arguments_are_replaced() {
+    // Claude, pi, Qwen and goose, each with something of its own; a call cut by the token limit looks the same.
+    for (sent, shown) in [("{}", "{}"), (r#"{"raw":"x"}"#, r#"{"raw":"x"}"#)] {
+        check_arguments(
+            "Bash",
+            r#"{"command": "ls"#,
+            sent,
+            &format!("`Bash`: broken arguments became {shown}"),
+        );
+    }
+}
+
+#[test]
+fn opencode_replaces_calls_by_one_of_its_own() {
+    let sent = call(
+        "ID1",
+        "invalid",
+        r#"{"tool":"nope","error":"no such tool"}"#,
+    );
+    check_changed(
+        &call("ID1", "nope", r#"{"a": 1}"#),
+        &[sent.clone(), result("ID1", "available: bash")],
+        "call `nope` replaced by `invalid`",
+    );
+    check_changed(
+        &call("ID1", "write", r#"{"content": "cut he"#),
+        &[sent, result("ID1", "available: bash")],
+        "call `write` replaced by `invalid`",
+    );
+}
+
+#[test]
+fn goose_cuts_white_space_and_parts_parallel_calls() {
+    let one = ("ID1", "shell", r#"{"command":"ls"}"#);
+    let two = ("ID2", "shell", r#"{"command":"pwd"}"#);
+    check_changed(
+        &calls("I look.\n", &[one]),
+        &[calls("I look.", &[one]), result("ID1", "a")],
+        "white space around the text",
+    );
+    check_changed(
+        &calls("I look.", &[one, two]),
+        &[
+            calls("I look.", &[one]),
+            result("ID1", "a"),
+            calls("", &[two]),
+            result("ID2", "/"),
+        ],
+        "sent as 2 messages",
+    );
+    check_changed(
+        &call("ID1", "srv__tool.v1", r#"{"a":1}"#),
+        &[
+            call("ID1", "srv__tool_v1", r#"{"a":1}"#),
+            result("ID1", "1"),
+        ],
+        "call `srv__tool.v1` renamed `srv__tool_v1`",
+    );
+}
+
+#[test]
+fn a_cut_call_may_be_left_out() {
+    // pi and Qwen keep what was said before it.
+    check_changed(
+        &calls("I write.", &[("ID1", "write", r#"{"content": "cu"#)]),
+        &[text("I write."), user("the call was cut")],
+        "call `write` left out",
+    );
+}
+
+#[test]
+fn dropped_reasoning_is_told_beside_other_changes() {
+    let mut given = call("ID1", "bash", r#"{"timeout": 1.0}"#);
+    given["reasoning_content"] = "let me think".into();
+    let sent = call("ID1", "bash", r#"{"timeout":1}"#);
+    check_changed(
+        &given,
+        &[sent, result("ID1", "a")],
+        "`bash`: timeout 1.0 became 1, reasoning left out",
+    );
+}
+
+#[test]
+fn dropped_reasoning_alone_is_the_same_words_in_other_tokens() {
+    let mut given = call("c1", "bash", "{}");
+    given["reasoning_content"] = "let me think".into();
+    let mut talk = Talk::new(&[user("go")]);
+    talk.ask(&given);
+    talk.say(&[call("c1", "bash", "{}"), result("c1", "a")]);
+    talk.ask(&text("done"));
+    talk.check("n1 agent, n2~n1 agent");
+}
+
+#[test]
+fn codex_sends_everything_back_as_it_was() {
+    let given = call("c1", "exec_command", r#"{"cmd": "ls"}"#);
+    let mut talk = Talk::new(&[user("go")]);
+    talk.ask(&given).say(&[given, result("c1", "a")]);
+    talk.ask(&text("done"));
+    let seen = talk.check("n1 agent, n2<n1 agent");
+    assert!(told(&seen, Code::ReplyChanged).is_empty());
+}
+
+#[test]
+fn mini_swe_agent_leaves_a_reply_out_and_says_what_is_wrong() {
+    let first = call("c1", "bash", r#"{"command": "ls"}"#);
+    let mut talk = Talk::new(&[user("go")]);
+    talk.ask(&first).say(&[first, result("c1", "a")]);
+    talk.ask(&text("")).say(&[user("no tool call found")]);
+    talk.ask(&text("I am done"))
+        .say(&[user("no tool call found")]);
+    let last = call("c2", "bash", r#"{"command": "echo bye"}"#);
+    talk.ask(&last).say(&[last, result("c2", "bye")]);
+    talk.ask(&text("bye"));
+    let seen = talk.check("n1 agent, n2<n1 agent, n3<n1?n2 agent, n4<n1?n3 agent, n5<n4 agent");
+    assert_eq!(
+        told(&seen, Code::ReplyChanged)[0],
+        "n2: the agent left the reply out and went on with a message of its own in n3; both are trained, as rows of their own"
+    );
+}
+
+#[test]
+fn a_reply_is_found_by_its_call_where_earlier_messages_were_cut() {
+    let mut talk = Talk::new(&[user("go")]);
+    let replies: Vec<Value> = (1..4)
+        .map(|at| {
+            call(
+                &format!("c{at}"),
+                "bash",
+                &format!(r#"{{"command":"{at}"}}"#),
+            )
+        })
+        .collect();
+    for (at, reply) in (1..).zip(&replies) {
+        talk.ask(reply);
+        talk.say(&[reply.clone(), result(&format!("c{at}"), "long output")]);
+    }
+    // The first output is cleared, so that no message behind it stands where it stood.
+    talk.messages[2] = result("c1", "[cleared]");
+    talk.ask(&text("done"));
+    talk.check("n1 agent, n2<n1 agent, n3<n2 agent, n4<n1~n3 agent");
+}
+
+#[test]
+fn every_turn_of_a_long_conversation_stays_when_all_of_them_are_changed() {
+    let mut talk = Talk::new(&[user("go")]);
+    talk.session = Some("s");
+    for at in 0..40 {
+        let id = format!("functions.bash:{at}");
+        let given = call(&id, "Bash", &format!(r#"{{"command": "cd /w && {at}"}}"#));
+        let sent = call(&id, "Bash", &format!(r#"{{"command":"{at}"}}"#));
+        talk.ask(&given).say(&[sent, result(&id, "ok")]);
+    }
+    talk.ask(&text("done"));
+    let seen = interpret(&talk.exchanges);
+    let nodes = &seen.graph.nodes;
+    assert!(nodes.iter().all(|node| node.role == Role::Agent));
+    for (at, node) in nodes.iter().enumerate().skip(1) {
+        assert_eq!(node.changed, Some(at - 1));
+    }
+    assert_eq!(told(&seen, Code::ReplyChanged).len(), 40);
+    let longest = told(&seen, Code::ReplyChanged).into_iter().map(str::len);
+    assert!(longest.max() <= Some(300));
+}
+
+#[test]
+fn a_long_change_is_told_shortly() {
+    let long = "x".repeat(1000);
+    let given = call("c", &long, &format!(r#"{{"{long}": "{long}"}}"#));
+    let mut talk = Talk::new(&[user("go")]);
+    talk.ask(&given);
+    talk.say(&[call("c", &format!("{long}é"), "{}"), result("c", "ok")]);
+    talk.ask(&text("done"));
+    let seen = talk.check("n1 agent, n2!n1 agent");
+    let text = told(&seen, Code::ReplyChanged)[0];
+    assert!(text.len() <= 300 && text.ends_with("; n2 goes on from it as a row of its own"));
+}

@@ -1,0 +1,155 @@
+//! Flags of `rollcage run` that make a task, or change the one that is given. They go by the names that task files, tools
+//! and REST have for the same things.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use rollcage_model::script::Step;
+use rollcage_model::task::{Mode, Task};
+
+use super::options::{text_or_file, variable};
+use crate::WrongUse;
+use crate::cli::task::{self, Loaded};
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Task made here")]
+pub(super) struct MadeTask {
+    /// What the agent should do
+    #[arg(long, value_name = "TEXT")]
+    instruction: Option<String>,
+
+    /// A command to run before the agent (repeatable)
+    #[arg(
+        long,
+        alias = "setup-shell",
+        value_name = "CMD",
+        requires = "instruction"
+    )]
+    setup: Vec<String>,
+
+    /// A command that checks the work; exit 0 passes (repeatable)
+    #[arg(long, value_name = "CMD", requires = "instruction")]
+    verify: Vec<String>,
+
+    /// A script that checks the work: it runs as /home/user/tests/test.sh and writes the reward to
+    /// /home/user/logs/verifier/reward.txt (`@FILE` reads it from a file)
+    #[arg(long, value_name = "TEXT|@FILE", requires = "instruction")]
+    test_script: Option<String>,
+
+    /// A command of the reference solution, for the scripted model (repeatable)
+    #[arg(long, value_name = "CMD", requires = "instruction")]
+    solution: Vec<String>,
+
+    /// The task's name in results
+    #[arg(long, value_name = "ID", requires = "instruction")]
+    task_id: Option<String>,
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Task, made here or given")]
+pub(super) struct ChangedTask {
+    /// One more file in the sandbox: its path there, absolute or below the work directory, and its text (`@FILE` copies a
+    /// file). Below /home/user/tests it arrives when the agent is dead (repeatable)
+    #[arg(long, alias = "upload-files", value_name = "PATH=TEXT|PATH=@FILE")]
+    files: Vec<String>,
+
+    /// The agent's time, in seconds
+    #[arg(long, visible_alias = "timeout", value_name = "SECONDS")]
+    agent_timeout_s: Option<f64>,
+
+    /// The time of each setup and verify command, in seconds
+    #[arg(long, value_name = "SECONDS")]
+    command_timeout_s: Option<f64>,
+
+    /// What the sandbox may use at most: memory_mb, disk_mb, file_mb (sizes in MiB), pids, cpus
+    #[arg(long, value_name = "NAME=N,…", value_delimiter = ',')]
+    limits: Vec<String>,
+
+    /// What the rollout may spend on its model: calls, prompt_tokens, completion_tokens, usd, idle_s
+    #[arg(long, value_name = "NAME=N,…", value_delimiter = ',')]
+    budget: Vec<String>,
+
+    /// black_box asks the endpoint for no tokens and lists no calls
+    #[arg(long, value_name = "transparent_proxy|black_box", value_parser = mode)]
+    mode: Option<Mode>,
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    let known = Mode::ALL.into_iter().find(|mode| mode.as_str() == text);
+    known.ok_or_else(|| "must be transparent_proxy or black_box".to_owned())
+}
+
+impl MadeTask {
+    /// The task of a file, or the one that is made of these flags.
+    pub(super) fn load(&self, path: Option<&Path>) -> anyhow::Result<Loaded> {
+        if let Some(path) = path {
+            return task::load(path);
+        }
+        let script = self.test_script.as_deref().map(text_or_file).transpose()?;
+        let task = Task {
+            id: self.task_id.clone().unwrap_or_else(|| "inline".to_owned()),
+            instruction: self.instruction.clone().unwrap_or_default(),
+            setup: self.setup.clone(),
+            verify: self.verify.clone(),
+            test_script: script,
+            solution: self.solution.iter().map(Step::shell).collect(),
+            ..Task::default()
+        };
+        Ok(Loaded {
+            task,
+            uploads: BTreeMap::new(),
+        })
+    }
+}
+
+impl ChangedTask {
+    /// Flags beat what the task says itself.
+    pub(super) fn change(&self, loaded: &mut Loaded) -> anyhow::Result<()> {
+        let Loaded { task, uploads } = loaded;
+        for pair in &self.files {
+            let (path, text) = variable("--files", pair)?;
+            match text.strip_prefix('@') {
+                None => {
+                    task.files.insert(path, text);
+                }
+                Some(source) => {
+                    let read = std::fs::read(source);
+                    let content =
+                        read.map_err(|error| WrongUse(format!("read {source}: {error}")))?;
+                    task.upload.insert(path.clone(), source.to_owned());
+                    uploads.insert(path, content);
+                }
+            }
+        }
+        task.agent_timeout_s = self.agent_timeout_s.or(task.agent_timeout_s);
+        task.command_timeout_s = self.command_timeout_s.unwrap_or(task.command_timeout_s);
+        task.limits = with_numbers("--limits", &task.limits, &self.limits)?;
+        task.budget = with_numbers("--budget", &task.budget, &self.budget)?;
+        task.mode = self.mode.unwrap_or(task.mode);
+        Ok(())
+    }
+}
+
+/// A table of numbers with some of them set anew.
+fn with_numbers<T: Serialize + DeserializeOwned>(
+    flag: &str,
+    table: &T,
+    pairs: &[String],
+) -> anyhow::Result<T> {
+    let wrong = |why: String| WrongUse(format!("{flag}: {why}"));
+    let mut members: Map<String, Value> = serde_json::from_value(serde_json::to_value(table)?)?;
+    for pair in pairs {
+        let (name, text) = variable(flag, pair)?;
+        let number = serde_json::from_str(&text)
+            .ok()
+            .filter(Value::is_number)
+            .ok_or_else(|| wrong(format!("`{name}` must be a number")))?;
+        members.insert(name, number);
+    }
+    let table = serde_json::from_value(members.into());
+    Ok(table.map_err(|error| wrong(error.to_string()))?)
+}

@@ -1,0 +1,254 @@
+//! One set of names and defaults: what may be said of a rollout on the command line, in a task file, to a tool and over
+//! REST.
+
+use std::collections::BTreeSet;
+
+use clap::{Args, FromArgMatches};
+use serde_json::{Value, json};
+
+use rollcage_engine::provider::Providers;
+use rollcage_model::task::AgentOptions;
+
+use super::*;
+use crate::server::api::openapi_paths;
+use crate::server::backend::{BODY_LIMIT, Surroundings};
+use crate::server::tasks::Tasks;
+use crate::server::tools::request::{self, NAMES, Request};
+
+/// What says something of the task: task file, command line, tools and REST have each of these.
+const OF_THE_TASK: &[&str] = &[
+    "task_id",
+    "instruction",
+    "files",
+    "upload_files",
+    "setup",
+    "setup_shell",
+    "verify",
+    "test_script",
+    "solution",
+    "env",
+    "mcp",
+    "agent_timeout_s",
+    "command_timeout_s",
+    "limits",
+    "budget",
+    "mode",
+    // On the command line each option is a flag.
+    "agent_options",
+];
+
+/// What says something of the model and of how a task is run, which is not the task's to say: the others have each of
+/// these.
+const OF_THE_RUN: &[&str] = &[
+    "agent",
+    "sandbox",
+    "task",
+    "n",
+    "endpoint",
+    "base_url",
+    "model",
+    "dialect",
+    "thinking",
+    "disable_thinking",
+    "temperature",
+    "max_tokens_cap",
+    "top_logprobs",
+];
+
+/// The original's ways to name an endpoint and bring its key, for clients only: no key is put on a command line.
+const OF_CLIENTS: &[&str] = &["api_key", "model_key", "vllm_url", "hf_token", "template"];
+
+/// What a task file has beside: files beside it on disk, which no client can name.
+const OF_TASK_FILES: &[&str] = &["upload"];
+
+/// The flag for each option of an agent.
+const OPTION_FLAGS: &[(&str, &str)] = &[
+    ("system_prompt", "system-prompt"),
+    ("instructions", "agent-instructions"),
+    ("effort", "effort"),
+    ("tools", "tools"),
+    ("disabled_tools", "disable-tools"),
+    ("config", "agent-config"),
+    ("env", "agent-env"),
+];
+
+fn command() -> clap::Command {
+    Arguments::augment_args(clap::Command::new("run"))
+}
+
+/// Every name that the command line knows.
+fn flags() -> BTreeSet<String> {
+    let command = command();
+    let mut names = BTreeSet::new();
+    for argument in command.get_arguments() {
+        names.insert(argument.get_id().to_string());
+        names.extend(argument.get_long().map(str::to_owned));
+        let aliases = argument.get_all_aliases().unwrap_or_default();
+        names.extend(aliases.iter().map(|alias| (*alias).to_owned()));
+    }
+    names
+}
+
+fn set(names: &[&[&str]]) -> BTreeSet<String> {
+    let all = names.iter().copied().flatten();
+    all.map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn tools_and_rest_take_these_names_and_no_others() {
+    let known = set(&[OF_THE_TASK, OF_THE_RUN, OF_CLIENTS]);
+    assert_eq!(set(&[NAMES]), known);
+    let paths = serde_json::to_value(openapi_paths()).unwrap();
+    let schema =
+        &paths["/v1/rollouts"]["post"]["requestBody"]["content"]["application/json"]["schema"];
+    let properties = schema["properties"].as_object().unwrap();
+    assert_eq!(properties.keys().cloned().collect::<BTreeSet<_>>(), known);
+}
+
+#[test]
+fn the_command_line_takes_the_same_names() {
+    let flags = flags();
+    for name in OF_THE_TASK.iter().chain(OF_THE_RUN) {
+        let flag = name.replace('_', "-");
+        let is_there = flags.contains(&flag) || flags.contains(*name);
+        assert!(is_there || *name == "agent_options", "no flag --{flag}");
+    }
+    let options: Vec<_> = OPTION_FLAGS.iter().map(|(option, _)| *option).collect();
+    assert_eq!(set(&[&options]), set(&[AgentOptions::NAMES]));
+    for (_, flag) in OPTION_FLAGS {
+        assert!(flags.contains(*flag), "no flag --{flag}");
+    }
+}
+
+#[test]
+fn a_task_file_takes_the_same_names() {
+    let value = |name: &str| match name {
+        "instruction" | "task_id" | "setup_shell" | "test_script" => json!("x"),
+        "setup" | "verify" | "solution" => json!(["x"]),
+        "agent_timeout_s" | "command_timeout_s" => json!(7),
+        "mode" => json!("black_box"),
+        _ => json!({}),
+    };
+    for name in OF_THE_TASK {
+        let mut file = json!({"instruction": "go"});
+        file[*name] = match *name {
+            "solution" => json!([{"run": "x"}]),
+            name => value(name),
+        };
+        let read = Task::from_json(&file.to_string());
+        assert!(read.is_ok(), "{name}: {:?}", read.err());
+    }
+    // And a file has no other names, but for its own short ones.
+    let mut known = set(&[OF_THE_TASK, OF_TASK_FILES, &["id", "agent"]]);
+    let task: Value = serde_json::to_value(Task {
+        test_script: Some("x".to_owned()),
+        ..Task::default()
+    })
+    .unwrap();
+    for name in task.as_object().unwrap().keys() {
+        assert!(known.remove(name), "{name}");
+    }
+    // What is left are the original's names for the same things.
+    let left = ["agent_options", "setup_shell", "task_id", "upload_files"];
+    assert_eq!(known, set(&[&left]));
+}
+
+fn read_tool(arguments: &Value) -> Request {
+    let around = Surroundings {
+        tasks: Arc::new(Tasks::default()),
+        agents: agent::all(),
+        providers: Providers::built_in().clone(),
+        variables: |_| None,
+        keys: |_| None,
+        prices: |_| None,
+        guard: None,
+        body_limit: BODY_LIMIT,
+    };
+    let arguments = arguments.as_object().cloned().unwrap();
+    match request::read("run_rollout", arguments, &around) {
+        Ok(request) => request,
+        Err(wrong) => panic!("{wrong}"),
+    }
+}
+
+fn read_flags(flags: &[&str]) -> (Task, ModelSettings) {
+    let line = ["run"].iter().chain(flags);
+    let matches = command().try_get_matches_from(line).unwrap();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap();
+    let task = load(&arguments).unwrap().task;
+    let settings = arguments.endpoint.settings(&task, "m").unwrap();
+    (task, settings)
+}
+
+#[track_caller]
+fn check_same((task, settings): (Task, ModelSettings), asked: Value, file: &str) {
+    let Request { order, .. } = read_tool(&asked);
+    let read = Task::from_toml(file).unwrap();
+    assert_eq!(task, order.task);
+    assert_eq!(task, read);
+    let shown = |settings: &ModelSettings| {
+        (
+            settings.tokens_max,
+            settings.top_logprobs,
+            settings.is_black_box,
+            settings.budget,
+            settings.sampling,
+        )
+    };
+    assert_eq!(shown(&settings), shown(&order.settings));
+}
+
+#[test]
+fn what_is_not_said_is_the_same_everywhere() {
+    let made = read_flags(&["--instruction", "go", "--task-id", "t"]);
+    assert_eq!(made.1.tokens_max, Some(4096));
+    let asked = json!({"instruction": "go", "task_id": "t", "agent": "nop"});
+    check_same(made, asked, "id = 't'\ninstruction = 'go'");
+}
+
+#[test]
+fn what_is_said_is_the_same_everywhere() {
+    let made = read_flags(&[
+        "--instruction",
+        "go",
+        "--task-id",
+        "t",
+        "--setup",
+        "a",
+        "--setup-shell",
+        "b",
+        "--test-script",
+        "c",
+        "--files",
+        "/tmp/x=X",
+        "--agent-timeout-s",
+        "5",
+        "--command-timeout-s",
+        "7",
+        "--limits",
+        "memory_mb=64,cpus=0.5",
+        "--budget",
+        "calls=3,idle_s=1.5",
+        "--mode",
+        "black_box",
+        "--max-tokens-cap",
+        "-1",
+        "--env",
+        "A=1",
+        "--effort",
+        "low",
+    ]);
+    assert_eq!(made.1.tokens_max, None);
+    let asked = json!({
+        "instruction": "go", "task_id": "t", "setup": ["a"], "setup_shell": "b", "test_script": "c",
+        "upload_files": {"/tmp/x": "X"}, "agent_timeout_s": 5, "command_timeout_s": 7,
+        "limits": {"memory_mb": 64, "cpus": 0.5}, "budget": {"calls": 3, "idle_s": 1.5}, "mode": "black_box",
+        "max_tokens_cap": 0, "env": {"A": "1"}, "agent_options": {"effort": "low"}, "endpoint": "vllm",
+        "base_url": "http://127.0.0.1:9", "model": "m",
+    });
+    let file = "task_id = 't'\ninstruction = 'go'\nsetup = ['a']\nsetup_shell = 'b'\ntest_script = 'c'\n\
+        agent_timeout_s = 5\ncommand_timeout_s = 7\nmode = 'black_box'\n\
+        upload_files = {'/tmp/x' = 'X'}\nlimits = {memory_mb = 64, cpus = 0.5}\n\
+        budget = {calls = 3, idle_s = 1.5}\nenv = {A = '1'}\nagent_options = {effort = 'low'}";
+    check_same(made, asked, file);
+}
