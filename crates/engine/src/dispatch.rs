@@ -48,6 +48,8 @@ pub struct Entry {
     pub id: RolloutId,
     pub owner: String,
     pub task_id: String,
+    /// The same for all that were taken on together.
+    pub group: String,
     pub agent: String,
     pub endpoint: EndpointInfo,
     /// Unix seconds.
@@ -230,6 +232,7 @@ impl Dispatcher {
             id,
             owner: owner.to_owned(),
             task_id: job.task.id.clone(),
+            group: job.group.clone(),
             agent: job.agent.name.clone(),
             endpoint: job.endpoint.clone(),
             queued_at: result::now(),

@@ -30,6 +30,7 @@ pub struct Price {
 
 /// What was used, or is set aside to be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spent {
     pub calls: u64,
     pub prompt_tokens: u64,

@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::budget::Spent;
 use crate::id::RolloutId;
 use crate::sampling::LogprobsMode;
-use crate::trace::{CaptureLevel, Finding, RolloutType, TrainingTrace};
+use crate::trace::{CaptureLevel, Finding, RolloutType};
 use crate::transcript::Report;
 
 /// How a rollout ended. Every rollout ends in exactly one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
     Completed,
@@ -63,6 +64,7 @@ impl Ended {
 
 /// One setup or verify command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CommandResult {
     pub cmd: String,
     /// 128 + the signal's number after a signal; -1 when the command could not be run or took too long.
@@ -77,6 +79,7 @@ pub struct CommandResult {
 
 /// One model call, in the original's words and with what training needs beside it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RolloutTurn {
     /// Counts from 1.
     pub turn: u64,
@@ -89,7 +92,8 @@ pub struct RolloutTurn {
     pub timestamp: f64,
     pub upstream_status: Option<u16>,
     pub upstream_error: Option<serde_json::Value>,
-    pub prompt_token_ids: Vec<u32>,
+    /// How many ids the prompt has; the ids themselves are in the training trace.
+    pub prompt_tokens: usize,
     pub node_id: String,
     /// `agent`, `auxiliary`, `discarded` or `failed`.
     pub role: String,
@@ -99,6 +103,7 @@ pub struct RolloutTurn {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AgentInfo {
     pub name: String,
     pub version: String,
@@ -108,6 +113,7 @@ pub struct AgentInfo {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EndpointInfo {
     pub kind: String,
     /// Without credentials.
@@ -128,6 +134,7 @@ pub struct EndpointInfo {
 
 /// Seconds spent in each phase; a phase that was not reached is 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Timings {
     pub sandbox_s: f64,
     pub setup_s: f64,
@@ -139,12 +146,16 @@ pub struct Timings {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Usage {
     pub calls: u64,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub cached_tokens: u64,
-    /// Tokens with a loss mask of 1 in `training_trace`.
+    /// Model calls that are trained on.
+    #[serde(default)]
+    pub trainable_turns: u64,
+    /// Tokens with a loss mask of 1.
     pub trainable_tokens: u64,
     pub memory_peak_bytes: Option<u64>,
     pub cpu_s: Option<f64>,
@@ -153,6 +164,7 @@ pub struct Usage {
 
 /// What bounded the rollout and what of it was used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Budget {
     pub agent_timeout_s: f64,
     /// Which limit ended the rollout, if one did.
@@ -166,6 +178,7 @@ pub struct Budget {
 
 /// How strong the sandbox's walls were.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SandboxInfo {
     pub kind: String,
     pub tier: String,
@@ -175,8 +188,10 @@ pub struct SandboxInfo {
     pub cpu: String,
 }
 
-/// Everything a caller gets. Field names of OpenEnv's original come first.
+/// What is kept of a rollout beside its exchanges. Field names of OpenEnv's original come first. Tokens are not here: they
+/// are read from the record when they are asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RolloutResult {
     pub task_id: String,
     pub sandbox_id: String,
@@ -186,7 +201,6 @@ pub struct RolloutResult {
     pub mode: String,
     pub setup_results: Vec<CommandResult>,
     pub verify_results: Vec<CommandResult>,
-    pub proxy_turns: Vec<RolloutTurn>,
     pub files: BTreeMap<String, String>,
     pub files_extra: Vec<String>,
     pub agent_log_tail: String,
@@ -203,6 +217,9 @@ pub struct RolloutResult {
 
     pub schema_version: u32,
     pub rollout_id: RolloutId,
+    /// The same for all rollouts that were asked for together: what GRPO compares with each other.
+    #[serde(default)]
+    pub group: String,
     pub ended: Ended,
     pub retryable: bool,
     /// The verify commands ran to a reward.
@@ -210,7 +227,6 @@ pub struct RolloutResult {
     pub reward_valid: bool,
     pub rollout_type: RolloutType,
     pub capture_level: CaptureLevel,
-    pub training_trace: Option<TrainingTrace>,
     pub findings: Vec<Finding>,
     pub timings: Timings,
     pub usage: Usage,
@@ -227,5 +243,6 @@ pub struct RolloutResult {
     pub record: String,
 }
 
-/// Written as `schema_version`.
-pub const SCHEMA_VERSION: u32 = 1;
+/// Written as `schema_version`. Results of version 1 held their tokens; they are read without them, since the record has
+/// them, too.
+pub const SCHEMA_VERSION: u32 = 2;

@@ -34,6 +34,7 @@ pub const TOP_LOGPROBS: u32 = 5;
 
 /// What to do. Every key is optional in a file except `instruction`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Task {
     /// Names the task in results; the file's name when it is not given.
@@ -98,6 +99,7 @@ impl Mode {
 
 /// What a rollout may spend on its model; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Budget {
     /// Model calls.
@@ -122,6 +124,7 @@ impl From<Budget> for budget::Limits {
 
 /// What the sandbox may use at most. Sizes are in MiB; `None` takes the default of the sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     pub memory_mb: Option<u64>,

@@ -21,6 +21,7 @@ pub use mcp::{McpNames, McpTool};
 
 /// The shape of an agent's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
     /// `opencode run --format json`.
@@ -94,6 +95,7 @@ pub enum End {
 
 /// What the agent counted itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Usage {
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -111,6 +113,7 @@ pub struct Transcript {
 
 /// What a result keeps of a transcript.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
     /// How its events are read; none when it was never started.
     #[serde(default, skip_serializing_if = "Option::is_none")]

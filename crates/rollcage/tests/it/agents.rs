@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::support::{open_engine, run_beside, run_many, run_one};
+use crate::support::{open_engine, run_beside, run_many, run_one, traced};
 use rollcage_engine::agent;
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice};
 use rollcage_engine::scripted::Log;
@@ -53,13 +53,14 @@ pub(crate) fn check_tokens(result: &RolloutResult, log: &Log, key: &str, steps: 
         (result.rollout_type, result.capture_level),
         (RolloutType::Train, CaptureLevel::Tokens)
     );
-    let trace = result.training_trace.as_ref().unwrap();
+    let traced = traced(result);
+    let trace = traced.training_trace.as_ref().unwrap();
     assert_eq!(
         trace.turns.len(),
         steps,
         "one turn for each step of the solution, and no side request"
     );
-    assert_eq!(result.proxy_turns.len(), sent.len());
+    assert_eq!(traced.proxy_turns.len(), sent.len());
     let mut before: Vec<u32> = Vec::new();
     for turn in &trace.turns {
         let served = sent
@@ -166,7 +167,7 @@ async fn solves(agent: &str) {
         "the record states versions"
     );
     // What the agent was told is what the task says, byte for byte.
-    let asked = result.proxy_turns[0].request["messages"].to_string();
+    let asked = traced(&result).proxy_turns[0].request["messages"].to_string();
     let instruction = serde_json::Value::from(plan.task.instruction.as_str()).to_string();
     let instruction = &instruction[1..instruction.len() - 1];
     assert!(asked.contains(instruction), "{agent}: {asked}");
@@ -259,7 +260,7 @@ async fn what_a_task_sets_for_its_agent_reaches_the_model() {
             .find(|result| result.task_id == name)
             .unwrap();
         assert_eq!(result.ended, Ended::Completed, "{name}: {:?}", result.error);
-        let asked = result.proxy_turns[0].request["messages"].to_string();
+        let asked = traced(&result).proxy_turns[0].request["messages"].to_string();
         for (option, value) in plan.task.agent.set() {
             let OptionValue::Text(value) = value else {
                 panic!("a list");
@@ -291,7 +292,7 @@ async fn the_oracle_solves_a_task_and_the_nop_does_not() {
             "{agent}: {:?}",
             result.error
         );
-        assert!(result.proxy_turns.is_empty());
+        assert!(traced(&result).proxy_turns.is_empty());
         rewards.push(result.reward);
     }
     engine.close().await;
@@ -318,7 +319,7 @@ fn an_agent_of_the_users_own_runs() {
     let check = |text: &str| {
         let result: RolloutResult = serde_json::from_str(text.trim()).unwrap();
         assert_eq!((result.ended, result.reward), (Ended::Completed, Some(1.0)));
-        let trace = result.training_trace.unwrap();
+        let trace = traced(&result).training_trace.unwrap();
         assert_eq!(trace.turns.len(), 4, "every turn is trainable");
         assert_eq!(result.agent.name, "shell-loop");
     };

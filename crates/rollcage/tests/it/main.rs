@@ -15,6 +15,7 @@ mod endpoints;
 mod faults;
 mod golden;
 mod hostile;
+mod long;
 mod mcp;
 mod opencode;
 mod options;
