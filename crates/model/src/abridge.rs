@@ -22,6 +22,7 @@ pub struct Repeat {
     pub at: usize,
     /// Where it starts in the parent's whole list.
     pub from: usize,
+    /// How long it is.
     pub len: usize,
 }
 

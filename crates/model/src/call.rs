@@ -49,6 +49,7 @@ pub struct Call {
     pub latency_s: Option<f64>,
     /// The ids of the prompt; null where the endpoint told none.
     pub prompt: Option<Prompt>,
+    /// The ids that were sampled.
     pub completion_token_ids: Option<Vec<u32>>,
     /// The engine's logprobs of the completion; null where they are not whole.
     pub logprobs: Option<Vec<f64>>,
@@ -63,16 +64,21 @@ pub struct Call {
     pub tools_from: Option<usize>,
     /// The reply.
     pub message: Option<Value>,
+    /// As the endpoint gave it.
     pub finish_reason: Option<String>,
     /// As the endpoint counted.
     pub usage: Option<Usage>,
+    /// The endpoint's HTTP status.
     pub upstream_status: Option<u16>,
+    /// What it answered instead of a completion.
     pub upstream_error: Option<Value>,
     /// What the agent says of its own sessions.
     pub harness_session_id: Option<String>,
+    /// The session that the agent says started its own.
     pub parent_session_id: Option<String>,
-    /// As the endpoint was asked, and as the agent had asked.
+    /// As the endpoint was asked.
     pub sampling_params: Map<String, Value>,
+    /// As the agent had asked.
     pub requested_sampling_params: Map<String, Value>,
 }
 
@@ -83,8 +89,11 @@ pub struct Call {
 pub struct Prompt {
     /// The number of an earlier call; null when nothing is repeated.
     pub parent: Option<usize>,
+    /// How many ids it takes from the start of the parent's.
     pub shared: usize,
+    /// What else it takes from the parent.
     pub repeats: Vec<Repeat>,
+    /// The ids that are new, in order.
     pub ids: Vec<u32>,
     /// How long the whole prompt is.
     pub n_ids: usize,
@@ -94,9 +103,13 @@ pub struct Prompt {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Messages {
+    /// The number of an earlier call; null when nothing is repeated.
     pub parent: Option<usize>,
+    /// How many messages it takes from the start of the parent's.
     pub shared: usize,
+    /// What else it takes from the parent.
     pub repeats: Vec<Repeat>,
+    /// The messages that are new, in order.
     #[cfg_attr(test, schemars(with = "Vec<Value>"))]
     pub new: Vec<Shared>,
 }

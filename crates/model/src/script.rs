@@ -20,6 +20,7 @@ pub struct Step {
     /// A path, relative to the work directory, written with `content` through the agent's write tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<String>,
+    /// What is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// A tool by the agent's own name for it, called with `arguments`; with `mcp` by that server's name for it.
@@ -28,6 +29,7 @@ pub struct Step {
     /// The MCP server whose tool is meant, whatever the agent calls that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mcp: Option<String>,
+    /// The tool's arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<serde_json::Map<String, serde_json::Value>>,
 }

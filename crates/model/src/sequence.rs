@@ -49,6 +49,7 @@ pub struct RowTurn {
     pub node_id: String,
     /// The place of the first sampled id in the whole row: the length of the call's prompt.
     pub start: usize,
+    /// How many ids were sampled.
     pub len: usize,
     /// False for a call that is context alone, since it is not exact; a finding says why.
     pub is_trained: bool,

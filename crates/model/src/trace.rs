@@ -27,7 +27,9 @@ pub use training::{SCHEMA_VERSION, TraceError, TrainingTrace, TrainingTurn};
 pub enum CaptureLevel {
     /// Prompt ids, sampled ids and their logprobs.
     Tokens,
+    /// Logprobs without ids: an evaluation.
     Logprobs,
+    /// Neither: an evaluation.
     Text,
 }
 
@@ -36,7 +38,9 @@ pub enum CaptureLevel {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RolloutType {
+    /// For training: it has exact tokens.
     Train,
+    /// For evaluation alone.
     Eval,
 }
 

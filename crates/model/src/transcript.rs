@@ -95,10 +95,13 @@ pub enum End {
 
 /// What the agent counted itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AgentUsage"))]
 pub struct Usage {
+    /// Prompt tokens.
     pub input_tokens: u64,
+    /// Sampled tokens.
     pub output_tokens: u64,
+    /// Prompt tokens that were cached.
     pub cached_tokens: u64,
 }
 
@@ -123,14 +126,18 @@ pub struct Report {
     pub mcp_names: Option<McpNames>,
     /// The agent's last words, cut to some length.
     pub last_message: Option<String>,
+    /// Its tool calls.
     pub tool_calls: u64,
+    /// Those of them that failed.
     pub tool_errors: u64,
     /// Those of the tool calls that went to MCP servers, by server and tool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mcp_calls: BTreeMap<String, BTreeMap<String, u64>>,
     /// The last error that it told of, also one that it got over.
     pub last_error: Option<String>,
+    /// What it counted itself.
     pub usage: Option<Usage>,
+    /// What it thinks it cost.
     pub cost_usd: Option<f64>,
 }
 

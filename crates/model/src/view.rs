@@ -94,3 +94,6 @@ impl<'a> View<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,7 @@ pub struct McpTool {
 pub struct McpNames {
     /// `{server}` and, at its end, `{tool}`.
     pattern: String,
+    /// The servers.
     servers: Vec<String>,
 }
 

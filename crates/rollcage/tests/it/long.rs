@@ -195,6 +195,79 @@ fn sizes(result: &RolloutResult, seen: &Interpretation) -> Vec<(String, usize)> 
     sizes
 }
 
+/// The lines of Python that `docs/results.md` gives to trainers, run on exports of this rollout.
+fn check_python(home: &Home, result: &RolloutResult, seen: &Interpretation) {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    let (_, code) = docs.split_once("<!-- expand -->\n```python\n").unwrap();
+    let (code, _) = code.split_once("```").unwrap();
+    let scratch = home.directory.path();
+    for format in [Format::Sequences, Format::Turns] {
+        let file = std::fs::File::create(scratch.join(format.as_str())).unwrap();
+        let mut file = std::io::BufWriter::new(file);
+        write(
+            format,
+            seen,
+            &Meta::from(result),
+            Options::default(),
+            &mut file,
+        )
+        .unwrap();
+    }
+    let print = r#"
+for row in rows(open("sequences")):
+    print(json.dumps([row["input_ids"], row["loss_mask"], row["logprobs"], row["rollout_id"]]))
+for call in calls(open("turns")):
+    print(json.dumps([call["prompt_token_ids"], len(call["messages"])]))
+"#;
+    let output = std::process::Command::new("python3")
+        .args(["-c", &format!("{code}{print}")])
+        .current_dir(scratch)
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    let rows = sequence::rows(seen);
+    let whole = (0..rows.len()).map(|row| {
+        let whole = sequence::whole(&rows, row).unwrap();
+        json!([
+            whole.ids,
+            whole.loss_mask,
+            whole.logprobs,
+            result.rollout_id
+        ])
+    });
+    let calls = seen.turns.iter().map(|turn| {
+        let ids = turn.prompt_token_ids.as_ref().unwrap().to_vec();
+        json!([ids, turn.messages.len()])
+    });
+    let text = String::from_utf8(output.stdout).unwrap();
+    let printed: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let expected: Vec<Value> = whole.chain(calls).collect();
+    assert_eq!(printed.len(), expected.len());
+    for (printed, expected) in printed.iter().zip(&expected) {
+        assert!(same(printed, expected), "{printed} {expected}");
+    }
+}
+
+/// Python writes 0 where we write 0.0.
+fn same(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .zip(right)
+                    .all(|(left, right)| same(left, right))
+        }
+        (Value::Number(left), Value::Number(right)) => left.as_f64() == right.as_f64(),
+        (left, right) => left == right,
+    }
+}
+
 #[expect(clippy::print_stderr, reason = "the figures are worth a look")]
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_calls_grow_with_what_is_new_in_each() {
@@ -207,6 +280,9 @@ async fn two_hundred_calls_grow_with_what_is_new_in_each() {
             let seen = traced::read(Path::new(&result.record)).unwrap();
             check_tokens(&seen, &sent);
             assert_eq!(result.usage.trainable_turns, n_calls as u64);
+            if n_calls == 50 {
+                check_python(&home, &result, &seen);
+            }
             figures.push(sizes(&result, &seen));
         }
         let mut shown = String::new();
