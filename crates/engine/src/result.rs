@@ -11,7 +11,7 @@ use rollcage_model::record::{
     SandboxInfo, Timings, Usage,
 };
 use rollcage_model::task::Task;
-use rollcage_model::trace::{CaptureLevel, Code, Finding, Interpretation, RolloutType, interpret};
+use rollcage_model::trace::{CaptureLevel, Code, Finding, Interpretation, RolloutType, read};
 use rollcage_model::transcript::McpNames;
 use rollcage_model::turn::Turn;
 
@@ -23,7 +23,7 @@ use crate::shell::{seconds, tail};
 use crate::store::{Record, Start};
 
 /// The `mode` of a rollout whose calls are not part of its result.
-const BLACK_BOX: &str = "black_box";
+pub(crate) const BLACK_BOX: &str = "black_box";
 
 /// Unix seconds.
 pub(crate) fn now() -> f64 {
@@ -49,6 +49,7 @@ pub(crate) fn begin(id: RolloutId, job: &Job) -> RolloutResult {
     RolloutResult {
         agent: job.agent.clone(),
         endpoint: job.endpoint.clone(),
+        group: job.group.clone(),
         ..begin_abandoned(id, job.task.clone())
     }
 }
@@ -59,6 +60,7 @@ pub(crate) fn start_of(result: &RolloutResult) -> Start {
         started_at: result.started_at,
         agent: result.agent.clone(),
         endpoint: result.endpoint.clone(),
+        group: result.group.clone(),
     }
 }
 
@@ -101,7 +103,6 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         mode: "transparent_proxy".to_owned(),
         setup_results: Vec::new(),
         verify_results: Vec::new(),
-        proxy_turns: Vec::new(),
         files: Default::default(),
         files_extra: Vec::new(),
         agent_log_tail: String::new(),
@@ -116,6 +117,7 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         install_log_tail: String::new(),
         schema_version: SCHEMA_VERSION,
         rollout_id: id,
+        group: String::new(),
         ended: Ended::EngineFailed,
         cause: None,
         retryable: false,
@@ -123,7 +125,6 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         reward_valid: false,
         rollout_type: RolloutType::Eval,
         capture_level: CaptureLevel::Text,
-        training_trace: None,
         findings: Vec::new(),
         timings: Timings::default(),
         usage: Usage::default(),
@@ -203,7 +204,7 @@ pub(crate) async fn add_trace(
     ending: Ending,
 ) -> Ending {
     let path = record.exchanges();
-    let read = tokio::task::spawn_blocking(move || -> Result<Interpretation, String> {
+    let reading = tokio::task::spawn_blocking(move || -> Result<Interpretation, String> {
         let lines = match std::fs::read(&path) {
             Ok(lines) => lines,
             // The rollout ended before its proxy opened.
@@ -211,7 +212,7 @@ pub(crate) async fn add_trace(
             Err(error) => return Err(format!("read {}: {error}", path.display())),
         };
         let mut exchanges = exchange::Reader::new(&lines);
-        let mut interpretation = interpret(exchanges.by_ref());
+        let mut interpretation = read(exchanges.by_ref());
         let told = exchanges
             .problems
             .into_iter()
@@ -222,7 +223,7 @@ pub(crate) async fn add_trace(
         Ok(interpretation)
     })
     .await;
-    let interpretation = match read {
+    let interpretation = match reading {
         Ok(Ok(interpretation)) => interpretation,
         Ok(Err(error)) => return Ending::new(Cause::EngineFailed, error),
         Err(error) => {
@@ -242,8 +243,7 @@ pub(crate) async fn add_trace(
     if result.mode == BLACK_BOX {
         result.rollout_type = RolloutType::Eval;
     } else {
-        result.proxy_turns = turns(&interpretation);
-        result.training_trace = interpretation.training_trace;
+        result.usage.trainable_turns = interpretation.trained().count() as u64;
         result.usage.trainable_tokens = interpretation.n_trainable_tokens;
     }
     // What the rollout itself found comes after what its exchanges tell.
@@ -273,17 +273,15 @@ fn context_too_small(
 }
 
 /// Every model call, as the original's results list them.
-fn turns(interpretation: &Interpretation) -> Vec<RolloutTurn> {
+pub fn proxy_turns(interpretation: &Interpretation) -> impl Iterator<Item = RolloutTurn> + '_ {
     let turns = interpretation.turns.iter().enumerate();
-    turns
-        .map(|(index, turn)| {
-            let role = interpretation
-                .graph
-                .node_of(index)
-                .map_or("failed", |node| node.role.as_str());
-            rollout_turn(turn, role)
-        })
-        .collect()
+    turns.map(|(index, turn)| {
+        let role = interpretation
+            .graph
+            .node_of(index)
+            .map_or("failed", |node| node.role.as_str());
+        rollout_turn(turn, role)
+    })
 }
 
 fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
@@ -310,11 +308,10 @@ fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
         timestamp: turn.at,
         upstream_status: turn.upstream_status,
         upstream_error: turn.upstream_error.clone(),
-        prompt_token_ids: turn
+        prompt_tokens: turn
             .prompt_token_ids
             .as_ref()
-            .map(|ids| ids.to_vec())
-            .unwrap_or_default(),
+            .map_or(0, rollcage_model::graph::Tokens::len),
         node_id: turn.node_id(),
         role: role.to_owned(),
         request: request.into(),

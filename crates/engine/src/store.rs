@@ -67,6 +67,8 @@ pub enum StoreError {
 pub struct Summary {
     pub rollout_id: RolloutId,
     pub task_id: String,
+    #[serde(default)]
+    pub group: String,
     pub agent: String,
     pub model: String,
     /// `None` while it runs, or when its process died and nobody has closed it yet.
@@ -85,6 +87,7 @@ impl From<&RolloutResult> for Summary {
         Summary {
             rollout_id: result.rollout_id,
             task_id: result.task_id.clone(),
+            group: result.group.clone(),
             agent: result.agent.name.clone(),
             model: result.endpoint.model.clone(),
             ended: Some(result.ended),
@@ -104,6 +107,8 @@ pub struct Start {
     pub started_at: f64,
     pub agent: AgentInfo,
     pub endpoint: EndpointInfo,
+    #[serde(default)]
+    pub group: String,
 }
 
 impl Start {
@@ -353,6 +358,7 @@ impl Store {
             Summary {
                 rollout_id: id,
                 task_id: task.map(|task| task.id).unwrap_or_default(),
+                group: start.group,
                 agent: start.agent.name,
                 model: start.endpoint.model,
                 ended: None,
@@ -377,7 +383,7 @@ impl Record {
     }
 
     pub fn exchanges(&self) -> PathBuf {
-        self.path.join("exchanges.rec")
+        self.path.join(crate::traced::EXCHANGES_FILE)
     }
 
     pub fn agent_log(&self) -> PathBuf {
@@ -514,6 +520,7 @@ mod tests {
                 model: "tiny".to_owned(),
                 ..EndpointInfo::default()
             },
+            group: "g".to_owned(),
         };
         start.write(record.path()).unwrap();
         drop(record);

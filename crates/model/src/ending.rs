@@ -6,6 +6,7 @@ use crate::record::Ended;
 
 /// Why a rollout ended. Every rollout has exactly one cause; `ended` is a coarser word for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     Completed,

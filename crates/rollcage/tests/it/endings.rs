@@ -4,7 +4,7 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{ASK, ASK_STREAM, Home, endpoint, run_beside, says, streams, task};
+use crate::support::{ASK, ASK_STREAM, Home, endpoint, run_beside, says, streams, task, traced};
 use rollcage_engine::Plan;
 use rollcage_model::ending::Cause;
 use rollcage_model::record::{Ended, RolloutResult};
@@ -77,7 +77,11 @@ impl Case {
 
 /// Each in a rollout of its own, with no patience unless the case has some. Every result is what the table says.
 async fn check(cases: Vec<Case>) -> Vec<RolloutResult> {
-    let home = Home::new();
+    check_in(&Home::new(), cases).await
+}
+
+/// For those who read the records afterwards.
+async fn check_in(home: &Home, cases: Vec<Case>) -> Vec<RolloutResult> {
     let engine = home.engine().await;
     let mut upstreams = Vec::new();
     let plans = cases.iter().map(|case| {
@@ -250,18 +254,20 @@ async fn an_aborted_call_is_made_again_before_the_agent_has_seen_anything() {
     };
     let aborted = [finishes("abort"), finishes("error"), says("ok")];
     let streamed = [stream_finishes("", "abort"), streams(true, Ending::Clean)];
-    let results = check(vec![
+    let home = Home::new();
+    let cases = vec![
         Case::new("whole", ASK, &aborted, Cause::Completed).with(has_patience),
         Case::new("stream", ASK_STREAM, &streamed, Cause::Completed).with(has_patience),
         Case::new("replayed", ASK_STREAM, &aborted, Cause::Completed).with(replayed),
-    ])
-    .await;
+    ];
+    let results = check_in(&home, cases).await;
     for result in &results {
         let seen = &result.agent_log_tail;
         let is_whole = seen.contains("\"ok\"") && !seen.contains("half an ans");
         assert!(is_whole, "{seen}");
-        assert_eq!(result.proxy_turns.len(), 1, "{}", result.task_id);
-        assert!(result.training_trace.is_some(), "{:?}", result.findings);
+        let traced = traced(result);
+        assert_eq!(traced.proxy_turns.len(), 1, "{}", result.task_id);
+        assert!(traced.training_trace.is_some(), "{:?}", result.findings);
         assert!(result.timings.outage_s > 0.4, "{}", result.timings.outage_s);
     }
 }
@@ -271,10 +277,13 @@ async fn an_abort_in_the_middle_breaks_the_stream_and_is_never_trained() {
     let twice = format!("{ASK_STREAM}; {ASK_STREAM}");
     let half = stream_finishes("half an ans", "abort");
     let replies = [half, streams(true, Ending::Clean)];
-    let results = check(vec![Case::new("again", &twice, &replies, Cause::Completed)]).await;
+    let home = Home::new();
+    let case = Case::new("again", &twice, &replies, Cause::Completed);
+    let results = check_in(&home, vec![case]).await;
     let result = &results[0];
+    let traced = traced(result);
     assert_eq!(
-        result.proxy_turns[0].finish_reason.as_deref(),
+        traced.proxy_turns[0].finish_reason.as_deref(),
         Some("abort")
     );
     let aborted = result
@@ -282,7 +291,7 @@ async fn an_abort_in_the_middle_breaks_the_stream_and_is_never_trained() {
         .iter()
         .filter(|it| it.code == Code::AbortedTurn);
     assert_eq!(aborted.count(), 1, "{:?}", result.findings);
-    let trace = result.training_trace.as_ref().unwrap();
+    let trace = traced.training_trace.as_ref().unwrap();
     let nodes: Vec<_> = trace
         .turns
         .iter()
