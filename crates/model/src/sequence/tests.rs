@@ -137,6 +137,11 @@ fn check(seen: &Interpretation) -> Result<(), TestCaseError> {
     let total: usize = rows.iter().map(|row| row.n_trainable).sum();
     prop_assert_eq!(total as u64, seen.n_trainable_tokens);
 
+    check_calls(seen)
+}
+
+/// Every call is whole again once what it shares is put before what is new.
+fn check_calls(seen: &Interpretation) -> Result<(), TestCaseError> {
     let calls: Vec<_> = call::calls(seen).collect();
     for (at, turn) in seen.turns.iter().enumerate() {
         let prompt = turn.prompt_token_ids.as_ref().map(Tokens::to_vec);

@@ -2,10 +2,11 @@
 //! trained, token by token as the endpoint sent it, and what is left out is left out for the reason that is given.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::agents::shared_home;
-use crate::support::{open_engine, run_one};
+use crate::support::{open_engine, run_one, traced};
 use rollcage_engine::agent;
 use rollcage_engine::endpoint::Endpoint;
 use rollcage_engine::proxy::probe::Profile;
@@ -56,7 +57,8 @@ async fn drills(name: &str, replies_min: usize, changed: &[Part]) {
         result.agent_log_tail
     );
     let served = log.served();
-    let account = Account::new(&served, &result);
+    let seen = rollcage_engine::traced::read(Path::new(&result.record)).unwrap();
+    let account = Account::new(&served, &result, &seen);
     println!("{name}: {account:#?}");
     check_tokens(&result, &served, &expected.thrown_away);
     assert!(account.replies >= replies_min, "{account:#?}");
@@ -64,8 +66,8 @@ async fn drills(name: &str, replies_min: usize, changed: &[Part]) {
     check_reasons(&result, &account, &expected.thrown_away);
 }
 
-fn trained(result: &RolloutResult) -> &[TrainingTurn] {
-    &result.training_trace.as_ref().unwrap().turns
+fn trained(result: &RolloutResult) -> Vec<TrainingTurn> {
+    traced(result).training_trace.unwrap().turns
 }
 
 /// Every whole reply of the agent's conversations is one turn of the trace, and nothing else is.
@@ -74,11 +76,12 @@ fn check_tokens(result: &RolloutResult, served: &[Served], thrown_away: &[Part])
         (result.rollout_type, result.capture_level),
         (RolloutType::Train, CaptureLevel::Tokens)
     );
+    let trained = trained(result);
     let mut kept = 0;
     for reply in served {
         let played = reply.played.unwrap();
         assert_ne!(played.conversation, Conversation::Aside, "a side request");
-        let mut turns = trained(result).iter();
+        let mut turns = trained.iter();
         let turn = turns.find(|turn| {
             turn.prompt_token_ids == reply.prompt_ids
                 && turn.completion_token_ids == reply.sampled_ids
@@ -95,16 +98,17 @@ fn check_tokens(result: &RolloutResult, served: &[Served], thrown_away: &[Part])
         assert_eq!(turn.loss_mask, mask);
         kept += 1;
     }
-    assert_eq!(trained(result).len(), kept, "turns that nobody sent");
-    let tokens = trained(result).iter();
+    assert_eq!(trained.len(), kept, "turns that nobody sent");
+    let tokens = trained.iter();
     let tokens: usize = tokens.map(|turn| turn.completion_token_ids.len()).sum();
     assert_eq!(result.usage.trainable_tokens, tokens as u64);
 }
 
 /// What is said of changed, dropped and broken replies is true.
 fn check_reasons(result: &RolloutResult, account: &Account, thrown_away: &[Part]) {
+    let calls = traced(result).proxy_turns;
     let count = |role: &str| {
-        let turns = result.proxy_turns.iter();
+        let turns = calls.iter();
         turns.filter(|turn| turn.role == role).count()
     };
     assert_eq!(count("agent"), account.trained);
