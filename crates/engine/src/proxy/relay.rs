@@ -61,6 +61,7 @@ pub(super) fn stream(
     };
     let frames = stream::unfold(relay, |mut relay| async {
         let next = relay.next().await?;
+        let next = next.or_else(|error| relay.broken_off().ok_or(error));
         Some((next.map(Frame::data), relay))
     });
     let mut response = answer::whole(StatusCode::OK, question.stream_type, Bytes::new());
@@ -124,6 +125,14 @@ impl Relay {
                     ));
                 }
             }
+        }
+    }
+
+    /// What tells of a broken stream in place of a broken connection.
+    fn broken_off(&self) -> Option<Bytes> {
+        match &self.view {
+            View::Rendered(render, _) => render.broken_off().map(Bytes::from_static),
+            View::Stripped(_) | View::AsItIs => None,
         }
     }
 
