@@ -51,6 +51,8 @@ const OF_THE_RUN: &[&str] = &[
     "thinking",
     "disable_thinking",
     "temperature",
+    "sampling",
+    "constrained",
     "max_tokens_cap",
     "top_logprobs",
 ];
