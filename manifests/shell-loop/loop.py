@@ -1,9 +1,11 @@
 """A small agent: one tool, a shell, until the model stops calling it."""
 
+import http.client
 import json
 import os
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 SHELL = {
@@ -27,13 +29,32 @@ def ask(settings, messages):
         json.dumps(body).encode(),
         {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]},
     )
-    with urllib.request.urlopen(request, timeout=600) as answer:
-        return json.load(answer)["choices"][0]["message"]
+    for is_last in (False, False, True):
+        try:
+            with urllib.request.urlopen(request, timeout=600) as answer:
+                return json.load(answer)["choices"][0]["message"]
+        except urllib.error.HTTPError:
+            raise  # the proxy has tried again what may pass
+        except (OSError, ValueError, http.client.HTTPException):
+            if is_last:
+                raise
 
 
 def run(command):
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
     return f"{done.stdout}{done.stderr}[exit {done.returncode}]"
+
+
+def use(call):
+    """What a call gives; the model is told what is wrong with one that cannot be made."""
+    name = call["function"]["name"]
+    if name != "shell":
+        return f"There is no tool {name}: use shell."
+    try:
+        command = json.loads(call["function"]["arguments"])["command"]
+    except (ValueError, KeyError, TypeError) as error:
+        return f"The arguments are wrong: {error}"
+    return run(command)
 
 
 def main():
@@ -50,8 +71,7 @@ def main():
         if not message.get("tool_calls"):
             return
         for call in message["tool_calls"]:
-            output = run(json.loads(call["function"]["arguments"])["command"])
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": use(call)})
 
 
 main()

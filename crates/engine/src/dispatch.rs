@@ -21,6 +21,7 @@ use rollcage_model::record::{Ended, EndpointInfo, RolloutResult};
 use crate::aborted::{Keeping, Stops};
 use crate::feed::Feed;
 use crate::job::Job;
+use crate::limits::Limits;
 use crate::result;
 use crate::rollout::{self, Context, Ending};
 use crate::tally::Tally;
@@ -31,35 +32,6 @@ const ENDED_MAX: usize = 1000;
 const ENDED_EVENTS_MAX: usize = 100_000;
 /// Ended rollouts whose whole results stay in memory; a result can be megabytes, and the others are on disk.
 const RESULTS_MAX: usize = 16;
-
-/// How much may run and wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Rollouts that run at once.
-    pub slots: usize,
-    /// Rollouts that wait for a slot; more are refused.
-    pub queue_max: usize,
-    /// Slots that one owner may hold at once.
-    pub owner_slots: usize,
-    /// How long the sandbox of an aborted rollout waits for whoever wants its grade; zero is not at all.
-    pub keep_aborted: Duration,
-}
-
-/// Unless somebody says otherwise.
-pub const KEEP_ABORTED: Duration = Duration::from_secs(60);
-
-impl Default for Limits {
-    /// A slot for every core, all of which one owner may hold.
-    fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Limits {
-            slots: cores,
-            queue_max: 1000,
-            owner_slots: cores,
-            keep_aborted: KEEP_ABORTED,
-        }
-    }
-}
 
 /// Why a rollout was not taken on.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -76,6 +48,8 @@ pub struct Entry {
     pub id: RolloutId,
     pub owner: String,
     pub task_id: String,
+    /// The same for all that were taken on together.
+    pub group: String,
     pub agent: String,
     pub endpoint: EndpointInfo,
     /// Unix seconds.
@@ -258,6 +232,7 @@ impl Dispatcher {
             id,
             owner: owner.to_owned(),
             task_id: job.task.id.clone(),
+            group: job.group.clone(),
             agent: job.agent.name.clone(),
             endpoint: job.endpoint.clone(),
             queued_at: result::now(),

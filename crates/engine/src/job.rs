@@ -18,6 +18,8 @@ use crate::warm::WarmError;
 pub(crate) struct Job {
     pub(crate) task: Task,
     pub(crate) owner: Option<String>,
+    /// The same for all jobs that were asked for together.
+    pub(crate) group: String,
     /// What is known of agent and endpoint before they are looked at.
     pub(crate) agent: AgentInfo,
     pub(crate) endpoint: EndpointInfo,
@@ -31,10 +33,11 @@ pub(crate) struct Planned {
 }
 
 impl Job {
-    pub(crate) fn of(plan: Arc<Plan>) -> Self {
+    pub(crate) fn of(plan: Arc<Plan>, group: String) -> Self {
         Job {
             task: plan.task.clone(),
             owner: None,
+            group,
             agent: AgentInfo {
                 name: plan.agent.name().to_owned(),
                 version: plan.ready.bundle.version.clone(),

@@ -11,6 +11,7 @@ use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use rollcage_model::event::Event;
+use rollcage_model::id::RolloutId;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::Task;
 use rollcage_sandbox::Sandboxes;
@@ -26,6 +27,7 @@ pub mod endpoint;
 pub mod feed;
 mod inbound;
 mod job;
+mod limits;
 mod log;
 pub mod outbound;
 mod places;
@@ -41,6 +43,7 @@ pub mod serving;
 mod shell;
 pub mod store;
 pub mod tally;
+pub mod traced;
 mod trial;
 mod verify;
 mod warm;
@@ -310,7 +313,7 @@ impl Engine {
         cancel: CancellationToken,
         deliver: impl FnMut(RolloutResult),
     ) -> Result<(), OpenError> {
-        let jobs = plans.into_iter().map(Job::of).collect();
+        let jobs = jobs_of(plans);
         dispatch::run_all(self.context(), jobs, slots, events, cancel, deliver).await;
         Ok(())
     }
@@ -387,4 +390,15 @@ fn private_directory(path: &std::path::Path) -> Result<(), OpenError> {
         path: path.to_owned(),
         source,
     })
+}
+
+/// The same plan several times is a group.
+fn jobs_of(plans: Vec<Arc<Plan>>) -> Vec<Job> {
+    let mut groups: HashMap<*const Plan, String> = HashMap::new();
+    let job = |plan: Arc<Plan>| {
+        let group = groups.entry(Arc::as_ptr(&plan));
+        let group = group.or_insert_with(|| RolloutId::generate().to_string());
+        Job::of(plan, group.clone())
+    };
+    plans.into_iter().map(job).collect()
 }

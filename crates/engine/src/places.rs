@@ -1,10 +1,15 @@
-//! Where things stand in a sandbox: what a task brings along before and after the agent, and what is left there for
-//! verifiers to read, at the places where the original has it.
+//! What a sandbox is made of, and where things stand in it: what a task brings along before and after the agent, and what
+//! is left there for verifiers to read, at the places where the original has it.
 
+use rollcage_model::id::RolloutId;
+use rollcage_model::record::{RolloutResult, SandboxInfo};
 use rollcage_model::task::{INSTRUCTION, TEST_SCRIPT, TaskError, is_test, path_inside};
-use rollcage_sandbox::{AGENT_LOGS, Sandbox};
+use rollcage_sandbox::{AGENT_LOGS, Limits, Sandbox, Spec};
 
 use crate::rollout::Plan;
+
+/// The proxy's port inside every sandbox. Each has a network of its own, so it is always free.
+pub(crate) const PROXY_PORT: u16 = 7000;
 
 /// A file of a task, by its absolute path inside.
 pub(crate) type Placed<'a> = (String, &'a [u8]);
@@ -51,4 +56,37 @@ pub(crate) async fn leave_logs(sandbox: &dyn Sandbox, agent: &str, account: &str
         let content = text.as_bytes().to_vec();
         let _ = sandbox.write_file(&path, 0o644, content).await;
     }
+}
+
+pub(crate) fn spec(id: RolloutId, plan: &Plan) -> Spec {
+    const MIB: u64 = 1 << 20;
+    let (default, wanted) = (Limits::default(), &plan.task.limits);
+    let limits = Limits {
+        memory_bytes: wanted
+            .memory_mb
+            .map_or(default.memory_bytes, |mib| mib * MIB),
+        pids: wanted.pids.unwrap_or(default.pids),
+        cpus: wanted.cpus.or(default.cpus),
+        disk_bytes: wanted.disk_mb.map_or(default.disk_bytes, |mib| mib * MIB),
+        file_bytes: wanted.file_mb.map_or(default.file_bytes, |mib| mib * MIB),
+    };
+    Spec {
+        id: id.to_string(),
+        limits,
+        layers: plan.ready.home_layer.iter().cloned().collect(),
+        mounts: plan.ready.mounts(),
+        ports: vec![PROXY_PORT],
+    }
+}
+
+pub(crate) fn note_sandbox(result: &mut RolloutResult, sandbox: &dyn Sandbox) {
+    let isolation = sandbox.isolation();
+    result.sandbox_id = sandbox.id().to_owned();
+    result.sandbox = SandboxInfo {
+        kind: "local".to_owned(),
+        tier: isolation.tier.clone(),
+        memory: isolation.memory.clone(),
+        pids: isolation.pids.clone(),
+        cpu: isolation.cpu.clone(),
+    };
 }

@@ -10,7 +10,7 @@ use rollcage_model::record::{
     SandboxInfo, Timings, Usage,
 };
 use rollcage_model::task::Task;
-use rollcage_model::trace::{CaptureLevel, Code, Finding, Interpretation, RolloutType, interpret};
+use rollcage_model::trace::{CaptureLevel, Code, Finding, Interpretation, RolloutType, read};
 use rollcage_model::transcript::McpNames;
 use rollcage_model::turn::Turn;
 
@@ -21,7 +21,7 @@ use crate::shell::{seconds, tail};
 use crate::store::Record;
 
 /// The `mode` of a rollout whose calls are not part of its result.
-const BLACK_BOX: &str = "black_box";
+pub(crate) const BLACK_BOX: &str = "black_box";
 
 /// Unix seconds.
 pub(crate) fn now() -> f64 {
@@ -47,6 +47,7 @@ pub(crate) fn begin(id: RolloutId, job: &Job) -> RolloutResult {
     RolloutResult {
         agent: job.agent.clone(),
         endpoint: job.endpoint.clone(),
+        group: job.group.clone(),
         ..begin_abandoned(id, job.task.clone())
     }
 }
@@ -90,7 +91,6 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         mode: "transparent_proxy".to_owned(),
         setup_results: Vec::new(),
         verify_results: Vec::new(),
-        proxy_turns: Vec::new(),
         files: Default::default(),
         files_extra: Vec::new(),
         agent_log_tail: String::new(),
@@ -105,13 +105,13 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         install_log_tail: String::new(),
         schema_version: SCHEMA_VERSION,
         rollout_id: id,
+        group: String::new(),
         ended: Ended::EngineFailed,
         retryable: false,
         graded: false,
         reward_valid: false,
         rollout_type: RolloutType::Eval,
         capture_level: CaptureLevel::Text,
-        training_trace: None,
         findings: Vec::new(),
         timings: Timings::default(),
         usage: Usage::default(),
@@ -193,7 +193,7 @@ pub(crate) async fn add_trace(
     ending: Ending,
 ) -> Ending {
     let path = record.exchanges();
-    let read = tokio::task::spawn_blocking(move || -> Result<Interpretation, String> {
+    let reading = tokio::task::spawn_blocking(move || -> Result<Interpretation, String> {
         let lines = match std::fs::read(&path) {
             Ok(lines) => lines,
             // The rollout ended before its proxy opened.
@@ -201,7 +201,7 @@ pub(crate) async fn add_trace(
             Err(error) => return Err(format!("read {}: {error}", path.display())),
         };
         let mut exchanges = exchange::Reader::new(&lines);
-        let mut interpretation = interpret(exchanges.by_ref());
+        let mut interpretation = read(exchanges.by_ref());
         let told = exchanges
             .problems
             .into_iter()
@@ -212,7 +212,7 @@ pub(crate) async fn add_trace(
         Ok(interpretation)
     })
     .await;
-    let interpretation = match read {
+    let interpretation = match reading {
         Ok(Ok(interpretation)) => interpretation,
         Ok(Err(error)) => return Ending::new(Ended::EngineFailed, error),
         Err(error) => {
@@ -231,8 +231,7 @@ pub(crate) async fn add_trace(
     if result.mode == BLACK_BOX {
         result.rollout_type = RolloutType::Eval;
     } else {
-        result.proxy_turns = turns(&interpretation);
-        result.training_trace = interpretation.training_trace;
+        result.usage.trainable_turns = interpretation.trained().count() as u64;
         result.usage.trainable_tokens = interpretation.n_trainable_tokens;
     }
     // What the rollout itself found comes after what its exchanges tell.
@@ -242,17 +241,15 @@ pub(crate) async fn add_trace(
 }
 
 /// Every model call, as the original's results list them.
-fn turns(interpretation: &Interpretation) -> Vec<RolloutTurn> {
+pub fn proxy_turns(interpretation: &Interpretation) -> impl Iterator<Item = RolloutTurn> + '_ {
     let turns = interpretation.turns.iter().enumerate();
-    turns
-        .map(|(index, turn)| {
-            let role = interpretation
-                .graph
-                .node_of(index)
-                .map_or("failed", |node| node.role.as_str());
-            rollout_turn(turn, role)
-        })
-        .collect()
+    turns.map(|(index, turn)| {
+        let role = interpretation
+            .graph
+            .node_of(index)
+            .map_or("failed", |node| node.role.as_str());
+        rollout_turn(turn, role)
+    })
 }
 
 fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
@@ -279,11 +276,10 @@ fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
         timestamp: turn.at,
         upstream_status: turn.upstream_status,
         upstream_error: turn.upstream_error.clone(),
-        prompt_token_ids: turn
+        prompt_tokens: turn
             .prompt_token_ids
             .as_ref()
-            .map(|ids| ids.to_vec())
-            .unwrap_or_default(),
+            .map_or(0, rollcage_model::graph::Tokens::len),
         node_id: turn.node_id(),
         role: role.to_owned(),
         request: request.into(),

@@ -8,12 +8,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use rollcage_model::event::{Phase, What};
-use rollcage_model::id::RolloutId;
-use rollcage_model::record::{Ended, RolloutResult, SandboxInfo};
+use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::Task;
 use rollcage_model::trace::{Code, Finding};
 use rollcage_model::transcript::McpNames;
-use rollcage_sandbox::{Limits, Sandbox, Sandboxes, Spec, WORKDIR};
+use rollcage_sandbox::{Sandbox, Sandboxes, WORKDIR};
 
 use crate::aborted::Stops;
 use crate::agent::{Agent, LaunchRequest, ModelAccess};
@@ -23,7 +22,7 @@ use crate::endpoint::Endpoint;
 use crate::feed::Feed;
 use crate::job::Job;
 use crate::outbound::ClientError;
-use crate::places;
+use crate::places::{self, PROXY_PORT, note_sandbox, spec};
 use crate::proxy::probe::Profile;
 use crate::proxy::{self, ModelSettings, OnOverflow, Serving, Session, SessionOptions, Sessions};
 use crate::remote::Remotes;
@@ -33,9 +32,6 @@ use crate::store::{Record, Store, StoreError};
 use crate::verify::{self, Told};
 use crate::warm::ReadyAgent;
 use crate::{Clients, PlanError, Profiles};
-
-/// The proxy's port inside every sandbox. Each has a network of its own, so it is always free.
-const PROXY_PORT: u16 = 7000;
 
 /// Everything about one rollout that is known before it starts.
 pub struct Plan {
@@ -459,27 +455,6 @@ impl Inside<'_> {
     }
 }
 
-fn spec(id: RolloutId, plan: &Plan) -> Spec {
-    const MIB: u64 = 1 << 20;
-    let (default, wanted) = (Limits::default(), &plan.task.limits);
-    let limits = Limits {
-        memory_bytes: wanted
-            .memory_mb
-            .map_or(default.memory_bytes, |mib| mib * MIB),
-        pids: wanted.pids.unwrap_or(default.pids),
-        cpus: wanted.cpus.or(default.cpus),
-        disk_bytes: wanted.disk_mb.map_or(default.disk_bytes, |mib| mib * MIB),
-        file_bytes: wanted.file_mb.map_or(default.file_bytes, |mib| mib * MIB),
-    };
-    Spec {
-        id: id.to_string(),
-        limits,
-        layers: plan.ready.home_layer.iter().cloned().collect(),
-        mounts: plan.ready.mounts(),
-        ports: vec![PROXY_PORT],
-    }
-}
-
 fn note_use(result: &mut RolloutResult, session: &Session, used: &rollcage_sandbox::Usage) {
     result.proxy_log_tail = tail(&session.log(), LOG_TAIL_CHARS);
     result.usage.memory_peak_bytes = used.memory_peak_bytes;
@@ -488,16 +463,4 @@ fn note_use(result: &mut RolloutResult, session: &Session, used: &rollcage_sandb
     result.budget.spent = session.spent();
     result.budget.stops = session.budget_stops();
     result.budget.stopped_by = session.stopped_by();
-}
-
-fn note_sandbox(result: &mut RolloutResult, sandbox: &dyn Sandbox) {
-    let isolation = sandbox.isolation();
-    result.sandbox_id = sandbox.id().to_owned();
-    result.sandbox = SandboxInfo {
-        kind: "local".to_owned(),
-        tier: isolation.tier.clone(),
-        memory: isolation.memory.clone(),
-        pids: isolation.pids.clone(),
-        cpu: isolation.cpu.clone(),
-    };
 }

@@ -29,7 +29,8 @@ use crate::{Engine, ModelSettings, PlanError, ReadyAgent};
 
 mod catalog;
 
-pub use crate::dispatch::{Entry, KEEP_ABORTED, Limits, SubmitError};
+pub use crate::dispatch::{Entry, SubmitError};
+pub use crate::limits::{KEEP_ABORTED, Limits};
 pub use catalog::{EndedFilter, Filter, Page};
 
 use catalog::Catalog;
@@ -175,11 +176,14 @@ impl Service {
         order: Order,
         count: usize,
     ) -> Result<Vec<Arc<Entry>>, SubmitError> {
-        let jobs = (0..count).map(|_| self.job(owner, order.clone())).collect();
+        let group = RolloutId::generate().to_string();
+        let jobs = (0..count)
+            .map(|_| self.job(owner, &group, order.clone()))
+            .collect();
         self.dispatcher.submit(owner, jobs)
     }
 
-    fn job(&self, owner: &str, order: Order) -> Job {
+    fn job(&self, owner: &str, group: &str, order: Order) -> Job {
         let engine = Arc::clone(&self.engine);
         let turn = {
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,6 +193,7 @@ impl Service {
         Job {
             task: order.task.clone(),
             owner: Some(owner.to_owned()),
+            group: group.to_owned(),
             agent: AgentInfo {
                 name: order.agent.name().to_owned(),
                 ..AgentInfo::default()
@@ -324,6 +329,7 @@ fn summary_of(entry: &Entry) -> Summary {
     Summary {
         rollout_id: entry.id,
         task_id: entry.task_id.clone(),
+        group: entry.group.clone(),
         agent: entry.agent.clone(),
         model: entry.endpoint.model.clone(),
         ended: None,

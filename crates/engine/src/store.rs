@@ -65,6 +65,8 @@ pub enum StoreError {
 pub struct Summary {
     pub rollout_id: RolloutId,
     pub task_id: String,
+    #[serde(default)]
+    pub group: String,
     pub agent: String,
     pub model: String,
     /// `None` while it runs, or when its process died and nobody has closed it yet.
@@ -83,6 +85,7 @@ impl From<&RolloutResult> for Summary {
         Summary {
             rollout_id: result.rollout_id,
             task_id: result.task_id.clone(),
+            group: result.group.clone(),
             agent: result.agent.name.clone(),
             model: result.endpoint.model.clone(),
             ended: Some(result.ended),
@@ -326,6 +329,7 @@ impl Store {
             Summary {
                 rollout_id: id,
                 task_id: task.map(|task| task.id).unwrap_or_default(),
+                group: String::new(),
                 agent: String::new(),
                 model: String::new(),
                 ended: None,
@@ -345,7 +349,7 @@ impl Record {
     }
 
     pub fn exchanges(&self) -> PathBuf {
-        self.path.join("exchanges.rec")
+        self.path.join(crate::traced::EXCHANGES_FILE)
     }
 
     pub fn agent_log(&self) -> PathBuf {

@@ -130,9 +130,16 @@ fn measure(name: &str, shape: Shape, n_turns: u32) {
     );
 }
 
+/// How an agent sends replies back.
+#[derive(Clone, Copy, Debug)]
+enum Sent {
+    AsTheyWere,
+    Changed,
+}
+
 /// The whole way from stored bytes: reading, linking, and writing two exports.
 #[expect(clippy::print_stdout, reason = "a bench prints what it measured")]
-fn measure_exchanges(n_turns: u32) {
+fn measure_exchanges(sent: Sent, n_turns: u32) {
     let mut ids = Ids {
         shape: Shape::EarlyId,
         history: (0..300).collect(),
@@ -146,13 +153,17 @@ fn measure_exchanges(n_turns: u32) {
             .iter()
             .map(|_| serde_json::json!({"token": "x", "logprob": -0.25}))
             .collect();
-        let reply = serde_json::json!({"role": "assistant", "content": format!("reply {number} {}", "word ".repeat(SAMPLED))});
+        let text = format!("reply {number} {}", "word ".repeat(SAMPLED));
+        let reply = |text: &str| serde_json::json!({"role": "assistant", "content": text});
         let request = serde_json::json!({"messages": messages, "tools": [{"type": "function"}]});
         let response = serde_json::json!({
-            "choices": [{"finish_reason": "stop", "message": reply, "token_ids": sampled, "logprobs": {"content": logprobs}}],
+            "choices": [{"finish_reason": "stop", "message": reply(&text), "token_ids": sampled, "logprobs": {"content": logprobs}}],
             "prompt_token_ids": prompt,
         });
-        messages.push(reply);
+        messages.push(match sent {
+            Sent::AsTheyWere => reply(&text),
+            Sent::Changed => reply(text.trim()),
+        });
         let told = format!("told {number} {}", "text ".repeat(NEW - SAMPLED));
         messages.push(serde_json::json!({"role": "user", "content": told}));
         exchanges.push(Exchange {
@@ -192,7 +203,7 @@ fn measure_exchanges(n_turns: u32) {
         black_box(written.is_ok());
     }
     println!(
-        "exchanges   {n_turns:5} turns, {:7.1} MiB stored whole  read and linked {:7.1} ms  written: {}",
+        "exchanges   {n_turns:5} turns sent back {sent:?}, {:7.1} MiB stored whole  read and linked {:7.1} ms  written: {}",
         bytes as f64 / f64::from(1 << 20),
         reading.as_secs_f64() * 1e3,
         times.join(", ")
@@ -212,6 +223,8 @@ fn main() {
         }
     }
     for n_turns in [100, 200, 400] {
-        measure_exchanges(n_turns);
+        for sent in [Sent::AsTheyWere, Sent::Changed] {
+            measure_exchanges(sent, n_turns);
+        }
     }
 }

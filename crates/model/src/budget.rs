@@ -30,13 +30,20 @@ pub struct Price {
 
 /// What was used, or is set aside to be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spent {
+    /// Model calls.
     pub calls: u64,
+    /// As the endpoint counted.
     pub prompt_tokens: u64,
+    /// Those of the prompt tokens that were cached.
     pub cached_tokens: u64,
+    /// Prompt tokens that were put into a cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_write_tokens: u64,
+    /// As the endpoint counted.
     pub completion_tokens: u64,
+    /// US dollars; 0 where the price is not known.
     pub usd: f64,
 }
 

@@ -15,6 +15,7 @@ use crate::dialect::{Dialect, EndpointDialect};
 use crate::sampling::LogprobsMode;
 
 mod delta;
+mod resume;
 #[cfg(test)]
 mod tests;
 

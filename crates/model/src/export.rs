@@ -8,6 +8,7 @@ use std::io::Write;
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::record::{AgentInfo, Ended, RolloutResult};
@@ -15,19 +16,23 @@ use crate::trace::{Interpretation, RolloutType};
 
 pub mod atif;
 pub mod capture;
+mod chat;
 mod conversation;
 mod lines;
 #[cfg(feature = "parquet")]
 pub mod parquet;
-mod row;
+pub(crate) mod row;
 mod training;
 
 #[cfg(test)]
 mod tests;
 
 /// What a rollout can be exported as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
+    /// Rows of stitched ids with masks and logprobs, a line for each: what GRPO and its like train on.
+    #[default]
+    Sequences,
     /// OpenEnv's `TrainingTrace`, one document.
     TrainingTrace,
     /// OpenEnv's and TRL's trace entries, one document.
@@ -38,7 +43,7 @@ pub enum Format {
     Atif,
     /// Chats for supervised fine-tuning, a line for each conversation.
     Sft,
-    /// Everything there is, a line for each model call.
+    /// Everything there is, a line for each model call, which holds what is new in it.
     Turns,
     /// A table with a row for each of the agent's turns.
     #[cfg(feature = "parquet")]
@@ -47,6 +52,7 @@ pub enum Format {
 
 impl Format {
     pub const ALL: &'static [Format] = &[
+        Format::Sequences,
         Format::TrainingTrace,
         Format::TraceEntries,
         Format::Capture,
@@ -59,6 +65,7 @@ impl Format {
 
     pub fn as_str(self) -> &'static str {
         match self {
+            Format::Sequences => "sequences",
             Format::TrainingTrace => "training-trace",
             Format::TraceEntries => "trace-entries",
             Format::Capture => "capture",
@@ -74,7 +81,7 @@ impl Format {
     pub fn extension(self) -> &'static str {
         match self {
             Format::TrainingTrace | Format::TraceEntries | Format::Capture | Format::Atif => "json",
-            Format::Sft | Format::Turns => "jsonl",
+            Format::Sequences | Format::Sft | Format::Turns => "jsonl",
             #[cfg(feature = "parquet")]
             Format::Parquet => "parquet",
         }
@@ -83,7 +90,7 @@ impl Format {
     /// Whether it holds nothing but what may be trained on.
     pub fn is_training_only(self) -> bool {
         match self {
-            Format::TrainingTrace | Format::TraceEntries => true,
+            Format::Sequences | Format::TrainingTrace | Format::TraceEntries => true,
             Format::Capture | Format::Atif | Format::Sft | Format::Turns => false,
             #[cfg(feature = "parquet")]
             Format::Parquet => true,
@@ -124,6 +131,8 @@ impl FromStr for Format {
 pub struct Meta {
     pub rollout_id: String,
     pub task_id: String,
+    /// The same for all rollouts that were asked for together.
+    pub group: String,
     pub agent: AgentInfo,
     pub model: String,
     /// `None` for a rollout that was not scored, which is another thing than 0.
@@ -141,6 +150,7 @@ impl From<&RolloutResult> for Meta {
         Meta {
             rollout_id: result.rollout_id.to_string(),
             task_id: result.task_id.clone(),
+            group: result.group.clone(),
             agent: result.agent.clone(),
             model: result.endpoint.model.clone(),
             reward: result.reward,
@@ -152,9 +162,62 @@ impl From<&RolloutResult> for Meta {
     }
 }
 
-/// What may be added to the documents that have room for it.
+/// What every line and document says of its rollout, so that they can be joined with results and with each other.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Head<'a> {
+    rollout_id: &'a str,
+    task_id: &'a str,
+    group: &'a str,
+    agent: &'a str,
+    agent_version: &'a str,
+    model: &'a str,
+    /// Null for a rollout that was not scored.
+    reward: Option<f64>,
+    reward_valid: bool,
+    ended: Option<&'static str>,
+}
+
+impl<'a> From<&'a Meta> for Head<'a> {
+    fn from(meta: &'a Meta) -> Self {
+        Head {
+            rollout_id: &meta.rollout_id,
+            task_id: &meta.task_id,
+            group: &meta.group,
+            agent: &meta.agent.name,
+            agent_version: &meta.agent.version,
+            model: &meta.model,
+            reward: meta.reward,
+            reward_valid: meta.reward_valid,
+            ended: meta.ended.map(Ended::as_str),
+        }
+    }
+}
+
+impl Head<'_> {
+    /// As members of an object that has room for them.
+    fn members(self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(members)) => members,
+            _ => Map::new(),
+        }
+    }
+}
+
+/// How the arguments of tool calls are written in chats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arguments {
+    /// As chat templates take them.
+    #[default]
+    Objects,
+    /// As chat completions have them.
+    Strings,
+}
+
+/// What may be added to the documents that have room for it, or written in another way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
+    /// Of the chats for fine-tuning.
+    pub arguments: Arguments,
     /// Also the paths that the agent did not go on from.
     pub include_discarded: bool,
     /// Also what was asked and answered, beside the ids.
@@ -189,11 +252,12 @@ pub fn write(
         check_trainable(seen, meta)?;
     }
     match format {
-        Format::TrainingTrace => training::write_trace(seen, out)?,
+        Format::Sequences => lines::write_sequences(seen, meta, out)?,
+        Format::TrainingTrace => training::write_trace(seen, meta, out)?,
         Format::TraceEntries => training::write_entries(seen, meta, out)?,
         Format::Capture => capture::write(seen, meta, options, out)?,
         Format::Atif => atif::write(seen, meta, out)?,
-        Format::Sft => lines::write_sft(seen, meta, out)?,
+        Format::Sft => lines::write_sft(seen, meta, options.arguments, out)?,
         Format::Turns => lines::write_turns(seen, meta, out)?,
         #[cfg(feature = "parquet")]
         Format::Parquet => {

@@ -21,6 +21,7 @@ pub use aside::Aside;
 pub(crate) use echo::{arguments_in, arguments_of, calls_in, echo_of, text_in};
 pub use link::Links;
 pub use store::Store;
+pub(crate) use tokens::common_start;
 pub use tokens::{Runs, Tokens};
 
 /// Every turn that has a completion is a node; failed ones are not.

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 /// Names one rollout; also its sandbox, its record's directory and its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct RolloutId(Uuid);
 

@@ -1,6 +1,8 @@
 //! What is true of a rollout: types and pure functions. No tokio, no I/O.
 
+pub mod abridge;
 pub mod budget;
+pub mod call;
 pub mod chat;
 pub mod dialect;
 pub mod event;
@@ -11,8 +13,10 @@ pub mod id;
 pub mod record;
 pub mod sampling;
 pub mod script;
+pub mod sequence;
 pub mod sse;
 pub mod task;
 pub mod trace;
 pub mod transcript;
 pub mod turn;
+pub mod view;

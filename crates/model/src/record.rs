@@ -7,22 +7,33 @@ use serde::{Deserialize, Serialize};
 use crate::budget::Spent;
 use crate::id::RolloutId;
 use crate::sampling::LogprobsMode;
-use crate::trace::{CaptureLevel, Finding, RolloutType, TrainingTrace};
+use crate::trace::{CaptureLevel, Finding, RolloutType};
 use crate::transcript::Report;
 
 /// How a rollout ended. Every rollout ends in exactly one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
+    /// The agent came to its end.
     Completed,
+    /// The agent crashed or gave up.
     AgentFailed,
+    /// A setup command failed, or the task cannot be run.
     SetupFailed,
+    /// The agent's time was up.
     TimedOut,
+    /// A limit of the budget ended it.
     Budget,
+    /// Somebody ended it.
     Cancelled,
+    /// The sandbox broke.
     SandboxFailed,
+    /// The model's endpoint failed.
     UpstreamFailed,
+    /// The verify commands came to no reward.
     VerifierFailed,
+    /// We failed.
     EngineFailed,
 }
 
@@ -63,44 +74,63 @@ impl Ended {
 
 /// One setup or verify command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CommandResult {
+    /// The command as the task has it.
     pub cmd: String,
     /// 128 + the signal's number after a signal; -1 when the command could not be run or took too long.
     pub exit_code: i32,
     /// The last 2000 characters.
     pub stdout: String,
+    /// The same of standard error.
     pub stderr: String,
+    /// Seconds.
     pub duration_s: f64,
+    /// Whether it was ended for taking too long.
     #[serde(default)]
     pub timed_out: bool,
 }
 
 /// One model call, in the original's words and with what training needs beside it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RolloutTurn {
     /// Counts from 1.
     pub turn: u64,
+    /// As the endpoint gave it.
     pub finish_reason: Option<String>,
+    /// The texts of the sampled tokens.
     pub completion_tokens: Vec<String>,
+    /// Their ids.
     pub completion_token_ids: Vec<u32>,
+    /// Their logprobs.
     pub per_token_logps: Vec<f64>,
+    /// Seconds until the whole answer was there.
     pub latency_s: f64,
     /// Unix seconds.
     pub timestamp: f64,
+    /// The endpoint's HTTP status.
     pub upstream_status: Option<u16>,
+    /// What the endpoint answered instead of a completion.
     pub upstream_error: Option<serde_json::Value>,
-    pub prompt_token_ids: Vec<u32>,
+    /// How many ids the prompt has; the ids themselves are in the training trace.
+    pub prompt_tokens: usize,
+    /// The call's name in findings and in the training trace.
     pub node_id: String,
     /// `agent`, `auxiliary`, `discarded` or `failed`.
     pub role: String,
-    /// The earlier variant's compact forms.
+    /// The request in short: model, messages and sampling.
     pub request: serde_json::Value,
+    /// The answer in short: finish reason, usage and message.
     pub response: serde_json::Value,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AgentInfo {
+    /// As `--agent` names it.
     pub name: String,
+    /// Its exact version.
     pub version: String,
     /// Every package it is made of, with its exact version.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -108,14 +138,18 @@ pub struct AgentInfo {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EndpointInfo {
+    /// The endpoint's name, such as `vllm`; `custom` for a URL.
     pub kind: String,
     /// Without credentials.
     pub base_url: String,
+    /// The model that was asked for.
     pub model: String,
     /// What the endpoint says that it serves.
     #[serde(default)]
     pub served_model: Option<String>,
+    /// How much the model takes at once, where it is known.
     #[serde(default)]
     pub context_tokens: Option<u64>,
     /// `live`, or `replayed` where the endpoint's own streams lose token ids.
@@ -128,35 +162,55 @@ pub struct EndpointInfo {
 
 /// Seconds spent in each phase; a phase that was not reached is 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Timings {
+    /// Until the sandbox was there.
     pub sandbox_s: f64,
+    /// The task's files and setup commands.
     pub setup_s: f64,
+    /// The agent.
     pub agent_s: f64,
     /// From the agent's start to its first model call.
     pub first_call_s: Option<f64>,
+    /// The verify commands.
     pub verify_s: f64,
+    /// Collecting files and logs.
     pub collect_s: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Usage {
+    /// Model calls, failed ones too.
     pub calls: u64,
+    /// Over all calls.
     pub prompt_tokens: u64,
+    /// Over all calls.
     pub completion_tokens: u64,
+    /// Those of the prompt tokens that the endpoint had in a cache.
     pub cached_tokens: u64,
-    /// Tokens with a loss mask of 1 in `training_trace`.
+    /// Model calls that are trained on.
+    #[serde(default)]
+    pub trainable_turns: u64,
+    /// Tokens with a loss mask of 1.
     pub trainable_tokens: u64,
+    /// The most memory that the sandbox held; null where it cannot be told.
     pub memory_peak_bytes: Option<u64>,
+    /// Processor seconds of the sandbox.
     pub cpu_s: Option<f64>,
+    /// Processes that were killed for want of memory.
     pub oom_kills: Option<u64>,
 }
 
 /// What bounded the rollout and what of it was used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Budget {
+    /// The agent's time.
     pub agent_timeout_s: f64,
     /// Which limit ended the rollout, if one did.
     pub stopped_by: Option<String>,
+    /// What was used of it.
     #[serde(default)]
     pub spent: Spent,
     /// Model calls that a limit answered instead of the model.
@@ -166,66 +220,108 @@ pub struct Budget {
 
 /// How strong the sandbox's walls were.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SandboxInfo {
+    /// `local`.
     pub kind: String,
+    /// How it was made: `root`, or `user` for user namespaces.
     pub tier: String,
-    /// Which mechanism holds each limit.
+    /// What holds the limit on memory.
     pub memory: String,
+    /// What holds the limit on processes.
     pub pids: String,
+    /// What holds the limit on processors.
     pub cpu: String,
 }
 
-/// Everything a caller gets. Field names of OpenEnv's original come first.
+/// What is kept of a rollout beside its exchanges. Field names of OpenEnv's original come first. Tokens are not here: they
+/// are read from the record when they are asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RolloutResult {
+    /// The task's name.
     pub task_id: String,
+    /// The sandbox's name; empty when none was started.
     pub sandbox_id: String,
+    /// What the verify commands gave; null when there is none. Count it only where `reward_valid` is true.
     pub reward: Option<f64>,
+    /// The agent's exit code; null when it never exited by itself.
     pub agent_exit_code: Option<i32>,
+    /// Seconds from start to end.
     pub wall_s: f64,
+    /// `transparent_proxy`, or `black_box` for a rollout whose calls are not part of its result.
     pub mode: String,
+    /// Every setup command that ran.
     pub setup_results: Vec<CommandResult>,
+    /// Every verify command that ran.
     pub verify_results: Vec<CommandResult>,
-    pub proxy_turns: Vec<RolloutTurn>,
+    /// Text files of the work directory at the end, by path, cut to 8000 characters.
     pub files: BTreeMap<String, String>,
+    /// Paths of files that are there and were not kept.
     pub files_extra: Vec<String>,
+    /// The end of what the agent told.
     pub agent_log_tail: String,
+    /// The end of the proxy's log of model calls.
     pub proxy_log_tail: String,
+    /// What went wrong, in a sentence; null for a rollout that came to its end.
     pub error: Option<String>,
 
-    /// The earlier variant's names for some of the same things.
+    /// As `agent_exit_code`, under the earlier variant's name; -1 where that is null.
     pub exit_code: Option<i32>,
+    /// As `files`, under the earlier variant's name.
     pub workdir_files: BTreeMap<String, String>,
+    /// The end of what the verify commands printed, all together.
     pub verifier_stdout: String,
+    /// The same of standard error.
     pub verifier_stderr: String,
+    /// The first exit code of a verify command that is not 0, or 0; null when none ran.
     pub test_exit_code: Option<i32>,
+    /// Of the original's; always empty, since agents are installed before.
     pub install_log_tail: String,
 
+    /// 2. Results of version 1 held their tokens.
     pub schema_version: u32,
+    /// Names the rollout. Ids sort by time.
     pub rollout_id: RolloutId,
+    /// The same for all rollouts that were asked for together: what GRPO compares with each other.
+    #[serde(default)]
+    pub group: String,
+    /// How the rollout ended.
     pub ended: Ended,
+    /// Whether the same rollout may end better when it is tried again.
     pub retryable: bool,
     /// The verify commands ran to a reward.
     pub graded: bool,
+    /// Whether the reward says something about agent and model: false where something else broke, or nothing was
+    /// graded.
     pub reward_valid: bool,
+    /// What it may be used for.
     pub rollout_type: RolloutType,
+    /// How much of the model calls could be captured.
     pub capture_level: CaptureLevel,
-    pub training_trace: Option<TrainingTrace>,
+    /// What a reader must know.
     pub findings: Vec<Finding>,
+    /// Seconds by phase.
     pub timings: Timings,
+    /// What was used.
     pub usage: Usage,
+    /// What bounded it.
     pub budget: Budget,
+    /// Which agent it was.
     pub agent: AgentInfo,
     /// The agent's own account: its last words, what it counted, what went wrong.
     #[serde(default)]
     pub agent_report: Report,
+    /// Which model it was, and where.
     pub endpoint: EndpointInfo,
+    /// How strong the sandbox's walls were.
     pub sandbox: SandboxInfo,
-    /// Unix seconds.
+    /// When it started, in Unix seconds.
     pub started_at: f64,
     /// Where everything kept of this rollout lies.
     pub record: String,
 }
 
-/// Written as `schema_version`.
-pub const SCHEMA_VERSION: u32 = 1;
+/// Written as `schema_version`. Results of version 1 held their tokens; they are read without them, since the record has
+/// them, too.
+pub const SCHEMA_VERSION: u32 = 2;

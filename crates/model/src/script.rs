@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// One turn of the model. At most one of `run`, `write` and `tool`; with none of them the model only speaks,
 /// which ends an agent's loop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
     /// Reasoning, sent as `reasoning_content`.
@@ -19,6 +20,7 @@ pub struct Step {
     /// A path, relative to the work directory, written with `content` through the agent's write tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<String>,
+    /// What is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// A tool by the agent's own name for it, called with `arguments`; with `mcp` by that server's name for it.
@@ -27,6 +29,7 @@ pub struct Step {
     /// The MCP server whose tool is meant, whatever the agent calls that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mcp: Option<String>,
+    /// The tool's arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<serde_json::Map<String, serde_json::Value>>,
 }

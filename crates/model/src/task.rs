@@ -34,6 +34,7 @@ pub const TOP_LOGPROBS: u32 = 5;
 
 /// What to do. Every key is optional in a file except `instruction`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Task {
     /// Names the task in results; the file's name when it is not given.
@@ -66,9 +67,13 @@ pub struct Task {
     pub agent_timeout_s: Option<f64>,
     /// For each setup and verify command.
     pub command_timeout_s: f64,
+    /// What the sandbox may use.
     pub limits: Limits,
+    /// What may be spent on the model.
     pub budget: Budget,
+    /// What is seen of the model calls.
     pub mode: Mode,
+    /// What is asked of the agent beside the instruction.
     #[serde(alias = "agent_options")]
     pub agent: AgentOptions,
     /// MCP servers whose tools the agent is given.
@@ -77,8 +82,10 @@ pub struct Task {
 
 /// What is seen of a rollout's model calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
+    /// Every call is captured.
     #[default]
     TransparentProxy,
     /// Nothing is asked of the endpoint but what the agent asks for, and the result lists no calls.
@@ -98,12 +105,16 @@ impl Mode {
 
 /// What a rollout may spend on its model; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Budget {
     /// Model calls.
     pub calls: Option<u64>,
+    /// Over all calls.
     pub prompt_tokens: Option<u64>,
+    /// Over all calls.
     pub completion_tokens: Option<u64>,
+    /// US dollars; needs the model's price.
     pub usd: Option<f64>,
     /// Seconds without a model call after which the agent is ended.
     pub idle_s: Option<f64>,
@@ -122,11 +133,16 @@ impl From<Budget> for budget::Limits {
 
 /// What the sandbox may use at most. Sizes are in MiB; `None` takes the default of the sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
+    /// Includes what is written to the sandbox's file system.
     pub memory_mb: Option<u64>,
+    /// Processes and threads.
     pub pids: Option<u64>,
+    /// Processors.
     pub cpus: Option<f64>,
+    /// What may be written.
     pub disk_mb: Option<u64>,
     /// The largest single file.
     pub file_mb: Option<u64>,

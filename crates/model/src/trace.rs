@@ -22,19 +22,25 @@ pub use training::{SCHEMA_VERSION, TraceError, TrainingTrace, TrainingTurn};
 
 /// How much of the model calls could be captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CaptureLevel {
     /// Prompt ids, sampled ids and their logprobs.
     Tokens,
+    /// Logprobs without ids: an evaluation.
     Logprobs,
+    /// Neither: an evaluation.
     Text,
 }
 
 /// What a rollout may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RolloutType {
+    /// For training: it has exact tokens.
     Train,
+    /// For evaluation alone.
     Eval,
 }
 
@@ -113,6 +119,11 @@ impl Interpretation {
     pub fn training_turns(&self) -> impl Iterator<Item = TrainingTurn> + '_ {
         let nodes = self.training_nodes().into_iter();
         nodes.filter_map(|(index, turn)| training_turn(turn, index))
+    }
+
+    /// The indices of the turns that are trained, in the order of the training trace.
+    pub fn trained(&self) -> impl Iterator<Item = usize> + '_ {
+        self.training_nodes().into_iter().map(|(index, _)| index)
     }
 
     /// A conversation's turns stay together, since trainers chain them in this order; a turn that two paths share is

@@ -21,6 +21,7 @@ pub use mcp::{McpNames, McpTool};
 
 /// The shape of an agent's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
     /// `opencode run --format json`.
@@ -94,9 +95,13 @@ pub enum End {
 
 /// What the agent counted itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AgentUsage"))]
 pub struct Usage {
+    /// Prompt tokens.
     pub input_tokens: u64,
+    /// Sampled tokens.
     pub output_tokens: u64,
+    /// Prompt tokens that were cached.
     pub cached_tokens: u64,
 }
 
@@ -111,6 +116,7 @@ pub struct Transcript {
 
 /// What a result keeps of a transcript.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
     /// How its events are read; none when it was never started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,14 +126,18 @@ pub struct Report {
     pub mcp_names: Option<McpNames>,
     /// The agent's last words, cut to some length.
     pub last_message: Option<String>,
+    /// Its tool calls.
     pub tool_calls: u64,
+    /// Those of them that failed.
     pub tool_errors: u64,
     /// Those of the tool calls that went to MCP servers, by server and tool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mcp_calls: BTreeMap<String, BTreeMap<String, u64>>,
     /// The last error that it told of, also one that it got over.
     pub last_error: Option<String>,
+    /// What it counted itself.
     pub usage: Option<Usage>,
+    /// What it thinks it cost.
     pub cost_usd: Option<f64>,
 }
 

@@ -134,15 +134,13 @@ fn trace(result: &RolloutResult) -> String {
         CaptureLevel::Logprobs => "logprobs",
         CaptureLevel::Text => "text",
     };
-    match (&result.training_trace, result.rollout_type) {
-        (Some(trace), RolloutType::Train) => {
+    match result.rollout_type {
+        RolloutType::Train => {
             let trainable = text::count(result.usage.trainable_tokens);
-            format!(
-                "{} turns, {trainable} trainable tokens, captured at level {level}",
-                trace.turns.len()
-            )
+            let turns = result.usage.trainable_turns;
+            format!("{turns} turns, {trainable} trainable tokens, captured at level {level}")
         }
-        _ => format!("not for training, captured at level {level}"),
+        RolloutType::Eval => format!("not for training, captured at level {level}"),
     }
 }
 

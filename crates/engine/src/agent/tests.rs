@@ -127,6 +127,31 @@ fn a_version_stands_behind_the_name() {
 }
 
 #[test]
+fn an_agent_is_also_found_by_its_other_names() {
+    let others = [
+        ("claude-code", "claude"),
+        ("gemini-cli", "gemini"),
+        ("qwen-code", "qwen"),
+        ("qwen-coder@1.2.3", "qwen"),
+    ];
+    for (other, name) in others {
+        assert_eq!(find(other).unwrap().0.name(), name);
+    }
+    let error = find("cursor").err().unwrap().to_string();
+    assert!(error.contains("claude (claude-code), codex,"), "{error}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let text = "name = \"claude-code\"\naliases = [\"mine\"]\ncommand = [\"/bin/true\"]\n";
+    std::fs::write(folder.path().join("own.toml"), text).unwrap();
+    for name in ["claude-code", "mine"] {
+        let (agent, _) = find_in(folder.path(), name).unwrap();
+        assert_eq!(agent.name(), "claude-code", "a name comes before an alias");
+    }
+    let wrong = Manifest::read("name = \"a\"\naliases = [\"b c\"]\ncommand = [\"x\"]");
+    assert!(wrong.unwrap_err().to_string().contains("not \"b c\""));
+}
+
+#[test]
 fn a_users_own_agent_comes_before_ours() {
     let folder = tempfile::tempdir().unwrap();
     let text = "name = \"codex\"\ntitle = \"mine\"\ncommand = [\"/bin/true\"]\n\

@@ -45,8 +45,14 @@ const OLD_PROPERTIES: [&str; 5] = ["oldString", "old_string", "before", "oldText
 const NEW_PROPERTIES: [&str; 5] = ["newString", "new_string", "after", "newText", "new_text"];
 /// Where some edit tools take several changes at once.
 const CHANGES_PROPERTY: &str = "edits";
-/// Tools that send a subagent on an errand: what they take its words as, and what else they must be told.
-const ERRAND_TOOLS: [(&str, &str, &[(&str, &str)]); 4] = [
+/// The name of a tool, what it takes an errand's words as, and what else it must be told.
+type ErrandTool = (
+    &'static str,
+    &'static str,
+    &'static [(&'static str, &'static str)],
+);
+/// Tools that send a subagent on an errand.
+const ERRAND_TOOLS: [ErrandTool; 4] = [
     ("task", "prompt", &[("subagent_type", "general")]),
     ("agent", "prompt", &[("subagent_type", "general-purpose")]),
     ("invoke_agent", "prompt", &[("agent_name", "generalist")]),

@@ -58,9 +58,13 @@ pub struct TokenLogprob {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "CallUsage"))]
 pub struct Usage {
+    /// Of the prompt.
     pub prompt_tokens: u64,
+    /// Of the completion.
     pub completion_tokens: u64,
+    /// Those of the prompt that were cached.
     pub cached_tokens: u64,
     /// Prompt tokens that were put into a cache, which some services charge more for.
     #[serde(default)]

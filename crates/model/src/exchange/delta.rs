@@ -7,6 +7,8 @@ use bytes::Bytes;
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
+use super::resume;
+
 /// How many bodies later ones may refer to. An agent and its subagents take turns in a handful of conversations.
 const BODIES_MAX: usize = 8;
 /// What they may hold in memory together.
@@ -176,7 +178,7 @@ pub(super) fn write_new(parts: &[Part], body: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// A common beginning, a common end, and a common run behind the anchor in between.
+/// A common beginning, a common end, a common run behind the anchor in between, and whatever else goes on alike.
 fn split(body: &[u8], exchange: u64, old: &[u8]) -> Vec<Part> {
     let start = common_start(body, old);
     let (body_rest, old_rest) = (&body[start..], &old[start..]);
@@ -198,9 +200,18 @@ fn split(body: &[u8], exchange: u64, old: &[u8]) -> Vec<Part> {
         Some((here, there, bytes)) => {
             parts.add_new(here);
             parts.add_old(exchange, there, bytes);
-            parts.add_new(middle.len() - here - bytes);
+            // Of an answer only the prompt's ids are like an earlier one's: the rest is not even searched.
+            let ids = list_end(&middle[here + bytes..]);
+            let (behind, rest) = middle[here + bytes..].split_at(ids);
+            let place = there + bytes;
+            let old_ids = &old[place..place + list_end(&old[place..])];
+            parts.add_resumed(exchange, behind, (place, old_ids));
+            parts.add_new(rest.len());
         }
-        None => parts.add_new(middle.len()),
+        None => {
+            let old_middle = &old_rest[..old_rest.len() - end];
+            parts.add_resumed(exchange, middle, (start, old_middle));
+        }
     }
     parts.add_old(exchange, old.len() - end, end);
     parts.list
@@ -220,6 +231,17 @@ impl Parts {
         }
     }
 
+    /// A text whose runs stand in a stretch of the old one, which begins at `place`.
+    fn add_resumed(&mut self, exchange: u64, text: &[u8], (place, old): (usize, &[u8])) {
+        let mut done = 0;
+        for run in resume::runs(text, old) {
+            self.add_new(run.at - done);
+            self.add_old(exchange, place + run.from, run.bytes);
+            done = run.at + run.bytes;
+        }
+        self.add_new(text.len() - done);
+    }
+
     fn add_old(&mut self, exchange: u64, from: usize, bytes: usize) {
         if bytes < RUN_BYTES_MIN {
             self.add_new(bytes);
@@ -233,6 +255,11 @@ impl Parts {
     }
 }
 
+/// Where the list ends that the text is in the middle of.
+fn list_end(text: &[u8]) -> usize {
+    memchr::memchr(b']', text).unwrap_or(text.len())
+}
+
 /// Behind the last anchor: in a stream an agent's own text may quote one before it.
 fn anchored(body: &[u8]) -> Option<usize> {
     // Forwards, which is many times faster than backwards.
@@ -240,7 +267,7 @@ fn anchored(body: &[u8]) -> Option<usize> {
     last.map(|at| at + ANCHOR.len())
 }
 
-fn common_start(left: &[u8], right: &[u8]) -> usize {
+pub(super) fn common_start(left: &[u8], right: &[u8]) -> usize {
     let alike = |from: usize, block: usize| {
         let blocks = left[from..].chunks_exact(block);
         let blocks = blocks.zip(right[from..].chunks_exact(block));
@@ -250,7 +277,7 @@ fn common_start(left: &[u8], right: &[u8]) -> usize {
     alike(alike(alike(0, 1024), 32), 1)
 }
 
-fn common_end(left: &[u8], right: &[u8]) -> usize {
+pub(super) fn common_end(left: &[u8], right: &[u8]) -> usize {
     let alike = |from: usize, block: usize| {
         let blocks = left[..left.len() - from].rchunks_exact(block);
         let blocks = blocks.zip(right[..right.len() - from].rchunks_exact(block));
@@ -301,6 +328,37 @@ mod tests {
         let (recent, new) = write(&answers);
         assert_eq!(in_memory(&recent), [answers[4].len()]);
         assert!(new[1..].iter().all(|new| *new < 15_000), "{new:?}");
+    }
+
+    #[test]
+    fn a_prompt_that_is_rendered_anew_costs_what_is_new_in_it() {
+        let words = |count: usize| -> String {
+            (0..count)
+                .map(|at| format!("{},", at * 7919 % 100_000))
+                .collect()
+        };
+        let request = |turn: usize| {
+            let clock = format!("it is {} o'clock", "x".repeat(turn % 3));
+            format!(
+                "{{\"messages\":[{clock}{}],\"tools\":[1]}}",
+                words(2000 + turn * 50)
+            )
+        };
+        let requests: Vec<String> = (0..9).map(request).collect();
+        let (recent, new) = write(&requests);
+        assert!(new[1..].iter().all(|new| *new < 1200), "{new:?}");
+        assert_eq!(in_memory(&recent), [requests[8].len()]);
+
+        let answer = |turn: usize| {
+            let sampled = turn.to_string().repeat(3000);
+            let ids = words(2000 + turn * 50);
+            format!(
+                "{{\"id\":{turn},\"logprobs\":[{sampled}],\"prompt_token_ids\":[{turn},{ids}1],\"end\":[]}}"
+            )
+        };
+        let answers: Vec<String> = (0..9).map(answer).collect();
+        let (_, new) = write(&answers);
+        assert!(new[1..].iter().all(|new| *new < 4500), "{new:?}");
     }
 
     #[test]

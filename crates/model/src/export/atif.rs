@@ -8,7 +8,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use super::conversation::{Conversation, conversations, new_messages, turn_of};
-use super::{ExportError, Meta, write_line};
+use super::{ExportError, Head, Meta, write_line};
 use crate::graph::Role;
 use crate::trace::Interpretation;
 
@@ -148,15 +148,16 @@ fn trajectory(
 
 fn extra(seen: &Interpretation, meta: &Meta) -> Value {
     let findings: Vec<String> = seen.findings.iter().map(ToString::to_string).collect();
-    json!({
-        "task_id": meta.task_id,
-        "reward": meta.reward,
-        "reward_valid": meta.reward_valid,
-        "ended": meta.ended.map(|ended| ended.as_str()),
+    let own = json!({
         "capture_level": seen.capture_level,
         "rollout_type": seen.rollout_type,
         "findings": findings,
-    })
+    });
+    let mut extra = Head::from(meta).members();
+    if let Value::Object(own) = own {
+        extra.extend(own);
+    }
+    extra.into()
 }
 
 fn final_metrics(seen: &Interpretation, whole: &Trajectory) -> FinalMetrics {

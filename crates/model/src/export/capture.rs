@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::row::{Row, lengths, rows};
-use super::{ExportError, Meta, Options, Stream, write_line};
+use super::{ExportError, Head, Meta, Options, Stream, write_line};
 use crate::graph::{Graph, Role, count_children};
 use crate::trace::{CaptureLevel, Code, Finding, Interpretation, Level, RolloutType};
 use crate::turn::Shared;
@@ -129,16 +129,9 @@ fn is_trainable(row: &Row<'_>) -> bool {
 }
 
 fn metadata(meta: &Meta) -> Value {
-    json!({
-        "task_id": meta.task_id,
-        "agent": meta.agent.name,
-        "agent_version": meta.agent.version,
-        "model": meta.model,
-        "ended": meta.ended.map(|ended| ended.as_str()),
-        "reward": meta.reward,
-        "reward_valid": meta.reward_valid,
-        "started_at": meta.started_at,
-    })
+    let mut metadata = Head::from(meta).members();
+    metadata.insert("started_at".to_owned(), meta.started_at.into());
+    metadata.into()
 }
 
 /// What a trainer makes of the rollout as a whole. What is only told of the rows is left to them.

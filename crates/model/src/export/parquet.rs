@@ -39,6 +39,7 @@ message turns {
   required binary messages (JSON);
   required binary tools (JSON);
   required binary response (JSON);
+  required binary group (STRING);
 }";
 
 /// Ids that are held until they are written as one group of rows.
@@ -168,6 +169,7 @@ impl<W: Write + Send> Table<W> {
                     .and_then(|choices| choices.pointer("/0/message")),
             )
         })?;
+        columns.texts(|row| row.rollout.group.clone())?;
         columns.group.close()?;
         Ok(())
     }

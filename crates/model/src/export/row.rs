@@ -6,19 +6,19 @@ use crate::turn::Turn;
 
 /// Where a turn's own ids stand in its row.
 #[derive(Clone, Debug)]
-pub(super) struct Span<'a> {
-    pub(super) node: usize,
+pub(crate) struct Span<'a> {
+    pub(crate) node: usize,
     /// What the turn's prompt adds to the row.
-    context: Tokens,
-    sampled: &'a [u32],
+    pub(crate) context: Tokens,
+    pub(crate) sampled: &'a [u32],
     /// Set where the sampled ids may be trained on.
-    logprobs: Option<&'a [f64]>,
+    pub(crate) logprobs: Option<&'a [f64]>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Row<'a> {
+pub(crate) struct Row<'a> {
     pub(super) role: Role,
-    pub(super) spans: Vec<Span<'a>>,
+    pub(crate) spans: Vec<Span<'a>>,
 }
 
 /// How many ids of a turn stand in a row: those of its prompt, and those sampled. A completion without a prompt has no
@@ -32,7 +32,7 @@ pub(super) fn lengths(turn: &Turn) -> (usize, usize) {
 }
 
 /// The rows of a path. There are several where it was linked by messages and the ids do not go on from each other.
-pub(super) fn rows<'a>(seen: &'a Interpretation, sequence: &Sequence) -> Vec<Row<'a>> {
+pub(crate) fn rows<'a>(seen: &'a Interpretation, sequence: &Sequence) -> Vec<Row<'a>> {
     let mut rows: Vec<Row<'a>> = Vec::new();
     let mut before: Option<&Turn> = None;
     for &node in &sequence.nodes {

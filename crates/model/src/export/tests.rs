@@ -105,8 +105,16 @@ fn export(calls: &[Call], format: Format, change: impl Fn(u64, &mut Value)) -> V
     let meta = Meta {
         rollout_id: "r".to_owned(),
         task_id: "t".to_owned(),
+        group: "g".to_owned(),
+        agent: AgentInfo {
+            name: "a".to_owned(),
+            version: "1".to_owned(),
+            ..AgentInfo::default()
+        },
+        model: "served".to_owned(),
         reward: Some(1.0),
         reward_valid: true,
+        ended: Some(Ended::Completed),
         ..Meta::default()
     };
     let mut out = Vec::new();
@@ -139,7 +147,7 @@ fn a_format_is_known_by_its_name() {
     }
     let error = "csv".parse::<Format>().unwrap_err().to_string();
     assert!(error.starts_with(
-        "\"csv\" is no format; there are training-trace, trace-entries, capture, atif, sft, turns"
+        "\"csv\" is no format; there are sequences, training-trace, trace-entries, capture, atif, sft, turns"
     ));
 }
 
@@ -151,7 +159,19 @@ fn the_training_formats_are_the_interpretations_trace() {
         .map(|(number, call)| exchange(number, call, |_, _| {}))
         .collect();
     let expect = trace::interpret(&exchanges).training_trace.unwrap();
-    assert_eq!(trace, [serde_json::to_value(&expect).unwrap()]);
+    // Only the metadata says more: which rollout it is of.
+    let without_metadata = |mut trace: Value| {
+        for turn in trace["turns"].as_array_mut().unwrap() {
+            turn["metadata"].take();
+        }
+        trace
+    };
+    assert_eq!(
+        without_metadata(trace[0].clone()),
+        without_metadata(serde_json::to_value(&expect).unwrap())
+    );
+    let strict: trace::TrainingTrace = serde_json::from_value(trace[0].clone()).unwrap();
+    strict.check().unwrap();
 
     let entries = export(&usual(), Format::TraceEntries, |_, _| {});
     let list = entries[0]["entries"].as_array().unwrap();
@@ -322,6 +342,146 @@ fn a_chat_is_one_line_though_its_prompts_were_rendered_anew() {
 }
 
 #[test]
+fn every_line_says_which_rollout_it_is_of() {
+    let expected = json!({
+        "rollout_id": "r", "task_id": "t", "group": "g", "agent": "a", "agent_version": "1", "reward": 1.0,
+        "reward_valid": true, "ended": "completed",
+    });
+    let check = |head: &Value, format: Format| {
+        for (name, value) in expected.as_object().unwrap() {
+            assert_eq!(&head[name], value, "{name} of {format}");
+        }
+        assert_eq!(head["model"], "served", "{format}");
+    };
+    for format in [Format::Sequences, Format::Turns] {
+        let lines = export(&usual(), format, |_, _| {});
+        assert!(!lines.is_empty());
+        lines.iter().for_each(|line| check(line, format));
+    }
+    for (format, list) in [
+        (Format::TrainingTrace, "turns"),
+        (Format::TraceEntries, "entries"),
+    ] {
+        let document = &export(&usual(), format, |_, _| {})[0];
+        for turn in document[list].as_array().unwrap() {
+            check(&turn["metadata"], format);
+        }
+    }
+    for (format, place) in [
+        (Format::Sft, "metadata"),
+        (Format::Capture, "metadata"),
+        (Format::Atif, "extra"),
+    ] {
+        let line = &export(&usual(), format, |_, _| {})[0];
+        check(&line[place], format);
+    }
+}
+
+#[test]
+fn a_line_has_no_member_twice() {
+    for format in [Format::Sequences, Format::Turns, Format::Sft] {
+        let seen = trace::read(
+            (1..)
+                .zip(&usual())
+                .map(|(number, call)| exchange(number, call, |_, _| {})),
+        );
+        let mut out = Vec::new();
+        write(
+            format,
+            &seen,
+            &Meta::default(),
+            Options::default(),
+            &mut out,
+        )
+        .unwrap();
+        for line in String::from_utf8(out).unwrap().lines() {
+            for name in ["rollout_id", "model", "role", "group"] {
+                let name = format!("\"{name}\":");
+                // Messages have roles of their own.
+                let head = line.split("\"messages\":").next().unwrap();
+                assert!(head.matches(&name).count() <= 1, "{name} in {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_of_the_export_are_those_of_the_result() {
+    let lines = export(&usual(), Format::Sequences, |_, _| {});
+    assert_eq!(lines.len(), 1);
+    assert_eq!(lines[0]["ids"], json!([1, 2, 3, 4, 5, 6]));
+    assert_eq!(lines[0]["loss_mask"], json!([0, 0, 1, 0, 1, 1]));
+    assert_eq!(
+        lines[0]["logprobs"],
+        json!([0.0, 0.0, -0.5, 0.0, -0.5, -0.5])
+    );
+}
+
+#[test]
+fn a_call_is_written_as_what_is_new_in_it() {
+    let lines = export(&usual(), Format::Turns, |_, _| {});
+    assert_eq!(lines.len(), 4);
+    let last = &lines[3];
+    assert_eq!(
+        last["prompt"],
+        json!({"parent": 2, "shared": 3, "repeats": [], "ids": [4], "n_ids": 4})
+    );
+    assert_eq!(last["messages"]["parent"], 2);
+    assert_eq!(
+        (
+            &last["messages"]["shared"],
+            last["messages"]["new"].as_array().unwrap().len()
+        ),
+        (&json!(1), 2)
+    );
+    assert_eq!(
+        (&last["tools"], &last["tools_from"]),
+        (&Value::Null, &json!(1))
+    );
+}
+
+#[test]
+fn a_chat_is_as_templates_take_it() {
+    let parts = json!({"role": "user", "content": [{"type": "text", "text": "go"}, {"type": "text", "text": " on"}]});
+    let rules = json!({"role": "developer", "content": "be good"});
+    let mut said = calling("c1", r#"{"command": "ls", "n": 1.5}"#);
+    said["reasoning"] = json!("hm");
+    let broken = calling("c2", "no json");
+    let asked = [
+        rules,
+        parts,
+        said,
+        tool("c1", "out"),
+        broken,
+        tool("c2", "what?"),
+    ];
+    let calls = [call(&asked, &[1], &[2], calling("c3", ""))];
+    let messages = export(&calls, Format::Sft, |_, _| {})[0]["messages"].clone();
+    assert_eq!(messages[0], json!({"role": "system", "content": "be good"}));
+    assert_eq!(messages[1], json!({"role": "user", "content": "go on"}));
+    assert_eq!(
+        (&messages[2]["content"], &messages[2]["reasoning_content"]),
+        (&json!(""), &json!("hm"))
+    );
+    let arguments = |at: usize| &messages[at]["tool_calls"][0]["function"]["arguments"];
+    assert_eq!(arguments(2), &json!({"command": "ls", "n": 1.5}));
+    assert_eq!(arguments(4), &json!("no json"));
+    assert_eq!(arguments(6), &json!({}));
+
+    let seen = trace::read([exchange(1, &calls[0], |_, _| {})]);
+    let mut out = Vec::new();
+    let strings = Options {
+        arguments: Arguments::Strings,
+        ..Options::default()
+    };
+    write(Format::Sft, &seen, &Meta::default(), strings, &mut out).unwrap();
+    let line: Value = serde_json::from_slice(&out).unwrap();
+    let arguments = |at: usize| &line["messages"][at]["tool_calls"][0]["function"]["arguments"];
+    assert_eq!(arguments(2), r#"{"command": "ls", "n": 1.5}"#);
+    assert_eq!(arguments(6), "");
+}
+
+#[test]
 fn a_trajectory_has_each_tools_answer_in_the_step_that_asked() {
     let document = &export(&usual(), Format::Atif, |_, _| {})[0];
     let steps = document["steps"].as_array().unwrap();
@@ -394,6 +554,58 @@ fn a_trajectory_embeds_subagents_and_goes_on_through_compactions() {
     assert_eq!(
         document["subagent_trajectories"][0]["trajectory_id"],
         "r:n2"
+    );
+}
+
+/// A reply whose two calls come back apart and changed.
+fn changed() -> Vec<Call> {
+    let given = |id: &str, value: &str| json!({"id": id, "type": "function", "function": {"name": "bash", "arguments": value}});
+    let reply = json!({"role": "assistant", "content": "I look.\n", "tool_calls": [given("c1", r#"{"t": 1.0}"#), given("c2", r#"{"t": 2.0}"#)]});
+    let one = json!({"role": "assistant", "content": "I look.", "tool_calls": [given("c1", r#"{"t":1}"#)]});
+    let two =
+        json!({"role": "assistant", "content": "", "tool_calls": [given("c2", r#"{"t":2}"#)]});
+    let go = [user("go"), one, tool("c1", "one"), two, tool("c2", "two")];
+    vec![
+        call(&go[..1], &[1], &[2], reply),
+        call(&go, &[1, 3], &[4], assistant("bye")),
+    ]
+}
+
+#[test]
+fn a_changed_reply_does_not_part_a_conversation() {
+    let document = &export(&changed(), Format::Atif, |_, _| {})[0];
+    let steps = document["steps"].as_array().unwrap();
+    let shown: Vec<&Value> = steps.iter().map(|step| &step["message"]).collect();
+    assert_eq!(shown, ["go", "I look.\n", "bye"]);
+    let results = json!([{"source_call_id": "c1", "content": "one"}, {"source_call_id": "c2", "content": "two"}]);
+    assert_eq!(steps[1]["observation"]["results"], results);
+    assert_eq!(document["subagent_trajectories"], Value::Null);
+
+    let chats = export(&changed(), Format::Sft, |_, _| {});
+    assert_eq!(chats.len(), 1);
+    assert_eq!(chats[0]["metadata"]["node_ids"], json!(["n1", "n2"]));
+
+    let turns = export(&changed(), Format::Turns, |_, _| {});
+    assert_eq!(turns[1]["changed_from"], "n1");
+    assert_eq!(turns[1]["parent_id"], Value::Null);
+    let document = &export(&changed(), Format::Capture, |_, _| {})[0];
+    let roles: Vec<&Value> = document["sequences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| &row["role"])
+        .collect();
+    assert_eq!(roles, ["agent", "agent"]);
+    let turns = export(&usual(), Format::Turns, |_, _| {});
+    let reasons: Vec<&Value> = turns.iter().map(|turn| &turn["reason"]).collect();
+    assert_eq!(
+        reasons,
+        [
+            &json!("beside"),
+            &json!("asked_again"),
+            &Value::Null,
+            &Value::Null
+        ]
     );
 }
 

@@ -5,11 +5,13 @@ use std::io::Write;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{ExportError, Meta, Stream, write_line};
+use super::{ExportError, Head, Meta, Stream, write_line};
 use crate::trace::{Interpretation, SCHEMA_VERSION, TrainingTurn};
 
+/// The only place that OpenEnv leaves for what else is known is each turn's metadata.
 pub(super) fn write_trace(
     seen: &Interpretation,
+    meta: &Meta,
     out: &mut (dyn Write + Send),
 ) -> Result<(), ExportError> {
     #[derive(Serialize)]
@@ -19,9 +21,27 @@ pub(super) fn write_trace(
     }
     let trace = Trace {
         schema_version: SCHEMA_VERSION,
-        turns: Stream(|| seen.training_turns()),
+        turns: Stream(|| turns(seen, meta)),
     };
     write_line(&trace, out)
+}
+
+fn turns<'a>(seen: &'a Interpretation, meta: &'a Meta) -> impl Iterator<Item = TrainingTurn> + 'a {
+    let head = Head::from(meta).members();
+    seen.training_turns().map(move |mut turn| {
+        for (name, value) in &head {
+            // What the call itself says goes first: its model may be another than the rollout's.
+            turn.metadata
+                .entry(name)
+                .and_modify(|own| {
+                    if own.is_null() {
+                        own.clone_from(value);
+                    }
+                })
+                .or_insert_with(|| value.clone());
+        }
+        turn
+    })
 }
 
 /// One model call as TRL takes it: a training turn with its node's name among the metadata.
@@ -68,7 +88,7 @@ pub(super) fn write_entries(
     let reward = meta.reward.filter(|_| meta.reward_valid);
     let entries = Entries {
         session_id: &meta.rollout_id,
-        entries: Stream(|| seen.training_turns().map(|turn| Entry::new(turn, reward))),
+        entries: Stream(|| turns(seen, meta).map(|turn| Entry::new(turn, reward))),
     };
     write_line(&entries, out)
 }

@@ -9,7 +9,7 @@
 //! | the same prompt, and that was gone on from | asked again | asked again, if it began after this one's end; else kept (twins run side by side) |
 //! | the same prompt, and that was not gone on from either | asked again | asked again, if this one is empty or broken off; else kept |
 //! | the same prompt, for a summary that was used | thrown away | thrown away |
-//! | a prompt that goes on from the same reply and does not hold this one, whose tool calls nobody answered | thrown away | thrown away |
+//! | a prompt that goes on from the same reply without this one's question, whose tool calls nobody answered | thrown away | thrown away |
 //! | a prompt that holds this one and leaves its reply out | kept | kept |
 //! | nothing | kept | kept |
 
@@ -118,7 +118,7 @@ impl Known<'_> {
     }
 
     /// Replies with tool calls that were never answered, while their conversation went on without them and without
-    /// what was asked.
+    /// the question.
     fn thrown_away(&self) -> Vec<usize> {
         let mut next: HashMap<usize, Vec<usize>> = HashMap::new();
         for (at, node) in self.nodes.iter().enumerate() {
@@ -137,12 +137,14 @@ impl Known<'_> {
             later.any(|other| {
                 self.prompts[*other] != self.prompts[*at]
                     && self.session(*other) == self.session(*at)
+                    && self.turns[*other].n_tools > 0
                     && self.turns[*other].at >= end_of(self.turns[*at])
                     && !holds_question(self.turns[*other], self.turns[*at])
             })
         };
         (0..self.nodes.len())
             .filter(|at| !self.is_continued[*at] && has_calls(self.turns[*at]))
+            .filter(|at| is_question(self.turns[*at]))
             .filter(|at| !left_out.contains(at))
             .filter(is_passed)
             .collect()
@@ -152,6 +154,12 @@ impl Known<'_> {
 /// Unix seconds.
 pub(super) fn end_of(turn: &Turn) -> f64 {
     turn.at + turn.latency_s.unwrap_or_default()
+}
+
+/// Whether the agent itself asked, which is another thing than a tool's result.
+fn is_question(turn: &Turn) -> bool {
+    let last = turn.messages.last();
+    last.is_some_and(|message| message["role"] == "user")
 }
 
 /// Whether one turn's messages hold the last one of the other: then its reply may be among them, too, changed beyond

@@ -207,7 +207,7 @@ impl Cursor<'_> {
 }
 
 /// How many ids both lists start with, at the speed of memory.
-pub(super) fn common_start(left: &[u32], right: &[u32]) -> usize {
+pub(crate) fn common_start(left: &[u32], right: &[u32]) -> usize {
     // Shared runs are the same memory, which needs no look.
     if std::ptr::eq(left.as_ptr(), right.as_ptr()) {
         return left.len().min(right.len());

@@ -5,44 +5,72 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
+    /// How much it matters.
     pub level: Level,
+    /// What it is, for programs.
     pub code: Code,
+    /// What it is, for people; names calls by their node.
     pub text: String,
 }
 
 /// `Fatal` forbids training on the whole rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Level {
+    /// Good to know.
     Info,
+    /// Something is missing or was changed.
     Warn,
+    /// The rollout must not be trained on.
     Fatal,
 }
 
 /// OpenEnv's codes, then ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
+    /// No model call was answered.
     NoTurns,
+    /// A token id is no 32-bit number.
     InvalidTokenId,
+    /// A logprob is null or no number.
     InvalidLogprob,
+    /// A logprob is above 0.
     PositiveLogprob,
+    /// A turn without prompt token ids.
     NoPromptIds,
+    /// A turn without sampled token ids.
     NoSampledIds,
+    /// A turn without logprobs.
     NoLogprobs,
+    /// Ids and logprobs do not belong together.
     LogprobMisalign,
+    /// The ids are not as many as the endpoint counted.
     LengthMismatch,
+    /// No turn of the agent has exact tokens.
     NothingTrainable,
+    /// The token limit cut a completion, or it ended without a finish reason.
     TruncatedTurn,
+    /// Several conversations.
     MultipleRoots,
+    /// Only one model call was answered.
     DegenerateRollout,
+    /// Replies that were asked for again and not gone on from.
     DiscardedTurns,
+    /// The ids were read from token strings.
     TokenStrings,
+    /// Nothing was sampled.
     EmptyCompletion,
+    /// Calls that were gone on from more than once.
     Forks,
+    /// Trained tokens with logprob 0.
     CertainTokens,
+    /// A part of the record or of an answer cannot be read.
     CaptureIngestFailed,
     /// Every turn is a conversation of its own: the agent renders its prompt anew each time.
     PerTurnCaptureOnly,

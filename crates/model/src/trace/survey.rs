@@ -6,7 +6,7 @@
 use super::{CaptureLevel, Code, Finding, reply};
 use crate::chat;
 use crate::dialect::{Dialect, EndpointDialect};
-use crate::graph::{Graph, Node, Role, count_children};
+use crate::graph::{Graph, Node, Role};
 use crate::turn::{Exactness, Turn};
 
 pub(super) fn findings(turns: &[Turn], graph: &Graph, level: CaptureLevel) -> Vec<Finding> {
@@ -230,14 +230,11 @@ fn structure(graph: &Graph, level: CaptureLevel, findings: &mut Vec<Finding>) {
             "only one model call was answered",
         ));
     }
-    let mut nodes: Vec<Node> = graph.nodes.clone();
-    for node in nodes.iter_mut().filter(|node| node.role == Role::Discarded) {
-        node.parent = None;
+    let mut n_next = vec![0; graph.nodes.len()];
+    for before in live().filter_map(Node::before) {
+        n_next[before] += 1;
     }
-    let n_forks = count_children(&nodes)
-        .into_iter()
-        .filter(|count| *count > 1)
-        .count();
+    let n_forks = n_next.into_iter().filter(|count| *count > 1).count();
     if n_forks > 0 {
         findings.push(Finding::info(
             Code::Forks,

@@ -4,6 +4,7 @@ use super::*;
 use crate::exchange::{Request, Response};
 
 mod agents;
+mod random;
 mod repeats;
 
 /// One chat exchange of the tests: what the model was given and gave.

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use rollcage_engine::store::Store;
-use rollcage_model::exchange;
+use rollcage_engine::traced;
 use rollcage_model::export::parquet::Table;
-use rollcage_model::export::{ExportError, Format, Meta, Options, write};
-use rollcage_model::trace::{Interpretation, interpret};
+use rollcage_model::export::{self, ExportError, Format, Meta, Options, write};
+use rollcage_model::trace::Interpretation;
 
 use crate::{Outcome, WrongUse, output, settings};
 
@@ -18,8 +18,10 @@ use crate::{Outcome, WrongUse, output, settings};
 /// Everything is computed again from what was stored. Several rollouts become several lines, or one Parquet table.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Formats: training-trace, trace-entries, capture (OpenEnv), atif (Harbor), sft (chats for fine-tuning), \
-    turns (every model call), parquet (a table with a row for each trainable turn)."
+    after_help = "Formats: sequences (rows of ids, masks and logprobs, for GRPO and its like), training-trace, \
+    trace-entries, capture (OpenEnv), atif (Harbor), sft (chats for fine-tuning), turns (every model call), parquet (a \
+    table with a row for each trainable turn). Lines of `sequences` and `turns` hold what is new in them: docs/results.md \
+    has the few lines of Python that put them together."
 )]
 pub(crate) struct Arguments {
     /// Rollouts by id, its beginning or its end
@@ -27,8 +29,8 @@ pub(crate) struct Arguments {
     ids: Vec<String>,
 
     /// What to write
-    #[arg(long, default_value = "training-trace", value_name = "FORMAT")]
-    format: String,
+    #[arg(long, default_value_t = Format::default(), value_name = "FORMAT")]
+    format: Format,
 
     /// Where to write; standard output when not given
     #[arg(short, long, value_name = "FILE")]
@@ -41,14 +43,27 @@ pub(crate) struct Arguments {
     /// Also messages beside the tokens (capture)
     #[arg(long)]
     include_messages: bool,
+
+    /// How the arguments of tool calls are written (sft)
+    #[arg(long, value_enum, default_value_t = ArgumentsName::Objects, value_name = "FORM")]
+    arguments: ArgumentsName,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum ArgumentsName {
+    /// As chat templates take them
+    Objects,
+    /// As the API has them: JSON in a text
+    Strings,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let format: Format = arguments
-        .format
-        .parse()
-        .map_err(|error| WrongUse(format!("{error}")))?;
+    let format = arguments.format;
     let options = Options {
+        arguments: match arguments.arguments {
+            ArgumentsName::Objects => export::Arguments::Objects,
+            ArgumentsName::Strings => export::Arguments::Strings,
+        },
         include_discarded: arguments.include_discarded,
         include_messages: arguments.include_messages,
     };
@@ -117,13 +132,6 @@ fn load(store: &Store, id: &str) -> anyhow::Result<(Interpretation, Meta)> {
         .find(id)
         .map_err(|error| WrongUse(error.to_string()))?;
     let result = store.result(id)?;
-    let path = store.directory(id).join("exchanges.rec");
-    let bytes = match std::fs::read(&path) {
-        Ok(bytes) => bytes,
-        // A rollout that ended before its proxy opened.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
-    };
-    let seen = interpret(exchange::Reader::new(&bytes));
+    let seen = traced::read(&store.directory(id))?;
     Ok((seen, Meta::from(&result)))
 }

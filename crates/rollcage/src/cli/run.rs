@@ -13,11 +13,13 @@ use rollcage_engine::agent;
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
 use rollcage_engine::remote::Remotes;
 use rollcage_engine::serving::Step as ServingStep;
+use rollcage_engine::store::Store;
 use rollcage_engine::{Engine, ModelSettings, Plan, PlanError, SamplingPolicy};
 use rollcage_model::budget::Limits;
 use rollcage_model::chat::Constrained;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::{MAX_TOKENS_CAP, Mode, TOP_LOGPROBS, Task};
+use rollcage_model::view::{View, Wanted};
 
 use self::made::{ChangedTask, MadeTask};
 use self::options::AgentArguments;
@@ -26,6 +28,7 @@ use super::engine::{make_ready, with_engine};
 use super::mcp::McpArguments;
 use super::signals::Stop;
 use super::task::Loaded;
+use super::trace::TraceName;
 use crate::progress::{Progress, Screen, ServingProgress};
 use crate::{Interrupted, Outcome, WrongUse, output, report, settings};
 
@@ -89,6 +92,10 @@ pub(crate) struct Arguments {
     /// Print one result object per line on standard output; everything else goes to standard error
     #[arg(long)]
     json: bool,
+
+    /// How much of the tokens goes with each result of --json
+    #[arg(long, value_enum, default_value_t = TraceName::Sequences, value_name = "FORM")]
+    trace: TraceName,
 
     #[command(flatten)]
     options: AgentArguments,
@@ -227,7 +234,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         let plans = vec![plan; usize::from(arguments.n)];
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let slots = arguments.jobs.map_or(cores, usize::from);
-        run_plans(engine, plans, slots, cancel, (arguments.json, screen)).await
+        let json = arguments.json.then(|| arguments.trace.into());
+        run_plans(engine, plans, slots, cancel, (json, screen)).await
     });
     let results = Box::pin(results).await?;
     if !arguments.json {
@@ -270,7 +278,7 @@ async fn run_plans(
     plans: Vec<Arc<Plan>>,
     slots: usize,
     cancel: &CancellationToken,
-    (is_json, screen): (bool, Screen),
+    (json, screen): (Option<Wanted>, Screen),
 ) -> anyhow::Result<Vec<RolloutResult>> {
     let (events, mut incoming) = mpsc::unbounded_channel();
     let progress = RefCell::new(Progress::new(screen, plans.len()));
@@ -283,8 +291,10 @@ async fn run_plans(
     let mut results = Vec::new();
     let mut unwritten = None;
     let deliver = |result: RolloutResult| {
-        if is_json && unwritten.is_none() {
-            unwritten = print_json(&result).err();
+        if let Some(wanted) = json
+            && unwritten.is_none()
+        {
+            unwritten = print_json(engine.store(), &result, wanted).err();
             if unwritten.is_some() {
                 // Whoever wanted the results has gone, or has no room for them: what runs is ended and recorded.
                 cancel.cancel();
@@ -304,8 +314,14 @@ async fn run_plans(
 }
 
 /// In one piece, so that a line is there whole or not at all, as far as that is up to us.
-fn print_json(result: &RolloutResult) -> anyhow::Result<()> {
-    let mut line = serde_json::to_vec(result).context("write a result as JSON")?;
+fn print_json(store: &Store, result: &RolloutResult, wanted: Wanted) -> anyhow::Result<()> {
+    let view = match wanted {
+        Wanted::None => View::bare(result),
+        Wanted::Sequences | Wanted::Turns => {
+            View::new(result, &store.interpretation(result)?, wanted)
+        }
+    };
+    let mut line = serde_json::to_vec(&view).context("write a result as JSON")?;
     line.push(b'\n');
     output::stdout().write_all(&line).context(UNPRINTED)
 }

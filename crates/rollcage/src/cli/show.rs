@@ -6,10 +6,13 @@ use std::io::Write;
 
 use serde_json::Value;
 
+use rollcage_engine::result::proxy_turns;
 use rollcage_model::record::{CommandResult, RolloutResult, RolloutTurn};
 use rollcage_model::task::WORKDIR;
 use rollcage_model::transcript::Transcript;
+use rollcage_model::view::{View, Wanted};
 
+use super::trace::TraceName;
 use crate::{Outcome, output, report, settings, text};
 
 /// Show one rollout: how it ended, its commands, and what agent and model said to each other.
@@ -22,6 +25,10 @@ pub(crate) struct Arguments {
     /// Print the whole result as JSON
     #[arg(long)]
     json: bool,
+
+    /// How much of the tokens goes with --json
+    #[arg(long, value_enum, default_value_t = TraceName::Sequences, value_name = "FORM")]
+    trace: TraceName,
 
     /// Show the agent's own account instead: what it says that it said, thought and did, and what it counted. With
     /// --json it is the member `agent_transcript`
@@ -52,7 +59,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     };
     let mut out = output::stdout();
     if arguments.json {
-        write_json(&mut out, &result, account, arguments)?;
+        let wanted = Wanted::from(arguments.trace);
+        let view = match wanted {
+            Wanted::None => View::bare(&result),
+            Wanted::Sequences | Wanted::Turns => {
+                View::new(&result, &store.interpretation(&result)?, wanted)
+            }
+        };
+        write_json(&mut out, &view, account, arguments)?;
         return Ok(Outcome::Fine);
     }
     let lines_max = if arguments.full {
@@ -70,7 +84,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Fine);
     }
     commands(&mut out, "setup", &result.setup_results, lines_max)?;
-    conversation(&mut out, &result, lines_max)?;
+    let seen = store.interpretation(&result)?;
+    conversation(&mut out, proxy_turns(&seen), lines_max)?;
     commands(&mut out, "verify", &result.verify_results, lines_max)?;
     if !result.files.is_empty() {
         let names: Vec<_> = result
@@ -95,11 +110,11 @@ fn within_workdir(path: &str) -> &str {
 /// The result, and the agent's account in it if that was asked for.
 fn write_json(
     out: &mut impl Write,
-    result: &RolloutResult,
+    view: &View<'_>,
     account: Option<Transcript>,
     arguments: &Arguments,
 ) -> anyhow::Result<()> {
-    let mut value = serde_json::to_value(result)?;
+    let mut value = serde_json::to_value(view)?;
     if arguments.transcript {
         let account = account.map(|mut account| {
             if !arguments.full {
@@ -156,11 +171,11 @@ fn commands(
 /// Every model call: what was new in its request, then what came back.
 fn conversation(
     out: &mut impl Write,
-    result: &RolloutResult,
+    turns: impl Iterator<Item = RolloutTurn>,
     lines_max: usize,
 ) -> std::io::Result<()> {
     let mut seen: Vec<Value> = Vec::new();
-    for turn in &result.proxy_turns {
+    for turn in turns {
         let empty = Vec::new();
         let messages = turn
             .request
@@ -179,7 +194,7 @@ fn conversation(
             }
         }
         seen.clone_from(messages);
-        answered(out, turn, lines_max)?;
+        answered(out, &turn, lines_max)?;
     }
     Ok(())
 }
@@ -187,7 +202,7 @@ fn conversation(
 fn answered(out: &mut impl Write, turn: &RolloutTurn, lines_max: usize) -> std::io::Result<()> {
     let tokens = format!(
         "{} + {} tokens",
-        turn.prompt_token_ids.len(),
+        turn.prompt_tokens,
         turn.completion_token_ids.len()
     );
     let finish = turn.finish_reason.as_deref().unwrap_or("no finish");

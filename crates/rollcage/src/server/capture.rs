@@ -25,7 +25,7 @@ use rollcage_model::budget::Limits;
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::exchange;
 use rollcage_model::export::{Format, Meta, Options, write};
-use rollcage_model::trace::{Interpretation, RolloutType, interpret};
+use rollcage_model::trace::{self, Interpretation, RolloutType};
 
 use super::access::{check_from_here, is_json};
 use super::backend::BODY_LIMIT;
@@ -382,10 +382,9 @@ impl Capture {
     fn read(&self, id: &str) -> Result<(About, Interpretation), Refused> {
         let about = self.about().get(id).cloned().ok_or_else(unknown)?;
         let bytes = std::fs::read(&about.record).map_err(|error| internal(&error))?;
-        let mut interpretation = interpret(exchange::Reader::new(&bytes));
+        let mut interpretation = trace::read(exchange::Reader::new(&bytes));
         if about.is_eval {
             interpretation.rollout_type = RolloutType::Eval;
-            interpretation.training_trace = None;
         }
         Ok((about, interpretation))
     }
@@ -417,6 +416,7 @@ fn options_of(query: &str) -> Options {
     Options {
         include_discarded: is_set("include_discarded"),
         include_messages: is_set("include_messages"),
+        ..Options::default()
     }
 }
 

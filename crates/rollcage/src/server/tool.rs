@@ -22,8 +22,18 @@ pub(crate) struct ToolInfo {
 pub(crate) struct Caller {
     /// The same for all calls with the same credentials, never the credentials themselves.
     pub(crate) owner: String,
+    /// What it is used to.
+    pub(crate) client: Client,
     /// Where a long call says how far it is. A full or closed channel is no reason to stop: use `try_send`.
     pub(crate) progress: Option<mpsc::Sender<Progress>>,
+}
+
+/// Whose clients read the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Client {
+    OpenEnv,
+    /// One that speaks the Model Context Protocol itself: a model reads what comes back.
+    Mcp,
 }
 
 /// One step of a long call.

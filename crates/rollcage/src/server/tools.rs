@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use rollcage_engine::service::{Entry, Found};
 use rollcage_model::record::RolloutResult;
+use rollcage_model::view::Wanted;
 
 use super::backend::{Backend, Refused};
 use super::tool::{Answered, Caller, FinishedRollout, ToolError, ToolInfo, Tools};
@@ -20,9 +21,11 @@ mod follow;
 pub(crate) mod mcp;
 pub(crate) mod request;
 pub(crate) mod schema;
+mod tokens;
 
 pub(crate) use answer::{event as event_value, phase as phase_of, stored_events};
 use arguments::Arguments;
+use tokens::{Form, Pages};
 
 /// How long `finalize_rollout` waits unless told otherwise, in seconds.
 const WAIT_S: f64 = 300.0;
@@ -67,6 +70,7 @@ impl Tools for RolloutTools {
             "get_messages" => call.messages(arguments).await.map(plain),
             "abort_rollout" => call.abort(arguments).await.map(plain),
             "finalize_rollout" => call.finalize(arguments).await,
+            "get_trace" => call.trace(arguments).await,
             "subscribe_events" => call.events(arguments).await.map(plain),
             "list_agents" => nothing(name, arguments)
                 .map(|()| plain(json!({"agents": catalogue::agents(&self.backend)}))),
@@ -111,7 +115,10 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    async fn run(&self, arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+    async fn run(&self, mut arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+        let wanted = arguments.remove("trace").filter(|value| !value.is_null());
+        let wanted = wanted.map(|value| wanted_of(value.as_str().unwrap_or_default()));
+        let form = Form::of(wanted.transpose()?, self.caller.client);
         let owner = &self.caller.owner;
         let entries = self.backend.submit("run_rollout", owner, arguments).await?;
         for entry in &entries {
@@ -123,16 +130,79 @@ impl Call<'_> {
             results.push(self.result(entry).await);
         }
         let finished = results.last().map(|result| finished(result));
-        let text = match results.as_slice() {
-            [result] => answer::text(&**result)?,
-            results => {
-                let results: Vec<&RolloutResult> = results.iter().map(|result| &**result).collect();
-                answer::text(&results)?
-            }
+        let bytes_max = tokens::ANSWER_BYTES_MAX / results.len().max(1);
+        let mut texts = Vec::new();
+        for result in &results {
+            texts.push(self.text(result, form, bytes_max).await?);
+        }
+        let text = match texts.len() {
+            1 => texts.remove(0),
+            _ => format!("[{}]", texts.join(",")),
         };
         Ok(Answered {
             value: Value::String(text),
             finished,
+        })
+    }
+
+    /// A result in the form that its reader takes.
+    async fn text(
+        &self,
+        result: &Arc<RolloutResult>,
+        form: Form,
+        bytes_max: usize,
+    ) -> Result<String, ToolError> {
+        let store = self.backend.service.store().clone();
+        let result = Arc::clone(result);
+        let made =
+            tokio::task::spawn_blocking(move || tokens::text(&store, &result, form, bytes_max));
+        let made = made
+            .await
+            .map_err(|error| ToolError::Failed(error.to_string()))?;
+        made.map_err(ToolError::Failed)
+    }
+
+    /// A result's tokens, page by page.
+    async fn trace(&self, arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+        let wrong = ToolError::InvalidArguments;
+        let (id, mut more) = self.id_of("get_trace", arguments, &["form", "offset", "limit"])?;
+        let form = more.text("form").map_err(wrong)?;
+        let pages = Pages::named(form.as_deref().unwrap_or("sequences")).ok_or_else(|| {
+            wrong(format!(
+                "argument `form` must be one of {}",
+                Pages::NAMES.join(", ")
+            ))
+        })?;
+        let mut place = |name: &str| match more.integer(name).map_err(wrong)?.map(usize::try_from) {
+            None => Ok(None),
+            Some(Ok(number)) => Ok(Some(number)),
+            Some(Err(_)) => Err(wrong(format!("argument `{name}` must not be negative"))),
+        };
+        let (offset, limit) = (place("offset")?, place("limit")?);
+        let unknown = || ToolError::Failed(format!("unknown rollout_id: {id}"));
+        let result = match self.find(&id).await.ok_or_else(unknown)? {
+            Found::Known(entry) if !entry.is_ended() => {
+                let text =
+                    format!("rollout {id} has not ended: get_messages shows what was said so far");
+                return Err(ToolError::Failed(text));
+            }
+            Found::Known(entry) => self.result(&entry).await,
+            Found::Stored(summary) => {
+                let stored = self.backend.service.stored(summary.rollout_id).await;
+                stored.map_err(|error| ToolError::Failed(rollcage_engine::result::chain(&error)))?
+            }
+        };
+        let store = self.backend.service.store().clone();
+        let made = tokio::task::spawn_blocking(move || {
+            let (offset, limit) = (offset.unwrap_or(0), limit.unwrap_or(usize::MAX).max(1));
+            tokens::page(&store, &result, pages, offset, limit)
+        });
+        let made = made
+            .await
+            .map_err(|error| ToolError::Failed(error.to_string()))?;
+        Ok(Answered {
+            value: Value::String(made.map_err(ToolError::Failed)?),
+            finished: None,
         })
     }
 
@@ -193,7 +263,10 @@ impl Call<'_> {
     }
 
     async fn finalize(&self, arguments: Map<String, Value>) -> Result<Answered, ToolError> {
-        let (id, mut more) = self.id_of("finalize_rollout", arguments, &["wait_s"])?;
+        let (id, mut more) = self.id_of("finalize_rollout", arguments, &["wait_s", "trace"])?;
+        let wanted = more.text("trace").map_err(ToolError::InvalidArguments)?;
+        let wanted = wanted.as_deref().map(wanted_of).transpose()?;
+        let form = Form::of(wanted, self.caller.client);
         let wait_s = more.number("wait_s").map_err(ToolError::InvalidArguments)?;
         let wait_s = wait_s.unwrap_or(WAIT_S).clamp(0.0, WAIT_S_MAX);
         let result = match self.find(&id).await {
@@ -220,7 +293,7 @@ impl Call<'_> {
             }
         };
         Ok(Answered {
-            value: Value::String(answer::text(&*result)?),
+            value: Value::String(self.text(&result, form, tokens::ANSWER_BYTES_MAX).await?),
             finished: Some(finished(&result)),
         })
     }
@@ -275,6 +348,11 @@ impl Call<'_> {
         let found = self.backend.service.find(&self.caller.owner, id).await;
         found.ok()
     }
+}
+
+fn wanted_of(name: &str) -> Result<Wanted, ToolError> {
+    let wanted = name.parse::<Wanted>();
+    wanted.map_err(|error| ToolError::InvalidArguments(error.to_string()))
 }
 
 fn finished(result: &RolloutResult) -> FinishedRollout {

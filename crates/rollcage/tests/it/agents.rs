@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::support::{open_engine, run_beside, run_many, run_one};
+use crate::support::{open_engine, run_beside, run_many, run_one, traced};
 use rollcage_engine::agent;
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice};
 use rollcage_engine::scripted::Log;
@@ -53,13 +53,14 @@ pub(crate) fn check_tokens(result: &RolloutResult, log: &Log, key: &str, steps: 
         (result.rollout_type, result.capture_level),
         (RolloutType::Train, CaptureLevel::Tokens)
     );
-    let trace = result.training_trace.as_ref().unwrap();
+    let traced = traced(result);
+    let trace = traced.training_trace.as_ref().unwrap();
     assert_eq!(
         trace.turns.len(),
         steps,
         "one turn for each step of the solution, and no side request"
     );
-    assert_eq!(result.proxy_turns.len(), sent.len());
+    assert_eq!(traced.proxy_turns.len(), sent.len());
     let mut before: Vec<u32> = Vec::new();
     for turn in &trace.turns {
         let served = sent
@@ -166,7 +167,7 @@ async fn solves(agent: &str) {
         "the record states versions"
     );
     // What the agent was told is what the task says, byte for byte.
-    let asked = result.proxy_turns[0].request["messages"].to_string();
+    let asked = traced(&result).proxy_turns[0].request["messages"].to_string();
     let instruction = serde_json::Value::from(plan.task.instruction.as_str()).to_string();
     let instruction = &instruction[1..instruction.len() - 1];
     assert!(asked.contains(instruction), "{agent}: {asked}");
@@ -259,7 +260,7 @@ async fn what_a_task_sets_for_its_agent_reaches_the_model() {
             .find(|result| result.task_id == name)
             .unwrap();
         assert_eq!(result.ended, Ended::Completed, "{name}: {:?}", result.error);
-        let asked = result.proxy_turns[0].request["messages"].to_string();
+        let asked = traced(&result).proxy_turns[0].request["messages"].to_string();
         for (option, value) in plan.task.agent.set() {
             let OptionValue::Text(value) = value else {
                 panic!("a list");
@@ -291,7 +292,7 @@ async fn the_oracle_solves_a_task_and_the_nop_does_not() {
             "{agent}: {:?}",
             result.error
         );
-        assert!(result.proxy_turns.is_empty());
+        assert!(traced(&result).proxy_turns.is_empty());
         rewards.push(result.reward);
     }
     engine.close().await;
@@ -318,7 +319,7 @@ fn an_agent_of_the_users_own_runs() {
     let check = |text: &str| {
         let result: RolloutResult = serde_json::from_str(text.trim()).unwrap();
         assert_eq!((result.ended, result.reward), (Ended::Completed, Some(1.0)));
-        let trace = result.training_trace.unwrap();
+        let trace = traced(&result).training_trace.unwrap();
         assert_eq!(trace.turns.len(), 4, "every turn is trainable");
         assert_eq!(result.agent.name, "shell-loop");
     };
@@ -377,15 +378,23 @@ fn the_doctor_tells_an_agent_that_behaves_from_one_that_does_not() {
     let (code, lines) = doctor(&example);
     assert_eq!(code, Some(0), "{lines:?}");
     let modes: Vec<_> = lines.iter().map(|line| &line["mode"]).collect();
-    assert_eq!(modes, ["live", "replayed", "logprobs", "text"]);
+    assert_eq!(modes, ["live", "replayed", "logprobs", "text", "long"]);
     let levels: Vec<_> = lines.iter().map(|line| &line["level"]).collect();
-    assert_eq!(levels, ["tokens", "tokens", "logprobs", "text"]);
+    assert_eq!(levels, ["tokens", "tokens", "logprobs", "text", "tokens"]);
     let rates: Vec<_> = lines
         .iter()
         .map(|line| line["exact_prefix_rate"].as_f64())
         .collect();
-    assert_eq!(rates, [Some(1.0), Some(1.0), None, None]);
-    for line in &lines {
+    assert_eq!(rates, [Some(1.0), Some(1.0), None, None, Some(1.0)]);
+    let long = &lines[4]["drill"];
+    assert!(long["replies"].as_u64() >= Some(12), "{long}");
+    assert_eq!(long["trained"], long["replies"], "{long}");
+    assert_eq!(
+        long["changed"],
+        serde_json::json!([]),
+        "it sends back what it got"
+    );
+    for line in &lines[..4] {
         assert_eq!(
             (&line["calls"], &line["side_calls"]),
             (&2.into(), &0.into())

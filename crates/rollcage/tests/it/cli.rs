@@ -122,6 +122,7 @@ fn an_empty_home_lists_nothing_and_finds_nothing() {
         stdout.contains("rollcage agent install opencode"),
         "{stdout}"
     );
+    assert!(stdout.contains(", also claude-code)"), "{stdout}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::agents::shared_home;
-use crate::support::{endpoint, open_engine, run_beside, streams};
+use crate::support::{endpoint, open_engine, run_beside, streams, traced};
 use rollcage_engine::agent::{self, Agent};
 use rollcage_engine::{ModelSettings, Plan, ReadyAgent};
 use rollcage_model::record::{Ended, RolloutResult};
@@ -175,7 +175,7 @@ impl Cell {
         let is_right = self.fault.ends.contains(&result.ended)
             && (fewest..=self.fault.requests_max).contains(&asked)
             && result.error.is_some()
-            && result.training_trace.is_none();
+            && traced(result).training_trace.is_none();
         (!is_right).then(|| format!("{how}\n{}", result.agent_log_tail))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::support::{ASK, Home, run_beside, says, task};
+use crate::support::{ASK, Home, run_beside, says, task, traced};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::Task;
 use rollcage_model::trace::Code;
@@ -398,7 +398,8 @@ async fn graded_code_cannot_ask_the_model() {
     );
     let asked = upstream.asked().len();
     assert!((1..=2).contains(&asked), "{asked} calls");
-    let roles: Vec<_> = result.proxy_turns.iter().map(|turn| &*turn.role).collect();
+    let calls = traced(&result).proxy_turns;
+    let roles: Vec<_> = calls.iter().map(|turn| &*turn.role).collect();
     assert_eq!(roles.len(), asked, "{roles:?}");
     assert_eq!(roles[0], "agent");
     assert!(roles[1..].iter().all(|role| *role == "failed"));

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{plan, shared_home};
-use crate::support::{Home, open_engine, run_one, task};
+use crate::support::{Home, open_engine, run_one, task, traced};
 use rollcage_engine::Plan;
 use rollcage_engine::remote::Remotes;
 use rollcage_model::record::{Ended, RolloutResult};
@@ -153,9 +153,10 @@ fn check_result(result: &RolloutResult, outside: &Outside) {
     let told = format!("{agent}: {:?}\n{}", result.error, result.agent_log_tail);
     assert_eq!(result.ended, Ended::Completed, "{told}");
     assert_eq!(result.reward, Some(1.0), "{:#?}", result.verify_results);
-    assert_eq!(result.proxy_turns.len(), 3, "one turn for each step");
+    let turns = traced(&result).proxy_turns;
+    assert_eq!(turns.len(), 3, "one turn for each step");
     let asked = |turn: usize| {
-        let messages = result.proxy_turns[turn].request["messages"].as_array();
+        let messages = turns[turn].request["messages"].as_array();
         let last = messages.unwrap().last().unwrap();
         // Text, or a list of texts.
         let content = &last["content"];
@@ -421,7 +422,7 @@ async fn only_the_declared_url_is_reached_through_the_route() {
 
     check_asked(&outside);
     // None of this is a model call.
-    assert!(result.proxy_turns.is_empty() && upstream.asked().is_empty());
+    assert!(traced(&result).proxy_turns.is_empty() && upstream.asked().is_empty());
     assert!(result.proxy_log_tail.contains("mcp docs: POST 200 OK"));
 }
 

@@ -95,6 +95,48 @@ async fn an_agent_has_only_the_tools_that_a_task_leaves_it() {
     }
 }
 
+/// In a sandbox there is no web and nobody to ask.
+#[tokio::test(flavor = "multi_thread")]
+async fn opencode_fetches_and_asks_only_where_a_task_wants_it_to() {
+    let engine = open_engine(shared_home()).await;
+    let by_list = AgentOptions {
+        tools: Some(vec!["bash".to_owned(), "webfetch".to_owned()]),
+        ..AgentOptions::default()
+    };
+    let config = serde_json::json!({"permission": {"webfetch": "allow"}});
+    let by_config = AgentOptions {
+        config: config.as_object().cloned().unwrap(),
+        ..AgentOptions::default()
+    };
+    let mut plans = Vec::new();
+    for (id, options) in [
+        ("usual", AgentOptions::default()),
+        ("by list", by_list),
+        ("by config", by_config),
+    ] {
+        let task = Task {
+            id: id.to_owned(),
+            instruction: "Say that you see.".to_owned(),
+            agent: options,
+            solution: vec![Step {
+                say: Some("I see.".to_owned()),
+                ..Step::default()
+            }],
+            ..Task::default()
+        };
+        plans.push(plan(&engine, "opencode", task).await);
+    }
+    let results = run_beside(&engine, plans, 3).await;
+    engine.close().await;
+    for result in results {
+        let found = tools_of(&result);
+        let is_wanted = result.task_id != "usual";
+        assert_eq!(found.contains("webfetch"), is_wanted, "{found:?}");
+        assert!(!found.contains("question"), "{found:?}");
+        assert!(found.contains("bash"), "{found:?}");
+    }
+}
+
 /// Runs the program with the example of a user's own agent, changed.
 fn run(home: &Path, limits: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

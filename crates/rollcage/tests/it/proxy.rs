@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{API_KEY, ASK, ASK_STREAM, Home, run_one, says, streams, task};
+use crate::support::{API_KEY, ASK, ASK_STREAM, Home, run_one, says, streams, task, traced};
 use rollcage_engine::{ModelSettings, Plan, SamplingPolicy};
 use rollcage_model::chat::Sampling;
 use rollcage_model::exchange::{self, Exchange};
@@ -61,7 +61,7 @@ async fn the_agent_sees_nothing_of_what_was_added() {
         for added in ["token_ids", "-0.25", "prompt_tokens_details"] {
             assert!(!seen.contains(added), "{added} in {seen}");
         }
-        let trace = result
+        let trace = traced(&result)
             .training_trace
             .expect("what the agent does not see is captured");
         assert_eq!(trace.turns[0].completion_token_ids, [7, 8]);
@@ -118,13 +118,14 @@ async fn an_upstreams_error_reaches_the_agent_and_the_record() {
     let result = run(&home, &format!("{ASK}; exit 1"), &upstream).await;
     assert_eq!(result.ended, Ended::UpstreamFailed);
     assert!(result.agent_log_tail.contains("402") && result.agent_log_tail.contains("bad key ***"));
-    let turn = &result.proxy_turns[0];
+    let traced = traced(&result);
+    let turn = &traced.proxy_turns[0];
     assert_eq!(turn.upstream_status, Some(402));
     assert_eq!(
         turn.upstream_error.as_ref().unwrap()["message"],
         "bad key ***"
     );
-    assert!(result.training_trace.is_none());
+    assert!(traced.training_trace.is_none());
 }
 
 /// Agents would ask for minutes after we gave up if they were told of it by a status that may pass.

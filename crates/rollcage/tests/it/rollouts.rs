@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{ASK, Home, run_one, task};
+use crate::support::{ASK, Home, run_one, task, traced};
 use rollcage_model::record::Ended;
 use rollcage_model::task::Task;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +23,9 @@ async fn a_good_agent_gets_its_reward_and_a_trace() {
     assert_eq!(result.reward, Some(0.5));
     assert!(result.graded && result.reward_valid);
     assert_eq!(result.files["/home/user/workdir/a"], "go");
-    let trace = result.training_trace.expect("exact tokens make a trace");
+    let trace = traced(&result)
+        .training_trace
+        .expect("exact tokens make a trace");
     assert_eq!(trace.turns[0].prompt_token_ids, [1, 2, 3, 4]);
     assert_eq!(trace.turns[0].completion_token_ids, [7, 8]);
     assert_eq!(trace.turns[0].per_token_logps, [-0.25, -0.5]);
@@ -233,7 +235,7 @@ async fn cancelling_ends_a_running_rollout_with_a_result() {
     engine.close().await;
     assert_eq!((result.ended, result.graded), (Ended::Cancelled, false));
     assert_eq!(
-        result.proxy_turns.len(),
+        traced(&result).proxy_turns.len(),
         1,
         "what was captured until then is kept"
     );
@@ -300,7 +302,7 @@ async fn a_budget_of_calls_ends_the_loop_with_a_last_answer() {
     assert_eq!(result.budget.stopped_by.as_deref(), Some("calls"));
     assert_eq!((result.budget.spent.calls, result.budget.stops), (2, 1));
     assert_eq!(
-        (upstream.asked().len(), result.proxy_turns.len()),
+        (upstream.asked().len(), traced(&result).proxy_turns.len()),
         (2, 2),
         "the last answer is no turn"
     );
@@ -312,7 +314,10 @@ async fn an_agent_that_stops_asking_is_ended_when_its_task_says_so() {
     let mut task = task(&["true"]);
     task.budget.idle_s = Some(0.3);
     let result = home.run(task, &format!("{ASK}; sleep 1000")).await;
-    assert_eq!((result.ended, result.proxy_turns.len()), (Ended::Budget, 1));
+    assert_eq!(
+        (result.ended, traced(&result).proxy_turns.len()),
+        (Ended::Budget, 1)
+    );
     assert!(result.error.unwrap().contains("idle_s"));
 }
 
@@ -392,7 +397,8 @@ async fn a_task_finds_everything_where_the_original_has_it() {
     assert_eq!(result.agent_log_tail, "said\n");
     let commands: Vec<_> = result.verify_results.iter().map(|it| &it.cmd).collect();
     assert_eq!(commands, ["true", "/home/user/tests/test.sh"]);
-    let request = result.proxy_turns[0].request.as_object().unwrap();
+    let turns = traced(&result).proxy_turns;
+    let request = turns[0].request.as_object().unwrap();
     for name in rollcage_model::turn::COMPACT {
         assert!(request.contains_key(name), "{name}");
     }

@@ -15,7 +15,7 @@ use rollcage_model::record::Ended;
 use rollcage_testkit::agent::ShellAgent;
 use rollcage_testkit::upstream::Upstream;
 
-use crate::support::{ASK, Home, endpoint, says, task};
+use crate::support::{ASK, Home, endpoint, says, task, traced};
 
 struct Served {
     home: Home,
@@ -103,7 +103,7 @@ async fn a_queued_rollout_is_cancelled_at_once_and_a_running_one_soon() {
     assert!(served.service.cancel(&running));
     let result = served.service.wait(&running).await.unwrap();
     assert_eq!(
-        (result.ended, result.proxy_turns.len()),
+        (result.ended, traced(&result).proxy_turns.len()),
         (Ended::Cancelled, 1)
     );
     assert!(!served.service.cancel(&running), "it has ended");
@@ -155,7 +155,7 @@ async fn an_aborted_rollout_is_graded_for_who_asks_in_time_and_holds_no_slot() {
         (Ended::Cancelled, Some(0.5), true, false)
     );
     assert_eq!(result.files["/home/user/workdir/work"], "half\n");
-    assert_eq!(result.proxy_turns.len(), 1);
+    assert_eq!(traced(&result).proxy_turns.len(), 1);
     let load = served.service.load();
     assert_eq!(
         (load.running, load.waiting),
@@ -423,7 +423,8 @@ async fn a_black_box_shows_no_calls_and_keeps_them() {
     let entries = served.service.submit("a", order, 1).unwrap();
     let result = served.service.wait(&entries[0]).await.unwrap();
     assert_eq!((result.mode.as_str(), result.usage.calls), ("black_box", 1));
-    assert!(result.proxy_turns.is_empty() && result.training_trace.is_none());
+    let traced = traced(&result);
+    assert!(traced.proxy_turns.is_empty() && traced.training_trace.is_none());
     let asked = &served.upstream.asked()[0].body;
     assert!(
         !asked.contains("logprobs") && !asked.contains("return_token_ids"),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rollcage_engine::bundle::Registry;
 use rollcage_engine::endpoint::Endpoint;
 use rollcage_engine::secret::Secret;
+use rollcage_engine::traced::Traced;
 use rollcage_engine::{Engine, EngineOptions, ModelSettings, Plan, ReadyAgent};
 use rollcage_model::event::Event;
 use rollcage_model::record::RolloutResult;
@@ -75,6 +76,11 @@ impl Home {
         engine.close().await;
         result
     }
+}
+
+/// A result's calls, read from its record.
+pub(crate) fn traced(result: &RolloutResult) -> Traced {
+    Traced::read(result).unwrap()
 }
 
 pub(crate) async fn open_engine(home: PathBuf) -> Engine {

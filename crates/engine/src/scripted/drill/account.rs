@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use rollcage_model::record::{RolloutResult, RolloutTurn};
+use rollcage_model::record::RolloutResult;
+use rollcage_model::trace::Interpretation;
+use rollcage_model::turn::Turn;
 
 use super::super::log::Served;
 use super::{Conversation, Fate, Part};
@@ -33,11 +35,11 @@ pub struct LeftOut {
 }
 
 impl Account {
-    /// Compares a result with what the endpoint sent for its key.
-    pub fn new(served: &[Served], result: &RolloutResult) -> Self {
-        let trace = result.training_trace.iter();
+    /// Compares a result, and what was captured of it, with what the endpoint sent for its key.
+    pub fn new(served: &[Served], result: &RolloutResult, seen: &Interpretation) -> Self {
+        let trace: Vec<_> = seen.training_turns().collect();
         let mut turns: HashMap<_, _> = trace
-            .flat_map(|trace| &trace.turns)
+            .iter()
             .map(|turn| {
                 let tokens = (&turn.prompt_token_ids[..], &turn.completion_token_ids[..]);
                 (tokens, turn)
@@ -61,7 +63,7 @@ impl Account {
             } else {
                 account.left_out.push(LeftOut {
                     part: played.part,
-                    why: why(result, reply),
+                    why: why(result, seen, reply),
                 });
             }
             let mut later = served[at + 1..].iter();
@@ -95,22 +97,27 @@ impl Account {
 }
 
 /// What the result says of a reply that is not in its trace.
-fn why(result: &RolloutResult, reply: &Served) -> String {
-    let is_it = |turn: &&RolloutTurn| {
-        turn.prompt_token_ids == reply.prompt_ids && turn.completion_token_ids == reply.sampled_ids
+fn why(result: &RolloutResult, seen: &Interpretation, reply: &Served) -> String {
+    let is_it = |turn: &Turn| {
+        let prompt = turn.prompt_token_ids.as_ref();
+        prompt.is_some_and(|ids| ids.iter().eq(reply.prompt_ids.iter().copied()))
+            && turn.completion_token_ids.as_ref() == Some(&reply.sampled_ids)
     };
-    let Some(turn) = result.proxy_turns.iter().find(is_it) else {
+    let Some(at) = seen.turns.iter().position(is_it) else {
         return "the result does not have it".to_owned();
     };
+    let node_id = seen.turns[at].node_id();
+    let role = seen.graph.node_of(at);
+    let role = role.map_or("failed", |node| node.role.as_str());
     let names_it = |text: &str| {
         let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
-        words.any(|word| word == turn.node_id)
+        words.any(|word| word == node_id)
     };
     let findings = result.findings.iter();
     let findings = findings.filter(|finding| names_it(&finding.text));
     let codes: Vec<_> = findings.map(|finding| finding.code.to_string()).collect();
     match codes.is_empty() {
-        true => turn.role.clone(),
-        false => format!("{} ({})", turn.role, codes.join(", ")),
+        true => role.to_owned(),
+        false => format!("{role} ({})", codes.join(", ")),
     }
 }

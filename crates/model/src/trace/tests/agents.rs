@@ -137,7 +137,7 @@ impl Talk {
     }
 }
 
-fn show(seen: &Interpretation) -> String {
+pub(super) fn show(seen: &Interpretation) -> String {
     let nodes = &seen.graph.nodes;
     let id = |at: usize| nodes[at].id.as_str();
     let shown: Vec<String> = nodes

@@ -15,9 +15,10 @@ use rollcage_engine::proxy::probe::Profile;
 use rollcage_engine::remote::Remotes;
 use rollcage_engine::scripted::drill::{Account, Conversation, Drill};
 use rollcage_engine::scripted::{Log, Options, Script, Scripted, Served};
+use rollcage_engine::traced::Traced;
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
-use rollcage_model::trace::CaptureLevel;
+use rollcage_model::trace::{CaptureLevel, Interpretation};
 use rollcage_model::transcript::Format;
 
 use crate::cli::engine::{make_ready, with_engine};
@@ -158,9 +159,10 @@ async fn try_all(
             let plan = plan(scripted, &agent, ready.clone(), mode)?;
             let result = run_one(engine, plan, cancel).await?;
             let served = log.take();
+            let seen = engine.store().interpretation(&result)?;
             let finding = match mode.play {
-                Play::OneFile => judge(&*agent, mode, &result),
-                Play::Drill => judge_drill(&*agent, mode, &result, &served),
+                Play::OneFile => judge(&*agent, mode, &result, &Traced::new(&seen)),
+                Play::Drill => judge_drill(&*agent, mode, &result, (&served, &seen)),
             };
             are_fine &= finding.is_fine;
             if is_json {
@@ -240,15 +242,15 @@ async fn run_one(
         .ok_or_else(|| anyhow::anyhow!("a rollout ended without a result"))
 }
 
-fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult) -> Finding {
+fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult, traced: &Traced) -> Finding {
     let expected = agent.expectation();
-    let of_agent = result
+    let of_agent = traced
         .proxy_turns
         .iter()
         .filter(|turn| turn.role == "agent")
         .count();
-    let calls = result.proxy_turns.len();
-    let exact = result
+    let calls = traced.proxy_turns.len();
+    let exact = traced
         .training_trace
         .as_ref()
         .map_or(0, |trace| trace.turns.len());
@@ -286,7 +288,7 @@ fn finding(mode: Mode, result: &RolloutResult, problems: Vec<String>) -> Finding
         is_fine: problems.is_empty(),
         problems,
         level: result.capture_level,
-        calls: result.proxy_turns.len(),
+        calls: usize::try_from(result.usage.calls).unwrap_or(usize::MAX),
         side_calls: 0,
         exact_prefix_rate: None,
         first_call_s: result.timings.first_call_s,
@@ -302,10 +304,10 @@ fn judge_drill(
     agent: &dyn Agent,
     mode: Mode,
     result: &RolloutResult,
-    served: &[Served],
+    (served, seen): (&[Served], &Interpretation),
 ) -> Finding {
     let expected = agent.expectation();
-    let account = Account::new(served, result);
+    let account = Account::new(served, result, seen);
     let mut problems = Vec::new();
     problems.extend(unsolved(result));
     let unexpected = account

@@ -16,7 +16,7 @@ use rollcage_engine::result::chain;
 use rollcage_engine::service::{Found, ServiceError};
 use rollcage_engine::store::end_of;
 use rollcage_model::exchange;
-use rollcage_model::export::{ExportError, Format, Meta, Options, write};
+use rollcage_model::export::{Arguments, ExportError, Format, Meta, Options, write};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{AgentInfo, RolloutResult};
 use rollcage_model::task::absolute;
@@ -36,6 +36,7 @@ pub(super) struct WantedTrace {
     format: Option<String>,
     include_discarded: bool,
     include_messages: bool,
+    arguments: Option<String>,
 }
 
 pub(super) async fn trace(
@@ -45,11 +46,16 @@ pub(super) async fn trace(
     wanted: Result<Query<WantedTrace>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
-    let format = wanted.format.as_deref().unwrap_or("training-trace");
+    let format = wanted.format.as_deref().map(str::parse).transpose();
     let format: Format = format
-        .parse()
-        .map_err(|error: rollcage_model::export::UnknownFormat| ApiError::bad(error.to_string()))?;
+        .map_err(|error: rollcage_model::export::UnknownFormat| ApiError::bad(error.to_string()))?
+        .unwrap_or_default();
     let options = Options {
+        arguments: match wanted.arguments.as_deref() {
+            None | Some("objects") => Arguments::Objects,
+            Some("strings") => Arguments::Strings,
+            Some(_) => return Err(ApiError::bad("`arguments` must be objects or strings")),
+        },
         include_discarded: wanted.include_discarded,
         include_messages: wanted.include_messages,
     };
@@ -109,6 +115,7 @@ fn running_meta(found: &Found) -> Meta {
         Found::Known(entry) => Meta {
             rollout_id: entry.id.to_string(),
             task_id: entry.task_id.clone(),
+            group: entry.group.clone(),
             agent: AgentInfo {
                 name: entry.agent.clone(),
                 ..AgentInfo::default()
@@ -120,6 +127,7 @@ fn running_meta(found: &Found) -> Meta {
         Found::Stored(summary) => Meta {
             rollout_id: summary.rollout_id.to_string(),
             task_id: summary.task_id.clone(),
+            group: summary.group.clone(),
             started_at: summary.started_at,
             ..Meta::default()
         },

@@ -102,6 +102,7 @@ fn row(summary: &Summary, status: &str) -> Value {
         "status": status,
         "ended": summary.ended,
         "task_id": summary.task_id,
+        "group": summary.group,
         "agent": summary.agent,
         "model": summary.model,
         "reward": summary.reward,

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use rollcage_model::export::Format;
+use rollcage_model::view::Wanted;
 
 use super::listing::LIMIT_MAX;
 use crate::server::tools::schema;
@@ -147,7 +148,7 @@ fn get_one(operation: &str, summary: &str, parameters: &[Value], good: Value) ->
 fn create() -> Value {
     let ids = json!({
         "rollout_id": {"type": "string"}, "status": {"const": "queued"},
-        "rollout_ids": {"type": "array", "items": {"type": "string"}},
+        "rollout_ids": {"type": "array", "items": {"type": "string"}}, "group": {"type": "string"},
     });
     json!({
         "operationId": "createRollouts", "tags": ["rollouts"],
@@ -206,7 +207,18 @@ fn show() -> Value {
         "calls": {"type": "integer"},
     });
     let about = "The whole result with `status: ended`, or where the rollout stands.";
-    get_one("getRollout", "One rollout", &[], object(about, standing))
+    let names: Vec<_> = Wanted::ALL.iter().map(|wanted| wanted.as_str()).collect();
+    let trace = query(
+        "trace",
+        "How much of the tokens comes with a result: rows for training, every model call, or none.",
+        json!({"enum": names, "default": Wanted::default().as_str()}),
+    );
+    get_one(
+        "getRollout",
+        "One rollout",
+        &[trace],
+        object(about, standing),
+    )
 }
 
 fn delete() -> Value {
@@ -254,7 +266,7 @@ fn trace() -> Value {
         query(
             "format",
             "What to export it as.",
-            json!({"enum": formats, "default": "training-trace"}),
+            json!({"enum": formats, "default": Format::default().as_str()}),
         ),
         query(
             "include_discarded",
@@ -266,9 +278,14 @@ fn trace() -> Value {
             "Also messages beside the tokens (capture).",
             json!({"type": "boolean"}),
         ),
+        query(
+            "arguments",
+            "How the arguments of tool calls are written (sft).",
+            json!({"enum": ["objects", "strings"], "default": "objects"}),
+        ),
     ];
     let good = json!({
-        "description": "The export; `sft` and `turns` are lines of JSON.",
+        "description": "The export; `sequences`, `sft` and `turns` are lines of JSON.",
         "content": {
             "application/json": {"schema": {"type": "object"}},
             "application/x-ndjson": {"schema": {"type": "string"}},

@@ -1,13 +1,18 @@
 //! One rollout: start, look at, cancel, delete.
 
 use axum::Json;
-use axum::extract::{Path, Request, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use rollcage_engine::proxy::read_request_body;
 use rollcage_engine::service::{Entry, Found};
+use rollcage_engine::store::Store;
+use rollcage_model::record::RolloutResult;
+use rollcage_model::view::{self, View};
 
 use super::error::ApiError;
 use super::{Asking, BODY_BYTES_MAX, Shared, plain_text};
@@ -54,8 +59,16 @@ pub(super) async fn create(
     let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
     let first = ids.first().map(ToString::to_string).unwrap_or_default();
     let location = [(header::LOCATION, format!("/v1/rollouts/{first}"))];
-    let answer = json!({"rollout_id": first, "rollout_ids": ids, "status": "queued"});
+    let group = entries.first().map(|entry| entry.group.clone());
+    let answer =
+        json!({"rollout_id": first, "rollout_ids": ids, "group": group, "status": "queued"});
     Ok((StatusCode::ACCEPTED, location, Json(answer)).into_response())
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Wanted {
+    trace: Option<String>,
 }
 
 /// The whole result of an ended rollout with `"status": "ended"`, or where a running one stands.
@@ -63,20 +76,18 @@ pub(super) async fn show(
     State(backend): Shared,
     Asking(owner): Asking,
     Path(id): Path<String>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, ApiError> {
+    let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
+    let trace = wanted.trace.as_deref().map(str::parse::<view::Wanted>);
+    let trace = trace.transpose();
+    let trace = trace.map_err(|error| ApiError::bad(error.to_string()))?;
     let found = backend.service.find(&owner, &id).await?;
-    let id = match &found {
+    let result = match &found {
         Found::Known(entry) if !entry.is_ended() => {
             return Ok(Json(standing(entry)).into_response());
         }
-        Found::Known(entry) => {
-            if let Some(result) = entry.result() {
-                let text = serde_json::to_string(&*result);
-                let text = text.map_err(|error| ApiError::internal(&error))?;
-                return Ok(ended(text.into_bytes()));
-            }
-            entry.id
-        }
+        Found::Known(entry) => backend.service.wait(entry).await?,
         Found::Stored(summary) if summary.ended.is_none() => {
             let answer = json!({
                 "rollout_id": summary.rollout_id, "status": "running", "ended": null, "task_id": summary.task_id,
@@ -84,12 +95,25 @@ pub(super) async fn show(
             });
             return Ok(Json(answer).into_response());
         }
-        Found::Stored(summary) => summary.rollout_id,
+        Found::Stored(summary) => backend.service.stored(summary.rollout_id).await?,
     };
-    // The file is the answer; there is no need to understand it.
-    let path = backend.service.store().directory(id).join("result.json");
-    let text = tokio::fs::read(&path).await;
-    text.map(ended).map_err(|error| ApiError::internal(&error))
+    let store = backend.service.store().clone();
+    let made =
+        tokio::task::spawn_blocking(move || text(&store, &result, trace.unwrap_or_default()));
+    let made = made.await.map_err(|error| ApiError::internal(&error))?;
+    made.map(ended)
+}
+
+fn text(store: &Store, result: &RolloutResult, trace: view::Wanted) -> Result<Vec<u8>, ApiError> {
+    let view = match trace {
+        view::Wanted::None => View::bare(result),
+        view::Wanted::Sequences | view::Wanted::Turns => {
+            let seen = store.interpretation(result);
+            let seen = seen.map_err(|error| ApiError::internal(&error))?;
+            View::new(result, &seen, trace)
+        }
+    };
+    serde_json::to_vec(&view).map_err(|error| ApiError::internal(&error))
 }
 
 fn ended(result: Vec<u8>) -> Response {
@@ -106,6 +130,7 @@ fn standing(entry: &Entry) -> Value {
         "ended": null,
         "phase": phase_of(entry),
         "task_id": entry.task_id,
+        "group": entry.group,
         "agent": entry.agent,
         "endpoint": entry.endpoint,
         "queued_at": entry.queued_at,

@@ -9,7 +9,7 @@ use super::call::CallError;
 use super::problem::Fields;
 use super::result::{self, Keys};
 use super::session::Session;
-use crate::server::tool::ToolError;
+use crate::server::tool::{Client, ToolError};
 
 /// What a step does.
 #[derive(Debug, PartialEq)]
@@ -105,7 +105,8 @@ impl Wire {
             Action::ListTools => json!({"metadata": {}, "tools": self.tools_for_step()}),
             Action::CallTool { name, arguments } => {
                 let limit = limit.unwrap_or(self.limits.step);
-                let called = self.call(session, &name, arguments, None, limit).await;
+                let caller = (Client::OpenEnv, None);
+                let called = self.call(session, &name, arguments, caller, limit).await;
                 let (result, error) = match called {
                     Ok(called) => {
                         reward = called.reward.filter(|it| it.is_finite()).unwrap_or(0.0);

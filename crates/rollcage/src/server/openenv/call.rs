@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::Wire;
 use super::session::Session;
-use crate::server::tool::{Caller, Progress, ToolError};
+use crate::server::tool::{Caller, Client, Progress, ToolError};
 
 /// Why a call gave no value.
 #[derive(Debug)]
@@ -57,12 +57,13 @@ impl Wire {
         session: &Session,
         name: &str,
         arguments: Map<String, Value>,
-        progress: Option<mpsc::Sender<Progress>>,
+        (client, progress): (Client, Option<mpsc::Sender<Progress>>),
         limit: Duration,
     ) -> Result<Called, CallError> {
         let running = session.begin();
         let caller = Caller {
             owner: session.owner.to_string(),
+            client,
             progress,
         };
         // A tool that panics must not take a socket with all its other requests along.

@@ -17,7 +17,7 @@ use super::session::{Closed, Session, SessionError};
 use super::{Wire, rpc};
 use crate::server::access::Owner;
 use crate::server::reply;
-use crate::server::tool::{Progress, ToolError, ToolInfo};
+use crate::server::tool::{Client, Progress, ToolError, ToolInfo};
 
 /// Versions of the Model Context Protocol that we speak, the newest first.
 const PROTOCOL_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
@@ -193,8 +193,13 @@ async fn call(wire: &Wire, mut params: Map<String, Value>, asker: Asker) -> Resu
             return Err(Refused::new(rpc::INVALID_PARAMS, message));
         }
     };
+    let client = match asker.keys {
+        Keys::Mcp => Client::Mcp,
+        Keys::Both | Keys::Step => Client::OpenEnv,
+    };
+    let caller = (client, asker.progress);
     let called = wire
-        .call(&session, &name, arguments, asker.progress, CALL_LIMIT)
+        .call(&session, &name, arguments, caller, CALL_LIMIT)
         .await;
     match (called, asker.keys) {
         (Ok(called), keys) => Ok(result::render(called.value, keys)),

@@ -1,6 +1,5 @@
 //! What the tools answer, in the original's shapes.
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use rollcage_engine::feed::Told;
@@ -15,11 +14,6 @@ use crate::server::tool::{Answered, ToolError};
 
 /// Exchanges of the longest rollouts; more would not fit an answer.
 const EXCHANGES_BYTES_MAX: u64 = 512 << 20;
-
-pub(crate) fn text(value: &impl Serialize) -> Result<String, ToolError> {
-    serde_json::to_string(value)
-        .map_err(|error| ToolError::Failed(format!("write the answer: {error}")))
-}
 
 /// A result in which nothing happened.
 pub(crate) fn empty_result(id: RolloutId, task_id: &str, error: String) -> RolloutResult {
@@ -41,7 +35,8 @@ pub(crate) fn not_finalized(
     exit_code: i32,
 ) -> Result<Answered, ToolError> {
     let result = empty_result(RolloutId::generate(), task_id, error.to_owned());
-    let mut value = serde_json::to_value(result)
+    let text = super::tokens::openenv_without_calls(&result).map_err(ToolError::Failed)?;
+    let mut value: Value = serde_json::from_str(&text)
         .map_err(|error| ToolError::Failed(format!("write the answer: {error}")))?;
     value["rollout_id"] = json!(id);
     value["exit_code"] = json!(exit_code);
@@ -55,6 +50,7 @@ pub(crate) fn handle(entry: &Entry) -> Value {
     json!({
         "rollout_id": entry.id,
         "task_id": entry.task_id,
+        "group": entry.group,
         "status": "starting",
         "started_at": entry.queued_at,
     })

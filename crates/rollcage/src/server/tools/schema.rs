@@ -6,8 +6,10 @@ use rollcage_engine::SamplingPolicy;
 use rollcage_model::task::{
     AGENT_TIMEOUT_S, AgentOptions, COMMAND_TIMEOUT_S, MAX_TOKENS_CAP, Mode, TOP_LOGPROBS,
 };
+use rollcage_model::view::Wanted;
 
 use super::request::{BUDGET, COUNT_MAX, LIMITS, NAMES};
+use super::tokens::Pages;
 use crate::server::tool::ToolInfo;
 
 pub(crate) fn tools() -> Vec<ToolInfo> {
@@ -38,12 +40,17 @@ pub(crate) fn tools() -> Vec<ToolInfo> {
         ),
     ];
     vec![
-        tool("run_rollout", RUN, rollout_schema()),
+        tool("run_rollout", RUN, run_schema()),
         tool("start_rollout", START, rollout_schema()),
         tool("get_state", STATE, one(&[])),
         tool("get_messages", MESSAGES, one(&[])),
         tool("abort_rollout", ABORT, one(&[])),
-        tool("finalize_rollout", FINALIZE, one(&[("wait_s", wait_s)])),
+        tool(
+            "finalize_rollout",
+            FINALIZE,
+            one(&[("wait_s", wait_s), ("trace", trace())]),
+        ),
+        tool("get_trace", TRACE, one(&pages())),
         tool("subscribe_events", EVENTS, one(&[("after", after)])),
         tool("list_agents", AGENTS, object(&[], &[])),
         tool("list_endpoints", ENDPOINTS, object(&[], &[])),
@@ -70,6 +77,9 @@ const ABORT: &str = "End a rollout's agent early. Its sandbox is kept for a whil
     collects what the agent left, and returns it as `cancelled`.";
 const FINALIZE: &str = "Wait for a rollout's end and return its result, as run_rollout does. May be called again. An \
     aborted rollout is verified now, unless its sandbox was kept long enough already; `error` says so.";
+const TRACE: &str = "The tokens of a rollout that has ended, page by page: `items` from `offset` on, as many as fit, and \
+    `next_offset` until there are no more. Rows of `sequences` and calls of `turns` hold what is new in them and refer to \
+    earlier ones by number.";
 const EVENTS: &str = "What happened to a rollout so far, and the path of a stream of server-sent events that goes on \
     from there.";
 const ENDPOINTS: &str = "The kinds of model endpoints, the server's variables that set them up, and whether they are \
@@ -94,6 +104,34 @@ fn object(properties: &[(&str, Value)], required: &[&str]) -> Value {
     if !required.is_empty() {
         schema["required"] = json!(required);
     }
+    schema
+}
+
+/// `trace` of whatever returns a result.
+fn trace() -> Value {
+    let names: Vec<_> = Wanted::ALL.iter().map(|wanted| wanted.as_str()).collect();
+    let about = "How much of the tokens comes with the result: rows for training, every model call, or none. Without it \
+        OpenEnv's clients get `proxy_turns` and `training_trace`, and MCP's clients a summary.";
+    json!({"anyOf": [{"enum": names}, {"type": "null"}], "default": null, "description": about})
+}
+
+fn pages() -> [(&'static str, Value); 3] {
+    let form = json!({
+        "enum": Pages::NAMES, "default": "sequences",
+        "description": "Rows for training, every model call, or the turns of OpenEnv's strict training trace.",
+    });
+    let offset =
+        json!({"type": "integer", "default": 0, "minimum": 0, "description": "The first item."});
+    let limit = json!({
+        "type": ["integer", "null"], "default": null, "minimum": 1, "description": "The most items wanted at once.",
+    });
+    [("form", form), ("offset", offset), ("limit", limit)]
+}
+
+/// The arguments of a rollout whose result is waited for.
+fn run_schema() -> Value {
+    let mut schema = rollout_schema();
+    schema["properties"]["trace"] = trace();
     schema
 }
 

@@ -3,7 +3,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::server::harness::{backend, close, limits, owner};
-use crate::server::tool::Progress;
+use crate::server::tool::{Client as Kind, Progress};
 
 struct Client {
     tools: RolloutTools,
@@ -30,6 +30,7 @@ impl Client {
     ) -> Result<Answered, ToolError> {
         let caller = Caller {
             owner: self.owner.clone(),
+            client: Kind::OpenEnv,
             progress,
         };
         let arguments = arguments.as_object().cloned().unwrap();

@@ -265,6 +265,14 @@ fn the_servers_key_goes_to_the_servers_url_only() {
 }
 
 #[test]
+fn an_agent_goes_by_its_other_names_and_is_kept_by_its_own() {
+    for (other, name) in [("claude-code", "claude"), ("qwen-coder", "qwen")] {
+        let order = good(json!({"instruction": "go", "solution": ["true"], "agent": other})).order;
+        assert_eq!(order.agent.name(), name);
+    }
+}
+
+#[test]
 fn options_of_the_agent_come_through_and_nothing_is_filled_in() {
     let base = |agent: &str, options: Value| {
         json!({

@@ -1,0 +1,99 @@
+//! A result as somebody asks for it: with the tokens in the wanted form, or without any.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::call::{self, Call};
+use crate::record::RolloutResult;
+use crate::sequence::{self, Row};
+use crate::trace::Interpretation;
+
+/// How much of the tokens goes with a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    None,
+    /// Rows for training.
+    #[default]
+    Sequences,
+    /// Every model call.
+    Turns,
+}
+
+impl Wanted {
+    pub const ALL: [Wanted; 3] = [Wanted::None, Wanted::Sequences, Wanted::Turns];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Wanted::None => "none",
+            Wanted::Sequences => "sequences",
+            Wanted::Turns => "turns",
+        }
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("`trace` must be none, sequences or turns")]
+pub struct UnknownTrace;
+
+impl FromStr for Wanted {
+    type Err = UnknownTrace;
+
+    fn from_str(name: &str) -> Result<Self, UnknownTrace> {
+        let found = Wanted::ALL
+            .into_iter()
+            .find(|wanted| wanted.as_str() == name);
+        found.ok_or(UnknownTrace)
+    }
+}
+
+/// A result and what was asked for with it. Without a trace neither member is there.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct View<'a> {
+    #[serde(flatten)]
+    pub result: &'a RolloutResult,
+    /// With `trace = sequences`: rows for training. Empty for a rollout that is not for training.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequences: Option<Vec<Row>>,
+    /// With `trace = turns`: every model call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<Vec<Call>>,
+}
+
+impl<'a> View<'a> {
+    /// A result without its tokens.
+    pub fn bare(result: &'a RolloutResult) -> Self {
+        View {
+            result,
+            sequences: None,
+            turns: None,
+        }
+    }
+
+    pub fn new(result: &'a RolloutResult, seen: &Interpretation, wanted: Wanted) -> Self {
+        let bare = View::bare(result);
+        match wanted {
+            Wanted::None => bare,
+            Wanted::Sequences => View {
+                sequences: Some(sequence::rows(seen)),
+                ..bare
+            },
+            Wanted::Turns => View {
+                turns: Some(call::calls(seen).collect()),
+                ..bare
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

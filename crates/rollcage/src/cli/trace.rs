@@ -1,0 +1,23 @@
+//! `--trace`: how much of the tokens goes with a result.
+
+use rollcage_model::view::Wanted;
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum TraceName {
+    /// No tokens
+    None,
+    /// Rows for training: stitched ids, masks and logprobs, each sampled token once
+    Sequences,
+    /// Every model call, with what is new in it
+    Turns,
+}
+
+impl From<TraceName> for Wanted {
+    fn from(name: TraceName) -> Self {
+        match name {
+            TraceName::None => Wanted::None,
+            TraceName::Sequences => Wanted::Sequences,
+            TraceName::Turns => Wanted::Turns,
+        }
+    }
+}
