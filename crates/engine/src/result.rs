@@ -298,6 +298,15 @@ fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
     let mut request = turn.compact.clone();
     request.extend(turn.sampling.clone());
     request.insert("messages".to_owned(), serde_json::json!(turn.messages));
+    let mut response = serde_json::json!({
+        "finish_reason": turn.finish_reason,
+        "usage": turn.usage,
+        "message": turn.message.as_ref().map(rollcage_model::chat::Message::to_value),
+    });
+    if let Some(error) = &turn.upstream_error {
+        response["upstream_status"] = turn.upstream_status.into();
+        response["upstream_error"] = error.clone();
+    }
     RolloutTurn {
         turn: turn.exchange,
         finish_reason: turn.finish_reason.clone(),
@@ -315,10 +324,6 @@ fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
         node_id: turn.node_id(),
         role: role.to_owned(),
         request: request.into(),
-        response: serde_json::json!({
-            "finish_reason": turn.finish_reason,
-            "usage": turn.usage,
-            "message": turn.message.as_ref().map(rollcage_model::chat::Message::to_value),
-        }),
+        response,
     }
 }

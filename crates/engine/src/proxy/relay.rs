@@ -63,6 +63,7 @@ pub(super) fn stream(
     };
     let frames = stream::unfold(relay, |mut relay| async {
         let next = relay.next().await?;
+        let next = next.or_else(|error| relay.broken_off().ok_or(error));
         Some((next.map(Frame::data), relay))
     });
     let mut response = answer::whole(StatusCode::OK, question.stream_type, Bytes::new());
@@ -122,6 +123,14 @@ impl Relay {
                 Ok(None) => return Some(Err(self.fail(unfinished()))),
                 Err(failure) => return Some(Err(self.fail(failure.broken_off("stream")))),
             }
+        }
+    }
+
+    /// What tells of a broken stream in place of a broken connection.
+    fn broken_off(&self) -> Option<Bytes> {
+        match &self.view {
+            View::Rendered(render, _) => render.broken_off().map(Bytes::from_static),
+            View::Stripped(_) | View::AsItIs => None,
         }
     }
 

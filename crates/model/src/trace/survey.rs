@@ -241,7 +241,9 @@ fn structure(graph: &Graph, level: CaptureLevel, findings: &mut Vec<Finding>) {
         ));
     }
     let mut n_next = vec![0; graph.nodes.len()];
-    for before in live().filter_map(Node::before) {
+    // What goes on with a reply left out goes on from it all the same.
+    let next = live().filter(|node| node.left_out.is_none());
+    for before in next.filter_map(Node::before) {
         n_next[before] += 1;
     }
     let n_forks = n_next.into_iter().filter(|count| *count > 1).count();

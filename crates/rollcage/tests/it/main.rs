@@ -23,6 +23,7 @@ mod options;
 mod output;
 mod proxy;
 mod rollouts;
+mod sampling;
 mod serve;
 mod service;
 mod serving;
