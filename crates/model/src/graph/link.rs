@@ -16,6 +16,8 @@ use crate::turn::Turn;
 
 /// An id that more replies share is one that the model counts anew each time, and says nothing.
 const SHARERS_MAX: usize = 8;
+/// How many messages a reply and the results of its calls may be.
+const NEW_MAX: usize = 256;
 /// How many replies to one prompt are compared with what was sent back.
 const TRIES_MAX: usize = 8;
 
@@ -182,6 +184,7 @@ impl Links {
         let messages = &self.turn(turns, child).messages;
         let first = echo::n_leading(messages) + reached.map_or(0, |reached| reached + 1);
         let new = messages.get(first..).unwrap_or_default().iter().rev();
+        let new = new.take(NEW_MAX);
         let is_later = |at: &usize| {
             let entry = &self.entries[*at];
             entry.exchange < self.entries[child].exchange
