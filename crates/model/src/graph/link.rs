@@ -76,10 +76,10 @@ impl Links {
         }
         let at = self.entries.len();
         let n_messages = messages.len();
-        let reply = turn.message.as_ref();
-        let reply: Vec<u32> = reply
-            .map(|message| self.identities.of_value(&message.to_value()))
-            .into_iter()
+        let message = turn.message.as_ref().map(Message::to_value);
+        let reply: Vec<u32> = message
+            .iter()
+            .map(|message| self.identities.of_value(message))
             .collect();
         let list = self.lists.keep(messages, &reply);
         let messages = self.messages.place(&list);
@@ -90,14 +90,7 @@ impl Links {
         if n_messages > 0 {
             self.askers.entry(messages).or_default().push(at);
         }
-        let words = turn.message.as_ref().map(Message::to_value);
-        let words = words.and_then(|message| echo::hash_of_words(n_messages, &message));
-        if let Some(words) = words {
-            self.speakers.entry(words).or_default().push(at);
-        }
-        for id in call_ids(turn) {
-            self.callers.entry(id.into()).or_default().push(at);
-        }
+        self.know_reply(turn, at, n_messages, message.as_ref());
         let system = self.messages.place(&Tokens::from(system));
 
         let sampled = turn.completion_token_ids.as_ref();
@@ -119,6 +112,17 @@ impl Links {
             prompt,
             has_all_ids: prompt.is_some() && sampled.is_some(),
         });
+    }
+
+    /// What the reply may be known by in a later request.
+    fn know_reply(&mut self, turn: &Turn, at: usize, n_messages: usize, message: Option<&Value>) {
+        let words = message.and_then(|message| echo::hash_of_words(n_messages, message));
+        if let Some(words) = words {
+            self.speakers.entry(words).or_default().push(at);
+        }
+        for id in call_ids(turn) {
+            self.callers.entry(id.into()).or_default().push(at);
+        }
     }
 
     /// The graph of what was pushed so far; `turns` are the same ones in the same order.
