@@ -18,6 +18,7 @@ use rollcage_model::budget::{self, Budget, Limit, Price, Reservation, Spent};
 use rollcage_model::chat::{Capture, Constrained, Rewrite, Sampling};
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::dialect::anthropic::{Kept, Thoughts};
+use rollcage_model::ending::Cause;
 use rollcage_model::event::What;
 use rollcage_model::exchange::Line;
 use rollcage_model::sampling::LogprobsMode;
@@ -28,11 +29,15 @@ use crate::endpoint::Endpoint;
 use crate::remote::Remotes;
 
 mod answer;
+mod calls;
 mod direct;
 mod exchange;
+mod failure;
 mod forward;
+mod incoming;
 mod learned;
 mod mcp;
+mod patience;
 pub mod probe;
 mod question;
 mod reach;
@@ -50,17 +55,20 @@ mod upstream;
 mod workers;
 
 pub use answer::{Body, json};
+pub use calls::{Calls, Problem, Stopped};
+pub(crate) use failure::cause;
 pub use reach::{Unusable, reach};
 pub use serve::{Handler, Serving, answer, serve};
 pub use served::served_model;
 pub use sessions::{Sessions, random_key};
 pub(crate) use unread::{SMALL_BYTES_MAX, read_text};
 pub use unread::{Unread, read_request_body};
-pub(crate) use upstream::cause;
 
+use calls::Outcome;
 use direct::Direct;
-use exchange::{Noted, Outcome};
+use exchange::Noted;
 use learned::{Learned, Lesson, Lessons, Needs, Pinned};
+use patience::Outages;
 use probe::Profile;
 use recorder::Recorder;
 use room::Room;
@@ -85,9 +93,11 @@ pub struct ModelSettings {
     pub price: Option<Price>,
     /// The endpoint is asked for no token ids or logprobs, and results list no calls; what was said is recorded still.
     pub is_black_box: bool,
-    /// How often a call that a busy endpoint refused is made again. Agents are told not to try again themselves, so this
-    /// must outlast a server's restart: seven tries are a minute.
-    pub retries_max: usize,
+    /// For how long a call that an endpoint failed is made again. Agents are told not to try again themselves, so this must
+    /// outlast a server's restart. It is not the agent's time.
+    pub upstream_patience: Duration,
+    /// For how long an endpoint may say nothing at all when it is first reached.
+    pub reach_limit: Duration,
     /// What the record of one rollout may take on disk, which an agent could fill with requests.
     pub record_bytes_max: u64,
 }
@@ -102,7 +112,8 @@ impl Default for ModelSettings {
             budget: budget::Limits::default(),
             price: None,
             is_black_box: false,
-            retries_max: 7,
+            upstream_patience: Duration::from_secs(180),
+            reach_limit: Duration::from_secs(10),
             record_bytes_max: 4 << 30,
         }
     }
@@ -164,8 +175,8 @@ pub struct SessionOptions {
     pub on_overflow: OnOverflow,
     /// The file of exchanges; it must not exist yet.
     pub record: PathBuf,
-    /// After this moment nothing is tried again.
-    pub deadline: Option<Instant>,
+    /// What the agent has in all, where there is a limit.
+    pub agent_time: Option<Duration>,
     /// Is told of every answered call.
     pub observe: Box<dyn Fn(What) + Send + Sync>,
     /// The MCP servers outside that the agent may ask, and what they are asked with.
@@ -199,6 +210,7 @@ pub struct Session {
     exhausted: CancellationToken,
     /// Cancelled when too many calls failed in a row.
     hopeless: CancellationToken,
+    outages: Arc<Outages>,
     seen: Mutex<Seen>,
 }
 
@@ -206,14 +218,9 @@ struct Seen {
     first_call: Option<Instant>,
     last_activity: Instant,
     open_calls: usize,
-    has_answers: bool,
+    calls: Calls,
     /// The endpoint failed, or was away for a while: what is known of it may be true no more.
     has_been_away: bool,
-    /// Why the last exchange failed; `None` after one that did not.
-    last_failure: Option<String>,
-    failures_in_a_row: usize,
-    /// What ended the rollout's calls.
-    stopped_by: Option<String>,
     budget: Budget,
     log: VecDeque<Logged>,
 }
@@ -277,15 +284,13 @@ impl Session {
             unrecorded: CancellationToken::new(),
             exhausted: CancellationToken::new(),
             hopeless: CancellationToken::new(),
+            outages: Arc::default(),
             seen: Mutex::new(Seen {
                 first_call: None,
                 last_activity: Instant::now(),
                 open_calls: 0,
-                has_answers: false,
+                calls: Calls::default(),
                 has_been_away: false,
-                last_failure: None,
-                failures_in_a_row: 0,
-                stopped_by: None,
                 budget,
                 log: VecDeque::new(),
             }),
@@ -307,7 +312,12 @@ impl Session {
 
     /// Whether any call was answered well.
     pub fn has_answers(&self) -> bool {
-        self.seen().has_answers
+        self.seen().calls.is_answered
+    }
+
+    /// How its calls went so far.
+    pub fn calls(&self) -> Calls {
+        self.seen().calls.clone()
     }
 
     /// Whether the endpoint failed, or was away for a while.
@@ -315,13 +325,9 @@ impl Session {
         self.seen().has_been_away
     }
 
-    pub fn last_failure(&self) -> Option<String> {
-        self.seen().last_failure.clone()
-    }
-
-    /// The budget's limit that was reached, or `context`.
-    pub fn stopped_by(&self) -> Option<String> {
-        self.seen().stopped_by.clone()
+    /// For how long calls waited for an endpoint that was out of order.
+    pub fn outage(&self) -> Duration {
+        self.outages.total()
     }
 
     pub fn spent(&self) -> Spent {
@@ -486,8 +492,7 @@ impl Session {
                 Ok(reservation)
             }
             Err(limit) => {
-                seen.stopped_by
-                    .get_or_insert_with(|| limit.as_str().to_owned());
+                seen.calls.stop(limit.as_str());
                 self.exhausted.cancel();
                 Err(limit)
             }
@@ -502,8 +507,19 @@ impl Session {
     }
 
     fn stop(&self, by: &str) {
-        self.seen().stopped_by.get_or_insert_with(|| by.to_owned());
+        self.seen().calls.stop(by);
         self.exhausted.cancel();
+    }
+
+    /// The agent sent something that no endpoint would take.
+    fn note_refused_request(&self) {
+        let outcome = Outcome::AgentsDoing(Cause::AgentRequestRefused);
+        self.seen().calls.note(outcome);
+    }
+
+    fn is_hung(&self, silent_since: Instant) -> bool {
+        let agent_time = self.options.agent_time;
+        self.seen().calls.is_hung(silent_since, agent_time)
     }
 
     fn keep_thoughts(&self, kept: Vec<Kept>) {
@@ -517,20 +533,8 @@ impl Session {
     fn note(&self, call: Noted, outcome: Outcome, what: What) {
         let mut seen = self.seen();
         seen.has_been_away |= call.is_late() || matches!(outcome, Outcome::Failed(_));
-        seen.last_failure = match outcome {
-            Outcome::Good => {
-                seen.has_answers = true;
-                seen.failures_in_a_row = 0;
-                None
-            }
-            // Says nothing of the endpoint.
-            Outcome::AgentsDoing => None,
-            Outcome::Failed(why) => {
-                seen.failures_in_a_row += 1;
-                Some(why)
-            }
-        };
-        if seen.failures_in_a_row >= FAILURES_MAX {
+        seen.calls.note(outcome);
+        if seen.calls.failures_in_a_row >= FAILURES_MAX {
             self.hopeless.cancel();
         }
         seen.write(Logged::Call(call));

@@ -321,6 +321,17 @@ fn capture_that_the_endpoint_refused_is_told_of_every_turn_it_touches() {
     assert_eq!(told.next().unwrap().text, expect);
 }
 
+#[test]
+fn an_image_that_did_not_reach_the_endpoint_is_told_of() {
+    let mut exchange = tape("plain-whole");
+    exchange.sent = Some(exchange.request.body.clone());
+    let image = json!({"type": "input_image", "image_url": "data:image/png;base64,AA"});
+    let own = json!({"input": [{"role": "user", "content": [image]}]});
+    exchange.request.body = own.to_string().into();
+    let seen = interpret([exchange]);
+    assert!(has(&seen, Level::Warn, Code::ImageNotSent));
+}
+
 fn tape_as(name: &str, number: u64) -> Exchange {
     let mut exchange = tape(name);
     exchange.request.exchange = number;

@@ -1,0 +1,422 @@
+//! What is sampled with, what logprobs are of, and what becomes of calls that would make tokens unfit for training.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rollcage_engine::Plan;
+use rollcage_engine::proxy::probe::{LogprobsMode, Profile, probe};
+use rollcage_model::exchange::Exchange;
+use rollcage_model::record::Ended;
+use rollcage_model::trace::RolloutType;
+use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::standalone::Proxy;
+use crate::support::{ASK, Home, endpoint, run_one, says, streams, task, traced};
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// What a server does to its logprobs.
+#[derive(Clone, Copy)]
+enum Engine {
+    Raw,
+    AfterTemperature,
+    Processed,
+    /// Raw, of a model that is sure of every token.
+    Sure,
+}
+
+/// A model of three tokens, sampled as engines do.
+fn sampled(engine: Engine, asked: &Asked) -> Reply {
+    let body: Value = serde_json::from_str(&asked.body).unwrap();
+    let number = |name: &str, usual: f64| body[name].as_f64().unwrap_or(usual);
+    let logits: [f64; 3] = match engine {
+        Engine::Sure => [500.0, 0.0, 0.0],
+        _ => [2.0, 1.0, 0.5],
+    };
+    let is_cut = number("top_k", -1.0) == 1.0 || number("top_p", 1.0) < 0.01;
+    let temperature = match engine {
+        Engine::Raw | Engine::Sure => 1.0,
+        Engine::AfterTemperature | Engine::Processed => number("temperature", 1.0),
+    };
+    let weights = logits.map(|logit| (logit / temperature).exp());
+    let sum: f64 = weights.iter().sum();
+    // Of the likeliest, which is what is left behind a cut; else of another.
+    let at = usize::from(!is_cut && !matches!(engine, Engine::Sure));
+    let logprob = match (engine, is_cut) {
+        (Engine::Processed, true) => 0.0,
+        _ => (weights[at] / sum).ln(),
+    };
+    let entry = json!({"token": "a", "logprob": logprob, "top_logprobs": []});
+    let body = json!({
+        "model": "test-model", "prompt_token_ids": [1, 2],
+        "choices": [{
+            "index": 0, "finish_reason": "length", "token_ids": [at, at],
+            "message": {"role": "assistant", "content": "aa"}, "logprobs": {"content": [entry, entry]},
+        }],
+        "usage": {"prompt_tokens": 2, "completion_tokens": 2},
+    });
+    whole(200, &body)
+}
+
+fn whole(status: u16, body: &Value) -> Reply {
+    Reply::Whole {
+        status,
+        content_type: "application/json",
+        body: body.to_string(),
+    }
+}
+
+fn is_stream(asked: &Asked) -> bool {
+    asked.body.contains("\"stream\":true")
+}
+
+fn vllm(asked: &Asked) -> Reply {
+    match is_stream(asked) {
+        true => streams(true, Ending::Clean),
+        false => says("ok"),
+    }
+}
+
+/// Streams without ids, so that agents get whole answers replayed.
+fn lossy(asked: &Asked) -> Reply {
+    match vllm(asked) {
+        Reply::Stream { data, ending } => Reply::Stream {
+            data: data
+                .into_iter()
+                .map(|data| data.replace("\"token_ids\"", "\"no_ids\""))
+                .collect(),
+            ending,
+        },
+        other => other,
+    }
+}
+
+async fn profile_of(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Profile {
+    let upstream = Upstream::start(move |_, asked| answer(asked)).unwrap();
+    let endpoint = endpoint(upstream.base_url());
+    let client = rollcage_engine::client(&endpoint.base_url).unwrap();
+    probe(&client, &endpoint).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_probe_finds_out_what_logprobs_are_of() {
+    for (engine, expect) in [
+        (Engine::Raw, LogprobsMode::Raw),
+        (Engine::AfterTemperature, LogprobsMode::Temperature),
+        (Engine::Processed, LogprobsMode::Processed),
+        (Engine::Sure, LogprobsMode::Unknown),
+    ] {
+        let profile = profile_of(move |asked| match is_stream(asked) {
+            true => streams(true, Ending::Clean),
+            false => sampled(engine, asked),
+        });
+        assert_eq!(profile.await.logprobs, expect);
+    }
+}
+
+#[tokio::test]
+async fn a_null_among_the_logprobs_does_not_make_streams_lossy() {
+    let profile = profile_of(|asked| match vllm(asked) {
+        Reply::Stream { data, ending } => Reply::Stream {
+            data: data
+                .into_iter()
+                .map(|data| data.replace("-0.25", "null"))
+                .collect(),
+            ending,
+        },
+        other => other,
+    })
+    .await;
+    assert!(profile.has_live_streams);
+    assert!(
+        !profile_of(lossy).await.has_live_streams,
+        "ids that are lost do"
+    );
+}
+
+/// A session of a proxy before this upstream, and its key.
+async fn session(upstream: &Upstream, wanted: Value) -> (Proxy, String) {
+    let proxy = Proxy::start(upstream, &[]);
+    let session = proxy.session(wanted).await;
+    let key = session["session_id"].as_str().unwrap().to_owned();
+    (proxy, key)
+}
+
+fn last_asked(upstream: &Upstream) -> Value {
+    serde_json::from_str(&upstream.asked().pop().unwrap().body).unwrap()
+}
+
+fn hi() -> Value {
+    json!({"model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": 0.2, "top_p": 0.5})
+}
+
+#[tokio::test]
+async fn an_endpoint_that_gives_tokens_is_asked_at_temperature_1_and_nothing_else() {
+    let upstream = Upstream::start(|_, asked| vllm(asked)).unwrap();
+    let (proxy, key) = session(&upstream, json!({})).await;
+    assert_eq!(proxy.send("POST", CHAT, &key, &hi()).await.0, 200);
+    let sent = last_asked(&upstream);
+    for (name, value) in [
+        ("temperature", json!(1.0)),
+        ("top_p", json!(1)),
+        ("top_k", json!(-1)),
+        ("min_p", json!(0)),
+        ("presence_penalty", json!(0)),
+        ("frequency_penalty", json!(0)),
+        ("repetition_penalty", json!(1)),
+    ] {
+        assert_eq!(sent[name], value, "{name}");
+    }
+    let Exchange { request, .. } = proxy.exchanges().pop().unwrap();
+    assert_eq!(request.logprobs_of, Some(LogprobsMode::Raw));
+    drop(proxy);
+    let (proxy, key) = session(&upstream, json!({"purpose": "eval"})).await;
+    assert_eq!(proxy.send("POST", CHAT, &key, &hi()).await.0, 200);
+    let sent = last_asked(&upstream);
+    assert_eq!(
+        (&sent["temperature"], sent.get("top_k")),
+        (&json!(0.2), None)
+    );
+}
+
+#[tokio::test]
+async fn a_training_session_refuses_constraints_in_every_dialect() {
+    let upstream = Upstream::start(|_, asked| vllm(asked)).unwrap();
+    let training = json!({"sampling": {"temperature": 1}});
+    let (proxy, key) = session(&upstream, training).await;
+    let before = upstream.asked().len();
+    let tool = json!({"name": "a", "input_schema": {"type": "object"}});
+    for (path, body, name) in [
+        (
+            CHAT,
+            json!({"messages": [], "tool_choice": "required", "tools": [{"type": "function", "function": {"name": "a"}}]}),
+            "tool_choice",
+        ),
+        (
+            "/v1/messages",
+            json!({"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}], "tools": [tool], "tool_choice": {"type": "any"}}),
+            "tool_choice",
+        ),
+        (
+            "/v1/responses",
+            json!({"model": "m", "input": "x", "text": {"format": {"type": "json_object"}}}),
+            "response_format",
+        ),
+        (
+            "/v1beta/models/m:generateContent",
+            json!({"contents": [{"parts": [{"text": "x"}]}], "generationConfig": {"responseMimeType": "application/json"}}),
+            "response_format",
+        ),
+    ] {
+        let (status, answer) = proxy.send("POST", path, &key, &body).await;
+        assert_eq!(status, 400, "{path}: {answer}");
+        let words = format!("`{name}` constrains what is sampled");
+        assert!(answer.contains(&words), "{path}: {answer}");
+        assert!(answer.contains("constrained = refuse"), "{path}: {answer}");
+    }
+    assert_eq!(upstream.asked().len(), before, "nothing was asked");
+}
+
+#[tokio::test]
+async fn constraints_are_removed_or_kept_as_the_policy_says() {
+    let upstream = Upstream::start(|_, asked| vllm(asked)).unwrap();
+    let body = json!({
+        "messages": [{"role": "user", "content": "x"}], "tool_choice": "required",
+        "tools": [{"type": "function", "function": {"name": "a", "strict": true}}],
+    });
+    let remove = json!({"sampling": {"temperature": 1}, "constrained": "remove"});
+    let (proxy, key) = session(&upstream, remove).await;
+    assert_eq!(proxy.send("POST", CHAT, &key, &body).await.0, 200);
+    let sent = last_asked(&upstream);
+    assert_eq!(sent.get("tool_choice"), None);
+    assert_eq!(sent["tools"][0]["function"], json!({"name": "a"}));
+    let removed = proxy.exchanges().pop().unwrap().request.removed;
+    assert_eq!(removed, ["tool_choice", "tools.strict"]);
+    let path = format!("/sessions/{key}/trace_entries");
+    assert_eq!(proxy.send("GET", &path, "", &json!({})).await.0, 200);
+    drop(proxy);
+
+    let (proxy, key) = session(&upstream, json!({})).await;
+    assert_eq!(proxy.send("POST", CHAT, &key, &body).await.0, 200);
+    assert_eq!(last_asked(&upstream)["tool_choice"], "required");
+    let path = format!("/sessions/{key}/rollout");
+    let (_, document) = proxy.send("GET", &path, "", &json!({})).await;
+    assert!(document.contains("constrained_sampling"), "{document}");
+}
+
+/// An answer with thoughts in it, which vLLM gives no ids for when it is told to leave them out.
+fn thinks(asked: &Asked) -> Reply {
+    let body: Value = serde_json::from_str(&asked.body).unwrap();
+    let is_hidden = body["include_reasoning"] == false;
+    let change = |text: String| match is_hidden {
+        true => text
+            .replace("token_ids", "no_ids")
+            .replace("logprobs", "none"),
+        false => text.replace(r#""content":"ok""#, r#""content":"ok","reasoning":"hmm""#),
+    };
+    match vllm(asked) {
+        Reply::Whole {
+            status,
+            content_type,
+            body,
+        } => Reply::Whole {
+            status,
+            content_type,
+            body: change(body),
+        },
+        Reply::Stream { data, ending } => Reply::Stream {
+            data: data.into_iter().map(change).collect(),
+            ending,
+        },
+        other => other,
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_wants_no_thoughts_gets_none_and_loses_no_ids() {
+    let thinks_lossily = |asked: &Asked| match is_stream(asked) {
+        true => lossy(asked),
+        false => thinks(asked),
+    };
+    let answers: [fn(&Asked) -> Reply; 2] = [thinks, thinks_lossily];
+    for answer in answers {
+        let upstream = Upstream::start(move |_, asked| answer(asked)).unwrap();
+        let (proxy, key) = session(&upstream, json!({})).await;
+        for path in [CHAT, "/v1/messages"] {
+            for is_stream in [false, true] {
+                let body = json!({
+                    "model": "m", "max_tokens": 9, "stream": is_stream, "include_reasoning": false,
+                    "messages": [{"role": "user", "content": "x"}],
+                });
+                let (status, seen) = proxy.send("POST", path, &key, &body).await;
+                assert_eq!(status, 200, "{seen}");
+                assert!(seen.contains("ok") && !seen.contains("hmm"), "{seen}");
+                let exchange = proxy.exchanges().pop().unwrap();
+                let response = exchange.response.as_ref().unwrap();
+                assert!(response.text().contains("hmm"), "it is recorded");
+                let turn = rollcage_model::turn::Turn::new(&exchange);
+                assert_eq!(turn.completion_token_ids, Some(vec![7, 8]));
+                assert!(turn.is_exact(), "{:?}", turn.exactness);
+            }
+        }
+    }
+}
+
+/// A refusal of a parameter, in OpenAI's words.
+fn refuses(name: &str) -> Reply {
+    let message = format!("Unrecognized request argument supplied: {name}");
+    whole(400, &json!({"error": {"message": message, "param": null}}))
+}
+
+#[tokio::test]
+async fn a_refused_parameter_is_learnt_in_the_replayed_way_too() {
+    let upstream = Upstream::start(|_, asked| match asked.body.contains("\"min_p\"") {
+        true => refuses("min_p"),
+        false => lossy(asked),
+    })
+    .unwrap();
+    let (proxy, key) = session(&upstream, json!({})).await;
+    let mut body = hi();
+    body["stream"] = true.into();
+    let (status, seen) = proxy.send("POST", CHAT, &key, &body).await;
+    assert_eq!(status, 200, "{seen}");
+    assert!(seen.contains("ok"), "{seen}");
+    let exchanges = proxy.exchanges();
+    let statuses: Vec<_> = exchanges
+        .iter()
+        .map(|exchange| exchange.response.as_ref().unwrap().status)
+        .collect();
+    assert_eq!(statuses, [Some(400), Some(200)]);
+    assert_eq!(exchanges[1].request.refused, ["min_p"]);
+    let turn = rollcage_model::turn::Turn::new(&exchanges[1]);
+    assert!(turn.is_exact(), "what is not there rests: {:?}", turn.unfit);
+}
+
+#[tokio::test]
+async fn what_the_agent_caused_itself_changes_nothing_of_what_we_ask_for() {
+    let message = "Requested sample logprobs of 50, which is greater than max allowed: 20 (parameter=logprobs, value=50)";
+    let error = json!({"error": {"message": message, "param": "logprobs", "code": 400}});
+    let upstream = Upstream::start(move |_, asked| match asked.body.contains(":50") {
+        true => whole(400, &error),
+        false => vllm(asked),
+    })
+    .unwrap();
+    let (proxy, key) = session(&upstream, json!({})).await;
+    let mut greedy = hi();
+    greedy["logprobs"] = true.into();
+    greedy["top_logprobs"] = 50.into();
+    let (status, answer) = proxy.send("POST", CHAT, &key, &greedy).await;
+    assert_eq!(status, 400, "it is the agent's to put right: {answer}");
+    assert!(answer.contains("greater than max allowed"), "{answer}");
+    assert_eq!(proxy.send("POST", CHAT, &key, &hi()).await.0, 200);
+    let sent = last_asked(&upstream);
+    assert_eq!(
+        (&sent["return_token_ids"], &sent["logprobs"]),
+        (&json!(true), &json!(true))
+    );
+}
+
+#[tokio::test]
+async fn a_context_overflow_is_passed_on_in_the_replayed_way_too() {
+    let error = json!({"error": {"message": "This model's maximum context length is 10 tokens", "param": "input_tokens"}});
+    let upstream = Upstream::start(move |_, asked| match asked.body.contains("\"hi\"") {
+        true => whole(400, &error),
+        false => lossy(asked),
+    })
+    .unwrap();
+    let (proxy, key) = session(&upstream, json!({})).await;
+    let mut body = hi();
+    body["stream"] = true.into();
+    let (status, answer) = proxy.send("POST", CHAT, &key, &body).await;
+    assert_eq!(status, 400, "{answer}");
+    assert!(answer.contains("maximum context length"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_rollout_says_what_its_logprobs_are_of_and_probes_again_after_an_outage() {
+    let is_away = Arc::new(AtomicBool::new(false));
+    let away = Arc::clone(&is_away);
+    let upstream = Upstream::start(move |_, asked| {
+        let is_agents = asked.body.contains("\"hi\"");
+        match is_agents && away.load(Ordering::Relaxed) {
+            true => whole(401, &json!({"error": {"message": "who is there?"}})),
+            false => vllm(asked),
+        }
+    })
+    .unwrap();
+    let probes = || {
+        let asked = upstream.asked();
+        let probes = asked.iter().filter(|it| it.body.contains("any animal"));
+        probes.count()
+    };
+    let home = Home::new();
+    let engine = home.engine().await;
+    let run = async || {
+        let plan = home.plan(task(&["true"]), ASK, upstream.base_url());
+        let mut endpoint = plan.endpoint.clone();
+        endpoint.profile = None;
+        run_one(
+            &engine,
+            Plan { endpoint, ..plan },
+            &CancellationToken::new(),
+        )
+        .await
+    };
+    let result = run().await;
+    assert_eq!(result.endpoint.logprobs, LogprobsMode::Raw);
+    assert_eq!(result.rollout_type, RolloutType::Train);
+    let turn = &traced(&result).training_trace.unwrap().turns[0];
+    assert_eq!(turn.metadata["logprobs_of"], "raw");
+    assert_eq!(turn.metadata["sampling_params"]["temperature"], 1.0);
+    let once = probes();
+    assert_eq!(run().await.ended, Ended::Completed);
+    assert_eq!(probes(), once, "what is known is not asked again");
+    is_away.store(true, Ordering::Relaxed);
+    run().await;
+    is_away.store(false, Ordering::Relaxed);
+    assert_eq!(run().await.ended, Ended::Completed);
+    assert_eq!(probes(), 2 * once, "somebody else may answer now");
+    engine.close().await;
+}
