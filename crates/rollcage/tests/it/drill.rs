@@ -59,7 +59,6 @@ async fn drills(name: &str, replies_min: usize, changed: &[Part]) {
     );
     let served = log.served();
     let account = Account::new(&served, &seen);
-    println!("{name}: {account:#?}");
     let traced = Traced::new(&seen);
     check_tokens((&result, &traced), &served, &expected.thrown_away);
     assert!(account.replies >= replies_min, "{account:#?}");

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::standalone::Proxy;
-use crate::support::{ASK, Home, endpoint, run_one, says, streams, task};
+use crate::support::{ASK, Home, endpoint, run_one, says, streams, task, traced};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -407,7 +407,7 @@ async fn a_rollout_says_what_its_logprobs_are_of_and_probes_again_after_an_outag
     let result = run().await;
     assert_eq!(result.endpoint.logprobs, LogprobsMode::Raw);
     assert_eq!(result.rollout_type, RolloutType::Train);
-    let turn = &result.training_trace.unwrap().turns[0];
+    let turn = &traced(&result).training_trace.unwrap().turns[0];
     assert_eq!(turn.metadata["logprobs_of"], "raw");
     assert_eq!(turn.metadata["sampling_params"]["temperature"], 1.0);
     let once = probes();
