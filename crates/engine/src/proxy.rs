@@ -315,6 +315,11 @@ impl Session {
         self.seen().has_been_away
     }
 
+    /// The same, and forgets it: whoever asks sees to it.
+    pub fn take_outage(&self) -> bool {
+        std::mem::take(&mut self.seen().has_been_away)
+    }
+
     pub fn last_failure(&self) -> Option<String> {
         self.seen().last_failure.clone()
     }

@@ -542,7 +542,10 @@ async fn a_prompt_that_is_too_long_is_told_in_the_agents_dialect() {
         assert_eq!(status, 400, "{path}: {answer}");
         let answer = json_of(&answer);
         let message = answer["error"]["message"].as_str().unwrap();
-        assert!(message.starts_with("prompt is too long"), "{path}: {message}");
+        assert!(
+            message.starts_with("prompt is too long"),
+            "{path}: {message}"
+        );
     }
     let (_, document) = proxy
         .send("GET", &format!("/sessions/{key}/rollout"), "", &json!({}))
