@@ -15,13 +15,12 @@ use hyper::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_model::budget::{self, Budget, Limit, Price, Reservation, Spent};
-use rollcage_model::chat::{Capture, Constrained, Rewrite, Sampling};
+use rollcage_model::chat::{Capture, Constrained, Rewrite};
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::dialect::anthropic::{Kept, Thoughts};
 use rollcage_model::ending::Cause;
 use rollcage_model::event::What;
 use rollcage_model::exchange::Line;
-use rollcage_model::sampling::LogprobsMode;
 use rollcage_model::trace::CaptureLevel;
 
 use crate::Clients;
@@ -38,6 +37,7 @@ mod incoming;
 mod learned;
 mod mcp;
 mod patience;
+mod policy;
 pub mod probe;
 mod question;
 mod reach;
@@ -57,6 +57,7 @@ mod workers;
 pub use answer::{Body, json};
 pub use calls::{Calls, Problem, Stopped};
 pub(crate) use failure::cause;
+pub use policy::{OnOverflow, SamplingPolicy};
 pub use reach::{Unusable, reach};
 pub use serve::{Handler, Serving, answer, serve};
 pub use served::served_model;
@@ -119,52 +120,6 @@ impl Default for ModelSettings {
             record_bytes_max: 4 << 30,
         }
     }
-}
-
-/// Who says what is sampled with.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum SamplingPolicy {
-    /// Temperature 1 and nothing else where the endpoint gives tokens, so that they can be trained on; else the agent.
-    #[default]
-    Auto,
-    /// The agent, or the model's own defaults where it says nothing.
-    Agent,
-    /// This, whatever the agent asks for: a training session.
-    Pinned(Sampling),
-}
-
-impl SamplingPolicy {
-    /// What a user can say without a temperature.
-    pub const NAMES: [&'static str; 2] = ["auto", "agent"];
-
-    /// What a user said. The error is for that user.
-    pub fn new(who: Option<&str>, temperature: Option<f64>) -> Result<Self, String> {
-        match (who, temperature) {
-            (_, Some(temperature)) if !(temperature > 0.0 && temperature.is_finite()) => {
-                Err("`temperature` must be above 0".to_owned())
-            }
-            (Some("agent"), Some(_)) => {
-                let text =
-                    "`sampling` agent leaves the temperature to the agent: give one of the two";
-                Err(text.to_owned())
-            }
-            (None | Some("auto"), Some(temperature)) => {
-                Ok(SamplingPolicy::Pinned(Sampling { temperature }))
-            }
-            (None | Some("auto"), None) => Ok(SamplingPolicy::Auto),
-            (Some("agent"), None) => Ok(SamplingPolicy::Agent),
-            (Some(_), _) => Err("`sampling` must be auto or agent".to_owned()),
-        }
-    }
-}
-
-/// What becomes of a conversation that no longer fits the model's context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnOverflow {
-    /// The agent gets a last answer, and the rollout is over.
-    Stop,
-    /// The agent gets the endpoint's refusal.
-    PassOn,
 }
 
 /// Everything about a session that is known before it opens.
@@ -330,6 +285,11 @@ impl Session {
         self.seen().has_been_away
     }
 
+    /// The same, and forgets it: whoever asks sees to it.
+    pub fn take_outage(&self) -> bool {
+        std::mem::take(&mut self.seen().has_been_away)
+    }
+
     /// For how long calls waited for an endpoint that was out of order.
     pub fn outage(&self) -> Duration {
         self.outages.total()
@@ -446,30 +406,6 @@ impl Session {
             top_logprobs: settings.top_logprobs,
             without,
         }
-    }
-
-    /// What is sampled with, whatever the agent asks for.
-    fn sampling(&self) -> Option<Sampling> {
-        match self.options.settings.sampling {
-            SamplingPolicy::Pinned(sampling) => Some(sampling),
-            SamplingPolicy::Auto if self.gives_tokens => Some(Sampling { temperature: 1.0 }),
-            SamplingPolicy::Auto | SamplingPolicy::Agent => None,
-        }
-    }
-
-    fn constrained(&self) -> Constrained {
-        let settings = &self.options.settings;
-        let usual = match settings.sampling {
-            SamplingPolicy::Pinned(_) => Constrained::Refuse,
-            SamplingPolicy::Auto | SamplingPolicy::Agent => Constrained::Keep,
-        };
-        settings.constrained.unwrap_or(usual)
-    }
-
-    /// What an exchange's record says of its logprobs, and of what was not asked for.
-    fn known_of_endpoint(&self) -> (Option<LogprobsMode>, Vec<String>) {
-        let mode = self.gives_tokens.then_some(self.options.profile.logprobs);
-        (mode, self.learned.so_far().refused())
     }
 
     /// Learns from an endpoint's refusal of `request` to ask for less. `None` when there is nothing to learn from it.
