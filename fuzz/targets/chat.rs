@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rollcage_model::chat::{
-    Added, Capture, Rewrite, Sampling, deltas, is_done, is_final, last_usage, prepare, read_reply,
+    Added, Capture, Rewrite, Sampling, deltas, is_done, finish_of, last_usage, prepare, read_reply,
     strip_body, strip_event, tokens_wanted,
 };
 use serde_json::{Map, Value};
@@ -71,7 +71,7 @@ fn answer(flags: u8, body: &[u8]) {
     }
     let _ = (
         strip_event(&text, &added),
-        is_final(&text),
+        finish_of(&text),
         is_done(&text),
         deltas(&text),
     );

@@ -11,11 +11,11 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use rollcage_model::ending::Cause;
 use rollcage_model::event::{Phase, What};
-use rollcage_model::record::Ended;
 
 use crate::feed::Feed;
-use crate::rollout::Ending;
+use crate::judge::Ending;
 
 /// How sandboxes of aborted rollouts are kept; shared by all rollouts of a process.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ impl Stops {
     pub(crate) async fn keep(&self, feed: &Feed) -> Option<Ending> {
         let ungraded = |why: String| {
             let text = format!("cancelled while the agent ran{why}");
-            Some(Ending::new(Ended::Cancelled, text))
+            Some(Ending::new(Cause::Cancelled, text))
         };
         if self.cancel.is_cancelled() {
             return ungraded(String::new());

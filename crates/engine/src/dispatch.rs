@@ -14,16 +14,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
+use rollcage_model::ending::Cause;
 use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::id::RolloutId;
-use rollcage_model::record::{Ended, EndpointInfo, RolloutResult};
+use rollcage_model::record::{EndpointInfo, RolloutResult};
 
 use crate::aborted::{Keeping, Stops};
 use crate::feed::Feed;
 use crate::job::Job;
+use crate::judge::Ending;
 use crate::limits::Limits;
 use crate::result;
-use crate::rollout::{self, Context, Ending};
+use crate::rollout::{self, Context};
 use crate::tally::Tally;
 
 /// Ended rollouts whose events stay in memory.
@@ -376,7 +378,7 @@ impl Dispatcher {
                     .or_else(|| panic.downcast_ref::<&str>().copied())
                     .unwrap_or("no message");
                 let text = format!("the engine panicked: {said}");
-                let ending = Ending::new(Ended::EngineFailed, text);
+                let ending = Ending::new(Cause::EngineFailed, text);
                 self.commit_broken(entry.id, result::finish(begun, ending, started))
             }
         };

@@ -2,21 +2,21 @@
 
 use std::io::Write as _;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use rollcage_model::record::Ended;
+use rollcage_model::ending::Cause;
+use rollcage_model::transcript::{Report, Transcript};
 use rollcage_sandbox::{Command, ExitStatus, Process, Sandbox, Stdin};
 
-use rollcage_model::transcript::{End, Report, Transcript};
-
 use crate::agent::Launch;
+use crate::judge::{Ending, Evidence, Stop, judge};
 use crate::log::Log;
 use crate::places::leave_logs;
 use crate::proxy::{Serving, Session};
 use crate::result;
-use crate::rollout::{Ending, Plan};
+use crate::rollout::Plan;
 use crate::shell::{LOG_TAIL_CHARS, base_environment, last_events, tail};
 use crate::store::{EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDOUT_FILE, private_file};
 
@@ -25,6 +25,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const SIGTERM: i32 = 15;
 /// For an agent whose budget is used up to write down what it has.
 const LAST_WORDS: Duration = Duration::from_secs(30);
+/// While the endpoint is out of order, the agent's time is looked at this often.
+const CLOCK_TICK: Duration = Duration::from_millis(50);
 /// For output that is still in the pipes.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
@@ -35,6 +37,8 @@ pub(crate) struct Driven {
     pub(crate) exit_code: Option<i32>,
     pub(crate) log_tail: String,
     pub(crate) report: Report,
+    /// Processes that were alive when the agent had ended.
+    pub(crate) killed: u64,
 }
 
 /// How long the agent may take.
@@ -43,20 +47,6 @@ struct Patience {
     whole: Duration,
     /// Without a model call.
     idle: Option<Duration>,
-}
-
-/// What stopped the wait for the agent.
-enum Stop {
-    Exited(ExitStatus),
-    TimedOut,
-    Cancelled,
-    /// The exchanges can no longer be written, so going on would lose tokens.
-    Unrecorded,
-    /// A limit was reached, and the agent went on for the whole grace period.
-    Exhausted,
-    /// Too many calls failed in a row.
-    Hopeless,
-    Idle,
 }
 
 pub(crate) async fn drive(
@@ -87,7 +77,7 @@ pub(crate) async fn drive(
         whole: Duration::from_secs_f64(plan.task.agent_timeout_s()),
         idle: plan.task.budget.idle_s.map(Duration::from_secs_f64),
     };
-    let (stop, exit) = {
+    let (stop, exit, killed) = {
         let dead = CancellationToken::new();
         let streams = logs.fill_from(&mut process);
         // With everything dead the streams end by themselves; should something hold them open, we do not wait for it.
@@ -115,9 +105,18 @@ pub(crate) async fn drive(
             .unwrap_or_else(|| 128 + exit.signal.unwrap_or_default())
     });
     let transcript = transcript(plan, account).await;
-    let ending = judge(&stop, plan, session, &transcript.end, &stderr);
+    let ending = judge(&Evidence {
+        stop,
+        calls: &session.calls(),
+        has_model: plan.agent.dialect().is_some(),
+        unrecorded: session.broken(),
+        agent_timeout_s: plan.task.agent_timeout_s(),
+        end: &transcript.end,
+        stderr: &stderr,
+    });
     Ok(Driven {
         ending,
+        killed,
         exit_code,
         log_tail: log_tail(&stdout, &stderr),
         report: Report {
@@ -177,7 +176,7 @@ async fn end_of_agent(
     patience: Patience,
     session: &Session,
     cancel: &CancellationToken,
-) -> Result<(Stop, Option<ExitStatus>), Ending> {
+) -> Result<(Stop, Option<ExitStatus>, u64), Ending> {
     let stop = wait(process, patience, session, cancel).await?;
     let exit = match stop {
         Stop::Exited(exit) => Some(exit),
@@ -189,8 +188,8 @@ async fn end_of_agent(
         | Stop::Idle => terminate(process).await,
     };
     // Also after a clean exit: agents leave shells and servers behind.
-    sandbox.kill_all().await?;
-    Ok((stop, exit))
+    let killed = sandbox.kill_all().await?;
+    Ok((stop, exit, killed))
 }
 
 async fn wait(
@@ -207,7 +206,20 @@ async fn wait(
         () = exhausted(session) => Ok(Stop::Exhausted),
         () = session.hopeless() => Ok(Stop::Hopeless),
         () = idle(session, patience.idle) => Ok(Stop::Idle),
-        () = tokio::time::sleep(patience.whole) => Ok(Stop::TimedOut),
+        () = time_used(session, patience.whole) => Ok(Stop::TimedOut),
+    }
+}
+
+/// Returns once the agent has had its time. The clock stands still while the endpoint is out of order.
+async fn time_used(session: &Session, limit: Duration) {
+    let since = Instant::now();
+    loop {
+        let used = since.elapsed().saturating_sub(session.outage());
+        let left = limit.saturating_sub(used);
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.max(CLOCK_TICK)).await;
     }
 }
 
@@ -230,77 +242,6 @@ async fn terminate(process: &mut Process) -> Option<ExitStatus> {
     tokio::time::timeout(GRACE, process.wait()).await.ok()?.ok()
 }
 
-fn judge(stop: &Stop, plan: &Plan, session: &Session, end: &End, stderr: &str) -> Ending {
-    if let (Stop::Exited(_) | Stop::Exhausted, Some(limit)) = (stop, session.stopped_by()) {
-        return Ending::new(
-            Ended::Budget,
-            format!("the rollout's budget is used up: {limit}"),
-        );
-    }
-    match stop {
-        Stop::Exhausted => Ending::new(Ended::Budget, "the rollout's budget is used up"),
-        Stop::Hopeless => Ending::new(
-            Ended::UpstreamFailed,
-            session.last_failure().unwrap_or_default(),
-        ),
-        Stop::Idle => Ending::new(
-            Ended::Budget,
-            "the agent made no model call for too long: idle_s",
-        ),
-        Stop::Cancelled => Ending::new(Ended::Cancelled, "cancelled while the agent ran"),
-        Stop::Unrecorded => Ending::new(Ended::EngineFailed, session.broken().unwrap_or_default()),
-        Stop::TimedOut => Ending::new(
-            Ended::TimedOut,
-            format!("agent timeout: {} s", plan.task.agent_timeout_s()),
-        ),
-        Stop::Exited(exit) => judge_exit(*exit, session, end, stderr),
-    }
-}
-
-/// What the agent says of its end counts before its exit code: several exit with 0 after a failure, or with 1 after an
-/// error that they got over.
-fn judge_exit(exit: ExitStatus, session: &Session, end: &End, stderr: &str) -> Ending {
-    let is_well = match end {
-        End::Done => true,
-        End::Failed(_) => false,
-        End::Unsaid => exit.code == Some(0),
-    };
-    // An agent that ended well in spite of a failed call coped with it.
-    let has_coped = is_well && session.has_answers();
-    if let Some(failure) = session.last_failure().filter(|_| !has_coped) {
-        return Ending::new(Ended::UpstreamFailed, failure);
-    }
-    if is_well {
-        return Ending {
-            ended: Ended::Completed,
-            error: None,
-        };
-    }
-    let how = match (exit.code, exit.signal) {
-        (Some(code), _) => format!("exit {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "no exit status".to_owned(),
-    };
-    let said = match end {
-        End::Failed(why) => Some(head(why)),
-        End::Done | End::Unsaid => last_line(stderr),
-    };
-    let said = said.map(|text| format!(": {text}")).unwrap_or_default();
-    Ending::new(Ended::AgentFailed, format!("agent failed ({how}){said}"))
-}
-
-/// The beginning of a reason: some agents give a whole page.
-fn head(text: &str) -> String {
-    text.chars().take(300).collect()
-}
-
-fn last_line(text: &str) -> Option<String> {
-    text.lines()
-        .rev()
-        .find(|line| !line.trim().is_empty())
-        .map(|line| tail(line.trim(), 300))
-}
-
 fn log_tail(stdout: &str, stderr: &str) -> String {
     let events = last_events(stdout);
     if stderr.is_empty() {
@@ -320,7 +261,7 @@ impl Logs {
         let open = |name: &str| {
             Log::create(&directory.join(name)).map_err(|error| {
                 Ending::new(
-                    Ended::EngineFailed,
+                    Cause::EngineFailed,
                     format!("{name}: {}", result::chain(&error)),
                 )
             })

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use rollcage_model::record::{AgentInfo, Ended, EndpointInfo};
+use rollcage_model::ending::Cause;
+use rollcage_model::record::{AgentInfo, EndpointInfo};
 use rollcage_model::task::Task;
 
 use crate::PlanError;
+use crate::judge::Ending;
 use crate::outbound::ClientError;
 use crate::result;
-use crate::rollout::{Ending, Plan};
+use crate::rollout::Plan;
 use crate::scripted::Lease;
 use crate::warm::WarmError;
 
@@ -54,18 +56,19 @@ impl Job {
 
 impl From<PlanError> for Ending {
     fn from(error: PlanError) -> Self {
-        let ended = match &error {
-            PlanError::Warm(WarmError::Sandbox(_)) => Ended::SandboxFailed,
-            PlanError::NoSolution => Ended::SetupFailed,
-            PlanError::Serving(_)
-            | PlanError::Endpoint(_)
-            | PlanError::Client(ClientError::Forbidden(_)) => Ended::UpstreamFailed,
+        let cause = match &error {
+            PlanError::Warm(WarmError::Sandbox(_)) => Cause::SandboxFailed,
+            PlanError::NoSolution => Cause::SetupFailed,
+            PlanError::Endpoint(error) => error.cause(),
+            PlanError::Serving(_) | PlanError::Client(ClientError::Forbidden(_)) => {
+                Cause::EndpointUnreachable
+            }
             PlanError::Install(_)
             | PlanError::Warm(_)
             | PlanError::Scripted(_)
             | PlanError::Http(_)
-            | PlanError::Client(ClientError::Http(_)) => Ended::EngineFailed,
+            | PlanError::Client(ClientError::Http(_)) => Cause::EngineFailed,
         };
-        Ending::new(ended, result::chain(&error))
+        Ending::new(cause, result::chain(&error))
     }
 }

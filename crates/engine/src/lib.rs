@@ -10,9 +10,10 @@ use std::time::Instant;
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use rollcage_model::ending::Cause;
 use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
-use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 use rollcage_sandbox::Sandboxes;
 use rollcage_sandbox::local::Local;
@@ -27,6 +28,7 @@ pub mod endpoint;
 pub mod feed;
 mod inbound;
 mod job;
+mod judge;
 mod limits;
 mod log;
 pub mod outbound;
@@ -52,10 +54,11 @@ use agent::Agent;
 use bundle::{Bundles, InstallError, Npm, OnProgress, Origin, Registry, VersionRequest};
 use endpoint::{Endpoint, EndpointChoice};
 use job::Job;
+use judge::Ending;
 use outbound::ClientError;
-use proxy::Unusable;
-use proxy::probe::{Profile, probe};
-use rollout::{Context, Ending};
+use proxy::probe::{Bounds, Profile, probe_within};
+use proxy::{Unusable, reach};
+use rollout::Context;
 use scripted::{Lease, Script, Scripted, ScriptedError};
 use serving::{OnStep, Servers, ServingError};
 use store::{Store, StoreError};
@@ -136,7 +139,38 @@ pub struct Engine {
 /// What was found out about endpoints, shared by rollouts that need it at the same time.
 #[derive(Default)]
 pub(crate) struct Profiles {
-    by_endpoint: Mutex<HashMap<String, Arc<OnceCell<Profile>>>>,
+    by_endpoint: Mutex<HashMap<String, Arc<Known>>>,
+}
+
+/// What is known of one endpoint.
+#[derive(Default)]
+struct Known {
+    profile: OnceCell<Profile>,
+    /// When it was last found to be of no use, and why.
+    failed: Mutex<Option<(Instant, Unusable)>>,
+}
+
+impl Known {
+    /// The profile, found out by whoever comes first. If that fails it has failed for all who waited for it: one after
+    /// the other, they would hold their slots for nothing.
+    async fn of(
+        &self,
+        client: &reqwest::Client,
+        endpoint: &Endpoint,
+        bounds: Bounds,
+    ) -> Result<Profile, Unusable> {
+        let since = Instant::now();
+        let failed = || self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let find = || async {
+            if let Some((at, why)) = failed().clone().filter(|(at, _)| *at >= since) {
+                tracing::debug!(?at, "found to be of no use while we waited");
+                return Err(why);
+            }
+            let probed = probe_within(client, endpoint, bounds).await;
+            probed.inspect_err(|error| *failed() = Some((Instant::now(), error.clone())))
+        };
+        self.profile.get_or_try_init(find).await.cloned()
+    }
 }
 
 impl Profiles {
@@ -145,17 +179,21 @@ impl Profiles {
         &self,
         client: &reqwest::Client,
         endpoint: &Endpoint,
-    ) -> Result<Profile, String> {
+        settings: &ModelSettings,
+    ) -> Result<Profile, Unusable> {
         if endpoint.is_none() {
             return Ok(Profile::whole());
         }
+        let bounds = Bounds {
+            reach: settings.reach_limit,
+            loading: settings.upstream_patience,
+        };
         if let Some(profile) = &endpoint.profile {
-            let reached = proxy::reach(client, endpoint).await;
-            reached.map_err(|error| error.to_string())?;
+            reach(client, endpoint, bounds).await?;
             return Ok(profile.clone());
         }
         let name = name_of(endpoint);
-        let cell = {
+        let known = {
             let mut known = self
                 .by_endpoint
                 .lock()
@@ -165,10 +203,7 @@ impl Profiles {
             }
             Arc::clone(known.entry(name).or_default())
         };
-        cell.get_or_try_init(|| probe(client, endpoint))
-            .await
-            .cloned()
-            .map_err(|error| error.to_string())
+        known.of(client, endpoint, bounds).await
     }
 
     /// After an outage another server, or one with other settings, may be there: it is probed again when it is needed.
@@ -353,9 +388,17 @@ impl Engine {
 async fn close_abandoned(store: &Store) -> Result<(), OpenError> {
     for (id, task, record) in store.abandoned()? {
         let mut result = result::begin_abandoned(id, task.unwrap_or_default());
+        // An id tells its own time.
+        result.started_at = id.unix_seconds();
+        if let Some(start) = record.start() {
+            result.started_at = start.started_at;
+            result.agent = start.agent;
+            result.endpoint = start.endpoint;
+            result.group = start.group;
+        }
         result.record = record.path().display().to_string();
         let ending = Ending::new(
-            Ended::EngineFailed,
+            Cause::EngineFailed,
             "rollcage was killed while this rollout ran",
         );
         let ending = result::add_trace(&mut result, &record, None, ending).await;

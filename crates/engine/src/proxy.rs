@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use rollcage_model::budget::{self, Budget, Limit, Price, Reservation, Spent};
 use rollcage_model::chat::{Capture, Constrained, Rewrite};
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::dialect::anthropic::{Kept, Thoughts};
+use rollcage_model::ending::Cause;
 use rollcage_model::event::What;
 use rollcage_model::exchange::Line;
 use rollcage_model::trace::CaptureLevel;
@@ -27,11 +28,15 @@ use crate::endpoint::Endpoint;
 use crate::remote::Remotes;
 
 mod answer;
+mod calls;
 mod direct;
 mod exchange;
+mod failure;
 mod forward;
+mod incoming;
 mod learned;
 mod mcp;
+mod patience;
 mod policy;
 pub mod probe;
 mod question;
@@ -50,6 +55,8 @@ mod upstream;
 mod workers;
 
 pub use answer::{Body, json};
+pub use calls::{Calls, Problem, Stopped};
+pub(crate) use failure::cause;
 pub use policy::{OnOverflow, SamplingPolicy};
 pub use reach::{Unusable, reach};
 pub use serve::{Handler, Serving, answer, serve};
@@ -57,11 +64,12 @@ pub use served::served_model;
 pub use sessions::{Sessions, random_key};
 pub(crate) use unread::{SMALL_BYTES_MAX, read_text};
 pub use unread::{Unread, read_request_body};
-pub(crate) use upstream::cause;
 
+use calls::Outcome;
 use direct::Direct;
-use exchange::{Noted, Outcome};
-use learned::{Learned, Lesson, Lessons, Needs, Pinned};
+use exchange::Noted;
+use learned::{Learned, Lessons};
+use patience::Outages;
 use probe::Profile;
 use recorder::Recorder;
 use room::Room;
@@ -71,6 +79,8 @@ use scrub::Scrub;
 const LOG_LINES_MAX: usize = 200;
 /// Calls that fail one after the other, each in spite of our own retries: some agents would go on asking for ever.
 const FAILURES_MAX: usize = 5;
+/// For an endpoint that has used up all patience before.
+const SECOND_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How model calls are changed on their way, and what they may cost.
 #[derive(Clone, Debug)]
@@ -86,9 +96,11 @@ pub struct ModelSettings {
     pub price: Option<Price>,
     /// The endpoint is asked for no token ids or logprobs, and results list no calls; what was said is recorded still.
     pub is_black_box: bool,
-    /// How often a call that a busy endpoint refused is made again. Agents are told not to try again themselves, so this
-    /// must outlast a server's restart: seven tries are a minute.
-    pub retries_max: usize,
+    /// For how long a call that an endpoint failed is made again. Agents are told not to try again themselves, so this must
+    /// outlast a server's restart. It is not the agent's time.
+    pub upstream_patience: Duration,
+    /// For how long an endpoint may say nothing at all when it is first reached.
+    pub reach_limit: Duration,
     /// What the record of one rollout may take on disk, which an agent could fill with requests.
     pub record_bytes_max: u64,
 }
@@ -103,7 +115,8 @@ impl Default for ModelSettings {
             budget: budget::Limits::default(),
             price: None,
             is_black_box: false,
-            retries_max: 7,
+            upstream_patience: Duration::from_secs(180),
+            reach_limit: Duration::from_secs(10),
             record_bytes_max: 4 << 30,
         }
     }
@@ -119,8 +132,8 @@ pub struct SessionOptions {
     pub on_overflow: OnOverflow,
     /// The file of exchanges; it must not exist yet.
     pub record: PathBuf,
-    /// After this moment nothing is tried again.
-    pub deadline: Option<Instant>,
+    /// What the agent has in all, where there is a limit.
+    pub agent_time: Option<Duration>,
     /// Is told of every answered call.
     pub observe: Box<dyn Fn(What) + Send + Sync>,
     /// The MCP servers outside that the agent may ask, and what they are asked with.
@@ -154,6 +167,9 @@ pub struct Session {
     exhausted: CancellationToken,
     /// Cancelled when too many calls failed in a row.
     hopeless: CancellationToken,
+    outages: Arc<Outages>,
+    /// Patience was used up, and nothing good came since.
+    is_patience_used: AtomicBool,
     seen: Mutex<Seen>,
 }
 
@@ -161,14 +177,9 @@ struct Seen {
     first_call: Option<Instant>,
     last_activity: Instant,
     open_calls: usize,
-    has_answers: bool,
+    calls: Calls,
     /// The endpoint failed, or was away for a while: what is known of it may be true no more.
     has_been_away: bool,
-    /// Why the last exchange failed; `None` after one that did not.
-    last_failure: Option<String>,
-    failures_in_a_row: usize,
-    /// What ended the rollout's calls.
-    stopped_by: Option<String>,
     budget: Budget,
     log: VecDeque<Logged>,
 }
@@ -232,15 +243,14 @@ impl Session {
             unrecorded: CancellationToken::new(),
             exhausted: CancellationToken::new(),
             hopeless: CancellationToken::new(),
+            outages: Arc::default(),
+            is_patience_used: AtomicBool::new(false),
             seen: Mutex::new(Seen {
                 first_call: None,
                 last_activity: Instant::now(),
                 open_calls: 0,
-                has_answers: false,
+                calls: Calls::default(),
                 has_been_away: false,
-                last_failure: None,
-                failures_in_a_row: 0,
-                stopped_by: None,
                 budget,
                 log: VecDeque::new(),
             }),
@@ -262,7 +272,12 @@ impl Session {
 
     /// Whether any call was answered well.
     pub fn has_answers(&self) -> bool {
-        self.seen().has_answers
+        self.seen().calls.is_answered
+    }
+
+    /// How its calls went so far.
+    pub fn calls(&self) -> Calls {
+        self.seen().calls.clone()
     }
 
     /// Whether the endpoint failed, or was away for a while.
@@ -275,13 +290,9 @@ impl Session {
         std::mem::take(&mut self.seen().has_been_away)
     }
 
-    pub fn last_failure(&self) -> Option<String> {
-        self.seen().last_failure.clone()
-    }
-
-    /// The budget's limit that was reached, or `context`.
-    pub fn stopped_by(&self) -> Option<String> {
-        self.seen().stopped_by.clone()
+    /// For how long calls waited for an endpoint that was out of order.
+    pub fn outage(&self) -> Duration {
+        self.outages.total()
     }
 
     pub fn spent(&self) -> Spent {
@@ -324,6 +335,15 @@ impl Session {
     /// Returns once so many calls failed in a row that no other will get further.
     pub async fn hopeless(&self) {
         self.hopeless.cancelled().await;
+    }
+
+    /// For how long a call is made again. Once an endpoint has used patience up, others need not wait for as long.
+    fn patience(&self) -> Duration {
+        let patience = self.options.settings.upstream_patience;
+        match self.is_patience_used.load(Ordering::Relaxed) {
+            true => patience.min(SECOND_PATIENCE),
+            false => patience,
+        }
     }
 
     /// Returns once no call was open or made for so long.
@@ -388,19 +408,6 @@ impl Session {
         }
     }
 
-    /// Learns from an endpoint's refusal of `request` to ask for less. `None` when there is nothing to learn from it.
-    fn learn_from(&self, refusal: &str, request: &[u8]) -> Option<Lesson> {
-        let needs = Needs {
-            is_thinking_disabled: self.options.endpoint.is_thinking_disabled,
-            sampling: match (self.options.settings.sampling, self.sampling()) {
-                (SamplingPolicy::Pinned(_), _) => Pinned::ByPolicy,
-                (_, Some(_)) => Pinned::ByDefault,
-                (_, None) => Pinned::No,
-            },
-        };
-        self.learned.learn(refusal, request, &needs)
-    }
-
     /// Sets aside what a call may use. `Err` is the limit that is reached, which is remembered.
     fn reserve(
         &self,
@@ -422,8 +429,7 @@ impl Session {
                 Ok(reservation)
             }
             Err(limit) => {
-                seen.stopped_by
-                    .get_or_insert_with(|| limit.as_str().to_owned());
+                seen.calls.stop(limit.as_str());
                 self.exhausted.cancel();
                 Err(limit)
             }
@@ -438,8 +444,19 @@ impl Session {
     }
 
     fn stop(&self, by: &str) {
-        self.seen().stopped_by.get_or_insert_with(|| by.to_owned());
+        self.seen().calls.stop(by);
         self.exhausted.cancel();
+    }
+
+    /// The agent sent something that no endpoint would take.
+    fn note_refused_request(&self) {
+        let outcome = Outcome::AgentsDoing(Cause::AgentRequestRefused);
+        self.seen().calls.note(outcome);
+    }
+
+    fn is_hung(&self, silent_since: Instant) -> bool {
+        let agent_time = self.options.agent_time;
+        self.seen().calls.is_hung(silent_since, agent_time)
     }
 
     fn keep_thoughts(&self, kept: Vec<Kept>) {
@@ -453,20 +470,8 @@ impl Session {
     fn note(&self, call: Noted, outcome: Outcome, what: What) {
         let mut seen = self.seen();
         seen.has_been_away |= call.is_late() || matches!(outcome, Outcome::Failed(_));
-        seen.last_failure = match outcome {
-            Outcome::Good => {
-                seen.has_answers = true;
-                seen.failures_in_a_row = 0;
-                None
-            }
-            // Says nothing of the endpoint.
-            Outcome::AgentsDoing => None,
-            Outcome::Failed(why) => {
-                seen.failures_in_a_row += 1;
-                Some(why)
-            }
-        };
-        if seen.failures_in_a_row >= FAILURES_MAX {
+        seen.calls.note(outcome);
+        if seen.calls.failures_in_a_row >= FAILURES_MAX {
             self.hopeless.cancel();
         }
         seen.write(Logged::Call(call));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use rollcage_model::ending::Cause;
 use rollcage_model::exchange;
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{
@@ -15,10 +16,11 @@ use rollcage_model::transcript::McpNames;
 use rollcage_model::turn::Turn;
 
 use crate::job::Job;
+use crate::judge::{Ending, stopped_by};
 use crate::proxy::probe::Profile;
-use crate::rollout::{Ending, Plan};
+use crate::rollout::Plan;
 use crate::shell::{seconds, tail};
-use crate::store::Record;
+use crate::store::{Record, Start};
 
 /// The `mode` of a rollout whose calls are not part of its result.
 pub(crate) const BLACK_BOX: &str = "black_box";
@@ -49,6 +51,16 @@ pub(crate) fn begin(id: RolloutId, job: &Job) -> RolloutResult {
         endpoint: job.endpoint.clone(),
         group: job.group.clone(),
         ..begin_abandoned(id, job.task.clone())
+    }
+}
+
+/// What of a result is known before it ends.
+pub(crate) fn start_of(result: &RolloutResult) -> Start {
+    Start {
+        started_at: result.started_at,
+        agent: result.agent.clone(),
+        endpoint: result.endpoint.clone(),
+        group: result.group.clone(),
     }
 }
 
@@ -107,6 +119,7 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         rollout_id: id,
         group: String::new(),
         ended: Ended::EngineFailed,
+        cause: None,
         retryable: false,
         graded: false,
         reward_valid: false,
@@ -145,17 +158,15 @@ pub(crate) fn note_profile(result: &mut RolloutResult, profile: &Profile) {
 
 /// Settles how the rollout ended.
 pub(crate) fn finish(mut result: RolloutResult, ending: Ending, started: Instant) -> RolloutResult {
-    result.ended = ending.ended;
+    let verdict = ending.cause.verdict();
+    result.ended = verdict.ended;
+    result.cause = Some(ending.cause);
     result.error = ending.error;
-    result.reward_valid = result.graded && ending.ended.is_reward_valid();
-    // Trying again for a better grade than a valid one would be choosing.
-    result.retryable = ending.ended.is_retryable() && !result.reward_valid;
+    result.reward_valid = result.graded && verdict.is_valid;
+    result.retryable = verdict.is_retryable;
     result.wall_s = seconds(started.elapsed());
-    if ending.ended == Ended::TimedOut {
-        result
-            .budget
-            .stopped_by
-            .get_or_insert("agent_timeout_s".to_owned());
+    if let Some(limit) = stopped_by(ending.cause) {
+        result.budget.stopped_by.get_or_insert(limit.to_owned());
     }
     // The earlier variant's clients want a number here.
     result.exit_code = Some(result.agent_exit_code.unwrap_or(-1));
@@ -214,14 +225,15 @@ pub(crate) async fn add_trace(
     .await;
     let interpretation = match reading {
         Ok(Ok(interpretation)) => interpretation,
-        Ok(Err(error)) => return Ending::new(Ended::EngineFailed, error),
+        Ok(Err(error)) => return Ending::new(Cause::EngineFailed, error),
         Err(error) => {
             return Ending::new(
-                Ended::EngineFailed,
+                Cause::EngineFailed,
                 format!("interpret the exchanges: {error}"),
             );
         }
     };
+    let too_small = context_too_small(&interpretation, result.endpoint.context_tokens);
     result.capture_level = interpretation.capture_level;
     result.rollout_type = interpretation.rollout_type;
     result.usage.calls = interpretation.usage.calls;
@@ -237,7 +249,27 @@ pub(crate) async fn add_trace(
     // What the rollout itself found comes after what its exchanges tell.
     let own = std::mem::replace(&mut result.findings, interpretation.findings);
     result.findings.extend(own);
+    result.findings.extend(too_small);
     ending
+}
+
+/// A first prompt that fills the whole context was cut by a server that does not say so.
+fn context_too_small(
+    interpretation: &Interpretation,
+    context_tokens: Option<u64>,
+) -> Option<Finding> {
+    let context_tokens = context_tokens?;
+    let mut turns = interpretation.turns.iter();
+    let first = turns.find(|turn| turn.n_tools > 0 && !turn.is_failed())?;
+    let prompt_tokens = first.usage?.prompt_tokens;
+    (prompt_tokens >= context_tokens).then(|| {
+        let text = format!(
+            "{}: the agent's first prompt is {prompt_tokens} tokens, and the endpoint's context is {context_tokens}: serve \
+             the model with a larger one",
+            first.node_id()
+        );
+        Finding::warn(Code::ContextTooSmall, text)
+    })
 }
 
 /// Every model call, as the original's results list them.
@@ -266,6 +298,15 @@ fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
     let mut request = turn.compact.clone();
     request.extend(turn.sampling.clone());
     request.insert("messages".to_owned(), serde_json::json!(turn.messages));
+    let mut response = serde_json::json!({
+        "finish_reason": turn.finish_reason,
+        "usage": turn.usage,
+        "message": turn.message.as_ref().map(rollcage_model::chat::Message::to_value),
+    });
+    if let Some(error) = &turn.upstream_error {
+        response["upstream_status"] = turn.upstream_status.into();
+        response["upstream_error"] = error.clone();
+    }
     RolloutTurn {
         turn: turn.exchange,
         finish_reason: turn.finish_reason.clone(),
@@ -283,10 +324,6 @@ fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
         node_id: turn.node_id(),
         role: role.to_owned(),
         request: request.into(),
-        response: serde_json::json!({
-            "finish_reason": turn.finish_reason,
-            "usage": turn.usage,
-            "message": turn.message.as_ref().map(rollcage_model::chat::Message::to_value),
-        }),
+        response,
     }
 }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use rollcage_model::ending::Cause;
 use rollcage_model::event::{Phase, What};
-use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 use rollcage_model::trace::{Code, Finding};
 use rollcage_model::transcript::McpNames;
@@ -21,13 +22,14 @@ use crate::drive::drive;
 use crate::endpoint::Endpoint;
 use crate::feed::Feed;
 use crate::job::Job;
+use crate::judge::{Ending, with_verifiers};
 use crate::outbound::ClientError;
 use crate::places::{self, PROXY_PORT, note_sandbox, spec};
 use crate::proxy::probe::Profile;
 use crate::proxy::{self, ModelSettings, OnOverflow, Serving, Session, SessionOptions, Sessions};
 use crate::remote::Remotes;
 use crate::result;
-use crate::shell::{LOG_TAIL_CHARS, base_environment, run_command, seconds, tail};
+use crate::shell::{LOG_TAIL_CHARS, alive, base_environment, run_command, seconds, tail};
 use crate::store::{Record, Store, StoreError};
 use crate::verify::{self, Told};
 use crate::warm::ReadyAgent;
@@ -65,42 +67,6 @@ pub(crate) struct Context {
     pub(crate) profiles: Arc<Profiles>,
 }
 
-/// Why a rollout did not simply complete.
-#[derive(Debug)]
-pub(crate) struct Ending {
-    pub(crate) ended: Ended,
-    pub(crate) error: Option<String>,
-}
-
-impl Ending {
-    pub(crate) fn new(ended: Ended, error: impl Into<String>) -> Self {
-        Ending {
-            ended,
-            error: Some(error.into()),
-        }
-    }
-
-    /// A file that does not fit is the task's mistake, not the sandbox's.
-    pub(crate) fn from_setup(error: rollcage_sandbox::Error) -> Self {
-        match error {
-            rollcage_sandbox::Error::File { .. } => {
-                Ending::new(Ended::SetupFailed, result::chain(&error))
-            }
-            error => error.into(),
-        }
-    }
-
-    fn cancelled() -> Self {
-        Ending::new(Ended::Cancelled, "cancelled")
-    }
-}
-
-impl From<rollcage_sandbox::Error> for Ending {
-    fn from(error: rollcage_sandbox::Error) -> Self {
-        Ending::new(Ended::SandboxFailed, result::chain(&error))
-    }
-}
-
 /// Runs one job to its result. Always returns one.
 pub(crate) async fn run(
     cx: &Context,
@@ -114,14 +80,19 @@ pub(crate) async fn run(
     let mut result = result::begin(id, &job);
     let begun = {
         let (store, task, owner) = (cx.store.clone(), job.task.clone(), job.owner.clone());
-        at_the_disk(move || store.begin(id, &task, owner.as_deref())).await
+        let start = result::start_of(&result);
+        at_the_disk(move || {
+            let record = store.begin(id, &task, owner.as_deref())?;
+            start.write(record.path()).map(|()| record)
+        })
+        .await
     };
     let record = match begun {
         Ok(record) => record,
         Err(error) => {
             return result::finish(
                 result,
-                Ending::new(Ended::EngineFailed, result::chain(&error)),
+                Ending::new(Cause::EngineFailed, result::chain(&error)),
                 started,
             );
         }
@@ -143,6 +114,9 @@ pub(crate) async fn run(
             let plan = &*planned.plan;
             mcp = plan.mcp_names();
             result::note_plan(&mut result, plan);
+            let (path, start) = (record.path().to_owned(), result::start_of(&result));
+            // What is there already is nearly as good.
+            let _ = at_the_disk(move || start.write(&path)).await;
             match attempt(cx, plan, &record, &mut result, teller, stops).await {
                 Ok(ending) | Err(ending) => ending,
             }
@@ -163,7 +137,7 @@ pub(crate) async fn run(
                 record: String::new(),
                 ..result
             },
-            Ending::new(Ended::EngineFailed, result::chain(&error)),
+            Ending::new(Cause::EngineFailed, result::chain(&error)),
             started,
         ),
     }
@@ -190,14 +164,14 @@ async fn attempt(
     let endpoint = &plan.endpoint;
     let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
     let client = client.map_err(|error| match &error {
-        ClientError::Http(_) => Ending::new(Ended::EngineFailed, result::chain(&error)),
-        ClientError::Forbidden(_) => Ending::new(Ended::UpstreamFailed, error.to_string()),
+        ClientError::Http(_) => Ending::new(Cause::EngineFailed, result::chain(&error)),
+        ClientError::Forbidden(_) => Ending::new(Cause::EndpointUnreachable, error.to_string()),
     })?;
-    let profile = cx.profiles.of(&client, &plan.endpoint);
+    let profile = cx.profiles.of(&client, &plan.endpoint, &plan.settings);
     let profile = cancel.run_until_cancelled(profile).await;
     let profile = profile
         .ok_or_else(Ending::cancelled)?
-        .map_err(|error| Ending::new(Ended::UpstreamFailed, error))?;
+        .map_err(|error| Ending::new(error.cause(), error.to_string()))?;
     result::note_profile(result, &profile);
 
     teller.tell(What::Entered {
@@ -213,7 +187,7 @@ async fn attempt(
 
     let session = open_session(cx, client, plan, record, teller, &profile).map_err(|error| {
         Ending::new(
-            Ended::EngineFailed,
+            Cause::EngineFailed,
             format!("open the rollout's exchanges: {error}"),
         )
     })?;
@@ -225,7 +199,7 @@ async fn attempt(
         Box::pin(answering.instrument(span.clone()))
     });
     let mut serving = proxy::serve(sandbox.take_listeners(), handler)
-        .map_err(|error| Ending::new(Ended::EngineFailed, format!("serve the proxy: {error}")))?;
+        .map_err(|error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}")))?;
     let inside = Inside {
         sandbox: &*sandbox,
         plan,
@@ -249,7 +223,7 @@ async fn attempt(
         result.findings.push(finding);
     }
     match session.broken() {
-        Some(broken) => Err(Ending::new(Ended::EngineFailed, broken)),
+        Some(broken) => Err(Ending::new(Cause::EngineFailed, broken)),
         None => ending,
     }
 }
@@ -270,7 +244,7 @@ fn open_session(
         profile: profile.clone(),
         on_overflow: OnOverflow::Stop,
         record: record.exchanges(),
-        deadline: Some(Instant::now() + Duration::from_secs_f64(plan.task.agent_timeout_s())),
+        agent_time: Some(Duration::from_secs_f64(plan.task.agent_timeout_s())),
         observe: Box::new(move |what| teller.tell(what)),
         mcp: plan.mcp.clone(),
         clients: Arc::clone(&cx.clients),
@@ -296,7 +270,7 @@ impl Inside<'_> {
         serving: &mut Serving,
     ) -> Result<Ending, Ending> {
         let prepared = self.cancel.run_until_cancelled(self.prepare(result)).await;
-        prepared.ok_or_else(Ending::cancelled)??;
+        let services = prepared.ok_or_else(Ending::cancelled)??;
 
         self.teller.tell(What::Entered {
             phase: Phase::Agent,
@@ -307,7 +281,7 @@ impl Inside<'_> {
             access: &self.access(result.endpoint.context_tokens),
             bundle: &self.plan.ready.bundle,
         });
-        let launch = launch.map_err(|error| Ending::new(Ended::SetupFailed, error.to_string()))?;
+        let launch = launch.map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
         let driven = drive(
             self.sandbox,
             self.plan,
@@ -328,10 +302,13 @@ impl Inside<'_> {
         result.agent_exit_code = driven.exit_code;
         result.agent_log_tail = driven.log_tail;
         result.agent_report = driven.report;
-        if driven.ending.ended == Ended::EngineFailed {
+        if driven.killed > 0 {
+            result.findings.extend(services_killed(&services));
+        }
+        let is_aborted = driven.ending.cause == Cause::Cancelled;
+        if !is_aborted && !driven.ending.cause.verdict().is_graded {
             return Ok(driven.ending);
         }
-        let is_aborted = driven.ending.ended == Ended::Cancelled;
         if is_aborted && let Some(ungraded) = self.stops.keep(self.teller).await {
             return Ok(ungraded);
         }
@@ -343,22 +320,19 @@ impl Inside<'_> {
             .run_until_cancelled(self.keep_files(result))
             .await;
         collected.ok_or_else(Ending::cancelled)?;
-        Ok(match problem {
-            Some(problem) if is_aborted => Ending::new(Ended::Cancelled, problem),
-            Some(problem) => Ending::new(Ended::VerifierFailed, problem),
-            None => driven.ending,
-        })
+        Ok(with_verifiers(driven.ending, problem))
     }
 
-    /// Task files, then setup commands one by one. The first that fails ends the rollout before the agent starts.
-    async fn prepare(&self, result: &mut RolloutResult) -> Result<(), Ending> {
+    /// Task files, then setup commands one by one. The first that fails ends the rollout before the agent starts. The answer
+    /// is what is left alive.
+    async fn prepare(&self, result: &mut RolloutResult) -> Result<Vec<String>, Ending> {
         self.teller.tell(What::Entered {
             phase: Phase::Setup,
         });
         let since = Instant::now();
         let task = &self.plan.task;
         let files = places::before_setup(self.plan)
-            .map_err(|error| Ending::new(Ended::SetupFailed, error.to_string()))?;
+            .map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
         for (path, content) in files {
             let written = self.sandbox.write_file(&path, 0o644, content.to_vec());
             written.await.map_err(Ending::from_setup)?;
@@ -379,11 +353,15 @@ impl Inside<'_> {
                     format!("exit {code}")
                 };
                 let text = format!("setup command failed ({how}): {command}");
-                return Err(Ending::new(Ended::SetupFailed, text));
+                return Err(Ending::new(Cause::SetupFailed, text));
             }
         }
+        let services = match task.setup.is_empty() {
+            true => Vec::new(),
+            false => alive(self.sandbox).await?,
+        };
         result.timings.setup_s = seconds(since.elapsed());
-        Ok(())
+        Ok(services)
     }
 
     /// Grades what the agent left. The answer is what is wrong with the verifier, if anything.
@@ -455,6 +433,16 @@ impl Inside<'_> {
     }
 }
 
+/// Tells of what setup commands had started and nothing that comes after the agent will find.
+fn services_killed(services: &[String]) -> Option<Finding> {
+    let text = format!(
+        "setup commands left processes ({}), which ran beside the agent and were ended with it: a verify command that needs \
+         them starts them itself",
+        services.join(", ")
+    );
+    (!services.is_empty()).then(|| Finding::warn(Code::ServicesKilled, text))
+}
+
 fn note_use(result: &mut RolloutResult, session: &Session, used: &rollcage_sandbox::Usage) {
     result.proxy_log_tail = tail(&session.log(), LOG_TAIL_CHARS);
     result.usage.memory_peak_bytes = used.memory_peak_bytes;
@@ -462,5 +450,6 @@ fn note_use(result: &mut RolloutResult, session: &Session, used: &rollcage_sandb
     result.usage.oom_kills = used.oom_kills;
     result.budget.spent = session.spent();
     result.budget.stops = session.budget_stops();
-    result.budget.stopped_by = session.stopped_by();
+    result.budget.stopped_by = session.calls().stopped.map(|stopped| stopped.by);
+    result.timings.outage_s = seconds(session.outage());
 }

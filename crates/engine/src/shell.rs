@@ -15,6 +15,9 @@ const TAIL_EVENTS: usize = 20;
 /// Room for [`TAIL_CHARS`] characters of four bytes.
 const TAIL_BYTES: usize = 4 * TAIL_CHARS;
 
+/// For a list of processes.
+const LIST_LIMIT: Duration = Duration::from_secs(10);
+
 /// What every process in a sandbox starts with; nothing comes from our own environment.
 pub fn base_environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let fixed = [
@@ -39,6 +42,17 @@ pub fn base_environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, St
                 .map(|(name, value)| (name.clone(), value.clone())),
         )
         .collect()
+}
+
+/// The names of the processes that are alive in a sandbox, but for those that are not its user's.
+pub(crate) async fn alive(sandbox: &dyn Sandbox) -> Result<Vec<String>, Error> {
+    // Only the user's own have an environment that can be read. The list is made before anything else is started.
+    const LIST: &str = r#"for process in /proc/[0-9]*; do
+        [ "$process" != "/proc/$$" ] && head -c 1 "$process/environ" > /dev/null && cat "$process/comm"
+    done 2> /dev/null; true"#;
+    let env = base_environment(&BTreeMap::new());
+    let listed = run_command(sandbox, LIST, env, "/", LIST_LIMIT).await?;
+    Ok(listed.stdout.lines().map(str::to_owned).collect())
 }
 
 /// Runs one command in `cwd`. `Err` means that it could not be started.

@@ -1,6 +1,6 @@
 //! Records on disk: one private directory per rollout, its result written last and whole.
 //!
-//! `rollouts/ID/` holds `task.json`, `exchanges.rec`, `agent.log`, `result.json` and the small `summary.json` that
+//! `rollouts/ID/` holds `task.json`, `start.json`, `exchanges.rec`, `agent.log`, `result.json` and the small `summary.json` that
 //! listings read. `running/ID` is locked by the process that runs the rollout, so that a later process can tell a
 //! running rollout from one whose process was killed.
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use rollcage_model::id::RolloutId;
-use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::record::{AgentInfo, Ended, EndpointInfo, RolloutResult};
 use rollcage_model::task::Task;
 use rollcage_model::transcript::Transcript;
 
@@ -28,6 +28,8 @@ pub(crate) const EVENTS_BYTES_MAX: u64 = 16 << 20;
 const PARTIAL: &str = "partial";
 /// Holds the name of who asked for a rollout.
 const OWNER: &str = "owner";
+/// Holds what is known of a rollout before it ends.
+const START: &str = "start.json";
 
 /// The records below one `$ROLLCAGE_HOME`.
 #[derive(Clone, Debug)]
@@ -95,6 +97,32 @@ impl From<&RolloutResult> for Summary {
             started_at: result.started_at,
             owner: None,
         }
+    }
+}
+
+/// What is known of a rollout from its start on, for the result of one whose process is killed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// Unix seconds.
+    pub started_at: f64,
+    pub agent: AgentInfo,
+    pub endpoint: EndpointInfo,
+    #[serde(default)]
+    pub group: String,
+}
+
+impl Start {
+    /// Keeps what is known so far in a rollout's directory. It may become more: the last word counts.
+    pub(crate) fn write(&self, record: &Path) -> Result<(), StoreError> {
+        let path = record.join(START);
+        match serde_json::to_vec(self) {
+            Ok(text) => write_whole(&path, &text),
+            Err(source) => Err(StoreError::Format { path, source }),
+        }
+    }
+
+    fn read(record: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(record.join(START)).ok()?).ok()
     }
 }
 
@@ -326,12 +354,13 @@ impl Store {
             let task: Option<Task> = fs::read(path.join("task.json"))
                 .ok()
                 .and_then(|text| serde_json::from_slice(&text).ok());
+            let start = Start::read(&path).unwrap_or_default();
             Summary {
                 rollout_id: id,
                 task_id: task.map(|task| task.id).unwrap_or_default(),
-                group: String::new(),
-                agent: String::new(),
-                model: String::new(),
+                group: start.group,
+                agent: start.agent.name,
+                model: start.endpoint.model,
                 ended: None,
                 reward: None,
                 calls: 0,
@@ -346,6 +375,11 @@ impl Store {
 impl Record {
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// `None` for a rollout that was killed before it began, or of an older version.
+    pub fn start(&self) -> Option<Start> {
+        Start::read(&self.path)
     }
 
     pub fn exchanges(&self) -> PathBuf {
@@ -467,6 +501,36 @@ mod tests {
         let abandoned = store.abandoned().unwrap();
         assert_eq!(abandoned.len(), 1);
         assert_eq!(listed(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_killed_processs_rollout_is_known_by_its_start() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let id = RolloutId::generate();
+        let record = store.begin(id, &Task::default(), None).unwrap();
+        assert_eq!(record.start(), None);
+        let start = Start {
+            started_at: 1234.5,
+            agent: AgentInfo {
+                name: "opencode".to_owned(),
+                ..AgentInfo::default()
+            },
+            endpoint: EndpointInfo {
+                model: "tiny".to_owned(),
+                ..EndpointInfo::default()
+            },
+            group: "g".to_owned(),
+        };
+        start.write(record.path()).unwrap();
+        drop(record);
+        let listed = store.summary(id);
+        assert_eq!(
+            (listed.agent.as_str(), listed.model.as_str()),
+            ("opencode", "tiny")
+        );
+        let abandoned = store.abandoned().unwrap();
+        assert_eq!(abandoned[0].2.start(), Some(start));
     }
 
     #[test]

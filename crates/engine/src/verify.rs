@@ -15,7 +15,7 @@ use rollcage_sandbox::{Command, Error, HOME, OutputLimit, Sandbox, VERIFIER_LOGS
 use crate::places;
 use crate::result::chain;
 use crate::rollout::Plan;
-use crate::shell::{base_environment, run_command};
+use crate::shell::{base_environment, run_command, tail};
 
 /// Where verify commands run when the work directory cannot be entered: it is always there, and never the agent's.
 const ELSEWHERE: &str = "/";
@@ -64,6 +64,9 @@ pub(crate) async fn verify(
         tell(index, of, Told::Started(command));
         let outcome = verifier.run(command).await?;
         tell(index, of, Told::Ended(&outcome));
+        if let Some(text) = not_runnable(index, &outcome) {
+            verifier.find(Code::VerifyNotRunnable, text);
+        }
         result.verify_results.push(outcome);
         let left = sandbox.kill_all().await?;
         if left > 0 {
@@ -80,6 +83,24 @@ pub(crate) async fn verify(
     result.reward = grade.reward;
     result.graded = grade.reward.is_some();
     Ok(grade.problem)
+}
+
+/// What a shell says of a command that it cannot find or execute: the task's mistake more often than the agent's.
+fn not_runnable(index: usize, outcome: &CommandResult) -> Option<String> {
+    let code = outcome.exit_code;
+    let said = outcome
+        .stderr
+        .lines()
+        .rev()
+        .find(|it| !it.trim().is_empty());
+    let said = said.map(|line| format!(": {}", tail(line.trim(), 300)));
+    matches!(code, 126 | 127).then(|| {
+        format!(
+            "verify command {} could not be run (exit {code}){}",
+            index + 1,
+            said.unwrap_or_default()
+        )
+    })
 }
 
 /// The environment of verify commands: no module of the agent's home directory is loaded by itself.

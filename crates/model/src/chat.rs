@@ -6,6 +6,7 @@
 mod constraint;
 mod delta;
 mod error;
+mod finish;
 mod malformed;
 pub(crate) mod members;
 mod pieces;
@@ -19,6 +20,7 @@ pub use constraint::Constrained;
 pub(crate) use constraint::{STRICT_TOOLS, constraints_in};
 pub use delta::{Delta, deltas};
 pub use error::{StreamError, is_passing_status};
+pub use finish::{Said, finish_of, finish_of_whole, is_cut, is_no_answer, offers_tools, said_by};
 pub use malformed::is_malformed;
 pub use pieces::Pieces;
 pub(crate) use prepare::Draft;
@@ -28,4 +30,4 @@ pub use prepare::{
 };
 pub use refusal::RefusedParameter;
 pub use reply::{Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, last_usage, read_reply};
-pub use strip::{Stripped, is_done, is_final, strip_body, strip_event};
+pub use strip::{Stripped, is_done, strip_body, strip_event};

@@ -65,6 +65,10 @@ pub trait Render: Send {
     fn keep_alive(&self) -> Vec<u8>;
     /// What tells the agent, in the middle of a stream, that there will be no more.
     fn error(&self, message: &str) -> Vec<u8>;
+    /// What ends a stream that broke off, for clients that do not ask again when the connection breaks.
+    fn broken_off(&self) -> Option<&'static [u8]> {
+        None
+    }
     /// The whole answer at once, for a request that asked for no stream.
     fn whole(&self, reply: &Reply) -> Vec<u8>;
 }

@@ -5,6 +5,7 @@ pub mod budget;
 pub mod call;
 pub mod chat;
 pub mod dialect;
+pub mod ending;
 pub mod event;
 pub mod exchange;
 pub mod export;

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Spent;
+use crate::ending::Cause;
 use crate::id::RolloutId;
 use crate::sampling::LogprobsMode;
 use crate::trace::{CaptureLevel, Finding, RolloutType};
 use crate::transcript::Report;
 
-/// How a rollout ended. Every rollout ends in exactly one of these.
+/// How a rollout ended. Every rollout ends in exactly one of these; what follows from it depends on its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -51,24 +52,6 @@ impl Ended {
             Ended::VerifierFailed => "verifier_failed",
             Ended::EngineFailed => "engine_failed",
         }
-    }
-
-    /// Whether the same rollout may end better when tried again, unless it has a valid reward: the cause lies outside
-    /// agent and task, or the agent crashed.
-    pub fn is_retryable(self) -> bool {
-        matches!(
-            self,
-            Ended::SandboxFailed | Ended::UpstreamFailed | Ended::EngineFailed | Ended::AgentFailed
-        )
-    }
-
-    /// Whether a reward of such a rollout says something about the agent: an agent that ran out of its own time
-    /// or budget, crashed or was ended by itself failed by itself; one whose model or sandbox broke did not.
-    pub fn is_reward_valid(self) -> bool {
-        matches!(
-            self,
-            Ended::Completed | Ended::TimedOut | Ended::Budget | Ended::AgentFailed
-        )
     }
 }
 
@@ -176,6 +159,10 @@ pub struct Timings {
     pub verify_s: f64,
     /// Collecting files and logs.
     pub collect_s: f64,
+    /// How much of `agent_s` calls spent waiting for an endpoint that was out of order. It counts neither for
+    /// `agent_timeout_s` nor for `idle_s`.
+    #[serde(default)]
+    pub outage_s: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -288,6 +275,9 @@ pub struct RolloutResult {
     pub group: String,
     /// How the rollout ended.
     pub ended: Ended,
+    /// Why, exactly; `docs/endings.md` has what follows from each. Null in results of older versions.
+    #[serde(default)]
+    pub cause: Option<Cause>,
     /// Whether the same rollout may end better when it is tried again.
     pub retryable: bool,
     /// The verify commands ran to a reward.

@@ -4,6 +4,7 @@
 
 mod change;
 mod finding;
+mod lacking;
 mod reply;
 mod survey;
 mod training;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::chat::{self, Flaw, Message, Reply, STRICT_TOOLS, Usage};
+use crate::chat::{self, Flaw, Message, Reply, STRICT_TOOLS, Usage, is_no_answer};
 use crate::dialect::{Dialect, EndpointDialect, anthropic};
 use crate::exchange::{Exchange, Request};
 use crate::graph::Tokens;
@@ -350,6 +350,9 @@ fn exactness_of(reply: &Reply) -> Exactness {
 
 /// The first reason not to trust the tokens, the plainest ones first.
 fn flaw_of(reply: &Reply) -> Option<Code> {
+    if reply.finish_reason.as_deref().is_some_and(is_no_answer) {
+        return Some(Code::AbortedTurn);
+    }
     if reply
         .flaws
         .iter()

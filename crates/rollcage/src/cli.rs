@@ -10,6 +10,7 @@ pub(crate) mod export;
 pub(crate) mod list;
 pub(crate) mod listen;
 pub(crate) mod mcp;
+pub(crate) mod patience;
 pub(crate) mod proxy;
 pub(crate) mod run;
 pub(crate) mod scripted;

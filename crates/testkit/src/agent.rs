@@ -53,8 +53,9 @@ impl Agent for ShellAgent {
         &self.source
     }
 
+    /// A script that does not ask has no model, as far as its rollout is judged.
     fn dialect(&self) -> Option<WireDialect> {
-        Some(WireDialect::Chat)
+        self.script.contains("ask ").then_some(WireDialect::Chat)
     }
 
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, LaunchError> {

@@ -22,7 +22,8 @@ use tokio::net::TcpStream;
 
 use rollcage_model::chat::Pieces;
 
-use super::upstream::{Failure, Passed};
+use super::failure::Failure;
+use super::upstream::Passed;
 use crate::outbound::{
     CONNECT_LIMIT, Guard, NoAddress, READ_LIMIT, USER_AGENT as OUR_NAME, is_this_machine,
 };
@@ -214,7 +215,7 @@ impl Direct {
                 return Err(Failure::lasting(&error.to_string()));
             }
             Ok(Err(NoAddress::Lookup(error))) => return Err(Failure::passing(&error)),
-            Err(_) => return Err(Failure::too_slow()),
+            Err(_) => return Err(Failure::unconnected()),
         };
         // What is sent is written at once, so there is nothing to wait for.
         let _ = stream.set_nodelay(true);

@@ -5,14 +5,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use hyper::StatusCode;
 
 use rollcage_model::budget::{Reservation, Spent};
-use rollcage_model::chat::{Usage, is_malformed, last_usage};
+use rollcage_model::chat::{Usage, is_cut, is_malformed, last_usage, offers_tools};
 use rollcage_model::dialect::{EndpointDialect, anthropic};
+use rollcage_model::ending::Cause;
 use rollcage_model::event::What;
-use rollcage_model::exchange::{Attempt, Line, Response};
+use rollcage_model::exchange::{Line, Response};
 
 use super::Session;
+use super::calls::{Good, Outcome, Problem};
+use super::patience::Trouble;
+use super::refusal::is_context_overflow;
 use crate::result::now;
 
 /// A call's place in the budget. Dropped, it has used nothing.
@@ -56,11 +61,12 @@ pub(super) struct Open {
     exchange: u64,
     /// The agent's request.
     asked: Bytes,
+    has_tools: bool,
     since: Instant,
     pub(super) status: Option<u16>,
     pub(super) is_stream: bool,
     pub(super) is_replayed: bool,
-    pub(super) attempts: Vec<Attempt>,
+    pub(super) trouble: Trouble,
     /// What the answer says it used, where that was seen on the way.
     pub(super) usage: Option<Usage>,
     first_byte_s: Option<f64>,
@@ -76,12 +82,13 @@ impl Open {
             session,
             ticket: Some(ticket),
             exchange,
+            has_tools: offers_tools(&asked),
             asked,
             since: Instant::now(),
             status: None,
             is_stream: false,
             is_replayed: false,
-            attempts: Vec::new(),
+            trouble: Trouble::default(),
             usage: None,
             first_byte_s: None,
             pieces: Vec::new(),
@@ -152,12 +159,16 @@ impl Open {
     }
 
     /// Writes the answer down. After this, and only then, may the agent see its end.
-    pub(super) fn close(&mut self, error: Option<String>) -> Result<(), String> {
-        self.finish(error, Ending::Answered)
+    pub(super) fn close(&mut self, problem: Option<Problem>) -> Result<(), String> {
+        self.finish(problem, Ending::Answered)
     }
 
-    fn finish(&mut self, error: Option<String>, ending: Ending) -> Result<(), String> {
+    fn finish(&mut self, problem: Option<Problem>, ending: Ending) -> Result<(), String> {
         self.is_closed = true;
+        let (cause, error) = match problem {
+            Some(Problem { cause, text }) => (Some(cause), Some(text)),
+            None => (None, None),
+        };
         self.session.note_echoed_key(self.exchange);
         let mut body = self.body();
         // An upstream that repeats our key in an error must not put it into the record.
@@ -173,14 +184,13 @@ impl Open {
             first_byte_s: self.first_byte_s,
             total_s: self.since.elapsed().as_secs_f64(),
             error,
-            attempts: std::mem::take(&mut self.attempts),
+            attempts: std::mem::take(&mut self.trouble.attempts),
             is_replayed: self.is_replayed,
             body,
         };
         let outcome = match ending {
-            Ending::HungUp => Outcome::AgentsDoing,
-            Ending::Answered if self.is_refused_for_its_body(&response) => Outcome::AgentsDoing,
-            Ending::Answered => failure(&response).map_or(Outcome::Good, Outcome::Failed),
+            Ending::HungUp => self.outcome_without_agent(),
+            Ending::Answered => self.outcome(&response, cause),
         };
         let usage = self
             .usage
@@ -205,6 +215,46 @@ impl Open {
         };
         self.session.note(noted, outcome, what);
         written
+    }
+
+    /// What an answer says of the endpoint; `cause` is what broke it.
+    fn outcome(&self, response: &Response, cause: Option<Cause>) -> Outcome {
+        if self.is_refused_for_its_body(response) {
+            return match is_too_long(response) {
+                true => self.too_long(),
+                false => Outcome::AgentsDoing(Cause::AgentRequestRefused),
+            };
+        }
+        match failure(response, cause) {
+            Some(_) if is_too_long(response) => self.too_long(),
+            Some(problem) => Outcome::Failed(problem),
+            None => Outcome::Good(Good {
+                is_cut: is_cut(&response.body),
+                has_tools: self.has_tools,
+                longest_silence: self.trouble.silence.longest(),
+            }),
+        }
+    }
+
+    fn too_long(&self) -> Outcome {
+        Outcome::TooLong {
+            has_tools: self.has_tools,
+        }
+    }
+
+    /// Who hung up on an endpoint that had failed, or that said nothing for far too long, is not to blame.
+    fn outcome_without_agent(&mut self) -> Outcome {
+        if let Some(problem) = self.trouble.failing.take() {
+            return Outcome::Failed(problem);
+        }
+        match self.trouble.silence.since() {
+            Some(since) if self.session.is_hung(since) => {
+                let seconds = since.elapsed().as_secs();
+                let text = format!("endpoint failed: nothing came from it for {seconds} s");
+                Outcome::Failed(Problem::new(Cause::EndpointSilent, text))
+            }
+            _ => Outcome::AgentsDoing(Cause::AgentHungUp),
+        }
     }
 
     /// Whether the agent's own words were refused, which is no fault of the endpoint: it answered this agent before, or
@@ -302,36 +352,38 @@ enum Ending {
     HungUp,
 }
 
-/// What an exchange says of the endpoint.
-pub(super) enum Outcome {
-    Good,
-    /// The endpoint's failure, and why.
-    Failed(String),
-    /// Nothing.
-    AgentsDoing,
-}
-
 /// Why this exchange is the upstream's failure, if it is one.
-fn failure(response: &Response) -> Option<String> {
+fn failure(response: &Response, cause: Option<Cause>) -> Option<Problem> {
     match (response.status, &response.error) {
         (Some(status), None) if (200..300).contains(&status) => None,
         (Some(status), None) => {
             let body: String = response.text().chars().take(300).collect();
-            Some(format!("endpoint answered {status}: {}", body.trim()))
+            let text = format!("endpoint answered {status}: {}", body.trim());
+            Some(Problem::new(Cause::of_status(status), text))
         }
-        (_, Some(error)) => Some(format!("endpoint failed: {error}")),
-        (None, None) => Some("endpoint gave no answer".to_owned()),
+        (_, Some(error)) => Some(Problem::new(
+            cause.unwrap_or(Cause::AnswerBroken),
+            format!("endpoint failed: {error}"),
+        )),
+        (None, None) => Some(Problem::new(
+            Cause::EndpointUnreachable,
+            "endpoint gave no answer",
+        )),
     }
+}
+
+fn is_too_long(response: &Response) -> bool {
+    let status = response.status.and_then(|it| StatusCode::from_u16(it).ok());
+    status.is_some_and(|status| is_context_overflow(status, &response.text()))
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
         if !self.is_closed {
             // What cannot be written here shows as a request without a response.
-            let _ = self.finish(
-                Some("the agent hung up before the answer ended".to_owned()),
-                Ending::HungUp,
-            );
+            let text = "the agent hung up before the answer ended";
+            let problem = Problem::new(Cause::AgentHungUp, text);
+            let _ = self.finish(Some(problem), Ending::HungUp);
         }
     }
 }

@@ -6,22 +6,25 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 
 use rollcage_model::chat::{Prepared, Reply, prepare, read_reply, strip_body, tokens_wanted};
 use rollcage_model::dialect::chat::farewell;
 use rollcage_model::dialect::{Dialect, EndpointDialect, Route, anthropic};
+use rollcage_model::ending::Cause;
 use rollcage_model::exchange::{self, Line, Sent};
 
 use super::Session;
 use super::answer::{self, Body};
+use super::calls::Problem;
 use super::exchange::{Open, Ticket, compact};
+use super::incoming::Answer;
 use super::learned::Lesson;
 use super::question::{AnswerItself as _, Question, say};
-use super::refusal::{GIVEN_UP, close_with, give_up_stream, refusal, unrecorded};
+use super::refusal::{GIVEN_UP, close_with, give_up_begun, refusal, unrecorded};
 use super::unread::{Unread, read_request_body};
-use super::upstream::{Answer, Passed, count_tokens, send};
+use super::upstream::{Passed, count_tokens, send};
 use super::{relay, replay};
 use crate::result::now;
 
@@ -53,7 +56,10 @@ pub(super) async fn answer(
     let _room = held.room.enter(&head.headers).await;
     let body = match read_request(body).await {
         Ok(body) => body,
-        Err(unread) => return last(route.refuse(unread.status(), &unread.to_string())),
+        Err(unread) => {
+            session.note_refused_request();
+            return last(route.refuse(unread.status(), &unread.to_string()));
+        }
     };
     let endpoint = &session.options.endpoint;
     let passed = passed(&head, endpoint.dialect);
@@ -68,7 +74,10 @@ pub(super) async fn answer(
     }
     let question = match Question::read(&route, &body, endpoint.dialect) {
         Ok(question) => question,
-        Err(problem) => return route.refuse(StatusCode::BAD_REQUEST, &problem),
+        Err(problem) => {
+            session.note_refused_request();
+            return route.refuse(StatusCode::BAD_REQUEST, &problem);
+        }
     };
     let limits = &session.options.settings.budget;
     let is_counted = limits.completion_tokens.is_some() || limits.usd.is_some();
@@ -139,6 +148,7 @@ async fn attempt(
     } = match ask(&session, &call.question, ticket.tokens_max()) {
         Ok(asked) => asked,
         Err(message) => {
+            session.note_refused_request();
             return Attempted::Answered(call.route.refuse(StatusCode::BAD_REQUEST, &message));
         }
     };
@@ -173,10 +183,10 @@ async fn attempt(
         return replay::answer(call, open, prepared, tries).await;
     }
     let sent = std::mem::take(&mut prepared.body);
-    match send(&session, &call.passed, sent, &mut open.attempts).await {
+    match send(&session, &call.passed, sent, &mut open.trouble).await {
         Err(failure) => {
-            let problem = format!("no answer: {}", failure.text);
-            Attempted::Answered(close_with(&call.route, &mut open, GIVEN_UP, &problem))
+            let problem = failure.unanswered();
+            Attempted::Answered(close_with(&call.route, &mut open, GIVEN_UP, problem))
         }
         Ok(upstream) => receive(call, open, upstream, &prepared, tries).await,
     }
@@ -250,15 +260,15 @@ async fn receive(
     let content_type = upstream.header(CONTENT_TYPE.as_str());
     let content_type = content_type.unwrap_or(answer::JSON).to_owned();
     open.is_stream = content_type.starts_with(answer::EVENTS);
-    if upstream.is_given_up() && open.is_stream {
-        return Attempted::Answered(give_up_stream(&call.route, open, upstream).await);
+    if let Some(problem) = upstream.take_given_up() {
+        return Attempted::Answered(give_up_begun(&call.route, open, upstream, problem).await);
     }
     if status.is_success() && prepared.is_stream && open.is_stream {
         return Attempted::Answered(relay::stream(call.question, open, upstream, prepared.added));
     }
     if let Err(problem) = read_whole(&mut open, &mut upstream).await {
         let status = StatusCode::BAD_GATEWAY;
-        return Attempted::Answered(close_with(&call.route, &mut open, status, &problem));
+        return Attempted::Answered(close_with(&call.route, &mut open, status, problem));
     }
     if status.is_success()
         && (prepared.is_stream || open.is_stream || !content_type.starts_with(answer::JSON))
@@ -269,8 +279,9 @@ async fn receive(
         } else {
             "JSON"
         };
-        let problem = format!("the endpoint was asked for {wanted} and answered {content_type}");
-        return Attempted::Answered(close_with(&call.route, &mut open, GIVEN_UP, &problem));
+        let text = format!("the endpoint was asked for {wanted} and answered {content_type}");
+        let problem = Problem::new(Cause::AnswerBroken, text);
+        return Attempted::Answered(close_with(&call.route, &mut open, GIVEN_UP, problem));
     }
     if status.is_success() {
         let view = pass_on(&call, &mut open, prepared);
@@ -318,17 +329,15 @@ pub(super) fn is_worth_another(lesson: Option<Lesson>, tries: usize) -> bool {
 }
 
 /// Reads a whole body into the exchange.
-pub(super) async fn read_whole(open: &mut Open, upstream: &mut Answer) -> Result<(), String> {
-    let length = upstream.header(CONTENT_LENGTH.as_str());
-    let length = length.and_then(|length| length.parse::<usize>().ok());
-    if length.is_some_and(|length| length > ANSWER_BYTES_MAX) {
+pub(super) async fn read_whole(open: &mut Open, upstream: &mut Answer) -> Result<(), Problem> {
+    if upstream.is_too_large() {
         return Err(too_large());
     }
     loop {
         match upstream.chunk().await {
             Ok(Some(bytes)) => open.push(bytes),
             Ok(None) => return Ok(()),
-            Err(failure) => return Err(format!("the answer broke off: {}", failure.text)),
+            Err(failure) => return Err(failure.broken_off("answer")),
         }
         if open.bytes() > ANSWER_BYTES_MAX {
             open.cut();
@@ -337,8 +346,9 @@ pub(super) async fn read_whole(open: &mut Open, upstream: &mut Answer) -> Result
     }
 }
 
-pub(super) fn too_large() -> String {
-    format!("the answer is larger than {ANSWER_BYTES_MAX} bytes")
+pub(super) fn too_large() -> Problem {
+    let text = format!("the answer is larger than {ANSWER_BYTES_MAX} bytes");
+    Problem::new(Cause::AnswerBroken, text)
 }
 
 /// A good answer as the agent may see it: in its dialect, without what we added.

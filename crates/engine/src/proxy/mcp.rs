@@ -16,8 +16,8 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use super::Session;
 use super::answer::{self, Body};
+use super::failure::cause;
 use super::forward::{ANSWER_BYTES_MAX, last, read_request};
-use super::upstream::cause;
 use crate::remote::Remote;
 
 /// Of a refusal, which is read whole to take secrets out of it.

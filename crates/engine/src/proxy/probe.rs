@@ -1,7 +1,7 @@
 //! Finds out, once per endpoint, what its answers give: how much can be captured, whether its streams carry the token
 //! ids whole (also around tool calls), what model it serves, how long a prompt may be, and what its logprobs are of.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -11,16 +11,20 @@ use rollcage_model::chat::{
     Capture, Flaw, Prepared, RefusedParameter, Reply, Rewrite, prepare, read_reply,
 };
 use rollcage_model::dialect::EndpointDialect;
+use rollcage_model::ending::Cause;
 pub use rollcage_model::sampling::LogprobsMode;
 use rollcage_model::trace::CaptureLevel;
 
-use super::reach::{Unusable, reach};
+use super::calls::Problem;
+use super::failure::cause;
+pub use super::reach::Bounds;
+use super::reach::{Unusable, is_loading, reach, wait_for_loading};
 use super::served::instead_of;
 use super::unread::{SMALL_BYTES_MAX, read_text};
-use super::upstream::{authorised, cause};
+use super::upstream::authorised;
 use crate::endpoint::Endpoint;
 
-/// For each of the few small calls; a server may have to load its model first.
+/// For each of the few small calls, once the first was answered.
 const CALL_LIMIT: Duration = Duration::from_secs(120);
 
 /// What an endpoint gives.
@@ -54,7 +58,17 @@ impl Profile {
 
 /// Asks the endpoint a few small things. The error says why it cannot be used at all.
 pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Profile, Unusable> {
-    reach(client, endpoint).await?;
+    probe_within(client, endpoint, Bounds::default()).await
+}
+
+/// As [`probe`], with limits of one's own.
+pub async fn probe_within(
+    client: &reqwest::Client,
+    endpoint: &Endpoint,
+    bounds: Bounds,
+) -> Result<Profile, Unusable> {
+    let since = Instant::now();
+    reach(client, endpoint, bounds).await?;
     let asker = Asker { client, endpoint };
     if endpoint.dialect == EndpointDialect::Anthropic {
         return asker.anthropic().await;
@@ -69,7 +83,7 @@ pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Prof
         |limit: &str| json!({"messages": [{"role": "user", "content": "Say ok."}], (limit): 8});
     let mut question = first("max_tokens");
     let reply = loop {
-        match asker.ask(&question, capture).await? {
+        match asker.ask_first(&question, capture, (since, bounds)).await? {
             Asked::Replied(reply) => break reply,
             Asked::Refused { text, .. }
                 if question.get("max_tokens").is_some()
@@ -183,9 +197,8 @@ impl Asker<'_> {
             ));
         }
         let text: String = text.trim().chars().take(300).collect();
-        Unusable::Other(format!(
-            "endpoint {base_url} answered {status} to a first question: {text}"
-        ))
+        let text = format!("endpoint {base_url} answered {status} to a first question: {text}");
+        Unusable::Failed(Problem::new(Cause::of_status(status.as_u16()), text))
     }
 
     /// Its dialect has no tokens, so there is nothing to ask a model; whether there is that model costs nothing to ask.
@@ -220,7 +233,40 @@ impl Asker<'_> {
         })
     }
 
+    /// Bears with a server that has to load its model first, whether it says so or says nothing.
+    async fn ask_first(
+        &self,
+        question: &Value,
+        capture: Capture,
+        (since, bounds): (Instant, Bounds),
+    ) -> Result<Asked, Unusable> {
+        loop {
+            let asked = Instant::now();
+            let left = bounds.loading.saturating_sub(since.elapsed());
+            // One that is there, but slow, has as long as to be reached at least.
+            let limit = left.max(bounds.reach);
+            match self.ask_within(question, capture, limit).await {
+                Ok(Asked::Refused { status, .. })
+                    if is_loading(status) && wait_for_loading(since, bounds).await => {}
+                Ok(asked) => return Ok(asked),
+                Err(text) if asked.elapsed() >= limit => {
+                    return Err(Unusable::Failed(Problem::new(Cause::EndpointSilent, text)));
+                }
+                Err(text) => return Err(text.into()),
+            }
+        }
+    }
+
     async fn ask(&self, question: &Value, capture: Capture) -> Result<Asked, String> {
+        self.ask_within(question, capture, CALL_LIMIT).await
+    }
+
+    async fn ask_within(
+        &self,
+        question: &Value,
+        capture: Capture,
+        limit: Duration,
+    ) -> Result<Asked, String> {
         let rewrite = Rewrite {
             model: Some(self.endpoint.model.clone()),
             is_thinking_disabled: self.endpoint.is_thinking_disabled,
@@ -231,11 +277,7 @@ impl Asker<'_> {
             body, is_stream, ..
         } = prepare(&question.to_string().into(), &rewrite).map_err(|error| error.to_string())?;
         let url = format!("{}/chat/completions", self.endpoint.base_url);
-        let request = self
-            .client
-            .post(url)
-            .timeout(CALL_LIMIT)
-            .body(body.concat());
+        let request = self.client.post(url).timeout(limit).body(body.concat());
         let request = authorised(self.endpoint, request);
         let failed = |error: String| {
             format!(

@@ -11,10 +11,11 @@ use rollcage_model::dialect::{EndpointDialect, Route, anthropic};
 
 use super::OnOverflow;
 use super::answer::{self, Body};
+use super::calls::Problem;
 use super::exchange::Open;
 use super::forward::Call;
+use super::incoming::Answer;
 use super::question::{AnswerItself as _, say};
-use super::upstream::Answer;
 
 /// The status of a call that the endpoint did not answer however often it was asked, or answered with something else.
 ///
@@ -89,20 +90,21 @@ pub(super) fn give_up(route: &Route, status: StatusCode, text: &str) -> Response
     )
 }
 
-/// A stream whose error might have passed, of which nothing was passed on.
-pub(super) async fn give_up_stream(
+/// An answer that began well and failed in a way that might have passed; nothing of it was passed on.
+pub(super) async fn give_up_begun(
     route: &Route,
     mut open: Open,
     mut upstream: Answer,
+    problem: Problem,
 ) -> Response<Body> {
-    let mut problem = None;
+    let mut broken = None;
     let reading = async {
         while open.bytes() < REST_BYTES_MAX {
             match upstream.chunk().await {
                 Ok(Some(bytes)) => open.push(bytes),
                 Ok(None) => return,
                 Err(failure) => {
-                    problem = Some(format!("the answer broke off: {}", failure.text));
+                    broken = Some(format!("the answer broke off: {}", failure.text));
                     return;
                 }
             }
@@ -114,11 +116,14 @@ pub(super) async fn give_up_stream(
     let body = String::from_utf8_lossy(&body);
     let mut data = body.lines().filter_map(|line| line.strip_prefix("data:"));
     let told = data.find_map(StreamError::read).map(|error| error.message);
-    let problem = told
-        .or(problem)
-        .unwrap_or_else(|| "the stream was empty".to_owned());
-    let problem = open.scrub(&problem).unwrap_or(problem);
-    close_with(route, &mut open, GIVEN_UP, &problem)
+    let text = told.or(broken).unwrap_or(problem.text);
+    let text = open.scrub(&text).unwrap_or(text);
+    close_with(
+        route,
+        &mut open,
+        GIVEN_UP,
+        Problem::new(problem.cause, text),
+    )
 }
 
 /// What engines say when a prompt is longer than the model can take.
@@ -137,10 +142,11 @@ pub(super) fn close_with(
     route: &Route,
     open: &mut Open,
     status: StatusCode,
-    problem: &str,
+    problem: Problem,
 ) -> Response<Body> {
-    match open.close(Some(problem.to_owned())) {
-        Ok(()) => failed(route, status, problem),
+    let text = problem.text.clone();
+    match open.close(Some(problem)) {
+        Ok(()) => failed(route, status, &text),
         Err(unwritten) => unrecorded(route, &unwritten),
     }
 }

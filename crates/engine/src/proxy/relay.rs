@@ -11,23 +11,25 @@ use hyper::body::Frame;
 use hyper::{Response, StatusCode};
 
 use rollcage_model::chat::{
-    Added, Delta, StreamError, Stripped, deltas, is_done, is_final, strip_event,
+    Added, Delta, StreamError, Stripped, deltas, finish_of, is_done, is_no_answer, strip_event,
 };
 use rollcage_model::dialect::anthropic::{Mark, StreamReader, mark_of};
 use rollcage_model::dialect::{EndpointDialect, Render};
+use rollcage_model::ending::Cause;
 use rollcage_model::sse::{Splitter, SseEvent};
 
 use super::answer::{self, Body};
+use super::calls::Problem;
 use super::exchange::Open;
+use super::failure::aborted;
 use super::forward::{ANSWER_BYTES_MAX, too_large};
+use super::incoming::Answer;
 use super::question::Question;
-use super::upstream::Answer;
 
 /// One event may hold the ids of a whole prompt.
 const EVENT_BYTES_MAX: usize = 64 << 20;
 /// For the end of the body behind the last event, so that the connection can be used again.
 const END_LIMIT: Duration = Duration::from_millis(200);
-const UNFINISHED: &str = "the stream ended without a finish reason";
 
 pub(super) fn stream(
     question: Question,
@@ -61,6 +63,7 @@ pub(super) fn stream(
     };
     let frames = stream::unfold(relay, |mut relay| async {
         let next = relay.next().await?;
+        let next = next.or_else(|error| relay.broken_off().ok_or(error));
         Some((next.map(Frame::data), relay))
     });
     let mut response = answer::whole(StatusCode::OK, question.stream_type, Bytes::new());
@@ -117,18 +120,22 @@ impl Relay {
                     Err(problem) => return Some(Err(self.fail(problem))),
                 },
                 Ok(None) if self.is_final_seen => return Some(self.release()),
-                Ok(None) => return Some(Err(self.fail(UNFINISHED.to_owned()))),
-                Err(failure) => {
-                    return Some(Err(
-                        self.fail(format!("the stream broke off: {}", failure.text))
-                    ));
-                }
+                Ok(None) => return Some(Err(self.fail(unfinished()))),
+                Err(failure) => return Some(Err(self.fail(failure.broken_off("stream")))),
             }
         }
     }
 
+    /// What tells of a broken stream in place of a broken connection.
+    fn broken_off(&self) -> Option<Bytes> {
+        match &self.view {
+            View::Rendered(render, _) => render.broken_off().map(Bytes::from_static),
+            View::Stripped(_) | View::AsItIs => None,
+        }
+    }
+
     /// Records some bytes and gives what of them may go to the agent now.
-    fn take(&mut self, bytes: Bytes) -> Result<Vec<u8>, String> {
+    fn take(&mut self, bytes: Bytes) -> Result<Vec<u8>, Problem> {
         let events = self.splitter.push(&bytes);
         self.open.push(bytes);
         let is_too_large = self.open.bytes() > ANSWER_BYTES_MAX;
@@ -139,13 +146,14 @@ impl Relay {
         if is_too_large {
             return Err(too_large());
         }
-        let events = events.map_err(|error| error.to_string())?;
+        let events = events.map_err(|error| broken(error.to_string()))?;
         let mut ready = Vec::new();
         for event in events {
             if let Some(data) = &event.data
-                && self.mark(data) == Some(Mark::Error)
+                && self.mark(data)? == Some(Mark::Error)
             {
-                self.end_with_error(&event, &mut ready)?;
+                let ended = self.end_with_error(&event, &mut ready);
+                ended.map_err(broken)?;
                 break;
             }
             let target = if self.is_final_seen || self.is_done_seen {
@@ -176,12 +184,17 @@ impl Relay {
         Ok(ready)
     }
 
-    /// What an event means for the stream.
-    fn mark(&mut self, data: &str) -> Option<Mark> {
-        match self.endpoint {
+    /// What an event means for the stream. A completion that the engine gave up on is no answer: the stream breaks, so
+    /// that the agent asks again.
+    fn mark(&mut self, data: &str) -> Result<Option<Mark>, Problem> {
+        Ok(match self.endpoint {
             EndpointDialect::Chat if StreamError::read(data).is_some() => Some(Mark::Error),
             EndpointDialect::Chat => {
-                self.is_final_seen |= is_final(data);
+                let reason = finish_of(data);
+                if let Some(reason) = reason.as_deref().filter(|reason| is_no_answer(reason)) {
+                    return Err(aborted(reason));
+                }
+                self.is_final_seen |= reason.is_some();
                 self.is_done_seen |= is_done(data);
                 None
             }
@@ -191,7 +204,7 @@ impl Relay {
                 self.is_done_seen |= mark == Some(Mark::Done);
                 mark
             }
-        }
+        })
     }
 
     /// An error is an ending that most dialects have their own event for, so the connection need not break to tell of
@@ -202,7 +215,8 @@ impl Relay {
         let message = error.map_or_else(|| "the endpoint's error".to_owned(), |it| it.message);
         let message = self.open.scrub(&message).unwrap_or(message);
         self.is_over = true;
-        self.open.close(Some(message.clone()))?;
+        let problem = Problem::new(Cause::EndpointError, message.clone());
+        self.open.close(Some(problem))?;
         let raw = self.open.scrub(&String::from_utf8_lossy(&event.raw));
         let raw = raw.map_or_else(|| event.raw.clone(), String::into_bytes);
         match &mut self.view {
@@ -219,7 +233,7 @@ impl Relay {
     fn release(&mut self) -> io::Result<Bytes> {
         self.is_over = true;
         if !self.is_final_seen {
-            return Err(self.fail(UNFINISHED.to_owned()));
+            return Err(self.fail(unfinished()));
         }
         self.open.close(None).map_err(io::Error::other)?;
         if let View::Rendered(render, reader) = &mut self.view {
@@ -231,11 +245,20 @@ impl Relay {
         Ok(std::mem::take(&mut self.held).into())
     }
 
-    fn fail(&mut self, problem: String) -> io::Error {
+    fn fail(&mut self, problem: Problem) -> io::Error {
         self.is_over = true;
-        let unwritten = self.open.close(Some(problem.clone())).err();
-        io::Error::other(unwritten.unwrap_or(problem))
+        let text = problem.text.clone();
+        let unwritten = self.open.close(Some(problem)).err();
+        io::Error::other(unwritten.unwrap_or(text))
     }
+}
+
+fn broken(text: String) -> Problem {
+    Problem::new(Cause::AnswerBroken, text)
+}
+
+fn unfinished() -> Problem {
+    broken("the stream ended without a finish reason".to_owned())
 }
 
 fn write_event(target: &mut Vec<u8>, event: SseEvent, added: &Added) {

@@ -14,8 +14,10 @@ use hyper::{Response, StatusCode};
 use rollcage_model::chat::{Prepared, Reply, is_passing_status, read_reply};
 use rollcage_model::dialect::chat::farewell;
 use rollcage_model::dialect::{Render, Route};
+use rollcage_model::ending::Cause;
 
 use super::answer::{self, Body};
+use super::calls::Problem;
 use super::exchange::{Open, Ticket};
 use super::forward::{Attempted, Call, is_worth_another, lesson_of, read_whole};
 use super::learned::Lesson;
@@ -117,22 +119,24 @@ async fn ask(
     open.is_replayed = true;
     let is_thoughtless = prepared.added.reasoning;
     let (passed, body) = (Passed::default(), prepared.body);
-    let mut upstream = match send(&session, &passed, body, &mut open.attempts).await {
+    let mut upstream = match send(&session, &passed, body, &mut open.trouble).await {
         Ok(upstream) => upstream,
-        Err(failure) => {
-            return fail(&mut open, GIVEN_UP, format!("no answer: {}", failure.text));
-        }
+        Err(failure) => return fail(&mut open, GIVEN_UP, failure.unanswered()),
     };
     let status = upstream.status();
     open.status = Some(status.as_u16());
-    if let Err(problem) = read_whole(&mut open, &mut upstream).await {
+    let read = read_whole(&mut open, &mut upstream).await;
+    if let Some(problem) = upstream.take_given_up() {
+        return fail(&mut open, GIVEN_UP, problem);
+    }
+    if let Err(problem) = read {
         return fail(&mut open, StatusCode::BAD_GATEWAY, problem);
     }
     let body = open.body();
     let text = String::from_utf8_lossy(&body);
     let reply = read_reply(&text, false);
     if status.is_success() && !reply.is_complete {
-        let problem = "the answer has no finish reason".to_owned();
+        let problem = Problem::new(Cause::AnswerBroken, "the answer has no finish reason");
         return fail(&mut open, StatusCode::BAD_GATEWAY, problem);
     }
     let ticket = if status.is_success() {
@@ -165,9 +169,13 @@ async fn ask(
     }
 }
 
-fn fail(open: &mut Open, status: StatusCode, problem: String) -> Outcome {
-    match open.close(Some(problem.clone())) {
-        Ok(()) => Outcome::Failed { status, problem },
+fn fail(open: &mut Open, status: StatusCode, problem: Problem) -> Outcome {
+    let text = problem.text.clone();
+    match open.close(Some(problem)) {
+        Ok(()) => Outcome::Failed {
+            status,
+            problem: text,
+        },
         Err(unwritten) => Outcome::Unrecorded(unwritten),
     }
 }

@@ -82,17 +82,13 @@ async fn connection(stream: std::net::TcpStream, handler: Handler) {
         let answered = handler(request);
         async move { Ok::<_, Infallible>(answered.await) }
     });
-    let mut served = hyper::server::conn::http1::Builder::new()
+    let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_LIMIT)
-        .serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = Pin::new(&mut served).await {
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
         tracing::debug!(%error, "an agent's connection ended badly");
-        if error.is_user() {
-            // We broke an answer off. Gemini CLI asks again only after a reset.
-            let stream = served.into_parts().io.into_inner();
-            let _ = stream.set_zero_linger();
-        }
     }
 }
 

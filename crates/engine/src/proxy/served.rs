@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::failure::cause;
 use super::reach::Unusable;
 use super::unread::{SMALL_BYTES_MAX, read_text};
-use super::upstream::{authorised, cause};
+use super::upstream::authorised;
 use crate::endpoint::Endpoint;
 
-const ASK_LIMIT: Duration = Duration::from_secs(15);
+const ASK_LIMIT: Duration = Duration::from_secs(10);
 /// Named in an error; hosted services have hundreds.
 const NAMES_MAX: usize = 10;
 

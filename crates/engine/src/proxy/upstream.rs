@@ -1,41 +1,35 @@
 //! Sends a prepared request to the endpoint. What may pass by itself (a busy or restarting server) is tried again here,
 //! within the rollout's time, rather than handed to agents that give up or spin.
 
-use std::collections::VecDeque;
-use std::error::Error as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::StatusCode;
 use hyper::header::{
     AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue,
 };
 
-use rollcage_model::chat::{Pieces, StreamError, is_passing_status};
+use rollcage_model::chat::Pieces;
 use rollcage_model::dialect::EndpointDialect;
-use rollcage_model::dialect::anthropic::is_ping;
+use rollcage_model::ending::Cause;
 use rollcage_model::exchange::Attempt;
-use rollcage_model::sse::Splitter;
 
-use super::direct::{self, Connection};
-use super::scrub::{Scrub, Scrubbed};
+use super::calls::Problem;
+use super::direct::Connection;
+use super::failure::Failure;
+use super::incoming::{Answer, Way};
+use super::patience::{Silence, Trouble};
 use super::unread::{SMALL_BYTES_MAX, read_text};
 use super::{Session, answer};
 use crate::endpoint::Endpoint;
-use crate::outbound::NoAddress;
 use crate::provider::Auth;
 use crate::result::now;
 
-const FIRST_DELAY: Duration = Duration::from_millis(500);
-const DELAY_MAX: Duration = Duration::from_secs(30);
 /// For a count of tokens.
 const COUNT_LIMIT: Duration = Duration::from_secs(30);
 /// For the rest of a failed try's body.
 const REST_LIMIT: Duration = Duration::from_secs(5);
-/// How long comments and pings are held back while a stream's first event is waited for.
-const PEEK_LIMIT: Duration = Duration::from_secs(10);
-const FIRST_EVENT_BYTES_MAX: usize = 64 << 10;
 /// Of a failed try's body, for the record.
 const ERROR_CHARS_MAX: usize = 2000;
 const ERROR_BYTES_MAX: usize = 4 * ERROR_CHARS_MAX;
@@ -50,231 +44,48 @@ pub(super) struct Passed {
     pub(super) query: Option<String>,
 }
 
-/// Why there is no answer, or no more of it.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) text: String,
-    /// Another try may get further.
-    is_passing: bool,
-    /// A connection broke that had waited for this call: as a rule the endpoint had just closed it.
-    is_on_reused_connection: bool,
-}
-
-impl Failure {
-    pub(super) fn passing(error: &(dyn std::error::Error + 'static)) -> Self {
-        Failure {
-            text: innermost(error),
-            is_passing: true,
-            is_on_reused_connection: false,
-        }
-    }
-
-    pub(super) fn lasting(text: &str) -> Self {
-        Failure {
-            text: text.to_owned(),
-            is_passing: false,
-            is_on_reused_connection: false,
-        }
-    }
-
-    pub(super) fn too_slow() -> Self {
-        Failure::lasting("it took too long")
-    }
-
-    /// An error in the middle of a call; a server that goes away is worth another try.
-    pub(super) fn of_exchange(error: &hyper::Error) -> Self {
-        match error.is_parse() || error.is_user() {
-            true => Failure::lasting(&innermost(error)),
-            false => Failure::passing(error),
-        }
-    }
-
-    pub(super) fn on_reused_connection(self) -> Self {
-        Failure {
-            is_on_reused_connection: self.is_passing,
-            ..self
-        }
-    }
-
-    pub(super) fn is_on_reused_connection(&self) -> bool {
-        self.is_on_reused_connection
-    }
-}
-
-impl From<reqwest::Error> for Failure {
-    fn from(error: reqwest::Error) -> Self {
-        Failure {
-            text: cause(&error),
-            is_passing: !is_forbidden(&error) && (error.is_connect() || error.is_request()),
-            is_on_reused_connection: false,
-        }
-    }
-}
-
-/// An endpoint's answer. Its body is still to come.
-#[derive(Debug)]
-pub(super) struct Answer {
-    way: Way,
-    /// Of the body, what was looked at before the answer was taken for one.
-    peeked: VecDeque<Bytes>,
-    /// What broke the body off while it was looked at.
-    broken: Option<Failure>,
-    is_given_up: bool,
-    /// Takes our key out of the body.
-    scrubbed: Option<Scrubbed>,
-}
-
-/// Which way an answer comes.
-#[derive(Debug)]
-enum Way {
-    Direct(direct::Answer),
-    Client(reqwest::Response),
-}
-
-impl Answer {
-    fn new(mut way: Way, scrub: Option<&Arc<Scrub>>) -> Self {
-        if let Some(scrub) = scrub {
-            scrub.headers(match &mut way {
-                Way::Direct(answer) => &mut answer.head.headers,
-                Way::Client(answer) => answer.headers_mut(),
-            });
-        }
-        Answer {
-            scrubbed: scrub.cloned().map(Scrubbed::new),
-            way,
-            peeked: VecDeque::new(),
-            broken: None,
-            is_given_up: false,
-        }
-    }
-
-    /// It is a failure that might have passed, and the last try's.
-    pub(super) fn is_given_up(&self) -> bool {
-        self.is_given_up
-    }
-
-    pub(super) fn status(&self) -> StatusCode {
-        match &self.way {
-            Way::Direct(answer) => answer.head.status,
-            Way::Client(answer) => answer.status(),
-        }
-    }
-
-    pub(super) fn headers(&self) -> &HeaderMap {
-        match &self.way {
-            Way::Direct(answer) => &answer.head.headers,
-            Way::Client(answer) => answer.headers(),
-        }
-    }
-
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
-        self.headers().get(name)?.to_str().ok()
-    }
-
-    /// The next bytes of the body; `None` at its end.
-    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
-        if let Some(bytes) = self.peeked.pop_front() {
-            return Ok(Some(bytes));
-        }
-        match self.broken.take() {
-            Some(failure) => Err(failure),
-            None => self.next().await,
-        }
-    }
-
-    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
-        loop {
-            let chunk = match &mut self.way {
-                Way::Direct(answer) => answer.chunk().await?,
-                Way::Client(answer) => answer.chunk().await?,
-            };
-            let Some(scrubbed) = &mut self.scrubbed else {
-                return Ok(chunk);
-            };
-            let Some(chunk) = chunk else {
-                return Ok(scrubbed.finish());
-            };
-            let clean = scrubbed.push(chunk);
-            // All of it may be the beginning of the key.
-            if !clean.is_empty() {
-                return Ok(Some(clean));
-            }
-        }
-    }
-
-    fn is_stream(&self) -> bool {
-        let kind = self.header(CONTENT_TYPE.as_str());
-        self.status().is_success() && kind.is_some_and(|kind| kind.starts_with(answer::EVENTS))
-    }
-
-    /// Looks at a stream up to its first event that says something. True when that is an error which may pass by itself,
-    /// or when there is none: nothing of the stream has been passed on yet, so it can be asked for again.
-    async fn has_failed_at_once(&mut self) -> bool {
-        let since = Instant::now();
-        let mut peeked_bytes = 0;
-        let mut splitter = Splitter::new(FIRST_EVENT_BYTES_MAX);
-        loop {
-            let bytes = match self.next().await {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => return true,
-                Err(failure) => {
-                    let is_passing = failure.is_passing;
-                    self.broken = Some(failure);
-                    return is_passing;
-                }
-            };
-            let events = splitter.push(&bytes);
-            peeked_bytes += bytes.len();
-            self.peeked.push_back(bytes);
-            // Too long for an error.
-            let Ok(events) = events else { return false };
-            let mut told = events.iter().filter_map(|event| event.data.as_deref());
-            if let Some(first) = told.find(|data| !is_ping(data)) {
-                return StreamError::read(first).is_some_and(|error| error.is_passing());
-            }
-            // A sign of life must not be kept from the agent for long.
-            if since.elapsed() > PEEK_LIMIT || peeked_bytes > FIRST_EVENT_BYTES_MAX {
-                return false;
-            }
-        }
-    }
-}
-
-/// Asks until there is an answer to pass on. The tries before it are noted as they are made, since nobody may be there to
-/// take the answer. A stream is an answer from its first event on.
+/// Asks until there is an answer to pass on, for as long as patience lasts. The tries before it are noted as they are
+/// made, since nobody may be there to take the answer. A stream is an answer from its first word on.
 pub(super) async fn send(
     session: &Session,
     passed: &Passed,
     body: Pieces,
-    attempts: &mut Vec<Attempt>,
+    trouble: &mut Trouble,
 ) -> Result<Answer, Failure> {
     let mut connection = Connection::Any;
-    let mut tries = 0;
+    let mut outage = None;
     loop {
-        let mut sent = send_once(session, passed, &body, connection).await;
+        let mut sent = send_once(session, passed, &body, connection, &trouble.silence).await;
         if sent.as_ref().is_err_and(Failure::is_on_reused_connection) {
             // Says nothing about the endpoint, so there is nothing to wait for. It happens once: the next is new.
             connection = Connection::New;
-            attempts.push(describe(session, sent).await);
+            trouble.attempts.push(describe(session, sent, None).await);
             continue;
         }
-        let has_failed = match &mut sent {
-            Ok(answer) if answer.is_stream() => answer.has_failed_at_once().await,
-            Ok(answer) => is_passing_status(answer.status().as_u16()),
-            Err(failure) => failure.is_passing,
+        let problem = match &mut sent {
+            Ok(answer) => answer.look(session.options.endpoint.dialect).await,
+            Err(failure) => failure.is_passing.then(|| failure.unanswered()),
         };
-        if !has_failed {
-            return sent;
-        }
-        let advised = sent.as_ref().ok().and_then(advised_delay);
-        let Some(delay) = session.delay_before_retry(tries, advised) else {
-            if let Ok(answer) = &mut sent {
-                answer.is_given_up = true;
+        let Some(problem) = problem else {
+            trouble.failing = None;
+            if sent.is_ok() {
+                session.is_patience_used.store(false, Ordering::Relaxed);
             }
             return sent;
         };
-        tries += 1;
-        attempts.push(describe(session, sent).await);
+        outage.get_or_insert_with(|| session.outages.begin());
+        trouble.failing = Some(problem.clone());
+        let advised = sent.as_ref().ok().and_then(advised_delay);
+        let Some(delay) = trouble.delay(session.patience(), advised) else {
+            session.is_patience_used.store(true, Ordering::Relaxed);
+            if let Ok(answer) = &mut sent {
+                answer.give_up(problem);
+            }
+            return sent;
+        };
+        trouble
+            .attempts
+            .push(describe(session, sent, Some(problem)).await);
         tokio::time::sleep(delay).await;
     }
 }
@@ -284,10 +95,22 @@ async fn send_once(
     passed: &Passed,
     body: &Pieces,
     connection: Connection,
+    silence: &Arc<Silence>,
 ) -> Result<Answer, Failure> {
+    silence.begin();
+    let way = send_by_its_way(session, passed, body, connection).await;
+    silence.end();
+    Ok(Answer::new(way?, session.scrub.as_ref(), silence))
+}
+
+async fn send_by_its_way(
+    session: &Session,
+    passed: &Passed,
+    body: &Pieces,
+    connection: Connection,
+) -> Result<Way, Failure> {
     if let Some(direct) = &session.direct {
-        let answer = direct.post(passed, body, connection).await?;
-        return Ok(Answer::new(Way::Direct(answer), session.scrub.as_ref()));
+        return Ok(Way::Direct(direct.post(passed, body, connection).await?));
     }
     let mut url = session.url.clone();
     url.set_query(passed.query.as_deref());
@@ -296,8 +119,7 @@ async fn send_once(
         .headers(session.headers.clone())
         // Replaces those that are there.
         .headers(passed.headers.clone());
-    let answer = request.body(body.concat()).send().await?;
-    Ok(Answer::new(Way::Client(answer), session.scrub.as_ref()))
+    Ok(Way::Client(request.body(body.concat()).send().await?))
 }
 
 /// What every request to an endpoint is sent with: the key in the header that it reads.
@@ -374,23 +196,6 @@ pub(super) async fn count_tokens(
     count.ok().map(Bytes::from)
 }
 
-impl Session {
-    /// How long to wait before the next try; `None` when there is to be none.
-    fn delay_before_retry(&self, tries: usize, advised: Option<Duration>) -> Option<Duration> {
-        if tries >= self.options.settings.retries_max {
-            return None;
-        }
-        let doubled =
-            FIRST_DELAY * 2_u32.saturating_pow(u32::try_from(tries).unwrap_or(u32::MAX).min(16));
-        let delay = advised.unwrap_or(doubled).min(DELAY_MAX);
-        let is_late = self
-            .options
-            .deadline
-            .is_some_and(|deadline| Instant::now() + delay >= deadline);
-        (!is_late).then_some(delay)
-    }
-}
-
 fn advised_delay(answer: &Answer) -> Option<Duration> {
     let number = |name: &str| {
         let value = answer.header(name)?;
@@ -406,7 +211,12 @@ fn advised_delay(answer: &Answer) -> Option<Duration> {
         .map(|seconds| Duration::from_secs_f64(seconds.min(3600.0)))
 }
 
-async fn describe(session: &Session, sent: Result<Answer, Failure>) -> Attempt {
+async fn describe(
+    session: &Session,
+    sent: Result<Answer, Failure>,
+    problem: Option<Problem>,
+) -> Attempt {
+    let aborted = problem.filter(|problem| problem.cause == Cause::EndpointAborted);
     let (status, error) = match sent {
         Ok(mut answer) => {
             let status = answer.status().as_u16();
@@ -430,6 +240,9 @@ async fn describe(session: &Session, sent: Result<Answer, Failure>) -> Attempt {
             if let Ok(Some(broken)) = broken {
                 let sentence = format!("the answer broke off: {broken}");
                 error = [error, sentence].join("\n").trim_start().to_owned();
+            } else if let Some(aborted) = aborted {
+                // What was sampled until then is of no use to anybody.
+                error = aborted.text;
             } else if error.is_empty() {
                 "the answer was empty".clone_into(&mut error);
             }
@@ -446,32 +259,4 @@ async fn describe(session: &Session, sent: Result<Answer, Failure>) -> Attempt {
         status,
         error,
     }
-}
-
-/// The innermost reason, without the URL that reqwest repeats.
-pub(crate) fn cause(error: &reqwest::Error) -> String {
-    if error.is_timeout() {
-        return "it took too long".to_owned();
-    }
-    innermost(error)
-}
-
-/// The address is one that may not be asked, today and tomorrow.
-fn is_forbidden(error: &reqwest::Error) -> bool {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if matches!(error.downcast_ref(), Some(NoAddress::Forbidden(_))) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
 }

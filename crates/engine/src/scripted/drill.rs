@@ -18,7 +18,7 @@ use super::player::{self, Call, PlayError, Reply};
 use super::request::{ChatRequest, Tool};
 use super::toolbox::{self, Change, Filler};
 
-pub use self::account::{Account, LeftOut};
+pub use self::account::{Account, Told};
 
 const INSTRUCTION: &str =
     "Write drill.txt, change it, look at it in many ways, and write done.txt.";
@@ -231,7 +231,7 @@ pub(super) fn next(
         };
         let reply = match conversation {
             Conversation::Aside => Some(player::speak(player::ASIDE)),
-            Conversation::Main if scene.tools.is_empty() => listing(*part),
+            Conversation::Main if scene.tools.is_empty() => listing(*part, *fate),
             Conversation::Main | Conversation::Errand => {
                 scene.reply((*part, *fate), conversation)?
             }
@@ -378,10 +378,11 @@ impl Scene<'_> {
 }
 
 /// What an agent without tools is told, which asks for files: one without a name has it ask again.
-fn listing(part: Part) -> Option<Reply> {
+fn listing(part: Part, fate: Fate) -> Option<Reply> {
     let text = match part {
         Part::TextBefore => format!("Here it is. \n\n```\n{CONTENT}```\n"),
         Part::ServerError => format!("\n\n```\n{CONTENT}```"),
+        Part::BrokenStream if fate == Fate::BrokenOff => format!("{FILE}\n```\n{CONTENT}```"),
         Part::BrokenStream => format!("Once more:\n\n```\n{CONTENT}```"),
         Part::LastWord => {
             format!("{FILE}\n```\n{CHANGED}```\n\ndone.txt\n```\ndone\n```\n\n{LAST_WORD}")

@@ -2,8 +2,6 @@
 //!
 //! What cannot be read goes through as it is: it is the agent's to judge.
 
-use serde::Deserialize;
-
 use super::delta::THOUGHTS;
 use super::members::Members;
 use super::prepare::Added;
@@ -36,27 +34,6 @@ pub fn strip_event(data: &str, added: &Added) -> Stripped {
     let stripped = strip_object(data.as_bytes(), added).and_then(|edited| edited.text);
     let text = stripped.and_then(|text| String::from_utf8(text).ok());
     text.map_or(Stripped::Unchanged, Stripped::Changed)
-}
-
-/// Whether the event carries a finish reason: after it an agent may act on the answer.
-pub fn is_final(data: &str) -> bool {
-    #[derive(Deserialize)]
-    struct Chunk {
-        choices: Option<Vec<Choice>>,
-    }
-    #[derive(Deserialize)]
-    struct Choice {
-        finish_reason: Option<String>,
-    }
-    let chunk: Option<Chunk> = serde_json::from_str(data).ok();
-    let choices = chunk.and_then(|chunk| chunk.choices).unwrap_or_default();
-    // Some upstreams write an empty reason where others write null.
-    choices.iter().any(|choice| {
-        choice
-            .finish_reason
-            .as_deref()
-            .is_some_and(|reason| !reason.is_empty())
-    })
 }
 
 /// Whether the event is the marker that ends a stream.

@@ -107,7 +107,7 @@ pub fn write(
                 .iter()
                 .filter(|node| node.parent.is_none())
                 .count(),
-            n_leaves: graph.sequences.len(),
+            n_leaves: count_leaves(graph),
             n_forks: count_forks(graph),
             n_discarded: count_discarded(graph),
             n_sequences: rows.len(),
@@ -193,6 +193,11 @@ fn row_view<'a>(graph: &'a Graph, row: &'a Row<'a>, is_train: bool) -> impl Seri
         trainable: is_train && is_trainable(row),
         validation: findings.iter().map(Finding::to_string).collect(),
     }
+}
+
+fn count_leaves(graph: &Graph) -> usize {
+    let counts = count_children(&graph.nodes);
+    counts.into_iter().filter(|count| *count == 0).count()
 }
 
 fn count_forks(graph: &Graph) -> usize {

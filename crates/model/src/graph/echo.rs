@@ -3,6 +3,8 @@
 //! Agents add members that have defaults, cut white space, write numbers in another form, replace what they cannot
 //! read, and send one reply as several messages.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use serde_json::Value;
 
 use crate::chat::{Message, ToolCall};
@@ -149,6 +151,24 @@ fn name_of(call: &Value) -> &str {
     call["function"]["name"].as_str().unwrap_or_default()
 }
 
+/// Equal for what stands at the same place and says the same but for white space; calls count by their names. `None`
+/// when nothing is said.
+pub(super) fn hash_of_words(place: usize, message: &Value) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    place.hash(&mut hasher);
+    let text = text_in(message);
+    let mut n_words = 0;
+    for letter in text.chars().filter(|it| !it.is_whitespace()) {
+        letter.hash(&mut hasher);
+        n_words += 1;
+    }
+    for call in calls_in(message) {
+        letters_of(name_of(call)).hash(&mut hasher);
+        n_words += 1;
+    }
+    (n_words > 0).then(|| hasher.finish())
+}
+
 /// How well these messages fit the reply.
 pub(super) fn fit(reply: &Message, echo: &[&Value]) -> Fit {
     let text: String = echo.iter().map(|message| text_in(message)).collect();
@@ -173,9 +193,11 @@ pub(super) fn fit(reply: &Message, echo: &[&Value]) -> Fit {
 
 /// Agents change dots and other marks in names.
 fn same_name(left: &str, right: &str) -> bool {
-    let letters =
-        |name: &str| -> String { name.chars().filter(|it| it.is_alphanumeric()).collect() };
-    left == right || letters(left) == letters(right)
+    left == right || letters_of(left) == letters_of(right)
+}
+
+fn letters_of(name: &str) -> String {
+    name.chars().filter(|it| it.is_alphanumeric()).collect()
 }
 
 fn same_words(left: &str, right: &str) -> bool {

@@ -3,16 +3,21 @@
 
 use std::collections::HashMap;
 
+use serde_json::Value;
+
 use super::echo::{self, Fit};
 use super::identity::{Identities, canonical};
 use super::store::Store;
 use super::tokens::Tokens;
 use super::trie::{Place, Trie};
 use super::{Graph, assemble};
+use crate::chat::Message;
 use crate::turn::Turn;
 
 /// An id that more replies share is one that the model counts anew each time, and says nothing.
 const SHARERS_MAX: usize = 8;
+/// How many messages a reply and the results of its calls may be.
+const NEW_MAX: usize = 256;
 /// How many replies to one prompt are compared with what was sent back.
 const TRIES_MAX: usize = 8;
 
@@ -27,6 +32,8 @@ pub struct Links {
     callers: HashMap<Box<str>, Vec<usize>>,
     /// Whose messages end at a place.
     askers: HashMap<Place, Vec<usize>>,
+    /// Who said something, by a hash of its words.
+    speakers: HashMap<u64, Vec<usize>>,
     pub(super) entries: Vec<Entry>,
     n_pushed: usize,
 }
@@ -69,10 +76,10 @@ impl Links {
         }
         let at = self.entries.len();
         let n_messages = messages.len();
-        let reply = turn.message.as_ref();
-        let reply: Vec<u32> = reply
-            .map(|message| self.identities.of_value(&message.to_value()))
-            .into_iter()
+        let message = turn.message.as_ref().map(Message::to_value);
+        let reply: Vec<u32> = message
+            .iter()
+            .map(|message| self.identities.of_value(message))
             .collect();
         let list = self.lists.keep(messages, &reply);
         let messages = self.messages.place(&list);
@@ -83,9 +90,7 @@ impl Links {
         if n_messages > 0 {
             self.askers.entry(messages).or_default().push(at);
         }
-        for id in call_ids(turn) {
-            self.callers.entry(id.into()).or_default().push(at);
-        }
+        self.know_reply(turn, at, n_messages, message.as_ref());
         let system = self.messages.place(&Tokens::from(system));
 
         let sampled = turn.completion_token_ids.as_ref();
@@ -109,6 +114,17 @@ impl Links {
         });
     }
 
+    /// What the reply may be known by in a later request.
+    fn know_reply(&mut self, turn: &Turn, at: usize, n_messages: usize, message: Option<&Value>) {
+        let words = message.and_then(|message| echo::hash_of_words(n_messages, message));
+        if let Some(words) = words {
+            self.speakers.entry(words).or_default().push(at);
+        }
+        for id in call_ids(turn) {
+            self.callers.entry(id.into()).or_default().push(at);
+        }
+    }
+
     /// The graph of what was pushed so far; `turns` are the same ones in the same order.
     pub fn graph(&self, turns: &[Turn]) -> Graph {
         assemble::graph(self, turns)
@@ -116,7 +132,12 @@ impl Links {
 
     /// An estimate of what is held beside the turns themselves.
     pub fn bytes(&self) -> usize {
-        self.lists.bytes() + self.tokens.bytes() + self.messages.bytes()
+        let listed = |entry: usize| size_of::<(u64, Vec<usize>)>() + entry * size_of::<usize>();
+        let callers = self.callers.values().map(|them| listed(them.len()));
+        let askers = self.askers.values().map(|them| listed(them.len()));
+        let speakers = self.speakers.values().map(|them| listed(them.len()));
+        let others: usize = callers.chain(askers).chain(speakers).sum();
+        self.lists.bytes() + self.tokens.bytes() + self.messages.bytes() + others
     }
 
     pub(super) fn link(&self, child: usize, turns: &[Turn]) -> Link {
@@ -150,7 +171,9 @@ impl Links {
         let reached = reached.max(by_id.map(n_messages));
         let (by_place, left_out) = self.by_place(turns, child, reached);
         link.left_out = left_out;
-        if let Some(before) = by_place.or(by_id) {
+        let reached = reached.max(by_place.map(n_messages));
+        let by_words = self.by_words(turns, child, reached);
+        if let Some(before) = by_words.or(by_place).or(by_id) {
             let (before_turn, turn) = (self.turn(turns, before), self.turn(turns, child));
             (link.retokenised, link.changed) = match is_as_it_was(before_turn, turn) {
                 true => (Some(before), None),
@@ -165,6 +188,7 @@ impl Links {
         let messages = &self.turn(turns, child).messages;
         let first = echo::n_leading(messages) + reached.map_or(0, |reached| reached + 1);
         let new = messages.get(first..).unwrap_or_default().iter().rev();
+        let new = new.take(NEW_MAX);
         let is_later = |at: &usize| {
             let entry = &self.entries[*at];
             entry.exchange < self.entries[child].exchange
@@ -191,7 +215,7 @@ impl Links {
                     |at: &usize| self.entries[*at].messages == self.entries[*first].messages;
                 let is_one_prompt = tries.iter().all(is_same);
                 is_one_prompt
-                    .then(|| self.fitting(turns, child, tries))
+                    .then(|| self.fitting(turns, child, tries, Fit::Place))
                     .flatten()
             }
             _ => None,
@@ -228,11 +252,36 @@ impl Links {
             };
             if !echo::is_assistant(next) {
                 left_out = left_out.or_else(|| self.latest(turns, child, askers).next());
-            } else if let Some(before) = self.fitting(turns, child, askers) {
+            } else if let Some(before) = self.fitting(turns, child, askers, Fit::Place) {
                 return (Some(before), left_out);
             }
         }
         (None, left_out)
+    }
+
+    /// The reply that the last of the assistant's messages repeats at the place where it was given, in a conversation
+    /// with the same beginning: some agents write their reminders behind the last message alone, so that no prompt
+    /// starts with an earlier one.
+    fn by_words(&self, turns: &[Turn], child: usize, reached: Option<usize>) -> Option<usize> {
+        let messages = &self.turn(turns, child).messages;
+        let n_leading = echo::n_leading(messages);
+        let place = messages.iter().rposition(|it| echo::is_assistant(it))?;
+        let n_said = place.checked_sub(n_leading)?;
+        if n_said == 0 || reached.is_some_and(|reached| n_said <= reached) {
+            return None;
+        }
+        let speakers = self
+            .speakers
+            .get(&echo::hash_of_words(n_said, &messages[place])?)?;
+        let begun = messages.get(n_leading)?;
+        let is_it = |at: &usize| {
+            let other = &self.turn(turns, *at).messages;
+            let first = other.get(echo::n_leading(other));
+            self.entries[*at].n_messages == n_said
+                && first.is_some_and(|first| is_same_start(first, begun, n_said))
+        };
+        let speakers: Vec<usize> = speakers.iter().copied().filter(is_it).collect();
+        self.fitting(turns, child, &speakers, Fit::Words)
     }
 
     /// Those of one prompt that were there before `child`, of its own session where there are any; the last first.
@@ -257,19 +306,19 @@ impl Links {
 
     /// Of the replies to one prompt the one that the messages of `child` hold at its place, or the last one when there
     /// is nothing to tell them apart by.
-    fn fitting(&self, turns: &[Turn], child: usize, askers: &[usize]) -> Option<usize> {
+    fn fitting(&self, turns: &[Turn], child: usize, askers: &[usize], least: Fit) -> Option<usize> {
         let messages = &self.turn(turns, child).messages;
         let fit = |at: usize| {
             let before = self.turn(turns, at);
             let echo = echo::echo_of(before, self.turn(turns, child));
-            let echo: Vec<&serde_json::Value> = echo.iter().map(|at| &*messages[*at]).collect();
+            let echo: Vec<&Value> = echo.iter().map(|at| &*messages[*at]).collect();
             let reply = before.message.as_ref();
             reply.map_or(Fit::No, |reply| echo::fit(reply, &echo))
         };
         let tries = self.latest(turns, child, askers).take(TRIES_MAX);
         let tries = tries
             .map(|at| (fit(at), at))
-            .filter(|(fit, _)| *fit != Fit::No);
+            .filter(|(fit, _)| *fit >= least);
         let best = tries.max_by_key(|(fit, at)| (*fit, self.entries[*at].exchange));
         best.map(|(_, at)| at)
     }
@@ -349,6 +398,14 @@ fn call_ids(turn: &Turn) -> impl Iterator<Item = &str> {
     let calls = turn.message.iter().flat_map(|message| &message.tool_calls);
     let ids = calls.filter_map(|call| call.id.as_deref());
     ids.filter(|id| !id.is_empty())
+}
+
+/// Whether two conversations begin alike. A first message that is the last one, too, may have reminders behind it.
+fn is_same_start(one: &Value, other: &Value, n_said: usize) -> bool {
+    let (first, second) = (echo::text_in(one), echo::text_in(other));
+    let is_longer = first.starts_with(&second) || second.starts_with(&first);
+    let is_alone = n_said == 1 && !first.is_empty() && !second.is_empty();
+    one["role"] == other["role"] && (first == second || is_alone && is_longer)
 }
 
 /// Whether the reply came back in its own words, so that something before it was changed.

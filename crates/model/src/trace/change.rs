@@ -1,5 +1,8 @@
 //! What an agent changed in a reply before it sent it back, in a few words.
 
+use std::collections::HashMap;
+
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::chat::{Message, ToolCall};
@@ -112,7 +115,8 @@ fn call_change(call: &ToolCall, sent: &Value, changes: &mut Vec<String>) {
     }
     match (given, now) {
         (Some(Value::Object(given)), Some(Value::Object(now))) => {
-            changes.extend(member_changes(name, &given, &now));
+            let written = written_members(&call.arguments);
+            changes.extend(member_changes(name, &given, &now, &written));
         }
         (Some(given), Some(now)) if given == now => {}
         (None, _) => {
@@ -126,10 +130,16 @@ fn call_change(call: &ToolCall, sent: &Value, changes: &mut Vec<String>) {
     }
 }
 
+/// The members as the model wrote them: a number has many forms.
+fn written_members(arguments: &str) -> HashMap<String, &RawValue> {
+    serde_json::from_str(arguments).unwrap_or_default()
+}
+
 fn member_changes<'a>(
     name: &'a str,
     given: &'a Map<String, Value>,
     now: &'a Map<String, Value>,
+    written: &'a HashMap<String, &RawValue>,
 ) -> impl Iterator<Item = String> + 'a {
     let kept = given
         .iter()
@@ -137,7 +147,9 @@ fn member_changes<'a>(
             Some(now) if now == value => None,
             Some(now) => Some(format!(
                 "`{name}`: {member} {} became {}",
-                shown(value),
+                written
+                    .get(member)
+                    .map_or_else(|| shown(value), |text| short(text.get())),
                 shown(now)
             )),
             None => Some(format!("`{name}`: {member} left out")),

@@ -3,7 +3,7 @@
 //! What OpenEnv calls fatal for one turn is a warning here: the turn is left out of the training trace, the rollout
 //! stays trainable. Fatal is what leaves nothing to train on.
 
-use super::{CaptureLevel, Code, Finding, reply};
+use super::{CaptureLevel, Code, Finding, lacking, reply};
 use crate::chat;
 use crate::dialect::{Dialect, EndpointDialect};
 use crate::graph::{Graph, Node, Role};
@@ -11,6 +11,9 @@ use crate::turn::{Exactness, Turn};
 
 pub(super) fn findings(turns: &[Turn], graph: &Graph, level: CaptureLevel) -> Vec<Finding> {
     let mut findings: Vec<Finding> = turns.iter().filter_map(failure).collect();
+    let is_too_long =
+        |turn: &Turn| failure(turn).is_some_and(|it| it.code == Code::ContextBudgetExhausted);
+    findings.extend(lacking::context_too_small(turns, is_too_long));
     if graph.nodes.is_empty() {
         findings.push(Finding::fatal(Code::NoTurns, "no model call was answered"));
         return findings;
@@ -21,8 +24,14 @@ pub(super) fn findings(turns: &[Turn], graph: &Graph, level: CaptureLevel) -> Ve
         findings.extend(notes(turn));
         findings.extend(reply::of_node(turns, graph, node));
     }
+    // Asked for again as a rule, and no part of the conversation then.
+    let others = graph.nodes.iter().filter(|node| node.role != Role::Agent);
+    let others = others.map(|node| &turns[node.turn]);
+    let aborted = others.filter(|it| it.exactness == Exactness::NotExact(Code::AbortedTurn));
+    findings.extend(aborted.filter_map(|turn| shortcoming(turn, level)));
     reply::limit(&mut findings);
     let agents: Vec<&Turn> = agents_of(turns, graph).collect();
+    findings.extend(lacking::unknown_tools(agents.iter().copied()));
     unfit(&agents, level, &mut findings);
     losses(&agents, &mut findings);
     translation(turns, &mut findings);
@@ -74,7 +83,8 @@ fn shortcoming(turn: &Turn, level: CaptureLevel) -> Option<Finding> {
         return None;
     };
     // Below the level of tokens every turn lacks the same, which the level says.
-    if level != CaptureLevel::Tokens && code != Code::TruncatedTurn || turn.unfit.is_some() {
+    let is_told_always = matches!(code, Code::TruncatedTurn | Code::AbortedTurn);
+    if level != CaptureLevel::Tokens && !is_told_always || turn.unfit.is_some() {
         return None;
     }
     let reason = code
@@ -231,7 +241,9 @@ fn structure(graph: &Graph, level: CaptureLevel, findings: &mut Vec<Finding>) {
         ));
     }
     let mut n_next = vec![0; graph.nodes.len()];
-    for before in live().filter_map(Node::before) {
+    // What goes on with a reply left out goes on from it all the same.
+    let next = live().filter(|node| node.left_out.is_none());
+    for before in next.filter_map(Node::before) {
         n_next[before] += 1;
     }
     let n_forks = n_next.into_iter().filter(|count| *count > 1).count();

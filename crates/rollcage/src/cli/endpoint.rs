@@ -224,7 +224,7 @@ async fn ask(
 pub(crate) fn unusable(error: Unusable) -> anyhow::Error {
     match error {
         Unusable::Key(_) | Unusable::Model(_) => WrongUse(error.to_string()).into(),
-        Unusable::Other(_) => error.into(),
+        Unusable::Failed(_) | Unusable::Other(_) => error.into(),
     }
 }
 

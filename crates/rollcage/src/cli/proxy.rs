@@ -14,6 +14,7 @@ use rollcage_engine::secret::Secret;
 use rollcage_engine::serving::Servers;
 
 use super::listen::refused;
+use super::patience::PatienceArguments;
 use super::signals::Signals;
 use crate::progress::ServingProgress;
 use crate::server::capture::{Capture, Unresolved, resolve};
@@ -60,6 +61,9 @@ pub(crate) struct Arguments {
     /// --help` has the rule
     #[arg(long, value_name = "WHAT")]
     allow_url: Vec<Allowed>,
+
+    #[command(flatten)]
+    patience: PatienceArguments,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
@@ -116,7 +120,8 @@ async fn serve(
     let guard = admin_key
         .is_some()
         .then(|| Guard::new(arguments.allow_url.clone()));
-    let capture = Capture::new(endpoint, profile, admin_key, guard, directory);
+    let mut capture = Capture::new(endpoint, profile, admin_key, guard, directory);
+    capture.upstream_patience = arguments.patience.upstream();
     let capture = Arc::new(capture);
     let handler: Handler = Arc::new(move |request| {
         let capture = Arc::clone(&capture);

@@ -26,6 +26,7 @@ use self::options::AgentArguments;
 use super::endpoint::{choose, unusable};
 use super::engine::{make_ready, with_engine};
 use super::mcp::McpArguments;
+use super::patience::PatienceArguments;
 use super::signals::Stop;
 use super::task::Loaded;
 use super::trace::TraceName;
@@ -52,7 +53,9 @@ const UNPRINTED: &str = "print the results (all are recorded: see `rollcage list
     rollcage run task.toml --agent claude --tools Bash,Read --agent-env IS_DEMO=1\n  \
     rollcage run --instruction 'Write ok to a.txt' --verify 'grep -qx ok a.txt' --solution 'echo ok > a.txt'\n  \
     rollcage run task.toml --mcp 'weather=python3 weather.py' --mcp docs=http://127.0.0.1:9000/mcp\n\n\
-    Exit status: 0 every rollout ended and was graded, 1 some ended badly, 2 wrong use, 3 our own failure.\n\
+    Exit status: 0 every rollout was graded with a reward that is valid, be it a low one (without verify commands: it \
+    completed, or a limit of its budget ended it), 1 some were not, 2 wrong use, 3 our own failure. docs/endings.md has \
+    every cause of an end and what follows from it.\n\
     Ctrl-C, SIGTERM, a lost terminal (unless SIGHUP is ignored) and a reader that goes away cancel what runs; every \
     rollout that was started has its record. Without standard error only the progress is lost.")]
 pub(crate) struct Arguments {
@@ -188,6 +191,9 @@ struct EndpointArguments {
     #[arg(long, value_name = "BOOL")]
     thinking: Option<bool>,
 
+    #[command(flatten)]
+    patience: PatienceArguments,
+
     /// The opposite of --thinking
     #[arg(long, value_name = "BOOL", hide = true, conflicts_with = "thinking")]
     disable_thinking: Option<bool>,
@@ -242,14 +248,21 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         let printed = report::summary(&mut output::stdout(), &results);
         output::unless_gone(printed).context(UNPRINTED)?;
     }
-    let is_fine = |result: &RolloutResult| {
-        result.ended == Ended::Completed && (result.graded || result.verify_results.is_empty())
-    };
     Ok(if results.iter().all(is_fine) {
         Outcome::Fine
     } else {
         Outcome::Bad
     })
+}
+
+/// Whether the rollout came to what it was run for: a reward that counts, or, where nothing grades, a regular end.
+fn is_fine(result: &RolloutResult) -> bool {
+    let is_regular = matches!(result.ended, Ended::Completed | Ended::Budget)
+        && result.cause.is_none_or(|cause| cause.verdict().is_valid);
+    match result.verify_results.is_empty() {
+        true => is_regular,
+        false => result.reward_valid,
+    }
 }
 
 /// The endpoint, with its server running; what takes long is shown.
@@ -377,6 +390,7 @@ impl EndpointArguments {
             budget,
             price,
             is_black_box: task.mode == Mode::BlackBox,
+            upstream_patience: self.patience.upstream(),
             ..ModelSettings::default()
         })
     }
@@ -395,5 +409,56 @@ impl EndpointArguments {
             dialect: self.dialect.map(Into::into),
             guard: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollcage_engine::result::begin_abandoned;
+    use rollcage_model::ending::Cause;
+    use rollcage_model::id::RolloutId;
+    use rollcage_model::record::CommandResult;
+
+    use super::*;
+
+    fn ended(cause: Cause, verify_results: Vec<CommandResult>) -> RolloutResult {
+        let verdict = cause.verdict();
+        let is_graded = verdict.is_graded && !verify_results.is_empty();
+        RolloutResult {
+            ended: verdict.ended,
+            cause: Some(cause),
+            graded: is_graded,
+            reward_valid: is_graded && verdict.is_valid,
+            verify_results,
+            ..begin_abandoned(RolloutId::generate(), Task::default())
+        }
+    }
+
+    #[test]
+    fn a_run_is_fine_when_every_reward_counts() {
+        let failed = || CommandResult {
+            cmd: "false".to_owned(),
+            exit_code: 1,
+            stdout: String::new(),
+            stderr: String::new(),
+            duration_s: 0.0,
+            timed_out: false,
+        };
+        for cause in Cause::ALL {
+            let is_valid = cause.verdict().is_valid;
+            let graded = ended(cause, vec![failed()]);
+            assert_eq!(is_fine(&graded), is_valid, "{}", cause.as_str());
+        }
+        // Nothing grades it.
+        for (cause, is_expected) in [
+            (Cause::Completed, true),
+            (Cause::BudgetLimit, true),
+            (Cause::AgentExited, false),
+            (Cause::AgentTimeUsed, false),
+            (Cause::TaskDoesNotFit, false),
+            (Cause::EndpointError, false),
+        ] {
+            assert_eq!(is_fine(&ended(cause, Vec::new())), is_expected);
+        }
     }
 }

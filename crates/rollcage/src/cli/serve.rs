@@ -13,6 +13,7 @@ use rollcage_engine::result::chain;
 use rollcage_engine::service::{self, Service};
 
 use super::listen::refused;
+use super::patience::PatienceArguments;
 use super::signals::Signals;
 use crate::server::access::{Policy, Token};
 use crate::server::backend::{Backend, Surroundings};
@@ -116,6 +117,9 @@ pub(crate) struct Arguments {
     /// How many seconds running calls and rollouts may go on after the first Ctrl-C or SIGTERM
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
     grace: f64,
+
+    #[command(flatten)]
+    patience: PatienceArguments,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -256,7 +260,10 @@ async fn backend(
         keep_aborted: Duration::from_secs_f64(arguments.keep_aborted),
     };
     let (agents, providers) = (settings::agents()?, settings::providers()?);
-    let around = Surroundings::of_this_process(tasks, agents, providers, guard);
+    let around = Surroundings {
+        upstream_patience: arguments.patience.upstream(),
+        ..Surroundings::of_this_process(tasks, agents, providers, guard)
+    };
     Ok(Backend::new(Service::new(engine, limits), around))
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use rollcage_engine::ModelSettings;
 use rollcage_engine::agent::Agent;
 use rollcage_engine::outbound::Guard;
 use rollcage_engine::provider::Providers;
@@ -33,6 +34,8 @@ pub(crate) struct Surroundings {
     pub(crate) guard: Option<Arc<Guard>>,
     /// For the body of a request.
     pub(crate) body_limit: Duration,
+    /// For an endpoint that is out of order.
+    pub(crate) upstream_patience: Duration,
 }
 
 impl Surroundings {
@@ -58,6 +61,7 @@ impl Surroundings {
             },
             guard,
             body_limit: BODY_LIMIT,
+            upstream_patience: ModelSettings::default().upstream_patience,
         }
     }
 

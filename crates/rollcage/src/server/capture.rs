@@ -52,6 +52,8 @@ pub(crate) struct Capture {
     /// Where sessions' exchanges are kept.
     pub(crate) directory: PathBuf,
     body_limit: Duration,
+    /// For an endpoint that is out of order.
+    pub(crate) upstream_patience: Duration,
     about: Mutex<HashMap<String, About>>,
 }
 
@@ -89,6 +91,7 @@ impl Capture {
             guard,
             directory,
             body_limit: BODY_LIMIT,
+            upstream_patience: ModelSettings::default().upstream_patience,
             about: Mutex::default(),
         }
     }
@@ -207,6 +210,7 @@ impl Capture {
                 calls,
                 ..Limits::default()
             },
+            upstream_patience: self.upstream_patience,
             ..ModelSettings::default()
         };
         let key = match wanted.session_id {
@@ -265,7 +269,7 @@ impl Capture {
             profile: about.profile.clone(),
             on_overflow: OnOverflow::PassOn,
             record: record.clone(),
-            deadline: None,
+            agent_time: None,
             observe: Box::new(|_| {}),
             mcp: Remotes::default(),
             clients: Arc::default(),

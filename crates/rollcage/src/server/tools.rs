@@ -270,7 +270,10 @@ impl Call<'_> {
         let wait_s = more.number("wait_s").map_err(ToolError::InvalidArguments)?;
         let wait_s = wait_s.unwrap_or(WAIT_S).clamp(0.0, WAIT_S_MAX);
         let result = match self.find(&id).await {
-            None => return answer::not_finalized(&id, "", &format!("unknown rollout_id: {id}"), 0),
+            None => {
+                let text = format!("unknown rollout_id: {id}");
+                return answer::not_finalized(&id, "", ("unknown", &text), 0);
+            }
             Some(Found::Known(entry)) => {
                 entry.want();
                 let entries = [Arc::clone(&entry)];
@@ -278,7 +281,7 @@ impl Call<'_> {
                 let limit = std::time::Duration::from_secs_f64(wait_s);
                 if tokio::time::timeout(limit, followed).await.is_err() {
                     let text = format!("timeout waiting for rollout_id={id}");
-                    return answer::not_finalized(&id, &entry.task_id, &text, -1);
+                    return answer::not_finalized(&id, &entry.task_id, ("running", &text), -1);
                 }
                 self.result(&entry).await
             }
@@ -287,7 +290,8 @@ impl Call<'_> {
                     Ok(result) => result,
                     Err(error) => {
                         let text = rollcage_engine::result::chain(&error);
-                        return answer::not_finalized(&id, &summary.task_id, &text, -1);
+                        let told = ("unknown", text.as_str());
+                        return answer::not_finalized(&id, &summary.task_id, told, -1);
                     }
                 }
             }

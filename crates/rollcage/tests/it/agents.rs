@@ -167,7 +167,7 @@ async fn solves(agent: &str) {
         "the record states versions"
     );
     // What the agent was told is what the task says, byte for byte.
-    let asked = traced(&result).proxy_turns[0].request["messages"].to_string();
+    let asked = traced(result).proxy_turns[0].request["messages"].to_string();
     let instruction = serde_json::Value::from(plan.task.instruction.as_str()).to_string();
     let instruction = &instruction[1..instruction.len() - 1];
     assert!(asked.contains(instruction), "{agent}: {asked}");
@@ -260,7 +260,7 @@ async fn what_a_task_sets_for_its_agent_reaches_the_model() {
             .find(|result| result.task_id == name)
             .unwrap();
         assert_eq!(result.ended, Ended::Completed, "{name}: {:?}", result.error);
-        let asked = traced(&result).proxy_turns[0].request["messages"].to_string();
+        let asked = traced(result).proxy_turns[0].request["messages"].to_string();
         for (option, value) in plan.task.agent.set() {
             let OptionValue::Text(value) = value else {
                 panic!("a list");

@@ -1,6 +1,7 @@
 //! What every main agent makes of a broken model: a typed end in time, no endless loop, nothing left alive.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::agents::shared_home;
 use crate::support::{endpoint, open_engine, run_beside, streams, traced};
@@ -28,13 +29,8 @@ struct Fault {
     reply: fn() -> Reply,
     ends: &'static [Ended],
     requests_max: usize,
-}
-
-impl Fault {
-    /// Whether the model keeps its connection open and says nothing (more).
-    fn is_silent(&self) -> bool {
-        self.ends == [Ended::TimedOut]
-    }
+    /// The model keeps its connection open and says nothing (more).
+    is_silent: bool,
 }
 
 fn error(status: u16, message: &str, code: &str) -> Reply {
@@ -52,30 +48,35 @@ static FAULTS: [Fault; 10] = [
         reply: || error(400, "no such parameter", "invalid_request"),
         ends: &[Ended::UpstreamFailed],
         requests_max: FAILED_REQUESTS_MAX,
+        is_silent: false,
     },
     Fault {
         name: "401",
         reply: || error(401, "wrong key", "invalid_api_key"),
         ends: &[Ended::UpstreamFailed],
         requests_max: FAILED_REQUESTS_MAX,
+        is_silent: false,
     },
     Fault {
         name: "429 for ever",
         reply: || error(429, "slow down", "rate_limit"),
         ends: &[Ended::UpstreamFailed],
         requests_max: FAILED_REQUESTS_MAX,
+        is_silent: false,
     },
     Fault {
         name: "500 for ever",
         reply: || error(500, "out of order", "server_error"),
         ends: &[Ended::UpstreamFailed],
         requests_max: FAILED_REQUESTS_MAX,
+        is_silent: false,
     },
     Fault {
         name: "a stream without its finish",
         reply: || streams(false, Ending::Clean),
         ends: &[Ended::UpstreamFailed],
         requests_max: BROKEN_REQUESTS_MAX,
+        is_silent: false,
     },
     Fault {
         name: "a web page",
@@ -86,18 +87,21 @@ static FAULTS: [Fault; 10] = [
         },
         ends: &[Ended::UpstreamFailed],
         requests_max: FAILED_REQUESTS_MAX,
+        is_silent: false,
     },
     Fault {
         name: "never answers",
         reply: || Reply::Hang,
-        ends: &[Ended::TimedOut],
+        ends: &[Ended::UpstreamFailed],
         requests_max: BROKEN_REQUESTS_MAX,
+        is_silent: true,
     },
     Fault {
         name: "hangs within an answer",
         reply: || streams(false, Ending::Hang),
-        ends: &[Ended::TimedOut],
+        ends: &[Ended::UpstreamFailed],
         requests_max: BROKEN_REQUESTS_MAX,
+        is_silent: true,
     },
     Fault {
         name: "a prompt that is too long",
@@ -108,12 +112,14 @@ static FAULTS: [Fault; 10] = [
         // The proxy says so in place of the model, and the agent ends its work.
         ends: &[Ended::Budget],
         requests_max: BROKEN_REQUESTS_MAX,
+        is_silent: false,
     },
     Fault {
         name: "hangs up",
         reply: || Reply::Drop,
         ends: &[Ended::UpstreamFailed],
         requests_max: FAILED_REQUESTS_MAX,
+        is_silent: false,
     },
 ];
 
@@ -130,7 +136,7 @@ impl Cell {
         let task = Task {
             id: format!("{}: {}", agent.name(), fault.name),
             instruction: "Say hello.".to_owned(),
-            agent_timeout_s: Some(if fault.is_silent() { SHORT_S } else { LONG_S }),
+            agent_timeout_s: Some(if fault.is_silent { SHORT_S } else { LONG_S }),
             env: [("ROLLCAGE_TEST_MARK".to_owned(), mark.to_owned())].into(),
             ..Task::default()
         };
@@ -141,7 +147,8 @@ impl Cell {
             ready: ready.clone(),
             endpoint: endpoint(upstream.base_url()),
             settings: ModelSettings {
-                retries_max: 1,
+                // One more try.
+                upstream_patience: Duration::from_millis(300),
                 ..ModelSettings::default()
             },
             mcp: Default::default(),
@@ -171,7 +178,7 @@ impl Cell {
         );
         eprintln!("{how}");
         // On a very busy machine an agent may be ended before its first request.
-        let fewest = usize::from(!self.fault.is_silent());
+        let fewest = usize::from(!self.fault.is_silent);
         let is_right = self.fault.ends.contains(&result.ended)
             && (fewest..=self.fault.requests_max).contains(&asked)
             && result.error.is_some()
@@ -191,7 +198,7 @@ async fn ends_in_time(name: &str) {
         .map(|fault| Cell::new(fault, &agent, &ready, &mark));
     let mut cells: Vec<_> = cells.collect();
     // Those that wait come first, and the others run beside them.
-    cells.sort_by_key(|cell| !cell.fault.is_silent());
+    cells.sort_by_key(|cell| !cell.fault.is_silent);
     let plans: Vec<_> = cells.iter().map(|cell| Arc::clone(&cell.plan)).collect();
     let results = run_beside(&engine, plans, SLOTS).await;
     engine.close().await;

@@ -268,7 +268,6 @@ fn same(left: &Value, right: &Value) -> bool {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "the figures are worth a look")]
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_calls_grow_with_what_is_new_in_each() {
     let home = Home::new();

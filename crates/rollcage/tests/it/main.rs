@@ -11,6 +11,7 @@ mod agents;
 mod anthropic;
 mod cli;
 mod drill;
+mod endings;
 mod endpoints;
 mod faults;
 mod golden;

@@ -153,7 +153,7 @@ fn check_result(result: &RolloutResult, outside: &Outside) {
     let told = format!("{agent}: {:?}\n{}", result.error, result.agent_log_tail);
     assert_eq!(result.ended, Ended::Completed, "{told}");
     assert_eq!(result.reward, Some(1.0), "{:#?}", result.verify_results);
-    let turns = traced(&result).proxy_turns;
+    let turns = traced(result).proxy_turns;
     assert_eq!(turns.len(), 3, "one turn for each step");
     let asked = |turn: usize| {
         let messages = turns[turn].request["messages"].as_array();

@@ -159,6 +159,8 @@ async fn a_killed_engine_leaves_no_process_and_its_rollout_gets_a_result() {
         .unwrap();
     let result = store.result(summary.rollout_id).unwrap();
     assert_eq!(result.ended, Ended::EngineFailed);
+    assert_eq!(result.agent.name, "opencode");
+    assert!(!result.endpoint.model.is_empty() && !result.agent.version.is_empty());
     assert!(
         !traced(&result).proxy_turns.is_empty(),
         "what was answered until then is kept"

@@ -404,7 +404,7 @@ async fn what_cannot_be_prepared_is_a_result_too() {
     assert!(error.starts_with("install the agent"), "{error}");
     assert_eq!(result.install_log_tail, error);
 
-    let mut order = served.order("true");
+    let mut order = served.order(ASK);
     let mut dead = endpoint("http://127.0.0.1:9/v1");
     dead.profile = None;
     order.endpoint = EndpointChoice::Url(dead);

@@ -197,6 +197,12 @@ impl Render for Answer {
         b"\n".to_vec()
     }
 
+    /// The beginning of an event: Gemini CLI asks again when a stream ends within one, but not always after a broken
+    /// connection, which it may take for one that was closed in order.
+    fn broken_off(&self) -> Option<&'static [u8]> {
+        (self.form == Form::Events).then_some(b"data: {")
+    }
+
     /// Not an event: Google's SDK finds an error only in a piece that is JSON all by itself.
     fn error(&self, message: &str) -> Vec<u8> {
         let error = in_one_line(&error_value(502, message));

@@ -42,17 +42,26 @@ pub(super) fn result(id: &str, text: &str) -> Value {
     json!({"role": "tool", "tool_call_id": id, "content": text})
 }
 
-/// Two ids for each message, other ones for other words.
+/// Two ids for each message, other ones for other words. As in chat templates, call ids do not count.
 fn ids_of(messages: &[Value]) -> Vec<u32> {
     let id = |message: &Value, start: u32| {
-        let text = message.to_string();
-        let hash = text
-            .bytes()
-            .fold(start, |hash, byte| hash.wrapping_mul(31) ^ u32::from(byte));
-        hash % 1_000_000
+        let hash = |hash: u32, byte: u8| hash.wrapping_mul(31) ^ u32::from(byte);
+        rendered(message).bytes().fold(start, hash) % 1_000_000
     };
     let ids = messages.iter().flat_map(|it| [id(it, 7), id(it, 77)]);
     ids.collect()
+}
+
+fn rendered(message: &Value) -> String {
+    let said = ["role", "reasoning_content", "content"].map(|name| message[name].as_str());
+    let calls = message["tool_calls"].as_array().into_iter().flatten();
+    let calls = calls.map(|call| &call["function"]);
+    let calls = calls.map(|function| format!("{}{}", function["name"], function["arguments"]));
+    format!(
+        "{:?}{:?}",
+        said.map(Option::unwrap_or_default),
+        calls.collect::<Vec<_>>()
+    )
 }
 
 impl Talk {
@@ -218,7 +227,7 @@ fn claude_adds_a_default_to_every_edit() {
     check_arguments(
         "Edit",
         r#"{"file_path": "a", "old_string": "x", "new_string": "y"}"#,
-        r#"{"file_path":"a","old_string":"x","new_string":"y","replace_all":false}"#,
+        r#"{"replace_all":false,"file_path":"a","old_string":"x","new_string":"y"}"#,
         "`Edit`: replace_all added (false)",
     );
 }
@@ -238,7 +247,7 @@ fn numbers_are_written_in_another_form() {
     // Claude, OpenCode, pi, Qwen and Gemini.
     for (given, sent, change) in [
         ("5000.0", "5000", "5000.0 became 5000"),
-        ("7e3", "7000", "7000.0 became 7000"),
+        ("7e3", "7000", "7e3 became 7000"),
         ("\"5\"", "5", "\"5\" became 5"),
     ] {
         check_arguments(
@@ -273,8 +282,12 @@ fn blank_text_beside_a_call_is_left_out() {
 
 #[test]
 fn broken_arguments_are_replaced() {
-    // Claude, pi, Qwen and goose, each with something of its own; a call cut by the token limit looks the same.
-    for (sent, shown) in [("{}", "{}"), (r#"{"raw":"x"}"#, r#"{"raw":"x"}"#)] {
+    // Claude wraps what it cannot read, pi mends it; a call cut by the token limit is the same to both.
+    let wrapped = r#"{"__unparsedToolInput":{"raw":"{\"command\": \"ls","len":15}}"#;
+    for (sent, shown) in [
+        (wrapped, "{\"__unparsedToolInput\":{\"raw\":\"{\\\"comman…"),
+        (r#"{"command":"ls"}"#, r#"{"command":"ls"}"#),
+    ] {
         check_arguments(
             "Bash",
             r#"{"command": "ls"#,
@@ -282,6 +295,55 @@ fn broken_arguments_are_replaced() {
             &format!("`Bash`: broken arguments became {shown}"),
         );
     }
+}
+
+#[test]
+fn goose_replaces_calls_by_one_of_its_own() {
+    let sent = call("ID1", "unparseable_tool_call", "{}");
+    check_changed(
+        &calls("Once more.", &[("ID1", "shell", r#"{"command": "ech"#)]),
+        &[
+            calls("Once more.", &[("ID1", "unparseable_tool_call", "{}")]),
+            result("ID1", "truncated"),
+        ],
+        "call `shell` replaced by `unparseable_tool_call`",
+    );
+    check_changed(
+        &call("ID1", "look_around", r#"{"path":"."}"#),
+        &[sent, result("ID1", "not advertised")],
+        "call `look_around` replaced by `unparseable_tool_call`",
+    );
+}
+
+#[test]
+fn qwen_asks_again_for_calls_that_it_cannot_read() {
+    let first = call("c1", "shell", "{}");
+    let mut talk = Talk::new(&[user("go")]);
+    talk.ask(&first).say(&[first, result("c1", "a")]);
+    talk.ask(&call("c2", "shell", r#"{"command": "ls"#));
+    let again = call("c3", "shell", "{}");
+    talk.ask(&again).say(&[again, result("c3", "a")]);
+    talk.ask(&text("done"));
+    talk.check("n1 agent, n2<n1 asked_again, n3<n1 agent, n4<n3 agent");
+}
+
+#[test]
+fn aider_moves_its_reminders_to_the_last_message() {
+    let asked = |text: &str| user(&format!("{text}\n\nYou MUST return whole files."));
+    let mut talk = Talk::new(&[]);
+    talk.n_tools = 0;
+    talk.ask_with(&[asked("write it")], &text("Here it is.\n"));
+    let sent = [user("write it"), text("Here it is.")];
+    talk.ask_with(
+        &[&sent[..], &[asked("no file name")]].concat(),
+        &text("Again."),
+    );
+    let sent = [&sent[..], &[user("no file name"), text("Again.")]].concat();
+    talk.ask_with(
+        &[&sent[..], &[asked("no file name")]].concat(),
+        &text("bye"),
+    );
+    talk.check("n1 agent, n2!n1 agent, n3~n2 agent");
 }
 
 #[test]

@@ -307,16 +307,20 @@ fn judge_drill(
     (served, seen): (&[Served], &Interpretation),
 ) -> Finding {
     let expected = agent.expectation();
-    let account = Account::new(served, result, seen);
+    let account = Account::new(served, seen);
     let mut problems = Vec::new();
     problems.extend(unsolved(result));
-    let unexpected = account
-        .left_out
-        .iter()
-        .filter(|left_out| !expected.long.thrown_away.contains(&left_out.part));
-    problems.extend(
-        unexpected.map(|left_out| format!("`{}` is not trained: {}", left_out.part, left_out.why)),
-    );
+    let mut left_out = account.left_out.iter();
+    if let Some(told) = left_out.find(|told| !expected.long.thrown_away.contains(&told.part)) {
+        problems.push(format!("`{}` is not trained: {}", told.part, told.why));
+    }
+    let mut changed = account.changed.iter();
+    if let Some(told) = changed.find(|told| told.why.is_empty()) {
+        problems.push(format!(
+            "no finding tells that `{}` came back changed",
+            told.part
+        ));
+    }
     if !account.strange.is_empty() {
         problems.push(format!(
             "the trace has what was not sent: {}",
@@ -362,9 +366,20 @@ fn unread_events(agent: &dyn Agent, result: &RolloutResult) -> Option<String> {
 /// What became of a long conversation, in a few words.
 fn tell(account: &Account) -> String {
     let mut text = format!("{} of {} replies trained", account.trained, account.replies);
-    if !account.changed.is_empty() {
-        let parts: Vec<_> = account.changed.iter().map(|part| part.as_str()).collect();
-        text.push_str(&format!("; sent back changed: {}", parts.join(", ")));
+    let again: Vec<_> = account
+        .asked_again
+        .iter()
+        .map(|part| part.as_str())
+        .collect();
+    let changed: Vec<_> = account
+        .changed
+        .iter()
+        .map(|told| told.part.as_str())
+        .collect();
+    for (what, parts) in [("thrown away", again), ("sent back changed", changed)] {
+        if !parts.is_empty() {
+            text.push_str(&format!("; {what}: {}", parts.join(", ")));
+        }
     }
     text
 }

@@ -165,6 +165,7 @@ fn read_tool(arguments: &Value) -> Request {
         prices: |_| None,
         guard: None,
         body_limit: BODY_LIMIT,
+        upstream_patience: std::time::Duration::from_secs(180),
     };
     let arguments = arguments.as_object().cloned().unwrap();
     match request::read("run_rollout", arguments, &around) {

@@ -304,7 +304,7 @@ fn trace() -> Value {
 fn files() -> Value {
     let parameters = [query(
         "path",
-        "One file's text instead of the list.",
+        "One file's text instead of the list: its path, absolute or below the work directory.",
         json!({"type": "string"}),
     )];
     let good = json!({

@@ -27,11 +27,12 @@ pub(crate) fn empty_result(id: RolloutId, task_id: &str, error: String) -> Rollo
     }
 }
 
-/// The original's answer where there is nothing to finalize: a result with an error.
+/// The original's answer where there is nothing to finalize: a result with an error. It has not ended, and says what it
+/// does instead.
 pub(crate) fn not_finalized(
     id: &str,
     task_id: &str,
-    error: &str,
+    (status, error): (&str, &str),
     exit_code: i32,
 ) -> Result<Answered, ToolError> {
     let result = empty_result(RolloutId::generate(), task_id, error.to_owned());
@@ -40,6 +41,8 @@ pub(crate) fn not_finalized(
         .map_err(|error| ToolError::Failed(format!("write the answer: {error}")))?;
     value["rollout_id"] = json!(id);
     value["exit_code"] = json!(exit_code);
+    value["status"] = json!(status);
+    value["ended"] = Value::Null;
     Ok(Answered {
         value: Value::String(value.to_string()),
         finished: None,

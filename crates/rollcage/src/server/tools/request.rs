@@ -462,6 +462,7 @@ fn read_settings(
         budget: task.budget.into(),
         price,
         is_black_box: task.mode == Mode::BlackBox,
+        upstream_patience: around.upstream_patience,
         ..ModelSettings::default()
     })
 }

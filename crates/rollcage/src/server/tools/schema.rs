@@ -75,8 +75,9 @@ const MESSAGES: &str = "The conversation between agent and model so far, as Open
     (`{info, parts}`). Works while the rollout runs and after it.";
 const ABORT: &str = "End a rollout's agent early. Its sandbox is kept for a while: finalize_rollout then verifies and \
     collects what the agent left, and returns it as `cancelled`.";
-const FINALIZE: &str = "Wait for a rollout's end and return its result, as run_rollout does. May be called again. An \
-    aborted rollout is verified now, unless its sandbox was kept long enough already; `error` says so.";
+const FINALIZE: &str = "Wait for a rollout's end and return its result, as run_rollout does. May be called again: after \
+    `wait_s` seconds the answer has `status` running. An aborted rollout is verified now, unless its sandbox was kept long \
+    enough already; `error` says so.";
 const TRACE: &str = "The tokens of a rollout that has ended, page by page: `items` from `offset` on, as many as fit, and \
     `next_offset` until there are no more. Rows of `sequences` and calls of `turns` hold what is new in them and refer to \
     earlier ones by number.";

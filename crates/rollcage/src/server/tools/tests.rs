@@ -220,6 +220,10 @@ async fn a_rollout_is_started_watched_aborted_and_finalized() {
         (&late["error"], &late["exit_code"]),
         (&json!(text), &json!(-1))
     );
+    assert_eq!(
+        (&late["status"], &late["ended"]),
+        (&json!("running"), &Value::Null)
+    );
     check_aborted(&client, &id).await;
     let again = client.json("abort_rollout", id.clone()).await;
     assert_eq!(

@@ -26,6 +26,7 @@ fn around() -> Surroundings {
         prices: |_| None,
         guard: None,
         body_limit: crate::server::backend::BODY_LIMIT,
+        upstream_patience: std::time::Duration::from_secs(180),
     }
 }
 

@@ -1,0 +1,204 @@
+use rollcage_model::record::Ended;
+
+use super::*;
+use crate::proxy::{Problem, Stopped};
+
+fn exit(code: i32) -> Stop {
+    Stop::Exited(ExitStatus {
+        code: Some(code),
+        signal: None,
+    })
+}
+
+fn answered() -> Calls {
+    Calls {
+        is_answered: true,
+        ..Calls::default()
+    }
+}
+
+fn failed(cause: Cause) -> Calls {
+    Calls {
+        failure: Some(Problem::new(cause, "it failed")),
+        ..answered()
+    }
+}
+
+fn refused_by_itself(calls: Calls, cause: Cause) -> Calls {
+    Calls {
+        agents_doing: Some(cause),
+        ..calls
+    }
+}
+
+fn stopped(calls: Calls, by: &str, is_at_first: bool) -> Calls {
+    let by = by.to_owned();
+    Calls {
+        stopped: Some(Stopped { by, is_at_first }),
+        ..calls
+    }
+}
+
+fn cut() -> Calls {
+    Calls {
+        is_cut: true,
+        ..answered()
+    }
+}
+
+fn said(why: &str) -> End {
+    End::Failed(why.to_owned())
+}
+
+fn find(stop: Stop, calls: &Calls, end: &End, has_model: bool) -> Ending {
+    judge(&Evidence {
+        stop,
+        calls,
+        has_model,
+        unrecorded: Some("the disk is full".to_owned()),
+        agent_timeout_s: 5.0,
+        end,
+        stderr: "panic: first\nlast words\n",
+    })
+}
+
+#[track_caller]
+fn check(stop: Stop, calls: Calls, end: &End, cause: Cause) {
+    let ending = find(stop, &calls, end, true);
+    assert_eq!(ending.cause, cause, "{:?}", ending.error);
+    assert_eq!(ending.error.is_none(), cause == Cause::Completed);
+}
+
+#[test]
+fn an_agent_that_had_answers_is_judged_by_its_own_end() {
+    use Cause::*;
+    let (unsaid, done) = (End::Unsaid, End::Done);
+    let killed = Stop::Exited(ExitStatus {
+        code: None,
+        signal: Some(9),
+    });
+    let by_itself = |cause| refused_by_itself(answered(), cause);
+    check(exit(0), answered(), &unsaid, Completed);
+    // Its word counts before its exit code.
+    check(exit(1), answered(), &done, Completed);
+    check(exit(0), answered(), &said("gave up"), AgentExited);
+    check(exit(7), answered(), &unsaid, AgentExited);
+    check(killed, answered(), &unsaid, AgentKilled);
+    let refused = || by_itself(AgentRequestRefused);
+    check(exit(1), refused(), &unsaid, AgentRequestRefused);
+    check(exit(0), refused(), &unsaid, Completed);
+    check(exit(1), by_itself(AgentHungUp), &unsaid, AgentHungUp);
+    check(Stop::TimedOut, answered(), &unsaid, AgentTimeUsed);
+    // In the middle of a call that went well.
+    let calling = by_itself(AgentHungUp);
+    check(Stop::TimedOut, calling, &unsaid, AgentTimeUsed);
+    check(Stop::Idle, answered(), &unsaid, IdleAgent);
+    check(Stop::Cancelled, failed(EndpointError), &unsaid, Cancelled);
+    check(Stop::Unrecorded, answered(), &unsaid, EngineFailed);
+}
+
+#[test]
+fn the_endpoints_last_failure_counts_whatever_the_agent_makes_of_it() {
+    use Cause::*;
+    for cause in [
+        EndpointUnreachable,
+        EndpointError,
+        RateLimited,
+        EndpointAborted,
+        AnswerBroken,
+        EndpointSilent,
+        EndpointRefused,
+        KeyRefused,
+        NotFound,
+    ] {
+        for stop in [exit(0), exit(1), Stop::TimedOut, Stop::Idle, Stop::Hopeless] {
+            // goose exits with 0 after its last call failed.
+            for end in [End::Unsaid, End::Done, said("Network error")] {
+                check(stop, failed(cause), &end, cause);
+            }
+        }
+        let limited = stopped(failed(cause), "calls", false);
+        check(exit(0), limited, &End::Unsaid, cause);
+    }
+}
+
+#[test]
+fn without_any_answer_the_model_had_no_part_in_it() {
+    use Cause::*;
+    let nothing = Calls::default;
+    let unsaid = End::Unsaid;
+    check(exit(0), nothing(), &End::Done, NothingAnswered);
+    check(exit(1), nothing(), &unsaid, NothingAnswered);
+    check(Stop::TimedOut, nothing(), &unsaid, NothingAnswered);
+    check(Stop::Idle, nothing(), &unsaid, NothingAnswered);
+    let hung_up = || refused_by_itself(nothing(), AgentHungUp);
+    check(Stop::TimedOut, hung_up(), &unsaid, NothingAnswered);
+    // It went away by itself, or asked for what no model takes.
+    check(exit(1), hung_up(), &unsaid, AgentHungUp);
+    let refused = refused_by_itself(nothing(), AgentRequestRefused);
+    check(exit(1), refused, &unsaid, AgentRequestRefused);
+}
+
+#[test]
+fn limits_and_cut_replies_are_the_same_for_every_agent() {
+    use Cause::*;
+    let unsaid = End::Unsaid;
+    let limited = |by| stopped(answered(), by, false);
+    check(exit(0), limited("calls"), &unsaid, BudgetLimit);
+    check(Stop::Exhausted, limited("usd"), &unsaid, BudgetLimit);
+    check(exit(0), limited("context"), &unsaid, ContextOverflow);
+    let at_first = |calls| stopped(calls, "context", true);
+    check(exit(0), at_first(Calls::default()), &unsaid, TaskDoesNotFit);
+    check(
+        Stop::TimedOut,
+        at_first(answered()),
+        &unsaid,
+        TaskDoesNotFit,
+    );
+    // codex fails then, others do not.
+    let incomplete = said("Incomplete response returned, reason: max_output_tokens");
+    check(exit(1), cut(), &incomplete, OutputLength);
+    check(exit(0), cut(), &End::Done, OutputLength);
+    let unreadable = said("RepeatedFormatError: Please always provide exactly one action");
+    check(exit(0), answered(), &unreadable, MalformedCalls);
+}
+
+#[test]
+fn agents_without_a_model_need_no_answers() {
+    for (stop, cause) in [
+        (exit(0), Cause::Completed),
+        (exit(3), Cause::AgentExited),
+        (Stop::TimedOut, Cause::AgentTimeUsed),
+    ] {
+        let ending = find(stop, &Calls::default(), &End::Unsaid, false);
+        assert_eq!(ending.cause, cause);
+    }
+}
+
+#[test]
+fn the_agents_own_words_say_why() {
+    let ending = find(exit(7), &answered(), &End::Unsaid, true);
+    let error = ending.error.unwrap();
+    assert_eq!(error, "agent failed (exit 7): last words");
+    let ending = find(exit(1), &Calls::default(), &said("no such option"), true);
+    let error = ending.error.unwrap();
+    assert!(
+        error.ends_with("agent ended (exit 1): no such option"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_verifier_that_fails_takes_the_place_of_what_would_be_valid() {
+    let problem = || Some("no number".to_owned());
+    let end = |cause| Ending::new(cause, "why");
+    let ended = |ending: Ending| ending.cause.verdict().ended;
+    let after = with_verifiers(end(Cause::AgentExited), problem());
+    assert_eq!(ended(after), Ended::VerifierFailed);
+    let after = with_verifiers(end(Cause::RateLimited), problem());
+    assert_eq!(ended(after), Ended::UpstreamFailed);
+    assert_eq!(
+        ended(with_verifiers(end(Cause::Completed), None)),
+        Ended::Completed
+    );
+}
