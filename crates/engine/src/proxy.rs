@@ -70,7 +70,7 @@ pub use unread::{Unread, read_request_body};
 use calls::Outcome;
 use direct::Direct;
 use exchange::Noted;
-use learned::{Learned, Lesson, Lessons, Needs, Pinned};
+use learned::{Learned, Lessons};
 use patience::Outages;
 use probe::Profile;
 use recorder::Recorder;
@@ -368,19 +368,6 @@ impl Session {
             top_logprobs: settings.top_logprobs,
             without,
         }
-    }
-
-    /// Learns from an endpoint's refusal of `request` to ask for less. `None` when there is nothing to learn from it.
-    fn learn_from(&self, refusal: &str, request: &[u8]) -> Option<Lesson> {
-        let needs = Needs {
-            is_thinking_disabled: self.options.endpoint.is_thinking_disabled,
-            sampling: match (self.options.settings.sampling, self.sampling()) {
-                (SamplingPolicy::Pinned(_), _) => Pinned::ByPolicy,
-                (_, Some(_)) => Pinned::ByDefault,
-                (_, None) => Pinned::No,
-            },
-        };
-        self.learned.learn(refusal, request, &needs)
     }
 
     /// Sets aside what a call may use. `Err` is the limit that is reached, which is remembered.

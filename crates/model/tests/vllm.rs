@@ -343,6 +343,20 @@ fn line_without_thinking_the_prefix_breaks_at_every_turn() {
 }
 
 #[test]
+fn line_an_abort_is_no_answer() {
+    for form in FORMS {
+        let mut exchange = tape(&format!("plain-{form}"));
+        let response = exchange.response.as_mut().unwrap();
+        let text = response.text();
+        let text = text.replace(r#""finish_reason":"stop""#, r#""finish_reason":"abort""#);
+        response.body = text.into();
+        let turn = Turn::new(&exchange);
+        assert_eq!(turn.exactness, Exactness::NotExact(Code::AbortedTurn));
+        assert_eq!(turn.n_trainable_tokens(), 0, "{form}");
+    }
+}
+
+#[test]
 fn line_an_engine_that_is_killed_leaves_no_trainable_turn() {
     let mut exchange = tape("plain-stream");
     let response = exchange.response.as_mut().unwrap();

@@ -4,6 +4,7 @@ use rollcage_model::chat::{Constrained, Sampling};
 use rollcage_model::sampling::LogprobsMode;
 
 use super::Session;
+use super::learned::{Lesson, Needs, Pinned};
 
 /// Who says what is sampled with.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -74,5 +75,18 @@ impl Session {
     pub(super) fn known_of_endpoint(&self) -> (Option<LogprobsMode>, Vec<String>) {
         let mode = self.gives_tokens.then_some(self.options.profile.logprobs);
         (mode, self.learned.so_far().refused())
+    }
+
+    /// Learns from an endpoint's refusal of `request` to ask for less. `None` when there is nothing to learn from it.
+    pub(super) fn learn_from(&self, refusal: &str, request: &[u8]) -> Option<Lesson> {
+        let needs = Needs {
+            is_thinking_disabled: self.options.endpoint.is_thinking_disabled,
+            sampling: match (self.options.settings.sampling, self.sampling()) {
+                (SamplingPolicy::Pinned(_), _) => Pinned::ByPolicy,
+                (_, Some(_)) => Pinned::ByDefault,
+                (_, None) => Pinned::No,
+            },
+        };
+        self.learned.learn(refusal, request, &needs)
     }
 }
