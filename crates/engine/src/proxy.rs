@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -78,6 +78,8 @@ use scrub::Scrub;
 const LOG_LINES_MAX: usize = 200;
 /// Calls that fail one after the other, each in spite of our own retries: some agents would go on asking for ever.
 const FAILURES_MAX: usize = 5;
+/// For an endpoint that has used up all patience before.
+const SECOND_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How model calls are changed on their way, and what they may cost.
 #[derive(Clone, Debug)]
@@ -211,6 +213,8 @@ pub struct Session {
     /// Cancelled when too many calls failed in a row.
     hopeless: CancellationToken,
     outages: Arc<Outages>,
+    /// Patience was used up, and nothing good came since.
+    is_patience_used: AtomicBool,
     seen: Mutex<Seen>,
 }
 
@@ -285,6 +289,7 @@ impl Session {
             exhausted: CancellationToken::new(),
             hopeless: CancellationToken::new(),
             outages: Arc::default(),
+            is_patience_used: AtomicBool::new(false),
             seen: Mutex::new(Seen {
                 first_call: None,
                 last_activity: Instant::now(),
@@ -370,6 +375,15 @@ impl Session {
     /// Returns once so many calls failed in a row that no other will get further.
     pub async fn hopeless(&self) {
         self.hopeless.cancelled().await;
+    }
+
+    /// For how long a call is made again. Once an endpoint has used patience up, others need not wait for as long.
+    fn patience(&self) -> Duration {
+        let patience = self.options.settings.upstream_patience;
+        match self.is_patience_used.load(Ordering::Relaxed) {
+            true => patience.min(SECOND_PATIENCE),
+            false => patience,
+        }
     }
 
     /// Returns once no call was open or made for so long.

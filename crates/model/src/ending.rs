@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     /// Set to write the table into the documentation.
-    const UPDATE: &str = "ROLLCAGE_UPDATE_GOLDEN";
+    const UPDATE: &str = "ROLLCAGE_UPDATE_DOCS";
 
     #[test]
     fn names_are_those_of_the_json() {

@@ -11,8 +11,7 @@ use crate::sampling::LogprobsMode;
 use crate::trace::{CaptureLevel, Finding, RolloutType};
 use crate::transcript::Report;
 
-/// How a rollout ended. Every rollout ends in exactly one of these; what follows from it depends on its
-/// [`Cause`](crate::ending::Cause).
+/// How a rollout ended. Every rollout ends in exactly one of these; what follows from it depends on its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

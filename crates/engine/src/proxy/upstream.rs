@@ -2,6 +2,7 @@
 //! within the rollout's time, rather than handed to agents that give up or spin.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -67,12 +68,16 @@ pub(super) async fn send(
         };
         let Some(problem) = problem else {
             trouble.failing = None;
+            if sent.is_ok() {
+                session.is_patience_used.store(false, Ordering::Relaxed);
+            }
             return sent;
         };
         outage.get_or_insert_with(|| session.outages.begin());
         trouble.failing = Some(problem.clone());
         let advised = sent.as_ref().ok().and_then(advised_delay);
-        let Some(delay) = trouble.delay(session.options.settings.upstream_patience, advised) else {
+        let Some(delay) = trouble.delay(session.patience(), advised) else {
+            session.is_patience_used.store(true, Ordering::Relaxed);
             if let Ok(answer) = &mut sent {
                 answer.give_up(problem);
             }

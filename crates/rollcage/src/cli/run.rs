@@ -411,3 +411,54 @@ impl EndpointArguments {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rollcage_engine::result::begin_abandoned;
+    use rollcage_model::ending::Cause;
+    use rollcage_model::id::RolloutId;
+    use rollcage_model::record::CommandResult;
+
+    use super::*;
+
+    fn ended(cause: Cause, verify_results: Vec<CommandResult>) -> RolloutResult {
+        let verdict = cause.verdict();
+        let is_graded = verdict.is_graded && !verify_results.is_empty();
+        RolloutResult {
+            ended: verdict.ended,
+            cause: Some(cause),
+            graded: is_graded,
+            reward_valid: is_graded && verdict.is_valid,
+            verify_results,
+            ..begin_abandoned(RolloutId::generate(), Task::default())
+        }
+    }
+
+    #[test]
+    fn a_run_is_fine_when_every_reward_counts() {
+        let failed = || CommandResult {
+            cmd: "false".to_owned(),
+            exit_code: 1,
+            stdout: String::new(),
+            stderr: String::new(),
+            duration_s: 0.0,
+            timed_out: false,
+        };
+        for cause in Cause::ALL {
+            let is_valid = cause.verdict().is_valid;
+            let graded = ended(cause, vec![failed()]);
+            assert_eq!(is_fine(&graded), is_valid, "{}", cause.as_str());
+        }
+        // Nothing grades it.
+        for (cause, is_expected) in [
+            (Cause::Completed, true),
+            (Cause::BudgetLimit, true),
+            (Cause::AgentExited, false),
+            (Cause::AgentTimeUsed, false),
+            (Cause::TaskDoesNotFit, false),
+            (Cause::EndpointError, false),
+        ] {
+            assert_eq!(is_fine(&ended(cause, Vec::new())), is_expected);
+        }
+    }
+}

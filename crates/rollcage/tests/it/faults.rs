@@ -147,7 +147,8 @@ impl Cell {
             ready: ready.clone(),
             endpoint: endpoint(upstream.base_url()),
             settings: ModelSettings {
-                upstream_patience: Duration::from_secs(1),
+                // One more try.
+                upstream_patience: Duration::from_millis(300),
                 ..ModelSettings::default()
             },
             mcp: Default::default(),
