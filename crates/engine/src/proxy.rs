@@ -15,13 +15,12 @@ use hyper::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_model::budget::{Budget, Limit, Reservation, Spent};
-use rollcage_model::chat::{Capture, Constrained, Rewrite, Sampling};
+use rollcage_model::chat::{Capture, Rewrite};
 use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::dialect::anthropic::{Kept, Thoughts};
 use rollcage_model::ending::Cause;
 use rollcage_model::event::What;
 use rollcage_model::exchange::Line;
-use rollcage_model::sampling::LogprobsMode;
 use rollcage_model::trace::CaptureLevel;
 
 use crate::Clients;
@@ -38,6 +37,7 @@ mod incoming;
 mod learned;
 mod mcp;
 mod patience;
+mod policy;
 pub mod probe;
 mod question;
 mod reach;
@@ -58,18 +58,19 @@ mod workers;
 pub use answer::{Body, json};
 pub use calls::{Calls, Problem, Stopped};
 pub(crate) use failure::cause;
+pub use policy::{OnOverflow, SamplingPolicy};
 pub use reach::{Unusable, reach};
 pub use serve::{Handler, Serving, answer, serve};
 pub use served::served_model;
 pub use sessions::{Sessions, random_key};
-pub use settings::{ModelSettings, SamplingPolicy};
+pub use settings::ModelSettings;
 pub(crate) use unread::{SMALL_BYTES_MAX, read_text};
 pub use unread::{Unread, read_request_body};
 
 use calls::Outcome;
 use direct::Direct;
 use exchange::Noted;
-use learned::{Learned, Lesson, Lessons, Needs, Pinned};
+use learned::{Learned, Lessons};
 use patience::Outages;
 use probe::Profile;
 use recorder::Recorder;
@@ -82,15 +83,6 @@ const LOG_LINES_MAX: usize = 200;
 const FAILURES_MAX: usize = 5;
 /// For an endpoint that has used up all patience before.
 const SECOND_PATIENCE: Duration = Duration::from_secs(10);
-
-/// What becomes of a conversation that no longer fits the model's context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnOverflow {
-    /// The agent gets a last answer, and the rollout is over.
-    Stop,
-    /// The agent gets the endpoint's refusal.
-    PassOn,
-}
 
 /// Everything about a session that is known before it opens.
 pub struct SessionOptions {
@@ -255,6 +247,11 @@ impl Session {
         self.seen().has_been_away
     }
 
+    /// The same, and forgets it: whoever asks sees to it.
+    pub fn take_outage(&self) -> bool {
+        std::mem::take(&mut self.seen().has_been_away)
+    }
+
     /// For how long calls waited for an endpoint that was out of order.
     pub fn outage(&self) -> Duration {
         self.outages.total()
@@ -371,43 +368,6 @@ impl Session {
             top_logprobs: settings.top_logprobs,
             without,
         }
-    }
-
-    /// What is sampled with, whatever the agent asks for.
-    fn sampling(&self) -> Option<Sampling> {
-        match self.options.settings.sampling {
-            SamplingPolicy::Pinned(sampling) => Some(sampling),
-            SamplingPolicy::Auto if self.gives_tokens => Some(Sampling { temperature: 1.0 }),
-            SamplingPolicy::Auto | SamplingPolicy::Agent => None,
-        }
-    }
-
-    fn constrained(&self) -> Constrained {
-        let settings = &self.options.settings;
-        let usual = match settings.sampling {
-            SamplingPolicy::Pinned(_) => Constrained::Refuse,
-            SamplingPolicy::Auto | SamplingPolicy::Agent => Constrained::Keep,
-        };
-        settings.constrained.unwrap_or(usual)
-    }
-
-    /// What an exchange's record says of its logprobs, and of what was not asked for.
-    fn known_of_endpoint(&self) -> (Option<LogprobsMode>, Vec<String>) {
-        let mode = self.gives_tokens.then_some(self.options.profile.logprobs);
-        (mode, self.learned.so_far().refused())
-    }
-
-    /// Learns from an endpoint's refusal of `request` to ask for less. `None` when there is nothing to learn from it.
-    fn learn_from(&self, refusal: &str, request: &[u8]) -> Option<Lesson> {
-        let needs = Needs {
-            is_thinking_disabled: self.options.endpoint.is_thinking_disabled,
-            sampling: match (self.options.settings.sampling, self.sampling()) {
-                (SamplingPolicy::Pinned(_), _) => Pinned::ByPolicy,
-                (_, Some(_)) => Pinned::ByDefault,
-                (_, None) => Pinned::No,
-            },
-        };
-        self.learned.learn(refusal, request, &needs)
     }
 
     /// Sets aside what a call may use. `Err` is the limit that is reached, which is remembered.

@@ -269,6 +269,106 @@ fn line_speculative_and_split_utf8_tokens_keep_their_ids() {
     assert!(!text.contains('\u{fffd}') && !text.is_ascii(), "{text}");
 }
 
+/// One call of a conversation: what was in the prompt, what was sampled, and what was said before.
+fn turn_of(number: u64, prompt: &[u32], sampled: &[u32], said: &[&str], reply: &str) -> Exchange {
+    let roles = ["user", "assistant"].into_iter().cycle();
+    let messages = said.iter().zip(roles);
+    let messages: Vec<Value> = messages
+        .map(|(text, role)| json!({"role": role, "content": text}))
+        .collect();
+    let logprobs: Vec<Value> = sampled
+        .iter()
+        .map(|_| json!({"token": "x", "logprob": -1.5}))
+        .collect();
+    let body = json!({
+        "model": "tiny", "prompt_token_ids": prompt,
+        "choices": [{
+            "index": 0, "finish_reason": "stop", "token_ids": sampled, "logprobs": {"content": logprobs},
+            "message": {"role": "assistant", "content": reply},
+        }],
+        "usage": {"prompt_tokens": prompt.len(), "completion_tokens": sampled.len()},
+    });
+    Exchange {
+        request: Request {
+            exchange: number,
+            body: json!({"model": "tiny", "messages": messages})
+                .to_string()
+                .into(),
+            ..Request::default()
+        },
+        sent: None,
+        response: Some(Response {
+            exchange: number,
+            status: Some(200),
+            body: body.to_string().into(),
+            ..Response::default()
+        }),
+    }
+}
+
+#[test]
+fn line_a_reply_that_is_rendered_otherwise_keeps_its_own_row() {
+    // The parser gives the text back with a line feed that the template writes again, so the next prompt has one token
+    // (9) where two (6, 7) were sampled.
+    let first = turn_of(1, &[1, 2], &[5, 6, 7], &["go"], "text\n");
+    let next = turn_of(2, &[1, 2, 5, 9, 3], &[8], &["go", "text\n", "on"], "done");
+    let seen = interpret([first, next]);
+    let rows: Vec<(Vec<u32>, Vec<u32>)> = seen
+        .training_turns()
+        .map(|turn| (turn.prompt_token_ids, turn.completion_token_ids))
+        .collect();
+    let expect = [(vec![1, 2], vec![5, 6, 7]), (vec![1, 2, 5, 9, 3], vec![8])];
+    assert_eq!(rows, expect);
+}
+
+#[test]
+fn line_without_thinking_the_prefix_breaks_at_every_turn() {
+    // An empty think block (40, 41) ends each prompt and is left out of the history.
+    let first = turn_of(1, &[1, 40, 41], &[5], &["a"], "b");
+    let next = turn_of(2, &[1, 5, 2, 40, 41], &[6], &["a", "b", "c"], "d");
+    let last = turn_of(
+        3,
+        &[1, 5, 2, 6, 3, 40, 41],
+        &[7],
+        &["a", "b", "c", "d", "e"],
+        "f",
+    );
+    let seen = interpret([first, next, last]);
+    let sampled: Vec<Vec<u32>> = seen
+        .training_turns()
+        .map(|turn| turn.completion_token_ids)
+        .collect();
+    assert_eq!(sampled, [vec![5], vec![6], vec![7]]);
+    assert_eq!(seen.n_trainable_tokens, 3);
+}
+
+#[test]
+fn line_an_abort_is_no_answer() {
+    for form in FORMS {
+        let mut exchange = tape(&format!("plain-{form}"));
+        let response = exchange.response.as_mut().unwrap();
+        let text = response.text();
+        let text = text.replace(r#""finish_reason":"stop""#, r#""finish_reason":"abort""#);
+        response.body = text.into();
+        let turn = Turn::new(&exchange);
+        assert_eq!(turn.exactness, Exactness::NotExact(Code::AbortedTurn));
+        assert_eq!(turn.n_trainable_tokens(), 0, "{form}");
+    }
+}
+
+#[test]
+fn line_an_engine_that_is_killed_leaves_no_trainable_turn() {
+    let mut exchange = tape("plain-stream");
+    let response = exchange.response.as_mut().unwrap();
+    response.body = response.body.slice(..response.body.len() / 2);
+    response.error = Some("the stream broke off: connection closed".to_owned());
+    let turn = Turn::new(&exchange);
+    assert_eq!(turn.exactness, Exactness::NotExact(Code::TruncatedTurn));
+    exchange.response = None;
+    let turn = Turn::new(&exchange);
+    assert!(turn.is_failed(), "refused, or never heard of again");
+}
+
 #[test]
 fn a_session_whose_policy_makes_every_turn_unfit_is_an_evaluation() {
     let mut exchange = tape("plain-whole");

@@ -120,7 +120,7 @@ fn a_version_stands_behind_the_name() {
     assert_eq!(version, VersionRequest::Exact("1.2.3".to_owned()));
     let error = find("cursor").err().unwrap().to_string();
     assert!(
-        error.starts_with("unknown agent `cursor`: there is opencode, claude, "),
+        error.starts_with("unknown agent `cursor`: there is opencode, claude (claude-code), "),
         "{error}"
     );
     assert!(find("/etc/agent.toml").is_err(), "a path is no name");
@@ -318,7 +318,8 @@ fn a_list_of_tools_is_told_as_each_agent_wants_it() {
     let opencode = json("opencode", "rollcage.json", "tools = ['bash']");
     let expected = serde_json::json!({"*": false, "bash": true});
     assert_eq!(opencode["agent"]["build"]["tools"], expected);
-    assert_eq!(opencode["permission"], "allow", "the rest stays");
+    let expected = serde_json::json!({"*": "allow", "webfetch": "deny", "question": "deny"});
+    assert_eq!(opencode["permission"], expected, "the rest stays");
     let gemini = json("gemini", "settings.json", "tools = ['{key}', 'a']");
     let expected = serde_json::json!(["{key}", "a", "mcp_*"]);
     assert_eq!(gemini["tools"]["core"], expected);

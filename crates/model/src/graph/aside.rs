@@ -19,6 +19,9 @@ use super::Node;
 use super::echo::says_the_same;
 use crate::turn::Turn;
 
+/// How many of those that go on from the same reply are looked at, the last first.
+const SIBLINGS_MAX: usize = 8;
+
 /// Why a node is not trained as the agent's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aside {
@@ -133,7 +136,7 @@ impl Known<'_> {
                 .before()
                 .and_then(|before| next.get(&before));
             let later = before.into_iter().flatten().rev();
-            let mut later = later.take_while(|other| *other > at);
+            let mut later = later.take_while(|other| *other > at).take(SIBLINGS_MAX);
             later.any(|other| {
                 self.prompts[*other] != self.prompts[*at]
                     && self.session(*other) == self.session(*at)

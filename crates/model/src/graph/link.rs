@@ -16,6 +16,8 @@ use crate::turn::Turn;
 
 /// An id that more replies share is one that the model counts anew each time, and says nothing.
 const SHARERS_MAX: usize = 8;
+/// How many messages a reply and the results of its calls may be.
+const NEW_MAX: usize = 256;
 /// How many replies to one prompt are compared with what was sent back.
 const TRIES_MAX: usize = 8;
 
@@ -74,10 +76,10 @@ impl Links {
         }
         let at = self.entries.len();
         let n_messages = messages.len();
-        let reply = turn.message.as_ref();
-        let reply: Vec<u32> = reply
-            .map(|message| self.identities.of_value(&message.to_value()))
-            .into_iter()
+        let message = turn.message.as_ref().map(Message::to_value);
+        let reply: Vec<u32> = message
+            .iter()
+            .map(|message| self.identities.of_value(message))
             .collect();
         let list = self.lists.keep(messages, &reply);
         let messages = self.messages.place(&list);
@@ -88,14 +90,7 @@ impl Links {
         if n_messages > 0 {
             self.askers.entry(messages).or_default().push(at);
         }
-        let words = turn.message.as_ref().map(Message::to_value);
-        let words = words.and_then(|message| echo::hash_of_words(n_messages, &message));
-        if let Some(words) = words {
-            self.speakers.entry(words).or_default().push(at);
-        }
-        for id in call_ids(turn) {
-            self.callers.entry(id.into()).or_default().push(at);
-        }
+        self.know_reply(turn, at, n_messages, message.as_ref());
         let system = self.messages.place(&Tokens::from(system));
 
         let sampled = turn.completion_token_ids.as_ref();
@@ -117,6 +112,17 @@ impl Links {
             prompt,
             has_all_ids: prompt.is_some() && sampled.is_some(),
         });
+    }
+
+    /// What the reply may be known by in a later request.
+    fn know_reply(&mut self, turn: &Turn, at: usize, n_messages: usize, message: Option<&Value>) {
+        let words = message.and_then(|message| echo::hash_of_words(n_messages, message));
+        if let Some(words) = words {
+            self.speakers.entry(words).or_default().push(at);
+        }
+        for id in call_ids(turn) {
+            self.callers.entry(id.into()).or_default().push(at);
+        }
     }
 
     /// The graph of what was pushed so far; `turns` are the same ones in the same order.
@@ -182,6 +188,7 @@ impl Links {
         let messages = &self.turn(turns, child).messages;
         let first = echo::n_leading(messages) + reached.map_or(0, |reached| reached + 1);
         let new = messages.get(first..).unwrap_or_default().iter().rev();
+        let new = new.take(NEW_MAX);
         let is_later = |at: &usize| {
             let entry = &self.entries[*at];
             entry.exchange < self.entries[child].exchange

@@ -60,7 +60,7 @@ pub enum Code {
     MultipleRoots,
     /// Only one model call was answered.
     DegenerateRollout,
-    /// Replies that were asked for again and not gone on from.
+    /// Replies that are not trained: asked for again and not gone on from, or thrown away by the agent.
     DiscardedTurns,
     /// The ids were read from token strings.
     TokenStrings,
@@ -110,7 +110,7 @@ pub enum Code {
     FilesNotCollected,
     /// The sandbox was not gone in time after its rollout.
     SandboxNotRemoved,
-    /// A reply that the agent went on from, and sent back in other words than it was sampled in.
+    /// A reply that the agent went on from, and sent back in other words than it was sampled in or not at all.
     ReplyChanged,
     /// A reply that the agent threw away, like a tool call where it wanted a summary.
     ReplyThrownAway,

@@ -279,7 +279,8 @@ fn translation(turns: &[Turn], findings: &mut Vec<Finding>) {
 }
 
 /// Members that cut or bend the distribution: logprobs taken behind them cannot be recomputed.
-const BENDING: [&str; 7] = [
+const BENDING: [&str; 8] = [
+    "temperature",
     "top_p",
     "top_k",
     "min_p",
@@ -293,7 +294,12 @@ fn sampling(turns: &[Turn], graph: &Graph, findings: &mut Vec<Finding>) {
     let agents: Vec<&Turn> = agents_of(turns, graph).collect();
     let changed = |turn: &Turn, name: &str| {
         let asked = turn.requested_sampling.get(name)?;
-        (turn.sampling.get(name) != Some(asked)).then(|| format!("{name}={asked}"))
+        // 1 and 1.0 are the same wish.
+        let is_same = turn
+            .sampling
+            .get(name)
+            .is_some_and(|sent| sent == asked || sent.as_f64() == asked.as_f64());
+        (!is_same).then(|| format!("{name}={asked}"))
     };
     let changes = agents.iter().map(|turn| -> Vec<String> {
         let names = BENDING.iter();

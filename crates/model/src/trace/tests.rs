@@ -4,6 +4,7 @@ use super::*;
 use crate::exchange::{Request, Response};
 
 mod agents;
+mod drill;
 mod random;
 mod repeats;
 

@@ -147,10 +147,16 @@ fn table(out: &mut String, name: &str, schema: &Value, types: &Map<String, Value
 
 fn about(schema: &Value) -> String {
     let text = schema["description"].as_str().unwrap_or_default();
-    text.split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
-        .replace('|', "\\|")
+    let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    // Links to other items mean something to rustdoc alone.
+    while let Some(at) = text.find("](crate::") {
+        let end = text[at..].find(')').map_or(text.len(), |end| at + end + 1);
+        text.replace_range(at..end, "");
+        if let Some(open) = text[..at].rfind('[') {
+            text.remove(open);
+        }
+    }
+    text.replace('|', "\\|")
 }
 
 /// A schema's type in a word or two; types with a table of their own are linked.

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use rollcage_engine::endpoint::{Endpoint, EndpointRequest};
 use rollcage_engine::outbound::{Guard, client_for};
-use rollcage_engine::proxy::probe::Profile;
+use rollcage_engine::proxy::probe::{Profile, probe};
 use rollcage_engine::proxy::{
     self, Body, ModelSettings, OnOverflow, SamplingPolicy, Session, SessionOptions, Sessions,
 };
@@ -45,7 +45,7 @@ const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Capture {
     pub(crate) sessions: Sessions,
     pub(crate) default_endpoint: Endpoint,
-    pub(crate) default_profile: Profile,
+    default_profile: Mutex<Profile>,
     pub(crate) admin_key: Option<Secret>,
     /// What sessions may name as `llm_url`; `None` where they are the operator's own.
     pub(crate) guard: Option<Arc<Guard>>,
@@ -86,7 +86,7 @@ impl Capture {
         Capture {
             sessions: Sessions::default(),
             default_endpoint,
-            default_profile,
+            default_profile: Mutex::new(default_profile),
             admin_key,
             guard,
             directory,
@@ -291,7 +291,7 @@ impl Capture {
             (Some(url), _) => url,
             (None, EndpointDialect::Anthropic) if key.is_some() => ANTHROPIC.to_owned(),
             (None, _) => {
-                return Ok((self.default_endpoint.clone(), self.default_profile.clone()));
+                return Ok((self.default_endpoint.clone(), self.default_profile().await));
             }
         };
         let request = EndpointRequest {
@@ -307,6 +307,29 @@ impl Capture {
             Unresolved::Forbidden(error) => Refused::bad(error.to_string()),
             Unresolved::Unusable(error) => Refused(StatusCode::BAD_GATEWAY, error.to_string()),
         })
+    }
+
+    /// What the server's own engine gives. One that was away is measured again: it may be another, or run otherwise.
+    async fn default_profile(&self) -> Profile {
+        let sessions = self.sessions.all();
+        let own = &self.default_endpoint;
+        let own_sessions = sessions
+            .iter()
+            .filter(|session| session.endpoint().base_url == own.base_url);
+        // Each is asked, since each forgets.
+        let outages = own_sessions.filter(|session| session.take_outage()).count();
+        if outages > 0
+            && let Ok(client) = client_for(&own.base_url, own.guard.as_ref())
+            && let Ok(profile) = probe(&client, own).await
+        {
+            *self.known_profile() = profile;
+        }
+        self.known_profile().clone()
+    }
+
+    fn known_profile(&self) -> std::sync::MutexGuard<'_, Profile> {
+        let known = self.default_profile.lock();
+        known.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn list(&self) -> Value {
@@ -400,7 +423,7 @@ impl Capture {
             "model": self.default_endpoint.model,
             "sessions": self.sessions.all().len(),
             "require_registered": true,
-            "capture_level": self.default_profile.level,
+            "capture_level": self.known_profile().level,
             "upstream_auth": self.default_endpoint.key.is_some(),
         })
     }

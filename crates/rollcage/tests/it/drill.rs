@@ -17,8 +17,105 @@ use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::trace::{CaptureLevel, Code, RolloutType, TrainingTurn};
 use tokio_util::sync::CancellationToken;
 
-/// Plays the drill with an agent and compares. `changed` is what it is known to send back in other words.
-async fn drills(name: &str, replies_min: usize, changed: &[Part]) {
+/// What an agent is known to do in a drill.
+struct Known {
+    name: &'static str,
+    replies_min: usize,
+    /// What it sends back in other words.
+    changed: &'static [Part],
+}
+
+const OPENCODE: Known = Known {
+    name: "opencode",
+    replies_min: 18,
+    changed: &[
+        Part::Float,
+        Part::Exponent,
+        Part::BrokenArguments,
+        Part::UnknownTool,
+        Part::CutCall,
+    ],
+};
+const CLAUDE: Known = Known {
+    name: "claude",
+    replies_min: 18,
+    changed: &[
+        Part::Write,
+        Part::Edit,
+        Part::ChangeDirectory,
+        Part::Float,
+        Part::Exponent,
+        Part::BlankText,
+        Part::BrokenArguments,
+        Part::CutCall,
+    ],
+};
+/// An answer that the token limit cut would end its run.
+const CODEX: Known = Known {
+    name: "codex",
+    replies_min: 17,
+    changed: &[],
+};
+const GEMINI: Known = Known {
+    name: "gemini",
+    replies_min: 18,
+    changed: &[Part::Float, Part::Exponent],
+};
+/// It throws two replies away, and asks the same again.
+const QWEN: Known = Known {
+    name: "qwen",
+    replies_min: 18,
+    changed: &[Part::Float, Part::Exponent],
+};
+/// It does not send malformed calls back, but what was wrong with them.
+const MINI: Known = Known {
+    name: "mini-swe-agent",
+    replies_min: 15,
+    changed: &[Part::BrokenArguments, Part::UnknownTool, Part::CutCall],
+};
+const PI: Known = Known {
+    name: "pi",
+    replies_min: 15,
+    changed: &[
+        Part::Float,
+        Part::Exponent,
+        Part::BlankText,
+        Part::BrokenArguments,
+    ],
+};
+// There is no other build of it.
+#[cfg(target_arch = "x86_64")]
+const GOOSE: Known = Known {
+    name: "goose",
+    replies_min: 15,
+    changed: &[
+        Part::Exponent,
+        Part::Parallel,
+        Part::TextBefore,
+        Part::BlankText,
+        Part::BrokenArguments,
+        Part::UnknownTool,
+        Part::CutCall,
+    ],
+};
+/// It has no tools, and asks four times at most. Each time it says anew what it wants in the last message, so that no
+/// prompt goes on from the one before.
+const AIDER: Known = Known {
+    name: "aider",
+    replies_min: 4,
+    changed: &[Part::TextBefore, Part::ServerError, Part::BrokenStream],
+};
+
+/// How answers reach the agent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Streams {
+    Live,
+    Replayed,
+}
+
+/// Plays the drill with an agent and compares.
+async fn drills(known: &Known, streams: Streams) {
+    let name = known.name;
     let engine = open_engine(shared_home()).await;
     let log = Log::new(1000);
     let options = Options {
@@ -39,7 +136,10 @@ async fn drills(name: &str, replies_min: usize, changed: &[Part]) {
         agent,
         ready,
         endpoint: Endpoint {
-            profile: Some(Profile::whole()),
+            profile: Some(Profile {
+                has_live_streams: streams == Streams::Live,
+                ..Profile::whole()
+            }),
             ..Endpoint::scripted(scripted.base_url(), key)
         },
         settings: ModelSettings::default(),
@@ -61,9 +161,9 @@ async fn drills(name: &str, replies_min: usize, changed: &[Part]) {
     let account = Account::new(&served, &seen);
     let traced = Traced::new(&seen);
     check_tokens((&result, &traced), &served, &expected.thrown_away);
-    assert!(account.replies >= replies_min, "{account:#?}");
+    assert!(account.replies >= known.replies_min, "{account:#?}");
     let parts: Vec<_> = account.changed.iter().map(|told| told.part).collect();
-    assert_eq!(parts, changed, "what {name} sends back changed");
+    assert_eq!(parts, known.changed, "what {name} sends back changed");
     check_reasons((&result, &traced), &account, &expected.thrown_away);
 }
 
@@ -138,83 +238,54 @@ fn check_reasons(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn opencode_is_captured_through_a_drill() {
-    let changed = [
-        Part::Float,
-        Part::Exponent,
-        Part::BrokenArguments,
-        Part::UnknownTool,
-        Part::CutCall,
-    ];
-    drills("opencode", 18, &changed).await;
+    drills(&OPENCODE, Streams::Live).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claude_code_is_captured_through_a_drill() {
-    let changed = [
-        Part::Write,
-        Part::Edit,
-        Part::ChangeDirectory,
-        Part::Float,
-        Part::Exponent,
-        Part::BlankText,
-        Part::BrokenArguments,
-        Part::CutCall,
-    ];
-    drills("claude", 18, &changed).await;
+    drills(&CLAUDE, Streams::Live).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn codex_is_captured_through_a_drill() {
-    drills("codex", 17, &[]).await;
+    drills(&CODEX, Streams::Live).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gemini_cli_is_captured_through_a_drill() {
-    drills("gemini", 18, &[Part::Float, Part::Exponent]).await;
+    drills(&GEMINI, Streams::Live).await;
 }
 
-/// It throws two replies away, and asks the same again.
 #[tokio::test(flavor = "multi_thread")]
 async fn qwen_code_is_captured_through_a_drill() {
-    drills("qwen", 18, &[Part::Float, Part::Exponent]).await;
+    drills(&QWEN, Streams::Live).await;
 }
 
-/// It does not send malformed calls back, but what was wrong with them.
 #[tokio::test(flavor = "multi_thread")]
 async fn mini_swe_agent_is_captured_through_a_drill() {
-    let changed = [Part::BrokenArguments, Part::UnknownTool, Part::CutCall];
-    drills("mini-swe-agent", 15, &changed).await;
+    drills(&MINI, Streams::Live).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pi_is_captured_through_a_drill() {
-    let changed = [
-        Part::Float,
-        Part::Exponent,
-        Part::BlankText,
-        Part::BrokenArguments,
-    ];
-    drills("pi", 15, &changed).await;
+    drills(&PI, Streams::Live).await;
 }
 
+#[cfg(target_arch = "x86_64")]
 #[tokio::test(flavor = "multi_thread")]
 async fn goose_is_captured_through_a_drill() {
-    let changed = [
-        Part::Exponent,
-        Part::Parallel,
-        Part::TextBefore,
-        Part::BlankText,
-        Part::BrokenArguments,
-        Part::UnknownTool,
-        Part::CutCall,
-    ];
-    drills("goose", 15, &changed).await;
+    drills(&GOOSE, Streams::Live).await;
 }
 
-/// It has no tools, and asks four times at most. Each time it says anew what it wants in the last message, so that no
-/// prompt goes on from the one before.
 #[tokio::test(flavor = "multi_thread")]
 async fn aider_is_captured_through_a_drill() {
-    let changed = [Part::TextBefore, Part::ServerError, Part::BrokenStream];
-    drills("aider", 4, &changed).await;
+    drills(&AIDER, Streams::Live).await;
+}
+
+/// One of each dialect, with streams that are made from whole answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn drills_are_captured_from_whole_answers_too() {
+    for known in [&PI, &CLAUDE, &CODEX, &GEMINI] {
+        drills(known, Streams::Replayed).await;
+    }
 }

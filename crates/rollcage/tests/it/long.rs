@@ -269,6 +269,10 @@ fn same(left: &Value, right: &Value) -> bool {
 }
 
 #[expect(clippy::print_stderr, reason = "the figures are worth a look")]
+fn show(figures: &str) {
+    eprintln!("{figures}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_calls_grow_with_what_is_new_in_each() {
     let home = Home::new();
@@ -293,6 +297,6 @@ async fn two_hundred_calls_grow_with_what_is_new_in_each() {
             let (first, second) = (middle.saturating_sub(small), large.saturating_sub(middle));
             assert!(second <= 2 * first + first / 4 + 2000, "{shown}");
         }
-        eprintln!("{shown}");
+        show(&shown);
     }
 }

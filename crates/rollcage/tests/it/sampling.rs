@@ -375,6 +375,34 @@ async fn a_context_overflow_is_passed_on_in_the_replayed_way_too() {
 }
 
 #[tokio::test]
+async fn a_proxy_probes_its_endpoint_again_after_an_outage() {
+    let is_other = Arc::new(AtomicBool::new(false));
+    let other = Arc::clone(&is_other);
+    let upstream = Upstream::start(move |_, asked| {
+        if asked.body.contains("gone") {
+            return whole(404, &json!({"error": {"message": "no such model"}}));
+        }
+        match (is_stream(asked), other.load(Ordering::Relaxed)) {
+            (true, _) => streams(true, Ending::Clean),
+            (false, true) => sampled(Engine::Processed, asked),
+            (false, false) => sampled(Engine::Raw, asked),
+        }
+    })
+    .unwrap();
+    let (proxy, key) = session(&upstream, json!({})).await;
+    let body = json!({"messages": [{"role": "user", "content": "gone"}]});
+    assert_eq!(proxy.send("POST", CHAT, &key, &body).await.0, 404);
+    is_other.store(true, Ordering::Relaxed);
+    // Only one session's record is there to be read.
+    std::fs::remove_file(proxy.record()).unwrap();
+    let again = proxy.session(json!({})).await;
+    let again = again["session_id"].as_str().unwrap();
+    assert_eq!(proxy.send("POST", CHAT, again, &hi()).await.0, 200);
+    let request = proxy.exchanges().pop().unwrap().request;
+    assert_eq!(request.logprobs_of, Some(LogprobsMode::Processed));
+}
+
+#[tokio::test]
 async fn a_rollout_says_what_its_logprobs_are_of_and_probes_again_after_an_outage() {
     let is_away = Arc::new(AtomicBool::new(false));
     let away = Arc::clone(&is_away);
@@ -407,7 +435,8 @@ async fn a_rollout_says_what_its_logprobs_are_of_and_probes_again_after_an_outag
     let result = run().await;
     assert_eq!(result.endpoint.logprobs, LogprobsMode::Raw);
     assert_eq!(result.rollout_type, RolloutType::Train);
-    let turn = &traced(&result).training_trace.unwrap().turns[0];
+    let trace = traced(&result).training_trace.unwrap();
+    let turn = &trace.turns[0];
     assert_eq!(turn.metadata["logprobs_of"], "raw");
     assert_eq!(turn.metadata["sampling_params"]["temperature"], 1.0);
     let once = probes();

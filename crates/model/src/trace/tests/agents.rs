@@ -42,17 +42,26 @@ pub(super) fn result(id: &str, text: &str) -> Value {
     json!({"role": "tool", "tool_call_id": id, "content": text})
 }
 
-/// Two ids for each message, other ones for other words.
+/// Two ids for each message, other ones for other words. As in chat templates, call ids do not count.
 fn ids_of(messages: &[Value]) -> Vec<u32> {
     let id = |message: &Value, start: u32| {
-        let text = message.to_string();
-        let hash = text
-            .bytes()
-            .fold(start, |hash, byte| hash.wrapping_mul(31) ^ u32::from(byte));
-        hash % 1_000_000
+        let hash = |hash: u32, byte: u8| hash.wrapping_mul(31) ^ u32::from(byte);
+        rendered(message).bytes().fold(start, hash) % 1_000_000
     };
     let ids = messages.iter().flat_map(|it| [id(it, 7), id(it, 77)]);
     ids.collect()
+}
+
+fn rendered(message: &Value) -> String {
+    let said = ["role", "reasoning_content", "content"].map(|name| message[name].as_str());
+    let calls = message["tool_calls"].as_array().into_iter().flatten();
+    let calls = calls.map(|call| &call["function"]);
+    let calls = calls.map(|function| format!("{}{}", function["name"], function["arguments"]));
+    format!(
+        "{:?}{:?}",
+        said.map(Option::unwrap_or_default),
+        calls.collect::<Vec<_>>()
+    )
 }
 
 impl Talk {
