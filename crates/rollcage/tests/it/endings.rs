@@ -140,7 +140,7 @@ async fn what_the_endpoint_causes_is_never_valid() {
     let badly = format!("{ASK}; exit 1");
     let two = format!("{ASK}; {ASK}; exit 0");
     let stream = format!("{ASK_STREAM}; exit 0");
-    let given_up = format!("{ASK}; ({ASK_STREAM}) & sleep 2; kill $!; exit 1");
+    let given_up = format!("{ASK}; ({ASK_STREAM}) & sleep 5; kill $!; exit 1");
     let ok = says("ok");
     let hangs = streams(false, Ending::Hang);
     let half = stream_finishes("half", "abort");
@@ -158,9 +158,9 @@ async fn what_the_endpoint_causes_is_never_valid() {
         Case::new("broken", &stream, &[cut], AnswerBroken),
         Case::new("no call", "true || ask x", from_ref(&ok), NothingAnswered),
         Case::new("hung", &two, &[ok.clone(), Reply::Hang], EndpointSilent)
-            .with(|plan| plan.task.agent_timeout_s = Some(4.0)),
+            .with(|plan| plan.task.agent_timeout_s = Some(8.0)),
         Case::new("given up", &given_up, &[ok, hangs], EndpointSilent)
-            .with(|plan| plan.task.agent_timeout_s = Some(6.0)),
+            .with(|plan| plan.task.agent_timeout_s = Some(10.0)),
     ])
     .await;
 }
@@ -193,9 +193,9 @@ async fn what_agent_and_model_cause_is_graded_and_valid() {
             AgentKilled,
         ),
         Case::new("time", &sleeps, from_ref(&ok), AgentTimeUsed)
-            .with(|plan| plan.task.agent_timeout_s = Some(2.0)),
+            .with(|plan| plan.task.agent_timeout_s = Some(6.0)),
         Case::new("idle", &sleeps, from_ref(&ok), IdleAgent)
-            .with(|plan| plan.task.budget.idle_s = Some(1.0)),
+            .with(|plan| plan.task.budget.idle_s = Some(4.0)),
         // As codex does, and as others do.
         Case::new("length, failed", &badly, from_ref(&length), OutputLength),
         Case::new("length, well", &well, &[length], OutputLength),
@@ -305,18 +305,19 @@ async fn an_abort_in_the_middle_breaks_the_stream_and_is_never_trained() {
 async fn an_outage_is_not_the_agents_time() {
     let two = format!("{ASK}; {ASK}");
     let gone = || Reply::Drop;
-    let replies = [says("ok"), gone(), gone(), gone(), says("ok")];
+    let tries = [gone(), gone(), gone(), gone(), gone()];
+    let replies = [&[says("ok")], &tries[..], &[says("ok")]].concat();
     let restart = Case::new("restart", &two, &replies, Cause::Completed);
     let results = check(vec![restart.with(|plan| {
         plan.settings.upstream_patience = Duration::from_secs(60);
-        // Three more tries are made, after 0.5, 1 and 2 seconds.
-        plan.task.agent_timeout_s = Some(3.0);
-        plan.task.budget.idle_s = Some(2.0);
+        // Five more tries are made, after 0.5, 1, 2, 4 and 8 seconds.
+        plan.task.agent_timeout_s = Some(8.0);
+        plan.task.budget.idle_s = Some(6.0);
     })])
     .await;
     let timings = &results[0].timings;
     assert!(
-        timings.outage_s > 3.0 && timings.agent_s > timings.outage_s,
+        timings.outage_s > 15.0 && timings.agent_s > timings.outage_s,
         "{timings:?}"
     );
 }

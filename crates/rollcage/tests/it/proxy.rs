@@ -217,7 +217,7 @@ async fn an_upstream_that_never_answers_ends_with_the_agents_time() {
     for reply in [Reply::Hang, streams(false, Ending::Hang)] {
         let upstream = Upstream::start(move |_, _| reply.clone()).unwrap();
         let mut task = task(&[]);
-        task.agent_timeout_s = Some(1.0);
+        task.agent_timeout_s = Some(6.0);
         let home = Home::new();
         let result = home
             .run_against(task, ASK_STREAM, upstream.base_url())
