@@ -262,4 +262,18 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn half_a_call_is_shown_as_far_as_it_was_sampled() {
+        let whole = complete(vec![1], reply(), usize::MAX);
+        let half = complete_to_half_a_call(vec![1], reply());
+        assert_eq!(half.finish, Finish::Length);
+        let count = half.tokens.len();
+        assert!(count < whole.tokens.len());
+        assert_eq!(half.tokens, whole.tokens[..count]);
+        assert_eq!(half.logprobs, whole.logprobs[..count]);
+        let (call, all) = (&half.reply.calls[0], &whole.reply.calls[0].arguments);
+        assert!(!call.arguments.is_empty() && all.starts_with(&call.arguments));
+        assert!(call.arguments.len() < all.len());
+    }
 }

@@ -85,6 +85,18 @@ fn joined(pieces: &[Value]) -> Vec<Value> {
 }
 
 #[test]
+fn a_stream_that_broke_off_ends_within_an_event() {
+    let mut answer = answer(Form::Events);
+    let mut sent = answer.start();
+    sent.extend(answer.push(&Delta::Text("a".to_owned())));
+    sent.extend(answer.broken_off().unwrap());
+    let sent = String::from_utf8(sent).unwrap();
+    let (_, rest) = sent.rsplit_once("\n\n").unwrap();
+    let data = rest.strip_prefix("data: ").unwrap();
+    assert!(serde_json::from_str::<Value>(data).is_err(), "{sent}");
+}
+
+#[test]
 fn what_gemini_cli_sends_back_is_what_the_model_said() {
     let turns = [
         include_str!("../../../tests/transcripts/gemini-cli-1.json"),
@@ -340,6 +352,7 @@ fn a_broken_stream_ends_with_an_error_by_itself() {
     );
     let mut array = answer(Form::Array);
     assert_eq!(text(array.error("gone")), format!("{message}]"));
+    assert_eq!(array.broken_off(), None);
     array.push(&Delta::Text("a".to_owned()));
     assert_eq!(text(array.error("gone")), format!(",\n{message}]"));
     assert_eq!(

@@ -95,8 +95,8 @@ struct Finding {
     calls: usize,
     /// Requests beside the agent's own conversation.
     side_calls: usize,
-    /// Of the agent's turns, how many are trained exactly; unknown where there are no tokens. All of them go on from the
-    /// one before, but for a long conversation's, where agents change what they send back.
+    /// Of the turns that the agent went on from, how many are trained exactly; unknown where there are no tokens. All of
+    /// them go on from the one before, but for a long conversation's, where agents change what they send back.
     exact_prefix_rate: Option<f64>,
     first_call_s: Option<f64>,
     wall_s: f64,
@@ -328,12 +328,13 @@ fn judge_drill(
         ));
     }
     problems.extend(unread_events(agent, result));
+    let gone_on_from = account.replies.saturating_sub(account.asked_again.len());
     let is_aside = |served: &&Served| {
         served.played.map(|played| played.conversation) == Some(Conversation::Aside)
     };
     Finding {
         side_calls: served.iter().filter(is_aside).count(),
-        exact_prefix_rate: Some(account.trained as f64 / account.replies.max(1) as f64),
+        exact_prefix_rate: Some(account.trained as f64 / gone_on_from.max(1) as f64),
         drill: Some(account),
         ..finding(mode, result, problems)
     }
