@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::record::{AgentInfo, Ended, RolloutResult};
+use crate::sequence::Trained;
 use crate::trace::{Interpretation, RolloutType};
 
 pub mod atif;
@@ -220,6 +221,8 @@ pub struct Options {
     pub arguments: Arguments,
     /// Also the paths that the agent did not go on from.
     pub include_discarded: bool,
+    /// Of rows for training.
+    pub trained: Trained,
     /// Also what was asked and answered, beside the ids.
     pub include_messages: bool,
 }
@@ -252,7 +255,7 @@ pub fn write(
         check_trainable(seen, meta)?;
     }
     match format {
-        Format::Sequences => lines::write_sequences(seen, meta, out)?,
+        Format::Sequences => lines::write_sequences(seen, meta, options, out)?,
         Format::TrainingTrace => training::write_trace(seen, meta, out)?,
         Format::TraceEntries => training::write_entries(seen, meta, out)?,
         Format::Capture => capture::write(seen, meta, options, out)?,

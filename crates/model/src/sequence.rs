@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::abridge::{self, IDS, Repeat, abridge};
 use crate::export::row::{self, Span};
-use crate::graph::Tokens;
-use crate::trace::Interpretation;
+use crate::graph::{Role, Tokens};
+use crate::trace::{Interpretation, RolloutType};
 use crate::turn::Turn;
 
 /// One row. Its whole ids are those of the parent up to `shared`, then `ids`, with each of `repeats` put in at its
@@ -35,7 +35,7 @@ pub struct Row {
     pub n_ids: usize,
     /// How many ones the mask has.
     pub n_trainable: usize,
-    /// Whose work it is: always `agent`.
+    /// Whose work it is: `agent`, or `auxiliary` where that was asked for.
     pub role: String,
     /// The model calls that are new in this row, in order.
     pub turns: Vec<RowTurn>,
@@ -63,8 +63,22 @@ pub struct WholeRow {
     pub logprobs: Vec<f64>,
 }
 
+/// Which calls are trained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trained {
+    #[default]
+    Agent,
+    /// Also those beside the work: summaries, titles.
+    AgentAndAuxiliary,
+}
+
 /// Every row of a rollout, the earliest path first. A rollout that is not for training has none.
 pub fn rows(seen: &Interpretation) -> Vec<Row> {
+    rows_of(seen, Trained::Agent)
+}
+
+/// The same with a choice. The rows of the agent are the same ones either way, and come first.
+pub fn rows_of(seen: &Interpretation, trained: Trained) -> Vec<Row> {
     let mut builder = Builder {
         seen,
         is_trained: vec![false; seen.turns.len()],
@@ -74,6 +88,12 @@ pub fn rows(seen: &Interpretation) -> Vec<Row> {
     };
     for turn in seen.trained() {
         builder.is_trained[turn] = true;
+    }
+    if trained == Trained::AgentAndAuxiliary && seen.rollout_type == RolloutType::Train {
+        let nodes = seen.graph.nodes.iter();
+        for node in nodes.filter(|node| node.role == Role::Auxiliary) {
+            builder.is_trained[node.turn] = seen.turns[node.turn].is_exact();
+        }
     }
     let mut paths: Vec<_> = seen.graph.sequences.iter().collect();
     // A path that was not gone on from must not cut one that was in two.
@@ -175,7 +195,7 @@ impl Builder<'_> {
             ids: lead.new,
             n_ids: prompt.len(),
             n_trainable: 0,
-            role: crate::graph::Role::Agent.as_str().to_owned(),
+            role: self.seen.graph.nodes[first].role.as_str().to_owned(),
             turns: Vec::new(),
         };
         for (at, span) in spans.iter().enumerate() {

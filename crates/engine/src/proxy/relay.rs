@@ -64,6 +64,10 @@ pub(super) fn stream(
     let frames = stream::unfold(relay, |mut relay| async {
         let next = relay.next().await?;
         let next = next.or_else(|error| relay.broken_off().ok_or(error));
+        if next.is_err() {
+            // The server sends what it has once it has to wait; what it has when the body breaks is lost.
+            tokio::task::yield_now().await;
+        }
         Some((next.map(Frame::data), relay))
     });
     let mut response = answer::whole(StatusCode::OK, question.stream_type, Bytes::new());
@@ -104,8 +108,6 @@ impl Relay {
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         if self.is_over {
             let problem = self.breaks_with.take()?;
-            // The server sends what it has once it has to wait; what it has when the body breaks is lost.
-            tokio::task::yield_now().await;
             return Some(Err(io::Error::other(problem)));
         }
         loop {

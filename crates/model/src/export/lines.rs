@@ -5,7 +5,7 @@ use std::io::Write;
 use serde::Serialize;
 
 use super::conversation::{conversations, turn_of};
-use super::{Arguments, ExportError, Head, Meta, Stream, chat, write_line};
+use super::{Arguments, ExportError, Head, Meta, Options, Stream, chat, write_line};
 use crate::call::{Call, calls};
 use crate::chat::Message;
 use crate::sequence::{self, Row};
@@ -25,10 +25,11 @@ struct Line<'a, T> {
 pub(super) fn write_sequences(
     seen: &Interpretation,
     meta: &Meta,
+    options: Options,
     out: &mut (dyn Write + Send),
 ) -> Result<(), ExportError> {
     let head = Head::from(meta);
-    for own in sequence::rows(seen) {
+    for own in sequence::rows_of(seen, options.trained) {
         write_line(&Line::<Row> { head, own }, out)?;
     }
     Ok(())

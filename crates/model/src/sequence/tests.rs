@@ -14,6 +14,7 @@ struct Asked {
     sampled: Vec<u32>,
     /// Whether its logprobs came whole.
     is_exact: bool,
+    has_tools: bool,
 }
 
 fn exchange(number: u64, asked: &Asked) -> Exchange {
@@ -32,7 +33,10 @@ fn exchange(number: u64, asked: &Asked) -> Exchange {
         }],
         "usage": {"prompt_tokens": asked.prompt.len(), "completion_tokens": asked.sampled.len()},
     });
-    let request = json!({"messages": asked.messages, "tools": [{"type": "function"}]});
+    let mut request = json!({"messages": asked.messages});
+    if asked.has_tools {
+        request["tools"] = json!([{"type": "function"}]);
+    }
     Exchange {
         request: Request {
             exchange: number,
@@ -63,6 +67,7 @@ fn asked(prompt: &[u32], sampled: &[u32]) -> Asked {
         prompt: prompt.to_vec(),
         sampled: sampled.to_vec(),
         is_exact: true,
+        has_tools: true,
     }
 }
 
@@ -232,6 +237,24 @@ fn a_call_that_is_not_exact_is_context_and_ends_no_row() {
 }
 
 #[test]
+fn what_is_beside_the_work_is_trained_when_that_is_asked_for() {
+    let title = Asked {
+        has_tools: false,
+        ..asked(&[9, 8], &[7])
+    };
+    let seen = read(&[title, asked(&[1], &[2]), asked(&[1, 2, 3], &[4])]);
+    let shown = |trained| -> Vec<_> {
+        let rows = rows_of(&seen, trained).into_iter();
+        rows.map(|row| (row.role, row.ids, row.n_trainable))
+            .collect()
+    };
+    let agent = ("agent".to_owned(), vec![1, 2, 3, 4], 2);
+    let title = ("auxiliary".to_owned(), vec![9, 8, 7], 1);
+    assert_eq!(shown(Trained::Agent), [agent.clone()]);
+    assert_eq!(shown(Trained::AgentAndAuxiliary), [agent, title]);
+}
+
+#[test]
 fn rows_that_are_not_whole_are_told_from_whole_ones() {
     let seen = read(&[
         asked(&[1], &[2]),
@@ -264,6 +287,7 @@ fn conversation(n_calls: usize, is_broken: bool) -> Vec<Asked> {
             prompt: [&[1, clock][..], &body].concat(),
             sampled: sampled.clone(),
             is_exact: true,
+            has_tools: true,
         });
         body.extend(&sampled);
         body.extend((0..30).map(|at| 200_000 + number * 50 + at));

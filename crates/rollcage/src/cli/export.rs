@@ -9,6 +9,7 @@ use rollcage_engine::store::Store;
 use rollcage_engine::traced;
 use rollcage_model::export::parquet::Table;
 use rollcage_model::export::{self, ExportError, Format, Meta, Options, write};
+use rollcage_model::sequence::Trained;
 use rollcage_model::trace::Interpretation;
 
 use crate::{Outcome, WrongUse, output, settings};
@@ -40,6 +41,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     include_discarded: bool,
 
+    /// Also rows for calls beside the work, like summaries of long conversations (sequences)
+    #[arg(long)]
+    include_auxiliary: bool,
+
     /// Also messages beside the tokens (capture)
     #[arg(long)]
     include_messages: bool,
@@ -65,6 +70,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             ArgumentsName::Strings => export::Arguments::Strings,
         },
         include_discarded: arguments.include_discarded,
+        trained: match arguments.include_auxiliary {
+            true => Trained::AgentAndAuxiliary,
+            false => Trained::Agent,
+        },
         include_messages: arguments.include_messages,
     };
     let store = settings::store()?;

@@ -19,6 +19,7 @@ use rollcage_model::exchange;
 use rollcage_model::export::{Arguments, ExportError, Format, Meta, Options, write};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{AgentInfo, RolloutResult};
+use rollcage_model::sequence::Trained;
 use rollcage_model::task::absolute;
 use rollcage_model::trace;
 
@@ -35,6 +36,7 @@ const LOG_BYTES_MAX: u64 = 1 << 20;
 pub(super) struct WantedTrace {
     format: Option<String>,
     include_discarded: bool,
+    include_auxiliary: bool,
     include_messages: bool,
     arguments: Option<String>,
 }
@@ -57,6 +59,10 @@ pub(super) async fn trace(
             Some(_) => return Err(ApiError::bad("`arguments` must be objects or strings")),
         },
         include_discarded: wanted.include_discarded,
+        trained: match wanted.include_auxiliary {
+            true => Trained::AgentAndAuxiliary,
+            false => Trained::Agent,
+        },
         include_messages: wanted.include_messages,
     };
     let found = backend.service.find(&owner, &id).await?;

@@ -274,6 +274,11 @@ fn trace() -> Value {
             json!({"type": "boolean"}),
         ),
         query(
+            "include_auxiliary",
+            "Also rows for calls beside the work, like summaries (sequences).",
+            json!({"type": "boolean"}),
+        ),
+        query(
             "include_messages",
             "Also messages beside the tokens (capture).",
             json!({"type": "boolean"}),

@@ -16,8 +16,8 @@ use crate::server::tool::Client;
 
 /// Of one answer. A text travels twice in a message, and OpenEnv's clients refuse messages over 100 MiB.
 pub(crate) const ANSWER_BYTES_MAX: usize = 32 << 20;
-/// Of one page, unless a single item is larger.
-const PAGE_BYTES_MAX: usize = 8 << 20;
+/// Of one page, unless a single item is larger. Each page reads the record anew, so they are not small.
+const PAGE_BYTES_MAX: usize = 16 << 20;
 
 /// How a result is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
