@@ -23,8 +23,11 @@ struct Known {
     replies_min: usize,
     /// What it sends back in other words.
     changed: &'static [Part],
+    /// What it sends back in other words only now and then.
+    at_times: Option<Part>,
 }
 
+/// A call that broke off comes back beside the next one if OpenCode had begun with it.
 const OPENCODE: Known = Known {
     name: "opencode",
     replies_min: 18,
@@ -35,6 +38,7 @@ const OPENCODE: Known = Known {
         Part::UnknownTool,
         Part::CutCall,
     ],
+    at_times: Some(Part::BrokenStream),
 };
 const CLAUDE: Known = Known {
     name: "claude",
@@ -49,29 +53,34 @@ const CLAUDE: Known = Known {
         Part::BrokenArguments,
         Part::CutCall,
     ],
+    at_times: None,
 };
 /// An answer that the token limit cut would end its run.
 const CODEX: Known = Known {
     name: "codex",
     replies_min: 17,
     changed: &[],
+    at_times: None,
 };
 const GEMINI: Known = Known {
     name: "gemini",
     replies_min: 18,
     changed: &[Part::Float, Part::Exponent],
+    at_times: None,
 };
 /// It throws two replies away, and asks the same again.
 const QWEN: Known = Known {
     name: "qwen",
     replies_min: 18,
     changed: &[Part::Float, Part::Exponent],
+    at_times: None,
 };
 /// It does not send malformed calls back, but what was wrong with them.
 const MINI: Known = Known {
     name: "mini-swe-agent",
     replies_min: 15,
     changed: &[Part::BrokenArguments, Part::UnknownTool, Part::CutCall],
+    at_times: None,
 };
 const PI: Known = Known {
     name: "pi",
@@ -82,6 +91,7 @@ const PI: Known = Known {
         Part::BlankText,
         Part::BrokenArguments,
     ],
+    at_times: None,
 };
 // There is no other build of it.
 #[cfg(target_arch = "x86_64")]
@@ -97,6 +107,7 @@ const GOOSE: Known = Known {
         Part::UnknownTool,
         Part::CutCall,
     ],
+    at_times: None,
 };
 /// It has no tools, and asks four times at most. Each time it says anew what it wants in the last message, so that no
 /// prompt goes on from the one before.
@@ -104,6 +115,7 @@ const AIDER: Known = Known {
     name: "aider",
     replies_min: 4,
     changed: &[Part::TextBefore, Part::ServerError, Part::BrokenStream],
+    at_times: None,
 };
 
 /// How answers reach the agent.
@@ -162,7 +174,8 @@ async fn drills(known: &Known, streams: Streams) {
     let traced = Traced::new(&seen);
     check_tokens((&result, &traced), &served, &expected.thrown_away);
     assert!(account.replies >= known.replies_min, "{account:#?}");
-    let parts: Vec<_> = account.changed.iter().map(|told| told.part).collect();
+    let parts = account.changed.iter().map(|told| told.part);
+    let parts: Vec<_> = parts.filter(|part| Some(*part) != known.at_times).collect();
     assert_eq!(parts, known.changed, "what {name} sends back changed");
     check_reasons((&result, &traced), &account, &expected.thrown_away);
 }
@@ -215,9 +228,11 @@ fn check_reasons(
     account: &Account,
     thrown_away: &[Part],
 ) {
+    // One that broke off may be the agent's, too, and is never trained.
     let count = |role: &str| {
         let turns = traced.proxy_turns.iter();
-        turns.filter(|turn| turn.role == role).count()
+        let whole = turns.filter(|turn| turn.finish_reason.is_some());
+        whole.filter(|turn| turn.role == role).count()
     };
     assert_eq!(count("agent"), account.trained);
     assert_eq!(count("auxiliary"), 0);
