@@ -250,7 +250,7 @@ fn what_is_beside_the_work_is_trained_when_that_is_asked_for() {
     };
     let agent = ("agent".to_owned(), vec![1, 2, 3, 4], 2);
     let title = ("auxiliary".to_owned(), vec![9, 8, 7], 1);
-    assert_eq!(shown(Trained::Agent), [agent.clone()]);
+    assert_eq!(shown(Trained::Agent), std::slice::from_ref(&agent));
     assert_eq!(shown(Trained::AgentAndAuxiliary), [agent, title]);
 }
 
