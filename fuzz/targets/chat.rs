@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rollcage_model::chat::{
-    Added, Capture, Rewrite, Sampling, deltas, is_done, finish_of, last_usage, prepare, read_reply,
+    Added, Capture, Rewrite, Sampling, deltas, finish_of, is_done, last_usage, prepare, read_reply,
     strip_body, strip_event, tokens_wanted,
 };
 use serde_json::{Map, Value};
