@@ -330,12 +330,9 @@ impl Engine {
         }
     }
 
-    /// Where no model is named it is the one that the endpoint serves.
     async fn with_model(&self, mut endpoint: Endpoint) -> Result<Endpoint, PlanError> {
-        if endpoint.model.is_empty() {
-            let client = (self.clients).of(&endpoint.base_url, endpoint.guard.as_ref())?;
-            endpoint.model = proxy::served_model(&client, &endpoint).await?;
-        }
+        let client = (self.clients).of(&endpoint.base_url, endpoint.guard.as_ref())?;
+        proxy::settle_model(&client, &mut endpoint).await?;
         Ok(endpoint)
     }
 

@@ -61,7 +61,7 @@ pub(crate) use failure::cause;
 pub use policy::{OnOverflow, SamplingPolicy};
 pub use reach::{Unusable, reach};
 pub use serve::{Handler, Serving, answer, serve};
-pub use served::served_model;
+pub use served::settle_model;
 pub use sessions::{Sessions, random_key};
 pub use settings::ModelSettings;
 pub(crate) use unread::{SMALL_BYTES_MAX, read_text};

@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use crate::endpoint::{Endpoint, normalise};
 use crate::outbound::{ClientError, Guard, client_for};
 use crate::proxy::Unusable;
-use crate::proxy::served_model;
+use crate::proxy::settle_model;
 
 pub mod command;
 mod ollama;
@@ -235,12 +235,10 @@ impl Servers {
                 let begin = self.start_command(managed, server, on_step);
                 let running = self.running(&name, begin).await?;
                 endpoint.base_url.clone_from(&running.url);
-                if endpoint.model.is_empty() {
-                    let client = client_for(&endpoint.base_url, None)?;
-                    let found = served_model(&client, &endpoint).await;
-                    let failed = |error: Unusable| ServingError::Endpoint(error.to_string());
-                    endpoint.model = found.map_err(failed)?;
-                }
+                let client = client_for(&endpoint.base_url, None)?;
+                let failed = |error: Unusable| ServingError::Endpoint(error.to_string());
+                let settled = settle_model(&client, &mut endpoint).await;
+                settled.map_err(failed)?;
             }
         }
         on_step(&Step::Done);

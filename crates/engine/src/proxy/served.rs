@@ -14,17 +14,23 @@ const ASK_LIMIT: Duration = Duration::from_secs(10);
 /// Named in an error; hosted services have hundreds.
 const NAMES_MAX: usize = 10;
 
-/// The one model that the endpoint serves. Where there are several, one has to be named.
-pub async fn served_model(
+/// Where no model is named it is the one that the endpoint serves. Where there are several, one has to be named.
+pub async fn settle_model(
     client: &reqwest::Client,
-    endpoint: &Endpoint,
-) -> Result<String, Unusable> {
+    endpoint: &mut Endpoint,
+) -> Result<(), Unusable> {
+    if !endpoint.model.is_empty() {
+        return Ok(());
+    }
     let base_url = &endpoint.base_url;
     match served_models(client, endpoint).await?.as_slice() {
         [] => Err(Unusable::Model(format!(
             "endpoint {base_url} lists no model: name one with --model"
         ))),
-        [only] => Ok(only.clone()),
+        [only] => {
+            endpoint.model.clone_from(only);
+            Ok(())
+        }
         several => Err(Unusable::Model(format!(
             "endpoint {base_url} serves several models: name one with --model, of {}",
             in_words(several)

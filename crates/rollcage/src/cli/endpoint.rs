@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointError, EndpointRequest};
 use rollcage_engine::provider::{Provider, Providers};
 use rollcage_engine::proxy::probe::{LogprobsMode, Profile, probe};
-use rollcage_engine::proxy::{Unusable, served_model};
+use rollcage_engine::proxy::{Unusable, settle_model};
 use rollcage_engine::serving::command::CommandServer;
 use rollcage_engine::serving::{Servers, Step};
 use rollcage_model::trace::CaptureLevel;
@@ -200,22 +200,21 @@ async fn ask(
             let text = "the scripted endpoint gives everything: there is nothing to find out";
             return Err(WrongUse(text.to_owned()).into());
         }
-        EndpointChoice::Url(endpoint) => {
-            let mut endpoint = endpoint.clone();
-            if endpoint.model.is_empty() {
-                let client = rollcage_engine::client(&endpoint.base_url).context("set up HTTPS")?;
-                let served = served_model(&client, &endpoint).await;
-                endpoint.model = served.map_err(unusable)?;
-            }
-            endpoint
-        }
+        EndpointChoice::Url(endpoint) => endpoint.clone(),
         EndpointChoice::Managed(managed) => {
             let show = |step: &Step| progress.show(step);
             servers.endpoint(managed, &show).await?
         }
     };
     progress.clear();
+    measure(endpoint).await
+}
+
+/// The endpoint with its model settled, and what it gives.
+pub(crate) async fn measure(mut endpoint: Endpoint) -> anyhow::Result<(Endpoint, Profile)> {
     let client = rollcage_engine::client(&endpoint.base_url).context("set up HTTPS")?;
+    let settled = settle_model(&client, &mut endpoint).await;
+    settled.map_err(unusable)?;
     let profile = probe(&client, &endpoint).await.map_err(unusable)?;
     Ok((endpoint, profile))
 }

@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
 use rollcage_engine::outbound::{Allowed, Guard};
-use rollcage_engine::proxy::probe::{Profile, probe};
+use rollcage_engine::proxy::probe::Profile;
 use rollcage_engine::proxy::{self, Handler, Serving};
 use rollcage_engine::secret::Secret;
 use rollcage_engine::serving::Servers;
@@ -170,10 +170,7 @@ async fn find(arguments: &Arguments, servers: &Servers) -> anyhow::Result<(Endpo
             return Err(WrongUse(text.to_owned()).into());
         }
     };
-    let client = rollcage_engine::client(&endpoint.base_url).context("set up HTTPS")?;
-    let profile = probe(&client, &endpoint).await;
-    let profile = profile.map_err(super::endpoint::unusable)?;
-    Ok((endpoint, profile))
+    super::endpoint::measure(endpoint).await
 }
 
 fn secret(variable: Option<&str>, flag: &str) -> anyhow::Result<Option<Secret>> {

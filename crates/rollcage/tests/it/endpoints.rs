@@ -238,6 +238,20 @@ fn without_a_model_the_one_that_is_served_is_taken() {
         let probed: Value = serde_json::from_str(&stdout).unwrap();
         assert_eq!(probed["model"], "org/served");
     }
+    let mut proxy = Command::new(env!("CARGO_BIN_EXE_rollcage"))
+        .args(["proxy", "--upstream", "vllm", "--port", "0"])
+        .env_clear()
+        .env("ROLLCAGE_HOME", cli.home.path())
+        .env("VLLM_URL", url)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    let mut said = std::io::BufReader::new(proxy.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut said, &mut first).unwrap();
+    proxy.kill().unwrap();
+    proxy.wait().unwrap();
+    assert!(first.contains("org/served"), "{first}");
     for asked in upstream.asked() {
         let body: Value = serde_json::from_str(&asked.body).unwrap();
         assert_eq!(body["model"], "org/served");

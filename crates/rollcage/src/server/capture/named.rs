@@ -3,7 +3,7 @@
 use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
 use rollcage_engine::outbound::{Forbidden, client_for};
 use rollcage_engine::proxy::probe::{Profile, probe};
-use rollcage_engine::proxy::{Unusable, served_model};
+use rollcage_engine::proxy::{Unusable, settle_model};
 
 /// Why an endpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -25,9 +25,7 @@ pub(crate) async fn resolve(request: EndpointRequest) -> Result<(Endpoint, Profi
     };
     let client = client_for(&endpoint.base_url, endpoint.guard.as_ref());
     let client = client.map_err(|error| Unusable::Other(error.to_string()))?;
-    if endpoint.model.is_empty() {
-        endpoint.model = served_model(&client, &endpoint).await?;
-    }
+    settle_model(&client, &mut endpoint).await?;
     let profile = probe(&client, &endpoint).await?;
     Ok((endpoint, profile))
 }
