@@ -21,9 +21,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use rollcage_dialect::chat::Pieces;
+use rollcage_dialect::upstream::PassedHead as Passed;
 
 use super::failure::Failure;
-use super::upstream::Passed;
 use crate::outbound::{
     CONNECT_LIMIT, Guard, NoAddress, READ_LIMIT, USER_AGENT as OUR_NAME, is_this_machine,
 };
