@@ -1,46 +1,36 @@
 //! One model call, from top to bottom: read the question, set its budget aside, prepare it for the endpoint, record it,
-//! send it, receive what comes; learn from a refusal and ask again for less; and hand the outcome to `output`, which gives
-//! it to the agent live, whole or replayed.
+//! send it, receive what comes (`receive`); ask again for less after a refusal that teaches something; and hand the
+//! outcome to `output`, which gives it to the agent live, whole or replayed.
 //!
-//! Whatever goes wrong on the way becomes a [`CallOutcome`] here, on record, in the same way for all three.
+//! Whatever goes wrong on the way becomes a [`CallOutcome`], on record, in the same way for all three.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::header::HeaderMap;
 use hyper::{Request, Response, StatusCode};
 
+use rollcage_dialect::Route;
 use rollcage_dialect::chat::render::farewell;
-use rollcage_dialect::chat::{
-    Reply, StreamError, is_context_overflow, is_passing_status, tokens_wanted,
-};
+use rollcage_dialect::chat::tokens_wanted;
 use rollcage_dialect::upstream::{PassedHead, UpstreamRequest, View};
-use rollcage_dialect::{Route, anthropic};
-use rollcage_model::ending::Cause;
 use rollcage_model::exchange::{self, Line, Sent};
 
 use crate::answer::{self, Body};
-use crate::calls::Problem;
 use crate::clock::now;
 use crate::exchange::{OpenExchange, Ticket};
 use crate::learned::Lesson;
-use crate::outcome::{CallOutcome, GIVEN_UP, Refusal, Streaming, WholeAnswer};
+use crate::outcome::{CallOutcome, GIVEN_UP};
 use crate::output::{Output, OutputMode};
-use crate::policy::OnOverflow;
 use crate::question::{Question, answer_aside, refuse};
-use crate::response::{UpstreamResponse, too_large};
+use crate::receive::{Attempt, Expected, fail, receive, settle_refusal};
 use crate::session::Session;
-use crate::unread::{ANSWER_BYTES_MAX, close_after, read_agent_request};
+use crate::unread::{close_after, read_agent_request};
 use crate::upstream::{Outgoing, count_tokens, send};
 
 /// How often a call is made again with less in it.
 const LESS_MAX: usize = 3;
-/// For the rest of a stream that failed.
-const REST_LIMIT: Duration = Duration::from_millis(200);
-const REST_BYTES_MAX: usize = 1 << 20;
-
 /// A call while it is being made.
 struct Call {
     session: Arc<Session>,
@@ -174,7 +164,7 @@ async fn make(call: Call, mut ticket: Ticket, mut request: UpstreamRequest) -> C
             .ticket
             .filter(|_| is_worth_another(refused.lesson, tries));
         let Some(kept) = again else {
-            return settle_refusal(&call, refused.refusal);
+            return settle_refusal(&call.session, &call.question, refused.refusal);
         };
         ticket = kept;
         request = match prepare(&call.session, &call.question, &mut ticket) {
@@ -195,21 +185,6 @@ fn is_worth_another(lesson: Option<Lesson>, tries: usize) -> bool {
     is_new && tries < LESS_MAX
 }
 
-/// What one attempt came to.
-enum Attempt {
-    Settled(CallOutcome),
-    Refused(Refused),
-}
-
-/// A refusal, on record.
-struct Refused {
-    refusal: Refusal,
-    /// What it taught about the endpoint.
-    lesson: Option<Lesson>,
-    /// For another attempt at the same call.
-    ticket: Option<Ticket>,
-}
-
 /// Records, sends and receives.
 async fn attempt(call: &Call, ticket: Ticket, mut request: UpstreamRequest) -> Attempt {
     let mut exchange = match record(call, ticket, &mut request) {
@@ -226,7 +201,15 @@ async fn attempt(call: &Call, ticket: Ticket, mut request: UpstreamRequest) -> A
         added: request.prepared.added,
     };
     match send(&call.session, &outgoing, &mut exchange.trouble).await {
-        Ok(response) => receive(call, exchange, response, &outgoing).await,
+        Ok(response) => {
+            let expected = Expected {
+                session: &call.session,
+                question: &call.question,
+                mode: call.mode,
+                added: outgoing.added,
+            };
+            receive(&expected, exchange, response).await
+        }
         Err(failure) => Attempt::Settled(fail(exchange, GIVEN_UP, failure.unanswered())),
     }
 }
@@ -263,195 +246,6 @@ fn record(
     let mut open = OpenExchange::new(Arc::clone(session), exchange, asked, ticket);
     open.is_replayed = call.mode == OutputMode::Replayed;
     Ok(open)
-}
-
-/// Looks at what came: a stream to pass on, a whole answer, a refusal, or none of them.
-async fn receive(
-    call: &Call,
-    mut exchange: OpenExchange,
-    mut response: UpstreamResponse,
-    outgoing: &Outgoing<'_>,
-) -> Attempt {
-    let status = response.status();
-    exchange.status = Some(status.as_u16());
-    exchange.is_stream = response.is_stream();
-    if let Some(problem) = response.take_given_up() {
-        return Attempt::Settled(give_up(exchange, response, problem).await);
-    }
-    if call.mode == OutputMode::Live && status.is_success() && response.is_stream() {
-        let streaming = Streaming { exchange, response };
-        return Attempt::Settled(CallOutcome::Streaming(Box::new(streaming)));
-    }
-    if let Err(problem) = read_whole(&mut exchange, &mut response).await {
-        return Attempt::Settled(fail(exchange, StatusCode::BAD_GATEWAY, problem));
-    }
-    match status.is_success() {
-        true => Attempt::Settled(take_whole(call, exchange, &response, outgoing)),
-        false => take_refusal(call, exchange, &response),
-    }
-}
-
-/// Reads a whole body into the exchange.
-async fn read_whole(
-    exchange: &mut OpenExchange,
-    response: &mut UpstreamResponse,
-) -> Result<(), Problem> {
-    if response.is_too_large() {
-        return Err(too_large());
-    }
-    loop {
-        match response.bytes().await {
-            Ok(Some(bytes)) => exchange.push(bytes),
-            Ok(None) => return Ok(()),
-            Err(failure) => return Err(failure.broken_off("answer")),
-        }
-        if exchange.bytes() > ANSWER_BYTES_MAX {
-            exchange.cut();
-            return Err(too_large());
-        }
-    }
-}
-
-/// A good answer as the agent may see it, once it is on record.
-fn take_whole(
-    call: &Call,
-    mut exchange: OpenExchange,
-    response: &UpstreamResponse,
-    outgoing: &Outgoing<'_>,
-) -> CallOutcome {
-    let content_type = response.content_type();
-    let wanted = match call.mode {
-        OutputMode::Live => "an event stream",
-        OutputMode::Whole | OutputMode::Replayed => "JSON",
-    };
-    if call.mode == OutputMode::Live || !content_type.starts_with(answer::JSON) {
-        // Agents given something else than what they asked for loop without end.
-        let text = format!("the endpoint was asked for {wanted} and answered {content_type}");
-        let problem = Problem::new(Cause::AnswerBroken, text);
-        return fail(exchange, GIVEN_UP, problem);
-    }
-    let dialect = call.session.options.endpoint.dialect;
-    let body = exchange.body();
-    let is_own = call.mode == OutputMode::Whole && !call.question.is_translated;
-    let answer = if is_own {
-        let (stripped, usage) = dialect.strip(&body, &outgoing.added);
-        exchange.usage = usage;
-        WholeAnswer::Body(stripped.map_or(body, Bytes::from))
-    } else {
-        let (mut reply, thoughts) = dialect.read(&String::from_utf8_lossy(&body), false);
-        if call.mode == OutputMode::Replayed && !reply.is_complete {
-            // No stream ends without its finish reason.
-            let problem = Problem::new(Cause::AnswerBroken, "the answer has no finish reason");
-            return fail(exchange, StatusCode::BAD_GATEWAY, problem);
-        }
-        keep_thoughts(call, thoughts);
-        if outgoing.added.reasoning {
-            reply = Reply::without_thoughts(reply);
-        }
-        WholeAnswer::Reply(Box::new(reply))
-    };
-    match exchange.close(None) {
-        Ok(()) => CallOutcome::Answered(answer),
-        Err(problem) => CallOutcome::unrecorded(problem),
-    }
-}
-
-/// Agents that speak the endpoint's dialect send thoughts back themselves.
-fn keep_thoughts(call: &Call, thoughts: Vec<anthropic::Kept>) {
-    if call.question.is_translated {
-        call.session.keep_thoughts(thoughts);
-    }
-}
-
-/// Puts a refusal on record and learns from it.
-fn take_refusal(call: &Call, mut exchange: OpenExchange, response: &UpstreamResponse) -> Attempt {
-    let body = exchange.body();
-    let ticket = exchange.take_ticket();
-    if let Err(problem) = exchange.close(None) {
-        return Attempt::Settled(CallOutcome::unrecorded(problem));
-    }
-    let text = String::from_utf8_lossy(&body).into_owned();
-    let status = response.status();
-    let lesson = match status.as_u16() {
-        400 | 422 => call.session.learn_from(&text, &call.question.body),
-        _ => None,
-    };
-    Attempt::Refused(Refused {
-        refusal: Refusal {
-            status,
-            text: call.session.scrub_text(text),
-            content_type: response.content_type().to_owned(),
-            headers: Refusal::headers_of(response),
-        },
-        lesson,
-        ticket,
-    })
-}
-
-/// A refusal that no other attempt follows. A conversation that no longer fits ends with a last answer instead where that
-/// ends the rollout, since agents would send the same again.
-fn settle_refusal(call: &Call, refusal: Refusal) -> CallOutcome {
-    let session = &call.session;
-    let status = refusal.status;
-    // Agents that speak the endpoint's dialect know this one, and ask for less.
-    let is_too_much = refusal.text.contains("exceed context limit") && call.question.is_translated;
-    let is_overflow = is_context_overflow(status.as_u16(), &refusal.text) || is_too_much;
-    if is_overflow && session.options.on_overflow == OnOverflow::Stop {
-        session.stop("context");
-        let reply = farewell("The conversation no longer fits the model's context. I stop here.");
-        return CallOutcome::Stopped(Box::new(reply));
-    }
-    if is_passing_status(status.as_u16()) {
-        let said = StreamError::read(&refusal.text).map(|error| error.message);
-        let said = said.as_deref().unwrap_or(&refusal.text).trim();
-        return CallOutcome::Failed {
-            status: GIVEN_UP,
-            problem: format!("the endpoint answered {status}: {said}"),
-        };
-    }
-    CallOutcome::Refused(Box::new(refusal))
-}
-
-/// An answer that began well and failed in a way that might have passed; nothing of it was passed on.
-async fn give_up(
-    mut exchange: OpenExchange,
-    mut response: UpstreamResponse,
-    problem: Problem,
-) -> CallOutcome {
-    let mut broken = None;
-    let reading = async {
-        while exchange.bytes() < REST_BYTES_MAX {
-            match response.bytes().await {
-                Ok(Some(bytes)) => exchange.push(bytes),
-                Ok(None) => return,
-                Err(failure) => {
-                    broken = Some(format!("the answer broke off: {}", failure.text));
-                    return;
-                }
-            }
-        }
-    };
-    // It said all that it has to say, and may stay open.
-    let _ = tokio::time::timeout(REST_LIMIT, reading).await;
-    let body = exchange.body();
-    let body = String::from_utf8_lossy(&body);
-    let mut data = body.lines().filter_map(|line| line.strip_prefix("data:"));
-    let said = data.find_map(StreamError::read).map(|error| error.message);
-    let text = said.or(broken).unwrap_or(problem.text);
-    let text = exchange.session().scrub_text(text);
-    fail(exchange, GIVEN_UP, Problem::new(problem.cause, text))
-}
-
-/// Closes an exchange that has no answer.
-fn fail(mut exchange: OpenExchange, status: StatusCode, problem: Problem) -> CallOutcome {
-    let text = problem.text.clone();
-    match exchange.close(Some(problem)) {
-        Ok(()) => CallOutcome::Failed {
-            status,
-            problem: text,
-        },
-        Err(unwritten) => CallOutcome::unrecorded(unwritten),
-    }
 }
 
 /// Everything but credentials.

@@ -4,8 +4,10 @@
 //! namespace, so whoever connects is in that sandbox. The agent's key names its session; the endpoint's key is put in
 //! here.
 //!
-//! One model call reads from top to bottom: `serve` (connections, routes) → `call` (question, budget, record, sending,
-//! lessons) → `upstream` (trying again) → `response` (the answer while it comes) → `output` (what the agent gets of it).
+//! The files of one model call, in the order in which a reader meets them: `serve` (connections, routes), `call` (the one
+//! path), `question` (what is asked, in any dialect), `exchange` (its place in the budget and the record), `upstream`
+//! (sending, and trying again), `response` (the answer while it comes), `receive` (what it is), `outcome`, `output` (what
+//! the agent gets of it).
 
 mod answer;
 mod call;
@@ -28,6 +30,7 @@ mod profile;
 mod profiles;
 mod question;
 mod reach;
+mod receive;
 mod recorder;
 pub mod remote;
 mod response;

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
@@ -14,6 +15,7 @@ use rollcage_model::exchange::read;
 use super::*;
 use crate::endpoint::Endpoint;
 use crate::outbound::Clients;
+use crate::policy::OnOverflow;
 use crate::profile::Profile;
 use crate::recorder::Recorder;
 use crate::session::SessionOptions;
