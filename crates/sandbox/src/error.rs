@@ -3,9 +3,6 @@
 use std::io;
 use std::time::Duration;
 
-use crate::local::advice;
-use crate::local::wire::Failure;
-
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -55,18 +52,4 @@ pub enum Error {
         operation: &'static str,
         source: io::Error,
     },
-}
-
-impl Error {
-    /// Sorts a failed start by its cause: some of them mean that this machine needs another setup.
-    pub(crate) fn start(failure: &Failure) -> Error {
-        let (step, cause) = (failure.step.clone(), failure.source());
-        match advice::of(failure.kind, &cause) {
-            Some(fix) => Error::Unsupported { step, cause, fix },
-            None => Error::Start {
-                step,
-                source: cause,
-            },
-        }
-    }
 }

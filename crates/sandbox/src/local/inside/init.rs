@@ -24,15 +24,16 @@ use nix::sys::stat::{Mode as FileMode, umask};
 use nix::unistd::sethostname;
 use serde::Serialize;
 
-use super::mode::Mode;
-use super::mount_fd;
+use super::layout::{Owners, Site};
 use super::net;
 use super::payload::{self, Rules};
-use super::rootfs::{self, Owners, Sealed, Site, Stage};
-use super::syscall::{self, Death, Patience};
+use super::rootfs::{self, Sealed, Stage};
 use super::understudy::Understudy;
-use super::userns;
-use super::wire::{
+use crate::local::shared::mode::Mode;
+use crate::local::shared::mount_fd;
+use crate::local::shared::syscall::{self, Death, Patience};
+use crate::local::shared::userns;
+use crate::local::shared::wire::{
     self, Failure, FailureKind, InStep, Order, Place, ProcessLimits, Ready, Request, Setup, Spawn,
     Start, Work,
 };
@@ -359,7 +360,7 @@ impl Init {
                     }
                     self.killed += u64::from(signal == libc::SIGKILL);
                     if let Some(mut exit) = self.running.remove(&pid) {
-                        let _ = exit.write_all(&encode_exit(code, signal));
+                        let _ = exit.write_all(&wire::encode_exit(code, signal));
                     }
                 }
                 Ok(None) => return true,
@@ -412,20 +413,4 @@ fn reply<T: Serialize>(pipe: Option<OwnedFd>, result: &Result<T, Failure>) {
     if let (Some(pipe), Ok(json)) = (pipe, serde_json::to_vec(result)) {
         let _ = File::from(pipe).write_all(&json);
     }
-}
-
-fn encode_exit(code: i32, signal: i32) -> [u8; 8] {
-    let mut bytes = [0; 8];
-    bytes[..4].copy_from_slice(&code.to_le_bytes());
-    bytes[4..].copy_from_slice(&signal.to_le_bytes());
-    bytes
-}
-
-/// The other side of [`encode_exit`].
-pub(crate) fn decode_exit(bytes: [u8; 8]) -> (i32, i32) {
-    let [a, b, c, d, e, f, g, h] = bytes;
-    (
-        i32::from_le_bytes([a, b, c, d]),
-        i32::from_le_bytes([e, f, g, h]),
-    )
 }

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use super::super::cgroup_mount::{Mounts, Unified};
 use super::super::instance::{self, Claim};
-use super::super::mount_fd;
 use super::write;
+use crate::local::shared::mount_fd;
 
 pub(crate) const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 /// The engine's own leaf, beside its sandboxes' groups, whose names are numbers.

@@ -4,12 +4,10 @@
 //! Sources are opened first and attached to a staging area; after pivot_root all targets are resolved
 //! inside the new root, so that no link in a layer can lead a mount or a new directory outside.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{
-    DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, fchown,
-};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown, fchown};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, open};
@@ -18,56 +16,20 @@ use nix::sys::stat::Mode as FileMode;
 use nix::unistd::{chdir, pivot_root};
 
 use super::copy;
-use super::mode::Mode;
-use super::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
+use super::layout::{
+    EMPTY, Owners, Site, WALLED, attach_lower, bind, directory, layer_pair, overlay,
+};
 use super::programs::{self, Programs};
 use super::pseudo;
-use super::skeleton::PROGRAM_DIRECTORIES;
-use super::userns;
-use super::wire::{Failure, InStep, Setup, Start};
+use crate::local::shared::PROGRAM_DIRECTORIES;
+use crate::local::shared::mode::Mode;
+use crate::local::shared::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
+use crate::local::shared::wire::{Failure, InStep, Start};
 use crate::{HOME, TESTS, VERIFIER_LOGS};
 
 const LOGS: &str = "/home/user/logs";
 pub(crate) const LOGS_SIZE: &str = "64m";
-pub(crate) const WALLED: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 const NO: Option<&str> = None;
-/// An empty file on the stage.
-pub(crate) const EMPTY: &str = "empty";
-
-/// The sandbox's root and user, as whoever builds the sandbox has to name them.
-#[derive(Clone, Copy)]
-pub(crate) struct Owners {
-    pub(crate) root: u32,
-    pub(crate) user: u32,
-}
-
-impl Owners {
-    pub(crate) fn new(setup: &Setup, slot: u32) -> Owners {
-        match setup.mode {
-            Mode::Root => {
-                let root = userns::range_start(setup.engine_pid, slot);
-                Owners {
-                    root,
-                    user: root + userns::USER,
-                }
-            }
-            // There is but one uid inside.
-            Mode::Rootless => Owners {
-                root: userns::USER,
-                user: userns::USER,
-            },
-        }
-    }
-}
-
-/// Who builds a root, and for whom.
-#[derive(Clone, Copy)]
-pub(crate) struct Site<'a> {
-    pub(crate) setup: &'a Setup,
-    pub(crate) owners: Owners,
-    /// Root mode: in which the owners of what comes from the host are to be seen.
-    pub(crate) userns: Option<BorrowedFd<'a>>,
-}
 
 /// All of a root that does not depend on what the sandbox is for, laid out on the stage, which is the
 /// current directory: `l` for lower trees, `u` and `w` for upper and work directories, `root` for the
@@ -203,23 +165,6 @@ impl Stage<'_> {
     }
 }
 
-impl Site<'_> {
-    /// A detached copy of something of the host's.
-    pub(crate) fn tree(&self, path: &Path) -> Result<OwnedFd, Failure> {
-        let tree = mount_fd::clone_tree(path).step(format!("open {}", path.display()))?;
-        if let Some(userns) = self.userns {
-            match mount_fd::idmap(tree.as_fd(), userns) {
-                // Some file systems cannot; then host root's files are nobody's inside, still readable.
-                Err(error)
-                    if [Some(libc::EINVAL), Some(libc::EOPNOTSUPP)]
-                        .contains(&error.raw_os_error()) => {}
-                result => result.step(format!("map the owners of {}", path.display()))?,
-            }
-        }
-        Ok(tree)
-    }
-}
-
 fn propagate(how: MsFlags) -> Result<(), Failure> {
     mount(NO, "/", NO, MsFlags::MS_REC | how, NO).step("separate mounts from the host's")
 }
@@ -230,18 +175,6 @@ fn resize(bytes: u64) -> nix::Result<()> {
     let options = format!("size={bytes},nr_inodes={inodes}");
     let flags = WALLED | MsFlags::MS_REMOUNT;
     mount(NO, ".", NO, flags, Some(options.as_str()))
-}
-
-pub(crate) fn attach_lower(name: &str, tree: &OwnedFd) -> Result<(), Failure> {
-    let path = Path::new("l").join(name);
-    directory(&path, 0o755, None).step("lay out the stage")?;
-    mount_fd::attach(tree.as_fd(), &path).step(format!("attach {name} to the stage"))
-}
-
-pub(crate) fn layer_pair(name: &str, owners: Owners) -> Result<(), Failure> {
-    directory(&Path::new("u").join(name), 0o755, Some(owners.root))
-        .step("make an upper directory")?;
-    directory(&Path::new("w").join(name), 0o755, None).step("make a work directory")
 }
 
 /// What belongs to the sandbox's user lies in the upper layer from the start.
@@ -279,46 +212,6 @@ fn name(id: &str, owners: Owners) -> io::Result<()> {
         fchown(&file, Some(owners.root), Some(owners.root))?;
     }
     Ok(())
-}
-
-/// The layers that have a directory of this name, uppermost first.
-pub(crate) fn layers_with(start: &Start, name: &str) -> Vec<PathBuf> {
-    (0..start.layers.len())
-        .map(|index| Path::new("l").join(index.to_string()).join(name))
-        .filter(|path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()))
-        .collect()
-}
-
-pub(crate) fn overlay(
-    mode: Mode,
-    name: &str,
-    target: &str,
-    lowers: &[PathBuf],
-) -> Result<(), Failure> {
-    let lowers: Vec<String> = lowers
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    let mut options = format!(
-        "lowerdir={},upperdir=u/{name},workdir=w/{name}",
-        lowers.join(":")
-    );
-    if mode == Mode::Rootless {
-        // Only root may set the attributes that overlayfs uses otherwise.
-        options.push_str(",userxattr");
-    }
-    let step = format!(
-        "mount overlay on /{}",
-        target.trim_start_matches('/').trim_start_matches("root")
-    );
-    mount(
-        Some("overlay"),
-        target,
-        Some("overlay"),
-        WALLED,
-        Some(options.as_str()),
-    )
-    .step(step)
 }
 
 /// With but one uid inside, the agent owns the system's directories, and could give the verifier another
@@ -373,14 +266,4 @@ fn mount_point(target: &Path, is_directory: bool) -> io::Result<()> {
     // Fails for directories of host users that have no name inside; then it stays ours.
     let _ = chown(target, Some(owner.uid()), Some(owner.gid()));
     Ok(())
-}
-
-pub(crate) fn bind(source: &Path, target: &Path) -> nix::Result<()> {
-    mount(Some(source), target, NO, MsFlags::MS_BIND, NO)
-}
-
-/// Makes a directory with exactly this mode; the caller's umask is 0.
-pub(crate) fn directory(path: &Path, mode: u32, owner: Option<u32>) -> io::Result<()> {
-    DirBuilder::new().mode(mode).create(path)?;
-    owner.map_or(Ok(()), |owner| chown(path, Some(owner), Some(owner)))
 }

@@ -13,8 +13,8 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use super::channel::Channel;
-use super::init;
-use super::wire::{Failure, FailureKind, Request, Spawn, Work};
+use super::failure::{FileTask, file_error, parse_failure};
+use crate::local::shared::wire::{self, Failure, Request, Spawn, Work};
 use crate::{Error, ExitStatus, User, WORKDIR};
 
 const SEND_LIMIT: Duration = Duration::from_secs(30);
@@ -42,15 +42,6 @@ pub(crate) struct Setting {
     pub(crate) user: User,
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) has_stderr: bool,
-}
-
-/// A file operation, for its errors.
-#[derive(Clone, Copy)]
-pub(crate) struct FileTask<'a> {
-    pub(crate) operation: &'static str,
-    pub(crate) path: &'a str,
-    /// Of the answer.
-    pub(crate) bytes_max: u64,
 }
 
 impl Control {
@@ -250,7 +241,7 @@ pub(crate) async fn read_exit(exit: &mut pipe::Receiver, id: &str) -> Result<Exi
     exit.read_exact(&mut bytes)
         .await
         .map_err(|_| Error::Gone { id: id.to_owned() })?;
-    Ok(match init::decode_exit(bytes) {
+    Ok(match wire::decode_exit(bytes) {
         (code, 0) => ExitStatus {
             code: Some(code),
             signal: None,
@@ -260,52 +251,4 @@ pub(crate) async fn read_exit(exit: &mut pipe::Receiver, id: &str) -> Result<Exi
             signal: Some(signal),
         },
     })
-}
-
-pub(crate) fn parse_failure(status: &[u8]) -> Option<Failure> {
-    serde_json::from_slice(status).ok()
-}
-
-pub(crate) fn spawn_error(failure: Failure, program: String) -> Error {
-    let source = failure.source();
-    match failure.kind {
-        FailureKind::Exec => Error::Exec { program, source },
-        FailureKind::Directory => Error::Directory {
-            path: failure.step,
-            source,
-        },
-        FailureKind::Setup
-        | FailureKind::Namespaces
-        | FailureKind::Proc
-        | FailureKind::File
-        | FailureKind::NotRegular
-        | FailureKind::TooLarge => Error::Spawn {
-            step: failure.step,
-            source,
-        },
-    }
-}
-
-fn file_error(failure: &Failure, task: FileTask<'_>) -> Error {
-    let (path, source) = (task.path.to_owned(), failure.source());
-    match failure.kind {
-        FailureKind::NotRegular => Error::NotRegular { path },
-        FailureKind::TooLarge => Error::TooLarge {
-            path,
-            bytes_max: task.bytes_max,
-        },
-        FailureKind::File => Error::File {
-            operation: task.operation,
-            path,
-            source,
-        },
-        FailureKind::Setup
-        | FailureKind::Namespaces
-        | FailureKind::Proc
-        | FailureKind::Exec
-        | FailureKind::Directory => Error::Spawn {
-            step: failure.step.clone(),
-            source,
-        },
-    }
 }

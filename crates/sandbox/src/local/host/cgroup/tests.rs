@@ -1,6 +1,7 @@
 //! The version 2 code against a directory tree that looks like cgroupfs; version 1 runs for real in `tests/`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::super::cgroup_mount::Unified;
 use super::*;

@@ -7,10 +7,12 @@ use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 
-use super::mount_fd::{self, ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY, path_cstring};
+use super::layout::{bind, directory};
 use super::net;
-use super::rootfs::{bind, directory};
-use super::wire::{Failure, FailureKind, InStep};
+use crate::local::shared::mount_fd::{
+    self, ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY, path_cstring,
+};
+use crate::local::shared::wire::{Failure, FailureKind, InStep};
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 const LINKS: [(&str, &str); 5] = [

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 
-use super::mode::Mode;
-use super::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
-use super::rootfs::{EMPTY, Site, WALLED, attach_lower, bind, layer_pair, layers_with, overlay};
-use super::wire::{Failure, InStep, Start};
+use super::layout::{EMPTY, Site, WALLED, attach_lower, bind, layer_pair, layers_with, overlay};
+use crate::local::shared::mode::Mode;
+use crate::local::shared::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
+use crate::local::shared::wire::{Failure, InStep, Start};
 
 /// 9p is how WSL shows its drivers.
 const DISKS: [&str; 16] = [

@@ -11,16 +11,15 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{chdir, getegid, geteuid};
 
-use super::advice;
-use super::cgroup::{Cgroups, Controller};
-use super::mode::Mode;
-use super::mount_fd;
-use super::net;
-use super::seccomp::Filter;
-use super::syscall;
-use super::userns;
-use super::wire::FailureKind;
 use crate::doctor::{Check, Status};
+use crate::local::inside::net;
+use crate::local::inside::seccomp::Filter;
+use crate::local::shared::advice;
+use crate::local::shared::mode::Mode;
+use crate::local::shared::mount_fd;
+use crate::local::shared::syscall;
+use crate::local::shared::userns;
+use crate::local::shared::wire::FailureKind;
 
 const NAMESPACES: [(&str, CloneFlags); 6] = [
     ("mount namespace", CloneFlags::CLONE_NEWNS),
@@ -255,39 +254,4 @@ fn idmap() -> Check {
 
 fn filter() -> io::Result<()> {
     Filter::compile()?.apply()
-}
-
-/// What limits there are, as the engine found when it started.
-pub(crate) fn limits(cgroups: &Cgroups) -> Vec<Check> {
-    let Cgroups {
-        memory, pids, cpu, ..
-    } = cgroups;
-    let fix = if geteuid().is_root() {
-        "mount cgroup2 on /sys/fs/cgroup with its memory, pids and cpu controllers; in a container also \
-         --cgroupns=private, with rollcage as the only program"
-    } else {
-        "run as root, or alone in a delegated scope: `systemd-run --user --scope -p Delegate=yes rollcage …`"
-    };
-    [
-        ("memory limit", memory, "per process only"),
-        ("process limit", pids, "per user only"),
-        ("cpu limit", cpu, "none, the machine is shared"),
-    ]
-    .map(|(name, controller, otherwise)| match controller {
-        Controller::V1(_) | Controller::V2 => Check::new(name, Status::Ok, controller.describe("")),
-        // Often not handed to user sessions, and only asked for by tasks with a quota.
-        Controller::None if name == "cpu limit" && *memory != Controller::None => Check::new(
-            name,
-            Status::Degraded,
-            "the cpu controller is not given to us here: quotas have no effect",
-        )
-        .with_fix("`systemctl edit user@.service` with [Service] Delegate=cpu memory pids, or run as root"),
-        Controller::None => Check::new(
-            name,
-            Status::Degraded,
-            format!("no cgroup that we may use: {otherwise}"),
-        )
-        .with_fix(fix),
-    })
-    .into()
 }

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::wire::{Failure, FailureKind};
+use crate::local::shared::wire::{Failure, FailureKind};
 use crate::{Entry, EntryKind};
 
 /// Names read of one directory; beyond, a listing is cut short like one with too many entries.

@@ -200,6 +200,23 @@ impl<T, E: Into<io::Error>> InStep<T> for Result<T, E> {
     }
 }
 
+/// How a process ended, as its exit pipe tells it: the code and the signal, of which one is zero.
+pub(crate) fn encode_exit(code: i32, signal: i32) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&code.to_le_bytes());
+    bytes[4..].copy_from_slice(&signal.to_le_bytes());
+    bytes
+}
+
+/// The other side of [`encode_exit`].
+pub(crate) fn decode_exit(bytes: [u8; 8]) -> (i32, i32) {
+    let [a, b, c, d, e, f, g, h] = bytes;
+    (
+        i32::from_le_bytes([a, b, c, d]),
+        i32::from_le_bytes([e, f, g, h]),
+    )
+}
+
 /// A connected pair of packet sockets, both close-on-exec.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(

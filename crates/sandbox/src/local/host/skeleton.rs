@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use crate::local::shared::PROGRAM_DIRECTORIES;
+
 /// Directories at least; the sandbox's own layer adds `/home/user`, whose owner differs per sandbox.
 const DIRECTORIES: &[(&str, u32)] = &[
     ("usr", 0o755),
@@ -26,9 +28,6 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("mnt", 0o755),
     ("sys", 0o555),
 ];
-
-/// Links of the host's root on a merged-/usr system; real directories there are shown like `/usr`.
-pub(crate) const PROGRAM_DIRECTORIES: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// What of the host's `/etc` programs need to run and nobody minds being read. Everything here is copied
 /// only as far as all users of the host may read it. Not here, and not to be added: accounts, shadow, ssh,

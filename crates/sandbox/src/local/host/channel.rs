@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::unix::AsyncFd;
 
-use super::wire;
+use crate::local::shared::wire;
 
 pub(crate) struct Channel {
     socket: AsyncFd<OwnedFd>,

@@ -8,14 +8,13 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use super::cgroup_mount::Mounts;
 use super::instance::{self, Claim};
-use super::wire::ProcessLimits;
+use crate::local::shared::cgroup::{Cgroups, Controller, Group};
+use crate::local::shared::wire::ProcessLimits;
 use crate::{Isolation, Limits, Usage};
 
 mod unified;
@@ -28,25 +27,6 @@ const TCP_BYTES_MAX: u64 = 64 << 20;
 /// The kernel frees a dead process's group a moment after the process was reaped.
 const REMOVE_TRIES: u32 = 400;
 const REMOVE_PAUSE: Duration = Duration::from_millis(5);
-
-/// Who limits one thing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Controller {
-    V2,
-    /// Our directory in the controller's hierarchy.
-    V1(PathBuf),
-    None,
-}
-
-/// The engine's own directories, parents of all its sandboxes' groups.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Cgroups {
-    unified: Option<PathBuf>,
-    pub(crate) memory: Controller,
-    pub(crate) pids: Controller,
-    pub(crate) cpu: Controller,
-    accounting: Controller,
-}
 
 /// What was made for the engine, to be taken back at its end.
 #[derive(Debug, Default)]
@@ -68,16 +48,6 @@ impl Holdings {
             result = result.and(remove_engine(&claim.path));
         }
         result
-    }
-}
-
-impl Controller {
-    pub(crate) fn describe(&self, otherwise: &str) -> String {
-        match self {
-            Controller::V2 => String::from("cgroup-v2"),
-            Controller::V1(_) => String::from("cgroup-v1"),
-            Controller::None => String::from(otherwise),
-        }
     }
 }
 
@@ -144,14 +114,6 @@ impl Cgroups {
         }
     }
 
-    /// The group called `name`, whether or not it exists.
-    pub(crate) fn group(&self, name: &str) -> Group {
-        Group {
-            cgroups: self.clone(),
-            name: name.to_owned(),
-        }
-    }
-
     /// Somebody else may have taken a controller away since, as systemd does when it is reloaded.
     fn enable_again(&self) {
         let parent = self.unified.as_deref().and_then(Path::parent);
@@ -196,61 +158,7 @@ impl Limited {
     }
 }
 
-/// One sandbox's groups.
-#[derive(Clone, Debug)]
-pub(crate) struct Group {
-    cgroups: Cgroups,
-    name: String,
-}
-
 impl Group {
-    fn directory(&self, controller: &Controller) -> Option<PathBuf> {
-        match controller {
-            Controller::V2 => self.unified(),
-            Controller::V1(parent) => Some(parent.join(&self.name)),
-            Controller::None => None,
-        }
-    }
-
-    fn unified(&self) -> Option<PathBuf> {
-        self.cgroups
-            .unified
-            .as_ref()
-            .map(|parent| parent.join(&self.name))
-    }
-
-    fn directories(&self) -> Vec<PathBuf> {
-        let Cgroups {
-            memory,
-            pids,
-            cpu,
-            accounting,
-            ..
-        } = &self.cgroups;
-        let mut directories: Vec<PathBuf> = [memory, pids, cpu, accounting]
-            .into_iter()
-            .filter_map(|controller| self.directory(controller))
-            .collect();
-        directories.sort();
-        directories.dedup();
-        directories
-    }
-
-    /// Makes the group, without limits.
-    pub(crate) fn create(&self) -> io::Result<()> {
-        self.directories().into_iter().try_for_each(fs::create_dir)
-    }
-
-    /// What a process writes `0` to in order to join. Opened outside the sandbox, which shows no cgroups.
-    pub(crate) fn open_doors(&self) -> io::Result<Vec<File>> {
-        let open = |directory: PathBuf| {
-            File::options()
-                .write(true)
-                .open(directory.join("cgroup.procs"))
-        };
-        self.directories().into_iter().map(open).collect()
-    }
-
     /// Sets the limits as far as that goes, and tells how far. A controller that was there when the engine
     /// started may be gone.
     pub(crate) fn limit(&self, limits: &Limits) -> Limited {

@@ -9,12 +9,13 @@ use async_trait::async_trait;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
-use super::cgroup::Group;
-use super::control::{self, Begun, Control, FileTask, Setting};
-use super::mode::Mode;
+use super::control::{self, Begun, Control, Setting};
+use super::failure::{self, FileTask, start_error};
 use super::reaper::Remains;
 use super::spare::{Spares, Told};
-use super::wire::{self, Ready, Request, Work};
+use crate::local::shared::cgroup::Group;
+use crate::local::shared::mode::Mode;
+use crate::local::shared::wire::{self, Ready, Request, Work};
 use crate::{Command, Entry, Error, Isolation, Process, Sandbox, Spec, Stdin, Usage, User};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -57,7 +58,7 @@ pub(crate) async fn start(
     spares.refill();
     let listeners = match ready {
         Some((Ready::Ready, listeners)) => listeners,
-        Some((Ready::Failed(failure), _)) => return Err(Error::start(&failure)),
+        Some((Ready::Failed(failure), _)) => return Err(start_error(&failure)),
         None => return Err(Error::Gone { id }),
     };
     let listeners = listeners.into_iter().map(TcpListener::from).collect();
@@ -139,8 +140,8 @@ impl Sandbox for LocalSandbox {
                     limit: SPAWN_LIMIT,
                 }
             })?;
-        if let Some(failure) = control::parse_failure(&status.map_err(engine)?) {
-            return Err(control::spawn_error(failure, program));
+        if let Some(failure) = failure::parse_failure(&status.map_err(engine)?) {
+            return Err(failure::spawn_error(failure, program));
         }
         let id = self.id().to_owned();
         let mut running = Process::new(

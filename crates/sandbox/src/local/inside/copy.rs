@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::Path;
 
-use super::rootfs::{Owners, directory};
-use super::userns;
+use super::layout::{Owners, directory};
+use crate::local::shared::userns;
 
 /// What is there already stays: upper layers are copied first.
 pub(crate) fn merge(from: &Path, to: &Path, owners: Owners) -> io::Result<()> {

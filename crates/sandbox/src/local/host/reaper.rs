@@ -12,11 +12,12 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::oneshot;
 
-use super::cgroup::{Group, Holdings};
+use super::cgroup::Holdings;
 use super::instance::Claim;
 use super::slot::Slot;
-use super::syscall;
 use crate::Error;
+use crate::local::shared::cgroup::Group;
+use crate::local::shared::syscall;
 
 /// A killed sandbox is gone in a millisecond; freeing gigabytes of its files may take seconds.
 const DEATH_LIMIT: Duration = Duration::from_secs(10);

@@ -11,8 +11,8 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 
 use super::payload::{self, Descriptors, Rules};
-use super::syscall;
-use super::wire::{self, Failure, InStep, Order};
+use crate::local::shared::syscall;
+use crate::local::shared::wire::{self, Failure, InStep, Order};
 
 /// The kernel shall rather kill an agent's process than init when memory runs out.
 const OOM_SCORE: &str = "500";

@@ -21,9 +21,9 @@ use nix::unistd::{
 
 use super::builtin;
 use super::seccomp::Filter;
-use super::syscall;
-use super::userns;
-use super::wire::{Failure, FailureKind, InStep, Order, ProcessLimits, Spawn, Work};
+use crate::local::shared::syscall;
+use crate::local::shared::userns;
+use crate::local::shared::wire::{Failure, FailureKind, InStep, Order, ProcessLimits, Spawn, Work};
 use crate::{User, WORKDIR};
 
 const OPEN_FILES_MAX: u64 = 8192;

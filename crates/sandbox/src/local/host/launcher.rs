@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -12,15 +13,36 @@ use nix::sys::socket::sockopt::{ReceiveTimeout, SendTimeout};
 use nix::sys::time::{TimeVal, TimeValLike};
 use tokio::sync::{mpsc, oneshot};
 
-use super::Options;
+use super::failure::start_error;
 use super::reaper::Remains;
-use super::wire::{self, Place, Setup, ZygoteReply, ZygoteRequest};
 use crate::Error;
 use crate::doctor::Check;
+use crate::local::shared::wire::{self, Place, Setup, ZygoteReply, ZygoteRequest};
 
 /// The zygote answers in about a millisecond; its doctor in a few hundred.
 const ANSWER_S_MAX: i64 = 20;
 const EXIT_LIMIT: Duration = Duration::from_secs(2);
+
+/// How to set up the backend.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A program whose `main` calls [`crate::local::zygote_main`] when started with `args`.
+    pub program: PathBuf,
+    pub args: Vec<String>,
+    /// Private to us. Holds a directory for each running engine, and is swept of those of dead ones.
+    pub state_dir: PathBuf,
+}
+
+impl Options {
+    /// The running program itself as the zygote, started with the single argument `__zygote`.
+    pub fn new(state_dir: PathBuf) -> Options {
+        Options {
+            program: PathBuf::from("/proc/self/exe"),
+            args: vec![String::from("__zygote")],
+            state_dir,
+        }
+    }
+}
 
 enum Job {
     Clone(Box<Order>),
@@ -156,7 +178,7 @@ impl Desk {
         }
         match reply {
             ZygoteReply::Cloned => Ok(remains),
-            ZygoteReply::Failed(failure) => Err(Error::start(&failure)),
+            ZygoteReply::Failed(failure) => Err(start_error(&failure)),
             ZygoteReply::Checks(_) => Err(asking(io::ErrorKind::InvalidData.into())),
         }
     }

@@ -14,12 +14,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::oneshot;
 
-use super::cgroup::{Cgroups, Limited};
+use super::cgroup::Limited;
 use super::channel::Channel;
+use super::failure::start_error;
 use super::launcher::{Launcher, Order, stopped};
 use super::reaper::{Reaper, Remains};
 use super::slot::Slots;
-use super::wire::{self, Place, Ready, Start};
+use crate::local::shared::cgroup::Cgroups;
+use crate::local::shared::wire::{self, Place, Ready, Start};
 use crate::{Error, Spec};
 
 /// How many wait while nothing is started, at 0.6 MB each. One serves as well for starts that come one by
@@ -158,7 +160,7 @@ impl Spare {
         };
         // It has ended already, perhaps with a word why.
         Err(match channel.receive().await {
-            Ok(Some((Ready::Failed(failure), _))) => Error::start(&failure),
+            Ok(Some((Ready::Failed(failure), _))) => start_error(&failure),
             _ => engine(error),
         })
     }
