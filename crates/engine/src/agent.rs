@@ -24,11 +24,6 @@ mod patch;
 pub use manifest::{Manifest, ManifestError, WireDialect};
 pub use oracle::Oracle;
 
-/// Where an agent's bundle is seen inside every sandbox.
-pub const BUNDLE_DIR: &str = "/opt/rollcage/agent";
-/// Where the Node that runs agents made of JavaScript is seen.
-pub const NODE_DIR: &str = "/opt/rollcage/node";
-
 /// The manifests that come with us, in the order in which they are listed.
 const BUILT_IN: [&str; 10] = [
     include_str!("agent/builtin/opencode.toml"),

@@ -4,7 +4,8 @@
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{RolloutResult, SandboxInfo};
 use rollcage_model::task::{INSTRUCTION, TEST_SCRIPT, TaskError, is_test, path_inside};
-use rollcage_sandbox::{AGENT_LOGS, Limits, Sandbox, Spec};
+use rollcage_sandbox::guest::AGENT_LOGS;
+use rollcage_sandbox::{Limits, Sandbox, Spec};
 
 use crate::rollout::Plan;
 
@@ -89,4 +90,19 @@ pub(crate) fn note_sandbox(result: &mut RolloutResult, sandbox: &dyn Sandbox) {
         pids: isolation.pids.clone(),
         cpu: isolation.cpu.clone(),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use rollcage_model::task;
+    use rollcage_sandbox::guest;
+
+    /// The task's language has paths in it, and `model` does not know sandboxes.
+    #[test]
+    fn tasks_and_sandboxes_agree_on_where_things_stand() {
+        assert_eq!(task::WORKDIR, guest::WORKDIR);
+        assert!(task::INSTRUCTION.starts_with(guest::TASK_DIR));
+        assert!(task::is_test(&format!("{}/x", guest::TESTS)));
+        assert!(task::path_inside(guest::VERIFIER_LOGS).is_err());
+    }
 }

@@ -13,7 +13,8 @@ use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 use rollcage_model::trace::{Code, Finding};
 use rollcage_model::transcript::McpNames;
-use rollcage_sandbox::{Sandbox, Sandboxes, WORKDIR};
+use rollcage_sandbox::guest::WORKDIR;
+use rollcage_sandbox::{Sandbox, Sandboxes};
 
 use crate::aborted::Stops;
 use crate::agent::{Agent, LaunchRequest, ModelAccess};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollcage_model::record::CommandResult;
-use rollcage_sandbox::{Command, Error, HOME, OutputLimit, Sandbox, run};
+use rollcage_sandbox::guest::{HOME, USER};
+use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
 /// Characters kept of each output stream of a command, as the original does.
 pub(crate) const TAIL_CHARS: usize = 2000;
@@ -26,8 +27,8 @@ pub fn base_environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, St
             "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
         ),
         ("HOME", HOME),
-        ("USER", "user"),
-        ("LOGNAME", "user"),
+        ("USER", USER),
+        ("LOGNAME", USER),
         ("SHELL", "/bin/bash"),
         ("LANG", "C.UTF-8"),
         ("TERM", "dumb"),

@@ -9,11 +9,10 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use rollcage_sandbox::disk;
-use rollcage_sandbox::{
-    Command, EntryKind, HOME, Mount, OutputLimit, Sandbox, Sandboxes, Spec, run,
-};
+use rollcage_sandbox::guest::{BUNDLE_DIR, HOME, NODE_DIR, USER_ID};
+use rollcage_sandbox::{Command, EntryKind, Mount, OutputLimit, Sandbox, Sandboxes, Spec, run};
 
-use crate::agent::{Agent, BUNDLE_DIR, NODE_DIR, WarmUp};
+use crate::agent::{Agent, WarmUp};
 use crate::bundle::Bundle;
 use crate::shell::{base_environment, tail};
 
@@ -21,8 +20,6 @@ use crate::shell::{base_environment, tail};
 const LAYER_VERSION: u32 = 2;
 const WARM_UP_LIMIT: Duration = Duration::from_secs(120);
 const KEPT_FILE_BYTES_MAX: u64 = 64 << 20;
-/// `user` inside every sandbox; as root the base is mapped, so files must belong to this id to be the user's inside.
-const USER_ID: u32 = 1000;
 
 /// An agent that can be mounted into a sandbox and started.
 #[derive(Clone, Debug)]
@@ -229,7 +226,7 @@ impl LayerWriter {
         fs::write(target, content)?;
         fs::set_permissions(target, fs::Permissions::from_mode(0o644))?;
         if is_root() {
-            // The home directory and everything below it, but not what is above.
+            // As root the layer's owners are mapped, so what shall be the user's inside has this number outside. The home directory and everything below it, but not what is above.
             for part in Path::new(path)
                 .ancestors()
                 .filter(|part| part.starts_with(HOME))

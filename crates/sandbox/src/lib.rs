@@ -12,26 +12,14 @@ use async_trait::async_trait;
 pub mod disk;
 pub mod doctor;
 mod error;
+pub mod guest;
 pub mod local;
 mod process;
 mod run;
 
 pub use error::Error;
-pub use process::{ExitStatus, Process};
+pub use process::{ExitStatus, Input, Output, Process};
 pub use run::{Finished, OutputLimit, run};
-
-/// The unprivileged user's home directory in every sandbox.
-pub const HOME: &str = "/home/user";
-/// Where the agent works.
-pub const WORKDIR: &str = "/home/user/workdir";
-/// Task files that are not part of the work directory.
-pub const TASK_DIR: &str = "/home/user/task";
-/// What agents leave for a verifier to read.
-pub const AGENT_LOGS: &str = "/home/user/logs/agent";
-/// Read-only until [`Sandbox::unseal`]; the reward override lives here.
-pub const VERIFIER_LOGS: &str = "/home/user/logs/verifier";
-/// What the verifier checks with. Empty and read-only until [`Sandbox::unseal`], so that nobody can be there before it.
-pub const TESTS: &str = "/home/user/tests";
 
 /// What a sandbox is made of.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +95,7 @@ pub struct Command {
     /// `argv[0]` is looked up in `env`'s `PATH` when it has no slash.
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
-    /// Empty means [`WORKDIR`].
+    /// Empty means [`guest::WORKDIR`].
     pub cwd: String,
     pub user: User,
     pub stdin: Stdin,
@@ -166,7 +154,7 @@ pub trait Sandbox: Send + Sync {
     fn take_listeners(&mut self) -> Vec<TcpListener>;
     async fn spawn(&self, command: Command) -> Result<Process, Error>;
     /// Writes a file as `user`, creating parent directories. An existing file is replaced by a new one.
-    /// Here and below, relative paths count from [`WORKDIR`].
+    /// Here and below, relative paths count from [`guest::WORKDIR`].
     async fn write_file(&self, path: &str, mode: u32, content: Vec<u8>) -> Result<(), Error>;
     /// Reads a regular file as `user`; `Error::TooLarge` above `bytes_max`.
     async fn read_file(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, Error>;
@@ -176,7 +164,7 @@ pub trait Sandbox: Send + Sync {
     /// Ends every process in the sandbox, whatever its session or group; all are reaped on return. The answer is how
     /// many there were to end.
     async fn kill_all(&self) -> Result<u64, Error>;
-    /// Puts fresh, empty, writable directories at [`VERIFIER_LOGS`] and [`TESTS`]. Call it after [`Sandbox::kill_all`].
+    /// Puts fresh, empty, writable directories at [`guest::VERIFIER_LOGS`] and [`guest::TESTS`]. Call it after [`Sandbox::kill_all`].
     async fn unseal(&self) -> Result<(), Error>;
     async fn usage(&self) -> Usage;
     async fn close(self: Box<Self>) -> Result<(), Error>;

@@ -18,7 +18,7 @@ use rollcage_engine::remote::Remotes;
 use rollcage_engine::scripted::{self, Log, Script, Scripted};
 use rollcage_engine::{Engine, ModelSettings, Plan};
 use rollcage_model::task::{Task, absolute};
-use rollcage_sandbox::WORKDIR;
+use rollcage_sandbox::guest::WORKDIR;
 
 use super::bare::{Bare, outside};
 use super::meter::{Cpu, resident_bytes};

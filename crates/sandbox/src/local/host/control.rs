@@ -14,8 +14,9 @@ use tokio::time::timeout;
 
 use super::channel::Channel;
 use super::failure::{FileTask, file_error, parse_failure};
+use crate::guest::WORKDIR;
 use crate::local::shared::wire::{self, Failure, Request, Spawn, Work};
-use crate::{Error, ExitStatus, User, WORKDIR};
+use crate::{Error, ExitStatus, User};
 
 const SEND_LIMIT: Duration = Duration::from_secs(30);
 const FILE_LIMIT: Duration = Duration::from_secs(30);

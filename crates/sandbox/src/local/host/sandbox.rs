@@ -16,7 +16,9 @@ use super::spare::{Spares, Told};
 use crate::local::shared::cgroup::Group;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::wire::{self, Ready, Request, Work};
-use crate::{Command, Entry, Error, Isolation, Process, Sandbox, Spec, Stdin, Usage, User};
+use crate::{
+    Command, Entry, Error, Input, Isolation, Output, Process, Sandbox, Spec, Stdin, Usage, User,
+};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const SPAWN_LIMIT: Duration = Duration::from_secs(30);
@@ -149,8 +151,8 @@ impl Sandbox for LocalSandbox {
             signal,
         );
         running.stdin = sender;
-        running.stdout = Some(stdout);
-        running.stderr = stderr;
+        running.stdout = Some(Box::new(stdout));
+        running.stderr = stderr.map(|stderr| Box::new(stderr) as Output);
         Ok(running)
     }
 
@@ -242,7 +244,7 @@ impl Drop for LocalSandbox {
     }
 }
 
-fn input(stdin: Stdin) -> io::Result<(Option<OwnedFd>, Option<pipe::Sender>)> {
+fn input(stdin: Stdin) -> io::Result<(Option<OwnedFd>, Option<Input>)> {
     Ok(match stdin {
         Stdin::Null => (None, None),
         Stdin::Bytes(bytes) => (Some(wire::sealed_memfd(&bytes)?), None),
@@ -250,7 +252,7 @@ fn input(stdin: Stdin) -> io::Result<(Option<OwnedFd>, Option<pipe::Sender>)> {
             let (reader, writer) = io::pipe()?;
             (
                 Some(reader.into()),
-                Some(pipe::Sender::from_owned_fd(writer.into())?),
+                Some(Box::new(pipe::Sender::from_owned_fd(writer.into())?)),
             )
         }
     })

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use crate::guest::{HOME, USER, USER_ID};
 use crate::local::shared::PROGRAM_DIRECTORIES;
 
 /// Directories at least; the sandbox's own layer adds `/home/user`, whose owner differs per sandbox.
@@ -93,15 +94,6 @@ const DEPTH_MAX: u32 = 8;
 /// nobody on port 53: both fail at once instead of waiting for a server out of reach.
 const GENERATED: &[(&str, &str)] = &[
     (
-        "passwd",
-        "root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000:user:/home/user:/bin/bash\n\
-         nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-    ),
-    (
-        "group",
-        "root:x:0:\ntty:x:5:\nuser:x:1000:\nnogroup:x:65534:\n",
-    ),
-    (
         "nsswitch.conf",
         "passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\nprotocols: files\n",
     ),
@@ -139,7 +131,27 @@ pub(crate) fn build(root: &Path, host: &Path) -> io::Result<()> {
     for (name, content) in GENERATED {
         fs::write(root.join("etc").join(name), content)?;
     }
+    for (name, content) in accounts() {
+        fs::write(root.join("etc").join(name), content)?;
+    }
     open_modes(&root.join("etc"), DEPTH_MAX)
+}
+
+/// Who there is inside.
+fn accounts() -> [(&'static str, String); 2] {
+    [
+        (
+            "passwd",
+            format!(
+                "root:x:0:0:root:/root:/bin/bash\n{USER}:x:{USER_ID}:{USER_ID}:{USER}:{HOME}:/bin/bash\n\
+                 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+            ),
+        ),
+        (
+            "group",
+            format!("root:x:0:\ntty:x:5:\n{USER}:x:{USER_ID}:\nnogroup:x:65534:\n"),
+        ),
+    ]
 }
 
 fn make_directory(path: &Path, mode: u32) -> io::Result<()> {

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::Path;
 
 use super::layout::{Owners, directory};
+use crate::guest::USER_ID;
 use crate::local::shared::userns;
 
 /// What is there already stays: upper layers are copied first.
@@ -48,7 +49,7 @@ pub(crate) fn merge(from: &Path, to: &Path, owners: Owners) -> io::Result<()> {
 
 /// The host's uid N is the sandbox's uid N, as overlays show it; an ordinary user has but one.
 fn give(target: &Path, metadata: &Metadata, owners: Owners) -> io::Result<()> {
-    if owners.root == userns::USER {
+    if owners.root == USER_ID {
         return Ok(());
     }
     let inside = |id: u32| match id {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 
+use crate::guest::USER_ID;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::mount_fd;
 use crate::local::shared::userns;
@@ -32,13 +33,13 @@ impl Owners {
                 let root = userns::range_start(setup.engine_pid, slot);
                 Owners {
                     root,
-                    user: root + userns::USER,
+                    user: root + USER_ID,
                 }
             }
             // There is but one uid inside.
             Mode::Rootless => Owners {
-                root: userns::USER,
-                user: userns::USER,
+                root: USER_ID,
+                user: USER_ID,
             },
         }
     }

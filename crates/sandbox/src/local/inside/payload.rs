@@ -21,10 +21,10 @@ use nix::unistd::{
 
 use super::builtin;
 use super::seccomp::Filter;
+use crate::User;
+use crate::guest::{USER_ID, WORKDIR};
 use crate::local::shared::syscall;
-use crate::local::shared::userns;
 use crate::local::shared::wire::{Failure, FailureKind, InStep, Order, ProcessLimits, Spawn, Work};
-use crate::{User, WORKDIR};
 
 const OPEN_FILES_MAX: u64 = 8192;
 const LOCKED_BYTES_MAX: u64 = 64 * 1024;
@@ -166,7 +166,7 @@ fn prepare(
 }
 
 fn become_user(user: User, rules: &Rules) -> Result<(), Failure> {
-    let mut id = userns::USER;
+    let mut id = USER_ID;
     if let Some(userns) = &rules.userns {
         setns(userns, CloneFlags::CLONE_NEWUSER).step("enter the user namespace")?;
         if user == User::Root {

@@ -21,13 +21,12 @@ use super::layout::{
 };
 use super::programs::{self, Programs};
 use super::pseudo;
+use crate::guest::{HOME, LOGS, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR};
 use crate::local::shared::PROGRAM_DIRECTORIES;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
 use crate::local::shared::wire::{Failure, InStep, Start};
-use crate::{HOME, TESTS, VERIFIER_LOGS};
 
-const LOGS: &str = "/home/user/logs";
 pub(crate) const LOGS_SIZE: &str = "64m";
 const NO: Option<&str> = None;
 
@@ -181,15 +180,15 @@ fn resize(bytes: u64) -> nix::Result<()> {
 fn upper(owners: Owners) -> io::Result<()> {
     let upper = Path::new("u/root");
     for (name, owner) in [
-        ("etc", owners.root),
-        ("home", owners.root),
-        ("home/user", owners.user),
-        ("home/user/workdir", owners.user),
-        ("home/user/task", owners.user),
-        ("home/user/logs", owners.user),
-        ("home/user/tests", owners.user),
+        ("/etc", owners.root),
+        ("/home", owners.root),
+        (HOME, owners.user),
+        (WORKDIR, owners.user),
+        (TASK_DIR, owners.user),
+        (LOGS, owners.user),
+        (TESTS, owners.user),
     ] {
-        directory(&upper.join(name), 0o755, Some(owner))?;
+        directory(&upper.join(&name[1..]), 0o755, Some(owner))?;
     }
     Ok(())
 }

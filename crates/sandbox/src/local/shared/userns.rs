@@ -11,6 +11,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::pipe2;
 
 use super::syscall::{exit_now, fork};
+use crate::guest::USER_ID;
 
 /// The ranges we hand out, far from those of login users, containers and systemd.
 pub(crate) const FIRST_UID: u32 = 0x7000_0000;
@@ -18,8 +19,6 @@ pub(crate) const LAST_UID: u32 = 0x8000_0000;
 pub(crate) const RANGE: u32 = 65536;
 /// Who owns what belongs to nobody that has a number inside.
 pub(crate) const NOBODY: u32 = 65534;
-/// The sandbox's unprivileged user, as seen inside.
-pub(crate) const USER: u32 = 1000;
 
 /// The first uid of a sandbox's range. Engines on one machine start at different places, so that
 /// limits the kernel counts per uid are not shared between them.
@@ -85,8 +84,8 @@ pub(crate) fn create(start: u32) -> io::Result<OwnedFd> {
 pub(crate) fn map_self(outer_uid: u32, outer_gid: u32) -> io::Result<()> {
     // Without this the kernel lets nobody unprivileged write a gid map.
     fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/uid_map", format!("{USER} {outer_uid} 1"))?;
-    fs::write("/proc/self/gid_map", format!("{USER} {outer_gid} 1"))
+    fs::write("/proc/self/uid_map", format!("{USER_ID} {outer_uid} 1"))?;
+    fs::write("/proc/self/gid_map", format!("{USER_ID} {outer_gid} 1"))
 }
 
 /// A second wall behind the seccomp filter: no user namespaces inside this one.
