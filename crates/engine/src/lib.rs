@@ -16,7 +16,6 @@ use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 use rollcage_sandbox::Sandboxes;
-use rollcage_sandbox::local::Local;
 
 mod aborted;
 pub mod agent;
@@ -73,22 +72,18 @@ pub use warm::{ReadyAgent, WarmError};
 /// A server meets many endpoints; past this it forgets what it learnt and asks again.
 const PROFILES_MAX: usize = 1024;
 /// What an engine needs from outside.
-#[derive(Debug)]
 pub struct EngineOptions {
     /// Everything that is kept lies below this directory.
     pub home: PathBuf,
     pub registry: Registry,
-    /// How to start this program as a zygote; it then calls `rollcage_sandbox::local::zygote_main`.
-    pub zygote_program: PathBuf,
-    pub zygote_arguments: Vec<String>,
+    /// Where rollouts run. The engine shuts them down when it is closed.
+    pub sandboxes: Arc<dyn Sandboxes>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("start the sandboxes")]
-    Sandbox(#[from] rollcage_sandbox::Error),
     #[error("set up HTTPS")]
     Http(#[from] reqwest::Error),
     #[error("use {path}")]
@@ -128,7 +123,7 @@ pub struct Engine {
     store: Store,
     bundles: Bundles,
     layers: PathBuf,
-    sandboxes: Arc<Local>,
+    sandboxes: Arc<dyn Sandboxes>,
     scripted: OnceCell<Scripted>,
     scripted_log: Option<Arc<scripted::Log>>,
     profiles: Arc<Profiles>,
@@ -219,23 +214,17 @@ fn name_of(endpoint: &Endpoint) -> String {
 }
 
 impl Engine {
-    /// Opens the home directory, closes what a killed process left open, and starts the zygote.
+    /// Opens the home directory and closes what a killed process left open.
     pub async fn open(options: EngineOptions) -> Result<Self, OpenError> {
         let store = Store::open(&options.home)?;
         close_abandoned(&store).await?;
         let layers = options.home.join("layers");
         private_directory(&layers)?;
-        let sandboxes = Local::open(rollcage_sandbox::local::Options {
-            program: options.zygote_program,
-            args: options.zygote_arguments,
-            state_dir: options.home.join("sandboxes"),
-        })
-        .await?;
         Ok(Engine {
             store,
             bundles: Bundles::new(options.home.join("bundles"), options.registry),
             layers,
-            sandboxes: Arc::new(sandboxes),
+            sandboxes: options.sandboxes,
             scripted: OnceCell::new(),
             scripted_log: None,
             profiles: Arc::default(),
@@ -256,10 +245,6 @@ impl Engine {
     /// The agents that are installed.
     pub fn bundles(&self) -> &Bundles {
         &self.bundles
-    }
-
-    pub fn sandboxes(&self) -> &Arc<Local> {
-        &self.sandboxes
     }
 
     /// Whether rollouts can run here, by starting a sandbox.
@@ -353,7 +338,7 @@ impl Engine {
     fn context(&self) -> Arc<Context> {
         Arc::new(Context {
             store: self.store.clone(),
-            sandboxes: Arc::clone(&self.sandboxes) as Arc<dyn Sandboxes>,
+            sandboxes: Arc::clone(&self.sandboxes),
             clients: Arc::clone(&self.clients),
             profiles: Arc::clone(&self.profiles),
         })

@@ -25,7 +25,7 @@ use crate::feed::Feed;
 use crate::job::Job;
 use crate::judge::{Ending, with_verifiers};
 use crate::outbound::ClientError;
-use crate::places::{self, PROXY_PORT, note_sandbox, spec};
+use crate::places::{self, note_sandbox, spec};
 use crate::proxy::probe::Profile;
 use crate::proxy::{self, ModelSettings, OnOverflow, Serving, Session, SessionOptions, Sessions};
 use crate::remote::Remotes;
@@ -184,7 +184,7 @@ async fn attempt(
         .await;
     let mut sandbox = sandbox.ok_or_else(Ending::cancelled)??;
     result.timings.sandbox_s = seconds(since.elapsed());
-    note_sandbox(result, &*sandbox);
+    note_sandbox(result, &cx.sandboxes.capabilities().kind, &*sandbox);
 
     let session = open_session(cx, client, plan, record, teller, &profile).map_err(|error| {
         Ending::new(
@@ -199,10 +199,14 @@ async fn attempt(
         let answering = async move { proxy::answer(&sessions, request).await };
         Box::pin(answering.instrument(span.clone()))
     });
-    let mut serving = proxy::serve(sandbox.take_listeners(), handler)
-        .map_err(|error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}")))?;
+    let unserved = |error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}"));
+    let entrance = sandbox.take_entrance();
+    let entrance = entrance.ok_or_else(|| unserved(std::io::ErrorKind::NotFound.into()))?;
+    let (listener, base_url) = entrance.open().map_err(unserved)?;
+    let mut serving = proxy::serve(listener, handler).map_err(unserved)?;
     let inside = Inside {
         sandbox: &*sandbox,
+        base_url,
         plan,
         session: &session,
         teller,
@@ -256,6 +260,8 @@ fn open_session(
 /// A rollout whose sandbox, proxy and record are open.
 struct Inside<'a> {
     sandbox: &'a dyn Sandbox,
+    /// The proxy's, as the agent sees it.
+    base_url: String,
     plan: &'a Plan,
     session: &'a Arc<Session>,
     teller: &'a Arc<Feed>,
@@ -404,7 +410,7 @@ impl Inside<'_> {
         let context_tokens = context_tokens.unwrap_or(131_072);
         let output_tokens = self.plan.settings.tokens_max.unwrap_or(8192);
         ModelAccess {
-            base_url: format!("http://127.0.0.1:{PROXY_PORT}/v1"),
+            base_url: format!("{}/v1", self.base_url),
             key: self.session.key().to_owned(),
             model: self.plan.endpoint.model.clone(),
             context_tokens,

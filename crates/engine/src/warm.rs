@@ -10,7 +10,9 @@ use sha2::{Digest as _, Sha256};
 
 use rollcage_sandbox::disk;
 use rollcage_sandbox::guest::{BUNDLE_DIR, HOME, NODE_DIR, USER_ID};
-use rollcage_sandbox::{Command, EntryKind, Mount, OutputLimit, Sandbox, Sandboxes, Spec, run};
+use rollcage_sandbox::{
+    Command, Content, EntryKind, Mount, OutputLimit, Sandbox, Sandboxes, Spec, run,
+};
 
 use crate::agent::{Agent, WarmUp};
 use crate::bundle::Bundle;
@@ -34,7 +36,7 @@ impl ReadyAgent {
     /// What a sandbox must show for the agent to run.
     pub(crate) fn mounts(&self) -> Vec<Mount> {
         let mount = |bundle: &Bundle, target: &str| Mount {
-            source: bundle.path.clone(),
+            content: Content::HostTree(bundle.path.clone()),
             target: target.into(),
         };
         let node = self.node.as_ref().map(|node| mount(node, NODE_DIR));
@@ -143,7 +145,7 @@ async fn bake(
     };
     let spec = Spec {
         id: format!("warm-{}", uuid::Uuid::now_v7()),
-        layers: vec![layer.to_owned()],
+        layers: vec![Content::HostTree(layer.to_owned())],
         mounts: ready.mounts(),
         ..Spec::default()
     };

@@ -13,6 +13,8 @@ use rollcage_engine::secret::Secret;
 use rollcage_engine::store::Store;
 use rollcage_engine::{Engine, EngineOptions};
 use rollcage_model::budget::Price;
+use rollcage_sandbox::Sandboxes;
+use rollcage_sandbox::local::{Local, Options};
 
 use crate::WrongUse;
 
@@ -159,15 +161,29 @@ fn wrong_use(error: AgentError) -> anyhow::Error {
 }
 
 pub(crate) async fn engine() -> anyhow::Result<Engine> {
+    let home = home()?;
+    let sandboxes = sandboxes(&home).await.context("start the sandboxes");
+    let sandboxes = Arc::new(sandboxes.map_err(|error| at_home(error, &home))?);
     let options = EngineOptions {
-        home: home()?,
+        home: home.clone(),
         registry: registry()?,
-        zygote_program: PathBuf::from("/proc/self/exe"),
-        zygote_arguments: vec![ZYGOTE.to_owned()],
+        sandboxes: Arc::clone(&sandboxes) as Arc<dyn Sandboxes>,
     };
-    let home = options.home.clone();
     let opened = Engine::open(options).await;
+    if opened.is_err() {
+        // Nobody else will. What is left of them is swept by the next engine.
+        let _ = sandboxes.shutdown().await;
+    }
     opened.map_err(|error| at_home(error.into(), &home))
+}
+
+/// The embedded sandboxes, with this program as their zygote.
+pub(crate) async fn sandboxes(home: &Path) -> Result<Local, rollcage_sandbox::Error> {
+    let options = Options {
+        args: vec![ZYGOTE.to_owned()],
+        ..Options::new(home.join("sandboxes"))
+    };
+    Local::open(options).await
 }
 
 /// The providers that there are: ours, changed and added to by the user's own files.

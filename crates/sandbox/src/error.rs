@@ -26,6 +26,8 @@ pub enum Error {
     /// The kernel refused a step between the request and the program's start, e.g. a fork.
     #[error("start a process in the sandbox: {step}")]
     Spawn { step: String, source: io::Error },
+    #[error("connect to port {port} in the sandbox")]
+    Connect { port: u16, source: io::Error },
     #[error("commands run as root only where rollcage itself runs as root")]
     RootUser,
     #[error("{operation} {path} in the sandbox")]

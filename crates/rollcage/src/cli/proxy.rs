@@ -127,7 +127,7 @@ async fn serve(
         let capture = Arc::clone(&capture);
         Box::pin(async move { capture.answer(request).await })
     });
-    proxy::serve(vec![listener], handler).context("serve")
+    proxy::serve(listener.into(), handler).context("serve")
 }
 
 /// The endpoint, with its server running, and what it gives.

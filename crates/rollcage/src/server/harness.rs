@@ -10,6 +10,7 @@ use rollcage_engine::bundle::Registry;
 use rollcage_engine::provider::Providers;
 use rollcage_engine::service::{Limits, Service};
 use rollcage_engine::{Engine, EngineOptions};
+use rollcage_sandbox::local::{Local, Options};
 
 use super::backend::{Backend, Surroundings};
 use super::tasks::Tasks;
@@ -37,6 +38,11 @@ pub(crate) async fn backend_with(
         "`cargo build -p rollcage` makes the program that sandboxes start from"
     );
     let home = target().parent().unwrap().join("tmp/server-home");
+    let sandboxes = Options {
+        program,
+        args: vec![crate::settings::ZYGOTE.to_owned()],
+        state_dir: home.join("sandboxes"),
+    };
     let options = EngineOptions {
         home,
         registry: Registry::from_environment(
@@ -44,8 +50,7 @@ pub(crate) async fn backend_with(
             std::env::var_os("HOME").map(PathBuf::from).as_deref(),
             std::path::Path::new("/"),
         ),
-        zygote_program: program,
-        zygote_arguments: vec![crate::settings::ZYGOTE.to_owned()],
+        sandboxes: Arc::new(Local::open(sandboxes).await.unwrap()),
     };
     let engine = Engine::open(options).await.unwrap();
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");

@@ -8,7 +8,7 @@ use std::path::Path;
 use async_trait::async_trait;
 
 use crate::doctor::Check;
-use crate::{Error, Isolation, Sandbox, Sandboxes, Spec};
+use crate::{Capabilities, Error, NetworkPolicy, Sandbox, Sandboxes, Spec};
 
 mod cgroup;
 mod cgroup_mount;
@@ -23,24 +23,22 @@ mod sandbox;
 mod skeleton;
 mod slot;
 mod spare;
+mod start;
 
 pub use launcher::Options;
 
 use super::shared::cgroup::Cgroups;
 use super::shared::mode::Mode;
-use super::shared::wire::{PORTS_MAX, Setup};
+use super::shared::wire::Setup;
 use cgroup_mount::Mounts;
 use launcher::Launcher;
 use reaper::Reaper;
 use spare::Spares;
 
-const LAYERS_MAX: usize = 100;
-const MOUNTS_MAX: usize = 256;
-
 /// Starts sandboxes on this machine.
 pub struct Local {
     mode: Mode,
-    isolation: Isolation,
+    capabilities: Capabilities,
     spares: Spares,
 }
 
@@ -55,34 +53,32 @@ impl Local {
             })
         })
     }
+}
 
-    /// How strong the walls of all sandboxes here are.
-    pub fn isolation(&self) -> &Isolation {
-        &self.isolation
+#[async_trait]
+impl Sandboxes for Local {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
     }
 
-    /// Tries what sandboxes need, in the zygote, since trying means forking.
-    pub async fn doctor(&self) -> Result<Vec<Check>, Error> {
+    async fn start(&self, spec: Spec) -> Result<Box<dyn Sandbox>, Error> {
+        start::validate(&spec)?;
+        let isolation = self.capabilities.isolation.clone();
+        let sandbox = sandbox::start(&self.spares, self.mode, isolation, spec).await?;
+        Ok(Box::new(sandbox))
+    }
+
+    /// In the zygote, since trying means forking.
+    async fn doctor(&self) -> Result<Vec<Check>, Error> {
         let mut checks = self.spares.launcher.doctor().await?;
         checks.extend(limits::checks(self.spares.cgroups()));
         Ok(checks)
     }
 
-    /// Waits until all ended sandboxes are cleaned up and removes the engine's own directories.
-    /// Sandboxes must be closed or dropped before; none can be started afterwards.
-    pub async fn shutdown(&self) -> Result<(), Error> {
+    async fn shutdown(&self) -> Result<(), Error> {
         self.spares.launcher.stop();
         self.spares.clear();
         self.spares.reaper.finish().await
-    }
-}
-
-#[async_trait]
-impl Sandboxes for Local {
-    async fn start(&self, spec: Spec) -> Result<Box<dyn Sandbox>, Error> {
-        validate(&spec)?;
-        let sandbox = sandbox::start(&self.spares, self.mode, self.isolation.clone(), spec).await?;
-        Ok(Box::new(sandbox))
     }
 }
 
@@ -112,7 +108,13 @@ fn open(options: Options) -> Result<Local, Error> {
         stage,
         engine_pid: std::process::id(),
     };
-    let isolation = cgroups.isolation(mode.tier());
+    let capabilities = Capabilities {
+        kind: String::from("local"),
+        root_inside: mode == Mode::Root,
+        host_trees: true,
+        network: vec![NetworkPolicy::EntranceOnly],
+        isolation: cgroups.isolation(mode.tier()),
+    };
     let (launcher, thread) =
         Launcher::spawn(options, setup).map_err(failed("start the launcher thread"))?;
     // From here on the reaper removes what was made, whatever fails.
@@ -121,74 +123,11 @@ fn open(options: Options) -> Result<Local, Error> {
     launcher.check()?;
     Ok(Local {
         mode,
-        isolation,
+        capabilities,
         spares: Spares::new(launcher, reaper, cgroups),
     })
 }
 
 fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-fn validate(spec: &Spec) -> Result<(), Error> {
-    let invalid = |what: String| Err(Error::Invalid { what });
-    let id_ok = (1..=63).contains(&spec.id.len())
-        && spec
-            .id
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        && !spec.id.starts_with('-');
-    if !id_ok {
-        return invalid(format!(
-            "id {:?}: letters, digits and dashes, at most 63",
-            spec.id
-        ));
-    }
-    if spec.ports.len() > PORTS_MAX
-        || spec.layers.len() > LAYERS_MAX
-        || spec.mounts.len() > MOUNTS_MAX
-    {
-        return invalid(format!(
-            "at most {PORTS_MAX} ports, {LAYERS_MAX} layers and {MOUNTS_MAX} mounts"
-        ));
-    }
-    let limits = &spec.limits;
-    if [
-        limits.memory_bytes,
-        limits.pids,
-        limits.disk_bytes,
-        limits.file_bytes,
-    ]
-    .contains(&0)
-        || limits
-            .cpus
-            .is_some_and(|cpus| !cpus.is_finite() || cpus <= 0.0)
-    {
-        return invalid(format!("limits must be positive: {limits:?}"));
-    }
-    for mount in &spec.mounts {
-        let target = &mount.target;
-        let plain = target
-            .components()
-            .skip(1)
-            .all(|part| matches!(part, std::path::Component::Normal(_)));
-        if !target.is_absolute() || target.parent().is_none() || !plain {
-            return invalid(format!(
-                "mount target {}: an absolute path without ..",
-                target.display()
-            ));
-        }
-    }
-    let paths = spec.layers.iter().chain(
-        spec.mounts
-            .iter()
-            .flat_map(|mount| [&mount.source, &mount.target]),
-    );
-    match paths
-        .into_iter()
-        .find(|path| path.to_str().is_none_or(|path| path.contains('\0')))
-    {
-        Some(path) => invalid(format!("path {}: must be UTF-8", path.display())),
-        None => Ok(()),
-    }
 }

@@ -11,3 +11,4 @@ mod pseudo;
 mod rootfs;
 pub(crate) mod seccomp;
 mod understudy;
+mod unpack;

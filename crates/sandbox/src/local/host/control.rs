@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
@@ -155,6 +156,37 @@ impl Control {
             // It died before it could answer.
             Err(_) => Err(self.gone()),
         }
+    }
+
+    /// A connection that init makes and hands over, since a socket belongs to the network that it was opened in.
+    pub(crate) async fn connect(&self, port: u16) -> Result<TcpStream, Error> {
+        let failed = |source| Error::Connect { port, source };
+        let connecting = async {
+            let (ours, theirs) = wire::pair().map_err(failed)?;
+            let ours = Channel::new(ours).map_err(failed)?;
+            self.send(&Request::Connect { port }, &[theirs.as_fd()])
+                .await?;
+            drop(theirs);
+            let (told, descriptors) = match ours.receive().await.map_err(failed)? {
+                Some((told, descriptors)) => (told, descriptors),
+                None => return Err(self.gone()),
+            };
+            let told: Result<(), Failure> = told;
+            told.map_err(|failure| failed(failure.source()))?;
+            let socket = descriptors.into_iter().next().ok_or_else(|| self.gone())?;
+            let stream = TcpStream::from_std(socket.into()).map_err(failed)?;
+            // Init does not wait for a service that accepts slowly. We do.
+            stream.writable().await.map_err(failed)?;
+            match stream.take_error().map_err(failed)? {
+                Some(error) => Err(failed(error)),
+                None => Ok(stream),
+            }
+        };
+        let deadline = |_| Error::Deadline {
+            operation: "connect to a service in the sandbox",
+            limit: ANSWER_LIMIT,
+        };
+        timeout(ANSWER_LIMIT, connecting).await.map_err(deadline)?
     }
 
     /// Has a file operation done inside, and returns what it printed.

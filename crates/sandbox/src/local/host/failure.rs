@@ -7,6 +7,9 @@ use crate::local::shared::wire::{Failure, FailureKind};
 /// Sorts a failed start by its cause: some of them mean that this machine needs another setup.
 pub(crate) fn start_error(failure: &Failure) -> Error {
     let (step, cause) = (failure.step.clone(), failure.source());
+    if failure.kind == FailureKind::Archive {
+        return Error::Invalid { what: step };
+    }
     match advice::of(failure.kind, &cause) {
         Some(fix) => Error::Unsupported { step, cause, fix },
         None => Error::Start {
@@ -42,7 +45,8 @@ pub(crate) fn spawn_error(failure: Failure, program: String) -> Error {
         | FailureKind::Proc
         | FailureKind::File
         | FailureKind::NotRegular
-        | FailureKind::TooLarge => Error::Spawn {
+        | FailureKind::TooLarge
+        | FailureKind::Archive => Error::Spawn {
             step: failure.step,
             source,
         },
@@ -66,7 +70,8 @@ pub(crate) fn file_error(failure: &Failure, task: FileTask<'_>) -> Error {
         | FailureKind::Namespaces
         | FailureKind::Proc
         | FailureKind::Exec
-        | FailureKind::Directory => Error::Spawn {
+        | FailureKind::Directory
+        | FailureKind::Archive => Error::Spawn {
             step: failure.step.clone(),
             source,
         },

@@ -1,7 +1,7 @@
 //! A sandbox as the engine sees it.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -13,11 +13,13 @@ use super::control::{self, Begun, Control, Setting};
 use super::failure::{self, FileTask, start_error};
 use super::reaper::Remains;
 use super::spare::{Spares, Told};
+use crate::local::shared::ENTRANCE_PORT;
 use crate::local::shared::cgroup::Group;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::wire::{self, Ready, Request, Work};
 use crate::{
-    Command, Entry, Error, Input, Isolation, Output, Process, Sandbox, Spec, Stdin, Usage, User,
+    BoxedStream, Command, Entrance, Entry, Error, Input, Isolation, Output, Process, Sandbox, Spec,
+    Stdin, Usage, User,
 };
 
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -29,7 +31,7 @@ pub(crate) struct LocalSandbox {
     control: Control,
     mode: Mode,
     isolation: Isolation,
-    listeners: Vec<TcpListener>,
+    entrance: Option<TcpListener>,
     remains: Remains,
 }
 
@@ -58,17 +60,16 @@ pub(crate) async fn start(
         })?
         .map_err(engine)?;
     spares.refill();
-    let listeners = match ready {
-        Some((Ready::Ready, listeners)) => listeners,
+    let entrance = match ready {
+        Some((Ready::Ready, descriptors)) => descriptors.into_iter().next(),
         Some((Ready::Failed(failure), _)) => return Err(start_error(&failure)),
         None => return Err(Error::Gone { id }),
     };
-    let listeners = listeners.into_iter().map(TcpListener::from).collect();
     Ok(LocalSandbox {
         control: Control::new(id, channel),
         mode,
         isolation: limited.correct(isolation),
-        listeners,
+        entrance: entrance.map(TcpListener::from),
         remains,
     })
 }
@@ -95,8 +96,14 @@ impl Sandbox for LocalSandbox {
         &self.isolation
     }
 
-    fn take_listeners(&mut self) -> Vec<TcpListener> {
-        std::mem::take(&mut self.listeners)
+    fn take_entrance(&mut self) -> Option<Entrance> {
+        let listener = self.entrance.take()?.into();
+        let base_url = format!("http://{}:{ENTRANCE_PORT}", Ipv4Addr::LOCALHOST);
+        Some(Entrance::Listener { listener, base_url })
+    }
+
+    async fn connect(&self, port: u16) -> Result<BoxedStream, Error> {
+        Ok(Box::new(self.control.connect(port).await?))
     }
 
     async fn spawn(&self, command: Command) -> Result<Process, Error> {

@@ -20,8 +20,9 @@ use super::failure::start_error;
 use super::launcher::{Launcher, Order, stopped};
 use super::reaper::{Reaper, Remains};
 use super::slot::Slots;
+use super::start;
 use crate::local::shared::cgroup::Cgroups;
-use crate::local::shared::wire::{self, Place, Ready, Start};
+use crate::local::shared::wire::{self, Place, Ready};
 use crate::{Error, Spec};
 
 /// How many wait while nothing is started, at 0.6 MB each. One serves as well for starts that come one by
@@ -143,15 +144,9 @@ impl Spare {
         let channel = Channel::new(self.control).map_err(engine)?;
         let group = remains.group().ok_or_else(stopped)?;
         let limited = group.limit(&spec.limits);
-        let start = Start {
-            id: spec.id.clone(),
-            disk_bytes: spec.limits.disk_bytes,
-            process_limits: limited.rest(&spec.limits),
-            layers: spec.layers.clone(),
-            mounts: spec.mounts.clone(),
-            ports: spec.ports.clone(),
-        };
-        let Err(error) = channel.send(&start, &[]).await else {
+        let (start, archives) = start::message(spec, limited)?;
+        let archives: Vec<_> = archives.iter().map(AsFd::as_fd).collect();
+        let Err(error) = channel.send(&start, &archives).await else {
             return Ok(Told {
                 channel,
                 remains,

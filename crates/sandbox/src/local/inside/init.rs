@@ -29,6 +29,7 @@ use super::net;
 use super::payload::{self, Rules};
 use super::rootfs::{self, Sealed, Stage};
 use super::understudy::Understudy;
+use crate::local::shared::ENTRANCE_PORT;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::mount_fd;
 use crate::local::shared::syscall::{self, Death, Patience};
@@ -66,14 +67,14 @@ pub(crate) fn main(birth: Birth) {
         Ok(None) => {}
         Ok(Some(Grown {
             start,
-            listeners,
+            entrance,
             sealed,
             signals,
             understudy,
         })) => {
-            let handles: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
+            let handles: Vec<BorrowedFd<'_>> = entrance.iter().map(AsFd::as_fd).collect();
             if wire::send(birth.control.as_fd(), &Ready::Ready, &handles).is_ok() {
-                drop(listeners);
+                drop(entrance);
                 Init::new(birth, &start, sealed, (signals, understudy)).serve();
             }
         }
@@ -83,7 +84,7 @@ pub(crate) fn main(birth: Birth) {
 /// What is there when all is built.
 struct Grown {
     start: Start,
-    listeners: Vec<OwnedFd>,
+    entrance: Option<OwnedFd>,
     sealed: Sealed,
     signals: SignalFd,
     understudy: Option<Understudy>,
@@ -95,7 +96,7 @@ fn grow_up(birth: &Birth) -> Result<Option<Grown>, Failure> {
     let understudy = Understudy::fork(&birth.rules, &birth.rules.doors).step("fork")?;
     match wire::receive(birth.control.as_fd()).step("learn what the sandbox is to be")? {
         None => Ok(None),
-        Some((start, _)) => complete(birth, &stage, start, understudy).map(Some),
+        Some((start, archives)) => complete(birth, &stage, (start, archives), understudy).map(Some),
     }
 }
 
@@ -133,20 +134,15 @@ fn prepare(birth: &Birth) -> Result<Stage<'_>, Failure> {
 fn complete(
     birth: &Birth,
     stage: &Stage<'_>,
-    start: Start,
+    (start, archives): (Start, Vec<OwnedFd>),
     understudy: Understudy,
 ) -> Result<Grown, Failure> {
-    let sealed = stage.finish(&start)?;
+    let sealed = stage.finish(&start, archives)?;
     sethostname(&start.id).step("set the host name")?;
-    let listeners = start
-        .ports
-        .iter()
-        .map(|&port| {
-            net::listen(port)
-                .map(OwnedFd::from)
-                .step(format!("listen on port {port}"))
-        })
-        .collect::<Result<_, _>>()?;
+    let entrance = match start.has_entrance {
+        true => Some(net::listen(ENTRANCE_PORT).step("listen for those who want the model")?),
+        false => None,
+    };
 
     let _ = prctl::set_name(c"sandbox-init");
     prctl::set_dumpable(false).step("forbid tracing")?;
@@ -162,7 +158,7 @@ fn complete(
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
     Ok(Grown {
         start,
-        listeners,
+        entrance: entrance.map(OwnedFd::from),
         sealed,
         signals: signals.step("wait for signals")?,
         understudy: Some(understudy),
@@ -267,6 +263,7 @@ impl Init {
                 self.prepare_next();
             }
             Request::Unseal => reply(descriptors.next(), &self.unseal()),
+            Request::Connect { port } => hand_connection(descriptors.next(), port),
         }
         true
     }
@@ -407,6 +404,14 @@ impl Init {
         mount_fd::attach_at(fresh.as_fd(), sealed.as_fd())
             .step("mount it on a directory of the verifier's")
     }
+}
+
+fn hand_connection(socket: Option<OwnedFd>, port: u16) {
+    let Some(socket) = socket else { return };
+    let connected = net::connect(port).step("connect");
+    let told = connected.as_ref().map(drop);
+    let connection: Vec<BorrowedFd<'_>> = connected.iter().map(AsFd::as_fd).collect();
+    let _ = wire::send(socket.as_fd(), &told, &connection);
 }
 
 fn reply<T: Serialize>(pipe: Option<OwnedFd>, result: &Result<T, Failure>) {

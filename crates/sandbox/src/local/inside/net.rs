@@ -1,10 +1,13 @@
 //! The sandbox's network: a loopback interface, and listening sockets that the engine answers.
-#![expect(unsafe_code, reason = "interface flags are set by ioctl")]
+#![expect(
+    unsafe_code,
+    reason = "interface flags are set by ioctl; connecting without waiting"
+)]
 
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -45,4 +48,31 @@ pub(crate) fn tune(settings: &Path) {
 
 pub(crate) fn listen(port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+}
+
+/// A connection to a service here, made or under way: whoever gets it waits for it, and not the caller.
+pub(crate) fn connect(port: u16) -> io::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let stream = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET
+            .try_into()
+            .map_err(|_| io::ErrorKind::InvalidData)?,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: Ipv4Addr::LOCALHOST.to_bits().to_be(),
+        },
+        sin_zero: [0; 8],
+    };
+    let size =
+        libc::socklen_t::try_from(size_of_val(&address)).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: the address outlives the call, and `size` is its size.
+    let result = unsafe { libc::connect(stream.as_raw_fd(), (&raw const address).cast(), size) };
+    match result {
+        0 => Ok(stream),
+        _ => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(stream),
+            error => Err(error),
+        },
+    }
 }

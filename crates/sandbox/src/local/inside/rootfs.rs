@@ -21,17 +21,18 @@ use super::layout::{
 };
 use super::programs::{self, Programs};
 use super::pseudo;
+use super::unpack;
 use crate::guest::{HOME, LOGS, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR};
 use crate::local::shared::PROGRAM_DIRECTORIES;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
-use crate::local::shared::wire::{Failure, InStep, Start};
+use crate::local::shared::wire::{Failure, InStep, Source, Start};
 
 pub(crate) const LOGS_SIZE: &str = "64m";
 const NO: Option<&str> = None;
 
 /// All of a root that does not depend on what the sandbox is for, laid out on the stage, which is the
-/// current directory: `l` for lower trees, `u` and `w` for upper and work directories, `root` for the
+/// current directory: `l` for lower trees, `m` for archives that are shown, `u` and `w` for upper and work directories, `root` for the
 /// result, and by their names what will be moved or bound into it.
 pub(crate) struct Stage<'a> {
     site: Site<'a>,
@@ -59,7 +60,7 @@ impl Stage<'_> {
         mount(Some("tmpfs"), stage, Some("tmpfs"), WALLED, options)
             .step("mount a tmpfs for the sandbox's files")?;
         chdir(stage).step("enter the stage")?;
-        for name in ["l", "u", "w", "root", "dev", "proc", "logs", "tests"] {
+        for name in ["l", "m", "u", "w", "root", "dev", "proc", "logs", "tests"] {
             directory(Path::new(name), 0o755, None).step("lay out the stage")?;
         }
         for name in ["tmp", "var-tmp", "shm"] {
@@ -86,19 +87,36 @@ impl Stage<'_> {
     }
 
     /// Builds the root and moves into it. Returns handles on the verifier's sealed directories.
-    pub(crate) fn finish(&self, start: &Start) -> Result<Sealed, Failure> {
+    pub(crate) fn finish(&self, start: &Start, archives: Vec<OwnedFd>) -> Result<Sealed, Failure> {
         let Site { setup, .. } = self.site;
         propagate(MsFlags::MS_PRIVATE)?;
         resize(start.disk_bytes).step("size the sandbox's tmpfs")?;
         name(&start.id, self.site.owners).step("name the sandbox")?;
-        for (index, path) in start.layers.iter().enumerate() {
-            attach_lower(&index.to_string(), &self.site.tree(path)?)?;
+        let mut archives = archives.into_iter();
+        for (index, layer) in start.layers.iter().enumerate() {
+            let name = index.to_string();
+            match layer {
+                Source::HostTree(path) => attach_lower(&name, &self.site.tree(path)?)?,
+                Source::Archive => {
+                    let path = Path::new("l").join(name);
+                    unpack_onto(&path, archives.next(), self.site.owners)?;
+                }
+            }
         }
-        let mounts = start
-            .mounts
-            .iter()
-            .map(|mount| Ok((self.site.tree(&mount.source)?, &mount.target)))
-            .collect::<Result<Vec<_>, Failure>>()?;
+        let mut mounts = Vec::new();
+        for (index, mount) in start.mounts.iter().enumerate() {
+            let tree = match &mount.source {
+                Source::HostTree(path) => self.site.tree(path)?,
+                Source::Archive => {
+                    let path = Path::new("m").join(index.to_string());
+                    // Nobody can change it, so it may as well be the user's, who then can read all of it.
+                    let user = self.site.owners.user;
+                    unpack_onto(&path, archives.next(), Owners { root: user, user })?;
+                    mount_fd::clone_tree(&path).step("open an unpacked archive")?
+                }
+            };
+            mounts.push((tree, &mount.target));
+        }
 
         self.make_root(start)?;
         pivot_root("root", "root").step("pivot into the new root")?;
@@ -161,6 +179,15 @@ impl Stage<'_> {
                 .step(format!("copy {} into the sandbox", lower.display()))?;
         }
         bind(Path::new("u/root"), Path::new("root")).step("bind the sandbox's root")
+    }
+}
+
+/// Makes a directory of an archive, on the stage.
+fn unpack_onto(path: &Path, archive: Option<OwnedFd>, owners: Owners) -> Result<(), Failure> {
+    directory(path, 0o755, Some(owners.root)).step("lay out the stage")?;
+    match archive {
+        Some(archive) => unpack::unpack(archive.into(), path, owners),
+        None => Err(io::Error::from(io::ErrorKind::InvalidData)).step("find an archive"),
     }
 }
 

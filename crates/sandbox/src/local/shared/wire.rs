@@ -23,14 +23,14 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroup::Cgroups;
 use super::mode::Mode;
+use crate::User;
 use crate::doctor::Check;
-use crate::{Mount, User};
 
 /// Above this a message goes in a memfd. Well below the socket buffer's default of 208 KiB.
 const INLINE_BYTES_MAX: usize = 16 * 1024;
-/// More descriptors than any message carries: one per listening port, at most [`PORTS_MAX`].
+/// More descriptors than any message carries: one per archive, at most [`ARCHIVES_MAX`].
 const DESCRIPTORS_MAX: usize = 64;
-pub(crate) const PORTS_MAX: usize = 60;
+pub(crate) const ARCHIVES_MAX: usize = 60;
 
 /// Engine to zygote.
 #[derive(Serialize, Deserialize)]
@@ -62,15 +62,30 @@ pub(crate) struct Place {
     pub(crate) slot: u32,
 }
 
-/// Engine to init, first: what the sandbox is to be.
+/// Engine to init, first: what the sandbox is to be. Carries the archives, in the order of those who name them.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Start {
     pub(crate) id: String,
     pub(crate) disk_bytes: u64,
     pub(crate) process_limits: ProcessLimits,
-    pub(crate) layers: Vec<PathBuf>,
-    pub(crate) mounts: Vec<Mount>,
-    pub(crate) ports: Vec<u16>,
+    /// Uppermost first.
+    pub(crate) layers: Vec<Source>,
+    pub(crate) mounts: Vec<Shown>,
+    pub(crate) has_entrance: bool,
+}
+
+/// Where content comes from.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Source {
+    HostTree(PathBuf),
+    Archive,
+}
+
+/// Something shown read-only at `target`.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Shown {
+    pub(crate) source: Source,
+    pub(crate) target: PathBuf,
 }
 
 /// What every process is held to by limits of its own. What no cgroup limits, these have to.
@@ -101,7 +116,7 @@ pub(crate) enum ZygoteReply {
 /// Init to engine, once, in answer to [`Start`] or instead of waiting for it.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Ready {
-    /// Carries the listening sockets.
+    /// Carries the entrance, a listening socket, where one was asked for.
     Ready,
     Failed(Failure),
 }
@@ -119,6 +134,11 @@ pub(crate) enum Request {
     KillAll,
     /// Carries a reply pipe.
     Unseal,
+    /// Carries a packet socket, on which a `Result<(), Failure>` comes back with a connection that may still be under
+    /// way.
+    Connect {
+        port: u16,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -173,6 +193,8 @@ pub(crate) enum FailureKind {
     File,
     NotRegular,
     TooLarge,
+    /// Something is in an archive that does not belong there.
+    Archive,
 }
 
 impl Failure {
