@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use tokio::io::AsyncWriteExt;
 
-use rollcage_engine::agent::{Launch, LaunchRequest, ModelAccess};
-use rollcage_engine::{Plan, base_environment};
+use rollcage_agents::base_environment;
+use rollcage_agents::{Launch, LaunchRequest, ModelAccess};
+use rollcage_engine::Plan;
 use rollcage_sandbox::guest::{AGENT_LOGS, BUNDLE_DIR, HOME, NODE_DIR, WORKDIR};
 
 const LIMIT: Duration = Duration::from_secs(120);
