@@ -152,3 +152,7 @@ pub async fn answer(sessions: &Sessions, request: Request<Incoming>) -> Response
     };
     Box::pin(forward::answer(session, route, request)).await
 }
+
+#[cfg(test)]
+#[path = "serve/tests.rs"]
+mod tests;
