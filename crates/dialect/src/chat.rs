@@ -33,5 +33,6 @@ pub use prepare::{
     tokens_wanted,
 };
 pub use refusal::{RefusedParameter, is_context_overflow};
+pub use render::Render;
 pub use reply::{Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, last_usage, read_reply};
 pub use strip::{Stripped, is_done, strip_body};
