@@ -1,6 +1,7 @@
-//! The Anthropic Messages dialect, on both sides: an agent that speaks it is asked for in chat (`to_chat`, `Answer`), and
-//! an upstream that speaks it is asked from chat (`from_chat_request`, `read_message`, `PieceReader`). Where both speak it
-//! the request goes through with few members changed (`prepare`), and the answer as it is.
+//! The Anthropic Messages dialect, on both sides: an agent that speaks it is asked for in chat (`to_chat`,
+//! `MessagesRenderer`), and an endpoint that speaks it is asked from chat (`from_chat_request`, `read_with_thoughts`,
+//! `PieceReader`). Where both speak it the request goes through with few members changed (`prepare`), and the answer as it
+//! is.
 //!
 //! What has no counterpart is an error, a text the model can read, or a line in `Translation::dropped`; never nothing.
 
@@ -17,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::TranslateError;
 
-pub use answer::Answer;
+pub use answer::MessagesRenderer;
 pub use from_chat::{MessagesRequest, from_chat_request};
 pub use prepare::prepare;
 pub(crate) use reader::{Counts, PieceReader};

@@ -13,7 +13,7 @@ pub mod sse;
 pub mod upstream;
 
 pub use chat::Render;
-pub use route::{Asked, Route};
+pub use route::{Route, TranslatedRequest};
 pub use upstream::EndpointDialect;
 
 /// What an agent speaks.

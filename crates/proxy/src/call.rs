@@ -24,7 +24,7 @@ use crate::learned::Lesson;
 use crate::outcome::{CallOutcome, GIVEN_UP};
 use crate::output::{Output, OutputMode};
 use crate::question::{Question, answer_aside, refuse};
-use crate::receive::{Attempt, Expected, fail, receive, settle_refusal};
+use crate::receive::{Expected, Received, fail, receive, settle_refusal};
 use crate::session::Session;
 use crate::unread::{close_after, read_agent_request};
 use crate::upstream::{Outgoing, count_tokens, send};
@@ -157,8 +157,8 @@ async fn make(call: Call, mut ticket: Ticket, mut request: UpstreamRequest) -> C
     let mut tries = 0;
     loop {
         let refused = match attempt(&call, ticket, request).await {
-            Attempt::Settled(outcome) => return outcome,
-            Attempt::Refused(refused) => refused,
+            Received::Settled(outcome) => return outcome,
+            Received::Refused(refused) => refused,
         };
         let again = refused
             .ticket
@@ -186,10 +186,10 @@ fn is_worth_another(lesson: Option<Lesson>, tries: usize) -> bool {
 }
 
 /// Records, sends and receives.
-async fn attempt(call: &Call, ticket: Ticket, mut request: UpstreamRequest) -> Attempt {
+async fn attempt(call: &Call, ticket: Ticket, mut request: UpstreamRequest) -> Received {
     let mut exchange = match record(call, ticket, &mut request) {
         Ok(exchange) => exchange,
-        Err(problem) => return Attempt::Settled(CallOutcome::unrecorded(problem)),
+        Err(problem) => return Received::Settled(CallOutcome::unrecorded(problem)),
     };
     let outgoing = Outgoing {
         passed: &call.passed,
@@ -210,7 +210,7 @@ async fn attempt(call: &Call, ticket: Ticket, mut request: UpstreamRequest) -> A
             };
             receive(&expected, exchange, response).await
         }
-        Err(failure) => Attempt::Settled(fail(exchange, GIVEN_UP, failure.unanswered())),
+        Err(failure) => Received::Settled(fail(exchange, GIVEN_UP, failure.unanswered())),
     }
 }
 

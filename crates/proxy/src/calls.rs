@@ -30,7 +30,7 @@ impl Problem {
 /// What one call says of the endpoint, the agent or the model.
 #[derive(Debug)]
 pub(crate) enum CallVerdict {
-    Good(Good),
+    Good(AnsweredCall),
     /// The endpoint's failure.
     Failed(Problem),
     /// Says nothing of the endpoint.
@@ -43,7 +43,7 @@ pub(crate) enum CallVerdict {
 
 /// An answered call.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Good {
+pub(crate) struct AnsweredCall {
     /// By the limit on its length.
     pub(crate) is_cut: bool,
     pub(crate) has_tools: bool,
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     fn good(has_tools: bool, is_cut: bool) -> CallVerdict {
-        CallVerdict::Good(Good {
+        CallVerdict::Good(AnsweredCall {
             is_cut,
             has_tools,
             longest_silence: Duration::from_secs(20),

@@ -11,7 +11,7 @@ use rollcage_model::ending::Cause;
 use rollcage_model::event::What;
 use rollcage_model::exchange::{Line, Response};
 
-use crate::calls::{CallVerdict, Good, Problem};
+use crate::calls::{AnsweredCall, CallVerdict, Problem};
 use crate::clock::now;
 use crate::log::CallLine;
 use crate::patience::Trouble;
@@ -216,7 +216,7 @@ impl OpenExchange {
         match failure(response, cause) {
             Some(_) if is_too_long(response) => self.too_long(),
             Some(problem) => CallVerdict::Failed(problem),
-            None => CallVerdict::Good(Good {
+            None => CallVerdict::Good(AnsweredCall {
                 is_cut: self.session.options.endpoint.dialect.is_cut(&response.body),
                 has_tools: self.has_tools,
                 longest_silence: self.trouble.silence.longest(),

@@ -39,11 +39,11 @@ pub async fn probe_within(
 ) -> Result<Profile, Unusable> {
     let since = Instant::now();
     reach(client, endpoint, bounds).await?;
-    let asker = Asker { client, endpoint };
+    let prober = Prober { client, endpoint };
     if !endpoint.dialect.has_tokens() {
-        return asker.without_tokens().await;
+        return prober.without_tokens().await;
     }
-    let (served_model, context_tokens) = asker.model().await;
+    let (served_model, context_tokens) = prober.model().await;
     let mut capture = if endpoint.has_token_ids {
         Capture::Tokens
     } else {
@@ -53,46 +53,49 @@ pub async fn probe_within(
         |limit: &str| json!({"messages": [{"role": "user", "content": "Say ok."}], (limit): 8});
     let mut question = first("max_tokens");
     let reply = loop {
-        match asker.ask_first(&question, capture, (since, bounds)).await? {
-            FirstAnswer::Replied(reply) => break reply,
-            FirstAnswer::Refused { text, .. }
+        match prober
+            .ask_first(&question, capture, (since, bounds))
+            .await?
+        {
+            ProbeAnswer::Replied(reply) => break reply,
+            ProbeAnswer::Refused { text, .. }
                 if question.get("max_tokens").is_some()
                     && RefusedParameter::read(&text) == Some(RefusedParameter::MaxTokens) =>
             {
                 question = first("max_completion_tokens");
             }
-            FirstAnswer::Refused { text, .. }
+            ProbeAnswer::Refused { text, .. }
                 if capture == Capture::Tokens && text.contains("return_token_ids") =>
             {
                 capture = Capture::Logprobs;
             }
-            FirstAnswer::Refused { text, .. }
+            ProbeAnswer::Refused { text, .. }
                 if capture != Capture::Off && text.contains("logprobs") =>
             {
                 capture = Capture::Off;
             }
-            FirstAnswer::Refused { status, text } => {
-                return Err(asker.refused(status, &text).await);
+            ProbeAnswer::Refused { status, text } => {
+                return Err(prober.refused(status, &text).await);
             }
         }
     };
     let mut level = level_of(&reply);
     let mut has_live_streams = match level {
-        CaptureLevel::Tokens => asker.is_stream_whole(capture).await,
+        CaptureLevel::Tokens => prober.is_stream_whole(capture).await,
         // Nothing that is trained on can be lost.
         CaptureLevel::Logprobs | CaptureLevel::Text => true,
     };
     // SGLang refuses the usual flag in streams, and gives the ids there when it is asked in its own way.
     let is_lacking = level != CaptureLevel::Tokens || !has_live_streams;
-    if capture == Capture::Tokens && is_lacking && asker.has_sglext(&question).await {
-        let is_whole = asker.is_stream_whole(Capture::TokensInSglext).await;
+    if capture == Capture::Tokens && is_lacking && prober.has_sglext(&question).await {
+        let is_whole = prober.is_stream_whole(Capture::TokensInSglext).await;
         if is_whole || level != CaptureLevel::Tokens {
             capture = Capture::TokensInSglext;
             (level, has_live_streams) = (CaptureLevel::Tokens, is_whole);
         }
     }
     let logprobs = match level {
-        CaptureLevel::Tokens => asker.logprobs_mode(capture).await,
+        CaptureLevel::Tokens => prober.logprobs_mode(capture).await,
         CaptureLevel::Logprobs | CaptureLevel::Text => LogprobsMode::Unknown,
     };
     Ok(Profile {
@@ -145,17 +148,17 @@ fn level_of(reply: &Reply) -> CaptureLevel {
     }
 }
 
-enum FirstAnswer {
+enum ProbeAnswer {
     Replied(Box<Reply>),
     Refused { status: StatusCode, text: String },
 }
 
-struct Asker<'a> {
+struct Prober<'a> {
     client: &'a reqwest::Client,
     endpoint: &'a Endpoint,
 }
 
-impl Asker<'_> {
+impl Prober<'_> {
     /// Why a first question was refused for good.
     async fn refused(&self, status: StatusCode, text: &str) -> Unusable {
         if let Err(unusable) = Unusable::check_key(self.endpoint, status) {
@@ -215,14 +218,14 @@ impl Asker<'_> {
         question: &Value,
         capture: Capture,
         (since, bounds): (Instant, Bounds),
-    ) -> Result<FirstAnswer, Unusable> {
+    ) -> Result<ProbeAnswer, Unusable> {
         loop {
             let asked = Instant::now();
             let left = bounds.loading.saturating_sub(since.elapsed());
             // One that is there, but slow, has as long as to be reached at least.
             let limit = left.max(bounds.reach);
             match self.ask_within(question, capture, limit).await {
-                Ok(FirstAnswer::Refused { status, .. })
+                Ok(ProbeAnswer::Refused { status, .. })
                     if is_loading(status) && wait_for_loading(since, bounds).await => {}
                 Ok(asked) => return Ok(asked),
                 Err(text) if asked.elapsed() >= limit => {
@@ -233,7 +236,7 @@ impl Asker<'_> {
         }
     }
 
-    async fn ask(&self, question: &Value, capture: Capture) -> Result<FirstAnswer, String> {
+    async fn ask(&self, question: &Value, capture: Capture) -> Result<ProbeAnswer, String> {
         self.ask_within(question, capture, CALL_LIMIT).await
     }
 
@@ -242,7 +245,7 @@ impl Asker<'_> {
         question: &Value,
         capture: Capture,
         limit: Duration,
-    ) -> Result<FirstAnswer, String> {
+    ) -> Result<ProbeAnswer, String> {
         let rewrite = Rewrite {
             model: Some(self.endpoint.model.clone()),
             is_thinking_disabled: self.endpoint.is_thinking_disabled,
@@ -269,8 +272,8 @@ impl Asker<'_> {
         let status = response.status();
         let text = self.read(response).await.map_err(failed)?;
         Ok(match status.is_success() {
-            true => FirstAnswer::Replied(Box::new(read_reply(&text, is_stream))),
-            false => FirstAnswer::Refused { status, text },
+            true => ProbeAnswer::Replied(Box::new(read_reply(&text, is_stream))),
+            false => ProbeAnswer::Refused { status, text },
         })
     }
 
@@ -281,7 +284,7 @@ impl Asker<'_> {
 
     async fn has_sglext(&self, question: &Value) -> bool {
         let asked = self.ask(question, Capture::TokensInSglext).await;
-        matches!(asked, Ok(FirstAnswer::Replied(reply)) if level_of(&reply) == CaptureLevel::Tokens)
+        matches!(asked, Ok(ProbeAnswer::Replied(reply)) if level_of(&reply) == CaptureLevel::Tokens)
     }
 
     /// Counts ids against usage in a stream with text, and in one that a tool parser sees.
@@ -300,7 +303,7 @@ impl Asker<'_> {
             "max_tokens": 256, "stream": true, "tools": [tool],
         });
         for question in [plain, with_tool] {
-            let Ok(FirstAnswer::Replied(reply)) = self.ask(&question, capture).await else {
+            let Ok(ProbeAnswer::Replied(reply)) = self.ask(&question, capture).await else {
                 return false;
             };
             let ids = reply.token_ids.as_ref().map_or(0, Vec::len) as u64;
@@ -352,7 +355,7 @@ impl Asker<'_> {
         if let (Some(members), Value::Object(sampling)) = (question.as_object_mut(), sampling) {
             members.extend(sampling);
         }
-        let Ok(FirstAnswer::Replied(reply)) = self.ask(&question, capture).await else {
+        let Ok(ProbeAnswer::Replied(reply)) = self.ask(&question, capture).await else {
             return None;
         };
         let (ids, logprobs) = (reply.token_ids?, reply.logprobs?);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hyper::{Response, StatusCode};
 
 use rollcage_dialect::chat::Reply;
-use rollcage_dialect::chat::render::Answer as ChatAnswer;
+use rollcage_dialect::chat::render::ChatRenderer;
 use rollcage_dialect::{Dialect, EndpointDialect, Render, Route, anthropic};
 
 use crate::answer::{self, Body};
@@ -121,13 +121,13 @@ impl AnswerForm {
     /// For an agent whose request is in its own dialect.
     fn own_render(&self, model: &str) -> Box<dyn Render> {
         if self.dialect == Dialect::Anthropic {
-            return Box::new(anthropic::Answer::new(model));
+            return Box::new(anthropic::MessagesRenderer::new(model));
         }
         let created = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
         let id = format!("chatcmpl-{}", uuid::Uuid::now_v7().simple());
-        Box::new(ChatAnswer::new(
+        Box::new(ChatRenderer::new(
             id,
             model.to_owned(),
             created,

@@ -36,7 +36,7 @@ pub(crate) struct Expected<'a> {
 }
 
 /// What one attempt at a call came to.
-pub(crate) enum Attempt {
+pub(crate) enum Received {
     Settled(CallOutcome),
     Refused(Refused),
 }
@@ -55,22 +55,22 @@ pub(crate) async fn receive(
     expected: &Expected<'_>,
     mut exchange: OpenExchange,
     mut response: UpstreamResponse,
-) -> Attempt {
+) -> Received {
     let status = response.status();
     exchange.status = Some(status.as_u16());
     exchange.is_stream = response.is_stream();
     if let Some(problem) = response.take_given_up() {
-        return Attempt::Settled(give_up(exchange, response, problem).await);
+        return Received::Settled(give_up(exchange, response, problem).await);
     }
     if expected.mode == OutputMode::Live && status.is_success() && response.is_stream() {
         let streaming = Streaming { exchange, response };
-        return Attempt::Settled(CallOutcome::Streaming(Box::new(streaming)));
+        return Received::Settled(CallOutcome::Streaming(Box::new(streaming)));
     }
     if let Err(problem) = read_whole(&mut exchange, &mut response).await {
-        return Attempt::Settled(fail(exchange, StatusCode::BAD_GATEWAY, problem));
+        return Received::Settled(fail(exchange, StatusCode::BAD_GATEWAY, problem));
     }
     match status.is_success() {
-        true => Attempt::Settled(take_whole(expected, exchange, &response)),
+        true => Received::Settled(take_whole(expected, exchange, &response)),
         false => take_refusal(expected, exchange, &response),
     }
 }
@@ -147,11 +147,11 @@ fn take_refusal(
     expected: &Expected<'_>,
     mut exchange: OpenExchange,
     response: &UpstreamResponse,
-) -> Attempt {
+) -> Received {
     let body = exchange.body();
     let ticket = exchange.take_ticket();
     if let Err(problem) = exchange.close(None) {
-        return Attempt::Settled(CallOutcome::unrecorded(problem));
+        return Received::Settled(CallOutcome::unrecorded(problem));
     }
     let text = String::from_utf8_lossy(&body).into_owned();
     let status = response.status();
@@ -159,7 +159,7 @@ fn take_refusal(
         400 | 422 => expected.session.learn_from(&text, &expected.question.body),
         _ => None,
     };
-    Attempt::Refused(Refused {
+    Received::Refused(Refused {
         refusal: Refusal {
             status,
             text: expected.session.scrub_text(text),

@@ -15,7 +15,7 @@ pub(super) const RAW_ARGUMENTS: &str = "__raw_arguments";
 
 /// Renders one answer.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct GeminiRenderer {
     model: String,
     form: Form,
     is_thought_wanted: bool,
@@ -37,7 +37,7 @@ struct Call {
     arguments: String,
 }
 
-impl Answer {
+impl GeminiRenderer {
     pub(super) fn new(
         request: &Map<String, Value>,
         model: &str,
@@ -47,7 +47,7 @@ impl Answer {
         let thinking = member(request, "generationConfig")
             .and_then(|config| inside(config, "thinkingConfig"))
             .and_then(|thinking| inside(thinking, "includeThoughts"));
-        Answer {
+        GeminiRenderer {
             model: model.to_owned(),
             form,
             is_thought_wanted: thinking == Some(&Value::Bool(true)),
@@ -151,7 +151,7 @@ impl Call {
     }
 }
 
-impl Render for Answer {
+impl Render for GeminiRenderer {
     fn start(&mut self) -> Vec<u8> {
         match self.form {
             Form::Array => b"[".to_vec(),
