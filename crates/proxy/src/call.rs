@@ -31,6 +31,7 @@ use crate::upstream::{Outgoing, count_tokens, send};
 
 /// How often a call is made again with less in it.
 const LESS_MAX: usize = 3;
+
 /// A call while it is being made.
 struct Call {
     session: Arc<Session>,
@@ -86,14 +87,14 @@ where
         mode,
         form,
     };
-    let mut ticket = match reserve(&session, &question, body.len()) {
+    let ticket = match reserve(&session, &question, body.len()) {
         Ok(ticket) => ticket,
         Err(stopped) => {
             let mode = OutputMode::of(question.is_stream(), session.has_live_streams);
             return output(mode).respond(stopped);
         }
     };
-    let prepared = prepare(&session, &question, &mut ticket);
+    let prepared = prepare(&session, &question, &ticket);
     let is_stream = prepared.as_ref().is_ok_and(|it| it.prepared.is_stream);
     let mode = OutputMode::of(is_stream, session.has_live_streams);
     let output = output(mode);
@@ -136,7 +137,7 @@ fn reserve(
 fn prepare(
     session: &Session,
     question: &Question,
-    ticket: &mut Ticket,
+    ticket: &Ticket,
 ) -> Result<UpstreamRequest, CallOutcome> {
     let rewrite = session.rewrite(ticket.tokens_max(), question.is_thinking_disabled);
     let dialect = session.options.endpoint.dialect;
@@ -144,7 +145,7 @@ fn prepare(
         &question.body,
         question.dialect,
         &rewrite,
-        &session.thoughts(),
+        &session.thoughts,
     );
     prepared.map_err(|error| {
         session.note_refused_request();
@@ -167,7 +168,7 @@ async fn make(call: Call, mut ticket: Ticket, mut request: UpstreamRequest) -> C
             return settle_refusal(&call.session, &call.question, refused.refusal);
         };
         ticket = kept;
-        request = match prepare(&call.session, &call.question, &mut ticket) {
+        request = match prepare(&call.session, &call.question, &ticket) {
             Ok(request) => request,
             Err(invalid) => return invalid,
         };

@@ -129,7 +129,7 @@ fn take_whole(
         }
         if expected.question.is_translated {
             // Agents that speak the endpoint's dialect send them back themselves.
-            expected.session.keep_thoughts(thoughts);
+            expected.session.thoughts.keep(thoughts);
         }
         if expected.added.reasoning {
             reply = reply.without_thoughts();

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_dialect::anthropic::{Kept, Thoughts};
+use rollcage_dialect::anthropic::Thoughts;
 use rollcage_dialect::chat::{Capture, Constrained, Rewrite, Sampling};
 use rollcage_dialect::sampling::LogprobsMode;
 use rollcage_model::budget::{Budget, Limit, Reservation, Spent};
@@ -73,7 +73,7 @@ pub struct Session {
     /// Streams lose nothing that whole answers have, so they may be passed on as they come.
     pub(crate) has_live_streams: bool,
     /// What an endpoint wants back from agents whose own dialect does not carry it.
-    thoughts: Mutex<Thoughts>,
+    pub(crate) thoughts: Thoughts,
     /// Cancelled when exchanges can no longer be written.
     unrecorded: CancellationToken,
     /// Cancelled when a limit of the budget, or of the context, was reached.
@@ -134,7 +134,7 @@ impl Session {
             learned: Learned::new(capture),
             gives_tokens: !capture.id_flags().is_empty() && profile.level == CaptureLevel::Tokens,
             has_live_streams: profile.has_live_streams || !has_tokens,
-            thoughts: Mutex::default(),
+            thoughts: Thoughts::default(),
             unrecorded: CancellationToken::new(),
             exhausted: CancellationToken::new(),
             hopeless: CancellationToken::new(),
@@ -349,14 +349,6 @@ impl Session {
     pub(crate) fn is_hung(&self, silent_since: Instant) -> bool {
         let agent_time = self.options.agent_time;
         self.state().calls.is_hung(silent_since, agent_time)
-    }
-
-    pub(crate) fn keep_thoughts(&self, kept: Vec<Kept>) {
-        self.thoughts().keep(kept);
-    }
-
-    pub(crate) fn thoughts(&self) -> MutexGuard<'_, Thoughts> {
-        self.thoughts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn note(&self, line: CallLine, verdict: CallVerdict, what: What) {

@@ -126,7 +126,7 @@ pub(crate) async fn count_tokens(
     };
     let prepared = endpoint
         .dialect
-        .prepare(body, agent, &rewrite, &session.thoughts());
+        .prepare(body, agent, &rewrite, &session.thoughts);
     let body = prepared.ok()?.prepared.body.concat();
     let mut url: reqwest::Url = format!("{}{path}", endpoint.url()).parse().ok()?;
     url.set_query(passed.query.as_deref());

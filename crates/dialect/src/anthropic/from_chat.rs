@@ -271,7 +271,7 @@ impl<'a> Turns<'a> {
             let thoughts = thoughts.unwrap_or_default();
             has_thoughts |= !thoughts.is_empty();
             let place = if at == 0 { 0 } else { blocks.len() };
-            blocks.splice(place..place, thoughts.iter().cloned());
+            blocks.splice(place..place, thoughts);
             blocks.push(call);
         }
         let said = ["reasoning_content", "reasoning"].map(|name| message.get(name));

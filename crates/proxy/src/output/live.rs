@@ -183,7 +183,7 @@ impl LiveStream {
             self.held.extend(render.finish());
             let thoughts = self.response.reader().map(StreamReader::take_thoughts);
             let session = self.exchange.session();
-            session.keep_thoughts(thoughts.unwrap_or_default());
+            session.thoughts.keep(thoughts.unwrap_or_default());
         }
         Ok(std::mem::take(&mut self.held).into())
     }
