@@ -5,6 +5,7 @@
 //! it. It samples nothing, and keeps no state between requests but for the place in a drill.
 //! Data flows `serve` → `request` → `player` (which step, which tool) → `template` (ids) → `completion` → `answer` (JSON).
 
+mod account;
 mod answer;
 mod completion;
 pub mod drill;
@@ -24,6 +25,7 @@ use rollcage_model::script::Step;
 
 use self::drill::Drill;
 
+pub use self::account::{Account, Told};
 pub use self::log::{Log, Served};
 pub use self::server::{Lease, Options, Scripted, ScriptedError};
 

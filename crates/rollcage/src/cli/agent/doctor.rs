@@ -19,7 +19,8 @@ use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::Profile;
 use rollcage_proxy::remote::Remotes;
-use rollcage_scripted::drill::{Account, Conversation, Drill};
+use rollcage_scripted::Account;
+use rollcage_scripted::drill::{Conversation, Drill};
 use rollcage_scripted::{Log, Options, Script, Scripted, Served};
 
 use crate::cli::engine::{make_ready, with_engine};
