@@ -12,6 +12,7 @@ pub mod drill;
 mod log;
 mod player;
 mod request;
+mod scripts;
 mod serve;
 mod server;
 mod template;
