@@ -63,7 +63,7 @@ impl Crate {
         let tests: Vec<Module> = read
             .iter()
             .flat_map(|(module, _, source)| {
-                let of = |name: &String| [module.as_slice(), &[name.clone()]].concat();
+                let of = |name: &String| [module.as_slice(), std::slice::from_ref(name)].concat();
                 source.test_modules.iter().map(of)
             })
             .collect();
@@ -214,7 +214,7 @@ fn tree(words: &[Word], mut at: usize, prefix: &mut Vec<String>, leaves: &mut Ve
                 break;
             }
             name if is_name(name) => {
-                if !(name == "self" && !prefix.is_empty()) {
+                if name != "self" || prefix.is_empty() {
                     prefix.push(name.to_owned());
                 }
                 let goes_on = text(at + 1) == "::"
@@ -255,7 +255,9 @@ fn absolute(path: &[String], module: &Module, modules: &[Module]) -> Vec<String>
         "super" => (n_super, &path[n_super..]),
         "self" => (0, &path[1..]),
         // A module inside this one, by its name alone.
-        _ if modules.contains(&[module.as_slice(), &[first.clone()]].concat()) => (0, path),
+        _ if modules.contains(&[module.as_slice(), std::slice::from_ref(first)].concat()) => {
+            (0, path)
+        }
         _ => return path.to_vec(),
     };
     let above = &module[..module.len().saturating_sub(up)];
