@@ -10,8 +10,8 @@ use rollcage_model::ending::Cause;
 use rollcage_model::event::{Phase, What};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::trace::{Code, Finding};
-use rollcage_sandbox::local::Local;
-use rollcage_sandbox::{Sandbox, Sandboxes as _, WORKDIR};
+use rollcage_sandbox::guest::WORKDIR;
+use rollcage_sandbox::{Sandbox, Sandboxes};
 
 use crate::aborted::Stops;
 use crate::collect::collect;
@@ -19,7 +19,7 @@ use crate::drive::drive;
 use crate::feed::Feed;
 use crate::intake::{PlanError, Preparation, Resolved};
 use crate::judge::{Ending, with_verifiers};
-use crate::places::{self, PROXY_PORT, note_sandbox, spec};
+use crate::places::{self, note_sandbox, spec};
 use crate::plan::Plan;
 use crate::result;
 use crate::shell::{LOG_TAIL_CHARS, alive, run_command, seconds};
@@ -37,7 +37,7 @@ use rollcage_proxy::{OnOverflow, Serving, Session, SessionOptions, Sessions};
 /// What rollouts of one process share.
 pub(crate) struct Context {
     pub(crate) store: Store,
-    pub(crate) sandboxes: Arc<Local>,
+    pub(crate) sandboxes: Arc<dyn Sandboxes>,
     pub(crate) preparation: Preparation,
     pub(crate) clients: Arc<Clients>,
     pub(crate) profiles: Arc<Profiles>,
@@ -169,7 +169,7 @@ async fn attempt(
         .await;
     let mut sandbox = sandbox.ok_or_else(Ending::cancelled)??;
     result.timings.sandbox_s = seconds(since.elapsed());
-    note_sandbox(result, &*sandbox);
+    note_sandbox(result, &cx.sandboxes.capabilities().kind, &*sandbox);
 
     let session = open_session(cx, client, plan, record, teller, &profile).map_err(|error| {
         Ending::new(
@@ -184,10 +184,14 @@ async fn attempt(
         let answering = async move { rollcage_proxy::answer(&sessions, request).await };
         Box::pin(answering.instrument(span.clone()))
     });
-    let mut serving = rollcage_proxy::serve(sandbox.take_listeners(), handler)
-        .map_err(|error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}")))?;
+    let unserved = |error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}"));
+    let entrance = sandbox.take_entrance();
+    let entrance = entrance.ok_or_else(|| unserved(std::io::ErrorKind::NotFound.into()))?;
+    let (listener, base_url) = entrance.open().map_err(unserved)?;
+    let mut serving = rollcage_proxy::serve(listener, handler).map_err(unserved)?;
     let inside = Inside {
         sandbox: &*sandbox,
+        base_url,
         plan,
         session: &session,
         teller,
@@ -241,6 +245,8 @@ fn open_session(
 /// A rollout whose sandbox, proxy and record are open.
 struct Inside<'a> {
     sandbox: &'a dyn Sandbox,
+    /// The proxy's, as the agent sees it.
+    base_url: String,
     plan: &'a Plan,
     session: &'a Arc<Session>,
     teller: &'a Arc<Feed>,
@@ -389,7 +395,7 @@ impl Inside<'_> {
         let context_tokens = context_tokens.unwrap_or(131_072);
         let output_tokens = self.plan.settings.tokens_max.unwrap_or(8192);
         ModelAccess {
-            base_url: format!("http://127.0.0.1:{PROXY_PORT}/v1"),
+            base_url: format!("{}/v1", self.base_url),
             key: self.session.key().to_owned(),
             model: self.plan.endpoint.model.clone(),
             context_tokens,
