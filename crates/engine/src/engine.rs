@@ -312,6 +312,9 @@ impl Engine {
             Found::Known(entry) if !entry.is_ended() => {
                 return Err(EngineError::Running(entry.id));
             }
+            Found::Known(entry) if entry.owner.is_none() && owner != LOCAL => {
+                return Err(EngineError::NotYours(entry.id));
+            }
             Found::Known(entry) => entry.id,
             Found::Stored(summary) if summary.owner.is_none() && owner != LOCAL => {
                 return Err(EngineError::NotYours(summary.rollout_id));

@@ -1,6 +1,6 @@
 //! The scripted endpoint on a socket: keys and closing. `serve` answers.
 
-use std::io::{self, Read};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub enum ScriptedError {
     PortInUse(u16),
     #[error("listen on 127.0.0.1 port {port}")]
     Listen { port: u16, source: io::Error },
-    #[error("read random bytes for a key from /dev/urandom")]
+    #[error("get random bytes for a key from the kernel")]
     Key(#[source] io::Error),
 }
 
@@ -160,7 +160,7 @@ impl Drop for Scripted {
 
 fn random_key() -> io::Result<String> {
     let mut bytes = [0; 24];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    getrandom::fill(&mut bytes)?;
+    let digits = base16ct::lower::encode_string(&bytes);
     Ok(format!("sk-scripted-{digits}"))
 }

@@ -59,7 +59,7 @@ impl Integrity {
         best.or_else(|| {
             Some(Self {
                 algorithm: Algorithm::Sha1,
-                digests: vec![from_hex(shasum?)?],
+                digests: vec![sha1_digest(shasum?)?],
             })
         })
     }
@@ -133,13 +133,9 @@ fn parse(word: &str) -> Option<(Algorithm, Vec<u8>)> {
     Some((Algorithm::of(name)?, STANDARD.decode(digest).ok()?))
 }
 
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.trim().as_bytes();
-    if digits.len() != 40 {
-        return None;
-    }
-    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    digits.chunks(2).map(pair).collect()
+fn sha1_digest(text: &str) -> Option<Vec<u8>> {
+    let digest = base16ct::mixed::decode_vec(text.trim()).ok()?;
+    (digest.len() == 20).then_some(digest)
 }
 
 #[cfg(test)]

@@ -249,12 +249,7 @@ fn inventory(packages: &Path) -> Result<(BTreeMap<String, String>, String), Stor
             }
         }
     }
-    let hash: String = hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    Ok((components, format!("sha256:{hash}")))
+    Ok((components, format!("sha256:{:x}", hasher.finalize())))
 }
 
 /// Starts the agent with its own packages first, and with nothing in the environment that its tools would inherit.
