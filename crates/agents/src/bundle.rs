@@ -5,9 +5,9 @@
 //! done lives in `ROOT/.tmp`.
 
 mod download;
+mod error;
 mod fetch;
 mod install;
-mod installed;
 mod integrity;
 mod metadata;
 mod npmrc;
@@ -27,14 +27,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use self::fetch::Fetcher;
-use self::installed::{FORMAT, MANIFEST, Manifest, bundle_at, read};
 use self::metadata::Found;
 use self::progress::Reporter;
 use self::storage::{Lock, Staging};
 
+pub use self::error::{InstallError, RemoveError};
 pub use self::fetch::FetchError;
-pub use self::installed::Bundle;
 pub use self::progress::{OnProgress, Phase, Progress};
 pub use self::pypi::PypiError;
 pub use self::registry::{Limits, Registry};
@@ -47,86 +48,54 @@ pub use self::unpack::UnpackError;
 /// How often we look whether another process is done; `flock` cannot be awaited.
 const LOCK_INTERVAL: Duration = Duration::from_millis(100);
 
+const MANIFEST: &str = "bundle.json";
+const FORMAT: u32 = 2;
 /// What an agent without a bundle gets mounted.
 const EMPTY: &str = ".empty";
 /// The version of an agent that states none and is not installed from anywhere.
 const UNVERSIONED: &str = "local";
 
-/// Why an agent is not installed. Nothing is left behind.
-#[derive(Debug, thiserror::Error)]
-pub enum InstallError {
-    #[error("{agent} is not published for {target}")]
-    NoTarget { agent: String, target: Target },
-    #[error("{name:?} is no name for an agent or a version")]
-    Name { name: String },
-    #[error("the registry has no package {package}")]
-    NoPackage { package: String },
-    #[error("{package} has no version {version}{}", alternatives(latest.as_deref(), near))]
-    NoVersion {
-        package: String,
-        version: String,
-        latest: Option<String>,
-        /// What there is instead: versions nearby, or the names of tags.
-        near: Vec<String>,
-    },
-    #[error("the registry gives {package}@{version} neither integrity nor shasum")]
-    NoIntegrity { package: String, version: String },
-    #[error("the registry names no tarball that can be fetched")]
-    NoTarball,
-    #[error("the tarball is larger than any agent")]
-    TarballTooLarge,
-    #[error("{url} is not what the registry describes: expected {expected}, got {got}")]
-    Integrity {
-        url: String,
-        expected: String,
-        got: String,
-    },
-    #[error("{package}@{version} holds no program {program} for {target}")]
-    Program {
-        package: String,
-        version: String,
-        program: String,
-        target: Target,
-    },
-    #[error("{} is not a directory: it is what {agent}'s manifest gives as its bundle", directory.display())]
-    NoDirectory { agent: String, directory: PathBuf },
-    #[error("{agent} comes in no versions to choose from, so {wanted} means nothing")]
-    NoVersions { agent: String, wanted: String },
-    #[error(transparent)]
-    Pypi(#[from] PypiError),
-    #[error("installing {agent} took longer than {} s", limit.as_secs())]
-    TimedOut { agent: String, limit: Duration },
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-    #[error(transparent)]
-    Unpack(#[from] UnpackError),
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    #[error("the installing thread ended")]
-    Thread { source: tokio::task::JoinError },
-}
-
-fn alternatives(latest: Option<&str>, near: &[String]) -> String {
-    let latest = latest.map(|latest| format!("; latest is {latest}"));
-    let near = (!near.is_empty()).then(|| format!("; there are {}", near.join(", ")));
-    [latest, near].into_iter().flatten().collect()
-}
-
-/// Why a bundle was not removed.
-#[derive(Debug, thiserror::Error)]
-pub enum RemoveError {
-    #[error("{agent}@{version} is not installed")]
-    NotInstalled { agent: String, version: String },
-    #[error("{agent}@{version} is being installed")]
-    Busy { agent: String, version: String },
-    #[error(transparent)]
-    Storage(#[from] StorageError),
+/// An installed agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    pub agent: String,
+    pub version: String,
+    pub package: String,
+    /// The directory to mount into a sandbox.
+    pub path: PathBuf,
+    /// The program, inside `path`.
+    pub program: PathBuf,
+    pub bytes: u64,
+    /// What was checked of the tarball, for instance `sha512-…`.
+    pub integrity: String,
+    /// Every package in it, with its version.
+    pub components: BTreeMap<String, String>,
+    /// What runs the program, when that is a Python of the sandbox's.
+    pub interpreter: Option<PathBuf>,
 }
 
 /// What a removal gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
     pub bytes: u64,
+}
+
+/// `bundle.json`: written last, so a directory without it is no bundle.
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    format: u32,
+    agent: String,
+    version: String,
+    package: String,
+    integrity: String,
+    installed_at: String,
+    bytes: u64,
+    /// Relative to the bundle.
+    program: String,
+    #[serde(default)]
+    components: BTreeMap<String, String>,
+    #[serde(default)]
+    interpreter: Option<PathBuf>,
 }
 
 /// All bundles below one root directory, and where new ones come from.
@@ -438,4 +407,36 @@ fn children(directory: &Path) -> Vec<PathBuf> {
         .map(|entry| entry.path())
         .filter(|path| path.is_dir())
         .collect()
+}
+
+/// The bundle in `directory`, if there is one and it came from `package`.
+fn read(directory: &Path, package: &str) -> Option<Bundle> {
+    bundle_at(directory).filter(|bundle| bundle.package == package)
+}
+
+fn bundle_at(directory: &Path) -> Option<Bundle> {
+    let text = std::fs::read(directory.join(MANIFEST)).ok()?;
+    let manifest: Manifest = serde_json::from_slice(&text).ok()?;
+    let program = directory.join(&manifest.program);
+    let has_interpreter = |path: &PathBuf| path.is_file();
+    let is_usable = manifest.format == FORMAT
+        && program.is_file()
+        && manifest.interpreter.as_ref().is_none_or(has_interpreter);
+    is_usable.then(|| manifest.bundle(directory))
+}
+
+impl Manifest {
+    fn bundle(self, directory: &Path) -> Bundle {
+        Bundle {
+            path: directory.to_owned(),
+            program: directory.join(&self.program),
+            agent: self.agent,
+            version: self.version,
+            package: self.package,
+            bytes: self.bytes,
+            integrity: self.integrity,
+            components: self.components,
+            interpreter: self.interpreter,
+        }
+    }
 }
