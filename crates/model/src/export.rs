@@ -1,5 +1,5 @@
-//! Interpreted rollouts in the formats that trainers and readers take. Every writer streams: nothing is put together in
-//! memory that grows faster than what is new in each turn.
+//! Interpreted rollouts in the formats that trainers and readers take. Every writer streams: what is held in memory grows
+//! only with what is new in each turn.
 //!
 //! Writers know nothing of files; they are given somewhere to write.
 
@@ -291,7 +291,7 @@ fn check_trainable(seen: &Interpretation, meta: &Meta) -> Result<(), ExportError
     })
 }
 
-/// A list that is made while it is written.
+/// Serialises an iterator as a list, without collecting it first.
 struct Stream<F>(F);
 
 impl<F, I> Serialize for Stream<F>

@@ -17,10 +17,9 @@ use tokio::sync::mpsc;
 mod fault;
 mod files;
 mod machine;
-mod play;
 
 pub use fault::{Fault, Operation};
-pub use play::{Guest, Play, shell_text};
+pub use machine::play::{Guest, Play, shell_text};
 
 use fault::Faults;
 use machine::Machine;

@@ -2,9 +2,9 @@
 //!
 //! What cannot be read goes through as it is: it is the agent's to judge.
 
+use super::added::Added;
 use super::delta::THOUGHTS;
 use super::members::Members;
-use super::prepare::Added;
 use super::reply::{Usage, read_usage};
 use super::skim::{Edited, Rule, edit, elements};
 
@@ -34,11 +34,6 @@ pub fn strip_event(data: &str, added: &Added) -> Stripped {
     let stripped = strip_object(data.as_bytes(), added).and_then(|edited| edited.text);
     let text = stripped.and_then(|text| String::from_utf8(text).ok());
     text.map_or(Stripped::Unchanged, Stripped::Changed)
-}
-
-/// Whether the event is the marker that ends a stream.
-pub fn is_done(data: &str) -> bool {
-    data.trim() == "[DONE]"
 }
 
 /// A chunk without choices that is there only because we asked: for usage, or for token ids (SGLang's `sglext`).

@@ -160,7 +160,7 @@ fn metadata(meta: &Meta) -> Value {
     metadata.into()
 }
 
-/// What a trainer makes of the rollout as a whole. What is only told of the rows is left to them.
+/// The findings about the rollout as a whole. Those that are about single rows stand with the rows.
 fn validation(seen: &Interpretation) -> Vec<String> {
     let findings = seen.findings.iter();
     let own = findings.filter(|finding| finding.code != Code::CertainTokens);

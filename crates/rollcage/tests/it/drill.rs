@@ -13,7 +13,8 @@ use rollcage_model::trace::{CaptureLevel, Code, RolloutType, TrainingTurn};
 use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::Profile;
-use rollcage_scripted::drill::{Account, Conversation, Drill, Fate, Part};
+use rollcage_scripted::Account;
+use rollcage_scripted::drill::{Conversation, Drill, Fate, Part};
 use rollcage_scripted::{Log, Options, Script, Scripted, Served};
 use tokio_util::sync::CancellationToken;
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::chat::is_done;
 
 const ALL: Added = Added {
     logprobs: true,

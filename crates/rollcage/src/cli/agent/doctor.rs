@@ -16,7 +16,8 @@ use rollcage_model::trace::{CaptureLevel, Interpretation};
 use rollcage_model::transcript::Format;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::Profile;
-use rollcage_scripted::drill::{Account, Conversation, Drill};
+use rollcage_scripted::Account;
+use rollcage_scripted::drill::{Conversation, Drill};
 use rollcage_scripted::{Log, Options, Script, Scripted, Served};
 
 use crate::cli::engine::{make_ready, run_one, with_engine};

@@ -9,7 +9,7 @@ use rollcage_sandbox::{Command, Error, Stdin};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc;
 
-use super::machine::Machine;
+use super::Machine;
 
 type Future = Pin<Box<dyn std::future::Future<Output = i32> + Send>>;
 

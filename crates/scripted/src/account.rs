@@ -8,8 +8,8 @@ use rollcage_model::finding::{Code, Finding};
 use rollcage_model::trace::Interpretation;
 use rollcage_model::turn::Turn;
 
-use super::super::log::Served;
-use super::{Conversation, Fate, Part, Played};
+use super::drill::{Conversation, Fate, Part, Played};
+use super::log::Served;
 
 /// What a rollout's trace has of a drill.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
