@@ -105,7 +105,6 @@ pub(crate) async fn run(
     teller.tell(What::Entered {
         phase: Phase::Prepare,
     });
-    let mut mcp = None;
     let ending = match cancel.run_until_cancelled(job.plan).await {
         None => Ending::cancelled(),
         Some(Err(error)) => {
@@ -117,7 +116,6 @@ pub(crate) async fn run(
         }
         Some(Ok(planned)) => {
             let plan = &*planned.plan;
-            mcp = plan.mcp_names();
             result::note_plan(&mut result, plan);
             let (path, start) = (record.path().to_owned(), result::start_of(&result));
             // What is there already is nearly as good.
@@ -127,7 +125,7 @@ pub(crate) async fn run(
             }
         }
     };
-    let ending = result::add_trace(&mut result, &record, mcp, ending).await;
+    let ending = result::add_trace(&mut result, &record, ending).await;
     let result = Arc::new(result::finish(result, ending, started));
     let committed = {
         let result = Arc::clone(&result);

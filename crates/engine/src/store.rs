@@ -13,9 +13,17 @@ use serde::{Deserialize, Serialize};
 
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{AgentInfo, Ended, EndpointInfo, RolloutResult};
-use rollcage_model::task::Task;
-use rollcage_model::transcript::Transcript;
+use rollcage_model::task::{Mode, Task};
+use rollcage_model::trace::Facts;
+use rollcage_model::transcript::{McpNames, Transcript};
 
+mod interpret;
+
+pub(crate) use interpret::of_result;
+pub use interpret::read_exchanges;
+
+/// The file of a record that holds what was asked and answered.
+const EXCHANGES_FILE: &str = "exchanges.rec";
 /// The end of a record's name while it is removed; what a killed process left of one goes with the next start.
 const REMOVED: &str = ".removed";
 /// An event file that the agent kept.
@@ -109,9 +117,36 @@ pub struct Start {
     pub endpoint: EndpointInfo,
     #[serde(default)]
     pub group: String,
+    /// As the result has it; empty in records of older versions.
+    #[serde(default)]
+    pub mode: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mcp_names: Option<McpNames>,
 }
 
 impl Start {
+    /// Adds what was known to the result of a rollout whose process was killed.
+    pub(crate) fn note(self, result: &mut RolloutResult) {
+        result.started_at = self.started_at;
+        result.agent = self.agent;
+        result.endpoint = self.endpoint;
+        result.group = self.group;
+        result.agent_report.mcp_names = self.mcp_names;
+        if !self.mode.is_empty() {
+            result.mode = self.mode;
+        }
+    }
+
+    /// What bears on the calls of a rollout that has no result yet.
+    pub(crate) fn facts(self) -> Facts {
+        Facts {
+            is_eval: false,
+            is_black_box: self.mode == Mode::BlackBox.as_str(),
+            mcp_names: self.mcp_names,
+            context_tokens: self.endpoint.context_tokens,
+        }
+    }
+
     /// Keeps what is known so far in a rollout's directory. It may become more: the last word counts.
     pub(crate) fn write(&self, record: &Path) -> Result<(), StoreError> {
         let path = record.join(START);
@@ -121,7 +156,7 @@ impl Start {
         }
     }
 
-    fn read(record: &Path) -> Option<Self> {
+    pub(crate) fn read(record: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(record.join(START)).ok()?).ok()
     }
 }
@@ -383,7 +418,7 @@ impl Record {
     }
 
     pub fn exchanges(&self) -> PathBuf {
-        self.path.join(crate::traced::EXCHANGES_FILE)
+        self.path.join(EXCHANGES_FILE)
     }
 
     pub fn agent_log(&self) -> PathBuf {
@@ -521,6 +556,8 @@ mod tests {
                 ..EndpointInfo::default()
             },
             group: "g".to_owned(),
+            mode: "black_box".to_owned(),
+            mcp_names: None,
         };
         start.write(record.path()).unwrap();
         drop(record);

@@ -6,6 +6,7 @@ mod change;
 mod finding;
 mod lacking;
 mod reply;
+mod stored;
 mod survey;
 mod training;
 
@@ -19,6 +20,7 @@ use crate::graph::{Graph, Role, Tokens};
 use crate::turn::{Common, Turn};
 
 pub use finding::{Code, Finding, Level};
+pub use stored::{Facts, interpret_record};
 pub use training::{SCHEMA_VERSION, TraceError, TrainingTrace, TrainingTurn};
 
 /// How much of the model calls could be captured.

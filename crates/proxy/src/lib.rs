@@ -285,6 +285,11 @@ impl Session {
             .collect()
     }
 
+    /// How much of the record is written: whole exchanges' frames, also while calls run.
+    pub fn recorded_bytes(&self) -> u64 {
+        self.recorder.bytes()
+    }
+
     /// Why exchanges can no longer be written, if so.
     pub fn broken(&self) -> Option<String> {
         self.recorder.broken()

@@ -97,7 +97,7 @@ pub fn write(
     let n_trainable_sequences = trained().count();
     let document = Document {
         session_id: &meta.rollout_id,
-        metadata: metadata(meta),
+        metadata: metadata(seen, meta),
         budget_stop_count: meta.budget_stop_count,
         turns: Stream(|| (0..graph.nodes.len()).map(|at| turn_view(seen, at, options))),
         stats: Stats {
@@ -128,8 +128,8 @@ fn is_trainable(row: &Row<'_>) -> bool {
     row.role == Role::Agent && !row.findings().iter().any(is_fatal)
 }
 
-fn metadata(meta: &Meta) -> Value {
-    let mut metadata = Head::from(meta).members();
+fn metadata(seen: &Interpretation, meta: &Meta) -> Value {
+    let mut metadata = Head::new(meta, seen).members();
     metadata.insert("started_at".to_owned(), meta.started_at.into());
     metadata.into()
 }

@@ -333,7 +333,7 @@ fn print_json(store: &Store, result: &RolloutResult, wanted: Wanted) -> anyhow::
     let view = match wanted {
         Wanted::None => View::bare(result),
         Wanted::Sequences | Wanted::Turns => {
-            View::new(result, &store.interpretation(result)?, wanted)
+            View::new(result, &store.interpret_result(result)?, wanted)
         }
     };
     let mut line = serde_json::to_vec(&view).context("write a result as JSON")?;

@@ -15,10 +15,10 @@ use serde_json::{Map, Value, json};
 
 use rollcage_dialect::EndpointDialect;
 use rollcage_endpoints::choice::EndpointRequest;
+use rollcage_engine::store::read_exchanges;
 use rollcage_model::budget::Limits;
-use rollcage_model::exchange;
 use rollcage_model::export::{Format, Meta, Options, write};
-use rollcage_model::trace::{self, Interpretation, RolloutType};
+use rollcage_model::trace::{Facts, Interpretation, RolloutType};
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::outbound::{Guard, client_for};
 use rollcage_proxy::probe::{Profile, probe};
@@ -344,7 +344,7 @@ impl Capture {
     }
 
     fn row(&self, session: &Session) -> Result<Value, Refused> {
-        let (about, interpretation) = self.read(session.key())?;
+        let (about, interpretation) = self.read(session)?;
         let mut row = json!({
             "session_id": session.key(),
             "turns": interpretation.graph.nodes.len(),
@@ -360,7 +360,7 @@ impl Capture {
 
     fn status(&self, id: &str) -> Result<Value, Refused> {
         let session = self.sessions.find(id).ok_or_else(unknown)?;
-        let (about, interpretation) = self.read(id)?;
+        let (about, interpretation) = self.read(&session)?;
         let mut answer = json!({
             "session_id": id,
             "idle_s": (session.idle().as_secs_f64() * 10.0).round() / 10.0,
@@ -378,13 +378,13 @@ impl Capture {
 
     fn rollout(&self, id: &str, query: &str) -> Result<Value, Refused> {
         let session = self.sessions.find(id).ok_or_else(unknown)?;
-        let (about, interpretation) = self.read(id)?;
+        let (about, interpretation) = self.read(&session)?;
         document(id, &about, &interpretation, &session, options_of(query))
     }
 
     fn trace_entries(&self, id: &str) -> Result<Response<Body>, Refused> {
         let session = self.sessions.find(id).ok_or_else(unknown)?;
-        let (about, interpretation) = self.read(id)?;
+        let (about, interpretation) = self.read(&session)?;
         let entries = if about.is_eval {
             Err(Refused(
                 StatusCode::CONFLICT,
@@ -407,14 +407,19 @@ impl Capture {
     }
 
     /// What a session's file says now.
-    fn read(&self, id: &str) -> Result<(About, Interpretation), Refused> {
-        let about = self.about().get(id).cloned().ok_or_else(unknown)?;
-        let bytes = std::fs::read(&about.record).map_err(|error| internal(&error))?;
-        let mut interpretation = trace::read(exchange::Reader::new(&bytes));
-        if about.is_eval {
-            interpretation.rollout_type = RolloutType::Eval;
-        }
-        Ok((about, interpretation))
+    fn read(&self, session: &Session) -> Result<(About, Interpretation), Refused> {
+        let about = self
+            .about()
+            .get(session.key())
+            .cloned()
+            .ok_or_else(unknown)?;
+        let facts = Facts {
+            is_eval: about.is_eval,
+            context_tokens: about.profile.context_tokens,
+            ..Facts::default()
+        };
+        let seen = read_exchanges(&about.record, session.recorded_bytes(), &facts);
+        Ok((about, seen.map_err(|error| internal(&error))?))
     }
 
     fn health(&self) -> Value {

@@ -160,7 +160,7 @@ async fn try_all(
             let plan = plan(scripted, &agent, ready.clone(), mode)?;
             let result = run_one(engine, plan, cancel).await?;
             let served = log.take();
-            let seen = engine.store().interpretation(&result)?;
+            let seen = engine.store().interpret_result(&result)?;
             let finding = match mode.play {
                 Play::OneFile => judge(&*agent, mode, &result, &Traced::new(&seen)),
                 Play::Drill => judge_drill(&*agent, mode, &result, (&served, &seen)),

@@ -14,14 +14,13 @@ use serde_json::json;
 
 use rollcage_engine::service::{Found, ServiceError};
 use rollcage_engine::store::end_of;
-use rollcage_model::exchange;
 use rollcage_model::export::{Arguments, ExportError, Format, Meta, Options, write};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{AgentInfo, RolloutResult};
 use rollcage_model::sequence::Trained;
 use rollcage_model::task::absolute;
 use rollcage_model::text::chain;
-use rollcage_model::trace;
+use rollcage_model::trace::Interpretation;
 
 use super::error::ApiError;
 use super::{Asking, Shared, plain_text};
@@ -66,12 +65,17 @@ pub(super) async fn trace(
         include_messages: wanted.include_messages,
     };
     let found = backend.service.find(&owner, &id).await?;
-    let meta = match result_of(&backend, &found).await? {
-        Some(result) => Meta::from(&*result),
-        None => running_meta(&found),
-    };
-    let path = directory(&backend, &found).join("exchanges.rec");
-    let exported = tokio::task::spawn_blocking(move || export(path, format, &meta, options)).await;
+    let result = result_of(&backend, &found).await?;
+    let store = backend.service.store().clone();
+    let exported = tokio::task::spawn_blocking(move || {
+        let (meta, seen) = match &result {
+            Some(result) => (Meta::from(&**result), store.interpret_result(result)),
+            None => (running_meta(&found), store.interpret(id_of(&found))),
+        };
+        let seen = seen.map_err(|error| ApiError::internal(&error))?;
+        export(&seen, format, &meta, options)
+    })
+    .await;
     let body = exported.map_err(|error| ApiError::internal(&error))??;
     let content_type = match format.extension() {
         "json" => "application/json",
@@ -81,20 +85,13 @@ pub(super) async fn trace(
 }
 
 fn export(
-    path: PathBuf,
+    seen: &Interpretation,
     format: Format,
     meta: &Meta,
     options: Options,
 ) -> Result<Vec<u8>, ApiError> {
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        // Nothing was asked yet, or ever.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(ApiError::internal(&error)),
-    };
-    let seen = trace::read(exchange::read(&bytes).0);
     let mut out = Vec::new();
-    match write(format, &seen, meta, options, &mut out) {
+    match write(format, seen, meta, options, &mut out) {
         Ok(()) => Ok(out),
         Err(error @ (ExportError::NotTrainable { .. } | ExportError::Empty { .. })) => {
             Err(ApiError::conflict("not_trainable", chain(&error)))

@@ -108,7 +108,7 @@ fn text(store: &Store, result: &RolloutResult, trace: view::Wanted) -> Result<Ve
     let view = match trace {
         view::Wanted::None => View::bare(result),
         view::Wanted::Sequences | view::Wanted::Turns => {
-            let seen = store.interpretation(result);
+            let seen = store.interpret_result(result);
             let seen = seen.map_err(|error| ApiError::internal(&error))?;
             View::new(result, &seen, trace)
         }

@@ -8,6 +8,8 @@ use rollcage_model::event::{Event, What};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
+use rollcage_model::text::chain;
+use rollcage_model::trace::{Facts, Interpretation};
 
 use crate::server::messages;
 use crate::server::tool::{Answered, ToolError};
@@ -130,23 +132,26 @@ fn id_and_status(found: &Found) -> (RolloutId, &'static str) {
 
 pub(crate) async fn messages(service: &Service, found: &Found) -> Result<Value, String> {
     let (id, status) = id_and_status(found);
-    let path = service.store().directory(id).join("exchanges.rec");
-    let session = id.to_string();
-    let read = tokio::task::spawn_blocking(move || -> Result<Vec<Value>, String> {
-        let size = std::fs::metadata(&path).map(|metadata| metadata.len());
+    let store = service.store().clone();
+    let read = tokio::task::spawn_blocking(move || -> Result<Interpretation, String> {
+        let size = std::fs::metadata(store.exchanges(id)).map(|metadata| metadata.len());
         if size.is_ok_and(|bytes| bytes > EXCHANGES_BYTES_MAX) {
             return Err("the conversation is too large to be shown".to_owned());
         }
-        match std::fs::read(&path) {
-            Ok(bytes) => Ok(messages::conversation(&bytes, &session)),
-            // Nothing was asked yet.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(format!("read the rollout's exchanges: {error}")),
-        }
+        // The agent's conversation is shown of a black box too: it lists no calls.
+        let read = store.facts(id).and_then(|facts| {
+            let facts = Facts {
+                is_black_box: false,
+                ..facts
+            };
+            store.interpret_with(id, &facts)
+        });
+        read.map_err(|error| chain(&error))
     });
-    let messages = read.await.map_err(|error| error.to_string())??;
+    let seen = read.await.map_err(|error| error.to_string())??;
     Ok(json!({
-        "rollout_id": id, "messages": messages, "status": status, "serve_session_id": null,
+        "rollout_id": id, "messages": messages::conversation(&seen, &id.to_string()), "status": status,
+        "serve_session_id": null, "findings": seen.findings,
     }))
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn text(
 }
 
 fn seen(store: &Store, result: &RolloutResult) -> Result<Interpretation, String> {
-    let read = store.interpretation(result);
+    let read = store.interpret_result(result);
     read.map_err(|error| chain(&error))
 }
 
@@ -101,6 +101,7 @@ fn openenv(
     seen: &Interpretation,
     bytes_max: usize,
 ) -> Result<String, String> {
+    let result = &*seen.complete(result);
     let head = json_of(&View::bare(result))?;
     // The words of a finding, should there be one.
     let room = bytes_max.saturating_sub(escaped(&head) + 1000);
@@ -254,7 +255,7 @@ pub(crate) fn page(
     let head = json!({
         "rollout_id": result.rollout_id, "form": pages.name(), "schema_version": SCHEMA_VERSION,
         "rollout_type": result.rollout_type, "total": total, "offset": offset,
-        "next_offset": (next < total).then_some(next),
+        "next_offset": (next < total).then_some(next), "findings": seen.complete(result).findings,
     });
     let head = head.to_string();
     let head = head.strip_suffix('}').unwrap_or(&head);
