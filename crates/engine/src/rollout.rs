@@ -85,11 +85,7 @@ pub(crate) async fn run(
     let begun = {
         let (store, task, owner) = (cx.store.clone(), job.task.clone(), job.owner.clone());
         let start = result::start_of(&result);
-        at_the_disk(move || {
-            let record = store.begin(id, &task, owner.as_deref())?;
-            start.write(record.path()).map(|()| record)
-        })
-        .await
+        at_the_disk(move || store.begin(id, &task, &start, owner.as_deref())).await
     };
     let record = match begun {
         Ok(record) => record,

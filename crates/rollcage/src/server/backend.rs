@@ -13,12 +13,10 @@ use rollcage_model::budget::Price;
 use rollcage_proxy::ModelSettings;
 use rollcage_proxy::outbound::Guard;
 
+use super::listen::BODY_LIMIT;
 use super::tasks::Tasks;
 use super::tools::request;
 use crate::settings;
-
-/// A task with its files takes a slow line some seconds; who needs longer holds a connection for nothing.
-pub(crate) const BODY_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a request is read against. Nothing of it changes while the server runs.
 pub(crate) struct Surroundings {

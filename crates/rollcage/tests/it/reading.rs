@@ -8,7 +8,7 @@ use rollcage_model::export::Format;
 use rollcage_model::id::RolloutId;
 use rollcage_model::task::Task;
 use rollcage_model::transcript::McpNames;
-use rollcage_testkit::upstream::{Reply, Upstream};
+use rollcage_testkit::upstream::{Asked, Reply, Upstream};
 use serde_json::{Value, json};
 
 use crate::serve::Server;
@@ -73,13 +73,11 @@ fn leave_record(home: &std::path::Path) -> String {
         instruction: "go".to_owned(),
         ..Task::default()
     };
-    let record = store.begin(id, &task, None).unwrap();
     let start = Start {
         mcp_names: Some(McpNames::new("{server}_{tool}", [&"docs".to_owned()])),
         ..Start::default()
     };
-    let start = serde_json::to_vec(&start).unwrap();
-    std::fs::write(record.path().join("start.json"), start).unwrap();
+    let record = store.begin(id, &task, &start, None).unwrap();
     std::fs::write(record.exchanges(), exchanges()).unwrap();
     id.to_string()
 }
@@ -159,6 +157,46 @@ async fn a_record_that_is_damaged_later_says_more_than_its_result() {
     ] {
         assert!(shown.contains("frame 2: torn"), "{shown}");
     }
+}
+
+/// A server has thousands of sessions; listing them must not read their records.
+#[tokio::test]
+async fn a_listing_of_sessions_reads_no_record() {
+    let failing = |_, asked: &Asked| match asked.body.contains("fail") {
+        true => Reply::Whole {
+            status: 400,
+            content_type: "application/json",
+            body: json!({"error": {"message": "no"}}).to_string(),
+        },
+        false => says("ok"),
+    };
+    let upstream = Upstream::start(failing).unwrap();
+    let proxy = Proxy::start(&upstream, &[]);
+    let session = proxy.session(json!({"metadata": {"task": "t1"}})).await;
+    let key = session["session_id"].as_str().unwrap();
+    let path = "/v1/chat/completions";
+    assert_eq!(proxy.send("POST", path, key, &chat()).await.0, 200);
+    let mut refused = chat();
+    refused["messages"][0]["content"] = json!("fail");
+    proxy.send("POST", path, key, &refused).await;
+    let listed = async || {
+        let (status, listed) = proxy.send("GET", "/sessions", "", &json!({})).await;
+        assert_eq!(status, 200, "{listed}");
+        let listed: Value = serde_json::from_str(&listed).unwrap();
+        let mut row = listed["sessions"][0].clone();
+        row["idle_s"].take();
+        row
+    };
+    let mut row = json!({
+        "session_id": key, "turns": 1, "roots": null, "idle_s": null, "upstream_errors": 1, "task": "t1",
+    });
+    assert_eq!(listed().await, row);
+    // Who reads the record finds the conversations in it, and the listing remembers them.
+    let rollout = format!("/sessions/{key}/rollout");
+    assert_eq!(proxy.send("GET", &rollout, "", &json!({})).await.0, 200);
+    row["roots"] = json!(1);
+    std::fs::remove_file(proxy.record()).unwrap();
+    assert_eq!(listed().await, row);
 }
 
 #[tokio::test]

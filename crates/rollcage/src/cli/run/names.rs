@@ -11,7 +11,8 @@ use rollcage_model::task::AgentOptions;
 
 use super::*;
 use crate::server::api::openapi_paths;
-use crate::server::backend::{BODY_LIMIT, Surroundings};
+use crate::server::backend::Surroundings;
+use crate::server::listen::BODY_LIMIT;
 use crate::server::tasks::Tasks;
 use crate::server::tools::request::{self, NAMES, Request};
 

@@ -25,7 +25,7 @@ fn around() -> Surroundings {
         keys: variables,
         prices: |_| None,
         guard: None,
-        body_limit: crate::server::backend::BODY_LIMIT,
+        body_limit: crate::server::listen::BODY_LIMIT,
         upstream_patience: std::time::Duration::from_secs(180),
     }
 }
