@@ -6,7 +6,7 @@ use rollcage_model::record::{RolloutResult, SandboxInfo};
 use rollcage_model::task::{INSTRUCTION, TEST_SCRIPT, TaskError, is_test, path_inside};
 use rollcage_sandbox::{AGENT_LOGS, Limits, Sandbox, Spec};
 
-use crate::rollout::Plan;
+use crate::plan::Plan;
 
 /// The proxy's port inside every sandbox. Each has a network of its own, so it is always free.
 pub(crate) const PROXY_PORT: u16 = 7000;

@@ -1,6 +1,5 @@
 //! One rollout, from task to result. Start reading here.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,80 +9,57 @@ use tracing::Instrument;
 use rollcage_model::ending::Cause;
 use rollcage_model::event::{Phase, What};
 use rollcage_model::record::RolloutResult;
-use rollcage_model::task::Task;
 use rollcage_model::trace::{Code, Finding};
-use rollcage_model::transcript::McpNames;
-use rollcage_sandbox::{Sandbox, Sandboxes, WORKDIR};
+use rollcage_sandbox::local::Local;
+use rollcage_sandbox::{Sandbox, Sandboxes as _, WORKDIR};
 
-use crate::PlanError;
 use crate::aborted::Stops;
 use crate::collect::collect;
 use crate::drive::drive;
 use crate::feed::Feed;
-use crate::job::Job;
+use crate::intake::{PlanError, Preparation, Resolved};
 use crate::judge::{Ending, with_verifiers};
 use crate::places::{self, PROXY_PORT, note_sandbox, spec};
+use crate::plan::Plan;
 use crate::result;
 use crate::shell::{LOG_TAIL_CHARS, alive, run_command, seconds};
 use crate::store::{Record, Store, StoreError};
 use crate::verify::{self, Told};
-use rollcage_agents::ReadyAgent;
 use rollcage_agents::base_environment;
-use rollcage_agents::{Agent, LaunchRequest, ModelAccess};
+use rollcage_agents::{LaunchRequest, ModelAccess};
 use rollcage_model::text::tail;
 use rollcage_proxy::Profiles;
-use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::outbound::ClientError;
 use rollcage_proxy::outbound::Clients;
 use rollcage_proxy::probe::Profile;
-use rollcage_proxy::remote::Remotes;
-use rollcage_proxy::{ModelSettings, OnOverflow, Serving, Session, SessionOptions, Sessions};
-
-/// Everything about one rollout that is known before it starts.
-pub struct Plan {
-    pub task: Task,
-    /// The content of `task.upload`, by path inside.
-    pub uploads: BTreeMap<String, Vec<u8>>,
-    pub agent: Arc<dyn Agent>,
-    pub ready: ReadyAgent,
-    pub endpoint: Endpoint,
-    pub settings: ModelSettings,
-    /// The task's MCP servers outside the sandbox.
-    pub mcp: Remotes,
-}
-
-impl Plan {
-    /// How the agent names the tools of the task's MCP servers.
-    pub(crate) fn mcp_names(&self) -> Option<McpNames> {
-        let pattern = self
-            .agent
-            .mcp_tool()
-            .filter(|_| !self.task.mcp.is_empty())?;
-        Some(McpNames::new(pattern, self.task.mcp.keys()))
-    }
-}
+use rollcage_proxy::{OnOverflow, Serving, Session, SessionOptions, Sessions};
 
 /// What rollouts of one process share.
 pub(crate) struct Context {
     pub(crate) store: Store,
-    pub(crate) sandboxes: Arc<dyn Sandboxes>,
+    pub(crate) sandboxes: Arc<Local>,
+    pub(crate) preparation: Preparation,
     pub(crate) clients: Arc<Clients>,
     pub(crate) profiles: Arc<Profiles>,
 }
 
-/// Runs one job to its result. Always returns one.
+/// Runs one rollout to its result. Always returns one.
 pub(crate) async fn run(
     cx: &Context,
-    job: Job,
+    rollout: Resolved,
     teller: &Arc<Feed>,
     stops: &Stops,
 ) -> RolloutResult {
     let cancel = &stops.cancel;
     let started = Instant::now();
     let id = teller.rollout();
-    let mut result = result::begin(id, &job);
+    let mut result = result::begin(id, &rollout);
     let begun = {
-        let (store, task, owner) = (cx.store.clone(), job.task.clone(), job.owner.clone());
+        let (store, task, owner) = (
+            cx.store.clone(),
+            rollout.task.clone(),
+            rollout.owner.clone(),
+        );
         let start = result::start_of(&result);
         at_the_disk(move || store.begin(id, &task, &start, owner.as_deref())).await
     };
@@ -101,7 +77,10 @@ pub(crate) async fn run(
     teller.tell(What::Entered {
         phase: Phase::Prepare,
     });
-    let ending = match cancel.run_until_cancelled(job.plan).await {
+    let ending = match cancel
+        .run_until_cancelled(cx.preparation.prepare(rollout))
+        .await
+    {
         None => Ending::cancelled(),
         Some(Err(error)) => {
             if matches!(error, PlanError::Install(_)) {
@@ -110,8 +89,8 @@ pub(crate) async fn run(
             }
             error.into()
         }
-        Some(Ok(planned)) => {
-            let plan = &*planned.plan;
+        Some(Ok(prepared)) => {
+            let plan = &prepared.plan;
             result::note_plan(&mut result, plan);
             let (path, start) = (record.path().to_owned(), result::start_of(&result));
             // What is there already is nearly as good.

@@ -13,7 +13,7 @@ use rollcage_model::trace::{Code, Finding};
 use rollcage_sandbox::{Command, Error, HOME, OutputLimit, Sandbox, VERIFIER_LOGS, WORKDIR, run};
 
 use crate::places;
-use crate::rollout::Plan;
+use crate::plan::Plan;
 use crate::shell::run_command;
 use rollcage_agents::base_environment;
 use rollcage_model::text::chain;

@@ -9,8 +9,9 @@ use anyhow::Context;
 use rollcage_agents::bundle::{Bundles, Registry, VersionRequest};
 use rollcage_agents::{Agent, AgentError};
 use rollcage_endpoints::provider::{ProviderError, Providers};
+use rollcage_engine::intake::Catalogue;
 use rollcage_engine::store::Store;
-use rollcage_engine::{Engine, EngineOptions};
+use rollcage_engine::{Engine, EngineOptions, Limits};
 use rollcage_model::budget::Price;
 use rollcage_proxy::secret::Secret;
 
@@ -147,10 +148,14 @@ pub(crate) fn agents() -> anyhow::Result<Vec<Arc<dyn Agent>>> {
 /// The agent that a user means: a name, a name with a version, or a manifest file.
 pub(crate) fn agent(text: &str) -> anyhow::Result<(Arc<dyn Agent>, VersionRequest)> {
     if text.ends_with(".toml") {
-        let agent = rollcage_agents::load(Path::new(text)).map_err(wrong_use)?;
-        return Ok((agent, VersionRequest::Default));
+        return Ok((agent_file(Path::new(text))?, VersionRequest::Default));
     }
     rollcage_agents::find_in(&home()?.join(AGENTS), text).map_err(wrong_use)
+}
+
+/// The agent of a manifest file.
+pub(crate) fn agent_file(path: &Path) -> anyhow::Result<Arc<dyn Agent>> {
+    rollcage_agents::load(path).map_err(wrong_use)
 }
 
 fn wrong_use(error: AgentError) -> anyhow::Error {
@@ -158,13 +163,38 @@ fn wrong_use(error: AgentError) -> anyhow::Error {
     crate::WrongUse(format!("{:#}", anyhow::Error::from(error))).into()
 }
 
-pub(crate) async fn engine() -> anyhow::Result<Engine> {
-    let options = EngineOptions {
+/// What this process has to offer to requests.
+pub(crate) fn catalogue() -> anyhow::Result<Catalogue> {
+    Ok(Catalogue {
+        agents: agents()?,
+        providers: providers()?,
+        variables: Arc::new(variable),
+        keys: Arc::new(key_variable),
+        prices: Arc::new(|model| {
+            price(model).unwrap_or_else(|error| {
+                tracing::warn!("{error:#}");
+                None
+            })
+        }),
+        ..Catalogue::built_in()
+    })
+}
+
+/// An engine in the home directory, as it is unless a command changes something.
+pub(crate) fn engine_options() -> anyhow::Result<EngineOptions> {
+    Ok(EngineOptions {
         home: home()?,
         registry: registry()?,
         zygote_program: PathBuf::from("/proc/self/exe"),
         zygote_arguments: vec![ZYGOTE.to_owned()],
-    };
+        catalogue: Arc::new(catalogue()?),
+        limits: Limits::default(),
+        listener: None,
+        on_install: None,
+    })
+}
+
+pub(crate) async fn open_engine(options: EngineOptions) -> anyhow::Result<Engine> {
     let home = options.home.clone();
     let opened = Engine::open(options).await;
     opened.map_err(|error| at_home(error.into(), &home))
