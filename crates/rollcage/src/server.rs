@@ -13,18 +13,16 @@ use tokio::task::JoinSet;
 
 pub(crate) mod access;
 pub(crate) mod api;
-pub(crate) mod backend;
 pub(crate) mod capture;
 #[cfg(test)]
 mod harness;
 pub(crate) mod listen;
-mod messages;
 mod metrics;
 pub(crate) mod openenv;
 pub(crate) mod ready;
 mod reply;
+pub(crate) mod rollouts;
 mod tally;
-pub(crate) mod tasks;
 pub(crate) mod tool;
 pub(crate) mod tools;
 mod websocket;
@@ -32,7 +30,7 @@ mod websocket;
 use access::{Access, Policy};
 use listen::Ending;
 use openenv::{Limits, Mode, Wire, WireOptions};
-use tasks::Tasks;
+use rollouts::tasks::Tasks;
 use tool::Tools;
 
 /// What was told to stop and does not is left behind after this.

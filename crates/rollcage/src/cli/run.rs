@@ -32,9 +32,9 @@ use super::engine::with_engine_of;
 use super::mcp::McpArguments;
 use super::patience::PatienceArguments;
 use super::signals::Stop;
-use super::task::Loaded;
 use super::trace::TraceName;
 use crate::progress::{InstallProgress, Progress, Screen, ServingProgress};
+use crate::task_file::Loaded;
 use crate::{Interrupted, Outcome, WrongUse, output, report, settings};
 
 mod made;

@@ -14,9 +14,8 @@ use serde_json::{Value, json};
 use rollcage_engine::LOCAL;
 
 use super::access::Owner;
-use super::backend::Backend;
 use super::metrics;
-use super::tools::catalogue;
+use super::rollouts::{Backend, catalogue};
 
 mod content;
 mod error;

@@ -9,9 +9,9 @@ use rollcage_agents::bundle::Registry;
 use rollcage_engine::intake::Catalogue;
 use rollcage_engine::{Engine, EngineOptions, Limits};
 
-use super::backend::Backend;
 use super::listen::BODY_LIMIT;
-use super::tasks::Tasks;
+use super::rollouts::backend::Backend;
+use super::rollouts::tasks::Tasks;
 
 /// Where cargo puts what it builds.
 fn target() -> PathBuf {

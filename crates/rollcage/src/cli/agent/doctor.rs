@@ -21,8 +21,8 @@ use rollcage_scripted::{Log, Options, Script, Scripted, Served};
 
 use crate::cli::engine::{make_ready, run_one, with_engine};
 use crate::cli::signals::Stop;
-use crate::cli::task::one_tool_task;
 use crate::progress::Screen;
+use crate::task_file::one_tool_task;
 use crate::{Interrupted, Outcome, output, settings, text};
 
 /// What the endpoint gives, and how its answers reach the agent. Only streams with token ids are ever replayed.

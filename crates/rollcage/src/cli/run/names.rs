@@ -11,10 +11,10 @@ use rollcage_proxy::ModelSettings;
 
 use super::*;
 use crate::server::api::openapi_paths;
-use crate::server::backend::Surroundings;
 use crate::server::listen::BODY_LIMIT;
-use crate::server::tasks::Tasks;
-use crate::server::tools::request::{self, NAMES};
+use crate::server::rollouts::request::{self, NAMES};
+use crate::server::rollouts::surroundings::Surroundings;
+use crate::server::rollouts::tasks::Tasks;
 
 /// What says something of the task: task file, command line, tools and REST have each of these.
 const OF_THE_TASK: &[&str] = &[

@@ -396,3 +396,13 @@ async fn what_is_unknown_or_wrong_is_answered_as_the_original_does() {
     );
     client.close().await;
 }
+
+#[test]
+fn a_model_gets_a_summary_unless_it_asks_for_more() {
+    use super::super::tool::Client;
+
+    assert_eq!(form_for(None, Client::Mcp), Form::Summary);
+    assert_eq!(form_for(None, Client::OpenEnv), Form::OpenEnv);
+    let asked = form_for(Some(Wanted::Turns), Client::Mcp);
+    assert_eq!(asked, Form::View(Wanted::Turns));
+}

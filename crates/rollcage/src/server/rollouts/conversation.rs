@@ -9,7 +9,7 @@ use rollcage_model::turn::Turn;
 
 /// The conversation so far: `[{info, parts}…]`. What agents ask beside their work, such as titles, is left out.
 /// `session` names it in `sessionID`.
-pub(crate) fn conversation(seen: &Interpretation, session: &str) -> Vec<Value> {
+pub(super) fn conversation(seen: &Interpretation, session: &str) -> Vec<Value> {
     let path = main_path(seen);
     let answered = path.last().copied();
     let Some(latest) = pending(seen, answered).or(answered) else {

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::server::backend::{Backend, Surroundings};
-use crate::server::tasks::Tasks;
+use super::backend::Backend;
+use super::surroundings::Surroundings;
+use super::tasks::Tasks;
 
 pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
     let installed = backend.engine.bundles().list();
