@@ -21,8 +21,8 @@ use rollcage_model::record::RolloutResult;
 use rollcage_proxy::Profiles;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_sandbox::Sandboxes;
-use rollcage_sandbox::local::Local;
 
+use crate::controls::{Command, CommandError};
 use crate::dispatch::{Dispatcher, Entry};
 use crate::intake::{
     Catalogue, PlanError, Preparation, RequestError, Resolved, RolloutRequest, resolve,
@@ -45,9 +45,8 @@ pub struct EngineOptions {
     /// Everything that is kept lies below this directory.
     pub home: PathBuf,
     pub registry: Registry,
-    /// How to start this program as a zygote; it then calls `rollcage_sandbox::local::zygote_main`.
-    pub zygote_program: PathBuf,
-    pub zygote_arguments: Vec<String>,
+    /// Where rollouts run. The engine shuts them down when it is closed.
+    pub sandboxes: Arc<dyn Sandboxes>,
     pub catalogue: Arc<Catalogue>,
     pub limits: Limits,
     /// Hears the events of all rollouts.
@@ -60,8 +59,6 @@ pub struct EngineOptions {
 pub enum OpenError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("start the sandboxes")]
-    Sandbox(#[from] rollcage_sandbox::Error),
     #[error("use {path}")]
     Directory {
         path: PathBuf,
@@ -109,23 +106,17 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens the home directory, closes what a killed process left open, and starts the zygote.
+    /// Opens the home directory, closes what a killed process left open.
     pub async fn open(options: EngineOptions) -> Result<Self, OpenError> {
         let store = Store::open(&options.home)?;
         close_abandoned(&store).await?;
         private_directory(&options.home.join("layers"))?;
-        let sandboxes = Local::open(rollcage_sandbox::local::Options {
-            program: options.zygote_program,
-            args: options.zygote_arguments,
-            state_dir: options.home.join("sandboxes"),
-        })
-        .await?;
-        let sandboxes = Arc::new(sandboxes);
+        let sandboxes = options.sandboxes;
         let preparation = Preparation::new(
             &options.home,
             options.catalogue,
             Bundles::new(options.home.join("bundles"), options.registry),
-            Arc::clone(&sandboxes) as Arc<dyn Sandboxes>,
+            Arc::clone(&sandboxes),
             options.on_install,
         );
         let cx = Arc::new(Context {
@@ -158,10 +149,6 @@ impl Engine {
     /// The agents that are installed.
     pub fn bundles(&self) -> &Bundles {
         &self.cx.preparation.bundles
-    }
-
-    pub fn sandboxes(&self) -> &Arc<Local> {
-        &self.cx.sandboxes
     }
 
     /// Whether rollouts can run here, by starting a sandbox.
@@ -289,10 +276,9 @@ impl Engine {
         is_running
     }
 
-    /// Ends a rollout's agent and keeps its sandbox for a while: who wants the result meanwhile ([`Entry::want`]) gets it
-    /// graded. True when it had not ended and was not aborted before.
-    pub fn abort(&self, entry: &Entry) -> bool {
-        self.dispatcher.abort(entry)
+    /// Says something to a rollout that runs.
+    pub fn command(&self, entry: &Entry, command: Command) -> Result<(), CommandError> {
+        self.dispatcher.command(entry, command)
     }
 
     /// Waits for the end. Whoever stops waiting does not stop the rollout.

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rollcage_model::record::{CommandResult, RolloutResult};
 use rollcage_model::task::{TEST_SCRIPT, Task};
 use rollcage_model::trace::{Code, Finding};
-use rollcage_sandbox::{Command, Error, HOME, OutputLimit, Sandbox, VERIFIER_LOGS, WORKDIR, run};
+use rollcage_sandbox::guest::{HOME, VERIFIER_LOGS, WORKDIR};
+use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
 use crate::places;
 use crate::plan::Plan;

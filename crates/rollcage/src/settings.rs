@@ -14,6 +14,7 @@ use rollcage_engine::store::Store;
 use rollcage_engine::{Engine, EngineOptions, Limits};
 use rollcage_model::budget::Price;
 use rollcage_proxy::secret::Secret;
+use rollcage_sandbox::local::{Local, Options};
 
 use crate::WrongUse;
 
@@ -180,14 +181,16 @@ pub(crate) fn catalogue() -> anyhow::Result<Catalogue> {
     })
 }
 
-/// An engine in the home directory, as it is unless a command changes something.
-pub(crate) fn engine_options() -> anyhow::Result<EngineOptions> {
+/// An engine in the home directory, as it is unless a command changes something. Its sandboxes are open.
+pub(crate) async fn engine_options() -> anyhow::Result<EngineOptions> {
+    let (home, registry, catalogue) = (home()?, registry()?, catalogue()?);
+    let sandboxes = sandboxes(&home).await.context("start the sandboxes");
+    let sandboxes = sandboxes.map_err(|error| at_home(error, &home))?;
     Ok(EngineOptions {
-        home: home()?,
-        registry: registry()?,
-        zygote_program: PathBuf::from("/proc/self/exe"),
-        zygote_arguments: vec![ZYGOTE.to_owned()],
-        catalogue: Arc::new(catalogue()?),
+        home,
+        registry,
+        sandboxes: Arc::new(sandboxes),
+        catalogue: Arc::new(catalogue),
         limits: Limits::default(),
         listener: None,
         on_install: None,
@@ -196,8 +199,22 @@ pub(crate) fn engine_options() -> anyhow::Result<EngineOptions> {
 
 pub(crate) async fn open_engine(options: EngineOptions) -> anyhow::Result<Engine> {
     let home = options.home.clone();
+    let sandboxes = Arc::clone(&options.sandboxes);
     let opened = Engine::open(options).await;
+    if opened.is_err() {
+        // Nobody else will. What is left of them is swept by the next engine.
+        let _ = sandboxes.shutdown().await;
+    }
     opened.map_err(|error| at_home(error.into(), &home))
+}
+
+/// The embedded sandboxes, with this program as their zygote.
+pub(crate) async fn sandboxes(home: &Path) -> Result<Local, rollcage_sandbox::Error> {
+    let options = Options {
+        args: vec![ZYGOTE.to_owned()],
+        ..Options::new(home.join("sandboxes"))
+    };
+    Local::open(options).await
 }
 
 /// The providers that there are: ours, changed and added to by the user's own files.

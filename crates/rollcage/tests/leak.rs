@@ -9,6 +9,7 @@ use rollcage_engine::{Engine, EngineOptions, Limits};
 use rollcage_model::record::Ended;
 use rollcage_model::task::Task;
 use rollcage_proxy::endpoint::Endpoint;
+use rollcage_sandbox::local::{Local, Options};
 use rollcage_testkit::agent::{ShellAgent, empty_bundle};
 use rollcage_testkit::leak::Traces;
 use rollcage_testkit::upstream::{Reply, Upstream};
@@ -32,11 +33,15 @@ async fn nothing_is_left_after_many_bad_rollouts_at_once() {
     std::fs::create_dir(&bundle).unwrap();
     let before = Traces::now();
     let upstream = Upstream::start(|_, _| Reply::Hang).unwrap();
+    let sandboxes = Options {
+        program: env!("CARGO_BIN_EXE_rollcage").into(),
+        args: vec!["__zygote".to_owned()],
+        state_dir: home.join("sandboxes"),
+    };
     let options = EngineOptions {
         home: home.clone(),
         registry: Registry::at("http://127.0.0.1:9/"),
-        zygote_program: env!("CARGO_BIN_EXE_rollcage").into(),
-        zygote_arguments: vec!["__zygote".to_owned()],
+        sandboxes: Arc::new(Local::open(sandboxes).await.unwrap()),
         catalogue: Arc::new(Catalogue::built_in()),
         limits: Limits {
             slots: 8,

@@ -17,7 +17,7 @@ use crate::{Interrupted, settings};
 pub(crate) async fn with_engine<T>(
     work: impl AsyncFnOnce(&Engine) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    with_engine_of(settings::engine_options()?, work).await
+    with_engine_of(settings::engine_options().await?, work).await
 }
 
 /// The same, with other options.

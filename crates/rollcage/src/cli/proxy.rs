@@ -130,7 +130,7 @@ async fn serve(
         let capture = Arc::clone(&answering);
         Box::pin(async move { capture.answer(request).await })
     });
-    let serving = rollcage_proxy::serve(vec![listener], handler).context("serve")?;
+    let serving = rollcage_proxy::serve(listener.into(), handler).context("serve")?;
     Ok((serving, capture))
 }
 

@@ -221,7 +221,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
             let installing = Arc::clone(&installing);
             move |step: bundle::Progress| installing.show(&step)
         })),
-        ..settings::engine_options()?
+        ..settings::engine_options().await?
     };
     let results = with_engine_of(options, async |engine| {
         let cancel = stop.token();

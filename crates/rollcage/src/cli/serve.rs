@@ -268,7 +268,7 @@ async fn backend(
     let options = EngineOptions {
         catalogue: Arc::new(catalogue),
         limits,
-        ..settings::engine_options()?
+        ..settings::engine_options().await?
     };
     let engine = Box::pin(settings::open_engine(options)).await?;
     Ok(Backend::new(engine, tasks, BODY_LIMIT))

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rollcage_agents::bundle::Registry;
 use rollcage_engine::intake::Catalogue;
 use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_sandbox::local::{Local, Options};
 
 use super::listen::BODY_LIMIT;
 use super::rollouts::backend::Backend;
@@ -39,6 +40,11 @@ pub(crate) async fn backend_with(
         "`cargo build -p rollcage` makes the program that sandboxes start from"
     );
     let home = target().parent().unwrap().join("tmp/server-home");
+    let sandboxes = Options {
+        program,
+        args: vec![crate::settings::ZYGOTE.to_owned()],
+        state_dir: home.join("sandboxes"),
+    };
     let options = EngineOptions {
         home,
         registry: Registry::from_environment(
@@ -46,8 +52,7 @@ pub(crate) async fn backend_with(
             std::env::var_os("HOME").map(PathBuf::from).as_deref(),
             std::path::Path::new("/"),
         ),
-        zygote_program: program,
-        zygote_arguments: vec![crate::settings::ZYGOTE.to_owned()],
+        sandboxes: Arc::new(Local::open(sandboxes).await.unwrap()),
         catalogue: Arc::new(catalogue),
         limits,
         listener: None,

@@ -1,7 +1,7 @@
 //! What whole-program tests share: a home of their own, an engine in it, and an agent made of shell.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::stream::StreamExt;
@@ -16,6 +16,7 @@ use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::remote::Remotes;
 use rollcage_proxy::secret::Secret;
+use rollcage_sandbox::local::{Local, Options};
 use rollcage_testkit::agent::{ShellAgent, empty_bundle};
 use rollcage_testkit::upstream::{Ending, Reply, Upstream};
 use tokio_util::sync::CancellationToken;
@@ -122,22 +123,29 @@ pub(crate) async fn open_engine(home: PathBuf) -> Engine {
 
 pub(crate) async fn open_engine_with(home: PathBuf, limits: Limits) -> Engine {
     let options = EngineOptions {
+        sandboxes: sandboxes(&home).await,
         home,
         registry: Registry::from_environment(
             |name| std::env::var(name).ok(),
             None,
             std::path::Path::new("/"),
         ),
-        zygote_program: env!("CARGO_BIN_EXE_rollcage").into(),
-        zygote_arguments: vec!["__zygote".to_owned()],
         catalogue: Arc::new(Catalogue::built_in()),
         limits,
         listener: None,
         on_install: None,
     };
-    Engine::open(options)
-        .await
-        .expect("this machine can run sandboxes (see `rollcage doctor`)")
+    Engine::open(options).await.expect("the engine opens")
+}
+
+async fn sandboxes(home: &Path) -> Arc<Local> {
+    let options = Options {
+        program: env!("CARGO_BIN_EXE_rollcage").into(),
+        args: vec!["__zygote".to_owned()],
+        state_dir: home.join("sandboxes"),
+    };
+    let sandboxes = Local::open(options).await;
+    Arc::new(sandboxes.expect("this machine can run sandboxes (see `rollcage doctor`)"))
 }
 
 pub(crate) fn endpoint(base_url: &str) -> Endpoint {

@@ -9,11 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use tokio::io::AsyncWriteExt;
 
-use rollcage_agents::{
-    BUNDLE_DIR, Launch, LaunchRequest, ModelAccess, NODE_DIR, ReadyAgent, base_environment,
-};
+use rollcage_agents::{Launch, LaunchRequest, ModelAccess, ReadyAgent, base_environment};
 use rollcage_engine::intake::Resolved;
-use rollcage_sandbox::{AGENT_LOGS, HOME, WORKDIR};
+use rollcage_sandbox::guest::{AGENT_LOGS, BUNDLE_DIR, HOME, NODE_DIR, WORKDIR};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -16,7 +16,7 @@ use rollcage_engine::Engine;
 use rollcage_engine::intake::Resolved;
 use rollcage_model::task::{Task, absolute};
 use rollcage_proxy::endpoint::Endpoint;
-use rollcage_sandbox::WORKDIR;
+use rollcage_sandbox::guest::WORKDIR;
 use rollcage_scripted::{Log, Script, Scripted};
 
 use super::bare::{Bare, outside};
