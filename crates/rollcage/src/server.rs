@@ -23,6 +23,7 @@ pub(crate) mod ready;
 mod reply;
 pub(crate) mod rollouts;
 mod tally;
+pub(crate) mod tasks;
 pub(crate) mod tool;
 pub(crate) mod tools;
 mod websocket;
@@ -30,7 +31,7 @@ mod websocket;
 use access::{Access, Policy};
 use listen::Ending;
 use openenv::{Limits, Mode, Wire, WireOptions};
-use rollouts::tasks::Tasks;
+use tasks::Tasks;
 use tool::Tools;
 
 /// What was told to stop and does not is left behind after this.

@@ -21,7 +21,7 @@ use crate::server::listen::BODY_LIMIT;
 use crate::server::openenv::{Limits, Mode};
 use crate::server::ready::{self, Readiness};
 use crate::server::rollouts::Backend;
-use crate::server::rollouts::tasks::Tasks;
+use crate::server::tasks::Tasks;
 use crate::server::tools::RolloutTools;
 use crate::server::{self, Assembly, AtStop, api};
 use crate::{Outcome, WrongUse, output, settings};

@@ -12,7 +12,7 @@ use rollcage_sandbox::local::{Local, Options};
 
 use super::listen::BODY_LIMIT;
 use super::rollouts::backend::Backend;
-use super::rollouts::tasks::Tasks;
+use super::tasks::Tasks;
 
 /// Where cargo puts what it builds.
 fn target() -> PathBuf {

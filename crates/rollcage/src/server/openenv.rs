@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::access::Owner;
 use super::listen::Ending;
 use super::reply;
-use super::rollouts::tasks::Tasks;
+use super::tasks::Tasks;
 use super::tool::Tools;
 
 mod action;

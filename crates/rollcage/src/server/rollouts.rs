@@ -2,7 +2,7 @@
 //!
 //! In: `arguments` and `request` read what a client asks for, `backend` takes it on. Out: `view` reads and renders what
 //! was kept, away from the threads that answer requests; `tokens` are a result's forms, `conversation` is what was said,
-//! `events` what happened. `catalogue` and `tasks` are what there is to ask for.
+//! `events` what happened. `catalogue` is what there is to ask for.
 
 pub(crate) mod arguments;
 pub(crate) mod backend;
@@ -13,7 +13,6 @@ pub(crate) mod events;
 pub(crate) mod request;
 pub(crate) mod request_schema;
 pub(crate) mod surroundings;
-pub(crate) mod tasks;
 pub(crate) mod tokens;
 pub(crate) mod view;
 

@@ -15,7 +15,7 @@ use rollcage_model::view::Wanted;
 use super::rollouts::arguments::Arguments;
 use super::rollouts::tokens::{ANSWER_BYTES_MAX, Form, Pages};
 use super::rollouts::{Backend, SubmitError, ViewError, catalogue};
-use super::tool::{Answered, Caller, Client, FinishedRollout, ToolError, ToolInfo, Tools};
+use super::tool::{Caller, Client, FinishedRollout, ToolError, ToolInfo, ToolOutput, Tools};
 
 mod answer;
 mod follow;
@@ -52,7 +52,7 @@ impl Tools for RolloutTools {
         name: &str,
         arguments: Map<String, Value>,
         caller: Caller,
-    ) -> Result<Answered, ToolError> {
+    ) -> Result<ToolOutput, ToolError> {
         let call = Call {
             backend: &self.backend,
             caller,
@@ -84,8 +84,8 @@ impl Tools for RolloutTools {
 }
 
 /// A JSON answer as a string.
-fn plain(value: Value) -> Answered {
-    Answered {
+fn plain(value: Value) -> ToolOutput {
+    ToolOutput {
         value: Value::String(value.to_string()),
         finished: None,
     }
@@ -128,7 +128,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    async fn run(&self, mut arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+    async fn run(&self, mut arguments: Map<String, Value>) -> Result<ToolOutput, ToolError> {
         let wanted = arguments.remove("trace").filter(|value| !value.is_null());
         let wanted = wanted.map(|value| wanted_of(value.as_str().unwrap_or_default()));
         let form = form_for(wanted.transpose()?, self.caller.client);
@@ -153,14 +153,14 @@ impl Call<'_> {
             1 => texts.remove(0),
             _ => format!("[{}]", texts.join(",")),
         };
-        Ok(Answered {
+        Ok(ToolOutput {
             value: Value::String(text),
             finished,
         })
     }
 
     /// A result's tokens, page by page.
-    async fn trace(&self, arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+    async fn trace(&self, arguments: Map<String, Value>) -> Result<ToolOutput, ToolError> {
         let wrong = ToolError::InvalidArguments;
         let (id, mut more) = self.id_of("get_trace", arguments, &["form", "offset", "limit"])?;
         let form = more.text("form").map_err(wrong)?;
@@ -191,7 +191,7 @@ impl Call<'_> {
         };
         let (offset, limit) = (offset.unwrap_or(0), limit.unwrap_or(usize::MAX).max(1));
         let page = self.backend.page(&result, pages, offset, limit).await?;
-        Ok(Answered {
+        Ok(ToolOutput {
             value: Value::String(page),
             finished: None,
         })
@@ -208,7 +208,7 @@ impl Call<'_> {
         }
     }
 
-    async fn start(&self, arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+    async fn start(&self, arguments: Map<String, Value>) -> Result<ToolOutput, ToolError> {
         let owner = &self.caller.owner;
         let entries = self
             .backend
@@ -253,7 +253,7 @@ impl Call<'_> {
         })
     }
 
-    async fn finalize(&self, arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+    async fn finalize(&self, arguments: Map<String, Value>) -> Result<ToolOutput, ToolError> {
         let (id, mut more) = self.id_of("finalize_rollout", arguments, &["wait_s", "trace"])?;
         let wanted = more.text("trace").map_err(ToolError::InvalidArguments)?;
         let wanted = wanted.as_deref().map(wanted_of).transpose()?;
@@ -287,7 +287,7 @@ impl Call<'_> {
                 }
             }
         };
-        Ok(Answered {
+        Ok(ToolOutput {
             value: Value::String(
                 self.backend
                     .result_text(&result, form, ANSWER_BYTES_MAX)

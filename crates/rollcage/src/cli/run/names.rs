@@ -14,7 +14,7 @@ use crate::server::api::openapi_paths;
 use crate::server::listen::BODY_LIMIT;
 use crate::server::rollouts::request::{self, NAMES};
 use crate::server::rollouts::surroundings::Surroundings;
-use crate::server::rollouts::tasks::Tasks;
+use crate::server::tasks::Tasks;
 
 /// What says something of the task: task file, command line, tools and REST have each of these.
 const OF_THE_TASK: &[&str] = &[

@@ -18,7 +18,7 @@ use rollcage_model::sequence::Trained;
 use rollcage_model::task::absolute;
 
 use super::error::ApiError;
-use super::{Asking, Shared, plain_text};
+use super::{OwnerName, Shared, plain_text};
 use crate::server::rollouts::Backend;
 use crate::server::rollouts::view::id_of;
 
@@ -38,7 +38,7 @@ pub(super) struct TraceQuery {
 
 pub(super) async fn trace(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     wanted: Result<Query<TraceQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
@@ -81,7 +81,7 @@ pub(super) struct FileQuery {
 
 pub(super) async fn files(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     wanted: Result<Query<FileQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
@@ -126,7 +126,7 @@ pub(super) struct LogQuery {
 
 pub(super) async fn logs(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     wanted: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {

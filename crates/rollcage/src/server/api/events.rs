@@ -18,7 +18,7 @@ use rollcage_engine::{Entry, Found};
 use rollcage_model::event::What;
 
 use super::error::ApiError;
-use super::{Asking, Shared};
+use super::{OwnerName, Shared};
 use crate::server::rollouts::events::{event_value, stored_events};
 
 /// Between comments that keep a quiet connection alive; proxies close one after about a minute.
@@ -33,7 +33,7 @@ pub(super) struct EventsQuery {
 
 pub(super) async fn stream(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     headers: HeaderMap,
     wanted: Result<Query<EventsQuery>, QueryRejection>,

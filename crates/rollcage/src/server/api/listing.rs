@@ -10,7 +10,7 @@ use rollcage_engine::store::Summary;
 use rollcage_engine::{EndedFilter, Filter};
 
 use super::error::ApiError;
-use super::{Asking, Shared};
+use super::{OwnerName, Shared};
 use crate::server::rollouts::catalogue;
 
 const LIMIT: usize = 50;
@@ -30,7 +30,7 @@ pub(super) struct ListQuery {
 
 pub(super) async fn list(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     wanted: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Value>, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;

@@ -13,7 +13,7 @@ use rollcage_model::view;
 use rollcage_proxy::read_request_body;
 
 use super::error::ApiError;
-use super::{Asking, BODY_BYTES_MAX, Shared, plain_text};
+use super::{BODY_BYTES_MAX, OwnerName, Shared, plain_text};
 use crate::server::access::is_json;
 use crate::server::reply;
 use crate::server::rollouts::events::phase;
@@ -21,7 +21,7 @@ use crate::server::rollouts::tokens::Form;
 
 pub(super) async fn create(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     request: Request,
 ) -> Result<Response, ApiError> {
     if !is_json(request.headers()) {
@@ -73,7 +73,7 @@ pub(super) struct ShowQuery {
 /// The whole result of an ended rollout with `"status": "ended"`, or where a running one stands.
 pub(super) async fn show(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     wanted: Result<Query<ShowQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
@@ -130,7 +130,7 @@ fn standing(entry: &Entry) -> Value {
 
 pub(super) async fn cancel(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let answer = match backend.engine.find(&owner, &id).await? {
@@ -151,7 +151,7 @@ pub(super) async fn cancel(
 
 pub(super) async fn delete(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     backend.engine.delete(&owner, &id).await?;

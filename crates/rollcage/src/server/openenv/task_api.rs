@@ -9,7 +9,7 @@ use super::problem::Fields;
 use super::route::TaskCall;
 use super::{Wire, control};
 use crate::server::reply;
-use crate::server::rollouts::tasks::{Listed, Tasks};
+use crate::server::tasks::{Listed, Tasks};
 
 /// The splits as OpenEnv describes them.
 fn names(tasks: &Tasks) -> Vec<Value> {

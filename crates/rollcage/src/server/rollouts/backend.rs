@@ -10,7 +10,7 @@ use rollcage_engine::{Engine, Entry, QueueError};
 
 use super::request::{self, RolloutArguments};
 use super::surroundings::Surroundings;
-use super::tasks::Tasks;
+use crate::server::tasks::Tasks;
 
 /// Why a rollout was not started.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]

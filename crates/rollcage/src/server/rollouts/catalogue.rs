@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::backend::Backend;
 use super::surroundings::Surroundings;
-use super::tasks::Tasks;
+use crate::server::tasks::Tasks;
 
 pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
     let installed = backend.engine.bundles().list();

@@ -16,7 +16,7 @@ use rollcage_proxy::secret::Secret;
 
 use super::arguments::{Arguments, Wrong, integer_of, wrong};
 use super::surroundings::Surroundings;
-use super::tasks::Listed;
+use crate::server::tasks::Listed;
 use crate::task_file::Loaded;
 
 mod mcp;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rollcage_engine::intake::Catalogue;
 
-use super::tasks::Tasks;
+use crate::server::tasks::Tasks;
 
 /// The tasks and the catalogue of one server. Nothing of it changes while the server runs.
 pub(crate) struct Surroundings {

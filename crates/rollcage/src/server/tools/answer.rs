@@ -11,7 +11,7 @@ use rollcage_model::text::chain;
 use crate::server::rollouts::events::{event_value, phase, stored_events};
 use crate::server::rollouts::view::Conversation;
 use crate::server::rollouts::{Backend, ViewError, tokens};
-use crate::server::tool::{Answered, ToolError};
+use crate::server::tool::{ToolError, ToolOutput};
 
 /// A result in which nothing happened.
 pub(crate) fn empty_result(id: RolloutId, task_id: &str, error: String) -> RolloutResult {
@@ -32,7 +32,7 @@ pub(crate) fn not_finalized(
     task_id: &str,
     (status, error): (&str, &str),
     exit_code: i32,
-) -> Result<Answered, ToolError> {
+) -> Result<ToolOutput, ToolError> {
     let result = empty_result(RolloutId::generate(), task_id, error.to_owned());
     let text =
         tokens::openenv_without_calls(&result).map_err(|error| ToolError::Failed(chain(&error)))?;
@@ -42,7 +42,7 @@ pub(crate) fn not_finalized(
     value["exit_code"] = json!(exit_code);
     value["status"] = json!(status);
     value["ended"] = Value::Null;
-    Ok(Answered {
+    Ok(ToolOutput {
         value: Value::String(value.to_string()),
         finished: None,
     })

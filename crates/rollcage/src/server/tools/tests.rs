@@ -18,7 +18,7 @@ impl Client {
         }
     }
 
-    async fn call(&self, name: &str, arguments: Value) -> Result<Answered, ToolError> {
+    async fn call(&self, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
         self.call_with(name, arguments, None).await
     }
 
@@ -27,7 +27,7 @@ impl Client {
         name: &str,
         arguments: Value,
         progress: Option<mpsc::Sender<Progress>>,
-    ) -> Result<Answered, ToolError> {
+    ) -> Result<ToolOutput, ToolError> {
         let caller = Caller {
             owner: self.owner.clone(),
             client: Kind::OpenEnv,
@@ -47,7 +47,7 @@ impl Client {
     }
 }
 
-fn parsed(answered: &Answered) -> Value {
+fn parsed(answered: &ToolOutput) -> Value {
     serde_json::from_str(answered.value.as_str().unwrap()).unwrap()
 }
 

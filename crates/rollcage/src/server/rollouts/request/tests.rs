@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::server::rollouts::tasks::Tasks;
+use crate::server::tasks::Tasks;
 use rollcage_dialect::chat::{Constrained, Sampling};
 use rollcage_endpoints::choice::EndpointChoice;
 use rollcage_engine::intake::{Resolved, resolve};
