@@ -149,7 +149,17 @@ struct Seen {
     /// The endpoint failed, or was away for a while: what is known of it may be true no more.
     has_been_away: bool,
     budget: Budget,
+    counts: CallCounts,
     log: VecDeque<Logged>,
+}
+
+/// How many calls of a session were recorded with their end, for whoever does not read the record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallCounts {
+    /// With an answer of the model's.
+    pub answered: u64,
+    /// Without one, for any reason.
+    pub failed: u64,
 }
 
 /// A line of the log.
@@ -220,6 +230,7 @@ impl Session {
                 calls: Calls::default(),
                 has_been_away: false,
                 budget,
+                counts: CallCounts::default(),
                 log: VecDeque::new(),
             }),
             options,
@@ -283,6 +294,20 @@ impl Session {
             .iter()
             .map(|line| format!("{line}\n"))
             .collect()
+    }
+
+    pub fn call_counts(&self) -> CallCounts {
+        self.seen().counts
+    }
+
+    /// Waits until everything that was recorded so far is on disk; blocks, and calls go on meanwhile.
+    pub fn sync_record(&self) -> std::io::Result<()> {
+        self.recorder.sync()
+    }
+
+    /// How much of the record is written: whole exchanges' frames, also while calls run.
+    pub fn recorded_bytes(&self) -> u64 {
+        self.recorder.bytes()
     }
 
     /// Why exchanges can no longer be written, if so.
@@ -437,6 +462,12 @@ impl Session {
 
     fn note(&self, call: Noted, outcome: Outcome, what: What) {
         let mut seen = self.seen();
+        match outcome {
+            Outcome::Good(_) => seen.counts.answered += 1,
+            Outcome::Failed(_) | Outcome::AgentsDoing(_) | Outcome::TooLong { .. } => {
+                seen.counts.failed += 1;
+            }
+        }
         seen.has_been_away |= call.is_late() || matches!(outcome, Outcome::Failed(_));
         seen.calls.note(outcome);
         if seen.calls.failures_in_a_row >= FAILURES_MAX {

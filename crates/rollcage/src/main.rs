@@ -12,6 +12,7 @@ mod progress;
 mod report;
 mod server;
 mod settings;
+mod task_file;
 mod text;
 
 use output::Undelivered;

@@ -22,6 +22,7 @@ mod opencode;
 mod options;
 mod output;
 mod proxy;
+mod reading;
 mod rollouts;
 mod sampling;
 mod serve;
