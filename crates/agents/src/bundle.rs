@@ -8,11 +8,13 @@ mod download;
 mod fetch;
 mod install;
 mod integrity;
+mod list;
 mod metadata;
 mod npmrc;
+mod part;
+mod pin;
 mod progress;
 mod pypi;
-mod range;
 mod registry;
 mod source;
 mod storage;
@@ -34,11 +36,13 @@ use self::progress::Reporter;
 use self::storage::{Lock, Staging};
 
 pub use self::fetch::FetchError;
+pub use self::list::{List, ListError};
+pub use self::pin::PinnedList;
 pub use self::progress::{OnProgress, Phase, Progress};
 pub use self::pypi::PypiError;
 pub use self::registry::{Limits, Registry};
 pub use self::source::{
-    Architecture, Cpu, Libc, Npm, Origin, Pypi, Source, Target, VersionRequest, node,
+    Architecture, Cpu, Libc, NODE_VERSION, Npm, Origin, Pypi, Source, Target, VersionRequest, node,
 };
 pub use self::storage::StorageError;
 pub use self::unpack::UnpackError;
@@ -72,13 +76,27 @@ pub enum InstallError {
     },
     #[error("the registry gives {package}@{version} neither integrity nor shasum")]
     NoIntegrity { package: String, version: String },
+    #[error("{name:?} is no name for a package, and another depends on it")]
+    PackageName { name: String },
+    #[error(
+        "the registry does not have {package}@{version}, to which {agent} is pinned: name one that has it in npm's \
+         settings (`registry=…`), or ask for another version, as in {agent}@latest"
+    )]
+    NotServed {
+        agent: String,
+        package: String,
+        version: String,
+        source: Box<InstallError>,
+    },
     #[error("the registry names no tarball that can be fetched")]
     NoTarball,
     #[error("the tarball is larger than any agent")]
     TarballTooLarge,
-    #[error("{url} is not what the registry describes: expected {expected}, got {got}")]
+    #[error("{url} is not what {stated_by}: expected {expected}, got {got}")]
     Integrity {
         url: String,
+        /// Who said what is expected.
+        stated_by: &'static str,
         expected: String,
         got: String,
     },
@@ -95,6 +113,8 @@ pub enum InstallError {
     NoVersions { agent: String, wanted: String },
     #[error(transparent)]
     Pypi(#[from] PypiError),
+    #[error(transparent)]
+    List(#[from] ListError),
     #[error("installing {agent} took longer than {} s", limit.as_secs())]
     TimedOut { agent: String, limit: Duration },
     #[error(transparent)]
@@ -316,11 +336,7 @@ impl Bundles {
         version: VersionRequest,
         on: OnProgress<'_>,
     ) -> Result<Wanted<'a>, InstallError> {
-        let version = match version {
-            VersionRequest::Default => source.default_version.clone(),
-            VersionRequest::Exact(version) => version,
-            VersionRequest::Tag(tag) => self.resolve(source, &tag, on).await?,
-        };
+        let version = self.version(source, version, on).await?;
         let package = match &source.origin {
             Origin::Npm(npm) => {
                 let published = npm.published(target, &version);
@@ -339,6 +355,19 @@ impl Bundles {
             version,
             package,
         })
+    }
+
+    async fn version(
+        &self,
+        source: &Source,
+        version: VersionRequest,
+        on: OnProgress<'_>,
+    ) -> Result<String, InstallError> {
+        match version {
+            VersionRequest::Default => Ok(source.default_version.clone()),
+            VersionRequest::Exact(version) => Ok(version),
+            VersionRequest::Tag(tag) => self.resolve(source, &tag, on).await,
+        }
     }
 
     async fn resolve(
