@@ -249,7 +249,10 @@ impl InstallProgress {
             bundle::Phase::Unpacking => "unpacking",
             bundle::Phase::Done => "installed",
         };
-        let message = format!("{what} {} {}", step.agent, step.version);
+        let mut message = format!("{what} {} {}", step.agent, step.version);
+        if step.phase == bundle::Phase::Resolving && step.packages > 0 {
+            message = format!("{message}: {} packages", step.packages);
+        }
         if !output::is_stderr_terminal() {
             let mut last = lock(&self.last);
             if last.replace(step.phase) != Some(step.phase) {

@@ -44,6 +44,10 @@ impl Bundles {
         version: VersionRequest,
         on: OnProgress<'_>,
     ) -> Result<PinnedList, InstallError> {
+        if let Origin::Path { .. } | Origin::Nothing = source.origin {
+            let agent = source.agent.clone();
+            return Err(ListError::NothingToPin { agent }.into());
+        }
         let version = self.version(source, version, on).await?;
         let mut reporter = Reporter::new(on, &source.agent, &version);
         reporter.phase(Phase::Resolving, None);
@@ -57,10 +61,7 @@ impl Bundles {
                 let chosen = pypi::resolve(&self.registry, (source, pypi), &version, &mut reporter);
                 python_pins(pypi, &chosen.await?)
             }
-            Origin::Path { .. } | Origin::Nothing => {
-                let agent = source.agent.clone();
-                return Err(ListError::NothingToPin { agent }.into());
-            }
+            Origin::Path { .. } | Origin::Nothing => Vec::new(),
         };
         let mut pinned = Pinned::new(&source.agent, &version, pins);
         pinned.unpinned = missing
