@@ -37,9 +37,10 @@ pub(super) struct Arguments {
 
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let (source, version) = source(&arguments)?;
-    let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
+    let screen = Screen::new();
+    let stop = Stop::watch(screen.clone(), "Ending; again to end at once.")?;
     let bundles = settings::bundles()?;
-    let progress = InstallProgress::new();
+    let progress = InstallProgress::on(&screen);
     let show = |step| progress.show(&step);
     let pinned = bundles.pin(&source, version, &show);
     let pinned = stop.token().run_until_cancelled(pinned).await;
