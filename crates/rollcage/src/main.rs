@@ -56,7 +56,7 @@ enum Command {
     List(cli::list::Arguments),
     /// Export stored rollouts in a format that trainers read
     Export(cli::export::Arguments),
-    /// List, install, try out and remove agents
+    /// List, install, pin, try out and remove agents
     Agent(cli::agent::Arguments),
     /// List endpoints, and find out what one gives
     Endpoint(cli::endpoint::Arguments),
