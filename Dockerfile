@@ -6,7 +6,7 @@
 #       rollcage
 #
 # Sandboxes are made of user namespaces and mounts, which Docker's default profiles forbid: hence the three options, and
-# README.md has narrower ones. No capability is needed, nor root. The port is open to whoever can reach it, so publish
+# docs/deployment.md has narrower ones. No capability is needed, nor root. The port is open to whoever can reach it, so publish
 # it to loopback as above, or ask for a token: -e TOKEN … rollcage serve --host 0.0.0.0 --token-env TOKEN
 
 FROM rust:1.95-slim-bookworm AS build
