@@ -24,9 +24,8 @@ use rollcage_proxy::outbound::{Guard, client_for};
 use rollcage_proxy::probe::{Profile, probe};
 use rollcage_proxy::remote::Remotes;
 use rollcage_proxy::secret::{Secret, is_same_key};
-use rollcage_proxy::{
-    self, Body, ModelSettings, OnOverflow, SamplingPolicy, Session, SessionOptions, Sessions,
-};
+use rollcage_proxy::{Body, ModelSettings, OnOverflow, SamplingPolicy};
+use rollcage_proxy::{Session, SessionOptions, Sessions};
 
 use super::access::{check_from_here, is_json};
 use super::backend::BODY_LIMIT;
