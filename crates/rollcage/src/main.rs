@@ -97,6 +97,7 @@ fn main() -> ExitCode {
     {
         rollcage_sandbox::local::zygote_main();
     }
+    rollcage_sandbox::names::use_built_in_services();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return show_help(&error),

@@ -14,6 +14,7 @@ mod entrance;
 mod error;
 pub mod guest;
 pub mod local;
+pub mod names;
 mod process;
 mod run;
 mod spec;

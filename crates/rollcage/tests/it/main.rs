@@ -10,6 +10,7 @@ mod addresses;
 mod agents;
 mod anthropic;
 mod cli;
+mod docs;
 mod drill;
 mod endings;
 mod endpoints;
