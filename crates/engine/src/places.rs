@@ -7,7 +7,7 @@ use rollcage_model::task::{INSTRUCTION, TEST_SCRIPT, TaskError, is_test, path_in
 use rollcage_sandbox::guest::AGENT_LOGS;
 use rollcage_sandbox::{Content, Limits, Sandbox, Spec};
 
-use crate::rollout::Plan;
+use crate::plan::Plan;
 
 /// A file of a task, by its absolute path inside.
 pub(crate) type Placed<'a> = (String, &'a [u8]);

@@ -1,6 +1,5 @@
 //! One rollout, from task to result. Start reading here.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,89 +9,53 @@ use tracing::Instrument;
 use rollcage_model::ending::Cause;
 use rollcage_model::event::{Phase, What};
 use rollcage_model::record::RolloutResult;
-use rollcage_model::task::Task;
 use rollcage_model::trace::{Code, Finding};
-use rollcage_model::transcript::McpNames;
 use rollcage_sandbox::guest::WORKDIR;
 use rollcage_sandbox::{Sandbox, Sandboxes};
 
-use crate::PlanError;
-use crate::aborted::Stops;
 use crate::collect::collect;
-use crate::drive::drive;
+use crate::controls::Controls;
+use crate::drive::exec::Exec;
+use crate::drive::{Stage, drive};
 use crate::feed::Feed;
-use crate::job::Job;
+use crate::intake::{PlanError, Preparation, Resolved};
 use crate::judge::{Ending, with_verifiers};
 use crate::places::{self, note_sandbox, spec};
+use crate::plan::Plan;
 use crate::result;
 use crate::shell::{LOG_TAIL_CHARS, alive, run_command, seconds};
 use crate::store::{Record, Store, StoreError};
 use crate::verify::{self, Told};
-use rollcage_agents::ReadyAgent;
 use rollcage_agents::base_environment;
-use rollcage_agents::{Agent, LaunchRequest, ModelAccess};
+use rollcage_agents::{LaunchRequest, ModelAccess};
 use rollcage_model::text::tail;
 use rollcage_proxy::Profiles;
-use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::outbound::ClientError;
 use rollcage_proxy::outbound::Clients;
 use rollcage_proxy::probe::Profile;
-use rollcage_proxy::remote::Remotes;
-use rollcage_proxy::{ModelSettings, OnOverflow, Serving, Session, SessionOptions, Sessions};
-
-/// Everything about one rollout that is known before it starts.
-pub struct Plan {
-    pub task: Task,
-    /// The content of `task.upload`, by path inside.
-    pub uploads: BTreeMap<String, Vec<u8>>,
-    pub agent: Arc<dyn Agent>,
-    pub ready: ReadyAgent,
-    pub endpoint: Endpoint,
-    pub settings: ModelSettings,
-    /// The task's MCP servers outside the sandbox.
-    pub mcp: Remotes,
-}
-
-impl Plan {
-    /// How the agent names the tools of the task's MCP servers.
-    pub(crate) fn mcp_names(&self) -> Option<McpNames> {
-        let pattern = self
-            .agent
-            .mcp_tool()
-            .filter(|_| !self.task.mcp.is_empty())?;
-        Some(McpNames::new(pattern, self.task.mcp.keys()))
-    }
-}
+use rollcage_proxy::{OnOverflow, Serving, Session, SessionOptions, Sessions};
 
 /// What rollouts of one process share.
 pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) sandboxes: Arc<dyn Sandboxes>,
+    pub(crate) preparation: Preparation,
     pub(crate) clients: Arc<Clients>,
     pub(crate) profiles: Arc<Profiles>,
 }
 
-/// Runs one job to its result. Always returns one.
+/// Runs one rollout to its result. Always returns one.
 pub(crate) async fn run(
     cx: &Context,
-    job: Job,
+    rollout: Resolved,
     teller: &Arc<Feed>,
-    stops: &Stops,
+    controls: &Controls,
 ) -> RolloutResult {
-    let cancel = &stops.cancel;
+    let cancel = &controls.cancel;
     let started = Instant::now();
     let id = teller.rollout();
-    let mut result = result::begin(id, &job);
-    let begun = {
-        let (store, task, owner) = (cx.store.clone(), job.task.clone(), job.owner.clone());
-        let start = result::start_of(&result);
-        at_the_disk(move || {
-            let record = store.begin(id, &task, owner.as_deref())?;
-            start.write(record.path()).map(|()| record)
-        })
-        .await
-    };
-    let record = match begun {
+    let mut result = result::begin(id, &rollout);
+    let record = match begin_record(cx, &rollout, &result).await {
         Ok(record) => record,
         Err(error) => {
             return result::finish(
@@ -107,7 +70,10 @@ pub(crate) async fn run(
         phase: Phase::Prepare,
     });
     let mut mcp = None;
-    let ending = match cancel.run_until_cancelled(job.plan).await {
+    let ending = match cancel
+        .run_until_cancelled(Box::pin(cx.preparation.prepare(rollout)))
+        .await
+    {
         None => Ending::cancelled(),
         Some(Err(error)) => {
             if matches!(error, PlanError::Install(_)) {
@@ -116,14 +82,14 @@ pub(crate) async fn run(
             }
             error.into()
         }
-        Some(Ok(planned)) => {
-            let plan = &*planned.plan;
+        Some(Ok(prepared)) => {
+            let plan = &prepared.plan;
             mcp = plan.mcp_names();
             result::note_plan(&mut result, plan);
             let (path, start) = (record.path().to_owned(), result::start_of(&result));
             // What is there already is nearly as good.
             let _ = at_the_disk(move || start.write(&path)).await;
-            match attempt(cx, plan, &record, &mut result, teller, stops).await {
+            match attempt(cx, plan, &record, &mut result, teller, controls).await {
                 Ok(ending) | Err(ending) => ending,
             }
         }
@@ -149,6 +115,21 @@ pub(crate) async fn run(
     }
 }
 
+async fn begin_record(
+    cx: &Context,
+    rollout: &Resolved,
+    result: &RolloutResult,
+) -> Result<Record, StoreError> {
+    let (store, task) = (cx.store.clone(), rollout.task.clone());
+    let (id, owner) = (result.rollout_id, rollout.owner.clone());
+    let start = result::start_of(result);
+    at_the_disk(move || {
+        let record = store.begin(id, &task, owner.as_deref())?;
+        start.write(record.path()).map(|()| record)
+    })
+    .await
+}
+
 /// Waits for the disk on a thread of its own, so that nobody else waits with us.
 async fn at_the_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
@@ -164,17 +145,12 @@ async fn attempt(
     record: &Record,
     result: &mut RolloutResult,
     teller: &Arc<Feed>,
-    stops: &Stops,
+    controls: &Controls,
 ) -> Result<Ending, Ending> {
-    let cancel = &stops.cancel;
+    let cancel = &controls.cancel;
     let endpoint = &plan.endpoint;
     let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
-    let client = client.map_err(|error| match &error {
-        ClientError::Http(_) => {
-            Ending::new(Cause::EngineFailed, rollcage_model::text::chain(&error))
-        }
-        ClientError::Forbidden(_) => Ending::new(Cause::EndpointUnreachable, error.to_string()),
-    })?;
+    let client = client.map_err(no_client)?;
     let profile = cx.profiles.of(&client, &plan.endpoint, &plan.settings);
     let profile = cancel.run_until_cancelled(profile).await;
     let profile = profile
@@ -218,7 +194,7 @@ async fn attempt(
         session: &session,
         teller,
         cancel,
-        stops,
+        controls,
     };
     let ending = inside.run(record, result, &mut serving).await;
     serving.close().await;
@@ -237,6 +213,15 @@ async fn attempt(
     match session.broken() {
         Some(broken) => Err(Ending::new(Cause::EngineFailed, broken)),
         None => ending,
+    }
+}
+
+fn no_client(error: ClientError) -> Ending {
+    match &error {
+        ClientError::Http(_) => {
+            Ending::new(Cause::EngineFailed, rollcage_model::text::chain(&error))
+        }
+        ClientError::Forbidden(_) => Ending::new(Cause::EndpointUnreachable, error.to_string()),
     }
 }
 
@@ -273,7 +258,7 @@ struct Inside<'a> {
     session: &'a Arc<Session>,
     teller: &'a Arc<Feed>,
     cancel: &'a CancellationToken,
-    stops: &'a Stops,
+    controls: &'a Controls,
 }
 
 impl Inside<'_> {
@@ -296,15 +281,15 @@ impl Inside<'_> {
             bundle: &self.plan.ready.bundle,
         });
         let launch = launch.map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
-        let driven = drive(
-            self.sandbox,
-            self.plan,
-            launch,
+        let stage = Stage {
+            sandbox: self.sandbox,
+            plan: self.plan,
             record,
-            (self.session, serving),
-            &self.stops.abort,
-        )
-        .await?;
+            session: self.session,
+            controls: self.controls,
+        };
+        let mut driver = Exec::new(launch, &self.plan.task.env);
+        let driven = drive(&stage, &mut driver, serving).await?;
         self.teller.tell(What::AgentExited {
             exit_code: driven.exit_code,
         });
@@ -323,7 +308,7 @@ impl Inside<'_> {
         if !is_aborted && !driven.ending.cause.verdict().is_graded {
             return Ok(driven.ending);
         }
-        if is_aborted && let Some(ungraded) = self.stops.keep(self.teller).await {
+        if is_aborted && let Some(ungraded) = self.controls.keep(self.teller).await {
             return Ok(ungraded);
         }
 

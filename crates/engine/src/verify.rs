@@ -14,7 +14,7 @@ use rollcage_sandbox::guest::{HOME, VERIFIER_LOGS, WORKDIR};
 use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
 use crate::places;
-use crate::rollout::Plan;
+use crate::plan::Plan;
 use crate::shell::run_command;
 use rollcage_agents::base_environment;
 use rollcage_model::text::chain;

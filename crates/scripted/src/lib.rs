@@ -19,8 +19,8 @@ mod tests;
 mod tokenizer;
 mod toolbox;
 
+use rollcage_model::finding::CaptureLevel;
 use rollcage_model::script::Step;
-use rollcage_model::trace::CaptureLevel;
 
 use self::drill::Drill;
 

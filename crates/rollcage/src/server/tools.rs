@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use rollcage_engine::service::{Entry, Found};
+use rollcage_engine::{Command, Entry, Found};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::view::Wanted;
 
@@ -122,7 +122,8 @@ impl Call<'_> {
         let owner = &self.caller.owner;
         let entries = self.backend.submit("run_rollout", owner, arguments).await?;
         for entry in &entries {
-            entry.want();
+            // One that has ended already needs no telling.
+            let _ = self.backend.engine.command(entry, Command::Finalize);
         }
         follow::until_ended(&entries, self.caller.progress.as_ref()).await;
         let mut results = Vec::new();
@@ -152,7 +153,7 @@ impl Call<'_> {
         form: Form,
         bytes_max: usize,
     ) -> Result<String, ToolError> {
-        let store = self.backend.service.store().clone();
+        let store = self.backend.engine.store().clone();
         let result = Arc::clone(result);
         let made =
             tokio::task::spawn_blocking(move || tokens::text(&store, &result, form, bytes_max));
@@ -188,11 +189,11 @@ impl Call<'_> {
             }
             Found::Known(entry) => self.result(&entry).await,
             Found::Stored(summary) => {
-                let stored = self.backend.service.stored(summary.rollout_id).await;
+                let stored = self.backend.engine.stored(summary.rollout_id).await;
                 stored.map_err(|error| ToolError::Failed(rollcage_model::text::chain(&error)))?
             }
         };
-        let store = self.backend.service.store().clone();
+        let store = self.backend.engine.store().clone();
         let made = tokio::task::spawn_blocking(move || {
             let (offset, limit) = (offset.unwrap_or(0), limit.unwrap_or(usize::MAX).max(1));
             tokens::page(&store, &result, pages, offset, limit)
@@ -208,7 +209,7 @@ impl Call<'_> {
 
     /// A result, or what is known where it cannot be read: never an error.
     async fn result(&self, entry: &Entry) -> Arc<RolloutResult> {
-        match self.backend.service.wait(entry).await {
+        match self.backend.engine.wait(entry).await {
             Ok(result) => result,
             Err(error) => {
                 let error = rollcage_model::text::chain(&error);
@@ -235,7 +236,7 @@ impl Call<'_> {
         let (id, _) = self.id_of("get_state", arguments, &[])?;
         match self.find(&id).await {
             None => Ok(json!({"rollout_id": id, "status": "unknown"})),
-            Some(found) => Ok(answer::state(&self.backend.service, &found).await),
+            Some(found) => Ok(answer::state(&self.backend.engine, &found).await),
         }
     }
 
@@ -245,7 +246,7 @@ impl Call<'_> {
             None => Ok(json!({
                 "rollout_id": id, "messages": [], "status": "unknown", "error": format!("unknown rollout_id: {id}"),
             })),
-            Some(found) => answer::messages(&self.backend.service, &found)
+            Some(found) => answer::messages(&self.backend.engine, &found)
                 .await
                 .map_err(ToolError::Failed),
         }
@@ -255,7 +256,9 @@ impl Call<'_> {
         let (id, _) = self.id_of("abort_rollout", arguments, &[])?;
         Ok(match self.find(&id).await {
             None => json!({"rollout_id": id, "aborted": false, "reason": "unknown"}),
-            Some(Found::Known(entry)) if self.backend.service.abort(&entry) => {
+            Some(Found::Known(entry))
+                if self.backend.engine.command(&entry, Command::Abort).is_ok() =>
+            {
                 json!({"rollout_id": id, "aborted": true})
             }
             Some(_) => json!({"rollout_id": id, "aborted": false, "reason": "already done"}),
@@ -275,7 +278,7 @@ impl Call<'_> {
                 return answer::not_finalized(&id, "", ("unknown", &text), 0);
             }
             Some(Found::Known(entry)) => {
-                entry.want();
+                let _ = self.backend.engine.command(&entry, Command::Finalize);
                 let entries = [Arc::clone(&entry)];
                 let followed = follow::until_ended(&entries, self.caller.progress.as_ref());
                 let limit = std::time::Duration::from_secs_f64(wait_s);
@@ -286,7 +289,7 @@ impl Call<'_> {
                 self.result(&entry).await
             }
             Some(Found::Stored(summary)) => {
-                match self.backend.service.stored(summary.rollout_id).await {
+                match self.backend.engine.stored(summary.rollout_id).await {
                     Ok(result) => result,
                     Err(error) => {
                         let text = rollcage_model::text::chain(&error);
@@ -308,7 +311,7 @@ impl Call<'_> {
         let after = u64::try_from(after.unwrap_or(0)).unwrap_or_default();
         match self.find(&id).await {
             None => Ok(json!({"rollout_id": id, "status": "unknown", "events": []})),
-            Some(found) => answer::events(&self.backend.service, &found, after)
+            Some(found) => answer::events(&self.backend.engine, &found, after)
                 .await
                 .map_err(ToolError::Failed),
         }
@@ -349,7 +352,7 @@ impl Call<'_> {
     }
 
     async fn find(&self, id: &str) -> Option<Found> {
-        let found = self.backend.service.find(&self.caller.owner, id).await;
+        let found = self.backend.engine.find(&self.caller.owner, id).await;
         found.ok()
     }
 }

@@ -1,4 +1,4 @@
-//! Something a reader of a rollout must know.
+//! Something a reader of a rollout must know: findings, how much was captured, and what a rollout may be used for.
 
 use std::fmt;
 
@@ -138,6 +138,30 @@ pub enum Code {
     TraceTooLarge,
 }
 
+/// How much of the model calls could be captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CaptureLevel {
+    /// Prompt ids, sampled ids and their logprobs.
+    Tokens,
+    /// Logprobs without ids: an evaluation.
+    Logprobs,
+    /// Neither: an evaluation.
+    Text,
+}
+
+/// What a rollout may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum RolloutType {
+    /// For training: it has exact tokens.
+    Train,
+    /// For evaluation alone.
+    Eval,
+}
+
 impl Finding {
     pub fn fatal(code: Code, text: impl Into<String>) -> Self {
         Finding {
@@ -179,14 +203,14 @@ impl Finding {
 }
 
 /// Why a turn's tokens are not exact.
-pub(super) struct Flaw {
-    pub(super) reason: &'static str,
+pub(crate) struct Flaw {
+    pub(crate) reason: &'static str,
     is_fatal_in_openenv: bool,
 }
 
 impl Code {
     /// `None` for codes that say something else of a rollout than what is wrong with the tokens of a turn.
-    pub(super) fn flaw(self) -> Option<Flaw> {
+    pub(crate) fn flaw(self) -> Option<Flaw> {
         let fatal = |reason| (reason, true);
         let (reason, is_fatal_in_openenv) = match self {
             Code::InvalidTokenId => fatal("a token id is no 32-bit number"),

@@ -1,11 +1,15 @@
 //! A list of ids that shares what it has in common with earlier ones, so that a thousand prompts that each repeat the
 //! last one cost what is new in them.
 
+mod store;
+
 use std::fmt;
 use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, Serializer};
+
+pub use store::Store;
 
 /// An immutable list of token ids, cheap to clone. Reading it whole costs its length, however much of it is shared.
 #[derive(Clone, Default)]
@@ -17,11 +21,11 @@ pub struct Tokens {
 
 /// A list as what is new in it and what it repeats.
 #[derive(Default)]
-pub(super) struct Pieces {
+struct Pieces {
     list: Vec<Piece>,
 }
 
-pub(super) enum Piece {
+enum Piece {
     New(Box<[u32]>),
     Old(Tokens),
 }
@@ -50,7 +54,7 @@ impl Drop for Pieces {
 }
 
 impl Tokens {
-    pub(super) fn of_pieces(list: Vec<Piece>) -> Self {
+    fn of_pieces(list: Vec<Piece>) -> Self {
         let to = list.iter().map(Piece::len).sum();
         let whole = Arc::new(Pieces { list });
         Tokens { whole, from: 0, to }
@@ -83,7 +87,7 @@ impl Tokens {
     }
 
     /// All of what this list is the start or a stretch of.
-    pub(super) fn whole(&self) -> Self {
+    pub(crate) fn whole(&self) -> Self {
         Tokens {
             whole: self.whole.clone(),
             from: 0,
@@ -92,12 +96,12 @@ impl Tokens {
     }
 
     /// The memory of a list that starts where its memory does.
-    pub(super) fn memory(&self) -> Option<usize> {
+    pub(crate) fn memory(&self) -> Option<usize> {
         (self.from == 0).then(|| Arc::as_ptr(&self.whole).addr())
     }
 
     /// The memory of the list that this one repeats at its start, and how much of it.
-    pub(super) fn start(&self) -> Option<(usize, usize)> {
+    pub(crate) fn start(&self) -> Option<(usize, usize)> {
         match self.whole.list.first()? {
             Piece::Old(tokens) if self.from == 0 => {
                 Some((tokens.memory()?, tokens.len().min(self.to)))
@@ -132,14 +136,14 @@ impl Tokens {
         self.cursor().pass_common(other)
     }
 
-    pub(super) fn cursor(&self) -> Cursor<'_> {
+    pub(crate) fn cursor(&self) -> Cursor<'_> {
         let mut runs = self.runs();
         let run = runs.next().unwrap_or_default();
         Cursor { runs, run }
     }
 
     /// Bytes that no other list holds. What is shared counts for the list that had it first.
-    pub(super) fn new_bytes(&self) -> usize {
+    fn new_bytes(&self) -> usize {
         let bytes = |piece: &Piece| match piece {
             Piece::New(ids) => size_of_val::<[u32]>(ids),
             Piece::Old(_) => 0,
@@ -169,19 +173,19 @@ impl Pieces {
 }
 
 /// A place in a list, moving to its end.
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     runs: Runs<'a>,
     /// Empty only at the end.
     run: &'a [u32],
 }
 
 impl Cursor<'_> {
-    pub(super) fn peek(&self) -> Option<u32> {
+    pub(crate) fn peek(&self) -> Option<u32> {
         self.run.first().copied()
     }
 
     /// Moves on by as many ids as `other` starts with, and says how many.
-    pub(super) fn pass_common(&mut self, other: &Tokens) -> usize {
+    pub(crate) fn pass_common(&mut self, other: &Tokens) -> usize {
         let mut common = 0;
         for mut run in other.runs() {
             while !run.is_empty() {
@@ -290,3 +294,6 @@ impl<'de> Deserialize<'de> for Tokens {
         Vec::deserialize(deserializer).map(Tokens::from)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::Ended;
 
-use super::{Entry, is_visible, summary_of};
+use crate::dispatch::Entry;
 use crate::store::{Store, StoreError, Summary};
 
 /// Which rollouts are wanted.
@@ -41,34 +41,34 @@ pub struct Page {
     pub next: Option<RolloutId>,
 }
 
-pub(super) struct Catalog {
+pub(crate) struct Listing {
     store: Store,
     /// Ended rollouts that were read.
     read: Mutex<HashMap<RolloutId, Arc<Summary>>>,
 }
 
-impl Catalog {
-    pub(super) fn new(store: Store) -> Self {
-        Catalog {
+impl Listing {
+    pub(crate) fn new(store: Store) -> Self {
+        Listing {
             store,
             read: Mutex::default(),
         }
     }
 
     /// `None` when there is no such record.
-    pub(super) fn get(&self, id: RolloutId) -> Option<Summary> {
+    pub(crate) fn get(&self, id: RolloutId) -> Option<Summary> {
         self.store
             .directory(id)
             .is_dir()
             .then(|| (*self.summary(id)).clone())
     }
 
-    pub(super) fn remove(&self, id: RolloutId) -> Result<(), StoreError> {
+    pub(crate) fn remove(&self, id: RolloutId) -> Result<(), StoreError> {
         self.read().remove(&id);
         self.store.remove(id)
     }
 
-    pub(super) fn list(
+    pub(crate) fn list(
         &self,
         owner: &str,
         known: &[Arc<Entry>],
@@ -144,5 +144,36 @@ impl Filter {
             && is_same(&self.agent, &summary.agent)
             && is_same(&self.model, &summary.model)
             && self.since.is_none_or(|since| summary.started_at >= since)
+    }
+}
+
+pub(crate) fn is_visible(summary: &Summary, owner: &str) -> bool {
+    summary.owner.as_deref().is_none_or(|own| own == owner)
+}
+
+/// A summary of a rollout that this process knows.
+fn summary_of(entry: &Entry) -> Summary {
+    if let Some(result) = entry.result() {
+        return Summary {
+            owner: entry.owner.clone(),
+            ..Summary::from(&*result)
+        };
+    }
+    let standing = entry.feed.standing();
+    let now = standing
+        .finished_at
+        .unwrap_or_else(rollcage_proxy::clock::now);
+    Summary {
+        rollout_id: entry.id,
+        task_id: entry.task_id.clone(),
+        group: entry.group.clone(),
+        agent: entry.agent.clone(),
+        model: entry.endpoint.model.clone(),
+        ended: None,
+        reward: None,
+        calls: standing.calls,
+        wall_s: standing.started_at.map_or(0.0, |started| now - started),
+        started_at: standing.started_at.unwrap_or(entry.queued_at),
+        owner: entry.owner.clone(),
     }
 }

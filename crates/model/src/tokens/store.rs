@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::tokens::{Piece, Tokens, common_start};
+use super::{Piece, Tokens, common_start};
 
 /// How many lists a new one is compared with. An agent and its subagents take turns in a handful of conversations.
 const RECENT_MAX: usize = 4;

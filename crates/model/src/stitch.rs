@@ -1,7 +1,10 @@
-//! A path through the graph as one row of ids: every turn's prompt starts with all that stands before it.
+//! A path through the graph stitched together: one list of ids, in which every turn's prompt starts with all that stands
+//! before it. What trainers read (`sequence`) and the capture document are both written from this.
 
-use crate::graph::{Role, Sequence, Tokens};
-use crate::trace::{Code, Finding, Interpretation, RolloutType};
+use crate::finding::RolloutType;
+use crate::graph::{Role, Sequence};
+use crate::tokens::Tokens;
+use crate::trace::Interpretation;
 use crate::turn::Turn;
 
 /// Where a turn's own ids stand in its row.
@@ -15,15 +18,16 @@ pub(crate) struct Span<'a> {
     pub(crate) logprobs: Option<&'a [f64]>,
 }
 
+/// The ids of a path, as far as they go on from each other.
 #[derive(Clone, Debug)]
-pub(crate) struct Row<'a> {
-    pub(super) role: Role,
+pub(crate) struct Stitched<'a> {
+    pub(crate) role: Role,
     pub(crate) spans: Vec<Span<'a>>,
 }
 
 /// How many ids of a turn stand in a row: those of its prompt, and those sampled. A completion without a prompt has no
 /// place in one.
-pub(super) fn lengths(turn: &Turn) -> (usize, usize) {
+pub(crate) fn lengths(turn: &Turn) -> (usize, usize) {
     let Some(prompt) = &turn.prompt_token_ids else {
         return (0, 0);
     };
@@ -32,8 +36,8 @@ pub(super) fn lengths(turn: &Turn) -> (usize, usize) {
 }
 
 /// The rows of a path. There are several where it was linked by messages and the ids do not go on from each other.
-pub(crate) fn rows<'a>(seen: &'a Interpretation, sequence: &Sequence) -> Vec<Row<'a>> {
-    let mut rows: Vec<Row<'a>> = Vec::new();
+pub(crate) fn rows<'a>(seen: &'a Interpretation, sequence: &Sequence) -> Vec<Stitched<'a>> {
+    let mut rows: Vec<Stitched<'a>> = Vec::new();
     let mut before: Option<&Turn> = None;
     for &node in &sequence.nodes {
         let turn = &seen.turns[seen.graph.nodes[node].turn];
@@ -46,7 +50,7 @@ pub(crate) fn rows<'a>(seen: &'a Interpretation, sequence: &Sequence) -> Vec<Row
         let span = span_of(seen, node, turn, done.unwrap_or(0));
         match rows.last_mut() {
             Some(row) if done.is_some() => row.spans.push(span),
-            _ => rows.push(Row {
+            _ => rows.push(Stitched {
                 role: sequence.role,
                 spans: vec![span],
             }),
@@ -90,8 +94,8 @@ fn span_of<'a>(seen: &Interpretation, node: usize, turn: &'a Turn, done: usize) 
     }
 }
 
-impl<'a> Row<'a> {
-    pub(super) fn len(&self) -> usize {
+impl Stitched<'_> {
+    pub(crate) fn len(&self) -> usize {
         let spans = self.spans.iter();
         spans
             .map(|span| span.context.len() + span.sampled.len())
@@ -99,16 +103,16 @@ impl<'a> Row<'a> {
     }
 
     /// What stands before the first sampled id.
-    pub(super) fn prompt_len(&self) -> usize {
+    pub(crate) fn prompt_len(&self) -> usize {
         self.spans.first().map_or(0, |span| span.context.len())
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         let spans = self.spans.iter();
         spans.flat_map(|span| span.context.iter().chain(span.sampled.iter().copied()))
     }
 
-    pub(super) fn mask(&self) -> impl Iterator<Item = u8> + '_ {
+    pub(crate) fn mask(&self) -> impl Iterator<Item = u8> + '_ {
         self.spans.iter().flat_map(|span| {
             let context = std::iter::repeat_n(0, span.context.len());
             let sampled = u8::from(span.logprobs.is_some());
@@ -117,7 +121,7 @@ impl<'a> Row<'a> {
     }
 
     /// 0 where nothing is trained.
-    pub(super) fn logprobs(&self) -> impl Iterator<Item = f64> + '_ {
+    pub(crate) fn logprobs(&self) -> impl Iterator<Item = f64> + '_ {
         self.spans.iter().flat_map(|span| {
             let untrained = span.context.len()
                 + if span.logprobs.is_some() {
@@ -130,7 +134,7 @@ impl<'a> Row<'a> {
         })
     }
 
-    pub(super) fn n_trainable(&self) -> usize {
+    pub(crate) fn n_trainable(&self) -> usize {
         let spans = self.spans.iter();
         spans
             .filter_map(|span| span.logprobs.map(<[f64]>::len))
@@ -138,7 +142,7 @@ impl<'a> Row<'a> {
     }
 
     /// The lengths of the runs of trained ids; turns with nothing between them are one run.
-    pub(super) fn run_lengths(&self) -> Vec<usize> {
+    pub(crate) fn run_lengths(&self) -> Vec<usize> {
         let mut lengths = Vec::new();
         let mut run = 0;
         let mut close = |run: &mut usize| {
@@ -158,31 +162,5 @@ impl<'a> Row<'a> {
         }
         close(&mut run);
         lengths
-    }
-
-    /// What OpenEnv's own check of a row says of it.
-    pub(super) fn findings(&self) -> Vec<Finding> {
-        let (len, n_trainable) = (self.len(), self.n_trainable());
-        if self.prompt_len() == 0 {
-            let text = "the row starts without prompt token ids";
-            return vec![Finding::fatal(Code::InvalidTrainingSequence, text)];
-        }
-        let mut findings = Vec::new();
-        if n_trainable == 0 {
-            let text = format!("0 trainable tokens in a {len}-token sequence");
-            findings.push(Finding::fatal(Code::NothingTrainable, text));
-        }
-        if self.prompt_len() >= len {
-            let text = format!("prompt_len={} covers the whole sequence", self.prompt_len());
-            findings.push(Finding::fatal(Code::EmptyResponse, text));
-        }
-        let spans = self.spans.iter().filter_map(|span| span.logprobs);
-        let n_certain = spans.flatten().filter(|logprob| **logprob == 0.0).count();
-        if n_certain > 0 {
-            let text =
-                format!("{n_certain}/{n_trainable} trainable tokens have logprob 0.0 (p=1.0)");
-            findings.push(Finding::info(Code::CertainTokens, text));
-        }
-        findings
     }
 }
