@@ -3,6 +3,7 @@
 //!
 //! Members that need no change keep their bytes. Nothing here knows of sockets or files.
 
+mod added;
 mod constraint;
 mod delta;
 mod error;
@@ -18,6 +19,7 @@ mod reply;
 mod skim;
 mod strip;
 
+pub use added::Added;
 pub use constraint::{Constrained, STRICT_TOOLS, constraints_in};
 
 pub use delta::{Delta, deltas};
@@ -29,10 +31,12 @@ pub use malformed::is_malformed;
 pub use pieces::Pieces;
 pub(crate) use prepare::Draft;
 pub use prepare::{
-    Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, has_member, prepare,
+    Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, has_member, prepare,
     tokens_wanted,
 };
 pub use refusal::{RefusedParameter, is_context_overflow};
 pub use render::Render;
-pub use reply::{Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, last_usage, read_reply};
-pub use strip::{Stripped, is_done, strip_body};
+pub use reply::{
+    Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, is_done, last_usage, read_reply,
+};
+pub use strip::{Stripped, strip_body};

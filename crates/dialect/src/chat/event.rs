@@ -10,7 +10,8 @@ use super::members::Members;
 use super::prepare::Added;
 use super::reply::{Usage, read_usage};
 use super::skim::elements;
-use super::strip::{Stripped, is_done, strip_members};
+use super::reply::is_done;
+use super::strip::{Stripped, strip_members};
 
 /// What an event means for its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]

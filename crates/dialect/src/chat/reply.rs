@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 
 use super::members::Members;
 use super::skim::elements;
-use super::strip::is_done;
 use crate::sse::Splitter;
 
 /// What one model call gave.
@@ -465,6 +464,11 @@ fn text_of(content: &Value) -> Option<String> {
         ),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
     }
+}
+
+/// Whether the event is the marker that ends a stream.
+pub fn is_done(data: &str) -> bool {
+    data.trim() == "[DONE]"
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //!
 //! What cannot be read goes through as it is: it is the agent's to judge.
 
+use super::added::Added;
 use super::delta::THOUGHTS;
 use super::members::Members;
-use super::prepare::Added;
 use super::reply::{Usage, read_usage};
 use super::skim::{Edited, Rule, edit, elements};
 
@@ -24,11 +24,6 @@ pub fn strip_body(body: &[u8], added: &Added) -> (Option<Vec<u8>>, Option<Usage>
         Some(Edited { text, usage }) => (text, usage.and_then(read_usage)),
         None => (None, None),
     }
-}
-
-/// Whether the event is the marker that ends a stream.
-pub fn is_done(data: &str) -> bool {
-    data.trim() == "[DONE]"
 }
 
 /// `None` when it is none.

@@ -4,14 +4,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::Render;
-use super::contents::made_id;
+use super::contents::{RAW_ARGUMENTS, made_id};
 use super::{Form, error_value, inside, member, signature};
-use crate::chat::{Delta, Reply, Usage};
-
-/// Holds a call's arguments as the model wrote them where they are no JSON object, which is all that Gemini can say.
-/// The agent's tool refuses them, and the next request gives them back to the model as they were.
-pub(super) const RAW_ARGUMENTS: &str = "__raw_arguments";
+use crate::chat::{Delta, Render, Reply, Usage};
 
 /// Renders one answer.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::chat::ChatEvent;
+use crate::chat::{ChatEvent, is_done};
 
 const ALL: Added = Added {
     logprobs: true,
