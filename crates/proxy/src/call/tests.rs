@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use rollcage_dialect::Dialect;
+use rollcage_dialect::{Dialect, EndpointDialect};
 use rollcage_model::exchange::read;
 
 use super::*;
@@ -23,12 +23,15 @@ use crate::settings::ModelSettings;
 use crate::transport::Transport;
 use crate::transport::scripted::{Answer, Piece, Response as Scripted, Scripted as Upstream};
 
+mod anthropic;
+
 const MODES: [OutputMode; 3] = [OutputMode::Live, OutputMode::Whole, OutputMode::Replayed];
 
 /// One session with an endpoint that gives these answers.
 struct Setup {
     mode: OutputMode,
     dialect: Dialect,
+    endpoint: EndpointDialect,
     answers: Vec<Answer>,
     settings: ModelSettings,
     on_overflow: OnOverflow,
@@ -43,6 +46,7 @@ impl Setup {
         Setup {
             mode,
             dialect: Dialect::Chat,
+            endpoint: EndpointDialect::Chat,
             answers,
             settings: ModelSettings {
                 upstream_patience: Duration::ZERO,
@@ -68,7 +72,10 @@ impl Setup {
         }));
         let options = SessionOptions {
             client: crate::outbound::client("http://127.0.0.1:9").unwrap(),
-            endpoint: Endpoint::scripted("http://127.0.0.1:9/v1".to_owned(), "m", "k".to_owned()),
+            endpoint: Endpoint {
+                dialect: self.endpoint,
+                ..Endpoint::scripted("http://127.0.0.1:9/v1".to_owned(), "m", "k".to_owned())
+            },
             settings: self.settings,
             profile: Profile {
                 has_live_streams: self.mode != OutputMode::Replayed,
@@ -151,8 +158,8 @@ async fn ask(session: &Arc<Session>, dialect: Dialect, is_stream: bool) -> Strin
     let is_events = text.starts_with("data:") || text.starts_with("event:");
     assert!(is_events == is_stream || text.is_empty(), "{text}");
     let (reply, _) = match dialect {
-        Dialect::Anthropic => rollcage_dialect::EndpointDialect::Anthropic,
-        _ => rollcage_dialect::EndpointDialect::Chat,
+        Dialect::Anthropic => EndpointDialect::Anthropic,
+        _ => EndpointDialect::Chat,
     }
     .read(&text, is_stream);
     let said = reply.message.content.unwrap_or_default();
