@@ -110,15 +110,6 @@ impl Route {
 }
 
 impl Dialect {
-    /// Whether clients know an error in the middle of a stream for what it is. Chat has no event for it: what servers
-    /// send in its place some agents read over.
-    pub fn has_error_events(self) -> bool {
-        match self {
-            Dialect::Chat => false,
-            Dialect::Responses | Dialect::Anthropic | Dialect::Gemini => true,
-        }
-    }
-
     /// The body of an answer that is an error.
     pub fn error_body(self, status: u16, message: &str) -> Vec<u8> {
         match self {

@@ -85,6 +85,14 @@ impl EndpointDialect {
         }
     }
 
+    /// Whether clients of the dialect know an error in the middle of a stream for what it is. Chat has no event for it.
+    pub fn has_error_events(self) -> bool {
+        match self {
+            EndpointDialect::Chat => false,
+            EndpointDialect::Anthropic => true,
+        }
+    }
+
     /// Where model calls go, below the endpoint's base URL.
     pub fn path(self) -> &'static str {
         match self {

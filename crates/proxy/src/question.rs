@@ -49,7 +49,7 @@ pub(crate) struct Question {
 
 /// How an agent is answered.
 pub(crate) struct AnswerForm {
-    pub(crate) dialect: Dialect,
+    dialect: Dialect,
     /// The agent's own request, which may say more about it.
     body: Bytes,
     /// The content type of a streamed answer.

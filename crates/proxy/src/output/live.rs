@@ -9,9 +9,9 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Response, StatusCode};
 
+use rollcage_dialect::Render;
 use rollcage_dialect::chat::StreamError;
 use rollcage_dialect::upstream::{Mark, Shown, StreamReader};
-use rollcage_dialect::{Dialect, Render};
 use rollcage_model::ending::Cause;
 
 use super::break_off;
@@ -37,7 +37,6 @@ pub(super) fn respond(form: AnswerForm, streaming: Streaming) -> Response<Body> 
     let live = LiveStream {
         exchange,
         response,
-        agent: form.dialect,
         render: form.render,
         held: Vec::new(),
         is_begun: false,
@@ -64,7 +63,6 @@ pub(super) fn respond(form: AnswerForm, streaming: Streaming) -> Response<Body> 
 struct LiveStream {
     exchange: OpenExchange,
     response: UpstreamResponse,
-    agent: Dialect,
     /// For an agent of another dialect; others see the endpoint's own events.
     render: Option<Box<dyn Render>>,
     held: Vec<u8>,
@@ -152,7 +150,7 @@ impl LiveStream {
     }
 
     /// An error is an ending that most dialects have their own event for, so the connection need not break to tell of
-    /// it. Where there is none agents would take the end for the answer's.
+    /// it. Chat has none: what servers send in its place some agents read over, and take the end for the answer's.
     fn end_with_error(
         &mut self,
         error: StreamError,
@@ -167,11 +165,11 @@ impl LiveStream {
             (Some(render), _) => ready.extend(render.error(&message)),
             (None, Shown::Bytes(raw)) => {
                 ready.extend(self.exchange.session().scrub_body(raw.into()));
+                let dialect = self.exchange.session().options.endpoint.dialect;
+                self.breaks_with = (!dialect.has_error_events()).then_some(message);
             }
-            // Pieces are asked for to be rendered.
-            (None, Shown::Pieces(_)) => {}
+            (None, Shown::Pieces(_)) => self.breaks_with = Some(message),
         }
-        self.breaks_with = (!self.agent.has_error_events()).then_some(message);
         Ok(())
     }
 
