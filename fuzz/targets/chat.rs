@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rollcage_model::chat::{
+use rollcage_dialect::chat::{
     Added, Capture, Rewrite, Sampling, deltas, finish_of, is_done, last_usage, prepare, read_reply,
     strip_body, strip_event, tokens_wanted,
 };

@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rollcage_model::chat::{Delta, Rewrite, deltas, prepare, read_reply};
-use rollcage_model::dialect::gemini::Form;
-use rollcage_model::dialect::{Render, anthropic, gemini, responses};
-use rollcage_model::sse::Splitter;
+use rollcage_dialect::chat::{Delta, Rewrite, deltas, prepare, read_reply};
+use rollcage_dialect::gemini::Form;
+use rollcage_dialect::{Render, anthropic, gemini, responses};
+use rollcage_dialect::sse::Splitter;
 use serde_json::Value;
 
 /// What answers a request that comes without an answer.

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rollcage_model::sse::{Splitter, SseEvent, Tail};
+use rollcage_dialect::sse::{Splitter, SseEvent, Tail};
 
 const EVENT_BYTES_MAX: usize = 512;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rollcage_sandbox::{EntryKind, Error, Sandbox, WORKDIR};
 
-use crate::result::chain;
+use rollcage_model::text::chain;
 
 const DEPTH: u32 = 2;
 const FILES_MAX: usize = 32;

@@ -237,7 +237,7 @@ impl Dispatcher {
             group: job.group.clone(),
             agent: job.agent.name.clone(),
             endpoint: job.endpoint.clone(),
-            queued_at: result::now(),
+            queued_at: rollcage_proxy::clock::now(),
             feed: Arc::new(feed),
             stops: Stops::new(self.stop.child_token(), self.keeping.clone()),
             result: Mutex::default(),
@@ -400,7 +400,7 @@ impl Dispatcher {
             result.record = record.path().display().to_string();
             if let Err(error) = record.commit(&result) {
                 tracing::error!(
-                    error = result::chain(&error),
+                    error = rollcage_model::text::chain(&error),
                     "the result of a broken rollout was not written"
                 );
             }
@@ -473,7 +473,10 @@ pub(crate) async fn run_all(
             };
             match result {
                 Ok(result) => deliver(result),
-                Err(error) => tracing::error!(error = result::chain(&error), "a result was lost"),
+                Err(error) => tracing::error!(
+                    error = rollcage_model::text::chain(&error),
+                    "a result was lost"
+                ),
             }
         }
     };

@@ -10,15 +10,16 @@ use rollcage_model::ending::Cause;
 use rollcage_model::transcript::{Report, Transcript};
 use rollcage_sandbox::{Command, ExitStatus, Process, Sandbox, Stdin};
 
-use crate::agent::Launch;
 use crate::judge::{Ending, Evidence, Stop, judge};
 use crate::log::Log;
 use crate::places::leave_logs;
-use crate::proxy::{Serving, Session};
-use crate::result;
 use crate::rollout::Plan;
-use crate::shell::{LOG_TAIL_CHARS, base_environment, last_events, tail};
+use crate::shell::{LOG_TAIL_CHARS, last_events};
 use crate::store::{EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDOUT_FILE, private_file};
+use rollcage_agents::Launch;
+use rollcage_agents::base_environment;
+use rollcage_model::text::tail;
+use rollcage_proxy::{Serving, Session};
 
 /// Between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -262,7 +263,7 @@ impl Logs {
             Log::create(&directory.join(name)).map_err(|error| {
                 Ending::new(
                     Cause::EngineFailed,
-                    format!("{name}: {}", result::chain(&error)),
+                    format!("{name}: {}", rollcage_model::text::chain(&error)),
                 )
             })
         };

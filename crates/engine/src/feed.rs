@@ -9,7 +9,6 @@ use tokio::sync::{mpsc, watch};
 use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::id::RolloutId;
 
-use crate::result;
 use crate::tally::Tally;
 
 /// Events kept per rollout: a few for each model call, and agents make hundreds. The oldest go first, which shows as a
@@ -83,7 +82,7 @@ impl Feed {
         self.tally.count(&what);
         let event = Event {
             rollout: self.rollout,
-            at: result::now(),
+            at: rollcage_proxy::clock::now(),
             what,
         };
         let mut seen = self.seen();

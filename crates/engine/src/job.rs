@@ -10,11 +10,10 @@ use rollcage_model::task::Task;
 
 use crate::PlanError;
 use crate::judge::Ending;
-use crate::outbound::ClientError;
-use crate::result;
 use crate::rollout::Plan;
-use crate::scripted::Lease;
-use crate::warm::WarmError;
+use rollcage_agents::WarmError;
+use rollcage_proxy::outbound::ClientError;
+use rollcage_scripted::Lease;
 
 /// A rollout as it is asked for. What has to be fetched, started or looked up for it is its own first step.
 pub(crate) struct Job {
@@ -69,6 +68,6 @@ impl From<PlanError> for Ending {
             | PlanError::Http(_)
             | PlanError::Client(ClientError::Http(_)) => Cause::EngineFailed,
         };
-        Ending::new(cause, result::chain(&error))
+        Ending::new(cause, rollcage_model::text::chain(&error))
     }
 }

@@ -4,9 +4,8 @@ use rollcage_model::ending::Cause;
 use rollcage_model::transcript::End;
 use rollcage_sandbox::ExitStatus;
 
-use crate::proxy::Calls;
-use crate::result;
-use crate::shell::tail;
+use rollcage_model::text::tail;
+use rollcage_proxy::Calls;
 
 /// What mini-swe-agent calls the end after replies that it could not read.
 const UNREADABLE_REPLIES: &str = "RepeatedFormatError";
@@ -30,7 +29,7 @@ impl Ending {
     pub(crate) fn from_setup(error: rollcage_sandbox::Error) -> Self {
         match error {
             rollcage_sandbox::Error::File { .. } => {
-                Ending::new(Cause::SetupFailed, result::chain(&error))
+                Ending::new(Cause::SetupFailed, rollcage_model::text::chain(&error))
             }
             error => error.into(),
         }
@@ -43,7 +42,7 @@ impl Ending {
 
 impl From<rollcage_sandbox::Error> for Ending {
     fn from(error: rollcage_sandbox::Error) -> Self {
-        Ending::new(Cause::SandboxFailed, result::chain(&error))
+        Ending::new(Cause::SandboxFailed, rollcage_model::text::chain(&error))
     }
 }
 

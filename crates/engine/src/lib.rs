@@ -4,74 +4,58 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use rollcage_agents::bundle::{
+    self, Bundles, InstallError, Npm, OnProgress, Origin, Registry, VersionRequest,
+};
+use rollcage_agents::{Agent, ReadyAgent, WarmError, warm_up};
+use rollcage_endpoints::choice::EndpointChoice;
+use rollcage_endpoints::serving::{OnStep, Servers, ServingError};
 use rollcage_model::ending::Cause;
 use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::outbound::{ClientError, Clients};
+use rollcage_proxy::{Profiles, Unusable};
 use rollcage_sandbox::Sandboxes;
 use rollcage_sandbox::local::Local;
+use rollcage_scripted::{Lease, Script, Scripted, ScriptedError};
 
 mod aborted;
-pub mod agent;
-pub mod bundle;
 mod collect;
 mod dispatch;
 mod drive;
-pub mod endpoint;
 pub mod feed;
-mod inbound;
 mod job;
 mod judge;
 mod limits;
 mod log;
-pub mod outbound;
 mod places;
-pub mod provider;
-pub mod proxy;
-pub mod remote;
 pub mod result;
 mod rollout;
-pub mod scripted;
-pub mod secret;
 pub mod service;
-pub mod serving;
 mod shell;
 pub mod store;
 pub mod tally;
 pub mod traced;
 mod trial;
 mod verify;
-mod warm;
 
-use agent::Agent;
-use bundle::{Bundles, InstallError, Npm, OnProgress, Origin, Registry, VersionRequest};
-use endpoint::{Endpoint, EndpointChoice};
 use job::Job;
 use judge::Ending;
-use outbound::ClientError;
-use proxy::probe::{Bounds, Profile, probe_within};
-use proxy::{Unusable, reach};
 use rollout::Context;
-use scripted::{Lease, Script, Scripted, ScriptedError};
-use serving::{OnStep, Servers, ServingError};
 use store::{Store, StoreError};
 
-pub use outbound::{Clients, client};
-pub use proxy::{ModelSettings, SamplingPolicy};
 pub use rollout::Plan;
-pub use shell::base_environment;
 pub use trial::TrialError;
-pub use warm::{ReadyAgent, WarmError};
 
-/// A server meets many endpoints; past this it forgets what it learnt and asks again.
-const PROFILES_MAX: usize = 1024;
 /// What an engine needs from outside.
 #[derive(Debug)]
 pub struct EngineOptions {
@@ -130,92 +114,10 @@ pub struct Engine {
     layers: PathBuf,
     sandboxes: Arc<Local>,
     scripted: OnceCell<Scripted>,
-    scripted_log: Option<Arc<scripted::Log>>,
+    scripted_log: Option<Arc<rollcage_scripted::Log>>,
     profiles: Arc<Profiles>,
     clients: Arc<Clients>,
     servers: Servers,
-}
-
-/// What was found out about endpoints, shared by rollouts that need it at the same time.
-#[derive(Default)]
-pub(crate) struct Profiles {
-    by_endpoint: Mutex<HashMap<String, Arc<Known>>>,
-}
-
-/// What is known of one endpoint.
-#[derive(Default)]
-struct Known {
-    profile: OnceCell<Profile>,
-    /// When it was last found to be of no use, and why.
-    failed: Mutex<Option<(Instant, Unusable)>>,
-}
-
-impl Known {
-    /// The profile, found out by whoever comes first. If that fails it has failed for all who waited for it: one after
-    /// the other, they would hold their slots for nothing.
-    async fn of(
-        &self,
-        client: &reqwest::Client,
-        endpoint: &Endpoint,
-        bounds: Bounds,
-    ) -> Result<Profile, Unusable> {
-        let since = Instant::now();
-        let failed = || self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        let find = || async {
-            if let Some((at, why)) = failed().clone().filter(|(at, _)| *at >= since) {
-                tracing::debug!(?at, "found to be of no use while we waited");
-                return Err(why);
-            }
-            let probed = probe_within(client, endpoint, bounds).await;
-            probed.inspect_err(|error| *failed() = Some((Instant::now(), error.clone())))
-        };
-        self.profile.get_or_try_init(find).await.cloned()
-    }
-}
-
-impl Profiles {
-    /// Probes the endpoint unless somebody did.
-    pub(crate) async fn of(
-        &self,
-        client: &reqwest::Client,
-        endpoint: &Endpoint,
-        settings: &ModelSettings,
-    ) -> Result<Profile, Unusable> {
-        if endpoint.is_none() {
-            return Ok(Profile::whole());
-        }
-        let bounds = Bounds {
-            reach: settings.reach_limit,
-            loading: settings.upstream_patience,
-        };
-        if let Some(profile) = &endpoint.profile {
-            reach(client, endpoint, bounds).await?;
-            return Ok(profile.clone());
-        }
-        let name = name_of(endpoint);
-        let known = {
-            let mut known = self
-                .by_endpoint
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            if known.len() >= PROFILES_MAX && !known.contains_key(&name) {
-                known.clear();
-            }
-            Arc::clone(known.entry(name).or_default())
-        };
-        known.of(client, endpoint, bounds).await
-    }
-
-    /// After an outage another server, or one with other settings, may be there: it is probed again when it is needed.
-    pub(crate) fn forget(&self, endpoint: &Endpoint) {
-        let known = self.by_endpoint.lock();
-        let mut known = known.unwrap_or_else(PoisonError::into_inner);
-        known.remove(&name_of(endpoint));
-    }
-}
-
-fn name_of(endpoint: &Endpoint) -> String {
-    format!("{} {}", endpoint.base_url, endpoint.model)
 }
 
 impl Engine {
@@ -245,7 +147,7 @@ impl Engine {
     }
 
     /// Keeps a copy of what the scripted endpoint sends, for tests that compare a trace with it.
-    pub fn log_scripted(&mut self, log: Arc<scripted::Log>) {
+    pub fn log_scripted(&mut self, log: Arc<rollcage_scripted::Log>) {
         self.scripted_log = Some(log);
     }
 
@@ -290,7 +192,7 @@ impl Engine {
             _ => None,
         };
         let parts = (bundle, node);
-        Ok(warm::warm_up(agent, parts, &self.layers, &*self.sandboxes).await?)
+        Ok(warm_up(agent, parts, &self.layers, &*self.sandboxes).await?)
     }
 
     /// The endpoint that a task's rollouts talk to; starts the scripted one when that is chosen.
@@ -316,23 +218,27 @@ impl Engine {
                 if task.solution.is_empty() {
                     return Err(PlanError::NoSolution);
                 }
-                let options = scripted::Options {
+                let options = rollcage_scripted::Options {
                     log: self.scripted_log.clone(),
-                    ..scripted::Options::default()
+                    ..rollcage_scripted::Options::default()
                 };
                 let scripted = self
                     .scripted
                     .get_or_try_init(|| Scripted::start(options))
                     .await?;
                 let key = scripted.add(Script::new(task.solution.clone()))?;
-                Ok(Endpoint::scripted(scripted.base_url(), key))
+                Ok(Endpoint::scripted(
+                    scripted.base_url(),
+                    rollcage_scripted::MODEL,
+                    key,
+                ))
             }
         }
     }
 
     async fn with_model(&self, mut endpoint: Endpoint) -> Result<Endpoint, PlanError> {
         let client = (self.clients).of(&endpoint.base_url, endpoint.guard.as_ref())?;
-        proxy::settle_model(&client, &mut endpoint).await?;
+        rollcage_proxy::settle_model(&client, &mut endpoint).await?;
         Ok(endpoint)
     }
 
@@ -374,7 +280,7 @@ impl Engine {
         self.servers.close().await;
         if let Err(error) = self.sandboxes.shutdown().await {
             tracing::warn!(
-                error = result::chain(&error),
+                error = rollcage_model::text::chain(&error),
                 "the sandboxes did not shut down cleanly"
             );
         }

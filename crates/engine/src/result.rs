@@ -1,7 +1,7 @@
 //! Puts a rollout's result together.
 
 use std::collections::BTreeMap;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use rollcage_model::ending::Cause;
 use rollcage_model::exchange;
@@ -17,32 +17,15 @@ use rollcage_model::turn::Turn;
 
 use crate::job::Job;
 use crate::judge::{Ending, stopped_by};
-use crate::proxy::probe::Profile;
 use crate::rollout::Plan;
-use crate::shell::{seconds, tail};
+use crate::shell::seconds;
 use crate::store::{Record, Start};
+use rollcage_model::text::tail;
+use rollcage_proxy::clock::now;
+use rollcage_proxy::probe::Profile;
 
 /// The `mode` of a rollout whose calls are not part of its result.
 pub(crate) const BLACK_BOX: &str = "black_box";
-
-/// Unix seconds.
-pub(crate) fn now() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0.0, |since| since.as_secs_f64())
-}
-
-/// An error and its causes as one sentence.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
-}
 
 /// A result in which nothing has happened yet.
 pub(crate) fn begin(id: RolloutId, job: &Job) -> RolloutResult {
@@ -301,7 +284,7 @@ fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
     let mut response = serde_json::json!({
         "finish_reason": turn.finish_reason,
         "usage": turn.usage,
-        "message": turn.message.as_ref().map(rollcage_model::chat::Message::to_value),
+        "message": turn.message.as_ref().map(rollcage_dialect::chat::Message::to_value),
     });
     if let Some(error) = &turn.upstream_error {
         response["upstream_status"] = turn.upstream_status.into();

@@ -15,25 +15,29 @@ use rollcage_model::trace::{Code, Finding};
 use rollcage_model::transcript::McpNames;
 use rollcage_sandbox::{Sandbox, Sandboxes, WORKDIR};
 
+use crate::PlanError;
 use crate::aborted::Stops;
-use crate::agent::{Agent, LaunchRequest, ModelAccess};
 use crate::collect::collect;
 use crate::drive::drive;
-use crate::endpoint::Endpoint;
 use crate::feed::Feed;
 use crate::job::Job;
 use crate::judge::{Ending, with_verifiers};
-use crate::outbound::ClientError;
 use crate::places::{self, PROXY_PORT, note_sandbox, spec};
-use crate::proxy::probe::Profile;
-use crate::proxy::{self, ModelSettings, OnOverflow, Serving, Session, SessionOptions, Sessions};
-use crate::remote::Remotes;
 use crate::result;
-use crate::shell::{LOG_TAIL_CHARS, alive, base_environment, run_command, seconds, tail};
+use crate::shell::{LOG_TAIL_CHARS, alive, run_command, seconds};
 use crate::store::{Record, Store, StoreError};
 use crate::verify::{self, Told};
-use crate::warm::ReadyAgent;
-use crate::{Clients, PlanError, Profiles};
+use rollcage_agents::ReadyAgent;
+use rollcage_agents::base_environment;
+use rollcage_agents::{Agent, LaunchRequest, ModelAccess};
+use rollcage_model::text::tail;
+use rollcage_proxy::Profiles;
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::outbound::ClientError;
+use rollcage_proxy::outbound::Clients;
+use rollcage_proxy::probe::Profile;
+use rollcage_proxy::remote::Remotes;
+use rollcage_proxy::{ModelSettings, OnOverflow, Serving, Session, SessionOptions, Sessions};
 
 /// Everything about one rollout that is known before it starts.
 pub struct Plan {
@@ -92,7 +96,7 @@ pub(crate) async fn run(
         Err(error) => {
             return result::finish(
                 result,
-                Ending::new(Cause::EngineFailed, result::chain(&error)),
+                Ending::new(Cause::EngineFailed, rollcage_model::text::chain(&error)),
                 started,
             );
         }
@@ -106,7 +110,8 @@ pub(crate) async fn run(
         None => Ending::cancelled(),
         Some(Err(error)) => {
             if matches!(error, PlanError::Install(_)) {
-                result.install_log_tail = tail(&result::chain(&error), LOG_TAIL_CHARS);
+                result.install_log_tail =
+                    tail(&rollcage_model::text::chain(&error), LOG_TAIL_CHARS);
             }
             error.into()
         }
@@ -137,7 +142,7 @@ pub(crate) async fn run(
                 record: String::new(),
                 ..result
             },
-            Ending::new(Cause::EngineFailed, result::chain(&error)),
+            Ending::new(Cause::EngineFailed, rollcage_model::text::chain(&error)),
             started,
         ),
     }
@@ -164,7 +169,9 @@ async fn attempt(
     let endpoint = &plan.endpoint;
     let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
     let client = client.map_err(|error| match &error {
-        ClientError::Http(_) => Ending::new(Cause::EngineFailed, result::chain(&error)),
+        ClientError::Http(_) => {
+            Ending::new(Cause::EngineFailed, rollcage_model::text::chain(&error))
+        }
         ClientError::Forbidden(_) => Ending::new(Cause::EndpointUnreachable, error.to_string()),
     })?;
     let profile = cx.profiles.of(&client, &plan.endpoint, &plan.settings);
@@ -193,12 +200,12 @@ async fn attempt(
     })?;
     let sessions = Sessions::of(Arc::clone(&session));
     let span = tracing::Span::current();
-    let handler: proxy::Handler = Arc::new(move |request| {
+    let handler: rollcage_proxy::Handler = Arc::new(move |request| {
         let sessions = Arc::clone(&sessions);
-        let answering = async move { proxy::answer(&sessions, request).await };
+        let answering = async move { rollcage_proxy::answer(&sessions, request).await };
         Box::pin(answering.instrument(span.clone()))
     });
-    let mut serving = proxy::serve(sandbox.take_listeners(), handler)
+    let mut serving = rollcage_proxy::serve(sandbox.take_listeners(), handler)
         .map_err(|error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}")))?;
     let inside = Inside {
         sandbox: &*sandbox,
@@ -217,7 +224,7 @@ async fn attempt(
     let closed = sandbox.close().await;
     if let Err(error) = closed {
         // Ours to clean up: it takes nothing from what the rollout came to.
-        let problem = result::chain(&error);
+        let problem = rollcage_model::text::chain(&error);
         tracing::warn!(%problem, "a sandbox is not gone");
         let finding = Finding::warn(Code::SandboxNotRemoved, problem);
         result.findings.push(finding);
@@ -249,7 +256,7 @@ fn open_session(
         mcp: plan.mcp.clone(),
         clients: Arc::clone(&cx.clients),
     };
-    Session::create(proxy::random_key("sk-rollcage-")?, options)
+    Session::create(rollcage_proxy::random_key("sk-rollcage-")?, options)
 }
 
 /// A rollout whose sandbox, proxy and record are open.

@@ -13,19 +13,20 @@ use rollcage_model::id::RolloutId;
 use rollcage_model::record::{AgentInfo, EndpointInfo, RolloutResult};
 use rollcage_model::task::Task;
 
-use crate::agent::Agent;
-use crate::bundle::VersionRequest;
 use crate::dispatch::Dispatcher;
-use crate::endpoint::{Endpoint, EndpointChoice};
 use crate::job::{Job, Planned};
-use crate::outbound::Forbidden;
-use crate::remote::Remotes;
-use crate::result;
 use crate::rollout::Plan;
-use crate::scripted;
 use crate::store::{Store, StoreError, Summary};
 use crate::tally::Numbers;
-use crate::{Engine, ModelSettings, PlanError, ReadyAgent};
+use crate::{Engine, PlanError};
+use rollcage_agents::Agent;
+use rollcage_agents::ReadyAgent;
+use rollcage_agents::bundle::VersionRequest;
+use rollcage_endpoints::choice::EndpointChoice;
+use rollcage_proxy::ModelSettings;
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::outbound::Forbidden;
+use rollcage_proxy::remote::Remotes;
 
 mod catalog;
 
@@ -64,7 +65,7 @@ impl Order {
             EndpointChoice::Managed(managed) => managed.endpoint.info(),
             EndpointChoice::Scripted => EndpointInfo {
                 kind: "scripted".to_owned(),
-                model: scripted::MODEL.to_owned(),
+                model: rollcage_scripted::MODEL.to_owned(),
                 ..EndpointInfo::default()
             },
         }
@@ -325,7 +326,9 @@ fn summary_of(entry: &Entry) -> Summary {
         };
     }
     let standing = entry.feed.standing();
-    let now = standing.finished_at.unwrap_or_else(result::now);
+    let now = standing
+        .finished_at
+        .unwrap_or_else(rollcage_proxy::clock::now);
     Summary {
         rollout_id: entry.id,
         task_id: entry.task_id.clone(),

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rollcage_agents::base_environment;
 use rollcage_model::record::CommandResult;
-use rollcage_sandbox::{Command, Error, HOME, OutputLimit, Sandbox, run};
+use rollcage_model::text::tail;
+use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
 /// Characters kept of each output stream of a command, as the original does.
 pub(crate) const TAIL_CHARS: usize = 2000;
@@ -17,32 +19,6 @@ const TAIL_BYTES: usize = 4 * TAIL_CHARS;
 
 /// For a list of processes.
 const LIST_LIMIT: Duration = Duration::from_secs(10);
-
-/// What every process in a sandbox starts with; nothing comes from our own environment.
-pub fn base_environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let fixed = [
-        (
-            "PATH",
-            "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
-        ),
-        ("HOME", HOME),
-        ("USER", "user"),
-        ("LOGNAME", "user"),
-        ("SHELL", "/bin/bash"),
-        ("LANG", "C.UTF-8"),
-        ("TERM", "dumb"),
-    ];
-    let fixed = fixed
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value.to_owned()));
-    fixed
-        .chain(
-            extra
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone())),
-        )
-        .collect()
-}
 
 /// The names of the processes that are alive in a sandbox, but for those that are not its user's.
 pub(crate) async fn alive(sandbox: &dyn Sandbox) -> Result<Vec<String>, Error> {
@@ -96,12 +72,6 @@ pub(crate) async fn run_command(
     })
 }
 
-/// The last `count` characters.
-pub(crate) fn tail(text: &str, count: usize) -> String {
-    let skipped = text.chars().count().saturating_sub(count);
-    text.chars().skip(skipped).collect()
-}
-
 /// The last events of an agent's account, one per line; a long one is cut to its end.
 pub(crate) fn last_events(text: &str) -> String {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -120,12 +90,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tail_is_counted_in_characters() {
-        assert_eq!(tail("añb", 2), "ñb");
-        assert_eq!(tail("a", 2), "a");
-    }
-
-    #[test]
     fn an_account_ends_with_its_last_twenty_events() {
         let text: String = (0..30)
             .map(|number| format!("{{\"n\":{number}}}\n"))
@@ -139,12 +103,5 @@ mod tests {
             LOG_TAIL_CHARS + "the end\n".len()
         );
         assert_eq!(last_events(""), "");
-    }
-
-    #[test]
-    fn a_task_may_override_the_environment() {
-        let extra = BTreeMap::from([("LANG".to_owned(), "de_DE.UTF-8".to_owned())]);
-        assert_eq!(base_environment(&extra)["LANG"], "de_DE.UTF-8");
-        assert_eq!(base_environment(&extra)["HOME"], "/home/user");
     }
 }

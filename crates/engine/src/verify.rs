@@ -13,9 +13,11 @@ use rollcage_model::trace::{Code, Finding};
 use rollcage_sandbox::{Command, Error, HOME, OutputLimit, Sandbox, VERIFIER_LOGS, WORKDIR, run};
 
 use crate::places;
-use crate::result::chain;
 use crate::rollout::Plan;
-use crate::shell::{base_environment, run_command, tail};
+use crate::shell::run_command;
+use rollcage_agents::base_environment;
+use rollcage_model::text::chain;
+use rollcage_model::text::tail;
 
 /// Where verify commands run when the work directory cannot be entered: it is always there, and never the agent's.
 const ELSEWHERE: &str = "/";

@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::abridge::{self, Abridged, IDS, MEMBERS, Repeat, abridge};
-use crate::chat::{Message, Usage};
 use crate::graph::{Node, Tokens};
 use crate::trace::{Code, Interpretation};
 use crate::turn::{Exactness, Shared, Turn};
+use rollcage_dialect::chat::{Message, Usage};
 
 /// One model call. One that failed has no place in the graph, and the role `failed`.
 #[derive(Clone, Debug, PartialEq, Serialize)]

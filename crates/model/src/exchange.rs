@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::dialect::{Dialect, EndpointDialect};
-use crate::sampling::LogprobsMode;
+use rollcage_dialect::sampling::LogprobsMode;
+use rollcage_dialect::{Dialect, EndpointDialect};
 
 mod delta;
 mod resume;

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::budget::Spent;
 use crate::ending::Cause;
 use crate::id::RolloutId;
-use crate::sampling::LogprobsMode;
 use crate::trace::{CaptureLevel, Finding, RolloutType};
 use crate::transcript::Report;
+use rollcage_dialect::sampling::LogprobsMode;
 
 /// How a rollout ended. Every rollout ends in exactly one of these; what follows from it depends on its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

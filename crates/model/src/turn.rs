@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::chat::{self, Flaw, Message, Reply, STRICT_TOOLS, Usage, is_no_answer};
-use crate::dialect::{Dialect, EndpointDialect, anthropic};
 use crate::exchange::{Exchange, Request};
 use crate::graph::Tokens;
-use crate::sampling::{self, LogprobsMode};
 use crate::trace::Code;
+use rollcage_dialect::chat::{self, Flaw, Message, Reply, STRICT_TOOLS, Usage, is_no_answer};
+use rollcage_dialect::sampling::{self, LogprobsMode};
+use rollcage_dialect::{Dialect, EndpointDialect, anthropic};
 
 mod media;
 mod session;

@@ -5,9 +5,9 @@
 
 use std::path::Path;
 
-use rollcage_model::chat::{Constrained, RefusedParameter, Rewrite, StreamError, prepare};
+use rollcage_dialect::chat::{Constrained, RefusedParameter, Rewrite, StreamError, prepare};
+use rollcage_dialect::sampling::LogprobsMode;
 use rollcage_model::exchange::{Exchange, Request, Response};
-use rollcage_model::sampling::LogprobsMode;
 use rollcage_model::trace::{Code, Interpretation, Level, RolloutType, interpret};
 use rollcage_model::turn::{Exactness, Turn};
 use serde::Deserialize;
@@ -220,7 +220,7 @@ fn line_thoughts_that_are_not_included_cost_the_ids() {
     }
     // So they are asked for.
     let rewrite = Rewrite {
-        capture: rollcage_model::chat::Capture::Tokens,
+        capture: rollcage_dialect::chat::Capture::Tokens,
         ..Rewrite::default()
     };
     let body = tape("no-reasoning-whole").request.body;

@@ -168,8 +168,9 @@ fn end(outcome: anyhow::Result<Outcome>) -> ExitCode {
 fn start_logging(verbose: u8) {
     let default = match verbose {
         0 => "warn",
-        1 => "warn,rollcage=info,rollcage_engine=info,rollcage_sandbox=info",
-        _ => "info,rollcage=debug,rollcage_engine=debug,rollcage_sandbox=debug",
+        // All our crates begin with that name.
+        1 => "warn,rollcage=info",
+        _ => "info,rollcage=debug",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("ROLLCAGE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));

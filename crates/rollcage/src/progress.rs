@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use rollcage_engine::bundle;
-use rollcage_engine::serving::Step;
+use rollcage_agents::bundle;
+use rollcage_endpoints::serving::Step;
 use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::id::RolloutId;
 

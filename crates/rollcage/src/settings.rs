@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-use rollcage_engine::agent::{self, Agent, AgentError};
-use rollcage_engine::bundle::{Bundles, Registry, VersionRequest};
-use rollcage_engine::provider::{ProviderError, Providers};
-use rollcage_engine::secret::Secret;
+use rollcage_agents::bundle::{Bundles, Registry, VersionRequest};
+use rollcage_agents::{Agent, AgentError};
+use rollcage_endpoints::provider::{ProviderError, Providers};
 use rollcage_engine::store::Store;
 use rollcage_engine::{Engine, EngineOptions};
 use rollcage_model::budget::Price;
+use rollcage_proxy::secret::Secret;
 
 use crate::WrongUse;
 
@@ -141,16 +141,16 @@ pub(crate) fn bundles() -> anyhow::Result<Bundles> {
 
 /// The user's own agents.
 pub(crate) fn agents() -> anyhow::Result<Vec<Arc<dyn Agent>>> {
-    agent::all_in(&home()?.join(AGENTS)).map_err(wrong_use)
+    rollcage_agents::all_in(&home()?.join(AGENTS)).map_err(wrong_use)
 }
 
 /// The agent that a user means: a name, a name with a version, or a manifest file.
 pub(crate) fn agent(text: &str) -> anyhow::Result<(Arc<dyn Agent>, VersionRequest)> {
     if text.ends_with(".toml") {
-        let agent = agent::load(Path::new(text)).map_err(wrong_use)?;
+        let agent = rollcage_agents::load(Path::new(text)).map_err(wrong_use)?;
         return Ok((agent, VersionRequest::Default));
     }
-    agent::find_in(&home()?.join(AGENTS), text).map_err(wrong_use)
+    rollcage_agents::find_in(&home()?.join(AGENTS), text).map_err(wrong_use)
 }
 
 fn wrong_use(error: AgentError) -> anyhow::Error {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use rollcage_engine::bundle::Registry;
-use rollcage_engine::endpoint::Endpoint;
-use rollcage_engine::{Engine, EngineOptions, ModelSettings, Plan};
+use rollcage_agents::bundle::Registry;
+use rollcage_engine::{Engine, EngineOptions, Plan};
 use rollcage_model::record::Ended;
 use rollcage_model::task::Task;
+use rollcage_proxy::ModelSettings;
+use rollcage_proxy::endpoint::Endpoint;
 use rollcage_testkit::agent::{ShellAgent, empty_bundle};
 use rollcage_testkit::leak::Traces;
 use rollcage_testkit::upstream::{Reply, Upstream};
@@ -98,13 +99,13 @@ fn plan(script: &str, base_url: &str, bundle: &Path) -> Arc<Plan> {
         kind: "custom".to_owned(),
         base_url: base_url.to_owned(),
         key: None,
-        auth: rollcage_engine::provider::Auth::Bearer,
+        auth: rollcage_proxy::endpoint::Auth::Bearer,
         model: "m".to_owned(),
         is_thinking_disabled: false,
         has_token_ids: true,
         context_tokens: None,
         dialect: Default::default(),
-        profile: Some(rollcage_engine::proxy::probe::Profile::whole()),
+        profile: Some(rollcage_proxy::probe::Profile::whole()),
         guard: None,
     };
     Arc::new(Plan {

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rollcage_engine::ReadyAgent;
-use rollcage_engine::agent::{
-    Agent, Events, Launch, LaunchError, LaunchRequest, WarmUp, WireDialect,
-};
-use rollcage_engine::bundle::{Bundle, Origin, Source};
+use rollcage_agents::ReadyAgent;
+use rollcage_agents::bundle::{Bundle, Origin, Source};
+use rollcage_agents::{Agent, Events, Launch, LaunchError, LaunchRequest, WarmUp, WireDialect};
 use rollcage_model::transcript::Format;
 
 /// Runs a script with bash. The script sees `$BASE_URL`, `$KEY` and `$MODEL`, the instruction on standard input, and

@@ -1,7 +1,7 @@
 use rollcage_model::record::Ended;
 
 use super::*;
-use crate::proxy::{Problem, Stopped};
+use rollcage_proxy::{Problem, Stopped};
 
 fn exit(code: i32) -> Stop {
     Stop::Exited(ExitStatus {

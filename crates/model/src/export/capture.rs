@@ -152,7 +152,7 @@ fn turn_view(seen: &Interpretation, at: usize, options: Options) -> TurnView<'_>
         response_message: turn
             .message
             .as_ref()
-            .map_or_else(|| json!({}), crate::chat::Message::to_value),
+            .map_or_else(|| json!({}), rollcage_dialect::chat::Message::to_value),
     };
     TurnView {
         node_id: &node.id,

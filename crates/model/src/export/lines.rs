@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::conversation::{conversations, turn_of};
 use super::{Arguments, ExportError, Head, Meta, Options, Stream, chat, write_line};
 use crate::call::{Call, calls};
-use crate::chat::Message;
 use crate::sequence::{self, Row};
 use crate::trace::Interpretation;
 use crate::turn::Shared;
+use rollcage_dialect::chat::Message;
 
 /// A line that says which rollout it is of.
 #[derive(Serialize)]

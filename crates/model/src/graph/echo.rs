@@ -7,8 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
-use crate::chat::{Message, ToolCall};
 use crate::turn::{Shared, Turn};
+use rollcage_dialect::chat::{Message, ToolCall};
 
 /// How much speaks for messages being a certain reply, the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

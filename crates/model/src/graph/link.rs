@@ -11,8 +11,8 @@ use super::store::Store;
 use super::tokens::Tokens;
 use super::trie::{Place, Trie};
 use super::{Graph, assemble};
-use crate::chat::Message;
 use crate::turn::Turn;
+use rollcage_dialect::chat::Message;
 
 /// An id that more replies share is one that the model counts anew each time, and says nothing.
 const SHARERS_MAX: usize = 8;

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::chat::{Message, ToolCall};
 use crate::exchange::{Exchange, Request, Response};
+use rollcage_dialect::chat::{Message, ToolCall};
 
 /// A turn with ids; `n_tools` tools were offered.
 fn turn(exchange: u64, prompt: &[u32], completion: &[u32], n_tools: usize) -> Turn {

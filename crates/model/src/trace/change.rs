@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::chat::{Message, ToolCall};
 use crate::graph::{arguments_in, arguments_of, calls_in, text_in};
+use rollcage_dialect::chat::{Message, ToolCall};
 
 /// How much of a value is shown.
 const VALUE_MAX: usize = 40;

@@ -4,10 +4,10 @@
 //! stays trainable. Fatal is what leaves nothing to train on.
 
 use super::{CaptureLevel, Code, Finding, lacking, reply};
-use crate::chat;
-use crate::dialect::{Dialect, EndpointDialect};
 use crate::graph::{Graph, Node, Role};
 use crate::turn::{Exactness, Turn};
+use rollcage_dialect::chat;
+use rollcage_dialect::{Dialect, EndpointDialect};
 
 pub(super) fn findings(turns: &[Turn], graph: &Graph, level: CaptureLevel) -> Vec<Finding> {
     let mut findings: Vec<Finding> = turns.iter().filter_map(failure).collect();

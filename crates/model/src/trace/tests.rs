@@ -379,17 +379,17 @@ fn recorded_streams_are_trainable() {
     let mut vllm = call(&[], &[], 1);
     vllm.response = Some((
         200,
-        include_str!("../../tests/transcripts/vllm_stream.sse").to_owned(),
+        include_str!("../../../dialect/tests/transcripts/vllm_stream.sse").to_owned(),
     ));
     let mut sglang = call(&[], &[], 1);
     sglang.response = Some((
         200,
-        include_str!("../../tests/transcripts/sglang_stream.sse").to_owned(),
+        include_str!("../../../dialect/tests/transcripts/sglang_stream.sse").to_owned(),
     ));
     let mut cut = call(&[], &[], 1);
     cut.response = Some((
         200,
-        include_str!("../../tests/transcripts/vllm_stream.sse")[..900]
+        include_str!("../../../dialect/tests/transcripts/vllm_stream.sse")[..900]
             // Another prompt, or the first one would have been asked for again.
             .replace("\"prompt_token_ids\":[", "\"prompt_token_ids\":[7,"),
     ));
@@ -446,7 +446,7 @@ fn a_blank_text_is_told_where_the_agent_does_not_send_it_back() {
         seen.findings.iter().any(|it| it.code == Code::BlankText)
     };
     assert!(!is_told(&exchange));
-    exchange.request.dialect = crate::dialect::Dialect::Anthropic;
+    exchange.request.dialect = rollcage_dialect::Dialect::Anthropic;
     assert!(is_told(&exchange));
 }
 

@@ -82,8 +82,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::dialect::Dialect;
     use crate::exchange::Request;
+    use rollcage_dialect::Dialect;
 
     fn lost(dialect: Dialect, own: &Value, sent: &Value) -> usize {
         not_sent(&Exchange {

@@ -8,8 +8,8 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::dialect::anthropic;
 use crate::graph::Store;
+use rollcage_dialect::anthropic;
 
 /// A JSON value that turns share.
 #[derive(Clone, Debug, PartialEq)]

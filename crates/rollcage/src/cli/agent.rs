@@ -6,8 +6,8 @@ use std::io::Write;
 
 use serde_json::json;
 
-use rollcage_engine::agent::{self, Agent, WireDialect};
-use rollcage_engine::bundle::Origin;
+use rollcage_agents::bundle::Origin;
+use rollcage_agents::{Agent, WireDialect};
 
 use super::engine::{make_ready, with_engine};
 use super::signals::Stop;
@@ -98,7 +98,7 @@ fn list(is_json: bool) -> anyhow::Result<Outcome> {
                     "default_version": pinned,
                     "needs_installation": needs_installation(&*agent),
                     "installed": versions,
-                    "options": agent::options(&*agent),
+                    "options": rollcage_agents::options(&*agent),
                 })
             )?;
             continue;
@@ -165,7 +165,7 @@ fn remove(name: &str) -> anyhow::Result<Outcome> {
     let removed = settings::bundles()?
         .remove(agent, version)
         .map_err(|error| match error {
-            rollcage_engine::bundle::RemoveError::NotInstalled { .. } => {
+            rollcage_agents::bundle::RemoveError::NotInstalled { .. } => {
                 anyhow::Error::from(WrongUse(error.to_string()))
             }
             error => error.into(),

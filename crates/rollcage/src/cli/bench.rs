@@ -9,7 +9,8 @@ mod rollout;
 
 /// Measure this machine: ratios in one run, since machines are noisy.
 ///
-/// `cargo bench -p rollcage-sandbox` and `cargo bench -p rollcage-model` measure the sandbox and the token graph alone.
+/// `cargo bench -p rollcage-sandbox -p rollcage-model -p rollcage-dialect` measures the sandbox, the token graph and the
+/// dialects alone.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]

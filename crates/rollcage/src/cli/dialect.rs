@@ -1,6 +1,6 @@
 //! What an endpoint speaks, as a flag.
 
-use rollcage_model::dialect::EndpointDialect;
+use rollcage_dialect::EndpointDialect;
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub(crate) enum DialectName {

@@ -5,13 +5,14 @@ use std::io::Write;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointError, EndpointRequest};
-use rollcage_engine::provider::{Provider, Providers};
-use rollcage_engine::proxy::probe::{LogprobsMode, Profile, probe};
-use rollcage_engine::proxy::{Unusable, settle_model};
-use rollcage_engine::serving::command::CommandServer;
-use rollcage_engine::serving::{Servers, Step};
+use rollcage_endpoints::choice::{EndpointChoice, EndpointError, EndpointRequest};
+use rollcage_endpoints::provider::{Provider, Providers};
+use rollcage_endpoints::serving::command::CommandServer;
+use rollcage_endpoints::serving::{Servers, Step};
 use rollcage_model::trace::CaptureLevel;
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::probe::{LogprobsMode, Profile, probe};
+use rollcage_proxy::{Unusable, settle_model};
 
 use super::signals::Stop;
 use crate::progress::{Screen, ServingProgress};
@@ -159,7 +160,7 @@ impl Row {
     fn scripted() -> Self {
         let words = "plays a task's solution; the default when nothing is said".to_owned();
         let json = json!({
-            "endpoint": "scripted", "configured": true, "model": rollcage_engine::scripted::MODEL,
+            "endpoint": "scripted", "configured": true, "model": rollcage_scripted::MODEL,
             "key": "not needed", "serving": "built in",
         });
         Row {
@@ -212,7 +213,7 @@ async fn ask(
 
 /// The endpoint with its model settled, and what it gives.
 pub(crate) async fn measure(mut endpoint: Endpoint) -> anyhow::Result<(Endpoint, Profile)> {
-    let client = rollcage_engine::client(&endpoint.base_url).context("set up HTTPS")?;
+    let client = rollcage_proxy::outbound::client(&endpoint.base_url).context("set up HTTPS")?;
     let settled = settle_model(&client, &mut endpoint).await;
     settled.map_err(unusable)?;
     let profile = probe(&client, &endpoint).await.map_err(unusable)?;

@@ -2,9 +2,10 @@
 
 use tokio_util::sync::CancellationToken;
 
-use rollcage_engine::agent::Agent;
-use rollcage_engine::bundle::VersionRequest;
-use rollcage_engine::{Engine, ReadyAgent};
+use rollcage_agents::Agent;
+use rollcage_agents::ReadyAgent;
+use rollcage_agents::bundle::VersionRequest;
+use rollcage_engine::Engine;
 
 use crate::progress::InstallProgress;
 use crate::{Interrupted, settings};

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
-use rollcage_engine::outbound::{Allowed, Guard};
-use rollcage_engine::proxy::probe::Profile;
-use rollcage_engine::proxy::{self, Handler, Serving};
-use rollcage_engine::secret::Secret;
-use rollcage_engine::serving::Servers;
+use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
+use rollcage_endpoints::serving::Servers;
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::outbound::{Allowed, Guard};
+use rollcage_proxy::probe::Profile;
+use rollcage_proxy::secret::Secret;
+use rollcage_proxy::{Handler, Serving};
 
 use super::listen::refused;
 use super::patience::PatienceArguments;
@@ -127,7 +128,7 @@ async fn serve(
         let capture = Arc::clone(&capture);
         Box::pin(async move { capture.answer(request).await })
     });
-    proxy::serve(vec![listener], handler).context("serve")
+    rollcage_proxy::serve(vec![listener], handler).context("serve")
 }
 
 /// The endpoint, with its server running, and what it gives.

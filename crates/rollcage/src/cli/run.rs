@@ -9,17 +9,18 @@ use anyhow::Context;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_engine::agent;
-use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
-use rollcage_engine::remote::Remotes;
-use rollcage_engine::serving::Step as ServingStep;
+use rollcage_dialect::chat::Constrained;
+use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
+use rollcage_endpoints::serving::Step as ServingStep;
 use rollcage_engine::store::Store;
-use rollcage_engine::{Engine, ModelSettings, Plan, PlanError, SamplingPolicy};
+use rollcage_engine::{Engine, Plan, PlanError};
 use rollcage_model::budget::Limits;
-use rollcage_model::chat::Constrained;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::{MAX_TOKENS_CAP, Mode, TOP_LOGPROBS, Task};
 use rollcage_model::view::{View, Wanted};
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::remote::Remotes;
+use rollcage_proxy::{ModelSettings, SamplingPolicy};
 
 use self::made::{ChangedTask, MadeTask};
 use self::options::AgentArguments;
@@ -206,7 +207,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         .map_err(|error| WrongUse(error.to_string()))?;
     let endpoint = choose(arguments.endpoint.request()?)?;
     let (agent, version) = settings::agent(&arguments.agent)?;
-    agent::check_options(&*agent, &loaded.task).map_err(|error| WrongUse(error.to_string()))?;
+    rollcage_agents::check_options(&*agent, &loaded.task)
+        .map_err(|error| WrongUse(error.to_string()))?;
     loaded.task.limit(&agent.limits());
     let needs_model = agent.dialect().is_some();
     if needs_model

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use rollcage_engine::scripted::{Options, Script, Scripted, ScriptedError};
+use rollcage_scripted::{Options, Script, Scripted, ScriptedError};
 
 use super::listen::refused;
 use super::signals::Signals;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
-use rollcage_engine::outbound::{Allowed, Guard};
-use rollcage_engine::result::chain;
 use rollcage_engine::service::{self, Service};
+use rollcage_model::text::chain;
+use rollcage_proxy::outbound::{Allowed, Guard};
 
 use super::listen::refused;
 use super::patience::PatienceArguments;

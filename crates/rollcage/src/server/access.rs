@@ -11,7 +11,7 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 
-use rollcage_engine::secret::{Secret, is_same_key};
+use rollcage_proxy::secret::{Secret, is_same_key};
 
 use super::reply;
 use super::tally::Tally;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use rollcage_engine::ModelSettings;
-use rollcage_engine::agent::Agent;
-use rollcage_engine::outbound::Guard;
-use rollcage_engine::provider::Providers;
+use rollcage_agents::Agent;
+use rollcage_endpoints::provider::Providers;
 use rollcage_engine::service::{Entry, Service, SubmitError};
 use rollcage_model::budget::Price;
+use rollcage_proxy::ModelSettings;
+use rollcage_proxy::outbound::Guard;
 
 use super::tasks::Tasks;
 use super::tools::request;

@@ -13,19 +13,19 @@ use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use rollcage_engine::endpoint::{Endpoint, EndpointRequest};
-use rollcage_engine::outbound::{Guard, client_for};
-use rollcage_engine::proxy::probe::{Profile, probe};
-use rollcage_engine::proxy::{
-    self, Body, ModelSettings, OnOverflow, SamplingPolicy, Session, SessionOptions, Sessions,
-};
-use rollcage_engine::remote::Remotes;
-use rollcage_engine::secret::{Secret, is_same_key};
+use rollcage_dialect::EndpointDialect;
+use rollcage_endpoints::choice::EndpointRequest;
 use rollcage_model::budget::Limits;
-use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::exchange;
 use rollcage_model::export::{Format, Meta, Options, write};
 use rollcage_model::trace::{self, Interpretation, RolloutType};
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::outbound::{Guard, client_for};
+use rollcage_proxy::probe::{Profile, probe};
+use rollcage_proxy::remote::Remotes;
+use rollcage_proxy::secret::{Secret, is_same_key};
+use rollcage_proxy::{Body, ModelSettings, OnOverflow, SamplingPolicy};
+use rollcage_proxy::{Session, SessionOptions, Sessions};
 
 use super::access::{check_from_here, is_json};
 use super::backend::BODY_LIMIT;
@@ -99,7 +99,7 @@ impl Capture {
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let path = request.uri().path().trim_end_matches('/').to_owned();
         if path == "/health" {
-            return proxy::json(StatusCode::OK, &self.health());
+            return rollcage_proxy::json(StatusCode::OK, &self.health());
         }
         let is_managing = path == "/sessions" || path.starts_with("/sessions/");
         let admitted = self
@@ -110,12 +110,12 @@ impl Capture {
             });
         let answered = match admitted {
             Ok(()) if is_managing => self.manage(&path, request).await,
-            Ok(()) => Ok(proxy::answer(&self.sessions, request).await),
+            Ok(()) => Ok(rollcage_proxy::answer(&self.sessions, request).await),
             Err(refused) => Err(refused),
         };
         answered.unwrap_or_else(|Refused(status, message)| {
             let error = json!({"message": message, "type": "invalid_request_error"});
-            let mut response = proxy::json(status, &json!({"error": error}));
+            let mut response = rollcage_proxy::json(status, &json!({"error": error}));
             // What is left of the body is on the connection still.
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
@@ -179,12 +179,13 @@ impl Capture {
             }
             _ => return Err(Refused(StatusCode::NOT_FOUND, "no such route".to_owned())),
         };
-        Ok(proxy::json(StatusCode::OK, &answer))
+        Ok(rollcage_proxy::json(StatusCode::OK, &answer))
     }
 
     async fn create(&self, request: Request<Incoming>) -> Result<Value, Refused> {
         let body = request.into_body();
-        let body = proxy::read_request_body(body, PAYLOAD_BYTES_MAX, self.body_limit).await;
+        let body =
+            rollcage_proxy::read_request_body(body, PAYLOAD_BYTES_MAX, self.body_limit).await;
         let body = body.map_err(|unread| Refused(unread.status(), unread.to_string()))?;
         let body = if body.is_empty() {
             b"{}".as_slice().into()
@@ -218,7 +219,7 @@ impl Capture {
                 return Err(Refused::bad("session_id must be 1 to 200 ASCII characters"));
             }
             Some(id) => id,
-            None => proxy::random_key("").map_err(|error| internal(&error))?,
+            None => rollcage_proxy::random_key("").map_err(|error| internal(&error))?,
         };
         let answer = json!({
             "session_id": key,
@@ -398,9 +399,9 @@ impl Capture {
             )
         };
         Ok(match entries {
-            Ok(entries) => proxy::json(StatusCode::OK, &entries),
+            Ok(entries) => rollcage_proxy::json(StatusCode::OK, &entries),
             Err(Refused(status, error)) => {
-                proxy::json(status, &json!({"error": error, "session_id": id}))
+                rollcage_proxy::json(status, &json!({"error": error, "session_id": id}))
             }
         })
     }

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollcage_engine::agent;
-use rollcage_engine::bundle::Registry;
-use rollcage_engine::provider::Providers;
+use rollcage_agents::bundle::Registry;
+use rollcage_endpoints::provider::Providers;
 use rollcage_engine::service::{Limits, Service};
 use rollcage_engine::{Engine, EngineOptions};
 
@@ -54,7 +53,7 @@ pub(crate) async fn backend_with(
         keys: |_| None,
         ..Surroundings::of_this_process(
             Arc::new(Tasks::read(&examples).unwrap()),
-            agent::all(),
+            rollcage_agents::all(),
             Providers::built_in().clone(),
             None,
         )

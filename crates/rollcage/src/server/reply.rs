@@ -8,7 +8,7 @@ use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use rollcage_engine::proxy::read_request_body;
+use rollcage_proxy::read_request_body;
 
 pub(crate) const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";

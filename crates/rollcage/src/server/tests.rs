@@ -202,7 +202,7 @@ impl Served {
             finished,
             stop: Some(stop),
             tasks,
-            client: rollcage_engine::client("http://127.0.0.1").unwrap(),
+            client: rollcage_proxy::outbound::client("http://127.0.0.1").unwrap(),
         }
     }
 

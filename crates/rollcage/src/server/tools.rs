@@ -189,7 +189,7 @@ impl Call<'_> {
             Found::Known(entry) => self.result(&entry).await,
             Found::Stored(summary) => {
                 let stored = self.backend.service.stored(summary.rollout_id).await;
-                stored.map_err(|error| ToolError::Failed(rollcage_engine::result::chain(&error)))?
+                stored.map_err(|error| ToolError::Failed(rollcage_model::text::chain(&error)))?
             }
         };
         let store = self.backend.service.store().clone();
@@ -211,7 +211,7 @@ impl Call<'_> {
         match self.backend.service.wait(entry).await {
             Ok(result) => result,
             Err(error) => {
-                let error = rollcage_engine::result::chain(&error);
+                let error = rollcage_model::text::chain(&error);
                 Arc::new(answer::empty_result(entry.id, &entry.task_id, error))
             }
         }
@@ -289,7 +289,7 @@ impl Call<'_> {
                 match self.backend.service.stored(summary.rollout_id).await {
                     Ok(result) => result,
                     Err(error) => {
-                        let text = rollcage_engine::result::chain(&error);
+                        let text = rollcage_model::text::chain(&error);
                         let told = ("unknown", text.as_str());
                         return answer::not_finalized(&id, &summary.task_id, told, -1);
                     }

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use rollcage_engine::Plan;
-use rollcage_engine::outbound::{Guard, Resolver};
-use rollcage_engine::remote::Remotes;
 use rollcage_model::record::Ended;
 use rollcage_model::task::mcp::{McpServer, McpServers};
+use rollcage_proxy::outbound::{Guard, Resolver};
+use rollcage_proxy::remote::Remotes;
 use rollcage_testkit::upstream::Upstream;
 use tokio_util::sync::CancellationToken;
 

@@ -7,14 +7,15 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::support::{open_engine, run_beside, run_many, run_one, traced};
-use rollcage_engine::agent;
-use rollcage_engine::endpoint::{Endpoint, EndpointChoice};
-use rollcage_engine::scripted::Log;
-use rollcage_engine::{Engine, ModelSettings, Plan};
+use rollcage_endpoints::choice::EndpointChoice;
+use rollcage_engine::{Engine, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
 use rollcage_model::task::{AgentOptions, OptionValue, Task};
 use rollcage_model::trace::{CaptureLevel, RolloutType};
+use rollcage_proxy::ModelSettings;
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_scripted::Log;
 use tokio_util::sync::CancellationToken;
 
 /// Kept between tests and runs, so that every agent is fetched once.
@@ -23,7 +24,7 @@ pub(crate) fn shared_home() -> PathBuf {
 }
 
 pub(crate) async fn plan(engine: &Engine, agent: &str, task: Task) -> Arc<Plan> {
-    let (agent, version) = agent::find(agent).unwrap();
+    let (agent, version) = rollcage_agents::find(agent).unwrap();
     let ready = engine.ready(&*agent, version, &|_| {}).await.unwrap();
     let choice = EndpointChoice::Scripted;
     let endpoint = match agent.dialect() {
@@ -230,7 +231,7 @@ async fn what_a_task_sets_for_its_agent_reaches_the_model() {
         "qwen",
         "mini-swe-agent",
     ] {
-        let agent = agent::find(name).unwrap().0;
+        let agent = rollcage_agents::find(name).unwrap().0;
         let text = |option: &str, text: &str| agent.has_option(option).then(|| text.to_owned());
         let options = AgentOptions {
             system_prompt: text("system_prompt", "You are \"Zwölf\".\nBe brief."),

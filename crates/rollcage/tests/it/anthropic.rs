@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rollcage_model::dialect::{Dialect, EndpointDialect};
+use rollcage_dialect::{Dialect, EndpointDialect};
 use rollcage_testkit::anthropic::{self, CALL_ID, SIGNATURE};
 use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ async fn an_agent_of_the_same_dialect_gets_the_bytes_as_they_came() {
         let body = format!(
             r#"{{ "model": "claude-x", "max_tokens":64, "stream":{is_stream},"thinking": {{"type":"adaptive"}},"messages":[ {{"role":"user","content":"\u00e9"}}] }}"#
         );
-        let client = rollcage_engine::client(&proxy.url).unwrap();
+        let client = rollcage_proxy::outbound::client(&proxy.url).unwrap();
         let request = client
             .post(format!("{}/v1/messages?beta=true", proxy.url))
             .header("x-api-key", &key)
@@ -269,7 +269,7 @@ fn joined(dialect: Dialect, stream: &str) -> Value {
         }
         Dialect::Chat | Dialect::Anthropic => {
             assert!(stream.ends_with("data: [DONE]\n\n"), "{stream}");
-            let reply = rollcage_model::chat::read_reply(stream, true);
+            let reply = rollcage_dialect::chat::read_reply(stream, true);
             let usage = events.iter().find(|event| event["usage"].is_object());
             json!({
                 "choices": [{"message": reply.message.to_value(), "finish_reason": reply.finish_reason}],

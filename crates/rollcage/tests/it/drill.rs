@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use crate::agents::shared_home;
 use crate::support::{open_engine, run_one};
-use rollcage_engine::agent;
-use rollcage_engine::endpoint::Endpoint;
-use rollcage_engine::proxy::probe::Profile;
-use rollcage_engine::scripted::drill::{Account, Conversation, Drill, Fate, Part};
-use rollcage_engine::scripted::{Log, Options, Script, Scripted, Served};
+use rollcage_engine::Plan;
 use rollcage_engine::traced::Traced;
-use rollcage_engine::{ModelSettings, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::trace::{CaptureLevel, Code, RolloutType, TrainingTurn};
+use rollcage_proxy::ModelSettings;
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::probe::Profile;
+use rollcage_scripted::drill::{Account, Conversation, Drill, Fate, Part};
+use rollcage_scripted::{Log, Options, Script, Scripted, Served};
 use tokio_util::sync::CancellationToken;
 
 /// What an agent is known to do in a drill.
@@ -135,7 +135,7 @@ async fn drills(known: &Known, streams: Streams) {
         ..Options::default()
     };
     let scripted = Scripted::start(options).await.unwrap();
-    let (agent, version) = agent::find(name).unwrap();
+    let (agent, version) = rollcage_agents::find(name).unwrap();
     let expected = agent.expectation().long;
     let ready = engine.ready(&*agent, version, &|_| {}).await.unwrap();
     let drill = Drill::without(&expected.without);
@@ -152,7 +152,7 @@ async fn drills(known: &Known, streams: Streams) {
                 has_live_streams: streams == Streams::Live,
                 ..Profile::whole()
             }),
-            ..Endpoint::scripted(scripted.base_url(), key)
+            ..Endpoint::scripted(scripted.base_url(), rollcage_scripted::MODEL, key)
         },
         settings: ModelSettings::default(),
         mcp: Default::default(),

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use crate::agents::shared_home;
 use crate::support::{endpoint, open_engine, run_beside, streams, traced};
-use rollcage_engine::agent::{self, Agent};
-use rollcage_engine::{ModelSettings, Plan, ReadyAgent};
+use rollcage_agents::Agent;
+use rollcage_agents::ReadyAgent;
+use rollcage_engine::Plan;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::Task;
+use rollcage_proxy::ModelSettings;
 use rollcage_testkit::upstream::{Ending, Reply, Upstream};
 
 /// For an agent whose model says nothing: it waits, and only the rollout's time ends that.
@@ -191,7 +193,7 @@ async fn ends_in_time(name: &str) {
     let engine = open_engine(shared_home()).await;
     // Every process of these rollouts carries this mark in its environment.
     let mark = format!("{name}-{}", std::process::id());
-    let (agent, version) = agent::find(name).unwrap();
+    let (agent, version) = rollcage_agents::find(name).unwrap();
     let ready = engine.ready(&*agent, version, &|_| {}).await.unwrap();
     let cells = FAULTS
         .iter()

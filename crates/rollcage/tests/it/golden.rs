@@ -70,7 +70,7 @@ async fn ask(proxy: &Proxy, key: &str, exchange: &Exchange) -> (u16, String) {
     if request.path.ends_with(":streamGenerateContent") {
         url.push_str("?alt=sse");
     }
-    let mut asking = rollcage_engine::client(&url)
+    let mut asking = rollcage_proxy::outbound::client(&url)
         .unwrap()
         .post(url)
         .bearer_auth(key);

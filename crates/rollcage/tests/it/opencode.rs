@@ -8,10 +8,9 @@ use std::sync::Arc;
 use crate::agents::{check_tokens, plan, shared_home};
 use crate::support::{open_engine, run_many, traced};
 use rollcage_engine::Engine;
-use rollcage_engine::agent;
-use rollcage_engine::scripted::Log;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::Task;
+use rollcage_scripted::Log;
 use tokio_util::sync::CancellationToken;
 
 fn examples() -> Vec<Task> {
@@ -196,7 +195,7 @@ async fn an_interrupt_ends_the_rollout_with_a_result() {
 /// So that no test waits for another's download while it counts on time.
 async fn open_and_install() -> Engine {
     let engine = open_engine(shared_home()).await;
-    let (agent, version) = agent::find("opencode").unwrap();
+    let (agent, version) = rollcage_agents::find("opencode").unwrap();
     engine.ready(&*agent, version, &|_| {}).await.unwrap();
     engine
 }

@@ -6,7 +6,6 @@ use std::process::Command;
 
 use crate::agents::{plan, shared_home};
 use crate::support::{open_engine, run_beside};
-use rollcage_engine::agent;
 use rollcage_model::exchange;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
@@ -42,7 +41,7 @@ async fn an_agent_has_only_the_tools_that_a_task_leaves_it() {
     let engine = open_engine(shared_home()).await;
     let mut plans = Vec::new();
     for (name, first, second) in TOOLS {
-        let agent = agent::find(name).unwrap().0;
+        let agent = rollcage_agents::find(name).unwrap().0;
         let only = AgentOptions {
             tools: Some(vec![(*first).to_owned(), (*second).to_owned()]),
             ..AgentOptions::default()

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::{API_KEY, ASK, ASK_STREAM, Home, run_one, says, streams, task, traced};
-use rollcage_engine::{ModelSettings, Plan, SamplingPolicy};
-use rollcage_model::chat::Sampling;
+use rollcage_dialect::chat::Sampling;
+use rollcage_engine::Plan;
 use rollcage_model::ending::Cause;
 use rollcage_model::exchange::{self, Exchange};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::trace::{CaptureLevel, RolloutType};
+use rollcage_proxy::{ModelSettings, SamplingPolicy};
 use rollcage_testkit::upstream::{Ending, Reply, Upstream};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -327,8 +328,8 @@ async fn a_probe_learns_the_other_name_of_the_limit() {
     .unwrap();
     let home = Home::new();
     let endpoint = home.plan(task(&[]), ASK, upstream.base_url()).endpoint;
-    let client = rollcage_engine::client(&endpoint.base_url).unwrap();
-    let profile = rollcage_engine::proxy::probe::probe(&client, &endpoint).await;
+    let client = rollcage_proxy::outbound::client(&endpoint.base_url).unwrap();
+    let profile = rollcage_proxy::probe::probe(&client, &endpoint).await;
     assert_eq!(profile.unwrap().level, CaptureLevel::Text);
     let asked = upstream.asked();
     let last: Value = serde_json::from_str(&asked.last().unwrap().body).unwrap();

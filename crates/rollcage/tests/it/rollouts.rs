@@ -288,7 +288,7 @@ async fn a_budget_of_calls_ends_the_loop_with_a_last_answer() {
     // As a real agent: it asks until it is told that this is the end.
     let script = format!("while ! {ASK} | grep -q 'budget of this task'; do :; done");
     let plan = home.plan(task, &script, upstream.base_url());
-    let settings = rollcage_engine::ModelSettings {
+    let settings = rollcage_proxy::ModelSettings {
         budget: plan.task.budget.into(),
         ..plan.settings.clone()
     };

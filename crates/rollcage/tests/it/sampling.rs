@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rollcage_engine::Plan;
-use rollcage_engine::proxy::probe::{LogprobsMode, Profile, probe};
 use rollcage_model::exchange::Exchange;
 use rollcage_model::record::Ended;
 use rollcage_model::trace::RolloutType;
+use rollcage_proxy::probe::{LogprobsMode, Profile, probe};
 use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -96,7 +96,7 @@ fn lossy(asked: &Asked) -> Reply {
 async fn profile_of(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Profile {
     let upstream = Upstream::start(move |_, asked| answer(asked)).unwrap();
     let endpoint = endpoint(upstream.base_url());
-    let client = rollcage_engine::client(&endpoint.base_url).unwrap();
+    let client = rollcage_proxy::outbound::client(&endpoint.base_url).unwrap();
     probe(&client, &endpoint).await.unwrap()
 }
 

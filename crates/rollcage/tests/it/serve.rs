@@ -60,14 +60,14 @@ impl Server {
     }
 
     async fn get(&self, path: &str) -> (u16, Value) {
-        let client = rollcage_engine::client(&self.url).unwrap();
+        let client = rollcage_proxy::outbound::client(&self.url).unwrap();
         let answer = client.get(format!("{}{path}", self.url)).send();
         read(answer.await.unwrap()).await
     }
 
     async fn rpc(&self, token: &str, method: &str, params: Value) -> (u16, Value) {
         let body = json!({"jsonrpc": "2.0", "method": method, "params": params, "id": 1});
-        let client = rollcage_engine::client(&self.url).unwrap();
+        let client = rollcage_proxy::outbound::client(&self.url).unwrap();
         let request = client.post(format!("{}/mcp", self.url)).bearer_auth(token);
         read(request.body(body.to_string()).send().await.unwrap()).await
     }
@@ -115,7 +115,7 @@ async fn it_is_ready_once_it_has_started_a_sandbox() {
         server.get("/health").await,
         (200, json!({"status": "healthy"}))
     );
-    let client = rollcage_engine::client(&server.url).unwrap();
+    let client = rollcage_proxy::outbound::client(&server.url).unwrap();
     let request = client.get(format!("{}/openapi.json", server.url));
     let request = request.bearer_auth("a-token-that-is-long");
     let (_, document) = read(request.send().await.unwrap()).await;
@@ -172,7 +172,7 @@ async fn who_may_name_internal_addresses_depends_on_who_the_clients_are() {
         (&["--host", "0.0.0.0", "--without-token"], 400),
     ] {
         let server = Server::start(arguments);
-        let client = rollcage_engine::client(&server.url).unwrap();
+        let client = rollcage_proxy::outbound::client(&server.url).unwrap();
         let body = json!({
             "instruction": "x", "agent": "nop", "base_url": "http://127.0.0.1:9", "api_key": "k", "model": "m",
         });

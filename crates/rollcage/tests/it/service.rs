@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollcage_engine::ModelSettings;
-use rollcage_engine::bundle::VersionRequest;
-use rollcage_engine::endpoint::EndpointChoice;
+use rollcage_agents::bundle::VersionRequest;
+use rollcage_endpoints::choice::EndpointChoice;
 use rollcage_engine::service::{
     EndedFilter, Entry, Filter, Found, Limits, Order, Service, ServiceError, SubmitError,
 };
 use rollcage_model::event::{Phase, What};
 use rollcage_model::record::Ended;
+use rollcage_proxy::ModelSettings;
 use rollcage_testkit::agent::ShellAgent;
 use rollcage_testkit::upstream::Upstream;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rollcage_engine::endpoint::{EndpointChoice, EndpointRequest};
-use rollcage_engine::provider::Providers;
+use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
+use rollcage_endpoints::provider::Providers;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -92,7 +92,7 @@ impl Proxy {
         key: &str,
         body: &Value,
     ) -> (u16, String) {
-        let client = rollcage_engine::client(&self.url).unwrap();
+        let client = rollcage_proxy::outbound::client(&self.url).unwrap();
         let method = method.parse().unwrap();
         let request = client
             .request(method, format!("{}{path}", self.url))
@@ -488,7 +488,7 @@ async fn a_stream_that_begins_with_an_error_that_will_last_is_passed_on() {
     let session = proxy.session(json!({})).await;
     let key = session["session_id"].as_str().unwrap();
     let before = upstream.asked().len();
-    let client = rollcage_engine::client(&proxy.url).unwrap();
+    let client = rollcage_proxy::outbound::client(&proxy.url).unwrap();
     let request = client.post(format!("{}/v1/chat/completions", proxy.url));
     let request = request.header("content-type", "application/json");
     let request = request.bearer_auth(key).body(streamed().to_string());
@@ -558,7 +558,7 @@ async fn sglangs_streams_are_captured_live_and_without_its_extension() {
         assert_eq!(asked["return_token_ids"], Value::Null, "streams refuse it");
         let response = proxy.exchanges().pop().unwrap().response.unwrap();
         assert!(!response.is_replayed);
-        let reply = rollcage_model::chat::read_reply(&response.text(), response.is_stream);
+        let reply = rollcage_dialect::chat::read_reply(&response.text(), response.is_stream);
         assert_eq!(reply.prompt_token_ids, Some(vec![1, 2, 3, 4]));
         assert_eq!(reply.token_ids, Some(vec![7, 8]));
     }
@@ -578,7 +578,7 @@ async fn tries_are_in_the_record_of_an_agent_that_did_not_wait_for_their_end() {
     let proxy = Proxy::start(&upstream, &[]);
     let session = proxy.session(json!({})).await;
     let key = session["session_id"].as_str().unwrap();
-    let client = rollcage_engine::client(&proxy.url).unwrap();
+    let client = rollcage_proxy::outbound::client(&proxy.url).unwrap();
     let request = client.post(format!("{}/v1/chat/completions", proxy.url));
     let request = request.header("content-type", "application/json");
     let request = request.bearer_auth(key).body(streamed().to_string());
@@ -676,7 +676,7 @@ async fn the_session_routes_ask_for_the_admin_key() {
 /// Each client asks something of its own over and over, and remembers what it was answered.
 async fn ask_until_it_ends(url: String, key: String, client: usize) -> Vec<String> {
     let mut answered = Vec::new();
-    let http = rollcage_engine::client(&url).unwrap();
+    let http = rollcage_proxy::outbound::client(&url).unwrap();
     for number in 0.. {
         let text = format!("question {client}-{number} {}", "x".repeat(5000));
         let mut body = json!({"model": "m", "messages": [{"role": "user", "content": text}]});
@@ -774,7 +774,7 @@ async fn a_web_page_cannot_use_it() {
     let session = proxy.session(json!({})).await;
     let key = session["session_id"].as_str().unwrap();
     let asked = upstream.asked().len();
-    let client = rollcage_engine::client(&proxy.url).unwrap();
+    let client = rollcage_proxy::outbound::client(&proxy.url).unwrap();
     let attacks = [
         ("host", "evil.example:8100", 403),
         ("host", "127.0.0.1.evil.example", 403),
@@ -822,7 +822,7 @@ async fn a_key_in_the_query_is_geminis_alone() {
     let proxy = Proxy::start(&upstream, &[]);
     let session = proxy.session(json!({})).await;
     let key = session["session_id"].as_str().unwrap();
-    let client = rollcage_engine::client(&proxy.url).unwrap();
+    let client = rollcage_proxy::outbound::client(&proxy.url).unwrap();
     let gemini = json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]});
     for (path, body, expected) in [
         ("/v1beta/models/m:generateContent", &gemini, 200),
@@ -924,7 +924,7 @@ async fn an_answer_without_end_costs_no_more_than_its_limit() {
             json!({"llm_url": url, "model": "claude", "api_key": "k-2", "provider": "anthropic"});
         let session = proxy.session(wanted).await;
         let key = session["session_id"].as_str().unwrap();
-        let client = rollcage_engine::client(&proxy.url).unwrap();
+        let client = rollcage_proxy::outbound::client(&proxy.url).unwrap();
         let is_stream = head == HUGE_EVENTS;
         let body = json!({"model": "m", "max_tokens": 9, "stream": is_stream, "messages": [{"role": "user", "content": "hi"}]});
         let request = client.post(format!("{}/v1/messages", proxy.url));

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rollcage_engine::bundle::Registry;
-use rollcage_engine::endpoint::Endpoint;
-use rollcage_engine::secret::Secret;
+use rollcage_agents::ReadyAgent;
+use rollcage_agents::bundle::Registry;
 use rollcage_engine::traced::Traced;
-use rollcage_engine::{Engine, EngineOptions, ModelSettings, Plan, ReadyAgent};
+use rollcage_engine::{Engine, EngineOptions, Plan};
 use rollcage_model::event::Event;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
+use rollcage_proxy::ModelSettings;
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::secret::Secret;
 use rollcage_testkit::agent::{ShellAgent, empty_bundle};
 use rollcage_testkit::upstream::{Ending, Reply, Upstream};
 use tokio::sync::mpsc;
@@ -104,13 +106,13 @@ pub(crate) fn endpoint(base_url: &str) -> Endpoint {
         kind: "custom".to_owned(),
         base_url: base_url.to_owned(),
         key: Some(Secret::new(API_KEY)),
-        auth: rollcage_engine::provider::Auth::Bearer,
+        auth: rollcage_proxy::endpoint::Auth::Bearer,
         model: "test-model".to_owned(),
         is_thinking_disabled: false,
         has_token_ids: true,
         context_tokens: None,
         dialect: Default::default(),
-        profile: Some(rollcage_engine::proxy::probe::Profile::whole()),
+        profile: Some(rollcage_proxy::probe::Profile::whole()),
         guard: None,
     }
 }

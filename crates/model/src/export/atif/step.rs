@@ -6,9 +6,9 @@ use super::super::conversation::{is_system, text_of, turn_of};
 use super::model::{
     Metrics, Observation, ObservationResult, Source, Step, ToolCall, TrajectoryRef,
 };
-use crate::chat::Message;
 use crate::trace::Interpretation;
 use crate::turn::{Exactness, Turn};
+use rollcage_dialect::chat::Message;
 
 #[derive(Debug, Default)]
 pub(super) struct Steps {

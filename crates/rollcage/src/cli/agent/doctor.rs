@@ -8,18 +8,19 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_engine::agent::Agent;
-use rollcage_engine::bundle::VersionRequest;
-use rollcage_engine::endpoint::Endpoint;
-use rollcage_engine::proxy::probe::Profile;
-use rollcage_engine::remote::Remotes;
-use rollcage_engine::scripted::drill::{Account, Conversation, Drill};
-use rollcage_engine::scripted::{Log, Options, Script, Scripted, Served};
+use rollcage_agents::Agent;
+use rollcage_agents::bundle::VersionRequest;
 use rollcage_engine::traced::Traced;
-use rollcage_engine::{Engine, ModelSettings, Plan};
+use rollcage_engine::{Engine, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::trace::{CaptureLevel, Interpretation};
 use rollcage_model::transcript::Format;
+use rollcage_proxy::ModelSettings;
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::probe::Profile;
+use rollcage_proxy::remote::Remotes;
+use rollcage_scripted::drill::{Account, Conversation, Drill};
+use rollcage_scripted::{Log, Options, Script, Scripted, Served};
 
 use crate::cli::engine::{make_ready, with_engine};
 use crate::cli::signals::Stop;
@@ -182,7 +183,7 @@ async fn try_all(
 fn plan(
     scripted: &Scripted,
     agent: &Arc<dyn Agent>,
-    ready: rollcage_engine::ReadyAgent,
+    ready: rollcage_agents::ReadyAgent,
     mode: Mode,
 ) -> anyhow::Result<Plan> {
     let (task, script) = match mode.play {
@@ -210,7 +211,7 @@ fn plan(
             has_live_streams: mode.has_live_streams,
             ..Profile::whole()
         }),
-        ..Endpoint::scripted(scripted.base_url(), key)
+        ..Endpoint::scripted(scripted.base_url(), rollcage_scripted::MODEL, key)
     };
     Ok(Plan {
         task,

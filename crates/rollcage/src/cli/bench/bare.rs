@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use tokio::io::AsyncWriteExt;
 
-use rollcage_engine::agent::{BUNDLE_DIR, Launch, LaunchRequest, ModelAccess, NODE_DIR};
-use rollcage_engine::{Plan, base_environment};
+use rollcage_agents::base_environment;
+use rollcage_agents::{BUNDLE_DIR, Launch, LaunchRequest, ModelAccess, NODE_DIR};
+use rollcage_engine::Plan;
 use rollcage_sandbox::{AGENT_LOGS, HOME, WORKDIR};
 
 const LIMIT: Duration = Duration::from_secs(120);

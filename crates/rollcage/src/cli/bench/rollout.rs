@@ -11,14 +11,15 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_engine::agent::{Agent, ModelAccess, WireDialect};
-use rollcage_engine::bundle::VersionRequest;
-use rollcage_engine::endpoint::Endpoint;
-use rollcage_engine::remote::Remotes;
-use rollcage_engine::scripted::{self, Log, Script, Scripted};
-use rollcage_engine::{Engine, ModelSettings, Plan};
+use rollcage_agents::bundle::VersionRequest;
+use rollcage_agents::{Agent, ModelAccess, WireDialect};
+use rollcage_engine::{Engine, Plan};
 use rollcage_model::task::{Task, absolute};
+use rollcage_proxy::ModelSettings;
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::remote::Remotes;
 use rollcage_sandbox::WORKDIR;
+use rollcage_scripted::{Log, Script, Scripted};
 
 use super::bare::{Bare, outside};
 use super::meter::{Cpu, resident_bytes};
@@ -213,9 +214,9 @@ impl<'a> Bench<'a> {
         };
         // More calls than an agent makes in one run.
         let log = Log::new(64);
-        let options = scripted::Options {
+        let options = rollcage_scripted::Options {
             log: Some(Arc::clone(&log)),
-            ..scripted::Options::default()
+            ..rollcage_scripted::Options::default()
         };
         let scripted = Scripted::start(options).await?;
         // In memory as a sandbox's files are, so that the disk does not count against the bare agent.
@@ -230,7 +231,7 @@ impl<'a> Bench<'a> {
             ..Script::new(task.solution.clone())
         })?;
         let key = scripted.add(Script::new(task.solution.clone()))?;
-        let endpoint = Endpoint::scripted(scripted.base_url(), key);
+        let endpoint = Endpoint::scripted(scripted.base_url(), rollcage_scripted::MODEL, key);
         let plan = Arc::new(Plan {
             task,
             uploads: BTreeMap::new(),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use clap::{Args, FromArgMatches};
 use serde_json::{Value, json};
 
-use rollcage_engine::provider::Providers;
+use rollcage_endpoints::provider::Providers;
 use rollcage_model::task::AgentOptions;
 
 use super::*;
@@ -158,7 +158,7 @@ fn a_task_file_takes_the_same_names() {
 fn read_tool(arguments: &Value) -> Request {
     let around = Surroundings {
         tasks: Arc::new(Tasks::default()),
-        agents: agent::all(),
+        agents: rollcage_agents::all(),
         providers: Providers::built_in().clone(),
         variables: |_| None,
         keys: |_| None,

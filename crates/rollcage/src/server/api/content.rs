@@ -12,7 +12,6 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
-use rollcage_engine::result::chain;
 use rollcage_engine::service::{Found, ServiceError};
 use rollcage_engine::store::end_of;
 use rollcage_model::exchange;
@@ -21,6 +20,7 @@ use rollcage_model::id::RolloutId;
 use rollcage_model::record::{AgentInfo, RolloutResult};
 use rollcage_model::sequence::Trained;
 use rollcage_model::task::absolute;
+use rollcage_model::text::chain;
 use rollcage_model::trace;
 
 use super::error::ApiError;

@@ -5,9 +5,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use rollcage_engine::result::chain;
 use rollcage_engine::service::{ServiceError, SubmitError};
 use rollcage_engine::store::StoreError;
+use rollcage_model::text::chain;
 
 use crate::server::backend::Refused;
 

@@ -8,11 +8,11 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use rollcage_engine::proxy::read_request_body;
 use rollcage_engine::service::{Entry, Found};
 use rollcage_engine::store::Store;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::view::{self, View};
+use rollcage_proxy::read_request_body;
 
 use super::error::ApiError;
 use super::{Asking, BODY_BYTES_MAX, Shared, plain_text};

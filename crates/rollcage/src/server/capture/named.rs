@@ -1,9 +1,10 @@
 //! An endpoint that is named by its URL, and what it gives.
 
-use rollcage_engine::endpoint::{Endpoint, EndpointChoice, EndpointRequest};
-use rollcage_engine::outbound::{Forbidden, client_for};
-use rollcage_engine::proxy::probe::{Profile, probe};
-use rollcage_engine::proxy::{Unusable, settle_model};
+use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::outbound::{Forbidden, client_for};
+use rollcage_proxy::probe::{Profile, probe};
+use rollcage_proxy::{Unusable, settle_model};
 
 /// Why an endpoint cannot be used.
 #[derive(Debug, thiserror::Error)]

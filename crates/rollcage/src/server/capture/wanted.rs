@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use rollcage_model::chat::{Constrained, Sampling};
-use rollcage_model::dialect::EndpointDialect;
+use rollcage_dialect::EndpointDialect;
+use rollcage_dialect::chat::{Constrained, Sampling};
 use rollcage_model::trace::CaptureLevel;
 
 use super::Refused;

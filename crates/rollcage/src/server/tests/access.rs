@@ -1,6 +1,6 @@
 //! Who gets in.
 
-use rollcage_engine::secret::Secret;
+use rollcage_proxy::secret::Secret;
 
 use super::*;
 use crate::server::access::Token;

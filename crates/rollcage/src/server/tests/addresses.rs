@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 
 use futures::future::BoxFuture;
-use rollcage_engine::outbound::{Guard, Resolver};
-use rollcage_engine::secret::Secret;
+use rollcage_proxy::outbound::{Guard, Resolver};
+use rollcage_proxy::secret::Secret;
 use rollcage_testkit::agent::ShellAgent;
 use rollcage_testkit::upstream::{Reply, Upstream};
 

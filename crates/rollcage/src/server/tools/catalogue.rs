@@ -2,8 +2,6 @@
 
 use serde_json::{Value, json};
 
-use rollcage_engine::agent;
-
 use crate::server::backend::{Backend, Surroundings};
 use crate::server::tasks::Tasks;
 
@@ -22,7 +20,7 @@ pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
             json!({
                 "name": agent.name(),
                 "aliases": agent.aliases(),
-                "options": agent::options(&**agent),
+                "options": rollcage_agents::options(&**agent),
                 "default_version": agent.source().default_version,
                 "installed": versions,
             })
@@ -58,7 +56,7 @@ pub(crate) fn endpoints(around: &Surroundings) -> Vec<Value> {
         })
     });
     let scripted = json!({
-        "kind": "scripted", "configured": true, "model": rollcage_engine::scripted::MODEL, "variables": {},
+        "kind": "scripted", "configured": true, "model": rollcage_scripted::MODEL, "variables": {},
         "has_key": false, "default_base_url": null,
     });
     known.chain(servers).chain([scripted]).collect()

@@ -5,16 +5,15 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use rollcage_engine::agent;
-use rollcage_engine::endpoint::{EndpointChoice, EndpointError, EndpointRequest};
-use rollcage_engine::remote::Remotes;
-use rollcage_engine::secret::Secret;
+use rollcage_dialect::EndpointDialect;
+use rollcage_dialect::chat::Constrained;
+use rollcage_endpoints::choice::{EndpointChoice, EndpointError, EndpointRequest};
 use rollcage_engine::service::Order;
-use rollcage_engine::{ModelSettings, SamplingPolicy};
-use rollcage_model::chat::Constrained;
-use rollcage_model::dialect::EndpointDialect;
 use rollcage_model::script::Step;
 use rollcage_model::task::{Budget, Limits, MAX_TOKENS_CAP, Mode, TOP_LOGPROBS, Task};
+use rollcage_proxy::remote::Remotes;
+use rollcage_proxy::secret::Secret;
+use rollcage_proxy::{ModelSettings, SamplingPolicy};
 
 use super::arguments::{Arguments, Wrong, integer_of, wrong};
 use super::mcp;
@@ -97,7 +96,7 @@ pub(crate) fn read(
     let name = given.text("agent")?;
     let name = name.as_deref().unwrap_or("opencode");
     let (agent, version) =
-        agent::choose(around.agents.clone(), name).map_err(|error| error.to_string())?;
+        rollcage_agents::choose(around.agents.clone(), name).map_err(|error| error.to_string())?;
     let needs_model = agent.dialect().is_some();
     let has_default = given.has("solution") || !needs_model;
     let endpoint = read_endpoint(&mut given, has_default, around)?;
@@ -122,7 +121,7 @@ pub(crate) fn read(
     if let Some(guard) = &around.guard {
         mcp.guard(&clients_own, guard);
     }
-    agent::check_options(&*agent, &task).map_err(|error| error.to_string())?;
+    rollcage_agents::check_options(&*agent, &task).map_err(|error| error.to_string())?;
     let settings = read_settings(&mut given, &task, &endpoint, around)?;
     match given.text("sandbox")?.as_deref() {
         None | Some("local") => {}
@@ -468,7 +467,7 @@ fn read_settings(
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
-    rollcage_engine::result::chain(error)
+    rollcage_model::text::chain(error)
 }
 
 #[cfg(test)]

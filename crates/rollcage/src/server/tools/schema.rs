@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use rollcage_engine::SamplingPolicy;
 use rollcage_model::task::{
     AGENT_TIMEOUT_S, AgentOptions, COMMAND_TIMEOUT_S, MAX_TOKENS_CAP, Mode, TOP_LOGPROBS,
 };
 use rollcage_model::view::Wanted;
+use rollcage_proxy::SamplingPolicy;
 
 use super::request::{BUDGET, COUNT_MAX, LIMITS, NAMES};
 use super::tokens::Pages;

@@ -4,11 +4,12 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use rollcage_engine::result::{chain, proxy_turns};
+use rollcage_engine::result::proxy_turns;
 use rollcage_engine::store::Store;
 use rollcage_model::call::{self, Call};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::sequence;
+use rollcage_model::text::chain;
 use rollcage_model::trace::{Code, Finding, Interpretation, RolloutType, SCHEMA_VERSION};
 use rollcage_model::view::{View, Wanted};
 

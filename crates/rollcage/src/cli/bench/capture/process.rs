@@ -62,7 +62,7 @@ impl Proxy {
 
     /// A session, by the key that its agent has.
     pub(super) async fn open_session(&self) -> anyhow::Result<String> {
-        let client = rollcage_engine::client("http://127.0.0.1")?;
+        let client = rollcage_proxy::outbound::client("http://127.0.0.1")?;
         let url = format!("http://{}/sessions", self.address);
         let request = client.post(url).header("content-type", "application/json");
         let text = request.body("{}").send().await?.text().await?;

@@ -2,8 +2,8 @@ use serde_json::json;
 
 use super::*;
 use crate::server::tasks::Tasks;
-use rollcage_engine::provider::Providers;
-use rollcage_model::chat::Sampling;
+use rollcage_dialect::chat::Sampling;
+use rollcage_endpoints::provider::Providers;
 
 fn variables(name: &str) -> Option<String> {
     let known = [
@@ -19,7 +19,7 @@ fn variables(name: &str) -> Option<String> {
 fn around() -> Surroundings {
     Surroundings {
         tasks: std::sync::Arc::new(Tasks::default()),
-        agents: agent::all(),
+        agents: rollcage_agents::all(),
         providers: Providers::built_in().clone(),
         variables,
         keys: variables,
@@ -46,7 +46,7 @@ fn good(value: Value) -> Request {
 }
 
 #[track_caller]
-fn endpoint_of(value: Value) -> rollcage_engine::endpoint::Endpoint {
+fn endpoint_of(value: Value) -> rollcage_proxy::endpoint::Endpoint {
     match good(value).order.endpoint {
         EndpointChoice::Url(endpoint) => endpoint,
         other => panic!("{other:?}"),
@@ -162,7 +162,7 @@ fn our_own_arguments_make_an_order() {
     check_error(with("sampling", "me"), "must be auto or agent");
     assert_eq!(
         order.version,
-        rollcage_engine::bundle::VersionRequest::Exact("1.2.3".to_owned())
+        rollcage_agents::bundle::VersionRequest::Exact("1.2.3".to_owned())
     );
 }
 

@@ -1,0 +1,34 @@
+//! The OpenAI chat completions dialect: what is changed on the way up, what is taken out on the way down, and what a
+//! stored answer says.
+//!
+//! Members that need no change keep their bytes. Nothing here knows of sockets or files.
+
+mod constraint;
+mod delta;
+mod error;
+mod finish;
+mod malformed;
+pub(crate) mod members;
+mod pieces;
+mod prepare;
+mod refusal;
+pub mod render;
+mod reply;
+mod skim;
+mod strip;
+
+pub use constraint::{Constrained, STRICT_TOOLS, constraints_in};
+
+pub use delta::{Delta, deltas};
+pub use error::{StreamError, is_passing_status};
+pub use finish::{Said, finish_of, finish_of_whole, is_cut, is_no_answer, offers_tools, said_by};
+pub use malformed::is_malformed;
+pub use pieces::Pieces;
+pub(crate) use prepare::Draft;
+pub use prepare::{
+    Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, has_member, prepare,
+    tokens_wanted,
+};
+pub use refusal::RefusedParameter;
+pub use reply::{Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, last_usage, read_reply};
+pub use strip::{Stripped, is_done, strip_body, strip_event};

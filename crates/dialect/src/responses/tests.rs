@@ -1,0 +1,536 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::Render;
+use crate::chat::{Delta, Reply, read_reply};
+
+fn chat_of(body: &str) -> Value {
+    let translation = to_chat(body.as_bytes()).unwrap();
+    serde_json::from_slice(&translation.chat).unwrap()
+}
+
+/// The messages that an input gives, one in a line.
+#[track_caller]
+fn check(input: Value, expect: &[&str]) {
+    let chat = chat_of(&json!({"model": "m", "input": input}).to_string());
+    let messages = chat["messages"].as_array().unwrap();
+    let got: Vec<String> = messages.iter().map(Value::to_string).collect();
+    assert_eq!(got, expect);
+}
+
+fn reply(message: Value, finish: &str) -> Reply {
+    let choice = json!({"message": message, "finish_reason": finish});
+    let usage = json!({"prompt_tokens": 10, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 3}});
+    read_reply(
+        &json!({"choices": [choice], "usage": usage}).to_string(),
+        false,
+    )
+}
+
+fn call(id: &str, name: &str, arguments: &str) -> Value {
+    json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
+}
+
+fn answer(request: Value) -> Answer {
+    to_chat(request.to_string().as_bytes()).unwrap().answer
+}
+
+fn plain() -> Answer {
+    answer(json!({"model": "m", "input": "hi", "stream": true}))
+}
+
+/// The events of a stream, each with its name in its data too.
+fn events(stream: &[u8]) -> Vec<Value> {
+    let text = std::str::from_utf8(stream).unwrap();
+    assert!(!text.contains("[DONE]"));
+    let blocks = text.split("\n\n").filter(|block| !block.is_empty());
+    let events = blocks.map(|block| {
+        let (name, data) = block.split_once('\n').unwrap();
+        let data: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+        assert_eq!(name.strip_prefix("event: "), data["type"].as_str());
+        data
+    });
+    events.collect()
+}
+
+fn stream(answer: &mut Answer, deltas: &[Delta]) -> Vec<Value> {
+    let mut out = answer.start();
+    for delta in deltas {
+        out.extend(answer.push(delta));
+    }
+    out.extend(answer.finish());
+    let events = events(&out);
+    for (at, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], at);
+    }
+    events
+}
+
+#[test]
+fn what_codex_sends_back_is_what_the_model_said() {
+    let turns = [
+        include_str!("../../tests/transcripts/responses-codex-1.json"),
+        include_str!("../../tests/transcripts/responses-codex-2.json"),
+        include_str!("../../tests/transcripts/responses-codex-3.json"),
+    ];
+    let chats: Vec<Value> = turns.iter().map(|turn| chat_of(turn)).collect();
+    let said = [
+        json!({"role": "assistant", "content": "Writing the file.", "reasoning_content": "I think I should write the file.\nThen look.", "tool_calls": [
+            call("call_a1", "exec_command", r#"{"cmd": "printf hi > hello.txt"}"#),
+            call("call_a2", "exec_command", r#"{"cmd": "echo two; ls"}"#),
+        ]}),
+        json!({"role": "assistant", "content": null, "reasoning_content": "Now the note.", "tool_calls": [
+            call("call_b1", "mcp__my_srv__add_note", r#"{"text": "hi"}"#),
+        ]}),
+    ];
+    for (pair, said) in chats.windows(2).zip(said) {
+        let [before, after] = [&pair[0], &pair[1]].map(|it| it["messages"].as_array().unwrap());
+        let before_text: Vec<String> = before.iter().map(Value::to_string).collect();
+        let after_text: Vec<String> = after.iter().map(Value::to_string).collect();
+        assert_eq!(before_text, after_text[..before.len()]);
+        assert_eq!(after[before.len()].to_string(), said.to_string());
+        assert_eq!(pair[0]["tools"].to_string(), pair[1]["tools"].to_string());
+    }
+    let roles: Vec<&str> = chats[2]["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|message| message["role"].as_str())
+        .collect();
+    assert_eq!(
+        roles.join(" "),
+        "system user user assistant tool tool assistant tool"
+    );
+}
+
+#[test]
+fn codex_freeform_and_hosted_tools_are_offered_as_functions_or_left_out() {
+    let body = include_str!("../../tests/transcripts/responses-codex-patch.json");
+    let translation = to_chat(body.as_bytes()).unwrap();
+    assert_eq!(translation.dropped, ["tool tool_search", "text.verbosity"]);
+    let chat: Value = serde_json::from_slice(&translation.chat).unwrap();
+    assert_eq!(chat["reasoning_effort"], "medium");
+    let messages = chat["messages"].as_array().unwrap();
+    let patch = "*** Begin Patch\n*** Add File: p.txt\n+patched \"q\"\n*** End Patch\n";
+    assert_eq!(
+        messages[messages.len() - 2]["tool_calls"],
+        json!([call(
+            "call_p",
+            "apply_patch",
+            &json!({"input": patch}).to_string()
+        )])
+    );
+    let tools = chat["tools"].as_array().unwrap();
+    let tool = tools
+        .iter()
+        .find(|tool| tool["function"]["name"] == "apply_patch")
+        .unwrap();
+    let description = tool["function"]["description"].as_str().unwrap();
+    assert!(
+        description.contains("lark grammar:\nstart: begin_patch"),
+        "{description}"
+    );
+    assert_eq!(tool["function"]["parameters"]["required"], json!(["input"]));
+}
+
+#[test]
+fn tools_that_codex_offers_in_its_input_are_offered() {
+    let body = include_str!("../../tests/transcripts/responses-codex-code.json");
+    let chat = chat_of(body);
+    let names: Vec<&str> = chat["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|tool| tool["function"]["name"].as_str())
+        .collect();
+    assert_eq!(names[..2], ["functions__exec", "functions__wait"]);
+    assert_eq!(names.len(), 11);
+    let message = &chat["messages"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        message["content"],
+        "Script completed\nWall time 0.1 seconds\nOutput:\n\nhey"
+    );
+}
+
+#[test]
+fn what_opencode_sends_back_is_one_message_too() {
+    let body = include_str!("../../tests/transcripts/responses-opencode.json");
+    let chat = chat_of(body);
+    let messages = chat["messages"].as_array().unwrap();
+    let said = &messages[2];
+    assert_eq!(said["reasoning_content"], "I will write it.");
+    assert_eq!(said["content"], "Writing.");
+    assert_eq!(said["tool_calls"].as_array().unwrap().len(), 2);
+    assert_eq!(messages.len(), 5);
+}
+
+#[test]
+fn a_text_is_the_users() {
+    check(json!("hi"), &[r#"{"role":"user","content":"hi"}"#]);
+}
+
+#[test]
+fn instructions_and_leading_system_messages_are_one_and_later_ones_the_users() {
+    let body = json!({"input": [
+        {"role": "developer", "content": "b"},
+        {"role": "system", "content": [{"type": "input_text", "text": "c"}]},
+        {"role": "user", "content": "d"},
+        {"role": "developer", "content": "e"},
+    ], "instructions": "a"});
+    let chat = chat_of(&body.to_string());
+    assert_eq!(
+        chat["messages"].to_string(),
+        r#"[{"role":"system","content":"a\n\nb\n\nc"},{"role":"user","content":"d"},{"role":"user","content":"e"}]"#
+    );
+}
+
+#[test]
+fn items_of_one_turn_are_one_message() {
+    check(
+        json!([
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "short"}], "content": [{"type": "reasoning_text", "text": "long"}], "encrypted_content": "x"},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "b"}]},
+            {"type": "function_call", "call_id": "1", "namespace": "ns", "name": "f", "arguments": "{}"},
+            {"type": "local_shell_call", "call_id": "2", "action": {"type": "exec", "command": ["ls"]}},
+            {"type": "web_search_call", "id": "w"},
+            {"type": "function_call_output", "call_id": "1", "output": "ok"},
+            {"type": "local_shell_call_output", "id": "2", "output": {"x": 1}},
+        ]),
+        &[
+            r#"{"role":"assistant","content":"ab","reasoning_content":"long","tool_calls":[{"id":"1","type":"function","function":{"name":"ns__f","arguments":"{}"}},{"id":"2","type":"function","function":{"name":"local_shell","arguments":"{\"type\":\"exec\",\"command\":[\"ls\"]}"}}]}"#,
+            r#"{"role":"tool","tool_call_id":"1","content":"ok"}"#,
+            r#"{"role":"tool","tool_call_id":"2","content":"{\"x\":1}"}"#,
+        ],
+    );
+}
+
+#[test]
+fn images_of_tool_results_are_shown_once_all_results_are_in() {
+    check(
+        json!([
+            {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:x", "detail": "original"}]},
+            {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+            {"type": "function_call", "call_id": "2", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_text", "text": "b"}, {"type": "input_image", "image_url": "data:y", "detail": "high"}]},
+            {"type": "function_call_output", "call_id": "2", "output": ""},
+            {"role": "assistant", "content": "c"},
+        ]),
+        &[
+            r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:x"}}]}"#,
+            r#"{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"2","type":"function","function":{"name":"f","arguments":"{}"}}]}"#,
+            r#"{"role":"tool","tool_call_id":"1","content":"b"}"#,
+            r#"{"role":"tool","tool_call_id":"2","content":""}"#,
+            r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:y","detail":"high"}}]}"#,
+            r#"{"role":"assistant","content":"c"}"#,
+        ],
+    );
+}
+
+#[test]
+fn settings_get_their_names_in_chat() {
+    let chat = chat_of(
+        &json!({
+            "model": "m", "input": "hi", "stream": true, "store": false, "tools": [], "tool_choice": "auto",
+            "parallel_tool_calls": false, "max_output_tokens": 5, "temperature": 0.5, "top_p": 0.9,
+            "reasoning": {"effort": "high", "summary": "auto"},
+            "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": true}},
+        })
+        .to_string(),
+    );
+    assert_eq!(
+        chat.to_string(),
+        r#"{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":5,"temperature":0.5,"top_p":0.9,"reasoning_effort":"high","response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"},"strict":true}},"stream":true,"stream_options":{"include_usage":true}}"#
+    );
+}
+
+#[test]
+fn a_tool_choice_is_told_in_chats_words() {
+    for (choice, expect) in [
+        (json!("required"), json!("required")),
+        (
+            json!({"type": "function", "name": "f", "namespace": "n"}),
+            json!({"type": "function", "function": {"name": "n__f"}}),
+        ),
+        (
+            json!({"type": "allowed_tools", "mode": "auto", "tools": []}),
+            json!("auto"),
+        ),
+        (json!({"type": "web_search"}), Value::Null),
+    ] {
+        let body = json!({"input": "", "tool_choice": choice, "tools": [{"type": "function", "name": "f", "strict": true}]});
+        let chat = chat_of(&body.to_string());
+        assert_eq!(chat["tool_choice"], expect);
+        assert_eq!(chat["tools"][0]["function"]["strict"], true);
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused_with_its_reason() {
+    for (body, expect) in [
+        ("[]", "the request body is not a JSON object"),
+        ("{}", "the request's member `input` is missing"),
+        (
+            r#"{"input":"","previous_response_id":"r"}"#,
+            "`previous_response_id` (nothing is stored here: send the whole input, store: false) cannot be asked",
+        ),
+        (
+            r#"{"input":[{"type":"item_reference","id":"i"}]}"#,
+            "an item by reference",
+        ),
+        (
+            r#"{"input":[{"type":"compaction"}]}"#,
+            "an item of type `compaction` cannot",
+        ),
+        (
+            r#"{"input":[{"type":"function_call","call_id":"1"}]}"#,
+            "the request's member `input[0].name` is missing",
+        ),
+        (
+            r#"{"input":[{"role":"robot"}]}"#,
+            "the request's member `input[0].role` is no role",
+        ),
+        (
+            r#"{"input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]}"#,
+            "an image by its file id",
+        ),
+    ] {
+        let error = to_chat(body.as_bytes()).unwrap_err().to_string();
+        assert!(error.starts_with(expect), "{error}");
+    }
+}
+
+#[test]
+fn a_streamed_answer_has_every_event_that_clients_wait_for() {
+    let reply = reply(
+        json!({"role": "assistant", "reasoning_content": "hm", "content": "ok", "tool_calls": [call("c1", "f", "{}")]}),
+        "tool_calls",
+    );
+    let events = stream(&mut plain(), &reply.deltas());
+    let names: Vec<String> = events
+        .iter()
+        .map(|event| {
+            let name = event["type"]
+                .as_str()
+                .unwrap()
+                .trim_start_matches("response.");
+            format!("{name} {}", event["output_index"])
+        })
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "created null",
+            "in_progress null",
+            "output_item.added 0",
+            "reasoning_summary_part.added 0",
+            "reasoning_summary_text.delta 0",
+            "reasoning_summary_text.done 0",
+            "reasoning_summary_part.done 0",
+            "output_item.done 0",
+            "output_item.added 1",
+            "content_part.added 1",
+            "output_text.delta 1",
+            "output_text.done 1",
+            "content_part.done 1",
+            "output_item.done 1",
+            "output_item.added 2",
+            "function_call_arguments.delta 2",
+            "function_call_arguments.done 2",
+            "output_item.done 2",
+            "completed null",
+        ]
+    );
+    let response = &events.last().unwrap()["response"];
+    assert_eq!(
+        response["usage"].to_string(),
+        r#"{"input_tokens":10,"input_tokens_details":{"cached_tokens":3},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":14}"#
+    );
+    let done = events
+        .iter()
+        .filter(|event| event["type"] == "response.output_item.done");
+    let items: Vec<Value> = done.map(|event| event["item"].clone()).collect();
+    assert_eq!(response["output"], Value::Array(items));
+}
+
+#[test]
+fn calls_go_back_under_the_names_that_the_agent_knows() {
+    let request = json!({"input": "", "include": ["reasoning.encrypted_content"], "tools": [
+        {"type": "namespace", "name": "mcp__s", "description": "About.", "tools": [
+            {"type": "function", "name": "f", "description": "F."},
+            {"type": "custom", "name": "g"},
+        ]},
+        {"type": "custom", "name": "patch"},
+    ]});
+    let reply = reply(
+        json!({"role": "assistant", "reasoning": "hm", "tool_calls": [
+            call("1", "mcp__s__f", "{"), call("2", "mcp__s__g", r#"{"input": "a\nb"}"#), call("3", "patch", "raw"), call("4", "other", ""),
+        ]}),
+        "tool_calls",
+    );
+    let whole: Value = serde_json::from_slice(&answer(request).whole(&reply)).unwrap();
+    let items = whole["output"].as_array().unwrap();
+    assert_eq!(items[0]["encrypted_content"], "rollcage");
+    let shown: Vec<String> = items[1..]
+        .iter()
+        .map(|item| {
+            let names = ["type", "namespace", "name", "call_id", "arguments", "input"];
+            let texts = names.iter().filter_map(|name| item[name].as_str());
+            texts.collect::<Vec<_>>().join(" ")
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "function_call mcp__s f 1 {",
+            "custom_tool_call mcp__s g 2 a\nb",
+            "custom_tool_call patch 3 raw",
+            "function_call other 4 ",
+        ]
+    );
+}
+
+#[test]
+fn an_answer_that_was_cut_is_incomplete() {
+    let reply = reply(json!({"role": "assistant", "content": "half"}), "length");
+    let events = stream(&mut plain(), &reply.deltas());
+    let last = events.last().unwrap();
+    assert_eq!(last["type"], "response.incomplete");
+    assert_eq!(
+        last["response"]["incomplete_details"],
+        json!({"reason": "max_output_tokens"})
+    );
+}
+
+#[test]
+fn an_empty_answer_is_an_empty_message() {
+    let reply = reply(json!({"role": "assistant", "content": ""}), "stop");
+    let events = stream(&mut plain(), &reply.deltas());
+    let output = &events.last().unwrap()["response"]["output"];
+    assert_eq!(output[0]["content"][0]["text"], "");
+    check(output.clone(), &[r#"{"role":"assistant","content":""}"#]);
+}
+
+#[test]
+fn a_broken_stream_ends_with_a_failure_both_kinds_of_clients_see() {
+    let mut answer = plain();
+    answer.start();
+    let events = events(&answer.error("This model's maximum context length is 5"));
+    let shown: Vec<String> = events
+        .iter()
+        .map(|event| format!("{} {}", event["sequence_number"], event["type"]))
+        .collect();
+    assert_eq!(shown, [r#"2 "error""#, r#"3 "response.failed""#]);
+    assert_eq!(
+        events[1]["response"]["error"]["code"],
+        "context_length_exceeded"
+    );
+    assert_eq!(answer.keep_alive()[0], b':');
+    assert_eq!(
+        String::from_utf8(error_body(429, "slow")).unwrap(),
+        r#"{"error":{"message":"slow","type":"rate_limit_error","param":null,"code":null}}"#
+    );
+    assert!(
+        String::from_utf8(models_answer("m"))
+            .unwrap()
+            .contains(r#""id":"m""#)
+    );
+}
+
+#[test]
+fn calls_without_ids_or_with_one_index_for_all_stay_apart() {
+    let head = |index: usize, id: &str, name: &str| Delta::Call {
+        index,
+        id: id.to_owned(),
+        name: name.to_owned(),
+    };
+    let arguments = |index: usize, text: &str| Delta::Arguments {
+        index,
+        text: text.to_owned(),
+    };
+    let deltas = [
+        head(0, "a", "f"),
+        arguments(0, "{"),
+        head(0, "a", "f"),
+        arguments(0, "}"),
+        head(0, "b", "g"),
+        arguments(0, "[]"),
+        head(1, "", "h"),
+        Delta::Finish("tool_calls".to_owned()),
+    ];
+    let events = stream(&mut plain(), &deltas);
+    let output = events.last().unwrap()["response"]["output"].clone();
+    let shown: Vec<String> = output
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| format!("{} {}", item["name"], item["arguments"]))
+        .collect();
+    assert_eq!(shown, [r#""f" "{}""#, r#""g" "[]""#, r#""h" """#]);
+    assert!(!output[2]["call_id"].as_str().unwrap().is_empty());
+}
+
+/// Pieces of a text, cut where `cuts` says.
+fn pieces(text: &str, cuts: &[usize]) -> Vec<String> {
+    let letters: Vec<char> = text.chars().collect();
+    let mut out = Vec::new();
+    let (mut at, mut cuts) = (0, cuts.iter().cycle());
+    while at < letters.len() {
+        let end = (at + cuts.next().copied().unwrap_or(1).max(1)).min(letters.len());
+        out.push(letters[at..end].iter().collect());
+        at = end;
+    }
+    out
+}
+
+proptest! {
+    #[test]
+    fn any_split_of_an_answer_renders_the_same_answer(
+        reasoning in ".{0,12}",
+        text in ".{0,12}",
+        arguments in prop::collection::vec(".{0,12}", 0..4),
+        cuts in prop::collection::vec(1..5_usize, 1..5),
+    ) {
+        let calls: Vec<Value> = arguments.iter().enumerate()
+            .map(|(at, text)| call(&format!("c{at}"), ["f", "patch"][at % 2], text))
+            .collect();
+        let whole_reply = reply(json!({"reasoning_content": reasoning, "content": text, "tool_calls": calls}), "stop");
+        let mut answer = answer(json!({"input": "", "tools": [{"type": "custom", "name": "patch"}]}));
+        let whole: Value = serde_json::from_slice(&answer.whole(&whole_reply)).unwrap();
+
+        let mut deltas: Vec<Delta> = Vec::new();
+        deltas.extend(pieces(&reasoning, &cuts).into_iter().map(Delta::Reasoning));
+        deltas.extend(pieces(&text, &cuts).into_iter().map(Delta::Text));
+        let mut waiting = Vec::new();
+        for (index, text) in arguments.iter().enumerate() {
+            deltas.push(Delta::Call { index, id: format!("c{index}"), name: ["f", "patch"][index % 2].to_owned() });
+            waiting.push(pieces(text, &cuts).into_iter().map(move |text| Delta::Arguments { index, text }));
+        }
+        // The pieces of all calls come in turn.
+        for _ in 0..12 {
+            deltas.extend(waiting.iter_mut().filter_map(Iterator::next));
+        }
+        deltas.extend([Delta::Finish("stop".to_owned()), Delta::Usage(whole_reply.usage.unwrap())]);
+        let events = stream(&mut answer, &deltas);
+        prop_assert_eq!(&events.last().unwrap()["response"], &whole);
+
+        // What the deltas say is what the items are.
+        let mut written: Vec<String> = vec![String::new(); whole["output"].as_array().unwrap().len()];
+        for event in &events {
+            if let Some(delta) = event["delta"].as_str() {
+                written[usize::try_from(event["output_index"].as_u64().unwrap()).unwrap()].push_str(delta);
+            }
+        }
+        for (item, written) in whole["output"].as_array().unwrap().iter().zip(written) {
+            let paths = ["/summary/0/text", "/content/0/text", "/arguments", "/input"];
+            let text = paths.iter().find_map(|path| item.pointer(path)?.as_str());
+            prop_assert_eq!(text, Some(written.as_str()));
+        }
+        // And sent back, they are the message again.
+        let back = chat_of(&json!({"input": whole["output"]}).to_string());
+        let mut message = back["messages"][0].clone();
+        prop_assert_eq!(message["content"].as_str().unwrap_or_default(), text);
+        prop_assert_eq!(message["reasoning_content"].as_str().unwrap_or_default(), reasoning);
+        let n_calls = message["tool_calls"].take().as_array().map_or(0, Vec::len);
+        prop_assert_eq!(n_calls, arguments.len());
+    }
+}

@@ -1,0 +1,203 @@
+//! Which dialect a request is in, by its path, and the chat request it means. For whoever serves all four.
+
+use serde_json::Value;
+
+use super::{Dialect, Render, TranslateError, anthropic, gemini, responses};
+
+/// Where a request goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    Ask(Dialect),
+    /// Gemini names the model, and what is wanted of it, in the path.
+    Gemini {
+        path: String,
+        query: String,
+    },
+    CountTokens(Dialect),
+    Models(Dialect),
+}
+
+/// A request of another dialect, as chat.
+pub struct Asked {
+    /// The chat completions body.
+    pub chat: Vec<u8>,
+    pub is_stream: bool,
+    /// The content type of a streamed answer.
+    pub stream_type: &'static str,
+    pub render: Box<dyn Render>,
+    /// What has no word in chat.
+    pub dropped: Vec<String>,
+    /// The agent asked for no thoughts, in a dialect where that is no member of the request in chat.
+    pub is_thinking_disabled: bool,
+}
+
+const EVENTS: &str = "text/event-stream";
+
+impl Route {
+    /// `method` in capitals, `query` without its question mark.
+    pub fn of(method: &str, path: &str, query: &str) -> Option<Self> {
+        // Base URLs are given with and without the version.
+        let plain = path.strip_prefix("/v1").unwrap_or(path);
+        // Google's clients have moved between versions; only theirs name a method behind a colon.
+        let is_method = plain.starts_with("/models/") && plain.contains(':');
+        let is_gemini = is_method
+            || ["/v1beta/", "/v1alpha/"]
+                .iter()
+                .any(|it| path.starts_with(it));
+        match (method, plain) {
+            ("POST", _) if is_gemini && path.ends_with(":countTokens") => {
+                Some(Route::CountTokens(Dialect::Gemini))
+            }
+            ("POST", _) if is_gemini => Some(Route::Gemini {
+                path: path.to_owned(),
+                query: query.to_owned(),
+            }),
+            ("GET", _) if is_gemini => Some(Route::Models(Dialect::Gemini)),
+            ("POST", "/chat/completions") => Some(Route::Ask(Dialect::Chat)),
+            ("POST", "/responses") => Some(Route::Ask(Dialect::Responses)),
+            ("POST", "/messages") => Some(Route::Ask(Dialect::Anthropic)),
+            ("POST", "/messages/count_tokens") => Some(Route::CountTokens(Dialect::Anthropic)),
+            ("GET", "/models") => Some(Route::Models(Dialect::Chat)),
+            _ => None,
+        }
+    }
+
+    pub fn dialect(&self) -> Dialect {
+        match self {
+            Route::Ask(dialect) | Route::Models(dialect) | Route::CountTokens(dialect) => *dialect,
+            Route::Gemini { .. } => Dialect::Gemini,
+        }
+    }
+
+    /// What is asked, or counted, in chat; `None` when it is chat already or no such request.
+    pub fn to_chat(&self, body: &[u8]) -> Result<Option<Asked>, TranslateError> {
+        let asked = match self {
+            Route::Ask(Dialect::Responses) => {
+                let translation = responses::to_chat(body)?;
+                Asked {
+                    chat: translation.chat,
+                    is_stream: translation.is_stream,
+                    stream_type: EVENTS,
+                    render: Box::new(translation.answer),
+                    dropped: translation.dropped,
+                    is_thinking_disabled: false,
+                }
+            }
+            Route::Ask(Dialect::Anthropic) | Route::CountTokens(Dialect::Anthropic) => {
+                let translation = anthropic::to_chat(body)?;
+                Asked {
+                    chat: translation.chat,
+                    is_stream: translation.is_stream,
+                    stream_type: EVENTS,
+                    render: Box::new(translation.answer),
+                    dropped: translation.dropped,
+                    is_thinking_disabled: translation.is_thinking_disabled,
+                }
+            }
+            Route::Gemini { path, query } => match gemini::Route::read(path, query) {
+                Some(gemini::Route::Generate { model, form }) => from_gemini(body, &model, form)?,
+                _ => return Err(TranslateError::Unsupported { what: path.clone() }),
+            },
+            Route::CountTokens(Dialect::Gemini) => {
+                from_gemini(&counted(body), "", gemini::Form::Whole)?
+            }
+            Route::Ask(Dialect::Chat | Dialect::Gemini)
+            | Route::CountTokens(Dialect::Chat | Dialect::Responses)
+            | Route::Models(_) => return Ok(None),
+        };
+        Ok(Some(asked))
+    }
+}
+
+impl Dialect {
+    /// The body of an answer that is an error.
+    pub fn error_body(self, status: u16, message: &str) -> Vec<u8> {
+        match self {
+            Dialect::Chat => crate::chat::render::error_body(status, message),
+            Dialect::Responses => responses::error_body(status, message),
+            Dialect::Anthropic => anthropic::error_body(status, message),
+            Dialect::Gemini => gemini::error_body(status, message),
+        }
+    }
+
+    /// The answer to the question which models there are, where there is one.
+    pub fn models_answer(self, model: &str) -> Vec<u8> {
+        match self {
+            Dialect::Chat | Dialect::Responses => responses::models_answer(model),
+            Dialect::Anthropic => anthropic::models_answer(model),
+            Dialect::Gemini => gemini::models_answer(model),
+        }
+    }
+
+    /// The answer to a request to count tokens.
+    pub fn count_tokens_answer(self, tokens: u64) -> Vec<u8> {
+        match self {
+            Dialect::Gemini => gemini::count_tokens_answer(tokens),
+            Dialect::Chat | Dialect::Responses | Dialect::Anthropic => {
+                anthropic::count_tokens_answer(tokens)
+            }
+        }
+    }
+}
+
+fn from_gemini(body: &[u8], model: &str, form: gemini::Form) -> Result<Asked, TranslateError> {
+    let translation = gemini::to_chat(body, model, form)?;
+    Ok(Asked {
+        chat: translation.chat,
+        is_stream: translation.is_stream,
+        stream_type: form.content_type(),
+        render: Box::new(translation.answer),
+        dropped: translation.dropped,
+        is_thinking_disabled: false,
+    })
+}
+
+/// Gemini's clients send what they want counted as it is or, with tools, inside of another object.
+fn counted(body: &[u8]) -> Vec<u8> {
+    let mut request: Value = serde_json::from_slice(body).unwrap_or_default();
+    match request.get_mut("generateContentRequest") {
+        Some(inner) => inner.take().to_string().into_bytes(),
+        None => body.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_with_and_without_a_version_are_known() {
+        let of = |line: &str| {
+            let (method, rest) = line.split_once(' ').unwrap();
+            let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+            Route::of(method, path, query)
+        };
+        assert_eq!(
+            of("POST /v1/messages?beta=true"),
+            Some(Route::Ask(Dialect::Anthropic))
+        );
+        assert_eq!(of("POST /responses"), Some(Route::Ask(Dialect::Responses)));
+        assert_eq!(
+            of("POST /v1beta/models/m:countTokens"),
+            Some(Route::CountTokens(Dialect::Gemini))
+        );
+        assert_eq!(of("GET /v1/models"), Some(Route::Models(Dialect::Chat)));
+        assert_eq!(of("GET /v1/chat/completions"), None);
+        let path = "/v1beta/models/a/b:streamGenerateContent".to_owned();
+        let query = "alt=sse".to_owned();
+        assert_eq!(
+            of(&format!("POST {path}?{query}")),
+            Some(Route::Gemini { path, query })
+        );
+    }
+
+    #[test]
+    fn a_counted_request_is_read_like_one_that_asks() {
+        let plain = r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]}]}"#;
+        let inside = format!(r#"{{"generateContentRequest":{plain}}}"#);
+        let route = Route::CountTokens(Dialect::Gemini);
+        let chat = |body: &str| route.to_chat(body.as_bytes()).unwrap().unwrap().chat;
+        assert_eq!(chat(plain), chat(&inside));
+        assert!(String::from_utf8(chat(plain)).unwrap().contains("hi"));
+    }
+}

@@ -1,0 +1,254 @@
+//! What a turn was sampled with, and whether its logprobs are of the distribution that it was sampled from.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What distribution an endpoint's logprobs are of, as its probe measured it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum LogprobsMode {
+    /// The model's own, whatever is asked for: vLLM, unless it runs with `--logprobs-mode processed_logprobs`.
+    Raw,
+    /// After the temperature, and before everything that cuts or bends the distribution: SGLang.
+    Temperature,
+    /// What was sampled from.
+    Processed,
+    #[default]
+    Unknown,
+}
+
+impl LogprobsMode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LogprobsMode::Raw => "raw",
+            LogprobsMode::Temperature => "temperature",
+            LogprobsMode::Processed => "processed",
+            LogprobsMode::Unknown => "unknown",
+        }
+    }
+
+    /// In words, behind "logprobs are ".
+    pub fn in_words(self) -> &'static str {
+        match self {
+            LogprobsMode::Raw => "of the model itself, whatever it is sampled with",
+            LogprobsMode::Temperature => "after the temperature, before top-p and the like",
+            LogprobsMode::Processed => "of what was sampled from",
+            LogprobsMode::Unknown => "of a distribution that could not be found out",
+        }
+    }
+}
+
+/// A sampler beside the temperature, and where it does nothing.
+struct Sampler {
+    name: &'static str,
+    /// What is sent to put it to rest.
+    neutral: i32,
+    /// Another value at which it rests.
+    also: Option<i32>,
+}
+
+const fn sampler(name: &'static str, neutral: i32) -> Sampler {
+    Sampler {
+        name,
+        neutral,
+        also: None,
+    }
+}
+
+/// Those that a model's own defaults (`generation_config.json`) may set, so that they must be sent to be known.
+const DEFAULTED: [Sampler; 6] = [
+    sampler("top_p", 1),
+    Sampler {
+        name: "top_k",
+        neutral: -1,
+        also: Some(0),
+    },
+    sampler("min_p", 0),
+    sampler("presence_penalty", 0),
+    sampler("frequency_penalty", 0),
+    sampler("repetition_penalty", 1),
+];
+
+/// Those that do nothing unless a request says so.
+const OTHERS: [Sampler; 8] = [
+    sampler("typical_p", 1),
+    sampler("top_a", 0),
+    sampler("tfs_z", 1),
+    sampler("mirostat", 0),
+    sampler("dynatemp_range", 0),
+    sampler("xtc_probability", 0),
+    sampler("dry_multiplier", 0),
+    Sampler {
+        name: "top_n_sigma",
+        neutral: -1,
+        also: Some(0),
+    },
+];
+
+impl Sampler {
+    fn rests_at(&self, value: &Value) -> bool {
+        let is = |neutral: i32| value.as_f64() == Some(f64::from(neutral));
+        is(self.neutral) || self.also.is_some_and(is)
+    }
+}
+
+/// What a training session sends beside its temperature.
+pub(crate) fn at_rest() -> impl Iterator<Item = (&'static str, i32)> {
+    DEFAULTED.iter().map(|it| (it.name, it.neutral))
+}
+
+/// Why the logprobs of a turn are not of the distribution that it was sampled from, in words; empty when they are.
+///
+/// `sent` are the request's members as the endpoint got them, `refused` those that it does not know, so that there is
+/// nothing to put to rest. The rule:
+///
+/// - processed: yes, unless the temperature is 0, where there is no distribution;
+/// - after the temperature: the temperature was sent, and every other sampler was sent at rest;
+/// - raw, or not known: the temperature was sent as 1, and every other sampler at rest.
+///
+/// `None` stands for a record from before this was stored, which is taken as it was then.
+pub fn mismatch(
+    mode: Option<LogprobsMode>,
+    sent: &Map<String, Value>,
+    refused: &[String],
+) -> Vec<String> {
+    let Some(mode) = mode else {
+        return Vec::new();
+    };
+    let value = |name: &str| sent.get(name).filter(|value| !value.is_null());
+    let temperature = value("temperature").and_then(Value::as_f64);
+    let is_fine = match (mode, temperature) {
+        (_, Some(0.0)) => false,
+        (LogprobsMode::Processed, _) => return Vec::new(),
+        (LogprobsMode::Temperature, temperature) => temperature.is_some(),
+        (LogprobsMode::Raw | LogprobsMode::Unknown, temperature) => temperature == Some(1.0),
+    };
+    let mut reasons = Vec::new();
+    if !is_fine {
+        reasons.push(said("temperature", value("temperature")));
+    }
+    if mode == LogprobsMode::Processed {
+        return reasons;
+    }
+    for sampler in &DEFAULTED {
+        let is_refused = refused.iter().any(|name| name == sampler.name);
+        match value(sampler.name) {
+            Some(value) if sampler.rests_at(value) => {}
+            None if is_refused => {}
+            other => reasons.push(said(sampler.name, other)),
+        }
+    }
+    for sampler in &OTHERS {
+        if let Some(value) = value(sampler.name).filter(|value| !sampler.rests_at(value)) {
+            reasons.push(said(sampler.name, Some(value)));
+        }
+    }
+    reasons
+}
+
+fn said(name: &str, value: Option<&Value>) -> String {
+    match value {
+        Some(value) => format!("{name}={value}"),
+        None => format!("no {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(mode: LogprobsMode, sent: Value, refused: &[&str], expect: &[&str]) {
+        let Value::Object(sent) = sent else {
+            panic!("an object");
+        };
+        let refused: Vec<String> = refused.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(mismatch(Some(mode), &sent, &refused), expect);
+    }
+
+    fn pinned(temperature: f64) -> Value {
+        let mut sent = json!({ "temperature": temperature });
+        for (name, value) in at_rest() {
+            sent[name] = value.into();
+        }
+        sent
+    }
+
+    fn with(mut sent: Value, name: &str, value: Value) -> Value {
+        sent[name] = value;
+        sent
+    }
+
+    #[test]
+    fn raw_logprobs_are_of_what_was_sampled_at_temperature_1_and_nothing_else() {
+        use LogprobsMode::{Raw, Unknown};
+        for mode in [Raw, Unknown] {
+            check(mode, pinned(1.0), &[], &[]);
+            check(mode, pinned(0.5), &[], &["temperature=0.5"]);
+            check(
+                mode,
+                with(pinned(1.0), "top_k", json!(20)),
+                &[],
+                &["top_k=20"],
+            );
+            check(mode, with(pinned(1.0), "top_k", json!(0)), &[], &[]);
+            check(
+                mode,
+                with(pinned(1.0), "mirostat", json!(2)),
+                &[],
+                &["mirostat=2"],
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_not_sent_may_be_the_models_own_default() {
+        let sent = json!({"temperature": 1, "top_p": 1.0});
+        check(
+            LogprobsMode::Raw,
+            sent,
+            &["min_p", "repetition_penalty"],
+            &["no top_k", "no presence_penalty", "no frequency_penalty"],
+        );
+        check(LogprobsMode::Processed, json!({}), &[], &[]);
+        check(
+            LogprobsMode::Unknown,
+            with(pinned(1.0), "temperature", Value::Null),
+            &["temperature"],
+            &["no temperature"],
+        );
+    }
+
+    #[test]
+    fn logprobs_after_the_temperature_take_any_but_no_other_sampler() {
+        let mode = LogprobsMode::Temperature;
+        check(mode, pinned(0.7), &[], &[]);
+        check(
+            mode,
+            with(pinned(0.7), "top_p", json!(0.9)),
+            &[],
+            &["top_p=0.9"],
+        );
+        check(mode, pinned(0.0), &[], &["temperature=0.0"]);
+    }
+
+    #[test]
+    fn processed_logprobs_take_everything_but_a_temperature_of_0() {
+        let mode = LogprobsMode::Processed;
+        check(
+            mode,
+            json!({"temperature": 0.3, "top_p": 0.5, "top_k": 3}),
+            &[],
+            &[],
+        );
+        check(mode, json!({"temperature": 0}), &[], &["temperature=0"]);
+    }
+
+    #[test]
+    fn a_record_from_before_is_taken_as_it_was() {
+        assert_eq!(mismatch(None, &Map::new(), &[]), Vec::<String>::new());
+    }
+}

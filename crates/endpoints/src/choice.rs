@@ -1,0 +1,534 @@
+//! Endpoints: a model behind a URL. Resolved once per run: explicit value, then environment variable, then default.
+
+use std::sync::Arc;
+
+use rollcage_dialect::EndpointDialect;
+
+use crate::provider::{Provider, Providers, Serving};
+use crate::serving::command::CommandServer;
+use crate::serving::{Managed, Server, StartPolicy, Wanted, host_url, origin};
+use rollcage_proxy::endpoint::{Auth, Endpoint};
+use rollcage_proxy::outbound::{Forbidden, Guard, is_here};
+use rollcage_proxy::secret::Secret;
+
+/// For a provider of the user's own that is an Ollama too.
+const OLLAMA_CONTEXT: u64 = 32_768;
+
+/// What the user said about the endpoint.
+#[derive(Clone, Debug, Default)]
+pub struct EndpointRequest {
+    pub kind: Option<String>,
+    pub base_url: Option<String>,
+    pub key: Option<Secret>,
+    pub model: Option<String>,
+    pub is_thinking_disabled: Option<bool>,
+    /// What it is asked in; the kind's own when not given, chat for a custom URL.
+    pub dialect: Option<EndpointDialect>,
+    /// Where `base_url` comes from somebody else: what of it may be connected to.
+    pub guard: Option<Arc<Guard>>,
+}
+
+/// A real endpoint, one whose server is ours to find or start, or our own scripted one, which is started per process and
+/// told each task's solution.
+#[derive(Clone, Debug)]
+pub enum EndpointChoice {
+    Scripted,
+    Url(Endpoint),
+    Managed(Managed),
+}
+
+impl EndpointChoice {
+    fn endpoint_mut(&mut self) -> Option<&mut Endpoint> {
+        match self {
+            EndpointChoice::Scripted => None,
+            EndpointChoice::Url(endpoint) => Some(endpoint),
+            EndpointChoice::Managed(managed) => Some(&mut managed.endpoint),
+        }
+    }
+
+    /// Refuses a URL that somebody else named and may not, before anything is done for it.
+    pub async fn check_address(&self) -> Result<(), Forbidden> {
+        let (url, guard) = match self {
+            EndpointChoice::Scripted => return Ok(()),
+            EndpointChoice::Url(endpoint) => (endpoint.base_url.clone(), &endpoint.guard),
+            EndpointChoice::Managed(managed) => (managed.url(), &managed.endpoint.guard),
+        };
+        match guard {
+            Some(guard) => guard.check(&url).await,
+            None => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum EndpointError {
+    #[error("unknown endpoint kind `{kind}`: use one of {known}, or give a base URL and a model")]
+    Unknown { kind: String, known: String },
+    #[error("endpoint `{kind}` needs a base URL: give --base-url or set {variable}")]
+    NoBaseUrl { kind: String, variable: String },
+    #[error(
+        "endpoint `{kind}` needs an API key: set {variable}, or name another variable with --api-key-env"
+    )]
+    NoKey { kind: String, variable: String },
+    #[error("endpoint `{kind}` needs a model: give --model or set {variable}")]
+    NoModel { kind: String, variable: String },
+    #[error("`{0}` is not an http:// or https:// URL")]
+    NotUrl(String),
+    #[error(
+        "the base URL holds a user name or password: give the key in an environment variable instead"
+    )]
+    CredentialsInUrl,
+}
+
+impl EndpointRequest {
+    /// Settles on one endpoint among those that come with the program. With nothing said it is the scripted one.
+    pub fn resolve(
+        self,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<EndpointChoice, EndpointError> {
+        self.resolve_among(Providers::built_in(), variable)
+    }
+
+    /// The same, among the user's own too.
+    pub fn resolve_among(
+        mut self,
+        providers: &Providers,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<EndpointChoice, EndpointError> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        // Every other URL is the operator's own.
+        let guard = self.guard.take().filter(|_| self.base_url.is_some());
+        if let (None, None, Some(model)) = (&self.kind, &self.base_url, &self.model)
+            && let Some((kind, model)) = providers.split_model(model)?
+        {
+            (self.kind, self.model) = (Some(kind), Some(model));
+        }
+        let mut choice = match self.kind.as_deref() {
+            None if self.base_url.is_none() && self.model.is_none() => EndpointChoice::Scripted,
+            Some("scripted") => EndpointChoice::Scripted,
+            None => EndpointChoice::Url(self.resolve_custom()?),
+            Some(name) => match (providers.find_server(name), providers.find(name)) {
+                (Some(server), _) => self.resolve_server(server, variable)?,
+                (None, Some(provider)) => self.resolve_provider(provider, variable)?,
+                (None, None) => return Err(providers.unknown(name)),
+            },
+        };
+        if let Some(endpoint) = choice.endpoint_mut() {
+            endpoint.guard = guard;
+        }
+        Ok(choice)
+    }
+
+    fn resolve_custom(self) -> Result<Endpoint, EndpointError> {
+        let base_url = self.base_url.ok_or_else(|| EndpointError::NoBaseUrl {
+            kind: "custom".to_owned(),
+            variable: "--endpoint to a known kind".to_owned(),
+        })?;
+        Ok(Endpoint {
+            kind: "custom".to_owned(),
+            base_url: normalise(&base_url, "/v1")?,
+            key: self.key,
+            auth: Auth::Bearer,
+            model: self.model.unwrap_or_default(),
+            is_thinking_disabled: self.is_thinking_disabled.unwrap_or(false),
+            has_token_ids: true,
+            context_tokens: None,
+            dialect: self.dialect.unwrap_or_default(),
+            profile: None,
+            guard: None,
+        })
+    }
+
+    fn resolve_provider(
+        self,
+        provider: &Provider,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<EndpointChoice, EndpointError> {
+        let kind = provider.name.clone();
+        let of = |names: &[String]| names.iter().find_map(|name| variable(name));
+        let is_elsewhere = self.base_url.is_some();
+        let given_url = self.base_url.or_else(|| of(&provider.url_variables));
+        let has_url = given_url.is_some();
+        let base_url = given_url
+            .or_else(|| provider.base_url.clone())
+            .ok_or_else(|| EndpointError::NoBaseUrl {
+                kind: kind.clone(),
+                variable: provider.url_variable().to_owned(),
+            })?;
+        // A token that other programs share is for the provider's own address, not for one that was given.
+        let asked = match provider.key_variables.as_slice() {
+            [own, ..] if is_elsewhere => std::slice::from_ref(own),
+            all => all,
+        };
+        let key = self
+            .key
+            .or_else(|| of(asked).map(Secret::new))
+            .or_else(|| provider.placeholder_key.clone().map(Secret::new))
+            .ok_or_else(|| EndpointError::NoKey {
+                kind: kind.clone(),
+                variable: provider.key_variable().to_owned(),
+            })?;
+        let model = self
+            .model
+            .or_else(|| of(&provider.model_variables))
+            .or_else(|| provider.model.clone());
+        // A server of one's own is asked for what it serves. Hosted services have hundreds, and Ollama may have none.
+        let is_asked = provider.serving.is_none() && (has_url || is_here(&base_url));
+        if model.is_none() && !is_asked {
+            return Err(EndpointError::NoModel {
+                kind,
+                variable: provider.model_variable().to_owned(),
+            });
+        }
+        let model = model.unwrap_or_default();
+        let endpoint = Endpoint {
+            base_url: normalise(&base_url, &provider.path)?,
+            key: Some(key),
+            auth: provider.auth,
+            context_tokens: provider.contexts.get(&model).copied(),
+            model,
+            is_thinking_disabled: self
+                .is_thinking_disabled
+                .unwrap_or(provider.is_thinking_disabled),
+            has_token_ids: provider.has_token_ids,
+            dialect: self.dialect.unwrap_or(provider.dialect),
+            profile: None,
+            guard: None,
+            kind,
+        };
+        Ok(match provider.serving {
+            None => EndpointChoice::Url(endpoint),
+            Some(Serving::Ollama) => {
+                EndpointChoice::Managed(ollama(endpoint, provider, has_url, variable))
+            }
+        })
+    }
+
+    /// A server of the user's settings; at a URL that is given it runs already.
+    fn resolve_server(
+        self,
+        server: &Arc<CommandServer>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<EndpointChoice, EndpointError> {
+        let model = self.model.or_else(|| server.model.clone());
+        if model.is_none() && server.needs_model() {
+            return Err(EndpointError::NoModel {
+                kind: server.name.clone(),
+                variable: "its `model` in servers.toml".to_owned(),
+            });
+        }
+        let mut endpoint = Endpoint {
+            kind: server.name.clone(),
+            base_url: server.base_url.clone(),
+            key: self.key,
+            auth: Auth::Bearer,
+            model: model.unwrap_or_default(),
+            is_thinking_disabled: self
+                .is_thinking_disabled
+                .unwrap_or(server.is_thinking_disabled),
+            has_token_ids: server.has_token_ids,
+            dialect: self.dialect.unwrap_or_default(),
+            context_tokens: None,
+            profile: None,
+            guard: None,
+        };
+        let Some(url) = self.base_url else {
+            return Ok(EndpointChoice::Managed(Managed {
+                endpoint,
+                server: Server::Command(Arc::clone(server)),
+                search_path: variable("PATH"),
+            }));
+        };
+        endpoint.base_url = normalise(&url, "/v1")?;
+        Ok(EndpointChoice::Url(endpoint))
+    }
+}
+
+/// Ollama where it is said to be, or where it is by itself; only on this machine may one be started.
+fn ollama(
+    endpoint: Endpoint,
+    provider: &Provider,
+    has_url: bool,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Managed {
+    let own = variable("OLLAMA_HOST").filter(|_| !has_url);
+    let host = match own {
+        Some(text) => host_url(&text),
+        None => origin(&endpoint.base_url),
+    };
+    let start = if has_url || !is_here(&host) {
+        StartPolicy::Fail
+    } else {
+        StartPolicy::Start
+    };
+    let context = variable("OLLAMA_CONTEXT_LENGTH").and_then(|text| text.trim().parse().ok());
+    let context = context.filter(|tokens| *tokens > 0);
+    Managed {
+        server: Server::Ollama {
+            host,
+            start,
+            wanted: Wanted {
+                context_tokens: context
+                    .or(provider.context_tokens)
+                    .unwrap_or(OLLAMA_CONTEXT),
+                keep_alive: variable("OLLAMA_KEEP_ALIVE").or_else(|| provider.keep_alive.clone()),
+            },
+        },
+        endpoint,
+        search_path: variable("PATH"),
+    }
+}
+
+/// Refuses what is no URL of a server, without repeating credentials.
+pub(crate) fn check_url(url: &str) -> Result<(), EndpointError> {
+    let parsed = reqwest::Url::parse(url).map_err(|_| EndpointError::NotUrl(url.to_owned()))?;
+    // First, so that no later error repeats them.
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err(EndpointError::CredentialsInUrl);
+    }
+    if !matches!(parsed.scheme(), "http" | "https") || parsed.host().is_none() {
+        return Err(EndpointError::NotUrl(url.to_owned()));
+    }
+    Ok(())
+}
+
+/// `http://host:8000` and `http://host:8000/v1/` are the same endpoint. `path` is what it has to end in; of a path with
+/// several parts the first may be there already.
+pub(crate) fn normalise(url: &str, path: &str) -> Result<String, EndpointError> {
+    check_url(url)?;
+    let trimmed = url.trim_end_matches('/');
+    let ends = path.match_indices('/').map(|(place, _)| place);
+    let ends: Vec<_> = ends.skip(1).chain([path.len()]).collect();
+    let there = ends
+        .into_iter()
+        .rev()
+        .find(|end| trimmed.ends_with(&path[..*end]));
+    Ok(format!("{trimmed}{}", &path[there.unwrap_or(0)..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(
+        request: EndpointRequest,
+        variables: &[(&str, &str)],
+    ) -> Result<EndpointChoice, EndpointError> {
+        request.resolve(|name| {
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    fn kind(name: &str) -> EndpointRequest {
+        EndpointRequest {
+            kind: Some(name.to_owned()),
+            ..EndpointRequest::default()
+        }
+    }
+
+    #[track_caller]
+    fn url(choice: Result<EndpointChoice, EndpointError>) -> Endpoint {
+        match choice {
+            Ok(EndpointChoice::Url(endpoint)) => endpoint,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_said_means_scripted() {
+        assert!(matches!(
+            resolve(EndpointRequest::default(), &[]),
+            Ok(EndpointChoice::Scripted)
+        ));
+        assert!(matches!(
+            resolve(kind("scripted"), &[]),
+            Ok(EndpointChoice::Scripted)
+        ));
+    }
+
+    #[test]
+    fn an_explicit_value_beats_the_variable_and_that_the_default() {
+        let endpoint = url(resolve(kind("vllm"), &[("VLLM_URL", "http://gpu:8000/")]));
+        assert_eq!(
+            (endpoint.base_url.as_str(), endpoint.model.as_str()),
+            ("http://gpu:8000/v1", ""),
+            "it is asked which model it serves"
+        );
+        assert!(endpoint.is_thinking_disabled);
+        let request = EndpointRequest {
+            model: Some("m".into()),
+            ..kind("vllm")
+        };
+        let endpoint = url(resolve(
+            request,
+            &[("VLLM_URL", "http://gpu:8000/v1"), ("VLLM_MODEL", "x")],
+        ));
+        assert_eq!(
+            (endpoint.base_url.as_str(), endpoint.model.as_str()),
+            ("http://gpu:8000/v1", "m")
+        );
+    }
+
+    #[test]
+    fn a_provider_may_stand_before_the_model() {
+        let key = ("OPENROUTER_API_KEY", "k");
+        let model = |text: &str| EndpointRequest {
+            model: Some(text.to_owned()),
+            ..EndpointRequest::default()
+        };
+        let endpoint = url(resolve(model("openrouter/anthropic/claude"), &[key]));
+        assert_eq!(
+            (endpoint.kind.as_str(), endpoint.model.as_str()),
+            ("openrouter", "anthropic/claude")
+        );
+        assert_eq!(endpoint.base_url, "https://openrouter.ai/api/v1");
+        let endpoint = url(resolve(
+            model("vllm://Qwen/Qwen3-4B"),
+            &[("VLLM_URL", "http://gpu")],
+        ));
+        assert_eq!(
+            (endpoint.kind.as_str(), endpoint.model.as_str()),
+            ("vllm", "Qwen/Qwen3-4B")
+        );
+        // With a URL or an endpoint it is the model's own name.
+        let request = EndpointRequest {
+            base_url: Some("http://gpu".into()),
+            ..model("openrouter/x")
+        };
+        assert_eq!(url(resolve(request, &[key])).model, "openrouter/x");
+        let request = EndpointRequest {
+            kind: Some("vllm".into()),
+            ..model("openai/gpt-oss-20b")
+        };
+        let endpoint = url(resolve(request, &[("VLLM_URL", "http://gpu")]));
+        assert_eq!(endpoint.model, "openai/gpt-oss-20b");
+        assert!(matches!(
+            resolve(model("Qwen/Qwen3-4B"), &[]),
+            Err(EndpointError::NoBaseUrl { .. })
+        ));
+    }
+
+    #[test]
+    fn a_url_gets_the_path_that_its_provider_has() {
+        let check = |text: &str, path: &str, expect: &str| {
+            assert_eq!(normalise(text, path).unwrap(), expect);
+        };
+        check("http://gpu:8000/", "/v1", "http://gpu:8000/v1");
+        check("http://gpu/v1/", "/v1", "http://gpu/v1");
+        check("http://gpu/proxy", "/v1", "http://gpu/proxy/v1");
+        for given in [
+            "https://r.azure.com",
+            "https://r.azure.com/openai/",
+            "https://r.azure.com/openai/v1",
+        ] {
+            check(given, "/openai/v1", "https://r.azure.com/openai/v1");
+        }
+        check("https://z.ai/api", "", "https://z.ai/api");
+        let variables = [
+            ("AZURE_OPENAI_ENDPOINT", "https://r.openai.azure.com"),
+            ("AZURE_OPENAI_API_KEY", "k"),
+            ("AZURE_OPENAI_DEPLOYMENT", "d"),
+        ];
+        let endpoint = url(resolve(kind("azure"), &variables));
+        assert_eq!(endpoint.base_url, "https://r.openai.azure.com/openai/v1");
+        assert_eq!(endpoint.auth, Auth::ApiKey);
+    }
+
+    #[test]
+    fn a_shared_token_stays_with_its_provider() {
+        let token = [("HF_TOKEN", "hf-secret")];
+        let endpoint = url(resolve(kind("hf-router"), &token));
+        assert_eq!(endpoint.key, Some(Secret::new("hf-secret")));
+        let elsewhere = EndpointRequest {
+            base_url: Some("https://elsewhere.example".into()),
+            ..kind("hf_router")
+        };
+        assert!(matches!(
+            resolve(elsewhere, &token),
+            Err(EndpointError::NoKey { .. })
+        ));
+    }
+
+    #[test]
+    fn ollama_is_started_only_where_nobody_else_looks_after_it() {
+        let ollama = |variables: &[(&str, &str)]| {
+            let request = EndpointRequest {
+                model: Some("ollama/qwen3:4b".into()),
+                ..EndpointRequest::default()
+            };
+            match resolve(request, variables) {
+                Ok(EndpointChoice::Managed(managed)) => match managed.server {
+                    Server::Ollama {
+                        host,
+                        start,
+                        wanted,
+                    } => (host, start, wanted.context_tokens),
+                    Server::Command(server) => panic!("{server:?}"),
+                },
+                other => panic!("{other:?}"),
+            }
+        };
+        let here = "http://127.0.0.1:11434".to_owned();
+        assert_eq!(ollama(&[]), (here, StartPolicy::Start, 32768));
+        let set = [
+            ("OLLAMA_HOST", "0.0.0.0:9"),
+            ("OLLAMA_CONTEXT_LENGTH", "8192"),
+        ];
+        let here = "http://127.0.0.1:9".to_owned();
+        assert_eq!(ollama(&set), (here, StartPolicy::Start, 8192));
+        let there = "http://gpu:11434".to_owned();
+        let set = [("OLLAMA_HOST", "gpu")];
+        assert_eq!(ollama(&set), (there.clone(), StartPolicy::Fail, 32768));
+        let set = [
+            ("OLLAMA_BASE_URL", "http://gpu:11434/v1"),
+            ("OLLAMA_HOST", "x"),
+        ];
+        assert_eq!(ollama(&set), (there, StartPolicy::Fail, 32768));
+    }
+
+    #[test]
+    fn anthropic_is_asked_in_its_own_dialect_and_needs_a_key() {
+        let error = resolve(kind("anthropic"), &[]).unwrap_err().to_string();
+        assert!(error.contains("set ANTHROPIC_API_KEY"), "{error}");
+        let key = ("ANTHROPIC_API_KEY", "k");
+        let endpoint = url(resolve(kind("anthropic"), &[key]));
+        assert_eq!(endpoint.url(), "https://api.anthropic.com/v1/messages");
+        let local = ("ANTHROPIC_BASE_URL", "http://gateway:4000");
+        let endpoint = url(resolve(kind("anthropic"), &[key, local]));
+        assert_eq!(endpoint.url(), "http://gateway:4000/v1/messages");
+        let custom = EndpointRequest {
+            base_url: Some("http://gateway:4000".into()),
+            model: Some("m".into()),
+            dialect: Some(EndpointDialect::Anthropic),
+            ..EndpointRequest::default()
+        };
+        assert_eq!(
+            url(resolve(custom, &[])).url(),
+            "http://gateway:4000/v1/messages"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_keys_are_not_shown() {
+        let error = |request, variables: &[(&str, &str)]| {
+            resolve(request, variables).unwrap_err().to_string()
+        };
+        assert!(error(kind("openai"), &[]).contains("set OPENAI_API_KEY"));
+        assert!(error(kind("vllm"), &[]).contains("set VLLM_URL"));
+        assert!(error(kind("nope"), &[]).contains("vllm, openai, hf_router, "));
+        let secret = EndpointRequest {
+            base_url: Some("http://me:hunter22@host".into()),
+            model: Some("m".into()),
+            ..EndpointRequest::default()
+        };
+        assert!(!error(secret.clone(), &[]).contains("hunter22"));
+        let other = EndpointRequest {
+            base_url: Some("ftp://me:hunter22@host".into()),
+            ..secret
+        };
+        assert!(!error(other, &[]).contains("hunter22"));
+    }
+}

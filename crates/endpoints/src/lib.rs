@@ -1,0 +1,6 @@
+//! Which model a rollout talks to: what a user says of it ([`choice`]), who serves models where ([`provider`]), and
+//! servers that are found or started here ([`serving`]).
+
+pub mod choice;
+pub mod provider;
+pub mod serving;

@@ -1,0 +1,214 @@
+//! What a session's calls say of its endpoint, its agent and its model: what a rollout's end is judged by.
+
+use std::time::{Duration, Instant};
+
+use rollcage_model::ending::Cause;
+
+/// So much longer than ever before a call must be silent to count as hung.
+const SILENCE_FACTOR: u32 = 3;
+/// And so long at least.
+const SILENCE_MIN: Duration = Duration::from_secs(10);
+
+/// Why a call has no good answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub cause: Cause,
+    pub text: String,
+}
+
+impl Problem {
+    pub fn new(cause: Cause, text: impl Into<String>) -> Self {
+        Problem {
+            cause,
+            text: text.into(),
+        }
+    }
+}
+
+/// What one call came to.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Good(Good),
+    /// The endpoint's failure.
+    Failed(Problem),
+    /// Says nothing of the endpoint.
+    AgentsDoing(Cause),
+    /// The prompt does not fit.
+    TooLong {
+        has_tools: bool,
+    },
+}
+
+/// An answered call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Good {
+    /// By the limit on its length.
+    pub(super) is_cut: bool,
+    pub(super) has_tools: bool,
+    /// For how long the endpoint said nothing in it, at most.
+    pub(super) longest_silence: Duration,
+}
+
+/// A limit that ended the rollout's calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// The budget's limit, or `context`.
+    pub by: String,
+    /// Nothing of the agent's own work had been answered.
+    pub is_at_first: bool,
+}
+
+/// How a session's calls went so far.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    pub is_answered: bool,
+    /// The endpoint's last failure, unless something good came after it.
+    pub failure: Option<Problem>,
+    /// What the agent itself did to its last call, unless something good came after it.
+    pub agents_doing: Option<Cause>,
+    /// The last answer to the agent's own work was cut by its length.
+    pub is_cut: bool,
+    pub stopped: Option<Stopped>,
+    pub failures_in_a_row: usize,
+    pub is_answered_with_tools: bool,
+    pub is_first_too_long: bool,
+    pub last_good: Option<Instant>,
+    pub longest_silence: Duration,
+}
+
+impl Calls {
+    pub(super) fn note(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Good(good) => {
+                self.is_answered = true;
+                self.is_answered_with_tools |= good.has_tools;
+                // Titles and summaries are no work of the agent's own.
+                if good.has_tools || !self.is_answered_with_tools {
+                    self.is_cut = good.is_cut;
+                }
+                self.longest_silence = self.longest_silence.max(good.longest_silence);
+                self.failures_in_a_row = 0;
+                self.failure = None;
+                self.agents_doing = None;
+                self.last_good = Some(Instant::now());
+            }
+            Outcome::Failed(problem) => {
+                self.failures_in_a_row += 1;
+                self.failure = Some(problem);
+            }
+            Outcome::AgentsDoing(cause) => self.agents_doing = Some(cause),
+            Outcome::TooLong { has_tools } => {
+                // Titles are answered before and beside the agent's own first prompt.
+                self.is_first_too_long = match has_tools {
+                    true => !self.is_answered_with_tools,
+                    false => !self.is_answered,
+                };
+            }
+        }
+    }
+
+    /// Remembers the first limit that ended the calls.
+    pub(super) fn stop(&mut self, by: &str) {
+        let is_at_first = self.is_first_too_long || !self.is_answered;
+        self.stopped.get_or_insert_with(|| Stopped {
+            by: by.to_owned(),
+            is_at_first,
+        });
+    }
+
+    /// Whether a call that the agent gave up on, or that ended with it, was hung: silent for far longer than calls of this
+    /// session are. `agent_time` is what the agent has in all.
+    pub(super) fn is_hung(&self, silent_since: Instant, agent_time: Option<Duration>) -> bool {
+        // Something good that came later shows that the agent could do without.
+        if self.last_good.is_some_and(|good| good > silent_since) {
+            return false;
+        }
+        let least = agent_time.map_or(SILENCE_MIN, |time| SILENCE_MIN.min(time / 4));
+        silent_since.elapsed() >= least.max(self.longest_silence * SILENCE_FACTOR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good(has_tools: bool, is_cut: bool) -> Outcome {
+        Outcome::Good(Good {
+            is_cut,
+            has_tools,
+            longest_silence: Duration::from_secs(20),
+        })
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Failed(Problem::new(Cause::EndpointError, "500"))
+    }
+
+    #[test]
+    fn a_failure_counts_until_something_good_comes() {
+        let mut calls = Calls::default();
+        calls.note(failed());
+        calls.note(Outcome::AgentsDoing(Cause::AgentHungUp));
+        assert!(calls.failure.is_some() && !calls.is_answered);
+        calls.note(good(true, false));
+        assert_eq!((calls.failure.as_ref(), calls.agents_doing), (None, None));
+        calls.note(failed());
+        calls.note(failed());
+        assert_eq!(calls.failures_in_a_row, 2);
+        assert!(calls.failure.is_some() && calls.is_answered);
+    }
+
+    #[test]
+    fn a_title_that_was_cut_is_not_the_agents_work() {
+        let mut calls = Calls::default();
+        calls.note(good(true, false));
+        calls.note(good(false, true));
+        assert!(!calls.is_cut);
+        calls.note(good(true, true));
+        calls.note(good(false, false));
+        assert!(calls.is_cut);
+        calls.note(good(true, false));
+        assert!(!calls.is_cut);
+    }
+
+    #[test]
+    fn a_title_does_not_make_a_first_prompt_fit() {
+        let at_first = |answered: &[bool], has_tools: bool| {
+            let mut calls = Calls::default();
+            for has_tools in answered {
+                calls.note(good(*has_tools, false));
+            }
+            calls.note(Outcome::TooLong { has_tools });
+            calls.stop("context");
+            calls.stop("calls");
+            let stopped = calls.stopped.unwrap();
+            assert_eq!(stopped.by, "context");
+            stopped.is_at_first
+        };
+        assert!(at_first(&[], true) && at_first(&[], false));
+        assert!(at_first(&[false], true));
+        assert!(!at_first(&[true], true) && !at_first(&[false], false));
+    }
+
+    #[test]
+    fn a_call_is_hung_when_it_is_silent_for_far_longer_than_others() {
+        let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
+        let is_hung = |calls: &Calls, seconds, time: Option<u64>| {
+            calls.is_hung(ago(seconds).unwrap(), time.map(Duration::from_secs))
+        };
+        let fresh = Calls::default();
+        assert!(!is_hung(&fresh, 5, None) && is_hung(&fresh, 11, None));
+        assert!(is_hung(&fresh, 5, Some(12)) && !is_hung(&fresh, 5, Some(900)));
+        // Answers took 20 seconds before.
+        let slow = Calls {
+            longest_silence: Duration::from_secs(20),
+            ..Calls::default()
+        };
+        assert!(!is_hung(&slow, 50, None) && is_hung(&slow, 61, None));
+        let coped = Calls {
+            last_good: Some(Instant::now()),
+            ..Calls::default()
+        };
+        assert!(!is_hung(&coped, 61, None));
+    }
+}

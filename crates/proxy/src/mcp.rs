@@ -1,0 +1,174 @@
+//! An agent's way to the MCP servers outside that its task declares: `/mcp/NAME`, for streamable HTTP.
+//!
+//! A request goes to exactly the declared URL, with the declared headers and those of the protocol, and to nowhere
+//! else: neither its path, its query nor a redirect can lead it away. These are no model calls, so nothing is recorded
+//! of them but a line in the proxy's log.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Method, Request, Response, StatusCode};
+
+use super::Session;
+use super::answer::{self, Body};
+use super::failure::cause;
+use super::forward::{ANSWER_BYTES_MAX, last, read_request};
+use crate::remote::Remote;
+
+/// Of a refusal, which is read whole to take secrets out of it.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// The server's name in a path that is one of these routes.
+pub(super) fn name_in(path: &str) -> Option<&str> {
+    path.strip_prefix("/mcp/")
+}
+
+/// Answers one request to a server.
+pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let name = name_in(head.uri.path()).unwrap_or_default();
+    let Some(remote) = session.options.mcp.get(name) else {
+        let known: Vec<_> = session.options.mcp.names().collect();
+        let known = if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        };
+        let text = format!("the task declares no MCP server here; reachable over HTTP: {known}");
+        return refuse(StatusCode::NOT_FOUND, &text);
+    };
+    if !matches!(head.method, Method::POST | Method::GET | Method::DELETE) {
+        let text = "MCP over streamable HTTP has POST, GET and DELETE";
+        let mut refusal = refuse(StatusCode::METHOD_NOT_ALLOWED, text);
+        let allowed = HeaderValue::from_static("POST, GET, DELETE");
+        refusal.headers_mut().insert(ALLOW, allowed);
+        return refusal;
+    }
+    let _room = session.room.enter(&head.headers).await;
+    let body = match read_request(body).await {
+        Ok(body) => body,
+        Err(unread) => return last(refuse(unread.status(), &unread.to_string())),
+    };
+    let answered = ask(&session, remote, &head, body).await;
+    let told = match &answered {
+        Ok(answer) => answer.status().to_string(),
+        Err(problem) => problem.clone(),
+    };
+    session.log_line(format!("mcp {name}: {} {told}", head.method));
+    match answered {
+        Ok(answer) => pass_on(name, remote, answer).await,
+        Err(problem) => {
+            let text = format!("the MCP server `{name}` does not answer: {problem}");
+            refuse(StatusCode::BAD_GATEWAY, &text)
+        }
+    }
+}
+
+async fn ask(
+    session: &Session,
+    remote: &Remote,
+    head: &hyper::http::request::Parts,
+    body: Bytes,
+) -> Result<reqwest::Response, String> {
+    let clients = &session.options.clients;
+    let client = clients.of(remote.url.as_str(), remote.guard.as_ref());
+    let client = client.map_err(|error| rollcage_model::text::chain(&error))?;
+    let mut headers = HeaderMap::new();
+    for (name, value) in &head.headers {
+        if is_protocol(name) || matches!(name.as_str(), "accept" | "content-type" | "last-event-id")
+        {
+            headers.append(name, value.clone());
+        }
+    }
+    headers
+        .entry(ACCEPT)
+        .or_insert(HeaderValue::from_static("*/*"));
+    headers.extend(remote.headers.clone());
+    let request = client.request(head.method.clone(), remote.url.clone());
+    let request = request.headers(headers);
+    let request = if head.method == Method::POST {
+        request.body(body)
+    } else {
+        request
+    };
+    request.send().await.map_err(|error| cause(&error))
+}
+
+/// `Mcp-Session-Id`, `MCP-Protocol-Version` and those that later versions add.
+fn is_protocol(name: &HeaderName) -> bool {
+    name.as_str().starts_with("mcp-")
+}
+
+async fn pass_on(name: &str, remote: &Remote, answer: reqwest::Response) -> Response<Body> {
+    let status = answer.status();
+    if status.is_redirection() {
+        let text = format!(
+            "the MCP server `{name}` answers with a redirect ({status}), which is not followed: the task must declare \
+             the URL it leads to"
+        );
+        return refuse(StatusCode::BAD_GATEWAY, &text);
+    }
+    let content_type = answer.headers().get(CONTENT_TYPE).cloned();
+    let mut passed = HeaderMap::new();
+    for (name, value) in answer.headers() {
+        if is_protocol(name) || *name == RETRY_AFTER {
+            passed.append(name, value.clone());
+        }
+    }
+    let mut response = if status.is_success() {
+        let mut response = answer::whole(status, answer::JSON, Bytes::new());
+        *response.body_mut() = streamed(answer);
+        response
+    } else {
+        // Servers like to repeat the credentials that they refuse.
+        answer::whole(status, answer::JSON, remote.scrub(&beginning(answer).await))
+    };
+    let headers = response.headers_mut();
+    match content_type {
+        Some(content_type) => headers.insert(CONTENT_TYPE, content_type),
+        None => headers.remove(CONTENT_TYPE),
+    };
+    headers.extend(passed);
+    response
+}
+
+/// The body as it comes. A server that breaks off, or never ends, breaks the agent's connection too.
+fn streamed(answer: reqwest::Response) -> Body {
+    let frames = stream::unfold((answer, 0), |(mut answer, bytes)| async move {
+        let (next, bytes) = match answer.chunk().await {
+            Ok(None) => return None,
+            Ok(Some(chunk)) if bytes + chunk.len() > ANSWER_BYTES_MAX => {
+                let text = format!("the answer is larger than {ANSWER_BYTES_MAX} bytes");
+                (Err(io::Error::other(text)), bytes)
+            }
+            Ok(Some(chunk)) => {
+                let bytes = bytes + chunk.len();
+                (Ok(Frame::data(chunk)), bytes)
+            }
+            Err(error) => (Err(io::Error::other(cause(&error))), bytes),
+        };
+        Some((next, (answer, bytes)))
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+async fn beginning(mut answer: reqwest::Response) -> String {
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = answer.chunk().await {
+        body.extend_from_slice(&chunk);
+        if body.len() > REFUSAL_BYTES_MAX {
+            body.truncate(REFUSAL_BYTES_MAX);
+            break;
+        }
+    }
+    String::from_utf8_lossy(&body).into_owned()
+}
+
+pub(super) fn refuse(status: StatusCode, message: &str) -> Response<Body> {
+    answer::error(status, "mcp_error", message)
+}

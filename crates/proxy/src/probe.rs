@@ -1,0 +1,423 @@
+//! Finds out, once per endpoint, what its answers give: how much can be captured, whether its streams carry the token
+//! ids whole (also around tool calls), what model it serves, how long a prompt may be, and what its logprobs are of.
+
+use std::time::{Duration, Instant};
+
+use reqwest::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use rollcage_dialect::EndpointDialect;
+use rollcage_dialect::chat::{
+    Capture, Flaw, Prepared, RefusedParameter, Reply, Rewrite, prepare, read_reply,
+};
+pub use rollcage_dialect::sampling::LogprobsMode;
+use rollcage_model::ending::Cause;
+use rollcage_model::trace::CaptureLevel;
+
+use super::calls::Problem;
+use super::failure::cause;
+pub use super::reach::Bounds;
+use super::reach::{Unusable, is_loading, reach, wait_for_loading};
+use super::served::instead_of;
+use super::unread::{SMALL_BYTES_MAX, read_text};
+use super::upstream::authorised;
+use crate::endpoint::Endpoint;
+
+/// For each of the few small calls, once the first was answered.
+const CALL_LIMIT: Duration = Duration::from_secs(120);
+
+/// What an endpoint gives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    pub level: CaptureLevel,
+    /// Streams carry everything that whole answers do, so they may be passed on live.
+    pub has_live_streams: bool,
+    /// Token ids are to be asked for with SGLang's own flags.
+    #[serde(default)]
+    pub has_sglext: bool,
+    pub served_model: Option<String>,
+    pub context_tokens: Option<u64>,
+    pub logprobs: LogprobsMode,
+}
+
+impl Profile {
+    /// What the scripted endpoint gives, and what tests assume of theirs.
+    pub fn whole() -> Self {
+        Profile {
+            level: CaptureLevel::Tokens,
+            has_live_streams: true,
+            has_sglext: false,
+            served_model: None,
+            context_tokens: None,
+            // They are of what the script plays, whatever it is asked to sample with.
+            logprobs: LogprobsMode::Processed,
+        }
+    }
+}
+
+/// Asks the endpoint a few small things. The error says why it cannot be used at all.
+pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Profile, Unusable> {
+    probe_within(client, endpoint, Bounds::default()).await
+}
+
+/// As [`probe`], with limits of one's own.
+pub async fn probe_within(
+    client: &reqwest::Client,
+    endpoint: &Endpoint,
+    bounds: Bounds,
+) -> Result<Profile, Unusable> {
+    let since = Instant::now();
+    reach(client, endpoint, bounds).await?;
+    let asker = Asker { client, endpoint };
+    if endpoint.dialect == EndpointDialect::Anthropic {
+        return asker.anthropic().await;
+    }
+    let (served_model, context_tokens) = asker.model().await;
+    let mut capture = if endpoint.has_token_ids {
+        Capture::Tokens
+    } else {
+        Capture::Logprobs
+    };
+    let first =
+        |limit: &str| json!({"messages": [{"role": "user", "content": "Say ok."}], (limit): 8});
+    let mut question = first("max_tokens");
+    let reply = loop {
+        match asker.ask_first(&question, capture, (since, bounds)).await? {
+            Asked::Replied(reply) => break reply,
+            Asked::Refused { text, .. }
+                if question.get("max_tokens").is_some()
+                    && RefusedParameter::read(&text) == Some(RefusedParameter::MaxTokens) =>
+            {
+                question = first("max_completion_tokens");
+            }
+            Asked::Refused { text, .. }
+                if capture == Capture::Tokens && text.contains("return_token_ids") =>
+            {
+                capture = Capture::Logprobs;
+            }
+            Asked::Refused { text, .. } if capture != Capture::Off && text.contains("logprobs") => {
+                capture = Capture::Off;
+            }
+            Asked::Refused { status, text } => return Err(asker.refused(status, &text).await),
+        }
+    };
+    let mut level = level_of(&reply);
+    let mut has_live_streams = match level {
+        CaptureLevel::Tokens => asker.is_stream_whole(capture).await,
+        // Nothing that is trained on can be lost.
+        CaptureLevel::Logprobs | CaptureLevel::Text => true,
+    };
+    // SGLang refuses the usual flag in streams, and gives the ids there when it is asked in its own way.
+    let is_lacking = level != CaptureLevel::Tokens || !has_live_streams;
+    if capture == Capture::Tokens && is_lacking && asker.has_sglext(&question).await {
+        let is_whole = asker.is_stream_whole(Capture::TokensInSglext).await;
+        if is_whole || level != CaptureLevel::Tokens {
+            capture = Capture::TokensInSglext;
+            (level, has_live_streams) = (CaptureLevel::Tokens, is_whole);
+        }
+    }
+    let logprobs = match level {
+        CaptureLevel::Tokens => asker.logprobs_mode(capture).await,
+        CaptureLevel::Logprobs | CaptureLevel::Text => LogprobsMode::Unknown,
+    };
+    Ok(Profile {
+        level,
+        has_live_streams,
+        has_sglext: capture == Capture::TokensInSglext,
+        served_model: served_model.or(reply.model),
+        context_tokens: context_tokens.or(endpoint.context_tokens),
+        logprobs,
+    })
+}
+
+/// Whether every token was sure to come.
+fn is_certain(tokens: &[(u32, f64)]) -> bool {
+    tokens.iter().all(|(_, logprob)| logprob.abs() < 1e-6)
+}
+
+/// What logprobs are of that do not know of the cut, by the same tokens at two temperatures. Engines compute a little
+/// differently each time; a temperature of 2 changes much more than that.
+fn compare(cold: &[(u32, f64)], hot: &[(u32, f64)]) -> LogprobsMode {
+    let same = cold
+        .iter()
+        .zip(hot)
+        .take_while(|(one, other)| one.0 == other.0);
+    let (mut size, mut change) = (0.0, 0.0);
+    for ((_, cold), (_, hot)) in same {
+        size += cold.abs();
+        change += (cold - hot).abs();
+    }
+    match change / size {
+        // Nothing to go by.
+        _ if size < 1e-3 => LogprobsMode::Unknown,
+        ratio if ratio < 0.1 => LogprobsMode::Raw,
+        ratio if ratio > 0.25 => LogprobsMode::Temperature,
+        _ => LogprobsMode::Unknown,
+    }
+}
+
+fn level_of(reply: &Reply) -> CaptureLevel {
+    let has_logprobs = reply
+        .logprobs
+        .as_ref()
+        .is_some_and(|logprobs| !logprobs.is_empty());
+    let has_ids = reply.prompt_token_ids.is_some()
+        && reply.token_ids.as_ref().is_some_and(|ids| !ids.is_empty());
+    match (has_ids, has_logprobs) {
+        (true, true) => CaptureLevel::Tokens,
+        (_, true) => CaptureLevel::Logprobs,
+        (_, false) => CaptureLevel::Text,
+    }
+}
+
+enum Asked {
+    Replied(Box<Reply>),
+    Refused { status: StatusCode, text: String },
+}
+
+struct Asker<'a> {
+    client: &'a reqwest::Client,
+    endpoint: &'a Endpoint,
+}
+
+impl Asker<'_> {
+    /// Why a first question was refused for good.
+    async fn refused(&self, status: StatusCode, text: &str) -> Unusable {
+        if let Err(unusable) = Unusable::check_key(self.endpoint, status) {
+            return unusable;
+        }
+        let Endpoint {
+            base_url, model, ..
+        } = self.endpoint;
+        if status == StatusCode::NOT_FOUND {
+            let instead = instead_of(self.client, self.endpoint).await;
+            return Unusable::Model(format!(
+                "endpoint {base_url} has no model `{model}`, or no chat completions: {instead}"
+            ));
+        }
+        let text: String = text.trim().chars().take(300).collect();
+        let text = format!("endpoint {base_url} answered {status} to a first question: {text}");
+        Unusable::Failed(Problem::new(Cause::of_status(status.as_u16()), text))
+    }
+
+    /// Its dialect has no tokens, so there is nothing to ask a model; whether there is that model costs nothing to ask.
+    async fn anthropic(&self) -> Result<Profile, Unusable> {
+        let Endpoint {
+            base_url, model, ..
+        } = self.endpoint;
+        let request = self.client.get(format!("{base_url}/models/{model}"));
+        let request = authorised(self.endpoint, request.timeout(Duration::from_secs(15)));
+        let mut entry = Value::Null;
+        if let Ok(answer) = request.send().await {
+            let status = answer.status();
+            let text = self.read(answer).await.unwrap_or_default();
+            entry = serde_json::from_str(&text).unwrap_or_default();
+            let is_unknown = status == StatusCode::NOT_FOUND
+                && entry["error"]["type"] == "not_found_error"
+                && text.contains(model.as_str());
+            if is_unknown {
+                let instead = instead_of(self.client, self.endpoint).await;
+                return Err(Unusable::Model(format!(
+                    "endpoint {base_url} has no model `{model}`: {instead}"
+                )));
+            }
+        }
+        Ok(Profile {
+            level: CaptureLevel::Text,
+            has_live_streams: true,
+            has_sglext: false,
+            served_model: entry["id"].as_str().map(str::to_owned),
+            context_tokens: entry["max_input_tokens"].as_u64(),
+            logprobs: LogprobsMode::Unknown,
+        })
+    }
+
+    /// Bears with a server that has to load its model first, whether it says so or says nothing.
+    async fn ask_first(
+        &self,
+        question: &Value,
+        capture: Capture,
+        (since, bounds): (Instant, Bounds),
+    ) -> Result<Asked, Unusable> {
+        loop {
+            let asked = Instant::now();
+            let left = bounds.loading.saturating_sub(since.elapsed());
+            // One that is there, but slow, has as long as to be reached at least.
+            let limit = left.max(bounds.reach);
+            match self.ask_within(question, capture, limit).await {
+                Ok(Asked::Refused { status, .. })
+                    if is_loading(status) && wait_for_loading(since, bounds).await => {}
+                Ok(asked) => return Ok(asked),
+                Err(text) if asked.elapsed() >= limit => {
+                    return Err(Unusable::Failed(Problem::new(Cause::EndpointSilent, text)));
+                }
+                Err(text) => return Err(text.into()),
+            }
+        }
+    }
+
+    async fn ask(&self, question: &Value, capture: Capture) -> Result<Asked, String> {
+        self.ask_within(question, capture, CALL_LIMIT).await
+    }
+
+    async fn ask_within(
+        &self,
+        question: &Value,
+        capture: Capture,
+        limit: Duration,
+    ) -> Result<Asked, String> {
+        let rewrite = Rewrite {
+            model: Some(self.endpoint.model.clone()),
+            is_thinking_disabled: self.endpoint.is_thinking_disabled,
+            capture,
+            ..Rewrite::default()
+        };
+        let Prepared {
+            body, is_stream, ..
+        } = prepare(&question.to_string().into(), &rewrite).map_err(|error| error.to_string())?;
+        let url = format!("{}/chat/completions", self.endpoint.base_url);
+        let request = self.client.post(url).timeout(limit).body(body.concat());
+        let request = authorised(self.endpoint, request);
+        let failed = |error: String| {
+            format!(
+                "endpoint {} did not answer a first question: {error}",
+                self.endpoint.base_url
+            )
+        };
+        let response = request.send().await;
+        let response = response.map_err(|error| failed(cause(&error)))?;
+        let status = response.status();
+        let text = self.read(response).await.map_err(failed)?;
+        Ok(match status.is_success() {
+            true => Asked::Replied(Box::new(read_reply(&text, is_stream))),
+            false => Asked::Refused { status, text },
+        })
+    }
+
+    /// Without our key, and no more than such an answer can be.
+    async fn read(&self, answer: reqwest::Response) -> Result<String, String> {
+        read_text(answer, SMALL_BYTES_MAX, self.endpoint.key.as_ref()).await
+    }
+
+    async fn has_sglext(&self, question: &Value) -> bool {
+        let asked = self.ask(question, Capture::TokensInSglext).await;
+        matches!(asked, Ok(Asked::Replied(reply)) if level_of(&reply) == CaptureLevel::Tokens)
+    }
+
+    /// Counts ids against usage in a stream with text, and in one that a tool parser sees.
+    async fn is_stream_whole(&self, capture: Capture) -> bool {
+        let tool = json!({"type": "function", "function": {
+            "name": "note",
+            "description": "Keeps a note.",
+            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+        }});
+        let plain = json!({
+            "messages": [{"role": "user", "content": "Count from one to ten."}],
+            "max_tokens": 32, "stream": true,
+        });
+        let with_tool = json!({
+            "messages": [{"role": "user", "content": "Call the tool note with the text ok. Do nothing else."}],
+            "max_tokens": 256, "stream": true, "tools": [tool],
+        });
+        for question in [plain, with_tool] {
+            let Ok(Asked::Replied(reply)) = self.ask(&question, capture).await else {
+                return false;
+            };
+            let ids = reply.token_ids.as_ref().map_or(0, Vec::len) as u64;
+            let logprobs = reply.logprobs.as_ref().map_or(0, Vec::len) as u64;
+            let is_whole = reply
+                .usage
+                .is_some_and(|usage| usage.completion_tokens == ids && ids == logprobs);
+            // A null among the logprobs is one bad turn (vLLM's speculation has them now and then), not a lost token.
+            let is_lost = |flaw: &Flaw| !matches!(flaw, Flaw::Logprob { .. });
+            let is_lossy = reply.flaws.iter().any(is_lost);
+            if !is_whole || ids == 0 || reply.prompt_token_ids.is_none() || is_lossy {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The likeliest tokens, cut down to by top-k, are the same at every temperature. Where the logprobs know of the cut
+    /// they are 0; where they know of the temperature alone they change with it; else they stay as they are.
+    async fn logprobs_mode(&self, capture: Capture) -> LogprobsMode {
+        let cut = |temperature: f64| json!({"temperature": temperature, "top_k": 1, "top_p": 1});
+        let cold = self.sampled(capture, cut(1.0)).await;
+        let hot = self.sampled(capture, cut(2.0)).await;
+        let (Some(cold), Some(hot)) = (cold, hot) else {
+            return LogprobsMode::Unknown;
+        };
+        if !is_certain(&cold) || !is_certain(&hot) {
+            return compare(&cold, &hot);
+        }
+        // Either they are of the cut distribution, or the model is that sure of itself.
+        let free = json!({"temperature": 1.0, "top_k": -1, "top_p": 1});
+        let narrow = json!({"temperature": 1.0, "top_k": -1, "top_p": 1e-4});
+        let free = self.sampled(capture, free).await;
+        let narrow = self.sampled(capture, narrow).await;
+        match (free, narrow) {
+            (Some(free), Some(narrow)) if !is_certain(&free) && is_certain(&narrow) => {
+                LogprobsMode::Processed
+            }
+            _ => LogprobsMode::Unknown,
+        }
+    }
+
+    /// A few tokens and their logprobs; `None` when there are none to compare.
+    async fn sampled(&self, capture: Capture, sampling: Value) -> Option<Vec<(u32, f64)>> {
+        let mut question = json!({
+            "messages": [{"role": "user", "content": "Name any animal."}],
+            "max_tokens": 16,
+        });
+        if let (Some(members), Value::Object(sampling)) = (question.as_object_mut(), sampling) {
+            members.extend(sampling);
+        }
+        let Ok(Asked::Replied(reply)) = self.ask(&question, capture).await else {
+            return None;
+        };
+        let (ids, logprobs) = (reply.token_ids?, reply.logprobs?);
+        let pairs = ids.into_iter().zip(logprobs);
+        let pairs: Vec<(u32, f64)> = pairs
+            .filter_map(|(id, entry)| Some((id, entry.logprob?)))
+            .collect();
+        (!pairs.is_empty()).then_some(pairs)
+    }
+
+    /// The model's own entry in the list of models, as vLLM and SGLang give it.
+    async fn model(&self) -> (Option<String>, Option<u64>) {
+        let request = self
+            .client
+            .get(format!("{}/models", self.endpoint.base_url))
+            .timeout(Duration::from_secs(15));
+        let request = authorised(self.endpoint, request);
+        let Ok(response) = request.send().await else {
+            return (None, None);
+        };
+        let list: Value = self
+            .read(response)
+            .await
+            .ok()
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default();
+        let entries = list
+            .get("data")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        let is_ours = |entry: &&Value| {
+            entry.get("id").and_then(Value::as_str) == Some(self.endpoint.model.as_str())
+        };
+        let Some(entry) = entries.iter().find(is_ours) else {
+            return (None, None);
+        };
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).map(str::to_owned);
+        let length = ["max_model_len", "context_length", "context_window"];
+        let length = length
+            .iter()
+            .find_map(|name| entry.get(*name).and_then(Value::as_u64))
+            // As llama.cpp gives it.
+            .or_else(|| entry.pointer("/meta/n_ctx").and_then(Value::as_u64));
+        (text("root").or_else(|| text("id")), length)
+    }
+}

@@ -1,0 +1,104 @@
+//! Bodies of requests and of small answers, read whole within limits.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::StatusCode;
+use hyper::body::Body;
+
+use super::cause;
+use crate::secret::Secret;
+
+/// For what is no model call: lists of models, counts.
+pub const SMALL_BYTES_MAX: usize = 16 << 20;
+
+/// Why a body was not read. What is left of it is on the connection still, which must therefore end.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unread {
+    #[error("the body is larger than {0} bytes")]
+    TooLarge(usize),
+    #[error("the body did not arrive within {} s", .0.as_secs_f64())]
+    TooSlow(Duration),
+    #[error("read the body: {0}")]
+    Broken(String),
+}
+
+impl Unread {
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Unread::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Unread::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+            Unread::Broken(_) => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    pub fn code(&self) -> &'static str {
+        match self {
+            Unread::TooLarge(_) => "too_large",
+            Unread::TooSlow(_) => "too_slow",
+            Unread::Broken(_) => "unreadable_body",
+        }
+    }
+}
+
+/// Reads a body. A client that sends it byte by byte holds a connection, and is let go.
+pub async fn read_request_body<B>(
+    body: B,
+    bytes_max: usize,
+    limit: Duration,
+) -> Result<Bytes, Unread>
+where
+    B: Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let collecting = Limited::new(body, bytes_max).collect();
+    match tokio::time::timeout(limit, collecting).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Unread::TooLarge(bytes_max)),
+        Ok(Err(error)) => Err(Unread::Broken(error.to_string())),
+        Err(_) => Err(Unread::TooSlow(limit)),
+    }
+}
+
+/// A small answer, read up to a limit: an endpoint may be anybody's.
+pub async fn read_text(
+    mut answer: reqwest::Response,
+    bytes_max: usize,
+    key: Option<&Secret>,
+) -> Result<String, String> {
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(|error| cause(&error))? {
+        if body.len() + chunk.len() > bytes_max {
+            return Err(format!("the answer is larger than {bytes_max} bytes"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    let text = String::from_utf8_lossy(&body);
+    Ok(key.map_or_else(|| text.to_string(), |key| key.scrub(&text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures::StreamExt;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_has_a_limit_of_time_and_of_size() {
+        let letter = || Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x")));
+        let trickling = futures::stream::iter([letter()]).chain(futures::stream::pending());
+        let limit = Duration::from_millis(50);
+        let read = read_request_body(StreamBody::new(trickling), 100, limit).await;
+        assert_eq!(read, Err(Unread::TooSlow(limit)));
+        assert_eq!(Unread::TooSlow(limit).status(), 408);
+        let endless = futures::stream::repeat_with(letter);
+        let limit = Duration::from_secs(60);
+        let read = read_request_body(StreamBody::new(endless), 100, limit).await;
+        assert_eq!(read, Err(Unread::TooLarge(100)));
+    }
+}
