@@ -21,7 +21,9 @@ pub use constraint::{Constrained, STRICT_TOOLS, constraints_in};
 
 pub use delta::{Delta, deltas};
 pub use error::{StreamError, is_passing_status};
-pub use finish::{Said, finish_of, finish_of_whole, is_cut, is_no_answer, offers_tools, said_by};
+pub use finish::{
+    Said, failed_finish_of_whole, finish_of, is_cut, is_no_answer, offers_tools, said_by,
+};
 pub use malformed::is_malformed;
 pub use pieces::Pieces;
 pub(crate) use prepare::Draft;

@@ -12,7 +12,7 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use rollcage_dialect::EndpointDialect;
 use rollcage_dialect::anthropic::is_ping;
 use rollcage_dialect::chat::{
-    Said, StreamError, finish_of_whole, is_no_answer, is_passing_status, said_by,
+    Said, StreamError, failed_finish_of_whole, is_no_answer, is_passing_status, said_by,
 };
 use rollcage_dialect::sse::Splitter;
 use rollcage_model::ending::Cause;
@@ -224,8 +224,7 @@ impl Answer {
             self.peeked.push_back(whole.into());
         }
         let whole = self.peeked.front()?;
-        let reason = finish_of_whole(std::str::from_utf8(whole).ok()?)?;
-        is_no_answer(&reason).then(|| aborted(&reason))
+        failed_finish_of_whole(whole).map(|reason| aborted(&reason))
     }
 
     fn break_off(&mut self, failure: Failure, what: &str) -> Option<Problem> {

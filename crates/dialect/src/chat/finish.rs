@@ -7,10 +7,12 @@ use serde_json::{Map, Value};
 use super::members::Members;
 use super::skim::elements;
 
+const FAILED: [&str; 2] = ["abort", "error"];
+
 /// Whether a finish reason says that the engine gave up on the completion (vLLM's weight sync aborts what is under way):
 /// such a completion is no answer. A refusal or a filtered text is one.
 pub fn is_no_answer(finish_reason: &str) -> bool {
-    matches!(finish_reason, "abort" | "error")
+    FAILED.contains(&finish_reason)
 }
 
 /// What an event of a stream says.
@@ -76,12 +78,17 @@ pub fn finish_of(data: &str) -> Option<String> {
     reasons.find(|reason| !reason.is_empty())
 }
 
-/// The finish reason of a whole answer.
-pub fn finish_of_whole(body: &str) -> Option<String> {
-    let members = Members::read(body)?;
+/// The finish reason of a whole answer that the engine gave up on.
+pub fn failed_finish_of_whole(body: &[u8]) -> Option<String> {
+    // Most answers have none of these words, and need not be read for it.
+    let mut words = FAILED.iter().map(|word| format!("\"{word}\""));
+    if !words.any(|word| memmem::find(body, word.as_bytes()).is_some()) {
+        return None;
+    }
+    let members = Members::read(std::str::from_utf8(body).ok()?)?;
     let choices = members.get("choices").and_then(elements)?;
     let reason: Option<String> = Members::read(choices.first()?)?.value("finish_reason");
-    reason.filter(|reason| !reason.is_empty())
+    reason.filter(|reason| is_no_answer(reason))
 }
 
 /// Whether a stored answer, JSON or stream, in chat or in Anthropic's words, was cut by the limit on its length.
@@ -175,8 +182,12 @@ mod tests {
             assert!(!is_no_answer(reason), "{reason}");
         }
         let whole = r#"{"choices":[{"message":{"content":"\"finish_reason\":\"stop\""},"finish_reason":"abort"}]}"#;
-        assert_eq!(finish_of_whole(whole).as_deref(), Some("abort"));
-        assert_eq!(finish_of_whole("<html>"), None);
+        let failed = |body: &str| failed_finish_of_whole(body.as_bytes());
+        assert_eq!(failed(whole).as_deref(), Some("abort"));
+        let said =
+            r#"{"choices":[{"message":{"content":"x","error":"abort"},"finish_reason":"stop"}]}"#;
+        assert_eq!(failed(said), None);
+        assert_eq!(failed("<html>"), None);
     }
 
     #[test]
