@@ -17,12 +17,12 @@ use rollcage_dialect::chat::{
 use rollcage_dialect::sse::Splitter;
 use rollcage_model::ending::Cause;
 
+use super::answer;
 use super::calls::Problem;
 use super::failure::{Failure, aborted};
 use super::forward::ANSWER_BYTES_MAX;
 use super::patience::Silence;
 use super::scrub::{Scrub, Scrubbed};
-use super::{answer, direct};
 
 /// How long comments, pings and roles are held back while a stream's first word is waited for.
 const PEEK_LIMIT: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ const PEEK_BYTES_MAX: usize = 2 << 20;
 /// An endpoint's answer. Its body is still to come.
 #[derive(Debug)]
 pub(super) struct Answer {
-    way: Way,
+    response: reqwest::Response,
     /// Of the body, what was looked at before the answer was taken for one.
     peeked: VecDeque<Bytes>,
     /// What broke the body off while it was looked at.
@@ -46,24 +46,18 @@ pub(super) struct Answer {
     scrubbed: Option<Scrubbed>,
 }
 
-/// Which way an answer comes.
-#[derive(Debug)]
-pub(super) enum Way {
-    Direct(direct::Answer),
-    Client(reqwest::Response),
-}
-
 impl Answer {
-    pub(super) fn new(mut way: Way, scrub: Option<&Arc<Scrub>>, silence: &Arc<Silence>) -> Self {
+    pub(super) fn new(
+        mut response: reqwest::Response,
+        scrub: Option<&Arc<Scrub>>,
+        silence: &Arc<Silence>,
+    ) -> Self {
         if let Some(scrub) = scrub {
-            scrub.headers(match &mut way {
-                Way::Direct(answer) => &mut answer.head.headers,
-                Way::Client(answer) => answer.headers_mut(),
-            });
+            scrub.headers(response.headers_mut());
         }
         Answer {
             scrubbed: scrub.cloned().map(Scrubbed::new),
-            way,
+            response,
             peeked: VecDeque::new(),
             broken: None,
             is_ended: false,
@@ -92,17 +86,11 @@ impl Answer {
     }
 
     pub(super) fn status(&self) -> StatusCode {
-        match &self.way {
-            Way::Direct(answer) => answer.head.status,
-            Way::Client(answer) => answer.status(),
-        }
+        self.response.status()
     }
 
     pub(super) fn headers(&self) -> &HeaderMap {
-        match &self.way {
-            Way::Direct(answer) => &answer.head.headers,
-            Way::Client(answer) => answer.headers(),
-        }
+        self.response.headers()
     }
 
     pub(super) fn header(&self, name: &str) -> Option<&str> {
@@ -124,10 +112,7 @@ impl Answer {
     async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
             self.silence.begin();
-            let chunk = match &mut self.way {
-                Way::Direct(answer) => answer.chunk().await,
-                Way::Client(answer) => answer.chunk().await.map_err(Failure::from),
-            };
+            let chunk = self.response.chunk().await;
             self.silence.end();
             let chunk = chunk?;
             let Some(scrubbed) = &mut self.scrubbed else {

@@ -30,7 +30,6 @@ use crate::remote::Remotes;
 mod answer;
 mod calls;
 pub mod clock;
-mod direct;
 pub mod endpoint;
 mod exchange;
 mod failure;
@@ -74,7 +73,6 @@ pub use settings::ModelSettings;
 pub use unread::{SMALL_BYTES_MAX, Unread, read_request_body, read_text};
 
 use calls::Outcome;
-use direct::Direct;
 use exchange::Noted;
 use learned::{Learned, Lessons};
 use patience::Outages;
@@ -119,8 +117,6 @@ pub struct Session {
     headers: HeaderMap,
     /// Takes the endpoint's key out of what it answers.
     scrub: Option<Arc<Scrub>>,
-    /// The short way to the endpoint, where there is one.
-    direct: Option<Arc<Direct>>,
     recorder: Recorder,
     room: Room,
     exchanges: AtomicU64,
@@ -197,7 +193,6 @@ impl Session {
         let budget = Budget::new(options.settings.budget, options.settings.price);
         Ok(Arc::new(Session {
             key,
-            direct: Direct::to(&url, &headers, options.endpoint.guard.as_ref()),
             url,
             headers,
             scrub: options.endpoint.key.as_ref().and_then(Scrub::of),

@@ -1,13 +1,16 @@
 //! Sends a prepared request to the endpoint. What may pass by itself (a busy or restarting server) is tried again here,
 //! within the rollout's time, rather than handed to agents that give up or spin.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::stream::{self, StreamExt};
 use hyper::header::{
-    AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue,
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    InvalidHeaderValue,
 };
 
 use rollcage_dialect::EndpointDialect;
@@ -16,9 +19,8 @@ use rollcage_model::ending::Cause;
 use rollcage_model::exchange::Attempt;
 
 use super::calls::Problem;
-use super::direct::Connection;
 use super::failure::Failure;
-use super::incoming::{Answer, Way};
+use super::incoming::Answer;
 use super::patience::{Silence, Trouble};
 use super::unread::{SMALL_BYTES_MAX, read_text};
 use super::{Session, answer};
@@ -52,13 +54,14 @@ pub(super) async fn send(
     body: Pieces,
     trouble: &mut Trouble,
 ) -> Result<Answer, Failure> {
-    let mut connection = Connection::Any;
+    let mut has_lost_connection = false;
     let mut outage = None;
     loop {
-        let mut sent = send_once(session, passed, &body, connection, &trouble.silence).await;
-        if sent.as_ref().is_err_and(Failure::is_on_reused_connection) {
-            // Says nothing about the endpoint, so there is nothing to wait for. It happens once: the next is new.
-            connection = Connection::New;
+        let mut sent = send_once(session, passed, &body, &trouble.silence).await;
+        let is_lost = sent.as_ref().is_err_and(|it| it.is_connection_lost);
+        if is_lost && !std::mem::replace(&mut has_lost_connection, true) {
+            // As a rule it had waited for this call, and the endpoint had just closed it: nothing to wait for. But the
+            // endpoint may have read the request, and sampled, so it is told of.
             trouble.attempts.push(describe(session, sent, None).await);
             continue;
         }
@@ -94,32 +97,23 @@ async fn send_once(
     session: &Session,
     passed: &Passed,
     body: &Pieces,
-    connection: Connection,
     silence: &Arc<Silence>,
 ) -> Result<Answer, Failure> {
-    silence.begin();
-    let way = send_by_its_way(session, passed, body, connection).await;
-    silence.end();
-    Ok(Answer::new(way?, session.scrub.as_ref(), silence))
-}
-
-async fn send_by_its_way(
-    session: &Session,
-    passed: &Passed,
-    body: &Pieces,
-    connection: Connection,
-) -> Result<Way, Failure> {
-    if let Some(direct) = &session.direct {
-        return Ok(Way::Direct(direct.post(passed, body, connection).await?));
-    }
     let mut url = session.url.clone();
     url.set_query(passed.query.as_deref());
     let request = session.options.client.post(url);
     let request = request
         .headers(session.headers.clone())
         // Replaces those that are there.
-        .headers(passed.headers.clone());
-    Ok(Way::Client(request.body(body.concat()).send().await?))
+        .headers(passed.headers.clone())
+        // Not every server takes a body whose length it is not told.
+        .header(CONTENT_LENGTH, body.bytes());
+    let pieces = stream::iter(body.clone()).map(Ok::<_, Infallible>);
+    let request = request.body(reqwest::Body::wrap_stream(pieces));
+    silence.begin();
+    let response = request.send().await;
+    silence.end();
+    Ok(Answer::new(response?, session.scrub.as_ref(), silence))
 }
 
 /// What every request to an endpoint is sent with: the key in the header that it reads.
@@ -260,3 +254,6 @@ async fn describe(
         error,
     }
 }
+
+#[cfg(test)]
+mod tests;
