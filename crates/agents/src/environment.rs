@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rollcage_sandbox::HOME;
+use rollcage_sandbox::guest::{HOME, USER};
 
 /// What every process in a sandbox starts with; nothing comes from our own environment.
 pub fn base_environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
@@ -12,8 +12,8 @@ pub fn base_environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, St
             "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
         ),
         ("HOME", HOME),
-        ("USER", "user"),
-        ("LOGNAME", "user"),
+        ("USER", USER),
+        ("LOGNAME", USER),
         ("SHELL", "/bin/bash"),
         ("LANG", "C.UTF-8"),
         ("TERM", "dumb"),

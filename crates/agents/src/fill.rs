@@ -1,11 +1,11 @@
 //! Placeholders of manifests: `{model}` and the like, in commands, variables and files.
 
-use rollcage_sandbox::{AGENT_LOGS, HOME, WORKDIR};
+use rollcage_sandbox::guest::{AGENT_LOGS, BUNDLE_DIR, HOME, NODE_DIR, WORKDIR};
 
 use crate::bundle::Bundle;
 
 use super::patch::Format;
-use super::{BUNDLE_DIR, LaunchRequest, ModelAccess, NODE_DIR};
+use super::{LaunchRequest, ModelAccess};
 
 /// Those that are the same in every rollout of a bundle.
 const FIXED: [&str; 7] = [

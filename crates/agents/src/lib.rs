@@ -29,11 +29,6 @@ pub use manifest::{Manifest, ManifestError, WireDialect};
 pub use oracle::Oracle;
 pub use warm::{ReadyAgent, WarmError, warm_up};
 
-/// Where an agent's bundle is seen inside every sandbox.
-pub const BUNDLE_DIR: &str = "/opt/rollcage/agent";
-/// Where the Node that runs agents made of JavaScript is seen.
-pub const NODE_DIR: &str = "/opt/rollcage/node";
-
 /// The manifests that come with us, in the order in which they are listed.
 const BUILT_IN: [&str; 10] = [
     include_str!("builtin/opencode.toml"),

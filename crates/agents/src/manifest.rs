@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use rollcage_model::task::{AgentLimits, Task, TaskError};
 use rollcage_model::transcript::Format;
-use rollcage_sandbox::HOME;
+use rollcage_sandbox::guest::HOME;
 
 use crate::bundle::{Bundle, Origin, Source};
 

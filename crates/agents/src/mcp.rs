@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use rollcage_model::task::mcp::McpServer;
-use rollcage_sandbox::{HOME, WORKDIR};
+use rollcage_sandbox::guest::{HOME, WORKDIR};
 
 use super::addition::filled;
 use super::fill::{self, Quoting};

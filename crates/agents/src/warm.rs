@@ -9,21 +9,20 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use rollcage_sandbox::disk;
+use rollcage_sandbox::guest::{BUNDLE_DIR, HOME, NODE_DIR, USER_ID};
 use rollcage_sandbox::{
-    Command, EntryKind, HOME, Mount, OutputLimit, Sandbox, Sandboxes, Spec, run,
+    Command, Content, EntryKind, Mount, OutputLimit, Sandbox, Sandboxes, Spec, run,
 };
 
 use crate::bundle::Bundle;
 use crate::environment::base_environment;
-use crate::{Agent, BUNDLE_DIR, NODE_DIR, WarmUp};
+use crate::{Agent, WarmUp};
 use rollcage_model::text::tail;
 
 /// Part of the layer's name: a change in how it is baked makes a new one.
 const LAYER_VERSION: u32 = 2;
 const WARM_UP_LIMIT: Duration = Duration::from_secs(120);
 const KEPT_FILE_BYTES_MAX: u64 = 64 << 20;
-/// `user` inside every sandbox; as root the base is mapped, so files must belong to this id to be the user's inside.
-const USER_ID: u32 = 1000;
 
 /// An agent that can be mounted into a sandbox and started.
 #[derive(Clone, Debug)]
@@ -38,7 +37,7 @@ impl ReadyAgent {
     /// What a sandbox must show for the agent to run.
     pub fn mounts(&self) -> Vec<Mount> {
         let mount = |bundle: &Bundle, target: &str| Mount {
-            source: bundle.path.clone(),
+            content: Content::HostTree(bundle.path.clone()),
             target: target.into(),
         };
         let node = self.node.as_ref().map(|node| mount(node, NODE_DIR));
@@ -147,7 +146,7 @@ async fn bake(
     };
     let spec = Spec {
         id: format!("warm-{}", uuid::Uuid::now_v7()),
-        layers: vec![layer.to_owned()],
+        layers: vec![Content::HostTree(layer.to_owned())],
         mounts: ready.mounts(),
         ..Spec::default()
     };
@@ -230,7 +229,7 @@ impl LayerWriter {
         fs::write(target, content)?;
         fs::set_permissions(target, fs::Permissions::from_mode(0o644))?;
         if is_root() {
-            // The home directory and everything below it, but not what is above.
+            // As root the layer's owners are mapped, so what shall be the user's inside has this number outside. The home directory and everything below it, but not what is above.
             for part in Path::new(path)
                 .ancestors()
                 .filter(|part| part.starts_with(HOME))

@@ -32,5 +32,6 @@ pub use prepare::{
     tokens_wanted,
 };
 pub use refusal::RefusedParameter;
+pub use render::Render;
 pub use reply::{Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, last_usage, read_reply};
 pub use strip::{Stripped, is_done, strip_body, strip_event};

@@ -1,8 +1,6 @@
 //! The four dialects in which agents ask. Chat completions are the common tongue: the others are translated to chat on
 //! the way up and rendered from chat on the way down, each in a module of its own and each a pure function.
 
-use crate::chat::{Delta, Reply};
-
 pub mod anthropic;
 mod assistant;
 pub mod chat;
@@ -13,6 +11,7 @@ mod route;
 pub mod sampling;
 pub mod sse;
 
+pub use chat::Render;
 pub use route::{Asked, Route};
 
 /// What an agent speaks.
@@ -54,24 +53,4 @@ pub enum TranslateError {
     Member { member: String, problem: String },
     #[error("{what} cannot be asked of this endpoint")]
     Unsupported { what: String },
-}
-
-/// Renders one streamed answer. Made from the request it answers, fed with what comes, and finished once.
-pub trait Render: Send {
-    /// Events to send before anything has come.
-    fn start(&mut self) -> Vec<u8>;
-    /// Whole events, ready to be sent; may be empty.
-    fn push(&mut self, delta: &Delta) -> Vec<u8>;
-    /// The events that end the answer. Called once, after a `Delta::Finish` was pushed.
-    fn finish(&mut self) -> Vec<u8>;
-    /// An event that says nothing, for a client that must not think the connection dead.
-    fn keep_alive(&self) -> Vec<u8>;
-    /// What tells the agent, in the middle of a stream, that there will be no more.
-    fn error(&self, message: &str) -> Vec<u8>;
-    /// What ends a stream that broke off, for clients that do not ask again when the connection breaks.
-    fn broken_off(&self) -> Option<&'static [u8]> {
-        None
-    }
-    /// The whole answer at once, for a request that asked for no stream.
-    fn whole(&self, reply: &Reply) -> Vec<u8>;
 }

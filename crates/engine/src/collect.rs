@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rollcage_sandbox::{EntryKind, Error, Sandbox, WORKDIR};
+use rollcage_sandbox::guest::WORKDIR;
+use rollcage_sandbox::{EntryKind, Error, Sandbox};
 
 use rollcage_model::text::chain;
 

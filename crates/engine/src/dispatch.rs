@@ -1,4 +1,4 @@
-//! Runs many rollouts side by side: a queue, slots, cancellation, and a result for each, whatever breaks.
+//! Runs many rollouts side by side: each gets a slot when it is its turn ([`Schedule`]), and a result, whatever breaks.
 //!
 //! Only this file changes where a rollout stands in the queue. Everything else reads it.
 
@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,11 +20,12 @@ use rollcage_model::record::{EndpointInfo, RolloutResult};
 
 use crate::aborted::{Keeping, Stops};
 use crate::feed::Feed;
-use crate::job::Job;
+use crate::intake::Resolved;
 use crate::judge::Ending;
 use crate::limits::Limits;
 use crate::result;
 use crate::rollout::{self, Context};
+use crate::schedule::{QueueError, Schedule};
 use crate::tally::Tally;
 
 /// Ended rollouts whose events stay in memory.
@@ -35,20 +35,12 @@ const ENDED_EVENTS_MAX: usize = 100_000;
 /// Ended rollouts whose whole results stay in memory; a result can be megabytes, and the others are on disk.
 const RESULTS_MAX: usize = 16;
 
-/// Why a rollout was not taken on.
-#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-pub enum SubmitError {
-    #[error("the queue is full ({waiting} rollouts wait, {max} may): try again later")]
-    Full { waiting: usize, max: usize },
-    #[error("the server is shutting down")]
-    Closed,
-}
-
 /// A rollout that was taken on, until it is forgotten.
 #[derive(Debug)]
 pub struct Entry {
     pub id: RolloutId,
-    pub owner: String,
+    /// `None` for one that was made on this machine, which everybody may see.
+    pub owner: Option<String>,
     pub task_id: String,
     /// The same for all that were taken on together.
     pub group: String,
@@ -85,60 +77,22 @@ impl Entry {
         self.feed.finished().await;
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Arc<RolloutResult>>> {
+    pub(crate) fn kept(&self) -> MutexGuard<'_, Option<Arc<RolloutResult>>> {
         self.result.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A rollout in the queue.
-struct Waiting {
-    entry: Arc<Entry>,
-    job: Job,
-}
-
-#[derive(Default)]
 struct Board {
-    is_closed: bool,
+    schedule: Schedule,
     entries: HashMap<RolloutId, Arc<Entry>>,
-    queue: VecDeque<Waiting>,
-    running: usize,
-    running_of: HashMap<String, usize>,
+    /// Those that wait.
+    waiting: HashMap<RolloutId, Resolved>,
     /// The oldest first.
     ended: VecDeque<Arc<Entry>>,
     ended_events: usize,
 }
 
 impl Board {
-    /// The first in the queue whose owner has a slot left.
-    fn next(&mut self, limits: &Limits) -> Option<Waiting> {
-        if self.running >= limits.slots.max(1) {
-            return None;
-        }
-        let owner_slots = limits.owner_slots.max(1);
-        let held = |owner: &str| self.running_of.get(owner).copied().unwrap_or_default();
-        let index = self
-            .queue
-            .iter()
-            .position(|waiting| held(&waiting.entry.owner) < owner_slots)?;
-        let waiting = self.queue.remove(index)?;
-        self.running += 1;
-        *self
-            .running_of
-            .entry(waiting.entry.owner.clone())
-            .or_default() += 1;
-        Some(waiting)
-    }
-
-    fn give_back(&mut self, owner: &str) {
-        self.running -= 1;
-        if let Some(held) = self.running_of.get_mut(owner) {
-            *held -= 1;
-            if *held == 0 {
-                self.running_of.remove(owner);
-            }
-        }
-    }
-
     /// Keeps an ended rollout, and forgets the oldest of those beyond what may be kept.
     fn keep(&mut self, entry: Arc<Entry>) {
         self.ended_events += entry.feed.len();
@@ -159,10 +113,9 @@ impl Board {
     }
 }
 
-/// Takes jobs on and gives each a slot when it has one.
+/// Takes rollouts on and gives each a slot when there is one for it.
 pub(crate) struct Dispatcher {
     cx: Arc<Context>,
-    limits: Limits,
     board: Mutex<Board>,
     tasks: TaskTracker,
     /// Ends every rollout; each has a token below it.
@@ -172,24 +125,23 @@ pub(crate) struct Dispatcher {
     listener: Option<mpsc::UnboundedSender<Event>>,
 }
 
-/// A slot, or none for a rollout that is ended without having run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Slot {
-    Held,
-    None,
-}
-
 impl Dispatcher {
     pub(crate) fn new(
         cx: Arc<Context>,
         limits: Limits,
         listener: Option<mpsc::UnboundedSender<Event>>,
     ) -> Arc<Self> {
+        let board = Board {
+            schedule: Schedule::new(limits),
+            entries: HashMap::new(),
+            waiting: HashMap::new(),
+            ended: VecDeque::new(),
+            ended_events: 0,
+        };
         Arc::new(Dispatcher {
             cx,
             keeping: Keeping::new(limits.keep_aborted, limits.slots.max(1)),
-            limits,
-            board: Mutex::default(),
+            board: Mutex::new(board),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             tally: Arc::default(),
@@ -197,46 +149,37 @@ impl Dispatcher {
         })
     }
 
-    /// Takes all of the jobs on, or none.
+    /// Takes `count` rollouts on, all or none.
     pub(crate) fn submit(
         self: &Arc<Self>,
-        owner: &str,
-        jobs: Vec<Job>,
-    ) -> Result<Vec<Arc<Entry>>, SubmitError> {
+        rollout: &Resolved,
+        count: usize,
+    ) -> Result<Vec<Arc<Entry>>, QueueError> {
+        let entries: Vec<_> = (0..count).map(|_| self.entry(rollout)).collect();
+        let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
         let mut board = self.board();
-        if board.is_closed {
-            return Err(SubmitError::Closed);
-        }
-        let free = self.limits.slots.saturating_sub(board.running);
-        let room = self.limits.queue_max.saturating_add(free);
-        if board.queue.len() + jobs.len() > room {
-            return Err(SubmitError::Full {
-                waiting: board.queue.len(),
-                max: self.limits.queue_max,
-            });
-        }
-        let mut entries = Vec::new();
-        for job in jobs {
-            let entry = self.entry(owner, &job);
+        board
+            .schedule
+            .add(rollout.owner.as_deref().unwrap_or_default(), &ids)?;
+        for entry in &entries {
             entry.feed.tell(What::Queued);
-            board.entries.insert(entry.id, Arc::clone(&entry));
-            entries.push(Arc::clone(&entry));
-            board.queue.push_back(Waiting { entry, job });
+            board.entries.insert(entry.id, Arc::clone(entry));
+            board.waiting.insert(entry.id, rollout.clone());
         }
         self.fill_slots(&mut board);
         Ok(entries)
     }
 
-    fn entry(&self, owner: &str, job: &Job) -> Arc<Entry> {
+    fn entry(&self, rollout: &Resolved) -> Arc<Entry> {
         let id = RolloutId::generate();
         let feed = Feed::new(id, Arc::clone(&self.tally), self.listener.clone());
         Arc::new(Entry {
             id,
-            owner: owner.to_owned(),
-            task_id: job.task.id.clone(),
-            group: job.group.clone(),
-            agent: job.agent.name.clone(),
-            endpoint: job.endpoint.clone(),
+            owner: rollout.owner.clone(),
+            task_id: rollout.task.id.clone(),
+            group: rollout.group.clone().unwrap_or_default(),
+            agent: rollout.agent.name().to_owned(),
+            endpoint: rollout.endpoint_info(),
             queued_at: rollcage_proxy::clock::now(),
             feed: Arc::new(feed),
             stops: Stops::new(self.stop.child_token(), self.keeping.clone()),
@@ -255,7 +198,7 @@ impl Dispatcher {
     /// Rollouts that run and that wait.
     pub(crate) fn load(&self) -> (usize, usize) {
         let board = self.board();
-        (board.running, board.queue.len())
+        (board.schedule.running(), board.schedule.waiting())
     }
 
     pub(crate) fn forget(&self, id: RolloutId) {
@@ -272,12 +215,8 @@ impl Dispatcher {
     pub(crate) fn cancel(self: &Arc<Self>, entry: &Entry) {
         entry.stops.cancel.cancel();
         let mut board = self.board();
-        let index = board
-            .queue
-            .iter()
-            .position(|waiting| waiting.entry.id == entry.id);
-        if let Some(waiting) = index.and_then(|index| board.queue.remove(index)) {
-            self.start(waiting, Slot::None);
+        if board.schedule.withdraw(entry.id) {
+            self.start(&mut board, entry.id);
         }
     }
 
@@ -304,19 +243,11 @@ impl Dispatcher {
     /// rollout has its result.
     pub(crate) async fn shut_down(self: &Arc<Self>, grace: Duration) {
         // 1. Nothing new is taken on, and nothing is kept for later.
-        self.board().is_closed = true;
+        let waiting = self.board().schedule.close();
         self.keeping.close();
         self.tasks.close();
         // 2. What waits ends without having run.
-        let waiting: Vec<_> = {
-            let board = self.board();
-            board
-                .queue
-                .iter()
-                .map(|waiting| Arc::clone(&waiting.entry))
-                .collect()
-        };
-        for entry in waiting {
+        for entry in waiting.into_iter().filter_map(|id| self.find(id)) {
             self.cancel(&entry);
         }
         // 3. What runs may come to its own end.
@@ -331,45 +262,43 @@ impl Dispatcher {
     }
 
     fn fill_slots(self: &Arc<Self>, board: &mut Board) {
-        while let Some(waiting) = board.next(&self.limits) {
-            self.start(waiting, Slot::Held);
+        while let Some(id) = board.schedule.start_next() {
+            self.start(board, id);
         }
     }
 
-    fn start(self: &Arc<Self>, waiting: Waiting, slot: Slot) {
+    /// Runs a rollout that has left the queue, be it to end at once.
+    fn start(self: &Arc<Self>, board: &mut Board, id: RolloutId) {
+        let rollout = board.waiting.remove(&id);
+        let (Some(entry), Some(rollout)) = (board.entries.get(&id).cloned(), rollout) else {
+            return;
+        };
         let this = Arc::clone(self);
-        let Waiting { entry, job } = waiting;
-        let span = tracing::info_span!("rollout", id = %entry.id);
+        let span = tracing::info_span!("rollout", %id);
         self.tasks.spawn(
             async move {
-                let (result, slot) = this.run(&entry, job, slot).await;
-                this.finish(&entry, result, slot);
+                let result = this.run(&entry, rollout).await;
+                this.finish(&entry, result);
             }
             .instrument(span),
         );
     }
 
-    /// A panic is our fault, but still one result. Also says whether the slot is still to be given back.
-    async fn run(
-        self: &Arc<Self>,
-        entry: &Entry,
-        job: Job,
-        mut slot: Slot,
-    ) -> (RolloutResult, Slot) {
-        let begun = result::begin(entry.id, &job);
+    /// A panic is our fault, but still one result.
+    async fn run(self: &Arc<Self>, entry: &Entry, rollout: Resolved) -> RolloutResult {
+        let begun = result::begin(entry.id, &rollout);
         let started = Instant::now();
-        let run = rollout::run(&self.cx, job, &entry.feed, &entry.stops);
+        let run = rollout::run(&self.cx, rollout, &entry.feed, &entry.stops);
         let mut run = Box::pin(AssertUnwindSafe(run).catch_unwind());
         let ran = tokio::select! {
             biased;
             ran = &mut run => ran,
             () = entry.stops.kept() => {
-                let held = std::mem::replace(&mut slot, Slot::None);
-                self.release(&entry.owner, held, &mut self.board());
+                self.release(entry.id, &mut self.board());
                 run.await
             }
         };
-        let result = match ran {
+        match ran {
             Ok(result) => result,
             Err(panic) => {
                 let said = panic
@@ -381,15 +310,12 @@ impl Dispatcher {
                 let ending = Ending::new(Cause::EngineFailed, text);
                 self.commit_broken(entry.id, result::finish(begun, ending, started))
             }
-        };
-        (result, slot)
+        }
     }
 
     /// Gives a slot back, and to the next in the queue.
-    fn release(self: &Arc<Self>, owner: &str, slot: Slot, board: &mut Board) {
-        if slot == Slot::Held {
-            board.give_back(owner);
-        }
+    fn release(self: &Arc<Self>, id: RolloutId, board: &mut Board) {
+        board.schedule.release(id);
         self.fill_slots(board);
     }
 
@@ -408,7 +334,7 @@ impl Dispatcher {
         result
     }
 
-    fn finish(self: &Arc<Self>, entry: &Arc<Entry>, result: RolloutResult, slot: Slot) {
+    fn finish(self: &Arc<Self>, entry: &Arc<Entry>, result: RolloutResult) {
         let finished = What::Finished {
             ended: result.ended,
             reward: result.reward,
@@ -420,68 +346,10 @@ impl Dispatcher {
         entry.feed.tell(finished);
         let mut board = self.board();
         board.keep(Arc::clone(entry));
-        self.release(&entry.owner, slot, &mut board);
+        self.release(entry.id, &mut board);
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Runs every job and hands over each result as it comes. At most `slots` run at once; cancelling ends those that run
-/// and gives those that wait a result without starting them.
-pub(crate) async fn run_all(
-    cx: Arc<Context>,
-    jobs: Vec<Job>,
-    slots: usize,
-    events: mpsc::UnboundedSender<Event>,
-    cancel: CancellationToken,
-    mut deliver: impl FnMut(RolloutResult),
-) {
-    let limits = Limits {
-        slots,
-        queue_max: jobs.len(),
-        owner_slots: slots,
-        // Here nobody comes back for a grade.
-        keep_aborted: Duration::ZERO,
-    };
-    let store = cx.store.clone();
-    let dispatcher = Dispatcher::new(cx, limits, Some(events));
-    // Whoever drops this future ends its rollouts.
-    let _stop = dispatcher.stop.clone().drop_guard();
-    // The queue is as long as the jobs and nobody closes it.
-    let entries = dispatcher.submit("", jobs).unwrap_or_default();
-    let mut waits: FuturesUnordered<_> = entries
-        .into_iter()
-        .map(|entry| async move {
-            entry.wait().await;
-            entry
-        })
-        .collect();
-    let watch = async {
-        cancel.cancelled().await;
-        dispatcher.cancel_all();
-        std::future::pending::<()>().await;
-    };
-    let collect = async {
-        while let Some(entry) = waits.next().await {
-            let kept = entry.kept().take();
-            let result = match kept {
-                Some(result) => Ok(Arc::unwrap_or_clone(result)),
-                // Pushed out of memory by others that ended since.
-                None => store.result(entry.id),
-            };
-            match result {
-                Ok(result) => deliver(result),
-                Err(error) => tracing::error!(
-                    error = rollcage_model::text::chain(&error),
-                    "a result was lost"
-                ),
-            }
-        }
-    };
-    tokio::select! {
-        () = collect => {}
-        () = watch => {}
     }
 }

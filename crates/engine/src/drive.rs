@@ -13,7 +13,7 @@ use rollcage_sandbox::{Command, ExitStatus, Process, Sandbox, Stdin};
 use crate::judge::{Ending, Evidence, Stop, judge};
 use crate::log::Log;
 use crate::places::leave_logs;
-use crate::rollout::Plan;
+use crate::plan::Plan;
 use crate::shell::{LOG_TAIL_CHARS, last_events};
 use crate::store::{EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDOUT_FILE, private_file};
 use rollcage_agents::Launch;

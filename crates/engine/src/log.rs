@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
+use rollcage_sandbox::Output;
 use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
 
 /// On disk per stream; a talkative agent writes some megabytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -31,7 +31,7 @@ impl Log {
     }
 
     /// Reads to the end. Cancel-safe: what was read is kept.
-    pub(crate) async fn fill_from(&mut self, mut stream: pipe::Receiver) {
+    pub(crate) async fn fill_from(&mut self, mut stream: Output) {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(count) = stream.read(&mut buffer).await {
             if count == 0 {

@@ -4,12 +4,10 @@
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{RolloutResult, SandboxInfo};
 use rollcage_model::task::{INSTRUCTION, TEST_SCRIPT, TaskError, is_test, path_inside};
-use rollcage_sandbox::{AGENT_LOGS, Limits, Sandbox, Spec};
+use rollcage_sandbox::guest::AGENT_LOGS;
+use rollcage_sandbox::{Content, Limits, Sandbox, Spec};
 
-use crate::rollout::Plan;
-
-/// The proxy's port inside every sandbox. Each has a network of its own, so it is always free.
-pub(crate) const PROXY_PORT: u16 = 7000;
+use crate::plan::Plan;
 
 /// A file of a task, by its absolute path inside.
 pub(crate) type Placed<'a> = (String, &'a [u8]);
@@ -73,20 +71,41 @@ pub(crate) fn spec(id: RolloutId, plan: &Plan) -> Spec {
     Spec {
         id: id.to_string(),
         limits,
-        layers: plan.ready.home_layer.iter().cloned().collect(),
+        layers: plan
+            .ready
+            .home_layer
+            .iter()
+            .cloned()
+            .map(Content::HostTree)
+            .collect(),
         mounts: plan.ready.mounts(),
-        ports: vec![PROXY_PORT],
+        has_entrance: true,
     }
 }
 
-pub(crate) fn note_sandbox(result: &mut RolloutResult, sandbox: &dyn Sandbox) {
+pub(crate) fn note_sandbox(result: &mut RolloutResult, kind: &str, sandbox: &dyn Sandbox) {
     let isolation = sandbox.isolation();
     result.sandbox_id = sandbox.id().to_owned();
     result.sandbox = SandboxInfo {
-        kind: "local".to_owned(),
+        kind: kind.to_owned(),
         tier: isolation.tier.clone(),
         memory: isolation.memory.clone(),
         pids: isolation.pids.clone(),
         cpu: isolation.cpu.clone(),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use rollcage_model::task;
+    use rollcage_sandbox::guest;
+
+    /// The task's language has paths in it, and `model` does not know sandboxes.
+    #[test]
+    fn tasks_and_sandboxes_agree_on_where_things_stand() {
+        assert_eq!(task::WORKDIR, guest::WORKDIR);
+        assert!(task::INSTRUCTION.starts_with(guest::TASK_DIR));
+        assert!(task::is_test(&format!("{}/x", guest::TESTS)));
+        assert!(task::path_inside(guest::VERIFIER_LOGS).is_err());
+    }
 }

@@ -15,9 +15,9 @@ use rollcage_model::trace::{CaptureLevel, Code, Finding, Interpretation, Rollout
 use rollcage_model::transcript::McpNames;
 use rollcage_model::turn::Turn;
 
-use crate::job::Job;
+use crate::intake::Resolved;
 use crate::judge::{Ending, stopped_by};
-use crate::rollout::Plan;
+use crate::plan::Plan;
 use crate::shell::seconds;
 use crate::store::{Record, Start};
 use rollcage_model::text::tail;
@@ -28,12 +28,17 @@ use rollcage_proxy::probe::Profile;
 pub(crate) const BLACK_BOX: &str = "black_box";
 
 /// A result in which nothing has happened yet.
-pub(crate) fn begin(id: RolloutId, job: &Job) -> RolloutResult {
+pub(crate) fn begin(id: RolloutId, rollout: &Resolved) -> RolloutResult {
+    let version = rollout.ready.as_ref().map(|ready| &ready.bundle.version);
     RolloutResult {
-        agent: job.agent.clone(),
-        endpoint: job.endpoint.clone(),
-        group: job.group.clone(),
-        ..begin_abandoned(id, job.task.clone())
+        agent: AgentInfo {
+            name: rollout.agent.name().to_owned(),
+            version: version.cloned().unwrap_or_default(),
+            ..AgentInfo::default()
+        },
+        endpoint: rollout.endpoint_info(),
+        group: rollout.group.clone().unwrap_or_default(),
+        ..begin_abandoned(id, rollout.task.clone())
     }
 }
 

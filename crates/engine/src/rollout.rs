@@ -1,6 +1,5 @@
 //! One rollout, from task to result. Start reading here.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,80 +9,57 @@ use tracing::Instrument;
 use rollcage_model::ending::Cause;
 use rollcage_model::event::{Phase, What};
 use rollcage_model::record::RolloutResult;
-use rollcage_model::task::Task;
 use rollcage_model::trace::{Code, Finding};
-use rollcage_model::transcript::McpNames;
-use rollcage_sandbox::{Sandbox, Sandboxes, WORKDIR};
+use rollcage_sandbox::guest::WORKDIR;
+use rollcage_sandbox::{Sandbox, Sandboxes};
 
-use crate::PlanError;
 use crate::aborted::Stops;
 use crate::collect::collect;
 use crate::drive::drive;
 use crate::feed::Feed;
-use crate::job::Job;
+use crate::intake::{PlanError, Preparation, Resolved};
 use crate::judge::{Ending, with_verifiers};
-use crate::places::{self, PROXY_PORT, note_sandbox, spec};
+use crate::places::{self, note_sandbox, spec};
+use crate::plan::Plan;
 use crate::result;
 use crate::shell::{LOG_TAIL_CHARS, alive, run_command, seconds};
 use crate::store::{Record, Store, StoreError};
 use crate::verify::{self, Told};
-use rollcage_agents::ReadyAgent;
 use rollcage_agents::base_environment;
-use rollcage_agents::{Agent, LaunchRequest, ModelAccess};
+use rollcage_agents::{LaunchRequest, ModelAccess};
 use rollcage_model::text::tail;
 use rollcage_proxy::Profiles;
-use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::outbound::ClientError;
 use rollcage_proxy::outbound::Clients;
 use rollcage_proxy::probe::Profile;
-use rollcage_proxy::remote::Remotes;
-use rollcage_proxy::{ModelSettings, OnOverflow, Serving, Session, SessionOptions, Sessions};
-
-/// Everything about one rollout that is known before it starts.
-pub struct Plan {
-    pub task: Task,
-    /// The content of `task.upload`, by path inside.
-    pub uploads: BTreeMap<String, Vec<u8>>,
-    pub agent: Arc<dyn Agent>,
-    pub ready: ReadyAgent,
-    pub endpoint: Endpoint,
-    pub settings: ModelSettings,
-    /// The task's MCP servers outside the sandbox.
-    pub mcp: Remotes,
-}
-
-impl Plan {
-    /// How the agent names the tools of the task's MCP servers.
-    pub(crate) fn mcp_names(&self) -> Option<McpNames> {
-        let pattern = self
-            .agent
-            .mcp_tool()
-            .filter(|_| !self.task.mcp.is_empty())?;
-        Some(McpNames::new(pattern, self.task.mcp.keys()))
-    }
-}
+use rollcage_proxy::{OnOverflow, Serving, Session, SessionOptions, Sessions};
 
 /// What rollouts of one process share.
 pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) sandboxes: Arc<dyn Sandboxes>,
+    pub(crate) preparation: Preparation,
     pub(crate) clients: Arc<Clients>,
     pub(crate) profiles: Arc<Profiles>,
 }
 
-/// Runs one job to its result. Always returns one.
+/// Runs one rollout to its result. Always returns one.
 pub(crate) async fn run(
     cx: &Context,
-    job: Job,
+    rollout: Resolved,
     teller: &Arc<Feed>,
     stops: &Stops,
 ) -> RolloutResult {
     let cancel = &stops.cancel;
     let started = Instant::now();
     let id = teller.rollout();
-    let mut result = result::begin(id, &job);
+    let mut result = result::begin(id, &rollout);
     let begun = {
-        let (store, task, owner) = (cx.store.clone(), job.task.clone(), job.owner.clone());
+        let (store, task, owner) = (
+            cx.store.clone(),
+            rollout.task.clone(),
+            rollout.owner.clone(),
+        );
         let start = result::start_of(&result);
         at_the_disk(move || {
             let record = store.begin(id, &task, owner.as_deref())?;
@@ -106,7 +82,10 @@ pub(crate) async fn run(
         phase: Phase::Prepare,
     });
     let mut mcp = None;
-    let ending = match cancel.run_until_cancelled(job.plan).await {
+    let ending = match cancel
+        .run_until_cancelled(cx.preparation.prepare(rollout))
+        .await
+    {
         None => Ending::cancelled(),
         Some(Err(error)) => {
             if matches!(error, PlanError::Install(_)) {
@@ -115,8 +94,8 @@ pub(crate) async fn run(
             }
             error.into()
         }
-        Some(Ok(planned)) => {
-            let plan = &*planned.plan;
+        Some(Ok(prepared)) => {
+            let plan = &prepared.plan;
             mcp = plan.mcp_names();
             result::note_plan(&mut result, plan);
             let (path, start) = (record.path().to_owned(), result::start_of(&result));
@@ -190,7 +169,7 @@ async fn attempt(
         .await;
     let mut sandbox = sandbox.ok_or_else(Ending::cancelled)??;
     result.timings.sandbox_s = seconds(since.elapsed());
-    note_sandbox(result, &*sandbox);
+    note_sandbox(result, &cx.sandboxes.capabilities().kind, &*sandbox);
 
     let session = open_session(cx, client, plan, record, teller, &profile).map_err(|error| {
         Ending::new(
@@ -205,10 +184,14 @@ async fn attempt(
         let answering = async move { rollcage_proxy::answer(&sessions, request).await };
         Box::pin(answering.instrument(span.clone()))
     });
-    let mut serving = rollcage_proxy::serve(sandbox.take_listeners(), handler)
-        .map_err(|error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}")))?;
+    let unserved = |error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}"));
+    let entrance = sandbox.take_entrance();
+    let entrance = entrance.ok_or_else(|| unserved(std::io::ErrorKind::NotFound.into()))?;
+    let (listener, base_url) = entrance.open().map_err(unserved)?;
+    let mut serving = rollcage_proxy::serve(listener, handler).map_err(unserved)?;
     let inside = Inside {
         sandbox: &*sandbox,
+        base_url,
         plan,
         session: &session,
         teller,
@@ -262,6 +245,8 @@ fn open_session(
 /// A rollout whose sandbox, proxy and record are open.
 struct Inside<'a> {
     sandbox: &'a dyn Sandbox,
+    /// The proxy's, as the agent sees it.
+    base_url: String,
     plan: &'a Plan,
     session: &'a Arc<Session>,
     teller: &'a Arc<Feed>,
@@ -410,7 +395,7 @@ impl Inside<'_> {
         let context_tokens = context_tokens.unwrap_or(131_072);
         let output_tokens = self.plan.settings.tokens_max.unwrap_or(8192);
         ModelAccess {
-            base_url: format!("http://127.0.0.1:{PROXY_PORT}/v1"),
+            base_url: format!("{}/v1", self.base_url),
             key: self.session.key().to_owned(),
             model: self.plan.endpoint.model.clone(),
             context_tokens,

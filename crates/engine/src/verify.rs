@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use rollcage_model::record::{CommandResult, RolloutResult};
 use rollcage_model::task::{TEST_SCRIPT, Task};
 use rollcage_model::trace::{Code, Finding};
-use rollcage_sandbox::{Command, Error, HOME, OutputLimit, Sandbox, VERIFIER_LOGS, WORKDIR, run};
+use rollcage_sandbox::guest::{HOME, VERIFIER_LOGS, WORKDIR};
+use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
 use crate::places;
-use crate::rollout::Plan;
+use crate::plan::Plan;
 use crate::shell::run_command;
 use rollcage_agents::base_environment;
 use rollcage_model::text::chain;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rollcage_model::exchange::{Exchange, Request, Response};
 use rollcage_model::export::{Format, Meta, Options, write};
-use rollcage_model::graph::{Links, Store};
+use rollcage_model::graph::Links;
+use rollcage_model::tokens::Store;
 use rollcage_model::turn::Turn;
 
 const NEW: usize = 420;

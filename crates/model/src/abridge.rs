@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::graph::common_start;
+use crate::tokens::common_start;
 
 /// How many ids must agree before a stretch counts as repeated: referring to a shorter one costs more than writing it.
 pub(crate) const IDS: usize = 16;

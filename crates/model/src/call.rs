@@ -9,8 +9,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::abridge::{self, Abridged, IDS, MEMBERS, Repeat, abridge};
-use crate::graph::{Node, Tokens};
-use crate::trace::{Code, Interpretation};
+use crate::finding::Code;
+use crate::graph::Node;
+use crate::tokens::Tokens;
+use crate::trace::Interpretation;
 use crate::turn::{Exactness, Shared, Turn};
 use rollcage_dialect::chat::{Message, Usage};
 

@@ -2,7 +2,49 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::Ended;
+/// How a rollout ended. Every rollout ends in exactly one of these; what follows from it depends on its cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// The agent came to its end.
+    Completed,
+    /// The agent crashed or gave up.
+    AgentFailed,
+    /// A setup command failed, or the task cannot be run.
+    SetupFailed,
+    /// The agent's time was up.
+    TimedOut,
+    /// A limit of the budget ended it.
+    Budget,
+    /// Somebody ended it.
+    Cancelled,
+    /// The sandbox broke.
+    SandboxFailed,
+    /// The model's endpoint failed.
+    UpstreamFailed,
+    /// The verify commands came to no reward.
+    VerifierFailed,
+    /// We failed.
+    EngineFailed,
+}
+
+impl Ended {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Ended::Completed => "completed",
+            Ended::AgentFailed => "agent_failed",
+            Ended::SetupFailed => "setup_failed",
+            Ended::TimedOut => "timed_out",
+            Ended::Budget => "budget",
+            Ended::Cancelled => "cancelled",
+            Ended::SandboxFailed => "sandbox_failed",
+            Ended::UpstreamFailed => "upstream_failed",
+            Ended::VerifierFailed => "verifier_failed",
+            Ended::EngineFailed => "engine_failed",
+        }
+    }
+}
 
 /// Why a rollout ended. Every rollout has exactly one cause; `ended` is a coarser word for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

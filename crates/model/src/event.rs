@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ending::Ended;
 use crate::id::RolloutId;
-use crate::record::Ended;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {

@@ -11,9 +11,11 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::record::{AgentInfo, Ended, RolloutResult};
+use crate::ending::Ended;
+use crate::finding::RolloutType;
+use crate::record::{AgentInfo, RolloutResult};
 use crate::sequence::Trained;
-use crate::trace::{Interpretation, RolloutType};
+use crate::trace::Interpretation;
 
 pub mod atif;
 pub mod capture;
@@ -22,7 +24,6 @@ mod conversation;
 mod lines;
 #[cfg(feature = "parquet")]
 pub mod parquet;
-pub(crate) mod row;
 mod training;
 
 #[cfg(test)]
@@ -279,7 +280,7 @@ fn check_trainable(seen: &Interpretation, meta: &Meta) -> Result<(), ExportError
     let fatal = seen
         .findings
         .iter()
-        .find(|finding| finding.level == crate::trace::Level::Fatal);
+        .find(|finding| finding.level == crate::finding::Level::Fatal);
     let reason = fatal.map_or_else(
         || "the endpoint gave no token ids".to_owned(),
         |finding| finding.text.clone(),

@@ -10,9 +10,7 @@ mod assemble;
 mod echo;
 mod identity;
 mod link;
-mod store;
 mod summary;
-mod tokens;
 mod trie;
 
 use crate::turn::Turn;
@@ -20,9 +18,8 @@ use crate::turn::Turn;
 pub use aside::Aside;
 pub(crate) use echo::{arguments_in, arguments_of, calls_in, echo_of, text_in};
 pub use link::Links;
-pub use store::Store;
-pub(crate) use tokens::common_start;
-pub use tokens::{Runs, Tokens};
+// Where these stood before; to go once no crate asks for them here.
+pub use crate::tokens::{Runs, Store, Tokens};
 
 /// Every turn that has a completion is a node; failed ones are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

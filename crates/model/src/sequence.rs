@@ -7,9 +7,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::abridge::{self, IDS, Repeat, abridge};
-use crate::export::row::{self, Span};
-use crate::graph::{Role, Tokens};
-use crate::trace::{Interpretation, RolloutType};
+use crate::finding::RolloutType;
+use crate::graph::Role;
+use crate::stitch::{self, Span};
+use crate::tokens::Tokens;
+use crate::trace::Interpretation;
 use crate::turn::Turn;
 
 /// One row. Its whole ids are those of the parent up to `shared`, then `ids`, with each of `repeats` put in at its
@@ -98,7 +100,7 @@ pub fn rows_of(seen: &Interpretation, trained: Trained) -> Vec<Row> {
     let mut paths: Vec<_> = seen.graph.sequences.iter().collect();
     // A path that was not gone on from must not cut one that was in two.
     paths.sort_by_key(|path| (path.role, &path.nodes));
-    for row in paths.into_iter().flat_map(|path| row::rows(seen, path)) {
+    for row in paths.into_iter().flat_map(|path| stitch::rows(seen, path)) {
         builder.add(&row.spans);
     }
     builder.rows

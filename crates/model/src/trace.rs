@@ -3,7 +3,6 @@
 //! A hole is marked, not guessed: a turn whose tokens are not exact is left out of the training trace and told of.
 
 mod change;
-mod finding;
 mod lacking;
 mod reply;
 mod survey;
@@ -15,35 +14,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::exchange::Exchange;
-use crate::graph::{Graph, Role, Tokens};
+use crate::graph::{Graph, Role};
+use crate::tokens::Tokens;
 use crate::turn::{Common, Turn};
 
-pub use finding::{Code, Finding, Level};
+// Where these stood before; to go once no crate asks for them here.
+pub use crate::finding::{CaptureLevel, Code, Finding, Level, RolloutType};
 pub use training::{SCHEMA_VERSION, TraceError, TrainingTrace, TrainingTurn};
-
-/// How much of the model calls could be captured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum CaptureLevel {
-    /// Prompt ids, sampled ids and their logprobs.
-    Tokens,
-    /// Logprobs without ids: an evaluation.
-    Logprobs,
-    /// Neither: an evaluation.
-    Text,
-}
-
-/// What a rollout may be used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum RolloutType {
-    /// For training: it has exact tokens.
-    Train,
-    /// For evaluation alone.
-    Eval,
-}
 
 /// Sums over all turns, failed ones too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

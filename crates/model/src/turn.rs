@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::exchange::{Exchange, Request};
-use crate::graph::Tokens;
-use crate::trace::Code;
+use crate::finding::Code;
+use crate::tokens::Tokens;
 use rollcage_dialect::chat::{self, Flaw, Message, Reply, STRICT_TOOLS, Usage, is_no_answer};
 use rollcage_dialect::sampling::{self, LogprobsMode};
 use rollcage_dialect::{Dialect, EndpointDialect, anthropic};

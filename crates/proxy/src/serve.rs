@@ -1,7 +1,6 @@
 //! Accepts connections and owns them; finds the session and the route of each request.
 
 use std::convert::Infallible;
-use std::net::TcpListener;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +9,8 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rollcage_sandbox::{BoxedStream, Listener, Peers, Stream};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -42,42 +43,76 @@ impl Serving {
     }
 }
 
-/// Serves listeners until closed.
-pub fn serve(listeners: Vec<TcpListener>, handler: Handler) -> std::io::Result<Serving> {
+/// Serves a listener until closed.
+pub fn serve(listener: Listener, handler: Handler) -> std::io::Result<Serving> {
     let cancel = CancellationToken::new();
     let mut tasks = JoinSet::new();
-    for listener in listeners {
-        listener.set_nonblocking(true)?;
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        tasks.spawn(accept(listener, Arc::clone(&handler), cancel.clone()));
+    match listener {
+        Listener::Tcp { listener, from } => {
+            listener.set_nonblocking(true)?;
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            tasks.spawn(accept(listener, from, handler, cancel.clone()));
+        }
+        Listener::Streams(streams) => {
+            tasks.spawn(accept_streams(streams, handler, cancel.clone()));
+        }
     }
     Ok(Serving { cancel, tasks })
 }
 
-async fn accept(listener: tokio::net::TcpListener, handler: Handler, cancel: CancellationToken) {
+async fn accept(
+    listener: tokio::net::TcpListener,
+    from: Peers,
+    handler: Handler,
+    cancel: CancellationToken,
+) {
     let mut connections = JoinSet::new();
     while let Some(accepted) = cancel.run_until_cancelled(listener.accept()).await {
         while connections.try_join_next().is_some() {}
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             // Out of file descriptors: others may close some.
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
         if connections.len() < CONNECTIONS_MAX
+            && from.includes(peer.ip())
             && let Ok(stream) = stream.into_std()
         {
-            connections.spawn_on(connection(stream, Arc::clone(&handler)), &workers::next());
+            connections.spawn_on(tcp(stream, Arc::clone(&handler)), &workers::next());
         }
     }
     connections.shutdown().await;
 }
 
-async fn connection(stream: std::net::TcpStream, handler: Handler) {
+/// Serves streams on the runtime at hand and not on a worker: there is no socket that would be tied to one, and their clock
+/// is that of whoever made them.
+async fn accept_streams(
+    mut streams: mpsc::Receiver<BoxedStream>,
+    handler: Handler,
+    cancel: CancellationToken,
+) {
+    let mut connections = JoinSet::new();
+    while let Some(Some(stream)) = cancel.run_until_cancelled(streams.recv()).await {
+        while connections.try_join_next().is_some() {}
+        if connections.len() < CONNECTIONS_MAX {
+            connections.spawn(connection(stream, Arc::clone(&handler)));
+        }
+    }
+    // Without anybody who could make another one, those that there are may still be used.
+    cancel.cancelled().await;
+    connections.shutdown().await;
+}
+
+async fn tcp(stream: std::net::TcpStream, handler: Handler) {
     let Ok(stream) = tokio::net::TcpStream::from_std(stream) else {
         return;
     };
     // Small chunks of a stream must not wait for each other.
     let _ = stream.set_nodelay(true);
+    connection(stream, handler).await;
+}
+
+async fn connection(stream: impl Stream, handler: Handler) {
     let service = service_fn(move |request| {
         let answered = handler(request);
         async move { Ok::<_, Infallible>(answered.await) }
@@ -117,3 +152,7 @@ pub async fn answer(sessions: &Sessions, request: Request<Incoming>) -> Response
     };
     Box::pin(forward::answer(session, route, request)).await
 }
+
+#[cfg(test)]
+#[path = "serve/tests.rs"]
+mod tests;

@@ -229,13 +229,16 @@ fn spinner(live: &MultiProgress) -> ProgressBar {
 
 /// Shows the installation of an agent.
 pub(crate) struct InstallProgress {
+    screen: Screen,
     bar: Mutex<Option<ProgressBar>>,
     last: Mutex<Option<bundle::Phase>>,
 }
 
 impl InstallProgress {
-    pub(crate) fn new() -> Self {
+    /// Beside the other live lines.
+    pub(crate) fn on(screen: &Screen) -> Self {
         InstallProgress {
+            screen: screen.clone(),
             bar: Mutex::default(),
             last: Mutex::default(),
         }
@@ -250,7 +253,7 @@ impl InstallProgress {
             bundle::Phase::Done => "installed",
         };
         let message = format!("{what} {} {}", step.agent, step.version);
-        if !output::is_stderr_terminal() {
+        let Some(live) = &self.screen.live else {
             let mut last = lock(&self.last);
             if last.replace(step.phase) != Some(step.phase) {
                 let size = step
@@ -260,9 +263,12 @@ impl InstallProgress {
                 output::say(&format!("{message}{size}"));
             }
             return;
+        };
+        if step.phase == bundle::Phase::Done {
+            return self.clear();
         }
         let mut bar = lock(&self.bar);
-        let bar = bar.get_or_insert_with(download_bar);
+        let bar = bar.get_or_insert_with(|| live.add(download_bar()));
         bar.set_message(message);
         bar.set_length(step.total.unwrap_or(step.bytes));
         bar.set_position(step.bytes);

@@ -9,10 +9,12 @@ use anyhow::Context;
 use rollcage_agents::bundle::{Bundles, Registry, VersionRequest};
 use rollcage_agents::{Agent, AgentError};
 use rollcage_endpoints::provider::{ProviderError, Providers};
+use rollcage_engine::intake::Catalogue;
 use rollcage_engine::store::Store;
-use rollcage_engine::{Engine, EngineOptions};
+use rollcage_engine::{Engine, EngineOptions, Limits};
 use rollcage_model::budget::Price;
 use rollcage_proxy::secret::Secret;
+use rollcage_sandbox::local::{Local, Options};
 
 use crate::WrongUse;
 
@@ -147,10 +149,14 @@ pub(crate) fn agents() -> anyhow::Result<Vec<Arc<dyn Agent>>> {
 /// The agent that a user means: a name, a name with a version, or a manifest file.
 pub(crate) fn agent(text: &str) -> anyhow::Result<(Arc<dyn Agent>, VersionRequest)> {
     if text.ends_with(".toml") {
-        let agent = rollcage_agents::load(Path::new(text)).map_err(wrong_use)?;
-        return Ok((agent, VersionRequest::Default));
+        return Ok((agent_file(Path::new(text))?, VersionRequest::Default));
     }
     rollcage_agents::find_in(&home()?.join(AGENTS), text).map_err(wrong_use)
+}
+
+/// The agent of a manifest file.
+pub(crate) fn agent_file(path: &Path) -> anyhow::Result<Arc<dyn Agent>> {
+    rollcage_agents::load(path).map_err(wrong_use)
 }
 
 fn wrong_use(error: AgentError) -> anyhow::Error {
@@ -158,16 +164,57 @@ fn wrong_use(error: AgentError) -> anyhow::Error {
     crate::WrongUse(format!("{:#}", anyhow::Error::from(error))).into()
 }
 
-pub(crate) async fn engine() -> anyhow::Result<Engine> {
-    let options = EngineOptions {
-        home: home()?,
-        registry: registry()?,
-        zygote_program: PathBuf::from("/proc/self/exe"),
-        zygote_arguments: vec![ZYGOTE.to_owned()],
-    };
+/// What this process has to offer to requests.
+pub(crate) fn catalogue() -> anyhow::Result<Catalogue> {
+    Ok(Catalogue {
+        agents: agents()?,
+        providers: providers()?,
+        variables: Arc::new(variable),
+        keys: Arc::new(key_variable),
+        prices: Arc::new(|model| {
+            price(model).unwrap_or_else(|error| {
+                tracing::warn!("{error:#}");
+                None
+            })
+        }),
+        ..Catalogue::built_in()
+    })
+}
+
+/// An engine in the home directory, as it is unless a command changes something. Its sandboxes are open.
+pub(crate) async fn engine_options() -> anyhow::Result<EngineOptions> {
+    let (home, registry, catalogue) = (home()?, registry()?, catalogue()?);
+    let sandboxes = sandboxes(&home).await.context("start the sandboxes");
+    let sandboxes = sandboxes.map_err(|error| at_home(error, &home))?;
+    Ok(EngineOptions {
+        home,
+        registry,
+        sandboxes: Arc::new(sandboxes),
+        catalogue: Arc::new(catalogue),
+        limits: Limits::default(),
+        listener: None,
+        on_install: None,
+    })
+}
+
+pub(crate) async fn open_engine(options: EngineOptions) -> anyhow::Result<Engine> {
     let home = options.home.clone();
+    let sandboxes = Arc::clone(&options.sandboxes);
     let opened = Engine::open(options).await;
+    if opened.is_err() {
+        // Nobody else will. What is left of them is swept by the next engine.
+        let _ = sandboxes.shutdown().await;
+    }
     opened.map_err(|error| at_home(error.into(), &home))
+}
+
+/// The embedded sandboxes, with this program as their zygote.
+pub(crate) async fn sandboxes(home: &Path) -> Result<Local, rollcage_sandbox::Error> {
+    let options = Options {
+        args: vec![ZYGOTE.to_owned()],
+        ..Options::new(home.join("sandboxes"))
+    };
+    Local::open(options).await
 }
 
 /// The providers that there are: ours, changed and added to by the user's own files.

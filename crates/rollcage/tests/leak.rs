@@ -1,19 +1,18 @@
 //! Alone in its process, so that what is left behind is its own doing.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use rollcage_agents::bundle::Registry;
-use rollcage_engine::{Engine, EngineOptions, Plan};
+use rollcage_engine::intake::{Catalogue, Resolved};
+use rollcage_engine::{Engine, EngineOptions, Limits};
 use rollcage_model::record::Ended;
 use rollcage_model::task::Task;
-use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
+use rollcage_sandbox::local::{Local, Options};
 use rollcage_testkit::agent::{ShellAgent, empty_bundle};
 use rollcage_testkit::leak::Traces;
 use rollcage_testkit::upstream::{Reply, Upstream};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// Agents that leave as much as they can: daemons, mounts they are refused, full disks, hanging calls.
@@ -34,26 +33,37 @@ async fn nothing_is_left_after_many_bad_rollouts_at_once() {
     std::fs::create_dir(&bundle).unwrap();
     let before = Traces::now();
     let upstream = Upstream::start(|_, _| Reply::Hang).unwrap();
+    let sandboxes = Options {
+        program: env!("CARGO_BIN_EXE_rollcage").into(),
+        args: vec!["__zygote".to_owned()],
+        state_dir: home.join("sandboxes"),
+    };
     let options = EngineOptions {
         home: home.clone(),
         registry: Registry::at("http://127.0.0.1:9/"),
-        zygote_program: env!("CARGO_BIN_EXE_rollcage").into(),
-        zygote_arguments: vec!["__zygote".to_owned()],
+        sandboxes: Arc::new(Local::open(sandboxes).await.unwrap()),
+        catalogue: Arc::new(Catalogue::built_in()),
+        limits: Limits {
+            slots: 8,
+            owner_slots: 8,
+            ..Limits::default()
+        },
+        listener: None,
+        on_install: None,
     };
     let engine = Engine::open(options).await.unwrap();
-    let plans: Vec<_> = AGENTS
+    let entries: Vec<_> = AGENTS
         .iter()
         .cycle()
         .take(24)
-        .map(|script| plan(script, upstream.base_url(), &bundle))
+        .map(|script| rollout(script, upstream.base_url(), &bundle))
+        .flat_map(|rollout| engine.submit(rollout, 1).unwrap())
         .collect();
-    let (events, _incoming) = mpsc::unbounded_channel();
     let mut results = Vec::new();
     let deliver = |result| results.push(result);
     engine
-        .run(plans, 8, events, CancellationToken::new(), deliver)
-        .await
-        .unwrap();
+        .deliver(entries, CancellationToken::new(), deliver)
+        .await;
     engine.close().await;
     drop(upstream);
 
@@ -87,7 +97,7 @@ async fn nothing_is_left_after_many_bad_rollouts_at_once() {
     assert!(state.is_empty(), "{state:?}");
 }
 
-fn plan(script: &str, base_url: &str, bundle: &Path) -> Arc<Plan> {
+fn rollout(script: &str, base_url: &str, bundle: &Path) -> Resolved {
     let task = Task {
         instruction: "go".to_owned(),
         verify: vec!["true".to_owned()],
@@ -108,13 +118,6 @@ fn plan(script: &str, base_url: &str, bundle: &Path) -> Arc<Plan> {
         profile: Some(rollcage_proxy::probe::Profile::whole()),
         guard: None,
     };
-    Arc::new(Plan {
-        task,
-        uploads: BTreeMap::new(),
-        agent: ShellAgent::shared(script),
-        ready: empty_bundle(bundle.to_owned()),
-        endpoint,
-        settings: ModelSettings::default(),
-        mcp: Default::default(),
-    })
+    let ready = empty_bundle(bundle.to_owned());
+    Resolved::new(task, ShellAgent::shared(script), ready, endpoint)
 }

@@ -37,7 +37,7 @@ async fn main() {
     let local = Arc::new(Local::open(options).await.unwrap());
     println!(
         "{:?}; backend opened in {:.1} ms",
-        local.isolation(),
+        local.capabilities().isolation,
         ms(begun.elapsed())
     );
 
@@ -52,7 +52,7 @@ async fn main() {
 fn spec(index: usize) -> Spec {
     Spec {
         id: format!("bench-{index}"),
-        ports: vec![0],
+        has_entrance: true,
         ..Spec::default()
     }
 }

@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::local::probe;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -40,10 +38,4 @@ impl Check {
             ..self
         }
     }
-}
-
-/// Tries, in forked children, what building a sandbox takes. Only for processes with a single thread;
-/// others ask [`crate::local::Local::doctor`], which has the zygote do it.
-pub fn probe() -> Vec<Check> {
-    probe::all()
 }

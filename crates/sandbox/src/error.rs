@@ -3,9 +3,6 @@
 use std::io;
 use std::time::Duration;
 
-use crate::local::advice;
-use crate::local::wire::Failure;
-
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -29,6 +26,8 @@ pub enum Error {
     /// The kernel refused a step between the request and the program's start, e.g. a fork.
     #[error("start a process in the sandbox: {step}")]
     Spawn { step: String, source: io::Error },
+    #[error("connect to port {port} in the sandbox")]
+    Connect { port: u16, source: io::Error },
     #[error("commands run as root only where rollcage itself runs as root")]
     RootUser,
     #[error("{operation} {path} in the sandbox")]
@@ -55,18 +54,4 @@ pub enum Error {
         operation: &'static str,
         source: io::Error,
     },
-}
-
-impl Error {
-    /// Sorts a failed start by its cause: some of them mean that this machine needs another setup.
-    pub(crate) fn start(failure: &Failure) -> Error {
-        let (step, cause) = (failure.step.clone(), failure.source());
-        match advice::of(failure.kind, &cause) {
-            Some(fix) => Error::Unsupported { step, cause, fix },
-            None => Error::Start {
-                step,
-                source: cause,
-            },
-        }
-    }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-use tokio::net::unix::pipe;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::Error;
 
@@ -21,15 +21,20 @@ impl ExitStatus {
     }
 }
 
+/// What is written to a process.
+pub type Input = Box<dyn AsyncWrite + Send + Unpin>;
+/// What a process writes.
+pub type Output = Box<dyn AsyncRead + Send + Unpin>;
+
 type Exit = Pin<Box<dyn Future<Output = Result<ExitStatus, Error>> + Send + Sync>>;
 type Signal = Box<dyn Fn(i32) + Send + Sync>;
 
 /// A running process. Dropping it leaves the process running; the sandbox owns it.
 pub struct Process {
     /// Only for [`crate::Stdin::Piped`].
-    pub stdin: Option<pipe::Sender>,
-    pub stdout: Option<pipe::Receiver>,
-    pub stderr: Option<pipe::Receiver>,
+    pub stdin: Option<Input>,
+    pub stdout: Option<Output>,
+    pub stderr: Option<Output>,
     exit: State,
     signal: Signal,
 }

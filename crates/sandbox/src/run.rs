@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::{Command, Error, ExitStatus, Process, Sandbox};
+use crate::{Command, Error, ExitStatus, Output, Process, Sandbox};
 
 /// Between asking the processes to end and ending them.
 const GRACE: Duration = Duration::from_secs(2);
@@ -116,16 +115,16 @@ async fn end(
 
 /// One output stream, of which the end is kept.
 struct Tail {
-    pipe: Option<pipe::Receiver>,
+    stream: Option<Output>,
     kept: VecDeque<u8>,
     bytes_max: usize,
     total: u64,
 }
 
 impl Tail {
-    fn new(pipe: Option<pipe::Receiver>, limit: OutputLimit) -> Tail {
+    fn new(stream: Option<Output>, limit: OutputLimit) -> Tail {
         Tail {
-            pipe,
+            stream,
             kept: VecDeque::new(),
             bytes_max: limit.bytes_max,
             total: 0,
@@ -135,9 +134,9 @@ impl Tail {
     /// Reads to the end of the stream. May be dropped and called again without loss.
     async fn drain(&mut self) {
         let mut buffer = vec![0; 16 * 1024];
-        while let Some(pipe) = &mut self.pipe {
-            match pipe.read(&mut buffer).await {
-                Ok(0) | Err(_) => self.pipe = None,
+        while let Some(stream) = &mut self.stream {
+            match stream.read(&mut buffer).await {
+                Ok(0) | Err(_) => self.stream = None,
                 Ok(count) => self.keep(&buffer[..count]),
             }
         }

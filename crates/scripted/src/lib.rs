@@ -19,18 +19,19 @@ mod tests;
 mod tokenizer;
 mod toolbox;
 
+use rollcage_model::finding::CaptureLevel;
 use rollcage_model::script::Step;
-use rollcage_model::trace::CaptureLevel;
 
 use self::drill::Drill;
 
 pub use self::log::{Log, Served};
+/// Where an agent works unless told otherwise.
+pub use rollcage_model::task::WORKDIR;
+
 pub use self::server::{Lease, Options, Scripted, ScriptedError};
 
 /// The name under which the scripted model answers unless told otherwise.
 pub const MODEL: &str = "scripted";
-/// Where an agent works unless told otherwise.
-pub const WORKDIR: &str = "/home/user/workdir";
 
 /// A solution to play. Its steps are taken as they are; check them first with [`rollcage_model::script::check`].
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use rollcage_model::trace::CaptureLevel;
+use rollcage_model::finding::CaptureLevel;
 
 /// As many alternatives per token as vLLM allows by default.
 const TOP_LOGPROBS_MAX: i64 = 20;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{error_value, input_of};
-use crate::Render;
+use crate::chat::Render;
 use crate::chat::{Delta, Reply, Usage};
 
 /// Clients send thoughts back only with a signature, and nobody but Anthropic checks it.

@@ -1,9 +1,29 @@
-//! Chat answers that are made rather than passed on: a replay of a whole answer as a stream, or an answer of our own.
+//! Answers that are made rather than passed on. Every dialect renders them from chat's pieces; here is what all of them
+//! can do, and chat's own: a replay of a whole answer as a stream, or an answer of our own.
 
 use serde_json::{Value, json};
 
 use super::{Delta, Message, Reply, ToolCall, Usage};
-use crate::Render;
+
+/// Renders one streamed answer. Made from the request it answers, fed with what comes, and finished once.
+pub trait Render: Send {
+    /// Events to send before anything has come.
+    fn start(&mut self) -> Vec<u8>;
+    /// Whole events, ready to be sent; may be empty.
+    fn push(&mut self, delta: &Delta) -> Vec<u8>;
+    /// The events that end the answer. Called once, after a `Delta::Finish` was pushed.
+    fn finish(&mut self) -> Vec<u8>;
+    /// An event that says nothing, for a client that must not think the connection dead.
+    fn keep_alive(&self) -> Vec<u8>;
+    /// What tells the agent, in the middle of a stream, that there will be no more.
+    fn error(&self, message: &str) -> Vec<u8>;
+    /// What ends a stream that broke off, for clients that do not ask again when the connection breaks.
+    fn broken_off(&self) -> Option<&'static [u8]> {
+        None
+    }
+    /// The whole answer at once, for a request that asked for no stream.
+    fn whole(&self, reply: &Reply) -> Vec<u8>;
+}
 
 /// Renders one chat answer.
 #[derive(Debug)]

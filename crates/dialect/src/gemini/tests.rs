@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::Render;
+use crate::chat::Render;
 use crate::chat::{Delta, Reply, read_reply};
 
 fn chat_of(body: &str) -> Value {

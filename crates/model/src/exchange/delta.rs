@@ -7,7 +7,7 @@ use bytes::Bytes;
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-use super::resume;
+use super::resume::{self, common_end, common_start};
 
 /// How many bodies later ones may refer to. An agent and its subagents take turns in a handful of conversations.
 const BODIES_MAX: usize = 8;
@@ -265,25 +265,6 @@ fn anchored(body: &[u8]) -> Option<usize> {
     // Forwards, which is many times faster than backwards.
     let last = memmem::find_iter(body, ANCHOR).last();
     last.map(|at| at + ANCHOR.len())
-}
-
-pub(super) fn common_start(left: &[u8], right: &[u8]) -> usize {
-    let alike = |from: usize, block: usize| {
-        let blocks = left[from..].chunks_exact(block);
-        let blocks = blocks.zip(right[from..].chunks_exact(block));
-        from + blocks.take_while(|(left, right)| left == right).count() * block
-    };
-    // Large blocks compare at the speed of memory.
-    alike(alike(alike(0, 1024), 32), 1)
-}
-
-pub(super) fn common_end(left: &[u8], right: &[u8]) -> usize {
-    let alike = |from: usize, block: usize| {
-        let blocks = left[..left.len() - from].rchunks_exact(block);
-        let blocks = blocks.zip(right[..right.len() - from].rchunks_exact(block));
-        from + blocks.take_while(|(left, right)| left == right).count() * block
-    };
-    alike(alike(alike(0, 1024), 32), 1)
 }
 
 #[cfg(test)]

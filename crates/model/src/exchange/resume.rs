@@ -3,8 +3,6 @@
 
 use std::collections::HashMap;
 
-use super::delta::{common_end, common_start};
-
 /// What must agree at a mark before the texts are compared there.
 const BLOCK: usize = 32;
 /// A shorter run is not worth its description, and most likely found at the wrong place.
@@ -67,6 +65,27 @@ fn marks(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
         let window = u32::from_le_bytes(window.try_into().ok()?);
         (window.wrapping_mul(0x9E37_79B1) >> 26 == 0).then_some(at)
     })
+}
+
+/// How many bytes both start with.
+pub(super) fn common_start(left: &[u8], right: &[u8]) -> usize {
+    let alike = |from: usize, block: usize| {
+        let blocks = left[from..].chunks_exact(block);
+        let blocks = blocks.zip(right[from..].chunks_exact(block));
+        from + blocks.take_while(|(left, right)| left == right).count() * block
+    };
+    // Large blocks compare at the speed of memory.
+    alike(alike(alike(0, 1024), 32), 1)
+}
+
+/// How many bytes both end with.
+pub(super) fn common_end(left: &[u8], right: &[u8]) -> usize {
+    let alike = |from: usize, block: usize| {
+        let blocks = left[..left.len() - from].rchunks_exact(block);
+        let blocks = blocks.zip(right[..right.len() - from].rchunks_exact(block));
+        from + blocks.take_while(|(left, right)| left == right).count() * block
+    };
+    alike(alike(alike(0, 1024), 32), 1)
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@ use std::io::Write;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::row::{Row, lengths, rows};
 use super::{ExportError, Head, Meta, Options, Stream, write_line};
+use crate::finding::{CaptureLevel, Code, Finding, Level, RolloutType};
 use crate::graph::{Graph, Role, count_children};
-use crate::trace::{CaptureLevel, Code, Finding, Interpretation, Level, RolloutType};
+use crate::stitch::{Stitched, lengths, rows};
+use crate::trace::Interpretation;
 use crate::turn::Shared;
 
 #[derive(Serialize)]
@@ -86,7 +87,7 @@ pub fn write(
     out: &mut (dyn Write + Send),
 ) -> Result<(), ExportError> {
     let graph = &seen.graph;
-    let rows: Vec<Row<'_>> = graph
+    let rows: Vec<Stitched<'_>> = graph
         .sequences
         .iter()
         .filter(|sequence| sequence.role != Role::Discarded || options.include_discarded)
@@ -112,7 +113,7 @@ pub fn write(
             n_discarded: count_discarded(graph),
             n_sequences: rows.len(),
             n_trainable_sequences,
-            n_trainable_tokens: trained().map(Row::n_trainable).sum(),
+            n_trainable_tokens: trained().map(Stitched::n_trainable).sum(),
         },
         sequences: Stream(|| rows.iter().map(|row| row_view(graph, row, is_train))),
         validation: validation(seen),
@@ -123,9 +124,34 @@ pub fn write(
     write_line(&document, out)
 }
 
-fn is_trainable(row: &Row<'_>) -> bool {
+fn is_trainable(row: &Stitched<'_>) -> bool {
     let is_fatal = |finding: &Finding| finding.level == Level::Fatal;
-    row.role == Role::Agent && !row.findings().iter().any(is_fatal)
+    row.role == Role::Agent && !findings_of(row).iter().any(is_fatal)
+}
+
+/// What OpenEnv's own check of a row says of it.
+fn findings_of(row: &Stitched<'_>) -> Vec<Finding> {
+    let (len, n_trainable) = (row.len(), row.n_trainable());
+    if row.prompt_len() == 0 {
+        let text = "the row starts without prompt token ids";
+        return vec![Finding::fatal(Code::InvalidTrainingSequence, text)];
+    }
+    let mut findings = Vec::new();
+    if n_trainable == 0 {
+        let text = format!("0 trainable tokens in a {len}-token sequence");
+        findings.push(Finding::fatal(Code::NothingTrainable, text));
+    }
+    if row.prompt_len() >= len {
+        let text = format!("prompt_len={} covers the whole sequence", row.prompt_len());
+        findings.push(Finding::fatal(Code::EmptyResponse, text));
+    }
+    let spans = row.spans.iter().filter_map(|span| span.logprobs);
+    let n_certain = spans.flatten().filter(|logprob| **logprob == 0.0).count();
+    if n_certain > 0 {
+        let text = format!("{n_certain}/{n_trainable} trainable tokens have logprob 0.0 (p=1.0)");
+        findings.push(Finding::info(Code::CertainTokens, text));
+    }
+    findings
 }
 
 fn metadata(meta: &Meta) -> Value {
@@ -172,13 +198,17 @@ fn turn_view(seen: &Interpretation, at: usize, options: Options) -> TurnView<'_>
     }
 }
 
-fn row_view<'a>(graph: &'a Graph, row: &'a Row<'a>, is_train: bool) -> impl Serialize + 'a {
+fn row_view<'a>(graph: &'a Graph, row: &'a Stitched<'a>, is_train: bool) -> impl Serialize + 'a {
     let node_ids: Vec<&str> = row
         .spans
         .iter()
         .map(|span| graph.nodes[span.node].id.as_str())
         .collect();
-    let findings = if is_train { row.findings() } else { Vec::new() };
+    let findings = if is_train {
+        findings_of(row)
+    } else {
+        Vec::new()
+    };
     RowView {
         role: row.role.as_str(),
         root_id: node_ids.first().copied().unwrap_or_default(),

@@ -8,53 +8,56 @@ use super::summary::{Compaction, compactions};
 use super::{Graph, Node, Role, Sequence, count_children};
 use crate::turn::Turn;
 
-pub(super) fn graph(links: &Links, turns: &[Turn]) -> Graph {
-    let mut order: Vec<usize> = (0..links.entries.len()).collect();
-    order.sort_by_key(|&at| links.entries[at].exchange);
-    let mut rank = vec![0; order.len()];
-    for (at, entry) in order.iter().enumerate() {
-        rank[*entry] = at;
-    }
-    let mut graph = Graph::default();
-    let mut is_continued: Vec<bool> = vec![false; order.len()];
-    let mut is_fresh = Vec::new();
-    for (at, entry) in order.iter().enumerate() {
-        let link = links.link(*entry, turns);
-        let turn = links.entries[*entry].turn;
-        let node_of = |entry: Option<usize>| entry.map(|entry| rank[entry]);
-        graph.nodes.push(Node {
-            id: turns[turn].node_id(),
-            turn,
-            parent: node_of(link.parent),
-            root: at,
-            retokenised: node_of(link.retokenised),
-            changed: node_of(link.changed),
-            left_out: node_of(link.left_out),
-            compacts: None,
-            spawned_by: None,
-            role: Role::Discarded,
-            aside: None,
-        });
-        for before in [link.parent, link.whole, link.retokenised, link.changed] {
-            node_of(before)
-                .into_iter()
-                .for_each(|at| is_continued[at] = true);
+impl Links {
+    /// The graph of what was pushed so far; `turns` are the same ones in the same order.
+    pub fn graph(&self, turns: &[Turn]) -> Graph {
+        let mut order: Vec<usize> = (0..self.entries.len()).collect();
+        order.sort_by_key(|&at| self.entries[at].exchange);
+        let mut rank = vec![0; order.len()];
+        for (at, entry) in order.iter().enumerate() {
+            rank[*entry] = at;
         }
-        is_continued[at] |= links.is_told_of(turns, *entry);
-        is_fresh.push(link.parent.is_none() && link.whole.is_none());
+        let mut graph = Graph::default();
+        let mut is_continued: Vec<bool> = vec![false; order.len()];
+        let mut is_fresh = Vec::new();
+        for (at, entry) in order.iter().enumerate() {
+            let link = self.link(*entry, turns);
+            let turn = self.entries[*entry].turn;
+            let node_of = |entry: Option<usize>| entry.map(|entry| rank[entry]);
+            graph.nodes.push(Node {
+                id: turns[turn].node_id(),
+                turn,
+                parent: node_of(link.parent),
+                root: at,
+                retokenised: node_of(link.retokenised),
+                changed: node_of(link.changed),
+                left_out: node_of(link.left_out),
+                compacts: None,
+                spawned_by: None,
+                role: Role::Discarded,
+                aside: None,
+            });
+            for before in [link.parent, link.whole, link.retokenised, link.changed] {
+                node_of(before)
+                    .into_iter()
+                    .for_each(|at| is_continued[at] = true);
+            }
+            is_continued[at] |= self.is_told_of(turns, *entry);
+            is_fresh.push(link.parent.is_none() && link.whole.is_none());
+        }
+        keep_left_out(&mut graph.nodes, turns, &is_continued);
+        let asides = put_aside(
+            &mut graph.nodes,
+            turns,
+            self.prompts(&order),
+            is_continued,
+            &is_fresh,
+        );
+        find_paths(&mut graph, &asides);
+        assign_roles(&mut graph, turns, &asides);
+        tag_spawned(&mut graph.nodes, turns);
+        graph
     }
-    keep_left_out(&mut graph.nodes, turns, &is_continued);
-    let asides = put_aside(
-        &mut graph.nodes,
-        turns,
-        links.prompts(&order),
-        is_continued,
-        &is_fresh,
-    );
-    find_paths(&mut graph, &asides);
-    assign_roles(&mut graph, turns, &asides);
-    tag_spawned(&mut graph.nodes, turns);
-    graph
 }
 
 /// A reply that something goes on from was not left out, whoever else did without it; nor was one that came later.

@@ -7,10 +7,8 @@ use serde_json::Value;
 
 use super::echo::{self, Fit};
 use super::identity::{Identities, canonical};
-use super::store::Store;
-use super::tokens::Tokens;
 use super::trie::{Place, Trie};
-use super::{Graph, assemble};
+use crate::tokens::{Store, Tokens};
 use crate::turn::Turn;
 use rollcage_dialect::chat::Message;
 
@@ -123,11 +121,6 @@ impl Links {
         for id in call_ids(turn) {
             self.callers.entry(id.into()).or_default().push(at);
         }
-    }
-
-    /// The graph of what was pushed so far; `turns` are the same ones in the same order.
-    pub fn graph(&self, turns: &[Turn]) -> Graph {
-        assemble::graph(self, turns)
     }
 
     /// An estimate of what is held beside the turns themselves.

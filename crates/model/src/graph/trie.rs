@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::tokens::Tokens;
+use crate::tokens::Tokens;
 
 /// The place of a list's end.
 pub(super) type Place = usize;

@@ -1,6 +1,6 @@
 //! What agent, model and endpoint lack for each other: tools that nobody offered, prompts that do not fit.
 
-use super::{Code, Finding};
+use crate::finding::{Code, Finding};
 use crate::turn::Turn;
 
 const NAMES_MAX: usize = 20;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::change::describe;
-use super::{Code, Finding};
+use crate::finding::{Code, Finding};
 use crate::graph::{Aside, Graph, Node, Role, echo_of};
 use crate::turn::Turn;
 

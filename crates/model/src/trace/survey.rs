@@ -3,7 +3,8 @@
 //! What OpenEnv calls fatal for one turn is a warning here: the turn is left out of the training trace, the rollout
 //! stays trainable. Fatal is what leaves nothing to train on.
 
-use super::{CaptureLevel, Code, Finding, lacking, reply};
+use super::{lacking, reply};
+use crate::finding::{CaptureLevel, Code, Finding};
 use crate::graph::{Graph, Node, Role};
 use crate::turn::{Exactness, Turn};
 use rollcage_dialect::chat;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Entry, Transcript};
-use crate::trace::{Code, Finding};
+use crate::finding::{Code, Finding};
 use crate::turn::Turn;
 
 /// A tool of an MCP server.

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::graph::Store;
+use crate::tokens::Store;
 use rollcage_dialect::anthropic;
 
 /// A JSON value that turns share.

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use rollcage_sandbox::disk::{self, Disk};
 use rollcage_sandbox::doctor::{Check, Status};
-use rollcage_sandbox::local::{Local, Options};
 use rollcage_sandbox::{Command, OutputLimit, Sandboxes, Spec, run as run_command};
 
 use super::signals::Stop;
@@ -60,11 +59,7 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 }
 
 async fn look_around(home: &Path, stop: &Stop) -> anyhow::Result<Vec<Check>> {
-    let opened = Local::open(Options {
-        args: vec![settings::ZYGOTE.to_owned()],
-        ..Options::new(home.join("sandboxes"))
-    });
-    let sandboxes = match opened.await {
+    let sandboxes = match settings::sandboxes(home).await {
         Err(error) => return Ok(vec![failed("zygote", &anyhow::Error::from(error))]),
         Ok(sandboxes) => sandboxes,
     };
@@ -127,7 +122,7 @@ fn try_writing(home: &Path) -> anyhow::Result<Disk> {
 }
 
 /// The whole thing once, which counts for more than its parts.
-async fn try_sandbox(sandboxes: &Local) -> Check {
+async fn try_sandbox(sandboxes: &dyn Sandboxes) -> Check {
     let since = Instant::now();
     let attempt = async {
         let sandbox = sandboxes

@@ -244,18 +244,33 @@ impl Probe {
     }
 }
 
-/// Settles on an endpoint whose kind may be said as PROVIDER/MODEL.
+/// Takes apart an endpoint that is said as a URL or as PROVIDER/MODEL.
+pub(crate) fn take_apart(
+    (kind, base_url, model): (
+        &mut Option<String>,
+        &mut Option<String>,
+        &mut Option<String>,
+    ),
+    providers: &Providers,
+) -> Result<(), WrongUse> {
+    if base_url.is_none() && kind.as_deref().is_some_and(is_url) {
+        *base_url = kind.take();
+    }
+    if let (Some(name), None) = (&*kind, &*model) {
+        let split = providers.split_model(name);
+        if let Some((named, of_it)) = split.map_err(|error| WrongUse(error.to_string()))? {
+            (*kind, *model) = (Some(named), Some(of_it));
+        }
+    }
+    Ok(())
+}
+
+/// Settles on an endpoint.
 pub(crate) fn choose(mut request: EndpointRequest) -> anyhow::Result<EndpointChoice> {
     let providers = settings::providers()?;
     let wrong = |error: EndpointError| WrongUse(error.to_string());
-    if request.base_url.is_none() && request.kind.as_deref().is_some_and(is_url) {
-        request.base_url = request.kind.take();
-    }
-    if let (Some(name), None) = (&request.kind, &request.model)
-        && let Some((kind, model)) = providers.split_model(name).map_err(wrong)?
-    {
-        (request.kind, request.model) = (Some(kind), Some(model));
-    }
+    let said = (&mut request.kind, &mut request.base_url, &mut request.model);
+    take_apart(said, &providers)?;
     let variable = settings::variables_of(&providers);
     let choice = request.resolve_among(&providers, variable);
     Ok(choice.map_err(wrong)?)

@@ -128,7 +128,7 @@ async fn serve(
         let capture = Arc::clone(&capture);
         Box::pin(async move { capture.answer(request).await })
     });
-    rollcage_proxy::serve(vec![listener], handler).context("serve")
+    rollcage_proxy::serve(listener.into(), handler).context("serve")
 }
 
 /// The endpoint, with its server running, and what it gives.

@@ -2,36 +2,39 @@
 
 use std::cell::RefCell;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use rollcage_agents::bundle;
 use rollcage_dialect::chat::Constrained;
-use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_endpoints::serving::Step as ServingStep;
+use rollcage_engine::intake::{
+    Catalogue, EndpointWish, Key, ModelOptions, PlanError, RequestError, Resolved, RolloutRequest,
+    resolve,
+};
 use rollcage_engine::store::Store;
-use rollcage_engine::{Engine, Plan, PlanError};
-use rollcage_model::budget::Limits;
+use rollcage_engine::{Engine, EngineOptions, Entry, Limits};
+use rollcage_model::event::Event;
 use rollcage_model::record::{Ended, RolloutResult};
-use rollcage_model::task::{MAX_TOKENS_CAP, Mode, TOP_LOGPROBS, Task};
+use rollcage_model::task::{MAX_TOKENS_CAP, TOP_LOGPROBS, Task};
 use rollcage_model::view::{View, Wanted};
-use rollcage_proxy::endpoint::Endpoint;
-use rollcage_proxy::remote::Remotes;
-use rollcage_proxy::{ModelSettings, SamplingPolicy};
+use rollcage_proxy::SamplingPolicy;
 
 use self::made::{ChangedTask, MadeTask};
 use self::options::AgentArguments;
-use super::endpoint::{choose, unusable};
-use super::engine::{make_ready, with_engine};
+use super::endpoint::{take_apart, unusable};
+use super::engine::with_engine_of;
 use super::mcp::McpArguments;
 use super::patience::PatienceArguments;
 use super::signals::Stop;
 use super::task::Loaded;
 use super::trace::TraceName;
-use crate::progress::{Progress, Screen, ServingProgress};
+use crate::progress::{InstallProgress, Progress, Screen, ServingProgress};
 use crate::{Interrupted, Outcome, WrongUse, output, report, settings};
 
 mod made;
@@ -202,48 +205,33 @@ struct EndpointArguments {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let SandboxKind::Local = arguments.sandbox;
-    let mut loaded = load(&arguments)?;
-    let mcp = Remotes::take(&mut loaded.task.mcp, settings::variable)
-        .map_err(|error| WrongUse(error.to_string()))?;
-    let endpoint = choose(arguments.endpoint.request()?)?;
-    let (agent, version) = settings::agent(&arguments.agent)?;
-    rollcage_agents::check_options(&*agent, &loaded.task)
-        .map_err(|error| WrongUse(error.to_string()))?;
-    loaded.task.limit(&agent.limits());
-    let needs_model = agent.dialect().is_some();
-    if needs_model
-        && matches!(endpoint, EndpointChoice::Scripted)
-        && loaded.task.solution.is_empty()
-    {
-        return Err(WrongUse(PlanError::NoSolution.to_string()).into());
-    }
+    let mut catalogue = settings::catalogue()?;
+    let request = arguments.request(&mut catalogue)?;
+    let mut rollout = resolve(request, &catalogue).map_err(wrong_request)?;
     let words = "Ending the rollouts; again to end at once.";
     let screen = Screen::new();
     let stop = Stop::watch(screen.clone(), words).context("catch signals")?;
-    let results = with_engine(async |engine| {
+    let (listener, events) = mpsc::unbounded_channel();
+    let installing = Arc::new(InstallProgress::on(&screen));
+    let options = EngineOptions {
+        catalogue: Arc::new(catalogue),
+        limits: arguments.limits(),
+        listener: Some(listener),
+        on_install: Some(Box::new({
+            let installing = Arc::clone(&installing);
+            move |step: bundle::Progress| installing.show(&step)
+        })),
+        ..settings::engine_options().await?
+    };
+    let results = with_engine_of(options, async |engine| {
         let cancel = stop.token();
         // First, since a wrong one is told at once, and an agent may take a minute to install.
-        let endpoint = if needs_model {
-            settle(engine, &endpoint, &loaded.task, cancel, arguments.json).await?
-        } else {
-            Endpoint::none()
-        };
-        let ready = make_ready(engine, (&*agent, version), cancel).await?;
-        let settings = arguments.endpoint.settings(&loaded.task, &endpoint.model)?;
-        let plan = Arc::new(Plan {
-            task: loaded.task,
-            uploads: loaded.uploads,
-            agent,
-            ready,
-            endpoint,
-            settings,
-            mcp,
-        });
-        let plans = vec![plan; usize::from(arguments.n)];
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let slots = arguments.jobs.map_or(cores, usize::from);
+        settle(engine, &mut rollout, cancel, arguments.json).await?;
+        let entries = engine.submit(rollout, usize::from(arguments.n))?;
         let json = arguments.json.then(|| arguments.trace.into());
-        run_plans(engine, plans, slots, cancel, (json, screen)).await
+        let followed = follow(engine, entries, events, cancel, (json, screen)).await;
+        installing.clear();
+        followed
     });
     let results = Box::pin(results).await?;
     if !arguments.json {
@@ -267,42 +255,36 @@ fn is_fine(result: &RolloutResult) -> bool {
     }
 }
 
-/// The endpoint, with its server running; what takes long is shown.
+/// Finds out which endpoint and model it is, with its server running; what takes long is shown.
 async fn settle(
     engine: &Engine,
-    choice: &EndpointChoice,
-    task: &Task,
+    rollout: &mut Resolved,
     cancel: &CancellationToken,
     is_json: bool,
-) -> anyhow::Result<Endpoint> {
+) -> anyhow::Result<()> {
     let serving = ServingProgress::new(is_json);
     let show = |step: &ServingStep| serving.show(step);
-    let endpoint = cancel
-        .run_until_cancelled(engine.endpoint_with(choice, task, &show))
+    let settled = cancel
+        .run_until_cancelled(engine.settle(rollout, &show))
         .await;
     serving.clear();
-    match endpoint.ok_or(Interrupted)? {
+    match settled.ok_or(Interrupted)? {
+        Ok(_) => Ok(()),
         Err(PlanError::Endpoint(error)) => Err(unusable(error)),
-        settled => Ok(settled?),
+        Err(PlanError::Request(error)) => Err(wrong_request(error)),
+        Err(error) => Err(error.into()),
     }
 }
 
-/// Runs the plans while their events are shown. With `--json` each result is printed when it comes.
-async fn run_plans(
+/// Shows the events of the rollouts until all have ended. With `--json` each result is printed when it comes.
+async fn follow(
     engine: &Engine,
-    plans: Vec<Arc<Plan>>,
-    slots: usize,
+    entries: Vec<Arc<Entry>>,
+    mut events: mpsc::UnboundedReceiver<Event>,
     cancel: &CancellationToken,
     (json, screen): (Option<Wanted>, Screen),
 ) -> anyhow::Result<Vec<RolloutResult>> {
-    let (events, mut incoming) = mpsc::unbounded_channel();
-    let progress = RefCell::new(Progress::new(screen, plans.len()));
-    let show = async {
-        while let Some(event) = incoming.recv().await {
-            progress.borrow_mut().show(event);
-        }
-        progress.borrow_mut().finish();
-    };
+    let progress = RefCell::new(Progress::new(screen, entries.len()));
     let mut results = Vec::new();
     let mut unwritten = None;
     let deliver = |result: RolloutResult| {
@@ -318,11 +300,19 @@ async fn run_plans(
         progress.borrow_mut().delivered(result.rollout_id);
         results.push(result);
     };
-    let (ran, ()) = tokio::join!(
-        engine.run(plans, slots, events, cancel.clone(), deliver),
-        show
-    );
-    ran?;
+    let show = async {
+        while let Some(event) = events.recv().await {
+            progress.borrow_mut().show(event);
+        }
+    };
+    tokio::select! {
+        () = engine.deliver(entries, cancel.clone(), deliver) => {}
+        () = show => {}
+    }
+    while let Ok(event) = events.try_recv() {
+        progress.borrow_mut().show(event);
+    }
+    progress.borrow_mut().finish();
     // Where the reader has gone, how the rollouts ended is all there is to say.
     output::unless_gone(unwritten.map_or(Ok(()), Err))?;
     Ok(results)
@@ -365,52 +355,87 @@ impl Arguments {
     }
 }
 
-impl EndpointArguments {
-    /// Flags beat the task's own budget.
-    fn settings(&self, task: &Task, model: &str) -> anyhow::Result<ModelSettings> {
-        let sampling =
-            SamplingPolicy::new(self.sampling.as_deref(), self.temperature).map_err(WrongUse)?;
-        let mut budget = Limits::from(task.budget);
-        budget.calls = self.max_calls.or(budget.calls);
-        budget.completion_tokens = self.max_completion_tokens.or(budget.completion_tokens);
-        budget.usd = self.max_usd.or(budget.usd);
-        let price = settings::price(model)?;
-        if budget.usd.is_some() && price.is_none() {
-            let text = format!(
-                "a budget in dollars needs the price of `{model}`: add it to {}",
-                settings::home()?.join("prices.toml").display()
-            );
-            return Err(WrongUse(text).into());
-        }
-        Ok(ModelSettings {
-            tokens_max: u64::try_from(self.max_tokens_cap)
-                .ok()
-                .filter(|cap| *cap > 0),
-            top_logprobs: self.top_logprobs,
-            sampling,
-            constrained: self.constrained.as_deref().and_then(Constrained::from_name),
-            budget,
-            price,
-            is_black_box: task.mode == Mode::BlackBox,
-            upstream_patience: self.patience.upstream(),
-            ..ModelSettings::default()
+/// What a user can do about it, in the words of the command line.
+fn wrong_request(error: RequestError) -> anyhow::Error {
+    let text = match &error {
+        RequestError::KeyVariable(_) => format!("--api-key-env: {error}"),
+        RequestError::NoPrice { .. } => match settings::home() {
+            Ok(home) => format!("{error}: add it to {}", home.join("prices.toml").display()),
+            Err(_) => error.to_string(),
+        },
+        _ => format!("{:#}", anyhow::Error::from(error)),
+    };
+    WrongUse(text).into()
+}
+
+impl Arguments {
+    /// What is asked for. An agent that is a file joins the catalogue.
+    fn request(&self, catalogue: &mut Catalogue) -> anyhow::Result<RolloutRequest> {
+        let mut loaded = load(self)?;
+        self.endpoint.limit(&mut loaded.task);
+        let agent = match self.agent.ends_with(".toml") {
+            false => self.agent.clone(),
+            true => {
+                let agent = settings::agent_file(Path::new(&self.agent))?;
+                let name = agent.name().to_owned();
+                catalogue.agents.insert(0, agent);
+                name
+            }
+        };
+        Ok(RolloutRequest {
+            uploads: loaded.uploads,
+            agent,
+            endpoint: self.endpoint.wish(catalogue)?,
+            options: self.endpoint.options(),
+            ..RolloutRequest::new(loaded.task)
         })
     }
 
-    fn request(&self) -> anyhow::Result<EndpointRequest> {
-        let key = match &self.api_key_env {
-            None => None,
-            Some(name) => Some(settings::key(name, "--api-key-env")?),
-        };
-        Ok(EndpointRequest {
+    fn limits(&self) -> Limits {
+        let default = Limits::default();
+        let slots = self.jobs.map_or(default.slots, usize::from);
+        Limits {
+            slots,
+            queue_max: usize::from(self.n),
+            owner_slots: slots,
+            // Here nobody comes back for a grade.
+            keep_aborted: Duration::ZERO,
+        }
+    }
+}
+
+impl EndpointArguments {
+    /// Flags beat the task's own budget.
+    fn limit(&self, task: &mut Task) {
+        let budget = &mut task.budget;
+        budget.calls = self.max_calls.or(budget.calls);
+        budget.completion_tokens = self.max_completion_tokens.or(budget.completion_tokens);
+        budget.usd = self.max_usd.or(budget.usd);
+    }
+
+    fn options(&self) -> ModelOptions {
+        ModelOptions {
+            max_tokens_cap: self.max_tokens_cap,
+            top_logprobs: self.top_logprobs,
+            temperature: self.temperature,
+            sampling: self.sampling.clone(),
+            constrained: self.constrained.clone(),
+            upstream_patience_s: Some(self.patience.upstream().as_secs_f64()),
+        }
+    }
+
+    fn wish(&self, catalogue: &Catalogue) -> anyhow::Result<EndpointWish> {
+        let mut wish = EndpointWish {
             kind: self.endpoint.clone(),
             base_url: self.base_url.clone(),
-            key,
+            key: self.api_key_env.clone().map(Key::Variable),
             model: self.model.clone(),
             is_thinking_disabled: self.disable_thinking.or(self.thinking.map(|is_on| !is_on)),
             dialect: self.dialect.map(Into::into),
-            guard: None,
-        })
+        };
+        let said = (&mut wish.kind, &mut wish.base_url, &mut wish.model);
+        take_apart(said, &catalogue.providers)?;
+        Ok(wish)
     }
 }
 

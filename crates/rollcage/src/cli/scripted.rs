@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     model: String,
 
     /// What relative paths in `write` steps are relative to
-    #[arg(long, default_value = "/home/user/workdir", value_name = "DIR")]
+    #[arg(long, default_value = rollcage_sandbox::guest::WORKDIR, value_name = "DIR")]
     workdir: String,
 }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
-use rollcage_engine::service::{self, Service};
+use rollcage_engine::EngineOptions;
+use rollcage_engine::intake::Catalogue;
 use rollcage_model::text::chain;
 use rollcage_proxy::outbound::{Allowed, Guard};
 
@@ -16,7 +17,7 @@ use super::listen::refused;
 use super::patience::PatienceArguments;
 use super::signals::Signals;
 use crate::server::access::{Policy, Token};
-use crate::server::backend::{Backend, Surroundings};
+use crate::server::backend::{BODY_LIMIT, Backend};
 use crate::server::openenv::{Limits, Mode};
 use crate::server::ready::{self, Readiness};
 use crate::server::tasks::Tasks;
@@ -111,7 +112,7 @@ pub(crate) struct Arguments {
 
     /// How many seconds the sandbox of an aborted rollout is kept, so that finalize_rollout can still verify and collect;
     /// 0 keeps none
-    #[arg(long, default_value_t = service::KEEP_ABORTED.as_secs_f64(), value_name = "SECONDS", value_parser = seconds_or_none)]
+    #[arg(long, default_value_t = rollcage_engine::KEEP_ABORTED.as_secs_f64(), value_name = "SECONDS", value_parser = seconds_or_none)]
     keep_aborted: f64,
 
     /// How many seconds running calls and rollouts may go on after the first Ctrl-C or SIGTERM
@@ -214,7 +215,7 @@ fn at_stop(readiness: Arc<Readiness>, backend: Arc<Backend>) -> AtStop {
     Box::new(|grace| {
         Box::pin(async move {
             readiness.close().await;
-            backend.service.shut_down(grace).await;
+            backend.engine.shut_down(grace).await;
         })
     })
 }
@@ -225,9 +226,9 @@ fn readiness(backend: &Arc<Backend>) -> Arc<Readiness> {
     Readiness::new(Box::new(move || {
         let backend = Arc::clone(&backend);
         Box::pin(async move {
-            let tried = backend.service.engine().try_sandbox().await;
+            let tried = backend.engine.try_sandbox().await;
             tried.map_err(|error| {
-                let home = backend.service.store().root().display().to_string();
+                let home = backend.engine.store().root().display().to_string();
                 chain(&error).replace(&home, "$ROLLCAGE_HOME")
             })
         })
@@ -249,22 +250,27 @@ async fn backend(
     tasks: Arc<Tasks>,
     guard: Option<Arc<Guard>>,
 ) -> anyhow::Result<Arc<Backend>> {
-    let engine = Box::pin(settings::engine()).await?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let slots = arguments.jobs.map_or(cores, usize::from);
-    let limits = service::Limits {
+    let default = rollcage_engine::Limits::default();
+    let slots = arguments.jobs.map_or(default.slots, usize::from);
+    let limits = rollcage_engine::Limits {
         slots,
         queue_max: arguments.queue,
         // One owner may use everything; those who wait take turns.
         owner_slots: slots,
         keep_aborted: Duration::from_secs_f64(arguments.keep_aborted),
     };
-    let (agents, providers) = (settings::agents()?, settings::providers()?);
-    let around = Surroundings {
+    let catalogue = Catalogue {
+        guard,
         upstream_patience: arguments.patience.upstream(),
-        ..Surroundings::of_this_process(tasks, agents, providers, guard)
+        ..settings::catalogue()?
     };
-    Ok(Backend::new(Service::new(engine, limits), around))
+    let options = EngineOptions {
+        catalogue: Arc::new(catalogue),
+        limits,
+        ..settings::engine_options().await?
+    };
+    let engine = Box::pin(settings::open_engine(options)).await?;
+    Ok(Backend::new(engine, tasks, BODY_LIMIT))
 }
 
 fn policy(arguments: &Arguments) -> anyhow::Result<Policy> {

@@ -11,7 +11,7 @@ use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use rollcage_engine::service::LOCAL;
+use rollcage_engine::LOCAL;
 
 use super::access::Owner;
 use super::backend::Backend;

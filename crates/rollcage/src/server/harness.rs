@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollcage_agents::bundle::Registry;
-use rollcage_endpoints::provider::Providers;
-use rollcage_engine::service::{Limits, Service};
-use rollcage_engine::{Engine, EngineOptions};
+use rollcage_engine::intake::Catalogue;
+use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_sandbox::local::{Local, Options};
 
-use super::backend::{Backend, Surroundings};
+use super::backend::{BODY_LIMIT, Backend};
 use super::tasks::Tasks;
 
 /// Where cargo puts what it builds.
@@ -22,20 +22,28 @@ fn target() -> PathBuf {
 /// A backend whose home is kept between runs, so that the agent is fetched once. Tests tell their rollouts apart by
 /// owner.
 pub(crate) async fn backend(limits: Limits) -> Arc<Backend> {
-    backend_with(limits, |_| ()).await
+    backend_with(limits, BODY_LIMIT, |_| ()).await
 }
 
 /// The same, with something changed around it.
 pub(crate) async fn backend_with(
     limits: Limits,
-    change: impl FnOnce(&mut Surroundings),
+    body_limit: Duration,
+    change: impl FnOnce(&mut Catalogue),
 ) -> Arc<Backend> {
+    let mut catalogue = Catalogue::built_in();
+    change(&mut catalogue);
     let program = target().join("rollcage");
     assert!(
         program.exists(),
         "`cargo build -p rollcage` makes the program that sandboxes start from"
     );
     let home = target().parent().unwrap().join("tmp/server-home");
+    let sandboxes = Options {
+        program,
+        args: vec![crate::settings::ZYGOTE.to_owned()],
+        state_dir: home.join("sandboxes"),
+    };
     let options = EngineOptions {
         home,
         registry: Registry::from_environment(
@@ -43,23 +51,16 @@ pub(crate) async fn backend_with(
             std::env::var_os("HOME").map(PathBuf::from).as_deref(),
             std::path::Path::new("/"),
         ),
-        zygote_program: program,
-        zygote_arguments: vec![crate::settings::ZYGOTE.to_owned()],
+        sandboxes: Arc::new(Local::open(sandboxes).await.unwrap()),
+        catalogue: Arc::new(catalogue),
+        limits,
+        listener: None,
+        on_install: None,
     };
     let engine = Engine::open(options).await.unwrap();
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let mut around = Surroundings {
-        variables: |_| None,
-        keys: |_| None,
-        ..Surroundings::of_this_process(
-            Arc::new(Tasks::read(&examples).unwrap()),
-            rollcage_agents::all(),
-            Providers::built_in().clone(),
-            None,
-        )
-    };
-    change(&mut around);
-    Backend::new(Service::new(engine, limits), around)
+    let tasks = Arc::new(Tasks::read(&examples).unwrap());
+    Backend::new(engine, tasks, body_limit)
 }
 
 pub(crate) fn limits() -> Limits {
@@ -77,5 +78,5 @@ pub(crate) fn owner() -> String {
 }
 
 pub(crate) async fn close(backend: &Backend) {
-    backend.service.shut_down(Duration::ZERO).await;
+    backend.engine.shut_down(Duration::ZERO).await;
 }

@@ -7,6 +7,7 @@ use rollcage_model::exchange;
 use rollcage_model::graph::Role;
 use rollcage_model::trace::{self, Interpretation};
 use rollcage_model::turn::Turn;
+use rollcage_sandbox::guest::WORKDIR;
 
 /// The conversation so far: `[{info, parts}…]`. What agents ask beside their work, such as titles, is left out.
 /// `session` names it in `sessionID`.
@@ -120,7 +121,7 @@ impl Writer<'_> {
             "id": id, "sessionID": self.session, "role": "assistant", "parentID": parent,
             "time": {"created": created, "completed": completed},
             "modelID": turn.model, "providerID": "rollcage", "mode": "build", "agent": "build",
-            "path": {"cwd": "/home/user/workdir", "root": "/home/user/workdir"},
+            "path": {"cwd": WORKDIR, "root": WORKDIR},
             "cost": 0, "finish": turn.finish_reason,
             "tokens": {
                 "input": usage.prompt_tokens.saturating_sub(usage.cached_tokens),

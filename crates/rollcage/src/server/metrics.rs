@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use rollcage_engine::service::Load;
+use rollcage_engine::Load;
 use rollcage_engine::tally::SECONDS;
 
 use super::backend::Backend;
@@ -13,7 +13,7 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 
 pub(crate) fn text(backend: &Backend) -> String {
     let sessions = backend.open_sessions.load(Ordering::Relaxed);
-    render(&backend.service.load(), sessions)
+    render(&backend.engine.load(), sessions)
 }
 
 fn render(load: &Load, sessions: usize) -> String {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use rollcage_engine::service::{Entry, Found};
+use rollcage_engine::{Entry, Found};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::view::Wanted;
 
@@ -152,7 +152,7 @@ impl Call<'_> {
         form: Form,
         bytes_max: usize,
     ) -> Result<String, ToolError> {
-        let store = self.backend.service.store().clone();
+        let store = self.backend.engine.store().clone();
         let result = Arc::clone(result);
         let made =
             tokio::task::spawn_blocking(move || tokens::text(&store, &result, form, bytes_max));
@@ -188,11 +188,11 @@ impl Call<'_> {
             }
             Found::Known(entry) => self.result(&entry).await,
             Found::Stored(summary) => {
-                let stored = self.backend.service.stored(summary.rollout_id).await;
+                let stored = self.backend.engine.stored(summary.rollout_id).await;
                 stored.map_err(|error| ToolError::Failed(rollcage_model::text::chain(&error)))?
             }
         };
-        let store = self.backend.service.store().clone();
+        let store = self.backend.engine.store().clone();
         let made = tokio::task::spawn_blocking(move || {
             let (offset, limit) = (offset.unwrap_or(0), limit.unwrap_or(usize::MAX).max(1));
             tokens::page(&store, &result, pages, offset, limit)
@@ -208,7 +208,7 @@ impl Call<'_> {
 
     /// A result, or what is known where it cannot be read: never an error.
     async fn result(&self, entry: &Entry) -> Arc<RolloutResult> {
-        match self.backend.service.wait(entry).await {
+        match self.backend.engine.wait(entry).await {
             Ok(result) => result,
             Err(error) => {
                 let error = rollcage_model::text::chain(&error);
@@ -235,7 +235,7 @@ impl Call<'_> {
         let (id, _) = self.id_of("get_state", arguments, &[])?;
         match self.find(&id).await {
             None => Ok(json!({"rollout_id": id, "status": "unknown"})),
-            Some(found) => Ok(answer::state(&self.backend.service, &found).await),
+            Some(found) => Ok(answer::state(&self.backend.engine, &found).await),
         }
     }
 
@@ -245,7 +245,7 @@ impl Call<'_> {
             None => Ok(json!({
                 "rollout_id": id, "messages": [], "status": "unknown", "error": format!("unknown rollout_id: {id}"),
             })),
-            Some(found) => answer::messages(&self.backend.service, &found)
+            Some(found) => answer::messages(&self.backend.engine, &found)
                 .await
                 .map_err(ToolError::Failed),
         }
@@ -255,7 +255,7 @@ impl Call<'_> {
         let (id, _) = self.id_of("abort_rollout", arguments, &[])?;
         Ok(match self.find(&id).await {
             None => json!({"rollout_id": id, "aborted": false, "reason": "unknown"}),
-            Some(Found::Known(entry)) if self.backend.service.abort(&entry) => {
+            Some(Found::Known(entry)) if self.backend.engine.abort(&entry) => {
                 json!({"rollout_id": id, "aborted": true})
             }
             Some(_) => json!({"rollout_id": id, "aborted": false, "reason": "already done"}),
@@ -286,7 +286,7 @@ impl Call<'_> {
                 self.result(&entry).await
             }
             Some(Found::Stored(summary)) => {
-                match self.backend.service.stored(summary.rollout_id).await {
+                match self.backend.engine.stored(summary.rollout_id).await {
                     Ok(result) => result,
                     Err(error) => {
                         let text = rollcage_model::text::chain(&error);
@@ -308,7 +308,7 @@ impl Call<'_> {
         let after = u64::try_from(after.unwrap_or(0)).unwrap_or_default();
         match self.find(&id).await {
             None => Ok(json!({"rollout_id": id, "status": "unknown", "events": []})),
-            Some(found) => answer::events(&self.backend.service, &found, after)
+            Some(found) => answer::events(&self.backend.engine, &found, after)
                 .await
                 .map_err(ToolError::Failed),
         }
@@ -349,7 +349,7 @@ impl Call<'_> {
     }
 
     async fn find(&self, id: &str) -> Option<Found> {
-        let found = self.backend.service.find(&self.caller.owner, id).await;
+        let found = self.backend.engine.find(&self.caller.owner, id).await;
         found.ok()
     }
 }

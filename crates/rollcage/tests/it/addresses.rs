@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::support::Plan;
 use futures::future::BoxFuture;
-use rollcage_engine::Plan;
 use rollcage_model::record::Ended;
 use rollcage_model::task::mcp::{McpServer, McpServers};
 use rollcage_proxy::outbound::{Guard, Resolver};

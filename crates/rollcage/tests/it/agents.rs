@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use crate::support::Plan;
 use crate::support::{open_engine, run_beside, run_many, run_one, traced};
 use rollcage_endpoints::choice::EndpointChoice;
-use rollcage_engine::{Engine, Plan};
+use rollcage_engine::Engine;
+use rollcage_engine::intake::Resolved;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
 use rollcage_model::task::{AgentOptions, OptionValue, Task};
@@ -26,11 +28,16 @@ pub(crate) fn shared_home() -> PathBuf {
 pub(crate) async fn plan(engine: &Engine, agent: &str, task: Task) -> Arc<Plan> {
     let (agent, version) = rollcage_agents::find(agent).unwrap();
     let ready = engine.ready(&*agent, version, &|_| {}).await.unwrap();
-    let choice = EndpointChoice::Scripted;
-    let endpoint = match agent.dialect() {
-        Some(_) => engine.endpoint(&choice, &task).await.unwrap(),
-        None => Endpoint::none(),
+    let mut scripted = Resolved {
+        endpoint: EndpointChoice::Scripted,
+        ..Resolved::new(
+            task.clone(),
+            Arc::clone(&agent),
+            ready.clone(),
+            Endpoint::none(),
+        )
     };
+    let endpoint = engine.settle(&mut scripted, &|_| ()).await.unwrap();
     let settings = ModelSettings::default();
     Arc::new(Plan {
         task,
@@ -138,12 +145,12 @@ fn base64(text: &str) -> String {
 }
 
 async fn solves(agent: &str) {
-    let mut engine = open_engine(shared_home()).await;
+    let engine = open_engine(shared_home()).await;
     let log = Log::new(1000);
     engine.log_scripted(Arc::clone(&log));
     let plan = plan(&engine, agent, task(agent)).await;
     let plans = vec![Arc::clone(&plan)];
-    let (results, _) = run_many(&engine, plans, &CancellationToken::new()).await;
+    let results = run_many(&engine, plans, &CancellationToken::new()).await;
     engine.close().await;
     let result = &results[0];
     assert_eq!(

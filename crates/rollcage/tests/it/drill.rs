@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::agents::shared_home;
+use crate::support::Plan;
 use crate::support::{open_engine, run_one};
-use rollcage_engine::Plan;
 use rollcage_engine::traced::Traced;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::trace::{CaptureLevel, Code, RolloutType, TrainingTurn};

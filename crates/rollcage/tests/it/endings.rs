@@ -4,8 +4,8 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Plan;
 use crate::support::{ASK, ASK_STREAM, Home, endpoint, run_beside, says, streams, task, traced};
-use rollcage_engine::Plan;
 use rollcage_model::ending::Cause;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::Task;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agents::shared_home;
+use crate::support::Plan;
 use crate::support::{endpoint, open_engine, run_beside, streams, traced};
 use rollcage_agents::Agent;
 use rollcage_agents::ReadyAgent;
-use rollcage_engine::Plan;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::Task;
 use rollcage_proxy::ModelSettings;

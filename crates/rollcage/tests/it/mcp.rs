@@ -10,8 +10,8 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{plan, shared_home};
+use crate::support::Plan;
 use crate::support::{Home, open_engine, run_one, task, traced};
-use rollcage_engine::Plan;
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::script::Step;
 use rollcage_model::task::Task;

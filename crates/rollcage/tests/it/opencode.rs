@@ -37,7 +37,7 @@ fn examples() -> Vec<Task> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_example_is_solved_and_every_token_is_the_endpoints() {
-    let mut engine = open_engine(shared_home()).await;
+    let engine = open_engine(shared_home()).await;
     let log = Log::new(1000);
     engine.log_scripted(Arc::clone(&log));
     let mut plans = Vec::new();
@@ -45,7 +45,7 @@ async fn every_example_is_solved_and_every_token_is_the_endpoints() {
         plans.push(plan(&engine, "opencode", task).await);
     }
     assert!(plans.len() >= 3);
-    let (results, _) = run_many(&engine, plans.clone(), &CancellationToken::new()).await;
+    let results = run_many(&engine, plans.clone(), &CancellationToken::new()).await;
     engine.close().await;
     assert_eq!(results.len(), plans.len());
     for result in &results {
@@ -85,7 +85,7 @@ async fn the_agent_looks_up_no_outside_host_and_leaves_no_trace_of_our_host() {
         ..Task::default()
     };
     let plan = plan(&engine, "opencode", task).await;
-    let (results, _) = run_many(&engine, vec![plan], &CancellationToken::new()).await;
+    let results = run_many(&engine, vec![plan], &CancellationToken::new()).await;
     engine.close().await;
     let result = &results[0];
     assert_eq!(

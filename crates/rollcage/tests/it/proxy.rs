@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::Plan;
 use crate::support::{API_KEY, ASK, ASK_STREAM, Home, run_one, says, streams, task, traced};
 use rollcage_dialect::chat::Sampling;
-use rollcage_engine::Plan;
 use rollcage_model::ending::Cause;
 use rollcage_model::exchange::{self, Exchange};
 use rollcage_model::record::{Ended, RolloutResult};

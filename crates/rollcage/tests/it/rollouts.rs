@@ -220,7 +220,7 @@ async fn cancelling_ends_a_running_rollout_with_a_result() {
     );
     let upstream =
         rollcage_testkit::upstream::Upstream::start(|_, _| crate::support::says("ok")).unwrap();
-    let plan = rollcage_engine::Plan {
+    let plan = crate::support::Plan {
         endpoint: crate::support::endpoint(upstream.base_url()),
         ..plan
     };
@@ -292,7 +292,7 @@ async fn a_budget_of_calls_ends_the_loop_with_a_last_answer() {
         budget: plan.task.budget.into(),
         ..plan.settings.clone()
     };
-    let plan = rollcage_engine::Plan { settings, ..plan };
+    let plan = crate::support::Plan { settings, ..plan };
     let result = run_one(&engine, plan, &CancellationToken::new()).await;
     engine.close().await;
     assert_eq!(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rollcage_engine::Plan;
+use crate::support::Plan;
 use rollcage_model::exchange::Exchange;
 use rollcage_model::record::Ended;
 use rollcage_model::trace::RolloutType;

@@ -1,55 +1,48 @@
 //! Many rollouts of a long-lived process: queue, owners, cancelling, events, listing, shutting down.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rollcage_agents::bundle::VersionRequest;
 use rollcage_endpoints::choice::EndpointChoice;
-use rollcage_engine::service::{
-    EndedFilter, Entry, Filter, Found, Limits, Order, Service, ServiceError, SubmitError,
-};
+use rollcage_engine::intake::Resolved;
+use rollcage_engine::{EndedFilter, Engine, EngineError, Entry, Filter, Found, Limits, QueueError};
 use rollcage_model::event::{Phase, What};
 use rollcage_model::record::Ended;
-use rollcage_proxy::ModelSettings;
 use rollcage_testkit::agent::ShellAgent;
 use rollcage_testkit::upstream::Upstream;
 
-use crate::support::{ASK, Home, endpoint, says, task, traced};
+use crate::support::{ASK, Home, endpoint, open_engine_with, says, task, traced};
 
 struct Served {
     home: Home,
     upstream: Upstream,
-    service: Service,
+    engine: Engine,
 }
 
 impl Served {
     async fn new(limits: Limits) -> Self {
         let home = Home::new();
-        let service = Service::new(home.engine().await, limits);
+        let engine = open_engine_with(home.path(), limits).await;
         let upstream = Upstream::start(|_, _| says("ok")).unwrap();
         Served {
             home,
             upstream,
-            service,
+            engine,
         }
     }
 
-    fn order(&self, script: &str) -> Order {
-        Order {
-            task: task(&["true"]),
-            uploads: BTreeMap::new(),
-            agent: ShellAgent::shared(script),
-            version: VersionRequest::Default,
-            ready: Some(self.home.ready()),
-            endpoint: EndpointChoice::Url(endpoint(self.upstream.base_url())),
-            settings: ModelSettings::default(),
-            mcp: Default::default(),
+    fn rollout(&self, owner: &str, script: &str) -> Resolved {
+        let endpoint = endpoint(self.upstream.base_url());
+        let (agent, ready) = (ShellAgent::shared(script), self.home.ready());
+        Resolved {
+            owner: Some(owner.to_owned()),
+            ..Resolved::new(task(&["true"]), agent, ready, endpoint)
         }
     }
 
     fn submit(&self, owner: &str, script: &str) -> Arc<Entry> {
-        let mut entries = self.service.submit(owner, self.order(script), 1).unwrap();
+        let mut entries = self.engine.submit(self.rollout(owner, script), 1).unwrap();
         entries.remove(0)
     }
 
@@ -85,10 +78,10 @@ async fn a_queued_rollout_is_cancelled_at_once_and_a_running_one_soon() {
     let running = served.submit("a", &format!("{ASK}; sleep 1000"));
     let queued = served.submit("a", "true");
     served.until_called(&running).await;
-    assert_eq!(served.service.load().waiting, 1);
+    assert_eq!(served.engine.load().waiting, 1);
 
-    assert!(served.service.cancel(&queued));
-    let result = served.service.wait(&queued).await.unwrap();
+    assert!(served.engine.cancel(&queued));
+    let result = served.engine.wait(&queued).await.unwrap();
     assert_eq!(
         (result.ended, result.error.as_deref()),
         (Ended::Cancelled, Some("cancelled"))
@@ -100,15 +93,15 @@ async fn a_queued_rollout_is_cancelled_at_once_and_a_running_one_soon() {
     );
     assert!(!running.is_ended());
 
-    assert!(served.service.cancel(&running));
-    let result = served.service.wait(&running).await.unwrap();
+    assert!(served.engine.cancel(&running));
+    let result = served.engine.wait(&running).await.unwrap();
     assert_eq!(
         (result.ended, traced(&result).proxy_turns.len()),
         (Ended::Cancelled, 1)
     );
-    assert!(!served.service.cancel(&running), "it has ended");
-    assert_eq!(served.service.load().numbers.ended, [(Ended::Cancelled, 2)]);
-    served.service.shut_down(Duration::ZERO).await;
+    assert!(!served.engine.cancel(&running), "it has ended");
+    assert_eq!(served.engine.load().numbers.ended, [(Ended::Cancelled, 2)]);
+    served.engine.shut_down(Duration::ZERO).await;
 }
 
 /// An agent that leaves something and goes on for ever.
@@ -127,24 +120,24 @@ async fn until_kept(entry: &Entry) {
 #[tokio::test]
 async fn an_aborted_rollout_is_graded_for_who_asks_in_time_and_holds_no_slot() {
     let served = Served::new(limits(1, 10)).await;
-    let mut order = served.order(&working());
-    order.task.verify = vec!["grep -qx half work".to_owned(), "false".to_owned()];
-    let aborted = served.service.submit("a", order, 1).unwrap().remove(0);
+    let mut rollout = served.rollout("a", &working());
+    rollout.task.verify = vec!["grep -qx half work".to_owned(), "false".to_owned()];
+    let aborted = served.engine.submit(rollout, 1).unwrap().remove(0);
     let next = served.submit("a", ASK);
     served.until_called(&aborted).await;
-    assert!(served.service.abort(&aborted));
-    assert!(!served.service.abort(&aborted), "it is aborted already");
+    assert!(served.engine.abort(&aborted));
+    assert!(!served.engine.abort(&aborted), "it is aborted already");
     until_kept(&aborted).await;
     // The only slot is free although the sandbox is kept.
     assert_eq!(
-        served.service.wait(&next).await.unwrap().ended,
+        served.engine.wait(&next).await.unwrap().ended,
         Ended::Completed
     );
     assert!(!aborted.is_ended());
-    assert_eq!(served.service.load().running, 0);
+    assert_eq!(served.engine.load().running, 0);
 
     aborted.want();
-    let result = served.service.wait(&aborted).await.unwrap();
+    let result = served.engine.wait(&aborted).await.unwrap();
     assert_eq!(
         (
             result.ended,
@@ -156,13 +149,13 @@ async fn an_aborted_rollout_is_graded_for_who_asks_in_time_and_holds_no_slot() {
     );
     assert_eq!(result.files["/home/user/workdir/work"], "half\n");
     assert_eq!(traced(&result).proxy_turns.len(), 1);
-    let load = served.service.load();
+    let load = served.engine.load();
     assert_eq!(
         (load.running, load.waiting),
         (0, 0),
         "its slot is given back once"
     );
-    served.service.shut_down(Duration::ZERO).await;
+    served.engine.shut_down(Duration::ZERO).await;
 }
 
 #[tokio::test]
@@ -174,15 +167,15 @@ async fn an_aborted_rollout_that_nobody_asks_for_ends_ungraded_and_says_so() {
     .await;
     let entry = served.submit("a", &working());
     served.until_called(&entry).await;
-    served.service.abort(&entry);
-    let result = served.service.wait(&entry).await.unwrap();
+    served.engine.abort(&entry);
+    let result = served.engine.wait(&entry).await.unwrap();
     assert_eq!(
         (result.ended, result.graded, result.reward),
         (Ended::Cancelled, false, None)
     );
     let error = result.error.clone().unwrap();
     assert!(error.ends_with("kept (0.1 s)"), "{error}");
-    served.service.shut_down(Duration::ZERO).await;
+    served.engine.shut_down(Duration::ZERO).await;
 }
 
 #[tokio::test]
@@ -196,14 +189,14 @@ async fn a_kept_sandbox_ends_at_once_with_the_server_or_when_it_is_cancelled() {
     let second = served.submit("a", &working());
     for entry in [&first, &second] {
         served.until_called(entry).await;
-        served.service.abort(entry);
+        served.engine.abort(entry);
         until_kept(entry).await;
     }
-    assert!(served.service.cancel(&first));
-    let result = served.service.wait(&first).await.unwrap();
+    assert!(served.engine.cancel(&first));
+    let result = served.engine.wait(&first).await.unwrap();
     assert_eq!((result.ended, result.graded), (Ended::Cancelled, false));
     // It does not take the grace that rollouts have: nothing of it runs.
-    served.service.shut_down(Duration::from_secs(86_400)).await;
+    served.engine.shut_down(Duration::from_secs(86_400)).await;
     let result = second.result().unwrap();
     let error = result.error.clone().unwrap();
     assert!(error.ends_with("the server was ended"), "{error}");
@@ -215,34 +208,34 @@ async fn a_rollout_that_somebody_waits_for_is_graded_when_it_is_aborted() {
     let entry = served.submit("a", &working());
     entry.want();
     served.until_called(&entry).await;
-    served.service.abort(&entry);
-    let result = served.service.wait(&entry).await.unwrap();
+    served.engine.abort(&entry);
+    let result = served.engine.wait(&entry).await.unwrap();
     assert_eq!(
         (result.ended, result.graded, result.reward_valid),
         (Ended::Cancelled, true, false)
     );
     assert!(!entry.is_kept());
-    served.service.shut_down(Duration::ZERO).await;
+    served.engine.shut_down(Duration::ZERO).await;
 }
 
 #[tokio::test]
 async fn shutting_down_gives_every_rollout_its_result_and_record() {
     let served = Served::new(limits(2, 10)).await;
-    let order = served.order(&format!("{ASK}; sleep 1000"));
-    let entries = served.service.submit("a", order, 4).unwrap();
+    let rollout = served.rollout("a", &format!("{ASK}; sleep 1000"));
+    let entries = served.engine.submit(rollout, 4).unwrap();
     served.until_called(&entries[0]).await;
     served.until_called(&entries[1]).await;
-    served.service.shut_down(Duration::from_millis(50)).await;
+    served.engine.shut_down(Duration::from_millis(50)).await;
     for entry in &entries {
         assert!(entry.is_ended());
         assert_eq!(entry.result().unwrap().ended, Ended::Cancelled);
         assert_eq!(
-            served.service.stored(entry.id).await.unwrap().ended,
+            served.engine.stored(entry.id).await.unwrap().ended,
             Ended::Cancelled
         );
     }
-    let refused = served.service.submit("a", served.order("true"), 1);
-    assert_eq!(refused.unwrap_err(), SubmitError::Closed);
+    let refused = served.engine.submit(served.rollout("a", "true"), 1);
+    assert_eq!(refused.unwrap_err(), QueueError::Closed);
 }
 
 #[tokio::test]
@@ -287,10 +280,10 @@ async fn events_are_numbered_and_can_be_read_again_from_any_of_them() {
     use Phase::{Agent, Collect, Prepare, Sandbox, Setup, Verify};
     assert_eq!(phases, [Prepare, Sandbox, Setup, Agent, Verify, Collect]);
     assert!(
-        served.service.stored(entry.id).await.is_ok(),
+        served.engine.stored(entry.id).await.is_ok(),
         "committed before it is told"
     );
-    served.service.shut_down(Duration::ZERO).await;
+    served.engine.shut_down(Duration::ZERO).await;
 }
 
 #[tokio::test]
@@ -313,12 +306,12 @@ async fn a_full_queue_refuses_and_an_owner_gets_no_more_than_its_slots() {
         None,
         "it waits for its owner's slot"
     );
-    let refused = served.service.submit("other", served.order("true"), 2);
-    let expected = SubmitError::Full { waiting: 1, max: 2 };
+    let refused = served.engine.submit(served.rollout("other", "true"), 2);
+    let expected = QueueError::Full { waiting: 1, max: 2 };
     assert_eq!(refused.unwrap_err(), expected, "all or none");
-    served.service.cancel(&first);
+    served.engine.cancel(&first);
     served.until_called(&second).await;
-    served.service.shut_down(Duration::ZERO).await;
+    served.engine.shut_down(Duration::ZERO).await;
 }
 
 #[tokio::test]
@@ -326,42 +319,42 @@ async fn a_rollout_is_its_owners_alone_and_a_local_record_everybodys() {
     let served = Served::new(limits(2, 10)).await;
     let entry = served.submit("a", "sleep 1000");
     let id = entry.id.to_string();
-    let service = &served.service;
+    let engine = &served.engine;
     assert!(matches!(
-        service.find("b", &id).await,
-        Err(ServiceError::Unknown(_))
+        engine.find("b", &id).await,
+        Err(EngineError::Unknown(_))
     ));
     assert!(matches!(
-        service.delete("a", &id).await,
-        Err(ServiceError::Running(_))
+        engine.delete("a", &id).await,
+        Err(EngineError::Running(_))
     ));
-    service.cancel(&entry);
-    service.wait(&entry).await.unwrap();
+    engine.cancel(&entry);
+    engine.wait(&entry).await.unwrap();
 
     let plan = served
         .home
         .plan(task(&["true"]), "true", served.upstream.base_url());
-    let local = crate::support::run_one(service.engine(), plan, &Default::default()).await;
-    let ids = |page: rollcage_engine::service::Page| -> Vec<_> {
+    let local = crate::support::run_one(engine, plan, &Default::default()).await;
+    let ids = |page: rollcage_engine::Page| -> Vec<_> {
         page.rollouts
             .iter()
             .map(|summary| summary.rollout_id)
             .collect()
     };
     assert_eq!(
-        ids(service.list("a", all()).await.unwrap()),
+        ids(engine.list("a", all()).await.unwrap()),
         [local.rollout_id, entry.id]
     );
     assert_eq!(
-        ids(service.list("b", all()).await.unwrap()),
+        ids(engine.list("b", all()).await.unwrap()),
         [local.rollout_id]
     );
     let cancelled = Filter {
         ended: Some(EndedFilter::As(Ended::Cancelled)),
         ..all()
     };
-    assert_eq!(ids(service.list("a", cancelled).await.unwrap()), [entry.id]);
-    let page = service
+    assert_eq!(ids(engine.list("a", cancelled).await.unwrap()), [entry.id]);
+    let page = engine
         .list("a", Filter { limit: 1, ..all() })
         .await
         .unwrap();
@@ -370,58 +363,58 @@ async fn a_rollout_is_its_owners_alone_and_a_local_record_everybodys() {
         before: page.next,
         ..all()
     };
-    assert_eq!(ids(service.list("a", rest).await.unwrap()), [entry.id]);
+    assert_eq!(ids(engine.list("a", rest).await.unwrap()), [entry.id]);
 
     let local = local.rollout_id.to_string();
     assert!(matches!(
-        service.find("b", &local).await,
+        engine.find("b", &local).await,
         Ok(Found::Stored(_))
     ));
     assert!(matches!(
-        service.delete("b", &local).await,
-        Err(ServiceError::NotYours(_))
+        engine.delete("b", &local).await,
+        Err(EngineError::NotYours(_))
     ));
-    service.delete("local", &local).await.unwrap();
-    service.delete("a", &id).await.unwrap();
+    engine.delete("local", &local).await.unwrap();
+    engine.delete("a", &id).await.unwrap();
     assert!(matches!(
-        service.find("a", &id).await,
-        Err(ServiceError::Unknown(_))
+        engine.find("a", &id).await,
+        Err(EngineError::Unknown(_))
     ));
-    assert_eq!(ids(service.list("a", all()).await.unwrap()), []);
-    service.shut_down(Duration::ZERO).await;
+    assert_eq!(ids(engine.list("a", all()).await.unwrap()), []);
+    engine.shut_down(Duration::ZERO).await;
 }
 
 #[tokio::test]
 async fn what_cannot_be_prepared_is_a_result_too() {
     let served = Served::new(limits(1, 10)).await;
-    let mut order = served.order("true");
-    order.ready = None;
-    order.version = VersionRequest::Exact("0.0.0-there-is-no-such".to_owned());
-    let entries = served.service.submit("a", order, 1).unwrap();
-    let result = served.service.wait(&entries[0]).await.unwrap();
+    let mut rollout = served.rollout("a", "true");
+    rollout.ready = None;
+    rollout.version = VersionRequest::Exact("0.0.0-there-is-no-such".to_owned());
+    let entries = served.engine.submit(rollout, 1).unwrap();
+    let result = served.engine.wait(&entries[0]).await.unwrap();
     assert_eq!(result.ended, Ended::EngineFailed);
     let error = result.error.clone().unwrap();
     assert!(error.starts_with("install the agent"), "{error}");
     assert_eq!(result.install_log_tail, error);
 
-    let mut order = served.order(ASK);
+    let mut rollout = served.rollout("a", ASK);
     let mut dead = endpoint("http://127.0.0.1:9/v1");
     dead.profile = None;
-    order.endpoint = EndpointChoice::Url(dead);
-    let entries = served.service.submit("a", order, 1).unwrap();
-    let result = served.service.wait(&entries[0]).await.unwrap();
+    rollout.endpoint = EndpointChoice::Url(dead);
+    let entries = served.engine.submit(rollout, 1).unwrap();
+    let result = served.engine.wait(&entries[0]).await.unwrap();
     assert_eq!(result.ended, Ended::UpstreamFailed);
     assert_eq!((result.exit_code, result.agent_exit_code), (Some(-1), None));
-    served.service.shut_down(Duration::ZERO).await;
+    served.engine.shut_down(Duration::ZERO).await;
 }
 
 #[tokio::test]
 async fn a_black_box_shows_no_calls_and_keeps_them() {
     let served = Served::new(limits(1, 10)).await;
-    let mut order = served.order(ASK);
-    order.settings.is_black_box = true;
-    let entries = served.service.submit("a", order, 1).unwrap();
-    let result = served.service.wait(&entries[0]).await.unwrap();
+    let mut rollout = served.rollout("a", ASK);
+    rollout.settings.is_black_box = true;
+    let entries = served.engine.submit(rollout, 1).unwrap();
+    let result = served.engine.wait(&entries[0]).await.unwrap();
     assert_eq!((result.mode.as_str(), result.usage.calls), ("black_box", 1));
     let traced = traced(&result);
     assert!(traced.proxy_turns.is_empty() && traced.training_trace.is_none());
@@ -430,20 +423,20 @@ async fn a_black_box_shows_no_calls_and_keeps_them() {
         !asked.contains("logprobs") && !asked.contains("return_token_ids"),
         "{asked}"
     );
-    served.service.shut_down(Duration::ZERO).await;
+    served.engine.shut_down(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_rollouts_with_some_cancelled_each_end_once_and_leave_their_slots() {
     let served = Served::new(limits(3, 40)).await;
-    let service = &served.service;
-    let entries = service.submit("a", served.order(ASK), 30).unwrap();
+    let engine = &served.engine;
+    let entries = engine.submit(served.rollout("a", ASK), 30).unwrap();
     for entry in entries.iter().step_by(3) {
-        service.cancel(entry);
+        engine.cancel(entry);
     }
     let mut ended = Vec::new();
     for entry in &entries {
-        let result = service.wait(entry).await.unwrap();
+        let result = engine.wait(entry).await.unwrap();
         assert_eq!(result.rollout_id, entry.id);
         let told = entry.feed.after(0);
         let finished =
@@ -455,8 +448,8 @@ async fn many_rollouts_with_some_cancelled_each_end_once_and_leave_their_slots()
         ended.contains(&Ended::Cancelled) && ended.contains(&Ended::Completed),
         "{ended:?}"
     );
-    service.shut_down(Duration::from_secs(60)).await;
-    let load = service.load();
+    engine.shut_down(Duration::from_secs(60)).await;
+    let load = engine.load();
     assert_eq!((load.running, load.waiting), (0, 0));
     assert_eq!(
         load.numbers
@@ -466,7 +459,7 @@ async fn many_rollouts_with_some_cancelled_each_end_once_and_leave_their_slots()
             .sum::<u64>(),
         30
     );
-    let page = service.list("a", all()).await.unwrap();
+    let page = engine.list("a", all()).await.unwrap();
     assert_eq!(page.rollouts.len(), 30);
     assert!(page.rollouts.iter().all(|summary| summary.ended.is_some()));
 }
@@ -494,12 +487,12 @@ async fn a_record_is_read_once_for_all_listings() {
         limit: 5000,
         ..Filter::default()
     };
-    let first = served.service.list("a", wanted()).await.unwrap();
+    let first = served.engine.list("a", wanted()).await.unwrap();
     assert_eq!(first.rollouts.len(), 1000);
     for path in paths {
         std::fs::remove_file(path).unwrap();
     }
-    let again = served.service.list("a", wanted()).await.unwrap();
+    let again = served.engine.list("a", wanted()).await.unwrap();
     assert_eq!(again.rollouts, first.rollouts);
-    served.service.shut_down(Duration::ZERO).await;
+    served.engine.shut_down(Duration::ZERO).await;
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_endpoints::provider::Providers;
+use rollcage_engine::intake::Resolved;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -402,18 +403,23 @@ async fn rollouts_at_once_share_one_server_of_the_settings() {
     let home = Home::new();
     let engine = home.engine().await;
     let task = task(&["true"]);
+    let rollout = || Resolved {
+        endpoint: choice.clone(),
+        ..home.plan(task.clone(), ASK, "http://replaced").resolved()
+    };
+    let (mut first, mut second) = (rollout(), rollout());
     let (one, other) = tokio::join!(
-        engine.endpoint(&choice, &task),
-        engine.endpoint(&choice, &task)
+        engine.settle(&mut first, &|_| ()),
+        engine.settle(&mut second, &|_| ())
     );
     let (one, other) = (one.unwrap(), other.unwrap());
     assert_eq!(one.model, "tiny:latest", "the model that it serves");
     assert_eq!(one.base_url, other.base_url);
     let plans = [one, other].map(|endpoint| {
         let plan = home.plan(task.clone(), ASK, "http://replaced");
-        std::sync::Arc::new(rollcage_engine::Plan { endpoint, ..plan })
+        std::sync::Arc::new(crate::support::Plan { endpoint, ..plan })
     });
-    let (results, _) = run_many(&engine, plans.to_vec(), &CancellationToken::new()).await;
+    let results = run_many(&engine, plans.to_vec(), &CancellationToken::new()).await;
     for result in &results {
         assert_eq!((result.usage.calls, result.error.as_deref()), (1, None));
         assert_eq!(result.endpoint.kind, "local");

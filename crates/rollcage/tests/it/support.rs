@@ -1,26 +1,51 @@
 //! What whole-program tests share: a home of their own, an engine in it, and an agent made of shell.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rollcage_agents::ReadyAgent;
+use futures::stream::StreamExt;
 use rollcage_agents::bundle::Registry;
+use rollcage_agents::{Agent, ReadyAgent};
+use rollcage_engine::intake::{Catalogue, Resolved};
 use rollcage_engine::traced::Traced;
-use rollcage_engine::{Engine, EngineOptions, Plan};
-use rollcage_model::event::Event;
+use rollcage_engine::{Engine, EngineOptions, Limits};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::remote::Remotes;
 use rollcage_proxy::secret::Secret;
+use rollcage_sandbox::local::{Local, Options};
 use rollcage_testkit::agent::{ShellAgent, empty_bundle};
 use rollcage_testkit::upstream::{Ending, Reply, Upstream};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// The key that tests give for the endpoint; it must never be found where it does not belong.
 pub(crate) const API_KEY: &str = "sk-upstream-3f9c1d77a2";
+
+/// A rollout with an agent that is installed and an endpoint that is known.
+pub(crate) struct Plan {
+    pub(crate) task: Task,
+    pub(crate) uploads: BTreeMap<String, Vec<u8>>,
+    pub(crate) agent: Arc<dyn Agent>,
+    pub(crate) ready: ReadyAgent,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) settings: ModelSettings,
+    pub(crate) mcp: Remotes,
+}
+
+impl Plan {
+    pub(crate) fn resolved(&self) -> Resolved {
+        let (agent, ready) = (Arc::clone(&self.agent), self.ready.clone());
+        Resolved {
+            uploads: self.uploads.clone(),
+            settings: self.settings.clone(),
+            mcp: self.mcp.clone(),
+            ..Resolved::new(self.task.clone(), agent, ready, self.endpoint.clone())
+        }
+    }
+}
 
 /// A home directory of the test's own.
 pub(crate) struct Home {
@@ -85,20 +110,42 @@ pub(crate) fn traced(result: &RolloutResult) -> Traced {
     Traced::read(result).unwrap()
 }
 
+/// An engine that runs at once whatever a test asks for at once.
 pub(crate) async fn open_engine(home: PathBuf) -> Engine {
+    let many = Limits {
+        slots: 64,
+        owner_slots: 64,
+        queue_max: 1000,
+        keep_aborted: std::time::Duration::ZERO,
+    };
+    open_engine_with(home, many).await
+}
+
+pub(crate) async fn open_engine_with(home: PathBuf, limits: Limits) -> Engine {
     let options = EngineOptions {
+        sandboxes: sandboxes(&home).await,
         home,
         registry: Registry::from_environment(
             |name| std::env::var(name).ok(),
             None,
             std::path::Path::new("/"),
         ),
-        zygote_program: env!("CARGO_BIN_EXE_rollcage").into(),
-        zygote_arguments: vec!["__zygote".to_owned()],
+        catalogue: Arc::new(Catalogue::built_in()),
+        limits,
+        listener: None,
+        on_install: None,
     };
-    Engine::open(options)
-        .await
-        .expect("this machine can run sandboxes (see `rollcage doctor`)")
+    Engine::open(options).await.expect("the engine opens")
+}
+
+async fn sandboxes(home: &Path) -> Arc<Local> {
+    let options = Options {
+        program: env!("CARGO_BIN_EXE_rollcage").into(),
+        args: vec!["__zygote".to_owned()],
+        state_dir: home.join("sandboxes"),
+    };
+    let sandboxes = Local::open(options).await;
+    Arc::new(sandboxes.expect("this machine can run sandboxes (see `rollcage doctor`)"))
 }
 
 pub(crate) fn endpoint(base_url: &str) -> Endpoint {
@@ -122,7 +169,7 @@ pub(crate) async fn run_one(
     plan: Plan,
     cancel: &CancellationToken,
 ) -> RolloutResult {
-    let mut results = run_many(engine, vec![Arc::new(plan)], cancel).await.0;
+    let mut results = run_many(engine, vec![Arc::new(plan)], cancel).await;
     assert_eq!(results.len(), 1, "a rollout ends in exactly one result");
     results.remove(0)
 }
@@ -133,34 +180,29 @@ pub(crate) async fn run_beside(
     plans: Vec<Arc<Plan>>,
     slots: usize,
 ) -> Vec<RolloutResult> {
-    let (events, _incoming) = mpsc::unbounded_channel();
-    let mut results = Vec::new();
-    let ran = engine.run(plans, slots, events, CancellationToken::new(), |result| {
-        results.push(result);
+    let cancel = CancellationToken::new();
+    let runs = plans.into_iter().map(|plan| {
+        let cancel = cancel.clone();
+        async move { run_many(engine, vec![plan], &cancel).await }
     });
-    ran.await.unwrap();
-    results
+    let runs = futures::stream::iter(runs).buffer_unordered(slots);
+    runs.collect::<Vec<_>>().await.concat()
 }
 
+/// All at once. The same plan several times is a group.
 pub(crate) async fn run_many(
     engine: &Engine,
     plans: Vec<Arc<Plan>>,
     cancel: &CancellationToken,
-) -> (Vec<RolloutResult>, Vec<Event>) {
-    let (events, mut incoming) = mpsc::unbounded_channel();
-    let mut results = Vec::new();
-    let slots = plans.len();
-    engine
-        .run(plans, slots, events, cancel.clone(), |result| {
-            results.push(result)
-        })
-        .await
-        .unwrap();
-    let mut seen = Vec::new();
-    while let Some(event) = incoming.recv().await {
-        seen.push(event);
+) -> Vec<RolloutResult> {
+    let mut entries = Vec::new();
+    for same in plans.chunk_by(Arc::ptr_eq) {
+        entries.extend(engine.submit(same[0].resolved(), same.len()).unwrap());
     }
-    (results, seen)
+    let mut results = Vec::new();
+    let deliver = |result| results.push(result);
+    engine.deliver(entries, cancel.clone(), deliver).await;
+    results
 }
 
 pub(crate) fn task(verify: &[&str]) -> Task {

@@ -12,14 +12,18 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{chdir, dup, dup2_stdin, getegid, geteuid, setsid};
 
-use super::init::{self, Birth};
-use super::mode::Mode;
-use super::payload::Rules;
-use super::seccomp::Filter;
-use super::syscall::{self, Cloned};
-use super::userns;
-use super::wire::{self, Failure, FailureKind, InStep, Place, Setup, ZygoteReply, ZygoteRequest};
-use crate::doctor;
+use super::inside::init::{self, Birth};
+use super::inside::payload::Rules;
+use super::inside::seccomp::Filter;
+use super::shared::mode::Mode;
+use super::shared::syscall::{self, Cloned};
+use super::shared::userns;
+use super::shared::wire::{
+    self, Failure, FailureKind, InStep, Place, Setup, ZygoteReply, ZygoteRequest,
+};
+
+mod cgroup;
+mod probe;
 
 /// The whole life of a zygote. Call it first in `main`, before any thread is started.
 pub fn main() -> ! {
@@ -65,7 +69,7 @@ fn serve() -> io::Result<()> {
                 zygote.answer(place, control)?;
             }
             ZygoteRequest::Doctor => {
-                let checks = doctor::probe();
+                let checks = probe::all();
                 wire::send(zygote.socket.as_fd(), &ZygoteReply::Checks(checks), &[])?;
             }
         }

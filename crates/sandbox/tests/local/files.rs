@@ -216,11 +216,14 @@ async fn layers_and_mounts_show_up_where_they_should() {
     make("shared/data/file", "shared");
     let backend = backend().await;
     let mount = |source: &str, target: &str| Mount {
-        source: host.path().join(source),
+        content: host.path().join(source).into(),
         target: target.into(),
     };
     let spec = Spec {
-        layers: vec![host.path().join("upper"), host.path().join("lower")],
+        layers: vec![
+            host.path().join("upper").into(),
+            host.path().join("lower").into(),
+        ],
         mounts: vec![
             mount("shared", "/opt/shared"),
             mount("shared/data/file", "/home/user/.local/share/one"),

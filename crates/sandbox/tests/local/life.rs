@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use rollcage_sandbox::doctor::Status;
 use rollcage_sandbox::local::Local;
-use rollcage_sandbox::{Error, Sandbox, Sandboxes, Spec};
+use rollcage_sandbox::{Error, Mount, Sandbox, Sandboxes, Spec};
 use tokio::task::JoinSet;
 
 use crate::kit::{
@@ -189,20 +189,23 @@ async fn a_start_that_cannot_work_says_which_step_failed() {
     let refused =
         |result: Result<Box<dyn Sandbox>, Error>| chain(&result.err().expect("must fail"));
     let missing = Spec {
-        layers: vec![PathBuf::from("/nowhere")],
+        layers: vec![PathBuf::from("/nowhere").into()],
         ..spec("x")
     };
     assert_eq!(
         refused(backend.start(missing).await),
         "start sandbox: open /nowhere: No such file or directory (os error 2)"
     );
-    let twice = Spec {
-        ports: vec![8080, 8080],
+    let below_a_file = Spec {
+        mounts: vec![Mount {
+            content: PathBuf::from("/usr").into(),
+            target: "/etc/passwd/x".into(),
+        }],
         ..spec("x")
     };
     assert_eq!(
-        refused(backend.start(twice).await),
-        "start sandbox: listen on port 8080: Address already in use (os error 98)"
+        refused(backend.start(below_a_file).await),
+        "start sandbox: mount on /etc/passwd/x: Not a directory (os error 20)"
     );
     for id in ["", "a/b", "..", "a b", &"x".repeat(64)] {
         assert!(

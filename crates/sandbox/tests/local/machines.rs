@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
-use rollcage_sandbox::Spec;
+use rollcage_sandbox::{Sandboxes, Spec};
 
 use crate::kit::{backend, bash, chain, is_root, place_for_others, spec, text};
 
@@ -74,10 +74,10 @@ async fn looks_around() {
     }
     let backend = backend().await;
     let spec = Spec {
-        layers: vec![layer.path().to_owned()],
+        layers: vec![layer.path().to_owned().into()],
         ..spec("machine")
     };
-    let sandbox = match rollcage_sandbox::Sandboxes::start(&*backend, spec).await {
+    let sandbox = match backend.start(spec).await {
         Ok(sandbox) => sandbox,
         Err(error) => panic!("{}", chain(&error)),
     };

@@ -2,6 +2,8 @@
 //! from `rootless.rs`. Where the kernel does not let us build sandboxes, every test fails and says why.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod connect;
+mod content;
 mod exec;
 mod files;
 mod kit;

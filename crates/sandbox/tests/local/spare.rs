@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use rollcage_sandbox::local::Local;
-use rollcage_sandbox::{Mount, Sandbox, Spec};
+use rollcage_sandbox::{Mount, Sandbox, Sandboxes, Spec};
 use tokio::task::JoinSet;
 
 use crate::kit::{chain, is_root, options, output, spec, start};
@@ -106,7 +106,7 @@ async fn mounts_a_disk_between_two_starts() {
     std::fs::write(disk.join("file"), "new").unwrap();
     let target = PathBuf::from("/mnt/disk");
     let mounts = vec![Mount {
-        source: disk,
+        content: disk.into(),
         target,
     }];
     let second = Spec {

@@ -1,7 +1,7 @@
 //! The verifier's directory: out of the agent's reach until it is unsealed.
 
 use crate::kit::{bash, is_root, output, root_bash, sandbox, text};
-use rollcage_sandbox::{TESTS, VERIFIER_LOGS};
+use rollcage_sandbox::guest::{TESTS, VERIFIER_LOGS};
 
 /// Each of these would let an agent choose its own reward.
 const ATTACKS: [&str; 24] = [

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use rollcage_sandbox::Spec;
+use rollcage_sandbox::{Listener, Peers, Spec};
 
 use crate::kit::{backend, bash, is_root, output, root_bash, sandbox, spec, start, text};
 
@@ -273,18 +273,19 @@ async fn the_only_way_out_is_a_port_that_we_answer() {
     let mut sandbox = start(
         &backend,
         Spec {
-            ports: vec![8123, 0],
+            has_entrance: true,
             ..spec("net")
         },
     )
     .await;
-    let listeners = sandbox.take_listeners();
-    assert!(sandbox.take_listeners().is_empty());
-    let ports: Vec<u16> = listeners
-        .iter()
-        .map(|listener| listener.local_addr().unwrap().port())
-        .collect();
-    assert!(ports[0] == 8123 && ports[1] != 0);
+    let entrance = sandbox.take_entrance().unwrap();
+    assert!(sandbox.take_entrance().is_none());
+    let (listener, base_url) = entrance.open().unwrap();
+    assert_eq!(base_url, "http://127.0.0.1:7000");
+    let Listener::Tcp { listener, from } = listener else {
+        panic!("{listener:?}");
+    };
+    assert_eq!(from, Peers::Anybody, "there is nobody else");
     assert_eq!(
         output(
             &*sandbox,
@@ -294,21 +295,19 @@ async fn the_only_way_out_is_a_port_that_we_answer() {
         "lo"
     );
 
-    for (listener, port) in listeners.into_iter().zip(ports) {
-        let served = tokio::task::spawn_blocking(move || {
-            let (mut connection, peer) = listener.accept().unwrap();
-            let mut line = [0; 5];
-            connection.read_exact(&mut line).unwrap();
-            connection.write_all(b"pong\n").unwrap();
-            (line, peer.ip().to_string())
-        });
-        let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; echo ping >&3; cat <&3");
-        assert_eq!(output(&*sandbox, &script).await, "pong");
-        assert_eq!(
-            served.await.unwrap(),
-            (*b"ping\n", String::from("127.0.0.1"))
-        );
-    }
+    let served = tokio::task::spawn_blocking(move || {
+        let (mut connection, peer) = listener.accept().unwrap();
+        let mut line = [0; 5];
+        connection.read_exact(&mut line).unwrap();
+        connection.write_all(b"pong\n").unwrap();
+        (line, peer.ip().to_string())
+    });
+    let script = "exec 3<>/dev/tcp/127.0.0.1/7000; echo ping >&3; cat <&3";
+    assert_eq!(output(&*sandbox, script).await, "pong");
+    assert_eq!(
+        served.await.unwrap(),
+        (*b"ping\n", String::from("127.0.0.1"))
+    );
     let begun = std::time::Instant::now();
     for (target, reason) in [
         ("192.0.2.1/80", "Network is unreachable"),

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use rollcage_model::trace::{Code, Finding, Interpretation};
+use rollcage_model::finding::{Code, Finding};
+use rollcage_model::trace::Interpretation;
 use rollcage_model::turn::Turn;
 
 use super::super::log::Served;

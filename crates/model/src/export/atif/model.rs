@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::graph::Tokens;
+use crate::tokens::Tokens;
 use crate::turn::Shared;
 
 #[derive(Debug, Serialize)]

@@ -6,8 +6,9 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::agents::{Talk, show, told};
-use crate::trace::{Code, interpret};
+use super::talk::{Talk, show, told};
+use crate::finding::Code;
+use crate::trace::interpret;
 
 #[derive(Deserialize)]
 struct Line {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::agents::{Talk, call, result, show, text, user};
+use super::talk::{Talk, call, result, show, text, user};
 use crate::exchange::Exchange;
 use crate::graph::Role;
 use crate::trace::interpret;

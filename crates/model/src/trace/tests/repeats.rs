@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::agents::{Talk, call, result, text, told, user};
-use crate::trace::{Code, interpret};
+use super::talk::{Talk, call, result, text, told, user};
+use crate::finding::Code;
+use crate::trace::interpret;
 
 /// Two replies to one prompt, and what came of them.
 struct Case {

@@ -1,28 +1,25 @@
 //! `rollcage agent doctor`: does an agent still behave as its manifest expects?
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 
 use serde::Serialize;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_agents::Agent;
 use rollcage_agents::bundle::VersionRequest;
+use rollcage_engine::Engine;
+use rollcage_engine::intake::Resolved;
 use rollcage_engine::traced::Traced;
-use rollcage_engine::{Engine, Plan};
 use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::trace::{CaptureLevel, Interpretation};
 use rollcage_model::transcript::Format;
-use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::Profile;
-use rollcage_proxy::remote::Remotes;
 use rollcage_scripted::drill::{Account, Conversation, Drill};
 use rollcage_scripted::{Log, Options, Script, Scripted, Served};
 
-use crate::cli::engine::{make_ready, with_engine};
+use crate::cli::engine::{make_ready, run_one, with_engine};
 use crate::cli::signals::Stop;
 use crate::cli::task::one_tool_task;
 use crate::progress::Screen;
@@ -157,8 +154,8 @@ async fn try_all(
             }
         };
         for mode in MODES {
-            let plan = plan(scripted, &agent, ready.clone(), mode)?;
-            let result = run_one(engine, plan, cancel).await?;
+            let rollout = rollout(scripted, &agent, ready.clone(), mode)?;
+            let result = run_one(engine, rollout, cancel).await?;
             let served = log.take();
             let seen = engine.store().interpretation(&result)?;
             let finding = match mode.play {
@@ -180,12 +177,12 @@ async fn try_all(
     })
 }
 
-fn plan(
+fn rollout(
     scripted: &Scripted,
     agent: &Arc<dyn Agent>,
     ready: rollcage_agents::ReadyAgent,
     mode: Mode,
-) -> anyhow::Result<Plan> {
+) -> anyhow::Result<Resolved> {
     let (task, script) = match mode.play {
         Play::OneFile => {
             let task = one_tool_task("doctor", agent.name());
@@ -213,34 +210,7 @@ fn plan(
         }),
         ..Endpoint::scripted(scripted.base_url(), rollcage_scripted::MODEL, key)
     };
-    Ok(Plan {
-        task,
-        uploads: BTreeMap::new(),
-        agent: Arc::clone(agent),
-        ready,
-        endpoint,
-        settings: ModelSettings::default(),
-        mcp: Remotes::default(),
-    })
-}
-
-async fn run_one(
-    engine: &Engine,
-    plan: Plan,
-    cancel: &CancellationToken,
-) -> anyhow::Result<RolloutResult> {
-    let (events, _) = mpsc::unbounded_channel();
-    let mut results = Vec::new();
-    let ran = engine.run(vec![Arc::new(plan)], 1, events, cancel.clone(), |result| {
-        results.push(result)
-    });
-    ran.await?;
-    if cancel.is_cancelled() {
-        return Err(Interrupted.into());
-    }
-    results
-        .pop()
-        .ok_or_else(|| anyhow::anyhow!("a rollout ended without a result"))
+    Ok(Resolved::new(task, Arc::clone(agent), ready, endpoint))
 }
 
 fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult, traced: &Traced) -> Finding {

@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use tokio::io::AsyncWriteExt;
 
-use rollcage_agents::base_environment;
-use rollcage_agents::{BUNDLE_DIR, Launch, LaunchRequest, ModelAccess, NODE_DIR};
-use rollcage_engine::Plan;
-use rollcage_sandbox::{AGENT_LOGS, HOME, WORKDIR};
+use rollcage_agents::{Launch, LaunchRequest, ModelAccess, ReadyAgent, base_environment};
+use rollcage_engine::intake::Resolved;
+use rollcage_sandbox::guest::{AGENT_LOGS, BUNDLE_DIR, HOME, NODE_DIR, WORKDIR};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -25,14 +24,14 @@ pub(super) struct Bare {
 impl Bare {
     /// `scratch` is made, and gone again with this. Nothing of it is measured.
     pub(super) fn prepare(
-        plan: &Plan,
+        (rollout, ready): (&Resolved, &ReadyAgent),
         access: &ModelAccess,
         scratch: &Path,
     ) -> anyhow::Result<Self> {
-        let launch = plan.agent.launch(&LaunchRequest {
-            task: &plan.task,
+        let launch = rollout.agent.launch(&LaunchRequest {
+            task: &rollout.task,
             access,
-            bundle: &plan.ready.bundle,
+            bundle: &ready.bundle,
         })?;
         let mut bare = Bare {
             launch,
@@ -40,11 +39,11 @@ impl Bare {
         };
         // It has a key in it, and the place may be everybody's.
         DirBuilder::new().mode(0o700).create(scratch)?;
-        bare.translate(plan);
+        bare.translate(rollout, ready);
         for directory in [WORKDIR, AGENT_LOGS] {
             std::fs::create_dir_all(bare.outside(directory))?;
         }
-        if let Some(layer) = &plan.ready.home_layer {
+        if let Some(layer) = &ready.home_layer {
             let home = layer.join(HOME.trim_start_matches('/'));
             copy_tree(&home, &bare.outside(HOME)).context("copy the pre-baked home")?;
         }
@@ -91,25 +90,20 @@ impl Bare {
     }
 
     /// Paths as they are outside, in everything that the agent is told.
-    fn translate(&mut self, plan: &Plan) {
+    fn translate(&mut self, rollout: &Resolved, ready: &ReadyAgent) {
         let shown = |path: &Path| path.display().to_string();
         let mut places = vec![
-            (BUNDLE_DIR, shown(&plan.ready.bundle.path)),
+            (BUNDLE_DIR, shown(&ready.bundle.path)),
             (HOME, shown(&self.outside(HOME))),
         ];
-        places.extend(
-            plan.ready
-                .node
-                .iter()
-                .map(|node| (NODE_DIR, shown(&node.path))),
-        );
+        places.extend(ready.node.iter().map(|node| (NODE_DIR, shown(&node.path))));
         let told = |text: &str| {
             let fill =
                 |text: String, (inside, outside): &(&str, String)| text.replace(inside, outside);
             places.iter().fold(text.to_owned(), fill)
         };
         let launch = &mut self.launch;
-        let mut env = base_environment(&plan.task.env);
+        let mut env = base_environment(&rollout.task.env);
         env.append(&mut launch.env);
         launch.env = env
             .into_iter()

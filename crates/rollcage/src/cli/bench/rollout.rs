@@ -1,6 +1,5 @@
 //! `rollcage bench rollout`.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,22 +7,21 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use rollcage_agents::ReadyAgent;
 use rollcage_agents::bundle::VersionRequest;
 use rollcage_agents::{Agent, ModelAccess, WireDialect};
-use rollcage_engine::{Engine, Plan};
+use rollcage_engine::Engine;
+use rollcage_engine::intake::Resolved;
 use rollcage_model::task::{Task, absolute};
-use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
-use rollcage_proxy::remote::Remotes;
-use rollcage_sandbox::WORKDIR;
+use rollcage_sandbox::guest::WORKDIR;
 use rollcage_scripted::{Log, Script, Scripted};
 
 use super::bare::{Bare, outside};
 use super::meter::{Cpu, resident_bytes};
-use crate::cli::engine::{make_ready, with_engine};
+use crate::cli::engine::{make_ready, run_one, with_engine};
 use crate::cli::signals::Stop;
 use crate::cli::task::one_tool_task;
 use crate::progress::Screen;
@@ -192,7 +190,8 @@ fn chosen(names: &[String]) -> anyhow::Result<Vec<Choice>> {
 struct Bench<'a> {
     engine: &'a Engine,
     cancel: &'a CancellationToken,
-    plan: Arc<Plan>,
+    rollout: Resolved,
+    ready: ReadyAgent,
     scripted: Scripted,
     log: Arc<Log>,
     bare_key: String,
@@ -232,19 +231,12 @@ impl<'a> Bench<'a> {
         })?;
         let key = scripted.add(Script::new(task.solution.clone()))?;
         let endpoint = Endpoint::scripted(scripted.base_url(), rollcage_scripted::MODEL, key);
-        let plan = Arc::new(Plan {
-            task,
-            uploads: BTreeMap::new(),
-            agent,
-            ready,
-            endpoint,
-            settings: ModelSettings::default(),
-            mcp: Remotes::default(),
-        });
+        let rollout = Resolved::new(task, agent, ready.clone(), endpoint);
         Ok(Bench {
             engine,
             cancel,
-            plan,
+            rollout,
+            ready,
             scripted,
             log,
             bare_key,
@@ -255,7 +247,7 @@ impl<'a> Bench<'a> {
     async fn measure(&self, rounds: u16) -> anyhow::Result<Measured> {
         let (mut bare, mut rollout) = (Vec::new(), Vec::new());
         for round in 0..=rounds {
-            let name = self.plan.agent.name();
+            let name = self.rollout.agent.name();
             output::say(&format!("{name}: round {round} of {rounds}"));
             let bare_run = self.cancel.run_until_cancelled(self.run_bare()).await;
             let runs = (bare_run.ok_or(Interrupted)??, self.run_rollout().await?);
@@ -275,9 +267,9 @@ impl<'a> Bench<'a> {
         let (bare, rollout) = (medians(&bare), medians(&rollout));
         let cpu = rollout.agent_cpu_s.zip(bare.agent_cpu_s);
         Ok(Measured {
-            agent: self.plan.ready.bundle.agent.clone(),
-            version: self.plan.ready.bundle.version.clone(),
-            dialect: self.plan.agent.dialect().map_or("", WireDialect::as_str),
+            agent: self.ready.bundle.agent.clone(),
+            version: self.ready.bundle.version.clone(),
+            dialect: self.rollout.agent.dialect().map_or("", WireDialect::as_str),
             rounds,
             first_call_ratio: rollout.first_call_s / bare.first_call_s,
             first_call_goal: FIRST_CALL_GOAL,
@@ -294,12 +286,12 @@ impl<'a> Bench<'a> {
         let access = ModelAccess {
             base_url: self.scripted.base_url(),
             key: self.bare_key.clone(),
-            model: self.plan.endpoint.model.clone(),
+            model: rollcage_scripted::MODEL.to_owned(),
             context_tokens: 131_072,
             output_tokens: 8192,
             patience_ms: 600_000,
         };
-        let bare = Bare::prepare(&self.plan, &access, &self.scratch)?;
+        let bare = Bare::prepare((&self.rollout, &self.ready), &access, &self.scratch)?;
         let before = Cpu::now()?;
         let since = bare.run().await?;
         let whole_s = since.elapsed().as_secs_f64();
@@ -315,18 +307,10 @@ impl<'a> Bench<'a> {
     }
 
     async fn run_rollout(&self) -> anyhow::Result<Run> {
-        let (events, _incoming) = mpsc::unbounded_channel();
-        let mut results = Vec::new();
         let before = Cpu::now()?;
         let since = Instant::now();
-        let plans = vec![Arc::clone(&self.plan)];
-        let cancel = self.cancel.clone();
-        let ran = self
-            .engine
-            .run(plans, 1, events, cancel, |result| results.push(result));
-        ran.await?;
+        let result = run_one(self.engine, self.rollout.clone(), self.cancel).await?;
         let after = Cpu::now()?;
-        let result = results.pop().context("a rollout gives a result")?;
         // A measurement is no work of the user's to keep.
         let _ = std::fs::remove_dir_all(&result.record);
         ensure!(

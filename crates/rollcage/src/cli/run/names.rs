@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use clap::{Args, FromArgMatches};
 use serde_json::{Value, json};
 
-use rollcage_endpoints::provider::Providers;
 use rollcage_model::task::AgentOptions;
+use rollcage_proxy::ModelSettings;
 
 use super::*;
 use crate::server::api::openapi_paths;
 use crate::server::backend::{BODY_LIMIT, Surroundings};
 use crate::server::tasks::Tasks;
-use crate::server::tools::request::{self, NAMES, Request};
+use crate::server::tools::request::{self, NAMES};
 
 /// What says something of the task: task file, command line, tools and REST have each of these.
 const OF_THE_TASK: &[&str] = &[
@@ -155,40 +155,34 @@ fn a_task_file_takes_the_same_names() {
     assert_eq!(known, set(&[&left]));
 }
 
-fn read_tool(arguments: &Value) -> Request {
+fn read_tool(arguments: &Value) -> Resolved {
     let around = Surroundings {
         tasks: Arc::new(Tasks::default()),
-        agents: rollcage_agents::all(),
-        providers: Providers::built_in().clone(),
-        variables: |_| None,
-        keys: |_| None,
-        prices: |_| None,
-        guard: None,
+        catalogue: Arc::new(Catalogue::built_in()),
         body_limit: BODY_LIMIT,
-        upstream_patience: std::time::Duration::from_secs(180),
     };
     let arguments = arguments.as_object().cloned().unwrap();
     match request::read("run_rollout", arguments, &around) {
-        Ok(request) => request,
+        Ok(read) => resolve(read.request, &around.catalogue).unwrap(),
         Err(wrong) => panic!("{wrong}"),
     }
 }
 
-fn read_flags(flags: &[&str]) -> (Task, ModelSettings) {
+fn read_flags(flags: &[&str]) -> Resolved {
     let line = ["run"].iter().chain(flags);
     let matches = command().try_get_matches_from(line).unwrap();
     let arguments = Arguments::from_arg_matches(&matches).unwrap();
-    let task = load(&arguments).unwrap().task;
-    let settings = arguments.endpoint.settings(&task, "m").unwrap();
-    (task, settings)
+    let mut catalogue = Catalogue::built_in();
+    let request = arguments.request(&mut catalogue).unwrap();
+    resolve(request, &catalogue).unwrap()
 }
 
 #[track_caller]
-fn check_same((task, settings): (Task, ModelSettings), asked: Value, file: &str) {
-    let Request { order, .. } = read_tool(&asked);
+fn check_same(made: Resolved, asked: Value, file: &str) {
+    let asked = read_tool(&asked);
     let read = Task::from_toml(file).unwrap();
-    assert_eq!(task, order.task);
-    assert_eq!(task, read);
+    assert_eq!(made.task, asked.task);
+    assert_eq!(made.task, read);
     let shown = |settings: &ModelSettings| {
         (
             settings.tokens_max,
@@ -198,13 +192,13 @@ fn check_same((task, settings): (Task, ModelSettings), asked: Value, file: &str)
             settings.sampling,
         )
     };
-    assert_eq!(shown(&settings), shown(&order.settings));
+    assert_eq!(shown(&made.settings), shown(&asked.settings));
 }
 
 #[test]
 fn what_is_not_said_is_the_same_everywhere() {
-    let made = read_flags(&["--instruction", "go", "--task-id", "t"]);
-    assert_eq!(made.1.tokens_max, Some(4096));
+    let made = read_flags(&["--instruction", "go", "--task-id", "t", "--agent", "nop"]);
+    assert_eq!(made.settings.tokens_max, Some(4096));
     let asked = json!({"instruction": "go", "task_id": "t", "agent": "nop"});
     check_same(made, asked, "id = 't'\ninstruction = 'go'");
 }
@@ -240,8 +234,12 @@ fn what_is_said_is_the_same_everywhere() {
         "A=1",
         "--effort",
         "low",
+        "--base-url",
+        "http://127.0.0.1:9",
+        "--model",
+        "m",
     ]);
-    assert_eq!(made.1.tokens_max, None);
+    assert_eq!(made.settings.tokens_max, None);
     let asked = json!({
         "instruction": "go", "task_id": "t", "setup": ["a"], "setup_shell": "b", "test_script": "c",
         "upload_files": {"/tmp/x": "X"}, "agent_timeout_s": 5, "command_timeout_s": 7,

@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
-use rollcage_engine::service::{Found, ServiceError};
 use rollcage_engine::store::end_of;
+use rollcage_engine::{EngineError, Found};
 use rollcage_model::exchange;
 use rollcage_model::export::{Arguments, ExportError, Format, Meta, Options, write};
 use rollcage_model::id::RolloutId;
@@ -65,7 +65,7 @@ pub(super) async fn trace(
         },
         include_messages: wanted.include_messages,
     };
-    let found = backend.service.find(&owner, &id).await?;
+    let found = backend.engine.find(&owner, &id).await?;
     let meta = match result_of(&backend, &found).await? {
         Some(result) => Meta::from(&*result),
         None => running_meta(&found),
@@ -110,9 +110,9 @@ async fn result_of(
 ) -> Result<Option<Arc<RolloutResult>>, ApiError> {
     match found {
         Found::Known(entry) if !entry.is_ended() => Ok(None),
-        Found::Known(entry) => Ok(Some(backend.service.wait(entry).await?)),
+        Found::Known(entry) => Ok(Some(backend.engine.wait(entry).await?)),
         Found::Stored(summary) if summary.ended.is_none() => Ok(None),
-        Found::Stored(summary) => Ok(Some(backend.service.stored(summary.rollout_id).await?)),
+        Found::Stored(summary) => Ok(Some(backend.engine.stored(summary.rollout_id).await?)),
     }
 }
 
@@ -148,7 +148,7 @@ fn id_of(found: &Found) -> RolloutId {
 }
 
 fn directory(backend: &Backend, found: &Found) -> PathBuf {
-    backend.service.store().directory(id_of(found))
+    backend.engine.store().directory(id_of(found))
 }
 
 #[derive(Default, Deserialize)]
@@ -164,9 +164,9 @@ pub(super) async fn files(
     wanted: Result<Query<WantedFile>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
-    let found = backend.service.find(&owner, &id).await?;
+    let found = backend.engine.find(&owner, &id).await?;
     let result = result_of(&backend, &found).await?;
-    let result = result.ok_or_else(|| ApiError::from(ServiceError::Running(id_of(&found))))?;
+    let result = result.ok_or_else(|| ApiError::from(EngineError::Running(id_of(&found))))?;
     match wanted.path {
         None => {
             let files: Vec<_> = result
@@ -209,14 +209,14 @@ pub(super) async fn logs(
     wanted: Result<Query<WantedLog>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
-    let found = backend.service.find(&owner, &id).await?;
+    let found = backend.engine.find(&owner, &id).await?;
     let name = match wanted.name.as_deref() {
         None | Some("agent") => "agent.stdout.log",
         Some("agent_stderr") => "agent.stderr.log",
         Some("proxy") => {
             let result = result_of(&backend, &found).await?;
             let result =
-                result.ok_or_else(|| ApiError::from(ServiceError::Running(id_of(&found))))?;
+                result.ok_or_else(|| ApiError::from(EngineError::Running(id_of(&found))))?;
             return Ok(plain_text(TEXT, result.proxy_log_tail.clone()));
         }
         Some(_) => return Err(ApiError::bad("`name` must be agent, agent_stderr or proxy")),

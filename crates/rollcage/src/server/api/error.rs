@@ -5,8 +5,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use rollcage_engine::service::{ServiceError, SubmitError};
 use rollcage_engine::store::StoreError;
+use rollcage_engine::{EngineError, QueueError};
 use rollcage_model::text::chain;
 
 use crate::server::backend::Refused;
@@ -46,18 +46,18 @@ impl ApiError {
     }
 }
 
-impl From<ServiceError> for ApiError {
-    fn from(error: ServiceError) -> Self {
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
         let message = error.to_string();
         match &error {
-            ServiceError::Unknown(_) | ServiceError::Store(StoreError::Unknown(_)) => {
+            EngineError::Unknown(_) | EngineError::Store(StoreError::Unknown(_)) => {
                 ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
             }
-            ServiceError::Running(_) | ServiceError::Store(StoreError::Unfinished(_)) => {
+            EngineError::Running(_) | EngineError::Store(StoreError::Unfinished(_)) => {
                 ApiError::conflict("still_running", message)
             }
-            ServiceError::NotYours(_) => ApiError::new(StatusCode::FORBIDDEN, "forbidden", message),
-            ServiceError::Store(_) | ServiceError::Thread(_) => ApiError::internal(&error),
+            EngineError::NotYours(_) => ApiError::new(StatusCode::FORBIDDEN, "forbidden", message),
+            EngineError::Store(_) | EngineError::Thread(_) => ApiError::internal(&error),
         }
     }
 }
@@ -67,10 +67,10 @@ impl From<Refused> for ApiError {
         let message = refused.to_string();
         match &refused {
             Refused::Arguments(_) => ApiError::bad(message),
-            Refused::Busy(SubmitError::Full { .. }) => {
+            Refused::Busy(QueueError::Full { .. }) => {
                 ApiError::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message)
             }
-            Refused::Busy(SubmitError::Closed) => {
+            Refused::Busy(QueueError::Closed) => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message)
             }
             Refused::Failed(_) => ApiError::internal(&refused),

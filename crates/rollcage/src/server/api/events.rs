@@ -14,7 +14,7 @@ use futures::stream::{self, Stream};
 use serde::Deserialize;
 
 use rollcage_engine::feed::Told;
-use rollcage_engine::service::{Entry, Found};
+use rollcage_engine::{Entry, Found};
 use rollcage_model::event::What;
 
 use super::error::ApiError;
@@ -42,7 +42,7 @@ pub(super) async fn stream(
     let resumed = headers.get("last-event-id");
     let resumed = resumed.and_then(|value| value.to_str().ok()?.trim().parse().ok());
     let seq = resumed.or(wanted.after).unwrap_or(0);
-    let follower = match backend.service.find(&owner, &id).await? {
+    let follower = match backend.engine.find(&owner, &id).await? {
         Found::Known(entry) => Follower {
             entry: Some(entry),
             seq,
@@ -53,7 +53,7 @@ pub(super) async fn stream(
             return Err(ApiError::conflict("not_here", text));
         }
         Found::Stored(summary) => {
-            let told = stored_events(&backend.service, summary.rollout_id).await;
+            let told = stored_events(&backend.engine, summary.rollout_id).await;
             let told = told.map_err(ApiError::bad)?;
             let waiting = told.into_iter().filter(|told| told.seq > seq).collect();
             Follower {

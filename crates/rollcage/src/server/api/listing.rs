@@ -6,8 +6,8 @@ use axum::extract::{Query, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use rollcage_engine::service::{EndedFilter, Filter};
 use rollcage_engine::store::Summary;
+use rollcage_engine::{EndedFilter, Filter};
 
 use super::error::ApiError;
 use super::{Asking, Shared};
@@ -35,10 +35,10 @@ pub(super) async fn list(
 ) -> Result<Json<Value>, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
     let filter = wanted.filter()?;
-    let page = backend.service.list(&owner, filter).await?;
+    let page = backend.engine.list(&owner, filter).await?;
     let status = |summary: &Summary| match summary.ended {
         Some(_) => "ended",
-        None if backend.service.is_waiting(summary.rollout_id) => "queued",
+        None if backend.engine.is_waiting(summary.rollout_id) => "queued",
         None => "running",
     };
     let rows: Vec<_> = page

@@ -8,8 +8,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use rollcage_engine::service::{Entry, Found};
 use rollcage_engine::store::Store;
+use rollcage_engine::{Entry, Found};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::view::{self, View};
 use rollcage_proxy::read_request_body;
@@ -82,12 +82,12 @@ pub(super) async fn show(
     let trace = wanted.trace.as_deref().map(str::parse::<view::Wanted>);
     let trace = trace.transpose();
     let trace = trace.map_err(|error| ApiError::bad(error.to_string()))?;
-    let found = backend.service.find(&owner, &id).await?;
+    let found = backend.engine.find(&owner, &id).await?;
     let result = match &found {
         Found::Known(entry) if !entry.is_ended() => {
             return Ok(Json(standing(entry)).into_response());
         }
-        Found::Known(entry) => backend.service.wait(entry).await?,
+        Found::Known(entry) => backend.engine.wait(entry).await?,
         Found::Stored(summary) if summary.ended.is_none() => {
             let answer = json!({
                 "rollout_id": summary.rollout_id, "status": "running", "ended": null, "task_id": summary.task_id,
@@ -95,9 +95,9 @@ pub(super) async fn show(
             });
             return Ok(Json(answer).into_response());
         }
-        Found::Stored(summary) => backend.service.stored(summary.rollout_id).await?,
+        Found::Stored(summary) => backend.engine.stored(summary.rollout_id).await?,
     };
-    let store = backend.service.store().clone();
+    let store = backend.engine.store().clone();
     let made =
         tokio::task::spawn_blocking(move || text(&store, &result, trace.unwrap_or_default()));
     let made = made.await.map_err(|error| ApiError::internal(&error))?;
@@ -146,9 +146,9 @@ pub(super) async fn cancel(
     Asking(owner): Asking,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let answer = match backend.service.find(&owner, &id).await? {
+    let answer = match backend.engine.find(&owner, &id).await? {
         Found::Known(entry) => {
-            let is_cancelled = backend.service.cancel(&entry);
+            let is_cancelled = backend.engine.cancel(&entry);
             json!({"rollout_id": entry.id, "cancelled": is_cancelled})
         }
         Found::Stored(summary) if summary.ended.is_none() => {
@@ -167,6 +167,6 @@ pub(super) async fn delete(
     Asking(owner): Asking,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    backend.service.delete(&owner, &id).await?;
+    backend.engine.delete(&owner, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

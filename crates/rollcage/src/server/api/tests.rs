@@ -219,7 +219,7 @@ async fn a_rollout_from_its_start_to_its_deletion() {
     assert!(
         !client
             .backend
-            .service
+            .engine
             .store()
             .directory(id.parse().unwrap())
             .exists()
@@ -307,11 +307,7 @@ async fn a_key_is_found_nowhere() {
     );
     seen.push(client.get("/v1/rollouts?task=keys").await.body);
     seen.push(client.get("/v1/endpoints").await.body);
-    let directory = client
-        .backend
-        .service
-        .store()
-        .directory(id.parse().unwrap());
+    let directory = client.backend.engine.store().directory(id.parse().unwrap());
     for entry in std::fs::read_dir(directory).unwrap().flatten() {
         seen.push(std::fs::read(entry.path()).unwrap().into());
     }

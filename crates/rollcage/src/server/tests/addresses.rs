@@ -13,7 +13,7 @@ use rollcage_testkit::upstream::{Reply, Upstream};
 
 use super::*;
 use crate::server::access::Token;
-use crate::server::backend::Backend;
+use crate::server::backend::{BODY_LIMIT, Backend};
 use crate::server::harness;
 
 const TOKEN: &str = "a-token-that-is-long";
@@ -48,9 +48,9 @@ struct Attacked {
 
 impl Attacked {
     async fn start(guard: Option<Arc<Guard>>, policy: Policy) -> Self {
-        let backend = harness::backend_with(harness::limits(), |around| {
-            around.guard = guard;
-            around.agents.push(ShellAgent::shared(
+        let backend = harness::backend_with(harness::limits(), BODY_LIMIT, |catalogue| {
+            catalogue.guard = guard;
+            catalogue.agents.push(ShellAgent::shared(
                 r#"ask '{"model":"m","messages":[{"role":"user","content":"hi"}]}' > said"#,
             ));
         });

@@ -20,7 +20,7 @@ fn trickle(address: SocketAddr, path: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_does_not_come_is_not_waited_for() {
     let limit = Duration::from_millis(100);
-    let backend = harness::backend_with(harness::limits(), |around| around.body_limit = limit);
+    let backend = harness::backend_with(harness::limits(), limit, |_| ());
     let backend = backend.await;
     let assembly = Assembly {
         extra: api::routes(Arc::clone(&backend)),

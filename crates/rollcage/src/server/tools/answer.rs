@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use rollcage_engine::feed::Told;
-use rollcage_engine::service::{Entry, Found, Service};
+use rollcage_engine::{Engine, Entry, Found};
 use rollcage_model::event::{Event, What};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
@@ -60,11 +60,11 @@ pub(crate) fn handle(entry: &Entry) -> Value {
 }
 
 /// Where a rollout stands, in the original's members first.
-pub(crate) async fn state(service: &Service, found: &Found) -> Value {
+pub(crate) async fn state(engine: &Engine, found: &Found) -> Value {
     let entry = match found {
         Found::Known(entry) => entry,
         Found::Stored(summary) => {
-            let result = service.stored(summary.rollout_id).await.ok();
+            let result = engine.stored(summary.rollout_id).await.ok();
             let status = if summary.ended.is_some() {
                 "done"
             } else {
@@ -82,7 +82,7 @@ pub(crate) async fn state(service: &Service, found: &Found) -> Value {
     };
     let standing = entry.feed.standing();
     let result = match entry.is_ended() {
-        true => service.wait(entry).await.ok(),
+        true => engine.wait(entry).await.ok(),
         false => None,
     };
     json!({
@@ -128,9 +128,9 @@ fn id_and_status(found: &Found) -> (RolloutId, &'static str) {
     }
 }
 
-pub(crate) async fn messages(service: &Service, found: &Found) -> Result<Value, String> {
+pub(crate) async fn messages(engine: &Engine, found: &Found) -> Result<Value, String> {
     let (id, status) = id_and_status(found);
-    let path = service.store().directory(id).join("exchanges.rec");
+    let path = engine.store().directory(id).join("exchanges.rec");
     let session = id.to_string();
     let read = tokio::task::spawn_blocking(move || -> Result<Vec<Value>, String> {
         let size = std::fs::metadata(&path).map(|metadata| metadata.len());
@@ -150,11 +150,11 @@ pub(crate) async fn messages(service: &Service, found: &Found) -> Result<Value, 
     }))
 }
 
-pub(crate) async fn events(service: &Service, found: &Found, after: u64) -> Result<Value, String> {
+pub(crate) async fn events(engine: &Engine, found: &Found, after: u64) -> Result<Value, String> {
     let (id, status) = id_and_status(found);
     let told = match found {
         Found::Known(entry) => entry.feed.after(after),
-        Found::Stored(_) => stored_events(service, id).await?,
+        Found::Stored(_) => stored_events(engine, id).await?,
     };
     let events: Vec<Value> = told
         .iter()
@@ -178,8 +178,8 @@ pub(crate) fn event(told: &Told) -> Value {
 }
 
 /// What is left to tell of a rollout that is known from its record alone: that it finished. None when it has not.
-pub(crate) async fn stored_events(service: &Service, id: RolloutId) -> Result<Vec<Told>, String> {
-    let Ok(result) = service.stored(id).await else {
+pub(crate) async fn stored_events(engine: &Engine, id: RolloutId) -> Result<Vec<Told>, String> {
+    let Ok(result) = engine.stored(id).await else {
         return Ok(Vec::new());
     };
     let event = Event {

@@ -6,9 +6,10 @@ use crate::server::backend::{Backend, Surroundings};
 use crate::server::tasks::Tasks;
 
 pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
-    let installed = backend.service.engine().bundles().list();
+    let installed = backend.engine.bundles().list();
     backend
         .around
+        .catalogue
         .agents
         .iter()
         .map(|agent| {
@@ -29,8 +30,12 @@ pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
 }
 
 pub(crate) fn endpoints(around: &Surroundings) -> Vec<Value> {
-    let known = around.providers.iter().map(|provider| {
-        let value = |names: &[String]| names.iter().find_map(|name| around.variable(name));
+    let known = around.catalogue.providers.iter().map(|provider| {
+        let value = |names: &[String]| {
+            names
+                .iter()
+                .find_map(|name| around.catalogue.variable(name))
+        };
         let model = value(&provider.model_variables).or_else(|| provider.model.clone());
         let has_url = value(&provider.url_variables).is_some() || provider.base_url.is_some();
         let has_key = value(&provider.key_variables).is_some();
@@ -49,7 +54,7 @@ pub(crate) fn endpoints(around: &Surroundings) -> Vec<Value> {
             "default_base_url": provider.base_url,
         })
     });
-    let servers = around.providers.servers().map(|server| {
+    let servers = around.catalogue.providers.servers().map(|server| {
         json!({
             "kind": server.name, "configured": true, "model": server.model, "variables": {},
             "has_key": false, "default_base_url": null,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures::future::join_all;
 use tokio::sync::mpsc;
 
-use rollcage_engine::service::Entry;
+use rollcage_engine::Entry;
 use rollcage_model::event::What;
 
 use crate::server::tool::Progress;

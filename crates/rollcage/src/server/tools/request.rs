@@ -1,19 +1,18 @@
 //! What `run_rollout`, `start_rollout` and `POST /v1/rollouts` take: the arguments of both original variants and our
-//! own, made into an order.
+//! own, made into a [`RolloutRequest`].
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
 use rollcage_dialect::EndpointDialect;
-use rollcage_dialect::chat::Constrained;
-use rollcage_endpoints::choice::{EndpointChoice, EndpointError, EndpointRequest};
-use rollcage_engine::service::Order;
+use rollcage_endpoints::choice::EndpointError;
+use rollcage_engine::intake::{
+    Catalogue, EndpointWish, Key, ModelOptions, Origin, RequestError, RolloutRequest,
+};
 use rollcage_model::script::Step;
-use rollcage_model::task::{Budget, Limits, MAX_TOKENS_CAP, Mode, TOP_LOGPROBS, Task};
-use rollcage_proxy::remote::Remotes;
+use rollcage_model::task::{Budget, Limits, Mode, Task};
 use rollcage_proxy::secret::Secret;
-use rollcage_proxy::{ModelSettings, SamplingPolicy};
 
 use super::arguments::{Arguments, Wrong, integer_of, wrong};
 use super::mcp;
@@ -80,49 +79,34 @@ pub(crate) const LIMITS: &[&str] = &["memory_mb", "pids", "cpus", "disk_mb", "fi
 pub(crate) const COUNT_MAX: i64 = 1000;
 const COMMAND_BYTES_MAX: usize = 120_000;
 
-/// An order, and how often it is wanted.
-pub(crate) struct Request {
-    pub(crate) order: Order,
+/// A request, and how often it is wanted.
+pub(crate) struct RolloutArguments {
+    pub(crate) request: RolloutRequest,
     pub(crate) count: usize,
 }
 
-/// Reads and checks everything; nothing is started or fetched.
+/// Reads the arguments; nothing is started or fetched. What only a resolved request can tell is not checked here.
 pub(crate) fn read(
     tool: &str,
     values: Map<String, Value>,
     around: &Surroundings,
-) -> Result<Request, Wrong> {
+) -> Result<RolloutArguments, Wrong> {
     let mut given = Arguments::new(tool, values, NAMES)?;
-    let name = given.text("agent")?;
-    let name = name.as_deref().unwrap_or("opencode");
-    let (agent, version) =
-        rollcage_agents::choose(around.agents.clone(), name).map_err(|error| error.to_string())?;
-    let needs_model = agent.dialect().is_some();
-    let has_default = given.has("solution") || !needs_model;
-    let endpoint = read_endpoint(&mut given, has_default, around)?;
-    let (Loaded { mut task, uploads }, clients_own) = read_task(&mut given, around)?;
+    let agent = given.text("agent")?;
+    let agent = agent.unwrap_or_else(|| "opencode".to_owned());
+    let chosen = rollcage_agents::choose(around.catalogue.agents.clone(), &agent);
+    let (chosen, _) = chosen.map_err(|error| error.to_string())?;
+    let has_default = given.has("solution") || chosen.dialect().is_none();
+    let endpoint = read_endpoint(&mut given, has_default, &around.catalogue)?;
+    let (Loaded { mut task, uploads }, mcp) = read_task(&mut given, around)?;
     if task.instruction.trim().is_empty() {
         return Err("instruction is required".to_owned());
-    }
-    let is_scripted = needs_model && matches!(endpoint, EndpointChoice::Scripted);
-    if is_scripted && task.solution.is_empty() {
-        return Err(
-            "the scripted endpoint plays a `solution`, and there is none: give one".to_owned(),
-        );
     }
     check_commands(&task)?;
     read_budget(&mut given, &mut task.budget)?;
     read_limits(&mut given, &mut task.limits)?;
     options::read(&mut given, &mut task.agent)?;
-    task.limit(&agent.limits());
-    task.check().map_err(|error| chain(&error))?;
-    let mcp = Remotes::take(&mut task.mcp, |name| around.variable(name));
-    let mut mcp = mcp.map_err(|error| error.to_string())?;
-    if let Some(guard) = &around.guard {
-        mcp.guard(&clients_own, guard);
-    }
-    rollcage_agents::check_options(&*agent, &task).map_err(|error| error.to_string())?;
-    let settings = read_settings(&mut given, &task, &endpoint, around)?;
+    let options = read_options(&mut given)?;
     match given.text("sandbox")?.as_deref() {
         None | Some("local") => {}
         Some(other) => return Err(format!("unknown sandbox `{other}`: there is local")),
@@ -133,26 +117,23 @@ pub(crate) fn read(
         count @ 1..=COUNT_MAX => usize::try_from(count).unwrap_or(1),
         _ => return Err(format!("argument `n` must be between 1 and {COUNT_MAX}")),
     };
-    let order = Order {
-        task,
+    let request = RolloutRequest {
         uploads,
         agent,
-        version,
-        ready: None,
         endpoint,
-        settings,
-        mcp,
+        options,
+        origin: Origin::Client { mcp },
+        ..RolloutRequest::new(task)
     };
-    Ok(Request { order, count })
+    Ok(RolloutArguments { request, count })
 }
 
-/// The endpoint as either original variant names it. Our own keys go to our own URLs only: who names another URL brings
-/// the key for it.
+/// The endpoint as either original variant names it.
 fn read_endpoint(
     given: &mut Arguments,
     has_default: bool,
-    around: &Surroundings,
-) -> Result<EndpointChoice, Wrong> {
+    catalogue: &Catalogue,
+) -> Result<EndpointWish, Wrong> {
     let thinking = given.flag("thinking")?;
     let disabled = given.flag("disable_thinking")?;
     if let (Some(thinking), Some(disabled)) = (thinking, disabled)
@@ -166,58 +147,49 @@ fn read_endpoint(
         Some("anthropic") => Some(EndpointDialect::Anthropic),
         Some(_) => return Err("argument `dialect` must be chat or anthropic".to_owned()),
     };
-    let mut request = EndpointRequest {
+    let key = |secret: String| Key::new(Secret::new(secret));
+    let mut wish = EndpointWish {
         dialect,
         kind: given.text("endpoint")?,
         base_url: given.text("base_url")?,
-        key: given.text("api_key")?.map(Secret::new),
+        key: given.text("api_key")?.map(key),
         model: given.text("model")?,
         is_thinking_disabled: disabled.or(thinking.map(|thinking| !thinking)),
-        guard: around.guard.clone(),
     };
     let vllm_url = given.text("vllm_url")?;
-    let hf_token = given.text("hf_token")?.map(Secret::new);
+    let hf_token = given.text("hf_token")?.map(key);
     if let Some(key) = given.text("model_key")? {
-        if request.kind.is_some() {
+        if wish.kind.is_some() {
             return Err("give either `endpoint` or `model_key`, not both".to_owned());
         }
-        read_model_key(&key, &mut request, around)?;
+        read_model_key(&key, &mut wish, catalogue)?;
     }
-    match request.kind.as_deref() {
-        Some("vllm") => request.base_url = request.base_url.or(vllm_url),
-        Some("hf_router") => request.key = request.key.or(hf_token),
+    match wish.kind.as_deref() {
+        Some("vllm") => wish.base_url = wish.base_url.or(vllm_url),
+        Some("hf_router") => wish.key = wish.key.or(hf_token),
         Some(_) => {}
-        None if has_default && request.base_url.is_none() && request.model.is_none() => {
-            return Ok(EndpointChoice::Scripted);
+        None if has_default && wish.base_url.is_none() && wish.model.is_none() => {
+            wish.kind = Some("scripted".to_owned());
         }
         None => {
-            let is_whole =
-                request.base_url.is_some() && request.key.is_some() && request.model.is_some();
-            if !is_whole && !has_provider(&request, around) {
-                return Err(no_endpoint(around));
+            let is_whole = wish.base_url.is_some() && wish.key.is_some() && wish.model.is_some();
+            if !is_whole && !has_provider(&wish, catalogue) {
+                return Err(no_endpoint(catalogue));
             }
         }
     }
-    let is_elsewhere = request.base_url.is_some();
-    let variable = |name: &str| {
-        (!(is_elsewhere && around.providers.is_key(name)))
-            .then(|| around.variable(name))
-            .flatten()
-    };
-    request
-        .resolve_among(&around.providers, variable)
-        .map_err(|error| explain(error, is_elsewhere))
+    Ok(wish)
 }
 
 /// Whether the model is a `provider/model`.
-fn has_provider(request: &EndpointRequest, around: &Surroundings) -> bool {
-    let split = |model: &String| matches!(around.providers.split_model(model), Ok(Some(_)));
-    request.base_url.is_none() && request.model.as_ref().is_some_and(split)
+fn has_provider(wish: &EndpointWish, catalogue: &Catalogue) -> bool {
+    let split = |model: &String| matches!(catalogue.providers.split_model(model), Ok(Some(_)));
+    wish.base_url.is_none() && wish.model.as_ref().is_some_and(split)
 }
 
 /// The original's text, with the kinds that we know.
-fn no_endpoint(around: &Surroundings) -> Wrong {
-    let names: Vec<_> = around
+fn no_endpoint(catalogue: &Catalogue) -> Wrong {
+    let names: Vec<_> = catalogue
         .providers
         .names()
         .map(|name| format!("'{name}'"))
@@ -229,12 +201,8 @@ fn no_endpoint(around: &Surroundings) -> Wrong {
 }
 
 /// `vllm://repo`, `hf-router://repo:provider`, or `kind/model`.
-fn read_model_key(
-    key: &str,
-    request: &mut EndpointRequest,
-    around: &Surroundings,
-) -> Result<(), Wrong> {
-    let Ok(Some((kind, model))) = around.providers.split_model(key) else {
+fn read_model_key(key: &str, wish: &mut EndpointWish, catalogue: &Catalogue) -> Result<(), Wrong> {
+    let Ok(Some((kind, model))) = catalogue.providers.split_model(key) else {
         return Err(
             "argument `model_key` must be vllm://REPO, hf-router://REPO:PROVIDER or KIND/MODEL with a kind that \
              list_endpoints shows"
@@ -243,34 +211,39 @@ fn read_model_key(
     };
     // The variant that has this argument thinks only when it is told to.
     if key.contains("://") {
-        request.is_thinking_disabled.get_or_insert(true);
+        wish.is_thinking_disabled.get_or_insert(true);
     }
-    request.kind = Some(kind);
-    request.model.get_or_insert(model);
+    wish.kind = Some(kind);
+    wish.model.get_or_insert(model);
     Ok(())
 }
 
 /// The engine's errors speak of flags; here there are arguments.
-fn explain(error: EndpointError, is_elsewhere: bool) -> Wrong {
+pub(crate) fn explain(error: RequestError) -> Wrong {
     match error {
-        EndpointError::NoBaseUrl { kind, variable } => {
+        RequestError::Endpoint(EndpointError::NoBaseUrl { kind, variable }) => {
             format!(
                 "endpoint `{kind}` has no base_url: give `base_url`, or set {variable} on the server"
             )
         }
-        EndpointError::NoKey { kind, .. } if is_elsewhere => format!(
-            "endpoint `{kind}` has no api_key: give `api_key` with `base_url`; the server's own key goes to its own \
-             URL only"
+        RequestError::Endpoint(EndpointError::NoKey { kind, variable }) => format!(
+            "endpoint `{kind}` has no api_key: give `api_key`, or set {variable} on the server; the server's own key goes \
+             to its own URL only"
         ),
-        EndpointError::NoKey { kind, variable } => {
-            format!(
-                "endpoint `{kind}` has no api_key: give `api_key`, or set {variable} on the server"
-            )
-        }
-        EndpointError::NoModel { kind, variable } => {
+        RequestError::Endpoint(EndpointError::NoModel { kind, variable }) => {
             format!("endpoint `{kind}` has no model: give `model`, or set {variable} on the server")
         }
-        error => error.to_string(),
+        RequestError::NoSolution => {
+            "the scripted endpoint plays a `solution`, and there is none: give one".to_owned()
+        }
+        RequestError::NoPrice { .. } => {
+            "a budget in dollars needs the model's price: add it to prices.toml on the server"
+                .to_owned()
+        }
+        error @ (RequestError::Sampling(_)
+        | RequestError::Constrained
+        | RequestError::TopLogprobs) => format!("argument {error}"),
+        error => chain(&error),
     }
 }
 
@@ -416,53 +389,18 @@ fn read_limits(given: &mut Arguments, limits: &mut Limits) -> Result<(), Wrong> 
     Ok(())
 }
 
-fn read_settings(
-    given: &mut Arguments,
-    task: &Task,
-    endpoint: &EndpointChoice,
-    around: &Surroundings,
-) -> Result<ModelSettings, Wrong> {
-    let temperature = given.number("temperature")?;
-    let sampling = SamplingPolicy::new(given.text("sampling")?.as_deref(), temperature)
-        .map_err(|problem| format!("argument {problem}"))?;
-    let constrained = match given.text("constrained")? {
-        None => None,
-        Some(name) => Some(
-            Constrained::from_name(&name)
-                .ok_or("argument `constrained` must be refuse, remove or keep")?,
-        ),
-    };
+fn read_options(given: &mut Arguments) -> Result<ModelOptions, Wrong> {
+    let default = ModelOptions::default();
     let top_logprobs = given.integer("top_logprobs")?.map(u32::try_from);
-    let top_logprobs = top_logprobs
-        .unwrap_or(Ok(TOP_LOGPROBS))
-        .ok()
-        .filter(|count| *count <= 20)
-        .ok_or("argument `top_logprobs` must be between 0 and 20")?;
-    let cap = given.integer("max_tokens_cap")?.unwrap_or(MAX_TOKENS_CAP);
-    let model = match endpoint {
-        EndpointChoice::Scripted => None,
-        EndpointChoice::Url(endpoint) => Some(&endpoint.model),
-        EndpointChoice::Managed(managed) => Some(&managed.endpoint.model),
-    };
-    let price = match (model, task.budget.usd) {
-        (Some(model), Some(_)) => {
-            let price = around.price(model);
-            let text =
-                "a budget in dollars needs the model's price: add it to prices.toml on the server";
-            Some(price.ok_or(text)?)
-        }
-        _ => None,
-    };
-    Ok(ModelSettings {
-        tokens_max: u64::try_from(cap).ok().filter(|cap| *cap > 0),
-        top_logprobs,
-        sampling,
-        constrained,
-        budget: task.budget.into(),
-        price,
-        is_black_box: task.mode == Mode::BlackBox,
-        upstream_patience: around.upstream_patience,
-        ..ModelSettings::default()
+    let top_logprobs = top_logprobs.unwrap_or(Ok(default.top_logprobs));
+    let cap = given.integer("max_tokens_cap")?;
+    Ok(ModelOptions {
+        max_tokens_cap: cap.unwrap_or(default.max_tokens_cap),
+        top_logprobs: top_logprobs.map_err(|_| explain(RequestError::TopLogprobs))?,
+        temperature: given.number("temperature")?,
+        sampling: given.text("sampling")?,
+        constrained: given.text("constrained")?,
+        upstream_patience_s: None,
     })
 }
 

@@ -2,8 +2,11 @@ use serde_json::json;
 
 use super::*;
 use crate::server::tasks::Tasks;
-use rollcage_dialect::chat::Sampling;
-use rollcage_endpoints::provider::Providers;
+use rollcage_dialect::chat::{Constrained, Sampling};
+use rollcage_endpoints::choice::EndpointChoice;
+use rollcage_engine::intake::{Resolved, resolve};
+use rollcage_proxy::SamplingPolicy;
+use std::sync::Arc;
 
 fn variables(name: &str) -> Option<String> {
     let known = [
@@ -17,28 +20,35 @@ fn variables(name: &str) -> Option<String> {
 }
 
 fn around() -> Surroundings {
+    let catalogue = Catalogue {
+        variables: Arc::new(variables),
+        keys: Arc::new(variables),
+        ..Catalogue::built_in()
+    };
     Surroundings {
-        tasks: std::sync::Arc::new(Tasks::default()),
-        agents: rollcage_agents::all(),
-        providers: Providers::built_in().clone(),
-        variables,
-        keys: variables,
-        prices: |_| None,
-        guard: None,
+        tasks: Arc::new(Tasks::default()),
+        catalogue: Arc::new(catalogue),
         body_limit: crate::server::backend::BODY_LIMIT,
-        upstream_patience: std::time::Duration::from_secs(180),
     }
 }
 
-fn given(value: Value) -> Result<Request, Wrong> {
+struct Read {
+    rollout: Resolved,
+    count: usize,
+}
+
+fn given(value: Value) -> Result<Read, Wrong> {
     let Value::Object(values) = value else {
         panic!("an object");
     };
-    read("run_rollout", values, &around())
+    let around = around();
+    let RolloutArguments { request, count } = read("run_rollout", values, &around)?;
+    let rollout = resolve(request, &around.catalogue).map_err(explain)?;
+    Ok(Read { rollout, count })
 }
 
 #[track_caller]
-fn good(value: Value) -> Request {
+fn good(value: Value) -> Read {
     match given(value) {
         Ok(request) => request,
         Err(wrong) => panic!("{wrong}"),
@@ -47,7 +57,7 @@ fn good(value: Value) -> Request {
 
 #[track_caller]
 fn endpoint_of(value: Value) -> rollcage_proxy::endpoint::Endpoint {
-    match good(value).order.endpoint {
+    match good(value).rollout.endpoint {
         EndpointChoice::Url(endpoint) => endpoint,
         other => panic!("{other:?}"),
     }
@@ -62,22 +72,22 @@ fn check_error(value: Value, expect: &str) {
 }
 
 #[test]
-fn the_june_arguments_make_an_order() {
+fn the_june_arguments_make_a_request() {
     let request = good(json!({
         "endpoint": "vllm", "base_url": "", "api_key": "", "model": "", "instruction": "go", "setup": ["a"], "verify": null,
         "task_id": "t1", "mode": "transparent_proxy", "disable_thinking": null, "max_tokens_cap": "100",
         "top_logprobs": 5, "agent_timeout_s": 30, "template": "",
     }));
-    let order = &request.order;
-    assert_eq!((request.count, order.task.id.as_str()), (1, "t1"));
+    let rollout = &request.rollout;
+    assert_eq!((request.count, rollout.task.id.as_str()), (1, "t1"));
     assert_eq!(
-        (order.task.setup.as_slice(), order.task.verify.len()),
+        (rollout.task.setup.as_slice(), rollout.task.verify.len()),
         (["a".to_owned()].as_slice(), 0)
     );
-    assert_eq!(order.task.agent_timeout_s(), 30.0);
-    assert_eq!(order.settings.tokens_max, Some(100));
-    assert_eq!(order.settings.top_logprobs, 5);
-    let EndpointChoice::Url(endpoint) = &order.endpoint else {
+    assert_eq!(rollout.task.agent_timeout_s(), 30.0);
+    assert_eq!(rollout.settings.tokens_max, Some(100));
+    assert_eq!(rollout.settings.top_logprobs, 5);
+    let EndpointChoice::Url(endpoint) = &rollout.endpoint else {
         panic!("scripted");
     };
     assert_eq!(endpoint.base_url, "http://gpu:8000/v1");
@@ -85,23 +95,23 @@ fn the_june_arguments_make_an_order() {
 }
 
 #[test]
-fn the_earlier_arguments_make_an_order() {
+fn the_earlier_arguments_make_a_request() {
     let request = good(json!({
         "model_key": "hf-router://Qwen/Qwen3-8B:nscale", "hf_token": "hf-secret-token", "thinking": false, "instruction": "go",
         "test_script": "echo 'a' > /home/user/logs/verifier/reward.txt", "setup_shell": "mkdir x",
         "upload_files": {"a.txt": "A"}, "max_tokens_cap": 0, "mode": "black_box",
     }));
-    let order = &request.order;
-    assert_eq!(order.task.setup, ["mkdir x"]);
-    assert_eq!(order.task.files["a.txt"], "A");
-    assert!(order.task.verify.is_empty());
+    let rollout = &request.rollout;
+    assert_eq!(rollout.task.setup, ["mkdir x"]);
+    assert_eq!(rollout.task.files["a.txt"], "A");
+    assert!(rollout.task.verify.is_empty());
     assert_eq!(
-        order.task.test_script(),
+        rollout.task.test_script(),
         Some("echo 'a' > /home/user/logs/verifier/reward.txt")
     );
-    assert_eq!(order.settings.tokens_max, None);
-    assert!(order.settings.is_black_box);
-    let EndpointChoice::Url(endpoint) = &order.endpoint else {
+    assert_eq!(rollout.settings.tokens_max, None);
+    assert!(rollout.settings.is_black_box);
+    let EndpointChoice::Url(endpoint) = &rollout.endpoint else {
         panic!("scripted");
     };
     assert_eq!(
@@ -128,23 +138,23 @@ fn the_earlier_arguments_make_an_order() {
 }
 
 #[test]
-fn our_own_arguments_make_an_order() {
+fn our_own_arguments_make_a_request() {
     let request = good(json!({
         "instruction": "go", "solution": ["touch a", {"write": "b", "content": "B"}], "n": "3", "agent": "opencode@1.2.3",
         "env": {"SEED": "1"}, "temperature": 1, "sandbox": "local",
         "budget": {"calls": "5", "completion_tokens": 100, "idle_s": 2.5, "usd": null},
     }));
     assert_eq!(request.count, 3);
-    let order = &request.order;
-    assert!(matches!(order.endpoint, EndpointChoice::Scripted));
-    assert_eq!(order.task.solution.len(), 2);
+    let rollout = &request.rollout;
+    assert!(matches!(rollout.endpoint, EndpointChoice::Scripted));
+    assert_eq!(rollout.task.solution.len(), 2);
     assert_eq!(
-        (order.task.budget.idle_s, order.settings.budget.calls),
+        (rollout.task.budget.idle_s, rollout.settings.budget.calls),
         (Some(2.5), Some(5))
     );
     let sampling = SamplingPolicy::Pinned(Sampling { temperature: 1.0 });
-    assert_eq!(order.settings.sampling, sampling);
-    assert_eq!(order.settings.constrained, None);
+    assert_eq!(rollout.settings.sampling, sampling);
+    assert_eq!(rollout.settings.constrained, None);
     let base = json!({"instruction": "go", "solution": ["true"]});
     let with = |name: &str, value: &str| {
         let mut base = base.clone();
@@ -152,16 +162,16 @@ fn our_own_arguments_make_an_order() {
         base
     };
     let request = good(with("sampling", "agent"));
-    assert_eq!(request.order.settings.sampling, SamplingPolicy::Agent);
+    assert_eq!(request.rollout.settings.sampling, SamplingPolicy::Agent);
     let request = good(with("constrained", "remove"));
     assert_eq!(
-        request.order.settings.constrained,
+        request.rollout.settings.constrained,
         Some(Constrained::Remove)
     );
     check_error(with("constrained", "no"), "refuse, remove or keep");
     check_error(with("sampling", "me"), "must be auto or agent");
     assert_eq!(
-        order.version,
+        rollout.version,
         rollcage_agents::bundle::VersionRequest::Exact("1.2.3".to_owned())
     );
 }
@@ -229,7 +239,9 @@ fn wrong_arguments_are_explained() {
         base("budget", json!({"cals": 1})),
         "unknown argument `cals`",
     );
-    check_error(base("budget", json!({"usd": 1})), "needs the model's price");
+    let mut dear = base("budget", json!({"usd": 1}));
+    dear["model"] = json!("m");
+    check_error(dear, "needs the model's price");
     check_error(base("solution", json!([{"rnu": "x"}])), "solution step 1");
     check_error(
         base("upload_files", json!({"../x": "a"})),
@@ -268,8 +280,9 @@ fn the_servers_key_goes_to_the_servers_url_only() {
 #[test]
 fn an_agent_goes_by_its_other_names_and_is_kept_by_its_own() {
     for (other, name) in [("claude-code", "claude"), ("qwen-coder", "qwen")] {
-        let order = good(json!({"instruction": "go", "solution": ["true"], "agent": other})).order;
-        assert_eq!(order.agent.name(), name);
+        let rollout =
+            good(json!({"instruction": "go", "solution": ["true"], "agent": other})).rollout;
+        assert_eq!(rollout.agent.name(), name);
     }
 }
 
@@ -287,7 +300,7 @@ fn options_of_the_agent_come_through_and_nothing_is_filled_in() {
             "config": {"snapshot": true, "x": "{env:HOME}"}, "effort": null,
         }),
     ));
-    let options = request.order.task.agent;
+    let options = request.rollout.task.agent;
     assert_eq!(options.tools, Some(vec!["bash".to_owned()]));
     assert_eq!(options.env["A"], "$OPENAI_API_KEY ${HOME} {key}");
     assert_eq!(options.config["x"], "{env:HOME}");
@@ -321,13 +334,13 @@ fn options_of_the_agent_come_through_and_nothing_is_filled_in() {
 #[test]
 fn a_clients_mcp_servers_are_taken_and_its_secrets_are_not_kept() {
     let asked = |mcp: Value| json!({"instruction": "go", "solution": ["true"], "mcp": mcp});
-    let order = good(asked(json!({
+    let rollout = good(asked(json!({
         "weather": {"command": ["python3", "w.py"], "env": {"UNITS": "metric"}},
         "docs": {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": "Bearer sk-the-clients-own"}},
     })))
-    .order;
-    assert_eq!(order.task.mcp["weather"].command, ["python3", "w.py"]);
-    let kept = serde_json::to_string(&order.task).unwrap();
+    .rollout;
+    assert_eq!(rollout.task.mcp["weather"].command, ["python3", "w.py"]);
+    let kept = serde_json::to_string(&rollout.task).unwrap();
     assert!(!kept.contains("sk-the-clients-own"), "{kept}");
 
     let variable = json!({"docs": {"url": "http://h", "headers": {"A": "${OPENAI_API_KEY}"}}});

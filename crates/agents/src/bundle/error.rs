@@ -1,0 +1,81 @@
+//! Why a bundle is not installed, or not removed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::fetch::FetchError;
+use super::pypi::PypiError;
+use super::source::Target;
+use super::storage::StorageError;
+use super::unpack::UnpackError;
+
+/// Why an agent is not installed. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    #[error("{agent} is not published for {target}")]
+    NoTarget { agent: String, target: Target },
+    #[error("{name:?} is no name for an agent or a version")]
+    Name { name: String },
+    #[error("the registry has no package {package}")]
+    NoPackage { package: String },
+    #[error("{package} has no version {version}{}", alternatives(latest.as_deref(), near))]
+    NoVersion {
+        package: String,
+        version: String,
+        latest: Option<String>,
+        /// What there is instead: versions nearby, or the names of tags.
+        near: Vec<String>,
+    },
+    #[error("the registry gives {package}@{version} neither integrity nor shasum")]
+    NoIntegrity { package: String, version: String },
+    #[error("the registry names no tarball that can be fetched")]
+    NoTarball,
+    #[error("the tarball is larger than any agent")]
+    TarballTooLarge,
+    #[error("{url} is not what the registry describes: expected {expected}, got {got}")]
+    Integrity {
+        url: String,
+        expected: String,
+        got: String,
+    },
+    #[error("{package}@{version} holds no program {program} for {target}")]
+    Program {
+        package: String,
+        version: String,
+        program: String,
+        target: Target,
+    },
+    #[error("{} is not a directory: it is what {agent}'s manifest gives as its bundle", directory.display())]
+    NoDirectory { agent: String, directory: PathBuf },
+    #[error("{agent} comes in no versions to choose from, so {wanted} means nothing")]
+    NoVersions { agent: String, wanted: String },
+    #[error(transparent)]
+    Pypi(#[from] PypiError),
+    #[error("installing {agent} took longer than {} s", limit.as_secs())]
+    TimedOut { agent: String, limit: Duration },
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("the installing thread ended")]
+    Thread { source: tokio::task::JoinError },
+}
+
+fn alternatives(latest: Option<&str>, near: &[String]) -> String {
+    let latest = latest.map(|latest| format!("; latest is {latest}"));
+    let near = (!near.is_empty()).then(|| format!("; there are {}", near.join(", ")));
+    [latest, near].into_iter().flatten().collect()
+}
+
+/// Why a bundle was not removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    #[error("{agent}@{version} is not installed")]
+    NotInstalled { agent: String, version: String },
+    #[error("{agent}@{version} is being installed")]
+    Busy { agent: String, version: String },
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}

@@ -1,0 +1,252 @@
+//! From what is asked for to what is run: the one place where defaults are settled.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollcage_agents::bundle::VersionRequest;
+use rollcage_agents::{Agent, AgentError, LaunchError, ReadyAgent};
+use rollcage_dialect::chat::Constrained;
+use rollcage_endpoints::choice::{EndpointChoice, EndpointError, EndpointRequest};
+use rollcage_model::record::EndpointInfo;
+use rollcage_model::task::{Mode, Task, TaskError};
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::outbound::Forbidden;
+use rollcage_proxy::remote::{RemoteError, Remotes};
+use rollcage_proxy::secret::Secret;
+use rollcage_proxy::{ModelSettings, SamplingPolicy};
+
+use super::catalogue::Catalogue;
+use super::request::{EndpointWish, Key, ModelOptions, Origin, RolloutRequest};
+
+/// Alternatives per token that engines give at most.
+const TOP_LOGPROBS_MAX: u32 = 20;
+
+/// Why a request cannot be run. Nothing was done for it.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    #[error("the variable {0} is not set")]
+    KeyVariable(String),
+    #[error("the API key of this request is not known to this process: give it again")]
+    KeyLost,
+    #[error(
+        "no endpoint is given and the task has no `solution` that the scripted endpoint could play: \
+         give --endpoint, or --base-url and --model, or a solution"
+    )]
+    NoSolution,
+    #[error(transparent)]
+    Task(#[from] TaskError),
+    /// The agent cannot do what the task asks of it.
+    #[error(transparent)]
+    Options(#[from] LaunchError),
+    #[error(transparent)]
+    Mcp(#[from] RemoteError),
+    #[error("the headers of the task's MCP servers are not known to this process: give them again")]
+    HeadersLost,
+    #[error("{0}")]
+    Sampling(String),
+    #[error("`constrained` must be refuse, remove or keep")]
+    Constrained,
+    #[error("`top_logprobs` must be between 0 and {TOP_LOGPROBS_MAX}")]
+    TopLogprobs,
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
+    #[error("a budget in dollars needs the price of `{model}`")]
+    NoPrice { model: String },
+}
+
+/// A rollout whose agent, endpoint and settings are known; nothing of it is installed or started yet.
+#[derive(Clone)]
+pub struct Resolved {
+    pub task: Task,
+    /// The content of `task.upload`, by path inside.
+    pub uploads: BTreeMap<String, Vec<u8>>,
+    pub agent: Arc<dyn Agent>,
+    pub version: VersionRequest,
+    /// For an agent that is installed already.
+    pub ready: Option<ReadyAgent>,
+    pub endpoint: EndpointChoice,
+    pub settings: ModelSettings,
+    /// The task's MCP servers outside the sandbox.
+    pub mcp: Remotes,
+    pub owner: Option<String>,
+    pub group: Option<String>,
+}
+
+/// Settles everything that can be settled without asking anybody.
+pub fn resolve(request: RolloutRequest, catalogue: &Catalogue) -> Result<Resolved, RequestError> {
+    let mut servers = request.mcp_servers();
+    let has_lost_headers = request.has_lost_headers();
+    let RolloutRequest {
+        mut task,
+        uploads,
+        agent,
+        endpoint,
+        options,
+        origin,
+        owner,
+        group,
+        ..
+    } = request;
+    let (agent, version) = rollcage_agents::choose(catalogue.agents.clone(), &agent)?;
+    let endpoint = choose_endpoint(endpoint, &origin, catalogue)?;
+    let is_scripted = matches!(endpoint, EndpointChoice::Scripted);
+    if agent.dialect().is_some() && is_scripted && task.solution.is_empty() {
+        return Err(RequestError::NoSolution);
+    }
+    task.limit(&agent.limits());
+    // The task as it was given: a header's value is checked too.
+    let masked = std::mem::replace(&mut task.mcp, servers.clone());
+    task.check()?;
+    task.mcp = masked;
+    if has_lost_headers {
+        return Err(RequestError::HeadersLost);
+    }
+    let mut mcp = Remotes::take(&mut servers, |name| catalogue.variable(name))?;
+    if let (Origin::Client { mcp: named }, Some(guard)) = (&origin, &catalogue.guard) {
+        mcp.guard(named, guard);
+    }
+    rollcage_agents::check_options(&*agent, &task)?;
+    let mut resolved = Resolved {
+        settings: settings_of(&options, &task, catalogue)?,
+        task,
+        uploads,
+        agent,
+        version,
+        ready: None,
+        endpoint,
+        mcp,
+        owner,
+        group,
+    };
+    resolved.set_price(catalogue)?;
+    Ok(resolved)
+}
+
+/// Our own keys go to our own URLs only: a client that names another one brings the key for it.
+fn choose_endpoint(
+    wish: EndpointWish,
+    origin: &Origin,
+    catalogue: &Catalogue,
+) -> Result<EndpointChoice, RequestError> {
+    let key = wish.key.map(|key| open_key(&key, catalogue)).transpose()?;
+    let is_client = matches!(origin, Origin::Client { .. });
+    let is_elsewhere = is_client && wish.base_url.is_some();
+    let request = EndpointRequest {
+        kind: wish.kind,
+        base_url: wish.base_url,
+        key,
+        model: wish.model,
+        is_thinking_disabled: wish.is_thinking_disabled,
+        dialect: wish.dialect,
+        guard: catalogue.guard.clone().filter(|_| is_client),
+    };
+    let variable = |name: &str| {
+        (!(is_elsewhere && catalogue.providers.is_key(name)))
+            .then(|| catalogue.variable(name))
+            .flatten()
+    };
+    Ok(request.resolve_among(&catalogue.providers, variable)?)
+}
+
+fn open_key(key: &Key, catalogue: &Catalogue) -> Result<Secret, RequestError> {
+    match key {
+        Key::Variable(name) => {
+            let value = (catalogue.keys)(name).filter(|value| !value.is_empty());
+            let value = value.ok_or_else(|| RequestError::KeyVariable(name.clone()))?;
+            Ok(Secret::new(value))
+        }
+        Key::Sealed(sealed) => sealed.get().cloned().ok_or(RequestError::KeyLost),
+    }
+}
+
+fn settings_of(
+    options: &ModelOptions,
+    task: &Task,
+    catalogue: &Catalogue,
+) -> Result<ModelSettings, RequestError> {
+    let sampling = SamplingPolicy::new(options.sampling.as_deref(), options.temperature);
+    let constrained = options.constrained.as_deref().map(|name| {
+        let known = Constrained::from_name(name);
+        known.ok_or(RequestError::Constrained)
+    });
+    if options.top_logprobs > TOP_LOGPROBS_MAX {
+        return Err(RequestError::TopLogprobs);
+    }
+    let cap = u64::try_from(options.max_tokens_cap);
+    Ok(ModelSettings {
+        tokens_max: cap.ok().filter(|cap| *cap > 0),
+        top_logprobs: options.top_logprobs,
+        sampling: sampling.map_err(RequestError::Sampling)?,
+        constrained: constrained.transpose()?,
+        budget: task.budget.into(),
+        is_black_box: task.mode == Mode::BlackBox,
+        upstream_patience: options
+            .upstream_patience_s
+            .map_or(catalogue.upstream_patience, Duration::from_secs_f64),
+        ..ModelSettings::default()
+    })
+}
+
+impl Resolved {
+    /// One with an agent that is installed and an endpoint that is settled, for whoever makes those itself.
+    pub fn new(task: Task, agent: Arc<dyn Agent>, ready: ReadyAgent, endpoint: Endpoint) -> Self {
+        Resolved {
+            task,
+            uploads: BTreeMap::new(),
+            agent,
+            version: VersionRequest::Default,
+            ready: Some(ready),
+            endpoint: EndpointChoice::Url(endpoint),
+            settings: ModelSettings::default(),
+            mcp: Remotes::default(),
+            owner: None,
+            group: None,
+        }
+    }
+
+    /// The endpoint as far as it is known without asking it.
+    pub fn endpoint_info(&self) -> EndpointInfo {
+        if self.agent.dialect().is_none() {
+            return Endpoint::none().info();
+        }
+        match &self.endpoint {
+            EndpointChoice::Url(endpoint) => endpoint.info(),
+            EndpointChoice::Managed(managed) => managed.endpoint.info(),
+            EndpointChoice::Scripted => EndpointInfo {
+                kind: "scripted".to_owned(),
+                model: rollcage_scripted::MODEL.to_owned(),
+                ..EndpointInfo::default()
+            },
+        }
+    }
+
+    /// Refuses what somebody else named and may not, before anything is done for it.
+    pub async fn check_addresses(&self) -> Result<(), Forbidden> {
+        self.endpoint.check_address().await?;
+        self.mcp.check_addresses().await
+    }
+
+    /// What the model costs, once it is known which one it is. The scripted one is free.
+    pub(super) fn set_price(&mut self, catalogue: &Catalogue) -> Result<(), RequestError> {
+        let model = match &self.endpoint {
+            EndpointChoice::Scripted => return Ok(()),
+            EndpointChoice::Url(endpoint) => &endpoint.model,
+            EndpointChoice::Managed(managed) => &managed.endpoint.model,
+        };
+        if model.is_empty() || self.settings.price.is_some() {
+            return Ok(());
+        }
+        self.settings.price = (catalogue.prices)(model);
+        match (self.settings.budget.usd, &self.settings.price) {
+            (Some(_), None) => Err(RequestError::NoPrice {
+                model: model.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}

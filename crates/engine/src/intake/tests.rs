@@ -1,0 +1,208 @@
+use std::sync::Arc;
+
+use rollcage_endpoints::choice::EndpointChoice;
+use rollcage_model::task::Task;
+use rollcage_model::task::mcp::McpServer;
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::outbound::Guard;
+use rollcage_proxy::secret::Secret;
+
+use super::*;
+
+const OWN_KEY: &str = "sk-our-own-0123456789";
+const THEIR_KEY: &str = "sk-their-own-987654321";
+
+fn catalogue() -> Catalogue {
+    let variable: LookUp<String> = Arc::new(|name| match name {
+        "OPENAI_API_KEY" | "MY_KEY" => Some(OWN_KEY.to_owned()),
+        "TOKEN" => Some("t0ken-of-the-operator".to_owned()),
+        _ => None,
+    });
+    Catalogue {
+        variables: Arc::clone(&variable),
+        keys: variable,
+        ..Catalogue::built_in()
+    }
+}
+
+fn task() -> Task {
+    Task {
+        instruction: "go".to_owned(),
+        ..Task::default()
+    }
+}
+
+/// A task with an MCP server that is asked with this header.
+fn task_with_header(value: &str) -> Task {
+    let server = McpServer {
+        url: Some("http://127.0.0.1:9/mcp".to_owned()),
+        headers: [("Authorization".to_owned(), value.to_owned())].into(),
+        ..McpServer::default()
+    };
+    Task {
+        mcp: [("docs".to_owned(), server)].into(),
+        ..task()
+    }
+}
+
+fn openai(task: Task) -> RolloutRequest {
+    RolloutRequest {
+        endpoint: EndpointWish {
+            kind: Some("openai".to_owned()),
+            model: Some("m".to_owned()),
+            ..EndpointWish::default()
+        },
+        ..RolloutRequest::new(task)
+    }
+}
+
+#[track_caller]
+fn endpoint_of(request: RolloutRequest) -> Endpoint {
+    match resolve(request, &catalogue()).map(|resolved| resolved.endpoint) {
+        Ok(EndpointChoice::Url(endpoint)) => endpoint,
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[track_caller]
+fn refused(request: RolloutRequest) -> RequestError {
+    match resolve(request, &catalogue()) {
+        Ok(_) => panic!("accepted"),
+        Err(error) => error,
+    }
+}
+
+fn written_and_read(request: &RolloutRequest) -> RolloutRequest {
+    let text = serde_json::to_string(request).unwrap();
+    for secret in [OWN_KEY, THEIR_KEY, "t0ken"] {
+        assert!(!text.contains(secret), "{text}");
+    }
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn what_is_not_said_has_one_default() {
+    let resolved = resolve(openai(task()), &catalogue()).unwrap();
+    assert_eq!(resolved.agent.name(), "opencode");
+    assert_eq!(resolved.settings.tokens_max, Some(4096));
+    assert_eq!(resolved.settings.top_logprobs, 5);
+    assert_eq!(
+        resolved.settings.upstream_patience,
+        catalogue().upstream_patience
+    );
+    assert_eq!((resolved.owner, resolved.group), (None, None));
+}
+
+#[test]
+fn a_request_is_written_down_without_its_secrets() {
+    let mut request = openai(task_with_header("Bearer t0ken-written-out"));
+    request.endpoint.key = Some(Key::new(Secret::new(THEIR_KEY)));
+    request.uploads.insert("a".to_owned(), vec![0, 159, 146]);
+    assert!(!format!("{request:?}").contains("t0ken"));
+    let read = written_and_read(&request);
+    assert_eq!(read.uploads, request.uploads);
+    assert_eq!(read.task, request.task);
+    assert_eq!(
+        endpoint_of(request).key.map(|key| key.expose().to_owned()),
+        Some(THEIR_KEY.to_owned())
+    );
+    assert!(matches!(refused(read), RequestError::KeyLost));
+
+    let lost = written_and_read(&openai(task_with_header("Bearer t0ken-written-out")));
+    assert!(matches!(refused(lost), RequestError::HeadersLost));
+}
+
+#[test]
+fn what_only_names_a_variable_survives_being_written_down() {
+    let mut request = openai(task_with_header("Bearer ${TOKEN}"));
+    request.endpoint.key = Some(Key::Variable("MY_KEY".to_owned()));
+    let endpoint = endpoint_of(written_and_read(&request));
+    assert_eq!(
+        endpoint.key.map(|key| key.expose().to_owned()),
+        Some(OWN_KEY.to_owned())
+    );
+    request.endpoint.key = Some(Key::Variable("NOT_SET".to_owned()));
+    assert!(matches!(refused(request), RequestError::KeyVariable(_)));
+}
+
+#[test]
+fn our_keys_do_not_go_to_urls_that_clients_name() {
+    let at = |origin| {
+        let mut request = openai(task());
+        request.endpoint.base_url = Some("http://elsewhere.example/v1".to_owned());
+        RolloutRequest { origin, ..request }
+    };
+    let client = || Origin::Client {
+        mcp: Default::default(),
+    };
+    assert!(matches!(refused(at(client())), RequestError::Endpoint(_)));
+    assert!(endpoint_of(at(Origin::Operator)).key.is_some());
+
+    let guarded = Catalogue {
+        guard: Some(Guard::new(Vec::new())),
+        ..catalogue()
+    };
+    let named = |origin| {
+        let mut request = at(origin);
+        request.endpoint.key = Some(Key::new(Secret::new(THEIR_KEY)));
+        match resolve(request, &guarded).map(|resolved| resolved.endpoint) {
+            Ok(EndpointChoice::Url(endpoint)) => endpoint.guard.is_some(),
+            _ => panic!("not resolved"),
+        }
+    };
+    assert_eq!((named(client()), named(Origin::Operator)), (true, false));
+}
+
+#[test]
+fn a_budget_in_dollars_needs_a_price() {
+    let mut request = openai(task());
+    request.task.budget.usd = Some(1.0);
+    assert!(matches!(
+        refused(request.clone()),
+        RequestError::NoPrice { .. }
+    ));
+    // The scripted model is free.
+    request.endpoint.kind = Some("scripted".to_owned());
+    request.task.solution = vec![rollcage_model::script::Step::shell("true")];
+    assert!(resolve(request, &catalogue()).is_ok());
+}
+
+#[test]
+fn what_is_wrong_is_told_before_anything_is_done() {
+    let with = |change: fn(&mut RolloutRequest)| {
+        let mut request = openai(task());
+        change(&mut request);
+        refused(request).to_string()
+    };
+    for (told, expect) in [
+        (
+            with(|it| it.agent = "nobody".to_owned()),
+            "unknown agent `nobody`",
+        ),
+        (
+            with(|it| it.endpoint.kind = Some("nowhere".to_owned())),
+            "unknown endpoint kind",
+        ),
+        (
+            with(|it| it.endpoint = EndpointWish::default()),
+            "no `solution`",
+        ),
+        (
+            with(|it| it.task.instruction.clear()),
+            "`instruction` is missing",
+        ),
+        (with(|it| it.options.top_logprobs = 21), "between 0 and 20"),
+        (
+            with(|it| it.options.sampling = Some("luck".to_owned())),
+            "auto or agent",
+        ),
+        (
+            with(|it| it.options.constrained = Some("x".to_owned())),
+            "refuse, remove or keep",
+        ),
+        (with(|it| it.options.temperature = Some(0.0)), "above 0"),
+    ] {
+        assert!(told.contains(expect), "{told}");
+    }
+}

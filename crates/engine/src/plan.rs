@@ -1,0 +1,35 @@
+//! Everything about one rollout that is known before it starts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rollcage_agents::{Agent, ReadyAgent};
+use rollcage_model::task::Task;
+use rollcage_model::transcript::McpNames;
+use rollcage_proxy::ModelSettings;
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::remote::Remotes;
+
+/// A rollout whose agent is installed and whose endpoint is known.
+pub(crate) struct Plan {
+    pub(crate) task: Task,
+    /// The content of `task.upload`, by path inside.
+    pub(crate) uploads: BTreeMap<String, Vec<u8>>,
+    pub(crate) agent: Arc<dyn Agent>,
+    pub(crate) ready: ReadyAgent,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) settings: ModelSettings,
+    /// The task's MCP servers outside the sandbox.
+    pub(crate) mcp: Remotes,
+}
+
+impl Plan {
+    /// How the agent names the tools of the task's MCP servers.
+    pub(crate) fn mcp_names(&self) -> Option<McpNames> {
+        let pattern = self
+            .agent
+            .mcp_tool()
+            .filter(|_| !self.task.mcp.is_empty())?;
+        Some(McpNames::new(pattern, self.task.mcp.keys()))
+    }
+}

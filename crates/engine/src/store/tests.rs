@@ -1,0 +1,77 @@
+use super::*;
+
+#[test]
+fn what_a_killed_process_was_writing_goes_with_the_next_start() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::open(home.path()).unwrap();
+    let id = RolloutId::generate();
+    let record = store.begin(id, &Task::default(), None).unwrap();
+    let path = record.path().to_owned();
+    let listed = || {
+        let mut names: Vec<_> = fs::read_dir(&path)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    // As kill -9 leaves it: the mark is there, and not locked.
+    drop(record);
+    fs::rename(path.join("task.json"), path.join("task.partial")).unwrap();
+    fs::write(path.join("owner.partial"), "").unwrap();
+    let abandoned = store.abandoned().unwrap();
+    assert_eq!(abandoned.len(), 1);
+    assert_eq!(listed(), Vec::<String>::new());
+}
+
+#[test]
+fn a_killed_processs_rollout_is_known_by_its_start() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::open(home.path()).unwrap();
+    let id = RolloutId::generate();
+    let record = store.begin(id, &Task::default(), None).unwrap();
+    assert_eq!(record.start(), None);
+    let start = Start {
+        started_at: 1234.5,
+        agent: AgentInfo {
+            name: "opencode".to_owned(),
+            ..AgentInfo::default()
+        },
+        endpoint: EndpointInfo {
+            model: "tiny".to_owned(),
+            ..EndpointInfo::default()
+        },
+        group: "g".to_owned(),
+    };
+    start.write(record.path()).unwrap();
+    drop(record);
+    let listed = store.summary(id);
+    assert_eq!(
+        (listed.agent.as_str(), listed.model.as_str()),
+        ("opencode", "tiny")
+    );
+    let abandoned = store.abandoned().unwrap();
+    assert_eq!(abandoned[0].2.start(), Some(start));
+}
+
+#[test]
+fn a_mark_that_was_swept_before_it_was_locked_is_made_again() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("mark");
+    // Often enough to meet the moment between making and locking.
+    for _ in 0..300 {
+        let marker = std::thread::scope(|scope| {
+            let marking = scope.spawn(|| mark(&path).unwrap());
+            while !marking.is_finished() {
+                if let Ok(found) = File::options().write(true).open(&path)
+                    && found.try_lock().is_ok()
+                {
+                    let _ = fs::remove_file(&path);
+                }
+            }
+            marking.join().unwrap()
+        });
+        assert!(is_at(&marker, &path));
+        fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,25 @@
+//! Where things stand in every sandbox, and whose they are.
+
+/// The unprivileged user that agents run as.
+pub const USER: &str = "user";
+/// Its number, and that of its group.
+pub const USER_ID: u32 = 1000;
+/// The user's home directory.
+pub const HOME: &str = "/home/user";
+/// Where the agent works.
+pub const WORKDIR: &str = "/home/user/workdir";
+/// Task files that are not part of the work directory.
+pub const TASK_DIR: &str = "/home/user/task";
+/// Holds [`AGENT_LOGS`] and [`VERIFIER_LOGS`].
+pub const LOGS: &str = "/home/user/logs";
+/// What agents leave for a verifier to read.
+pub const AGENT_LOGS: &str = "/home/user/logs/agent";
+/// Read-only until [`crate::Sandbox::unseal`]; the reward override lives here.
+pub const VERIFIER_LOGS: &str = "/home/user/logs/verifier";
+/// What the verifier checks with. Empty and read-only until [`crate::Sandbox::unseal`], so that nobody can be there
+/// before it.
+pub const TESTS: &str = "/home/user/tests";
+/// Where an agent's bundle is shown.
+pub const BUNDLE_DIR: &str = "/opt/rollcage/agent";
+/// Where the Node that runs an agent is shown.
+pub const NODE_DIR: &str = "/opt/rollcage/node";

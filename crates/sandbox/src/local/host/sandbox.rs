@@ -1,0 +1,298 @@
+//! A sandbox as the engine sees it.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::net::unix::pipe;
+use tokio::time::timeout;
+
+use super::control::{self, Begun, Control, Setting};
+use super::failure::{self, FileTask, start_error};
+use super::reaper::Remains;
+use super::spare::{Spares, Told};
+use crate::local::shared::ENTRANCE_PORT;
+use crate::local::shared::cgroup::Group;
+use crate::local::shared::mode::Mode;
+use crate::local::shared::wire::{self, Ready, Request, Work};
+use crate::{
+    BoxedStream, Command, Entrance, Entry, Error, Input, Isolation, Output, Process, Sandbox, Spec,
+    Stdin, Usage, User,
+};
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+const SPAWN_LIMIT: Duration = Duration::from_secs(30);
+/// A listing of a hundred thousand long paths.
+const LISTING_BYTES_MAX: u64 = 64 << 20;
+
+pub(crate) struct LocalSandbox {
+    control: Control,
+    mode: Mode,
+    isolation: Isolation,
+    entrance: Option<TcpListener>,
+    remains: Remains,
+}
+
+/// Starts a sandbox and waits until it is ready. Giving up on it at any point kills it.
+pub(crate) async fn start(
+    spares: &Spares,
+    mode: Mode,
+    isolation: Isolation,
+    spec: Spec,
+) -> Result<LocalSandbox, Error> {
+    let engine = |source| Error::Engine {
+        operation: "use a sandbox's control socket",
+        source,
+    };
+    let id = spec.id.clone();
+    let Told {
+        channel,
+        remains,
+        limited,
+    } = tell(spares, &spec).await?;
+    let ready = timeout(START_LIMIT, channel.receive())
+        .await
+        .map_err(|_| Error::Deadline {
+            operation: "start the sandbox",
+            limit: START_LIMIT,
+        })?
+        .map_err(engine)?;
+    spares.refill();
+    let entrance = match ready {
+        Some((Ready::Ready, descriptors)) => descriptors.into_iter().next(),
+        Some((Ready::Failed(failure), _)) => return Err(start_error(&failure)),
+        None => return Err(Error::Gone { id }),
+    };
+    Ok(LocalSandbox {
+        control: Control::new(id, channel),
+        mode,
+        isolation: limited.correct(isolation),
+        entrance: entrance.map(TcpListener::from),
+        remains,
+    })
+}
+
+/// Finds a sandbox that listens, and tells it what it is to be.
+async fn tell(spares: &Spares, spec: &Spec) -> Result<Told, Error> {
+    while let Some(spare) = spares.take() {
+        match spare.tell(spec).await {
+            // It failed or died before we came, which says nothing about the next one.
+            Err(error) => tracing::warn!(%error, "a spare sandbox could not be used"),
+            told => return told,
+        }
+    }
+    spares.order()?.tell(spec).await
+}
+
+#[async_trait]
+impl Sandbox for LocalSandbox {
+    fn id(&self) -> &str {
+        self.control.id()
+    }
+
+    fn isolation(&self) -> &Isolation {
+        &self.isolation
+    }
+
+    fn take_entrance(&mut self) -> Option<Entrance> {
+        let listener = self.entrance.take()?.into();
+        let base_url = format!("http://{}:{ENTRANCE_PORT}", Ipv4Addr::LOCALHOST);
+        Some(Entrance::Listener { listener, base_url })
+    }
+
+    async fn connect(&self, port: u16) -> Result<BoxedStream, Error> {
+        Ok(Box::new(self.control.connect(port).await?))
+    }
+
+    async fn spawn(&self, command: Command) -> Result<Process, Error> {
+        validate(&command, self.mode)?;
+        let Command {
+            argv,
+            env,
+            cwd,
+            user,
+            stdin,
+        } = command;
+        let engine = |source| Error::Engine {
+            operation: "make pipes for a process",
+            source,
+        };
+        let (stdin, sender) = input(stdin).map_err(engine)?;
+        let program = argv.first().cloned().unwrap_or_default();
+        let setting = Setting {
+            cwd,
+            user,
+            stdin,
+            has_stderr: true,
+        };
+        let begun = self
+            .control
+            .begin(Work::Exec { argv, env }, setting)
+            .await?;
+        let Begun {
+            process,
+            mut exit,
+            mut status,
+            stdout,
+            stderr,
+        } = begun;
+
+        let signal = self.control.signaller(process);
+        let status = timeout(SPAWN_LIMIT, control::read_all(&mut status))
+            .await
+            .map_err(|_| {
+                signal(libc::SIGKILL);
+                Error::Deadline {
+                    operation: "start a process in the sandbox",
+                    limit: SPAWN_LIMIT,
+                }
+            })?;
+        if let Some(failure) = failure::parse_failure(&status.map_err(engine)?) {
+            return Err(failure::spawn_error(failure, program));
+        }
+        let id = self.id().to_owned();
+        let mut running = Process::new(
+            async move { control::read_exit(&mut exit, &id).await },
+            signal,
+        );
+        running.stdin = sender;
+        running.stdout = Some(Box::new(stdout));
+        running.stderr = stderr.map(|stderr| Box::new(stderr) as Output);
+        Ok(running)
+    }
+
+    async fn write_file(&self, path: &str, mode: u32, content: Vec<u8>) -> Result<(), Error> {
+        let content = wire::sealed_memfd(&content);
+        let content = content.map_err(|source| Error::Engine {
+            operation: "hold a file's content",
+            source,
+        })?;
+        let task = FileTask {
+            operation: "write",
+            path,
+            bytes_max: 0,
+        };
+        let work = Work::Write {
+            path: control::absolute(path),
+            mode,
+        };
+        self.control.file(task, work, Some(content)).await.map(drop)
+    }
+
+    async fn read_file(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, Error> {
+        let task = FileTask {
+            operation: "read",
+            path,
+            bytes_max,
+        };
+        let work = Work::Read {
+            path: control::absolute(path),
+            bytes_max,
+        };
+        let content = self.control.file(task, work, None).await?;
+        // The process inside has checked that too, but it runs among the agent's.
+        if content.len() as u64 > bytes_max {
+            return Err(Error::TooLarge {
+                path: path.to_owned(),
+                bytes_max,
+            });
+        }
+        Ok(content)
+    }
+
+    async fn list(&self, path: &str, depth: u32, entries_max: usize) -> Result<Vec<Entry>, Error> {
+        let task = FileTask {
+            operation: "list",
+            path,
+            bytes_max: LISTING_BYTES_MAX,
+        };
+        let work = Work::List {
+            path: control::absolute(path),
+            depth,
+            entries_max,
+        };
+        let json = self.control.file(task, work, None).await?;
+        let parsed = serde_json::from_slice(&json);
+        parsed.map_err(|error| Error::File {
+            operation: "list",
+            path: path.to_owned(),
+            source: error.into(),
+        })
+    }
+
+    async fn kill_all(&self) -> Result<u64, Error> {
+        self.control
+            .ask(&Request::KillAll, "kill the sandbox's processes")
+            .await
+    }
+
+    async fn unseal(&self) -> Result<(), Error> {
+        self.control
+            .ask(&Request::Unseal, "unseal the verifier's directories")
+            .await
+    }
+
+    async fn usage(&self) -> Usage {
+        self.remains.group().map(Group::usage).unwrap_or_default()
+    }
+
+    async fn close(mut self: Box<Self>) -> Result<(), Error> {
+        self.control.hang_up();
+        self.remains.bury().await
+    }
+}
+
+impl Drop for LocalSandbox {
+    fn drop(&mut self) {
+        // Process handles may hold the channel still. Dropping the remains then kills whatever does not listen.
+        self.control.hang_up();
+    }
+}
+
+fn input(stdin: Stdin) -> io::Result<(Option<OwnedFd>, Option<Input>)> {
+    Ok(match stdin {
+        Stdin::Null => (None, None),
+        Stdin::Bytes(bytes) => (Some(wire::sealed_memfd(&bytes)?), None),
+        Stdin::Piped => {
+            let (reader, writer) = io::pipe()?;
+            (
+                Some(reader.into()),
+                Some(Box::new(pipe::Sender::from_owned_fd(writer.into())?)),
+            )
+        }
+    })
+}
+
+fn validate(command: &Command, mode: Mode) -> Result<(), Error> {
+    let invalid = |what: &str| {
+        Err(Error::Invalid {
+            what: what.to_owned(),
+        })
+    };
+    if command.user == User::Root && mode == Mode::Rootless {
+        return Err(Error::RootUser);
+    }
+    if command.argv.first().is_none_or(String::is_empty) {
+        return invalid("a command needs a program");
+    }
+    if command
+        .env
+        .keys()
+        .any(|key| key.is_empty() || key.contains('='))
+    {
+        return invalid("an environment variable needs a name without =");
+    }
+    let env = command.env.iter().flat_map(|(key, value)| [key, value]);
+    if command
+        .argv
+        .iter()
+        .chain(env)
+        .chain([&command.cwd])
+        .any(|text| text.contains('\0'))
+    {
+        return invalid("arguments, environment and directory cannot contain NUL");
+    }
+    Ok(())
+}

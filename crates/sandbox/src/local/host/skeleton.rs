@@ -1,0 +1,253 @@
+//! The lowest layer of every sandbox's root: an allow list. What is not made or copied here, and not in
+//! `/usr`, does not exist in a sandbox.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use crate::guest::{HOME, USER, USER_ID};
+use crate::local::shared::PROGRAM_DIRECTORIES;
+
+/// Directories at least; the sandbox's own layer adds `/home/user`, whose owner differs per sandbox.
+const DIRECTORIES: &[(&str, u32)] = &[
+    ("usr", 0o755),
+    ("etc", 0o755),
+    ("home", 0o755),
+    ("proc", 0o555),
+    ("dev", 0o755),
+    ("tmp", 0o1777),
+    ("var", 0o755),
+    ("var/cache", 0o755),
+    ("var/lib", 0o755),
+    ("var/log", 0o755),
+    ("var/tmp", 0o1777),
+    ("run", 0o755),
+    ("opt", 0o755),
+    ("root", 0o700),
+    ("srv", 0o755),
+    ("mnt", 0o755),
+    ("sys", 0o555),
+];
+
+/// What of the host's `/etc` programs need to run and nobody minds being read. Everything here is copied
+/// only as far as all users of the host may read it. Not here, and not to be added: accounts, shadow, ssh,
+/// machine-id, package manager and git settings, anything that may hold a credential or a host's name.
+const ETC: &[&str] = &[
+    // The dynamic linker, and Debian's choice between equivalent programs.
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "alternatives",
+    // Certificate authorities, wherever distributions keep them.
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ssl/cert.pem",
+    "ca-certificates.crt",
+    "pki/tls/certs",
+    "pki/tls/openssl.cnf",
+    "pki/ca-trust/extracted",
+    "crypto-policies/back-ends",
+    // Time, languages, terminals, file types.
+    "localtime",
+    "timezone",
+    "locale.alias",
+    "locale.conf",
+    "terminfo",
+    "inputrc",
+    "mime.types",
+    "magic",
+    "magic.mime",
+    "fonts",
+    // Names of numbers.
+    "protocols",
+    "services",
+    "rpc",
+    "ethertypes",
+    // Which system this is.
+    "os-release",
+    "debian_version",
+    "lsb-release",
+    "redhat-release",
+    "alpine-release",
+    // Language runtimes that split their installation between /usr and /etc.
+    "perl",
+    "python3",
+    "python3.9",
+    "python3.10",
+    "python3.11",
+    "python3.12",
+    "python3.13",
+    "python3.14",
+    "java",
+    "java-11-openjdk",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "java-25-openjdk",
+    "maven",
+];
+
+const FILE_BYTES_MAX: u64 = 4 << 20;
+const DEPTH_MAX: u32 = 8;
+
+/// Files we write ourselves. Lookups use files only, and a resolver that reads `resolv.conf` itself finds
+/// nobody on port 53: both fail at once instead of waiting for a server out of reach.
+const GENERATED: &[(&str, &str)] = &[
+    (
+        "nsswitch.conf",
+        "passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\nprotocols: files\n",
+    ),
+    (
+        "resolv.conf",
+        "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
+    ),
+    ("shells", "/bin/sh\n/bin/bash\n/usr/bin/sh\n/usr/bin/bash\n"),
+    ("host.conf", "multi on\n"),
+];
+
+/// Fills the empty directory `root`.
+pub(crate) fn build(root: &Path, host: &Path) -> io::Result<()> {
+    for &(name, mode) in DIRECTORIES {
+        make_directory(&root.join(name), mode)?;
+    }
+    for name in PROGRAM_DIRECTORIES {
+        match fs::symlink_metadata(host.join(name)) {
+            Ok(metadata) if metadata.is_symlink() => {
+                symlink(fs::read_link(host.join(name))?, root.join(name))?
+            }
+            Ok(metadata) if metadata.is_dir() => make_directory(&root.join(name), 0o755)?,
+            _ => {}
+        }
+    }
+    symlink("/run", root.join("var/run"))?;
+    symlink("/proc/self/mounts", root.join("etc/mtab"))?;
+    for name in ETC {
+        let (from, to) = (host.join("etc").join(name), root.join("etc").join(name));
+        if let (Some(parent), Ok(_)) = (to.parent(), fs::symlink_metadata(&from)) {
+            fs::create_dir_all(parent)?;
+        }
+        copy(&from, &to, DEPTH_MAX)?;
+    }
+    for (name, content) in GENERATED {
+        fs::write(root.join("etc").join(name), content)?;
+    }
+    for (name, content) in accounts() {
+        fs::write(root.join("etc").join(name), content)?;
+    }
+    open_modes(&root.join("etc"), DEPTH_MAX)
+}
+
+/// Who there is inside.
+fn accounts() -> [(&'static str, String); 2] {
+    [
+        (
+            "passwd",
+            format!(
+                "root:x:0:0:root:/root:/bin/bash\n{USER}:x:{USER_ID}:{USER_ID}:{USER}:{HOME}:/bin/bash\n\
+                 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+            ),
+        ),
+        (
+            "group",
+            format!("root:x:0:\ntty:x:5:\n{USER}:x:{USER_ID}:\nnogroup:x:65534:\n"),
+        ),
+    ]
+}
+
+fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().create(path)?;
+    // Not by the builder, whose mode the umask cuts.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+/// Copies what everybody may read; leaves out the rest, and what vanishes meanwhile, without a word.
+fn copy(from: &Path, to: &Path, depth: u32) -> io::Result<()> {
+    let Ok(metadata) = fs::symlink_metadata(from) else {
+        return Ok(());
+    };
+    let mode = metadata.permissions().mode();
+    if metadata.is_symlink() {
+        return fs::read_link(from).map_or(Ok(()), |target| symlink(target, to));
+    }
+    if metadata.is_dir() && mode & 0o005 == 0o005 && depth > 0 {
+        let Ok(entries) = fs::read_dir(from) else {
+            return Ok(());
+        };
+        fs::create_dir_all(to)?;
+        for entry in entries.flatten() {
+            copy(&entry.path(), &to.join(entry.file_name()), depth - 1)?;
+        }
+    }
+    if metadata.is_file() && mode & 0o004 != 0 && metadata.len() <= FILE_BYTES_MAX {
+        let Ok(mut source) = File::open(from) else {
+            return Ok(());
+        };
+        io::copy(&mut source, &mut File::create(to)?)?;
+        fs::set_permissions(to, fs::Permissions::from_mode(mode & 0o755))?;
+    }
+    Ok(())
+}
+
+/// Undoes the umask of whoever started the engine: programs in the sandbox must be able to read all this.
+fn open_modes(path: &Path, depth: u32) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(path)?;
+    let mode = metadata.permissions().mode();
+    if metadata.is_dir() {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+        if depth > 0 {
+            for entry in fs::read_dir(path)? {
+                open_modes(&entry?.path(), depth - 1)?;
+            }
+        }
+    } else if metadata.is_file() && mode & 0o444 != 0o444 {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o444))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_all_may_read_is_copied() {
+        let host = tempfile::tempdir().unwrap();
+        let etc = host.path().join("etc");
+        fs::create_dir_all(etc.join("ssl/certs")).unwrap();
+        fs::create_dir_all(etc.join("ssl/private")).unwrap();
+        fs::create_dir_all(host.path().join("lib64")).unwrap();
+        symlink("usr/bin", host.path().join("bin")).unwrap();
+        for (name, mode) in [
+            ("shadow", 0o640),
+            ("services", 0o644),
+            ("rpc", 0o600),
+            ("gitconfig", 0o644),
+            ("ssl/certs/a.pem", 0o644),
+            ("ssl/certs/key.pem", 0o640),
+            ("ssl/private/key", 0o644),
+        ] {
+            fs::write(etc.join(name), name).unwrap();
+            fs::set_permissions(etc.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let root = tempfile::tempdir().unwrap();
+        build(root.path(), host.path()).unwrap();
+        let there = |name: &str| fs::symlink_metadata(root.path().join(name)).is_ok();
+        let present = [
+            "etc/services",
+            "etc/ssl/certs/a.pem",
+            "bin",
+            "lib64",
+            "var/tmp",
+        ];
+        let absent = [
+            "etc/shadow",
+            "etc/rpc",
+            "etc/gitconfig",
+            "etc/ssl/certs/key.pem",
+            "etc/ssl/private",
+            "sbin",
+        ];
+        assert!(present.into_iter().all(there), "{present:?}");
+        assert!(!absent.into_iter().any(there), "{absent:?}");
+    }
+}

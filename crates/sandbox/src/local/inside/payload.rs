@@ -1,0 +1,257 @@
+//! A process between being an understudy and the program it becomes: takes on its user, its limits and the
+//! filter. Runs in a child of init; it never returns, and reports what went wrong on its status pipe.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::stat::{Mode as FileMode, umask};
+use nix::unistd::{
+    Gid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, setgroups, setresgid, setresuid,
+    setsid,
+};
+
+use super::builtin;
+use super::seccomp::Filter;
+use crate::User;
+use crate::guest::{USER_ID, WORKDIR};
+use crate::local::shared::syscall;
+use crate::local::shared::wire::{Failure, FailureKind, InStep, Order, ProcessLimits, Spawn, Work};
+
+const OPEN_FILES_MAX: u64 = 8192;
+const LOCKED_BYTES_MAX: u64 = 64 * 1024;
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, NET_BIND_SERVICE: what package installation
+/// takes. They only count inside the sandbox's user namespace.
+const ROOT_CAPABILITIES: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10;
+
+/// What every process of a sandbox is subject to.
+pub(crate) struct Rules {
+    /// Root mode: the namespace in which the sandbox's uids live.
+    pub(crate) userns: Option<OwnedFd>,
+    pub(crate) filter: Rc<Filter>,
+    /// The sandbox's cgroups: a process writes to each in order to join.
+    pub(crate) doors: Vec<File>,
+}
+
+/// The limits of each process.
+fn limits(wanted: ProcessLimits) -> Vec<(Resource, u64)> {
+    let ProcessLimits {
+        file_bytes,
+        data_bytes,
+        processes,
+    } = wanted;
+    let mut limits = vec![
+        // One byte is less than any core file, and unlike 0 keeps the host's core handler from being run.
+        (Resource::RLIMIT_CORE, 1),
+        (Resource::RLIMIT_NOFILE, OPEN_FILES_MAX),
+        (Resource::RLIMIT_FSIZE, file_bytes),
+        (Resource::RLIMIT_MEMLOCK, LOCKED_BYTES_MAX),
+    ];
+    limits.extend(data_bytes.map(|bytes| (Resource::RLIMIT_DATA, bytes)));
+    limits.extend(processes.map(|count| (Resource::RLIMIT_NPROC, count)));
+    for (resource, value) in &mut limits {
+        // Without a limit to read there is none to exceed.
+        *value = getrlimit(*resource).map_or(*value, |(_, hard)| hard.min(*value));
+    }
+    limits
+}
+
+/// Descriptors that came with the request.
+pub(crate) struct Descriptors {
+    pub(crate) status: OwnedFd,
+    stdout: OwnedFd,
+    stderr: Option<OwnedFd>,
+    stdin: Option<OwnedFd>,
+}
+
+impl Descriptors {
+    /// In the order in which they are sent.
+    pub(crate) fn take(spawn: &Spawn, descriptors: Vec<OwnedFd>) -> Option<Descriptors> {
+        let mut descriptors = descriptors.into_iter();
+        Some(Descriptors {
+            status: descriptors.next()?,
+            stdout: descriptors.next()?,
+            stderr: if spawn.has_stderr {
+                descriptors.next()
+            } else {
+                None
+            },
+            stdin: if spawn.has_stdin {
+                descriptors.next()
+            } else {
+                None
+            },
+        })
+    }
+}
+
+/// Becomes the program or does the file operation.
+pub(crate) fn run(order: &Order, descriptors: Descriptors, rules: &Rules) -> ! {
+    let mut status = None;
+    let result = match prepare(order, descriptors, rules, &mut status) {
+        Ok(()) => work(&order.spawn.work),
+        Err(failure) => Err(failure),
+    };
+    let Err(failure) = result else {
+        syscall::exit_now(0)
+    };
+    if let (Some(status), Ok(json)) = (&mut status, serde_json::to_vec(&failure)) {
+        let _ = status.write_all(&json);
+    }
+    syscall::exit_now(127)
+}
+
+fn prepare(
+    order: &Order,
+    descriptors: Descriptors,
+    rules: &Rules,
+    status: &mut Option<File>,
+) -> Result<(), Failure> {
+    let spawn = &order.spawn;
+    *status = Some(File::from(
+        descriptors.status.try_clone().step("copy a descriptor")?,
+    ));
+    setsid().step("start a session")?;
+    syscall::unblock_signals().step("reset signals")?;
+    umask(FileMode::from_bits_truncate(0o022));
+    let null = || {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/null")
+            .map(OwnedFd::from)
+    };
+    let stdin = descriptors
+        .stdin
+        .map_or_else(null, Ok)
+        .step("open /dev/null")?;
+    let stderr = descriptors
+        .stderr
+        .map_or_else(null, Ok)
+        .step("open /dev/null")?;
+    dup2_stdin(stdin).step("set stdin")?;
+    dup2_stdout(descriptors.stdout).step("set stdout")?;
+    dup2_stderr(stderr).step("set stderr")?;
+    become_user(spawn.user, rules)?;
+    // Not left to exec, since file operations do without one. The status pipe has to last until then.
+    let kept = syscall::close_all_but(descriptors.status).step("close descriptors")?;
+    // Closed with the others, so its destructor has nothing to close.
+    std::mem::forget(status.replace(kept));
+    // In the sandbox's user namespace, whose processes the limit on processes counts.
+    for (resource, value) in limits(order.process_limits) {
+        setrlimit(resource, value, value).map_err(|errno| {
+            Failure::new(
+                FailureKind::Setup,
+                format!("set {resource:?}"),
+                &errno.into(),
+            )
+        })?;
+    }
+    rules.filter.apply().step("apply the system call filter")?;
+    let directory = if spawn.cwd.is_empty() {
+        WORKDIR
+    } else {
+        &spawn.cwd
+    };
+    chdir(directory).map_err(|errno| Failure::new(FailureKind::Directory, directory, &errno.into()))
+}
+
+fn become_user(user: User, rules: &Rules) -> Result<(), Failure> {
+    let mut id = USER_ID;
+    if let Some(userns) = &rules.userns {
+        setns(userns, CloneFlags::CLONE_NEWUSER).step("enter the user namespace")?;
+        if user == User::Root {
+            id = 0;
+        }
+        setgroups(&[]).step("drop groups")?;
+    }
+    let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+    setresgid(gid, gid, gid).step("set the group")?;
+    setresuid(uid, uid, uid).step("set the user")?;
+    let kept = if id == 0 { ROOT_CAPABILITIES } else { 0 };
+    syscall::clear_ambient().step("clear ambient capabilities")?;
+    syscall::keep_capabilities(kept).step("drop capabilities")?;
+    // Inherited from init, but a change of user may have set it otherwise. The next exec lifts it.
+    prctl::set_dumpable(false).step("forbid tracing")
+}
+
+fn work(work: &Work) -> Result<(), Failure> {
+    match work {
+        Work::Exec { argv, env } => {
+            let program = argv.first().map_or("", String::as_str);
+            match exec(program, argv, env) {
+                Ok(never) => match never {},
+                Err(error) => Err(Failure::new(FailureKind::Exec, program, &error)),
+            }
+        }
+        Work::Write { .. } | Work::Read { .. } | Work::List { .. } => {
+            // To get an error that can be told instead of a signal that cannot.
+            syscall::ignore_signals(&[libc::SIGXFSZ, libc::SIGPIPE]);
+            file_operation(work)
+        }
+    }
+}
+
+fn file_operation(work: &Work) -> Result<(), Failure> {
+    match work {
+        Work::Exec { .. } => Ok(()),
+        Work::Write { path, mode } => builtin::write(path, *mode),
+        Work::Read { path, bytes_max } => builtin::read(path, *bytes_max),
+        Work::List {
+            path,
+            depth,
+            entries_max,
+        } => builtin::list(path, *depth, *entries_max),
+    }
+}
+
+/// Looks the program up like execvp, but in the command's own PATH.
+fn exec(program: &str, argv: &[String], env: &BTreeMap<String, String>) -> io::Result<Infallible> {
+    let arguments: Vec<CString> = argv
+        .iter()
+        .map(|word| CString::new(word.as_str()))
+        .collect::<Result<_, _>>()?;
+    let environment: Vec<CString> = env
+        .iter()
+        .map(|(key, value)| CString::new(format!("{key}={value}")))
+        .collect::<Result<_, _>>()?;
+    if program.contains('/') {
+        return Ok(execve(&CString::new(program)?, &arguments, &environment)?);
+    }
+    let mut denied = None;
+    for directory in env
+        .get("PATH")
+        .map_or(DEFAULT_PATH, String::as_str)
+        .split(':')
+    {
+        let directory = if directory.is_empty() { "." } else { directory };
+        match execve(
+            &CString::new(format!("{directory}/{program}"))?,
+            &arguments,
+            &environment,
+        ) {
+            Ok(never) => match never {},
+            Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+            // There may be another one further on that we may run.
+            Err(Errno::EACCES) => denied = Some(Errno::EACCES),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(denied.unwrap_or(Errno::ENOENT).into())
+}
+
+/// Sends a failure that happened before there was a child to send it.
+pub(crate) fn report(status: OwnedFd, failure: &Failure) {
+    if let Ok(json) = serde_json::to_vec(failure) {
+        let _ = File::from(status).write_all(&json);
+    }
+}

@@ -1,0 +1,252 @@
+//! `/usr` and its like: the host's programs as a sandbox shows them, under a layer of the sandbox's own where that
+//! works and as a read-only view where it does not.
+//!
+//! One rule for what the host has mounted below them, whoever runs us: what lies on a disk is shown (a driver's
+//! libraries, say), everything else is covered by nothing, since secrets are kept on tmpfs, FUSE and network mounts.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+
+use super::layout::{EMPTY, Site, WALLED, attach_lower, bind, layer_pair, layers_with, overlay};
+use crate::local::shared::mode::Mode;
+use crate::local::shared::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
+use crate::local::shared::wire::{Failure, InStep, Start};
+
+/// 9p is how WSL shows its drivers.
+const DISKS: [&str; 16] = [
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs", "jfs", "nilfs2", "squashfs",
+    "erofs", "iso9660", "overlay", "9p", "virtiofs",
+];
+const VIEW: u64 = ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV;
+
+/// One of the host's directories, on the stage as `l/NAME`.
+pub(crate) struct Programs {
+    name: &'static str,
+    below: Vec<Below>,
+}
+
+/// Something mounted below it.
+struct Below {
+    path: PathBuf,
+    /// To be attached; `None` where the tree that is shown has it already.
+    tree: Option<OwnedFd>,
+    is_covered: bool,
+}
+
+impl Programs {
+    /// `None` where the host has no such directory, or a link of that name.
+    pub(crate) fn open(
+        site: &Site<'_>,
+        name: &'static str,
+        mounts: &[HostMount],
+    ) -> Result<Option<(Programs, OwnedFd)>, Failure> {
+        let path = Path::new("/").join(name);
+        let Ok(metadata) = fs::symlink_metadata(&path) else {
+            return Ok(None);
+        };
+        if !metadata.is_dir() {
+            return Ok(None);
+        }
+        let tree = site.tree(&path)?;
+        let mut below: Vec<Below> = Vec::new();
+        for mount in mounts
+            .iter()
+            .filter(|mount| mount.path != path && mount.path.starts_with(&path))
+        {
+            let inside = |other: &Below| other.is_covered && mount.path.starts_with(&other.path);
+            if below.iter().any(inside) {
+                continue;
+            }
+            let is_covered =
+                !DISKS.contains(&mount.kind.as_str()) && mount.device != device(metadata.dev());
+            let tree = match site.setup.mode {
+                Mode::Root if !is_covered => match site.tree(&mount.path) {
+                    Ok(tree) => Some(tree),
+                    // Hidden by another mount, or gone.
+                    Err(_) => continue,
+                },
+                // For an ordinary user it is locked to the tree, and came along.
+                Mode::Root | Mode::Rootless => None,
+            };
+            below.push(Below {
+                path: mount.path.clone(),
+                tree,
+                is_covered,
+            });
+        }
+        Ok(Some((Programs { name, below }, tree)))
+    }
+
+    pub(crate) fn stage(&self, site: &Site<'_>, tree: &OwnedFd) -> Result<(), Failure> {
+        attach_lower(self.name, tree)?;
+        layer_pair(self.name, site.owners)
+    }
+
+    /// Puts it into the new root, which is `/` already, while the stage is still the current directory.
+    pub(crate) fn place(&self, mode: Mode, start: &Start) -> Result<(), Failure> {
+        let target = format!("/{}", self.name);
+        let adding = layers_with(start, self.name);
+        // An ordinary user's sandboxes have it read-only in any case.
+        let overlaid = if mode == Mode::Root || !adding.is_empty() {
+            let lowers: Vec<PathBuf> = adding
+                .iter()
+                .cloned()
+                .chain([Path::new("l").join(self.name)])
+                .collect();
+            overlay(mode, self.name, &target, &lowers).map(|()| true)
+        } else {
+            Ok(false)
+        };
+        match overlaid {
+            Ok(true) => {}
+            Err(failure) if !adding.is_empty() => {
+                return Err(Failure {
+                    step: format!(
+                        "lay a layer that adds to {target} over it ({})",
+                        failure.step
+                    ),
+                    ..failure
+                });
+            }
+            // Something is mounted below it, or file systems are stacked too deeply.
+            Ok(false) | Err(_) => self.view(&target).step(format!("show {target}"))?,
+        }
+        for below in &self.below {
+            below
+                .place()
+                .step(format!("show {}", below.path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn view(&self, target: &str) -> io::Result<()> {
+        let tree = mount_fd::clone_whole_tree(&Path::new("l").join(self.name))?;
+        mount_fd::restrict_tree(tree.as_fd(), VIEW)?;
+        mount_fd::attach(tree.as_fd(), Path::new(target))
+    }
+
+    pub(crate) fn path(&self) -> String {
+        format!("/{}", self.name)
+    }
+}
+
+impl Below {
+    fn place(&self) -> io::Result<()> {
+        if let Some(tree) = &self.tree {
+            mount_fd::restrict_tree(tree.as_fd(), VIEW)?;
+            return mount_fd::attach(tree.as_fd(), &self.path);
+        }
+        if !self.is_covered {
+            return Ok(());
+        }
+        match fs::symlink_metadata(&self.path) {
+            Ok(metadata) if metadata.is_dir() => {
+                let flags = WALLED | MsFlags::MS_RDONLY;
+                let options = Some("size=4k,mode=0755");
+                Ok(mount(
+                    Some("tmpfs"),
+                    &self.path,
+                    Some("tmpfs"),
+                    flags,
+                    options,
+                )?)
+            }
+            Ok(_) => Ok(bind(Path::new(EMPTY), &self.path)?),
+            // Hidden by another mount, so nobody can see it.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// A mount of the host's.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct HostMount {
+    path: PathBuf,
+    kind: String,
+    /// Major and minor number, as mountinfo has them.
+    device: String,
+}
+
+/// All mounts that we can see, outer before inner, and of several on one place the uppermost.
+pub(crate) fn host_mounts() -> Result<Vec<HostMount>, Failure> {
+    let text = fs::read("/proc/self/mountinfo").step("read the host's mounts")?;
+    Ok(parse(&String::from_utf8_lossy(&text)))
+}
+
+fn parse(mountinfo: &str) -> Vec<HostMount> {
+    let mut mounts: Vec<HostMount> = Vec::new();
+    for line in mountinfo.lines() {
+        let Some((left, right)) = line.split_once(" - ") else {
+            continue;
+        };
+        let left: Vec<&str> = left.split(' ').collect();
+        let ([_, _, device, _, path, ..], Some(kind)) = (&left[..], right.split(' ').next()) else {
+            continue;
+        };
+        let path = PathBuf::from(unescape(path));
+        mounts.retain(|mount| mount.path != path);
+        mounts.push(HostMount {
+            path,
+            kind: kind.to_owned(),
+            device: (*device).to_owned(),
+        });
+    }
+    mounts.sort_by(|one, other| one.path.cmp(&other.path));
+    mounts
+}
+
+/// The kernel writes blanks, tabs, newlines and backslashes as `\` and three octal digits.
+fn unescape(text: &str) -> String {
+    let mut parts = text.split('\\');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part
+            .get(..3)
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok())
+        {
+            Some(byte) => {
+                plain.push(char::from(byte));
+                plain.push_str(&part[3..]);
+            }
+            None => {
+                plain.push('\\');
+                plain.push_str(part);
+            }
+        }
+    }
+    plain
+}
+
+fn device(number: u64) -> String {
+    format!("{}:{}", libc::major(number), libc::minor(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_uppermost_mount_of_a_place_counts_and_outer_ones_come_first() {
+        let mounts = parse(
+            "30 29 8:1 / / rw - ext4 /dev/sda1 rw\n\
+             33 30 0:50 / /usr/lib/a\\040b/inner rw - tmpfs tmpfs rw\n\
+             31 30 7:0 / /usr/lib/a\\040b ro,relatime shared:4 - squashfs /dev/loop0 ro\n\
+             34 30 0:51 / /usr/lib/a\\040b/inner rw - fuse.sshfs x rw\n",
+        );
+        let seen: Vec<(&str, &str)> = mounts
+            .iter()
+            .map(|mount| (mount.path.to_str().unwrap(), mount.kind.as_str()))
+            .collect();
+        let expected = [
+            ("/", "ext4"),
+            ("/usr/lib/a b", "squashfs"),
+            ("/usr/lib/a b/inner", "fuse.sshfs"),
+        ];
+        assert_eq!(seen, expected);
+    }
+}

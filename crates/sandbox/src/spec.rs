@@ -1,0 +1,43 @@
+//! What a sandbox is to be.
+
+use crate::{Content, Mount};
+
+/// What a sandbox is made of.
+#[derive(Clone, Debug, Default)]
+pub struct Spec {
+    /// Names the sandbox and its host: letters, digits and dashes, at most 63.
+    pub id: String,
+    pub limits: Limits,
+    /// Trees laid over the base, uppermost first, e.g. an agent's pre-baked home. The sandbox may change what it sees
+    /// of them; the originals stay.
+    pub layers: Vec<Content>,
+    pub mounts: Vec<Mount>,
+    /// Whether programs inside can reach the model: see [`crate::Sandbox::take_entrance`].
+    pub has_entrance: bool,
+}
+
+/// What a sandbox may use at most.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Limits {
+    /// Includes what is written to the sandbox's file system, which lives in memory.
+    pub memory_bytes: u64,
+    pub pids: u64,
+    /// A hard quota; `None` shares the machine fairly, which is faster for agents that use threads.
+    pub cpus: Option<f64>,
+    pub disk_bytes: u64,
+    /// The largest single file.
+    pub file_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const GIB: u64 = 1 << 30;
+        Limits {
+            memory_bytes: 4 * GIB,
+            pids: 1024,
+            cpus: None,
+            disk_bytes: 2 * GIB,
+            file_bytes: GIB,
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! A sandbox in memory, behind the same traits as real ones. Commands are played by a function of the test's, files are a
+//! map, connections never leave the process, and every wait is in tokio's time, so that tests can pause it.
+//!
+//! Content that a sandbox is started with is not looked at; [`FakeSandboxes::specs`] has it.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use rollcage_sandbox::doctor::{Check, Status};
+use rollcage_sandbox::{
+    BoxedStream, Capabilities, Command, Entrance, Entry, Error, Isolation, Listener, NetworkPolicy,
+    Process, Sandbox, Sandboxes, Spec, Usage,
+};
+use tokio::sync::mpsc;
+
+mod fault;
+mod files;
+mod machine;
+mod play;
+
+pub use fault::{Fault, Operation};
+pub use play::{Guest, Play, shell_text};
+
+use fault::Faults;
+use machine::Machine;
+
+/// Where programs are told that the model is.
+pub const BASE_URL: &str = "http://127.0.0.1:7000";
+
+type Script = Box<dyn Fn(&Command) -> Play + Send + Sync>;
+
+/// Starts fake sandboxes. Its clones are the same.
+#[derive(Clone)]
+pub struct FakeSandboxes {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    capabilities: Capabilities,
+    script: Script,
+    faults: Faults,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    asked: Vec<String>,
+    specs: Vec<Spec>,
+    usage: Usage,
+    /// Started, and neither closed nor dropped.
+    machines: Vec<Arc<Machine>>,
+    is_shut_down: bool,
+}
+
+impl FakeSandboxes {
+    /// `script` says what each command does.
+    pub fn new(script: impl Fn(&Command) -> Play + Send + Sync + 'static) -> FakeSandboxes {
+        let by = || "fake".to_owned();
+        let capabilities = Capabilities {
+            kind: by(),
+            root_inside: true,
+            host_trees: true,
+            network: vec![NetworkPolicy::EntranceOnly],
+            isolation: Isolation {
+                tier: by(),
+                memory: by(),
+                pids: by(),
+                cpu: by(),
+            },
+        };
+        FakeSandboxes {
+            shared: Arc::new(Shared {
+                capabilities,
+                script: Box::new(script),
+                faults: Faults::default(),
+                state: Mutex::default(),
+            }),
+        }
+    }
+
+    /// From now on the operation goes wrong, in every sandbox.
+    pub fn fault(&self, operation: Operation, fault: Fault) {
+        self.shared.faults.set(operation, fault, false);
+    }
+
+    /// The operation goes wrong the next time.
+    pub fn fault_once(&self, operation: Operation, fault: Fault) {
+        self.shared.faults.set(operation, fault, true);
+    }
+
+    pub fn clear_fault(&self, operation: Operation) {
+        self.shared.faults.clear(operation);
+    }
+
+    /// Every sandbox that there is dies, with all that runs in it.
+    pub fn lose_all(&self) {
+        for machine in &self.shared.state().machines {
+            machine.die();
+        }
+    }
+
+    /// What was asked of all sandboxes so far, in order: `start ID`, `spawn WORDS`, `write PATH`…
+    pub fn asked(&self) -> Vec<String> {
+        self.shared.state().asked.clone()
+    }
+
+    /// What each sandbox was started with.
+    pub fn specs(&self) -> Vec<Spec> {
+        self.shared.state().specs.clone()
+    }
+
+    /// The ids of sandboxes that were neither closed nor dropped.
+    pub fn alive(&self) -> Vec<String> {
+        let state = self.shared.state();
+        let ids = state.machines.iter().map(|machine| machine.id().to_owned());
+        ids.collect()
+    }
+
+    pub fn is_shut_down(&self) -> bool {
+        self.shared.state().is_shut_down
+    }
+
+    /// What sandboxes are said to have used.
+    pub fn set_usage(&self, usage: Usage) {
+        self.shared.state().usage = usage;
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, operation: &str, what: &str) {
+        let line = format!("{operation} {what}");
+        self.state().asked.push(line.trim_end().to_owned());
+    }
+
+    fn forget(&self, machine: &Arc<Machine>) -> bool {
+        let machines = &mut self.state().machines;
+        let before = machines.len();
+        machines.retain(|other| !Arc::ptr_eq(other, machine));
+        machines.len() < before
+    }
+}
+
+#[async_trait]
+impl Sandboxes for FakeSandboxes {
+    fn capabilities(&self) -> &Capabilities {
+        &self.shared.capabilities
+    }
+
+    async fn start(&self, spec: Spec) -> Result<Box<dyn Sandbox>, Error> {
+        self.shared.note("start", &spec.id);
+        let gone = || Error::Gone {
+            id: spec.id.clone(),
+        };
+        if self.shared.faults.meet(Operation::Start).await? {
+            return Err(gone());
+        }
+        if self.is_shut_down() {
+            return Err(Error::Engine {
+                operation: "use the sandbox backend",
+                source: io::ErrorKind::NotConnected.into(),
+            });
+        }
+        let (machine, connections) = Machine::new(spec.id.clone());
+        let machine = Arc::new(machine);
+        let entrance = spec.has_entrance.then_some(connections);
+        let mut state = self.shared.state();
+        state.machines.push(Arc::clone(&machine));
+        state.specs.push(spec);
+        drop(state);
+        Ok(Box::new(FakeSandbox {
+            shared: Arc::clone(&self.shared),
+            machine,
+            entrance,
+        }))
+    }
+
+    async fn doctor(&self) -> Result<Vec<Check>, Error> {
+        self.shared.note("doctor", "");
+        self.shared.faults.meet(Operation::Doctor).await?;
+        Ok(vec![Check {
+            name: "fake".to_owned(),
+            status: Status::Ok,
+            detail: "works".to_owned(),
+            fix: None,
+        }])
+    }
+
+    async fn shutdown(&self) -> Result<(), Error> {
+        self.shared.note("shutdown", "");
+        self.shared.faults.meet(Operation::Shutdown).await?;
+        self.shared.state().is_shut_down = true;
+        Ok(())
+    }
+}
+
+/// One sandbox in memory.
+struct FakeSandbox {
+    shared: Arc<Shared>,
+    machine: Arc<Machine>,
+    entrance: Option<mpsc::Receiver<BoxedStream>>,
+}
+
+impl FakeSandbox {
+    /// Notes what is asked, and fails if it has to.
+    async fn ask(&self, operation: Operation, what: &str) -> Result<(), Error> {
+        self.shared.note(operation.name(), what);
+        if self.shared.faults.meet(operation).await? {
+            self.machine.die();
+        }
+        match self.machine.is_dead() {
+            true => Err(self.machine.gone()),
+            false => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Sandbox for FakeSandbox {
+    fn id(&self) -> &str {
+        self.machine.id()
+    }
+
+    fn isolation(&self) -> &Isolation {
+        &self.shared.capabilities.isolation
+    }
+
+    fn take_entrance(&mut self) -> Option<Entrance> {
+        let connections = self.entrance.take()?;
+        Some(Entrance::Listener {
+            listener: Listener::Streams(connections),
+            base_url: BASE_URL.to_owned(),
+        })
+    }
+
+    async fn connect(&self, port: u16) -> Result<BoxedStream, Error> {
+        self.ask(Operation::Connect, &port.to_string()).await?;
+        self.machine.connect(port)
+    }
+
+    async fn spawn(&self, command: Command) -> Result<Process, Error> {
+        self.ask(Operation::Spawn, &command.argv.join(" ")).await?;
+        let play = (self.shared.script)(&command);
+        self.machine.spawn(command, play)
+    }
+
+    async fn write_file(&self, path: &str, _mode: u32, content: Vec<u8>) -> Result<(), Error> {
+        self.ask(Operation::Write, path).await?;
+        self.machine.files().write(path, content)
+    }
+
+    async fn read_file(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, Error> {
+        self.ask(Operation::Read, path).await?;
+        self.machine.files().read(path, bytes_max)
+    }
+
+    async fn list(&self, path: &str, depth: u32, entries_max: usize) -> Result<Vec<Entry>, Error> {
+        self.ask(Operation::List, path).await?;
+        self.machine.files().list(path, depth, entries_max)
+    }
+
+    async fn kill_all(&self) -> Result<u64, Error> {
+        self.ask(Operation::KillAll, "").await?;
+        Ok(self.machine.kill_all().await)
+    }
+
+    async fn unseal(&self) -> Result<(), Error> {
+        self.ask(Operation::Unseal, "").await?;
+        self.machine.files().unseal();
+        Ok(())
+    }
+
+    async fn usage(&self) -> Usage {
+        self.shared.state().usage.clone()
+    }
+
+    async fn close(self: Box<Self>) -> Result<(), Error> {
+        self.shared.note("close", self.machine.id());
+        self.shared.forget(&self.machine);
+        self.shared.faults.meet(Operation::Close).await.map(drop)
+    }
+}
+
+impl Drop for FakeSandbox {
+    fn drop(&mut self) {
+        if self.shared.forget(&self.machine) {
+            self.shared.note("drop", self.machine.id());
+        }
+        self.machine.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests;

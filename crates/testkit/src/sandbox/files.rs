@@ -1,0 +1,144 @@
+//! The files of a fake sandbox: a map from absolute paths to content.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+
+use rollcage_sandbox::guest::{AGENT_LOGS, HOME, LOGS, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR};
+use rollcage_sandbox::{Entry, EntryKind, Error};
+
+const SEALED: [&str; 2] = [VERIFIER_LOGS, TESTS];
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Files {
+    content: BTreeMap<String, Vec<u8>>,
+    is_unsealed: bool,
+}
+
+/// Relative paths count from the work directory.
+fn absolute(path: &str) -> String {
+    match path.strip_prefix('/') {
+        Some(_) => path.trim_end_matches('/').to_owned(),
+        None => format!("{WORKDIR}/{path}"),
+    }
+}
+
+fn is_below(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory)
+        .is_some_and(|rest| rest.starts_with('/'))
+}
+
+fn error(operation: &'static str, path: &str, kind: ErrorKind) -> Error {
+    Error::File {
+        operation,
+        path: path.to_owned(),
+        source: kind.into(),
+    }
+}
+
+impl Files {
+    pub(super) fn write(&mut self, path: &str, content: Vec<u8>) -> Result<(), Error> {
+        let path = absolute(path);
+        let is_sealed = SEALED
+            .iter()
+            .any(|sealed| path == *sealed || is_below(&path, sealed));
+        if is_sealed && !self.is_unsealed {
+            return Err(error("write", &path, ErrorKind::ReadOnlyFilesystem));
+        }
+        if self.is_directory(&path) {
+            return Err(error("write", &path, ErrorKind::IsADirectory));
+        }
+        let above = |file: &String| is_below(&path, file);
+        if self.content.keys().any(above) {
+            return Err(error("write", &path, ErrorKind::NotADirectory));
+        }
+        self.content.insert(path, content);
+        Ok(())
+    }
+
+    pub(super) fn read(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, Error> {
+        let path = absolute(path);
+        match self.content.get(&path) {
+            Some(content) if content.len() as u64 > bytes_max => {
+                Err(Error::TooLarge { path, bytes_max })
+            }
+            Some(content) => Ok(content.clone()),
+            None if self.is_directory(&path) => Err(Error::NotRegular { path }),
+            None => Err(error("read", &path, ErrorKind::NotFound)),
+        }
+    }
+
+    /// Removes a file or a tree, if there is one.
+    pub(super) fn remove(&mut self, path: &str) {
+        let path = absolute(path);
+        self.content
+            .retain(|file, _| *file != path && !is_below(file, &path));
+    }
+
+    pub(super) fn list(
+        &self,
+        path: &str,
+        depth: u32,
+        entries_max: usize,
+    ) -> Result<Vec<Entry>, Error> {
+        let path = absolute(path);
+        if !self.is_directory(&path) {
+            let kind = match self.content.contains_key(&path) {
+                true => ErrorKind::NotADirectory,
+                false => ErrorKind::NotFound,
+            };
+            return Err(error("list", &path, kind));
+        }
+        let mut found = BTreeSet::new();
+        let all = self.content.keys().map(String::as_str).chain(BASE);
+        for inner in all.filter_map(|file| file.strip_prefix(&path)?.strip_prefix('/')) {
+            let parts: Vec<&str> = inner.split('/').collect();
+            let shown = parts
+                .len()
+                .min(usize::try_from(depth).unwrap_or(usize::MAX));
+            for count in 1..=shown {
+                found.insert(parts[..count].join("/"));
+            }
+        }
+        let entry = |inner: String| {
+            let content = self.content.get(&format!("{path}/{inner}"));
+            Entry {
+                kind: match content {
+                    Some(_) => EntryKind::File,
+                    None => EntryKind::Directory,
+                },
+                bytes: content.map_or(0, |content| content.len() as u64),
+                path: inner,
+            }
+        };
+        Ok(found.into_iter().take(entries_max).map(entry).collect())
+    }
+
+    /// What was in the sealed directories is gone.
+    pub(super) fn unseal(&mut self) {
+        for sealed in SEALED {
+            self.content.retain(|file, _| !is_below(file, sealed));
+        }
+        self.is_unsealed = true;
+    }
+
+    fn is_directory(&self, path: &str) -> bool {
+        path.is_empty()
+            || BASE
+                .iter()
+                .any(|base| *base == path || is_below(base, path))
+            || self.content.keys().any(|file| is_below(file, path))
+    }
+}
+
+/// Directories that are there from the start.
+const BASE: [&str; 9] = [
+    HOME,
+    WORKDIR,
+    TASK_DIR,
+    LOGS,
+    AGENT_LOGS,
+    VERIFIER_LOGS,
+    TESTS,
+    "/tmp",
+    "/proc",
+];

@@ -1,0 +1,334 @@
+use std::time::Duration;
+
+use rollcage_sandbox::guest::{TESTS, VERIFIER_LOGS, WORKDIR};
+use rollcage_sandbox::{
+    Command, Error, Listener, OutputLimit, Sandbox, Sandboxes, Spec, Stdin, run,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn shell(text: &str) -> Command {
+    let argv = ["/bin/bash", "-c", text].map(str::to_owned).to_vec();
+    Command {
+        argv,
+        ..Command::default()
+    }
+}
+
+/// Commands that tests here use.
+fn script(command: &Command) -> Play {
+    match shell_text(command).unwrap_or_default() {
+        "print" => Play::prints("printed"),
+        "fail" => Play::exits(3),
+        "hour" => Play::prints("late").after(HOUR),
+        "endless" => Play::endless(),
+        "stubborn" => Play::endless().stubborn(),
+        "missing" => Play::Refused(io::ErrorKind::NotFound),
+        "daemon" => Play::program(|guest| async move {
+            guest.spawn(Play::endless().stubborn()).unwrap();
+            guest.spawn(Play::endless()).unwrap();
+            0
+        }),
+        "cat" => Play::program(|mut guest| async move {
+            let input = guest.input().await;
+            guest.print(&String::from_utf8(input).unwrap()).await;
+            guest.complain("read").await;
+            0
+        }),
+        "ask" => Play::program(|mut guest| async move {
+            let key = guest.command.env["KEY"].clone();
+            match guest.post("/v1/chat/completions", &key, "{}").await {
+                Ok(answer) => guest.print(&answer).await,
+                Err(error) => guest.complain(&error.to_string()).await,
+            }
+            0
+        }),
+        "serve" => Play::program(|guest| async move {
+            let mut connections = guest.listen(8080);
+            while let Some(mut connection) = connections.recv().await {
+                connection.write_all(b"hello").await.unwrap();
+            }
+            0
+        }),
+        "seed" => Play::program(|guest| async move {
+            let seeded = guest.write(&format!("{VERIFIER_LOGS}/reward.txt"), "1");
+            i32::from(seeded.is_err())
+        }),
+        other => panic!("{other}"),
+    }
+}
+
+async fn started() -> (FakeSandboxes, Box<dyn Sandbox>) {
+    let sandboxes = FakeSandboxes::new(script);
+    let spec = Spec {
+        id: "one".to_owned(),
+        has_entrance: true,
+        ..Spec::default()
+    };
+    let sandbox = sandboxes.start(spec).await.unwrap();
+    (sandboxes, sandbox)
+}
+
+async fn finish(sandbox: &dyn Sandbox, text: &str) -> rollcage_sandbox::Finished {
+    let finished = run(sandbox, shell(text), 2 * HOUR, OutputLimit::default());
+    finished.await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_are_played_in_time_that_costs_nothing() {
+    let (sandboxes, sandbox) = started().await;
+    assert_eq!(finish(&*sandbox, "print").await.stdout, b"printed");
+    assert_eq!(finish(&*sandbox, "fail").await.exit.code, Some(3));
+    let late = finish(&*sandbox, "hour").await;
+    assert_eq!((late.stdout, late.duration), (b"late".to_vec(), HOUR));
+    let refused = sandbox.spawn(shell("missing")).await;
+    assert!(matches!(refused, Err(Error::Exec { .. })), "{refused:?}");
+    let asked = sandboxes.asked();
+    assert_eq!(asked[..2], ["start one", "spawn /bin/bash -c print"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn input_and_both_outputs_go_through() {
+    let (_sandboxes, sandbox) = started().await;
+    for is_piped in [false, true] {
+        let stdin = match is_piped {
+            true => Stdin::Piped,
+            false => Stdin::Bytes(b"words".to_vec()),
+        };
+        let command = Command {
+            stdin,
+            ..shell("cat")
+        };
+        let mut process = sandbox.spawn(command).await.unwrap();
+        if let Some(mut stdin) = process.stdin.take() {
+            stdin.write_all(b"words").await.unwrap();
+        }
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let streams = (
+            process.stdout.take().unwrap(),
+            process.stderr.take().unwrap(),
+        );
+        let (mut out, mut err) = streams;
+        out.read_to_string(&mut stdout).await.unwrap();
+        err.read_to_string(&mut stderr).await.unwrap();
+        assert_eq!((stdout.as_str(), stderr.as_str()), ("words", "read"));
+        assert!(process.wait().await.unwrap().success());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn signals_end_what_does_not_end_by_itself() {
+    let (_sandboxes, sandbox) = started().await;
+    let mut process = sandbox.spawn(shell("endless")).await.unwrap();
+    process.signal(15);
+    assert_eq!(process.wait().await.unwrap().signal, Some(15));
+    let begun = Instant::now();
+    let limit = Duration::from_secs(60);
+    let ended = run(&*sandbox, shell("stubborn"), limit, OutputLimit::default());
+    let ended = ended.await.unwrap();
+    assert_eq!((ended.timed_out, ended.exit.signal), (true, Some(9)));
+    assert!(begun.elapsed() > limit, "it was asked to end first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn killing_all_reaches_what_commands_left_and_counts_it() {
+    let (_sandboxes, sandbox) = started().await;
+    assert!(finish(&*sandbox, "daemon").await.exit.success());
+    let mut process = sandbox.spawn(shell("stubborn")).await.unwrap();
+    assert_eq!(sandbox.kill_all().await.unwrap(), 3);
+    assert_eq!(sandbox.kill_all().await.unwrap(), 0);
+    assert_eq!(process.wait().await.unwrap().signal, Some(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_are_read_listed_and_refused_as_in_real_sandboxes() {
+    let (_sandboxes, sandbox) = started().await;
+    let write = |path: &'static str| sandbox.write_file(path, 0o644, b"four".to_vec());
+    write("a").await.unwrap();
+    write("deep/er/b").await.unwrap();
+    assert_eq!(sandbox.read_file("a", 4).await.unwrap(), b"four");
+    let read = |path: &'static str, bytes_max| sandbox.read_file(path, bytes_max);
+    assert!(matches!(read("a", 3).await, Err(Error::TooLarge { .. })));
+    assert!(matches!(
+        read("deep", 9).await,
+        Err(Error::NotRegular { .. })
+    ));
+    assert!(matches!(read("none", 9).await, Err(Error::File { .. })));
+    assert!(matches!(write("a/below").await, Err(Error::File { .. })));
+    assert!(matches!(write("deep").await, Err(Error::File { .. })));
+    let paths = |entries: Vec<Entry>| -> Vec<String> {
+        entries.into_iter().map(|entry| entry.path).collect()
+    };
+    let listed = sandbox.list(WORKDIR, 2, 10).await.unwrap();
+    assert_eq!(paths(listed), ["a", "deep", "deep/er"]);
+    assert_eq!(
+        paths(sandbox.list(WORKDIR, 9, 2).await.unwrap()),
+        ["a", "deep"]
+    );
+    assert!(sandbox.list("a", 1, 9).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_sealed_is_written_to_only_afterwards_and_is_fresh_then() {
+    let (_sandboxes, sandbox) = started().await;
+    let reward = format!("{VERIFIER_LOGS}/reward.txt");
+    let test = format!("{TESTS}/test.sh");
+    for path in [&reward, &test] {
+        let refused = sandbox.write_file(path, 0o644, Vec::new()).await;
+        assert!(matches!(refused, Err(Error::File { .. })), "{path}");
+    }
+    assert_eq!(finish(&*sandbox, "seed").await.exit.code, Some(1));
+    sandbox.unseal().await.unwrap();
+    sandbox.write_file(&test, 0o755, Vec::new()).await.unwrap();
+    assert_eq!(finish(&*sandbox, "seed").await.exit.code, Some(0));
+    sandbox.unseal().await.unwrap();
+    assert!(sandbox.list(VERIFIER_LOGS, 1, 9).await.unwrap().is_empty());
+    assert!(sandbox.list(TESTS, 1, 9).await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_model_is_reached_without_sockets() {
+    let (_sandboxes, mut sandbox) = started().await;
+    let (listener, base_url) = sandbox.take_entrance().unwrap().open().unwrap();
+    assert!(sandbox.take_entrance().is_none());
+    assert_eq!(base_url, BASE_URL);
+    let Listener::Streams(mut streams) = listener else {
+        panic!("{listener:?}");
+    };
+    let mut ask = shell("ask");
+    ask.env.insert("KEY".to_owned(), "k".to_owned());
+    let serve = async {
+        let mut stream = streams.recv().await.unwrap();
+        let mut request = vec![0; 1000];
+        let count = stream.read(&mut request).await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\n\r\nhi")
+            .await
+            .unwrap();
+        String::from_utf8_lossy(&request[..count]).into_owned()
+    };
+    let asked = run(&*sandbox, ask.clone(), HOUR, OutputLimit::default());
+    let (request, asked) = tokio::join!(serve, asked);
+    assert!(request.contains("Authorization: Bearer k\r\n"), "{request}");
+    assert_eq!(asked.unwrap().stdout, b"HTTP/1.1 200 OK\r\n\r\nhi");
+    // The proxy is closed when the agent is dead.
+    drop(streams);
+    let refused = run(&*sandbox, ask, HOUR, OutputLimit::default()).await;
+    assert_eq!(refused.unwrap().stderr, b"connection refused");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_inside_is_connected_to_while_it_lives() {
+    let (_sandboxes, sandbox) = started().await;
+    let refused = sandbox.connect(8080).await.err();
+    assert!(matches!(refused, Some(Error::Connect { port: 8080, .. })));
+    let _process = sandbox.spawn(shell("serve")).await.unwrap();
+    tokio::task::yield_now().await;
+    let mut answer = String::new();
+    let mut stream = sandbox.connect(8080).await.unwrap();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, "hello");
+    sandbox.kill_all().await.unwrap();
+    assert!(sandbox.connect(8080).await.is_err());
+}
+
+/// Asks for one thing that may go wrong.
+async fn ask(sandboxes: &FakeSandboxes, sandbox: &dyn Sandbox, what: Operation) -> Option<Error> {
+    match what {
+        Operation::Start => sandboxes.start(Spec::default()).await.err(),
+        Operation::Spawn => sandbox.spawn(shell("print")).await.err(),
+        Operation::Write => sandbox.write_file("a", 0o644, Vec::new()).await.err(),
+        Operation::Read => sandbox.read_file("a", 1).await.err(),
+        Operation::List => sandbox.list(WORKDIR, 1, 1).await.err(),
+        Operation::KillAll => sandbox.kill_all().await.err(),
+        Operation::Unseal => sandbox.unseal().await.err(),
+        Operation::Connect => sandbox.connect(8080).await.err(),
+        Operation::Doctor => sandboxes.doctor().await.err(),
+        Operation::Shutdown => sandboxes.shutdown().await.err(),
+        Operation::Close => {
+            let sandbox = sandboxes.start(Spec::default()).await.unwrap();
+            sandbox.close().await.err()
+        }
+    }
+}
+
+const ALL: [Operation; 11] = [
+    Operation::Start,
+    Operation::Spawn,
+    Operation::Write,
+    Operation::Read,
+    Operation::List,
+    Operation::KillAll,
+    Operation::Unseal,
+    Operation::Connect,
+    Operation::Close,
+    Operation::Doctor,
+    Operation::Shutdown,
+];
+
+#[tokio::test(start_paused = true)]
+async fn every_operation_fails_hangs_or_is_late_when_told_to() {
+    for what in ALL {
+        let (sandboxes, sandbox) = started().await;
+        sandboxes.fault(what, Fault::Fails);
+        for _ in 0..2 {
+            let failed = ask(&sandboxes, &*sandbox, what).await;
+            let failed = failed.unwrap_or_else(|| panic!("{what:?} must fail"));
+            assert!(!matches!(failed, Error::Gone { .. }), "{what:?}");
+        }
+        sandboxes.fault_once(what, Fault::Late(HOUR));
+        let begun = Instant::now();
+        let late = ask(&sandboxes, &*sandbox, what).await;
+        assert!(matches!(late, Some(Error::Deadline { .. })), "{what:?}");
+        assert_eq!(begun.elapsed(), HOUR);
+        sandboxes.fault(what, Fault::Hangs);
+        let hung = tokio::time::timeout(HOUR, ask(&sandboxes, &*sandbox, what)).await;
+        assert!(hung.is_err(), "{what:?}");
+        sandboxes.clear_fault(what);
+        let works = ask(&sandboxes, &*sandbox, what).await;
+        let is_expected = matches!(
+            (&works, what),
+            (None, _)
+                | (Some(Error::Connect { .. }), Operation::Connect)
+                | (Some(Error::File { .. }), Operation::Read)
+        );
+        assert!(is_expected, "{what:?}: {works:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_dies_takes_everything_with_it() {
+    let (sandboxes, sandbox) = started().await;
+    let mut process = sandbox.spawn(shell("stubborn")).await.unwrap();
+    sandboxes.fault_once(Operation::Read, Fault::Dies);
+    let gone = ask(&sandboxes, &*sandbox, Operation::Read).await;
+    assert!(matches!(gone, Some(Error::Gone { .. })), "{gone:?}");
+    assert!(matches!(process.wait().await, Err(Error::Gone { .. })));
+    for what in [Operation::Spawn, Operation::KillAll, Operation::Unseal] {
+        let gone = ask(&sandboxes, &*sandbox, what).await;
+        assert!(matches!(gone, Some(Error::Gone { .. })), "{what:?}");
+    }
+    sandbox.close().await.unwrap();
+
+    let other = sandboxes.start(Spec::default()).await.unwrap();
+    let mut process = other.spawn(shell("endless")).await.unwrap();
+    sandboxes.lose_all();
+    assert!(matches!(process.wait().await, Err(Error::Gone { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_closed_is_known() {
+    let (sandboxes, sandbox) = started().await;
+    assert_eq!(sandboxes.alive(), ["one"]);
+    let mut process = sandbox.spawn(shell("endless")).await.unwrap();
+    drop(sandbox);
+    assert!(sandboxes.alive().is_empty());
+    assert!(matches!(process.wait().await, Err(Error::Gone { .. })));
+    assert_eq!(sandboxes.asked().last().unwrap(), "drop one");
+    sandboxes.shutdown().await.unwrap();
+    assert!(sandboxes.start(Spec::default()).await.is_err());
+}
