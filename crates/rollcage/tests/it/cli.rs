@@ -167,7 +167,7 @@ fn streamed_calls_are_measured_by_turns_with_another_build() {
     let (code, _, stderr) = with(&["--workload", "whole", "--against", ourselves]);
     assert_eq!(code, 2, "{stderr}");
     let (code, _, stderr) = with(&["--workload", "streamed", "--against", "/bin/true"]);
-    assert_eq!(code, 1, "{stderr}");
+    assert_eq!(code, 3, "{stderr}");
     assert!(
         stderr.contains("does not say where its proxy listens"),
         "{stderr}"
