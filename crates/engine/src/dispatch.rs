@@ -18,7 +18,7 @@ use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{EndpointInfo, RolloutResult};
 
-use crate::aborted::{Keeping, Stops};
+use crate::controls::{Command, CommandError, Controls, Keeping};
 use crate::feed::Feed;
 use crate::intake::Resolved;
 use crate::judge::Ending;
@@ -49,7 +49,7 @@ pub struct Entry {
     /// Unix seconds.
     pub queued_at: f64,
     pub feed: Arc<Feed>,
-    stops: Stops,
+    controls: Controls,
     result: Mutex<Option<Arc<RolloutResult>>>,
 }
 
@@ -60,12 +60,7 @@ impl Entry {
 
     /// Whether it was aborted, and its sandbox kept for the grade.
     pub fn is_kept(&self) -> bool {
-        self.stops.is_kept()
-    }
-
-    /// Says that somebody waits for the result: once the agent is over, also by an abort, it is graded at once.
-    pub fn want(&self) {
-        self.stops.want();
+        self.controls.is_kept()
     }
 
     /// The result, while it is still in memory.
@@ -182,7 +177,7 @@ impl Dispatcher {
             endpoint: rollout.endpoint_info(),
             queued_at: rollcage_proxy::clock::now(),
             feed: Arc::new(feed),
-            stops: Stops::new(self.stop.child_token(), self.keeping.clone()),
+            controls: Controls::new(self.stop.child_token(), self.keeping.clone()),
             result: Mutex::default(),
         })
     }
@@ -213,7 +208,7 @@ impl Dispatcher {
 
     /// Ends a rollout, also one that waits: it gets its result at once, without a slot.
     pub(crate) fn cancel(self: &Arc<Self>, entry: &Entry) {
-        entry.stops.cancel.cancel();
+        entry.controls.cancel.cancel();
         let mut board = self.board();
         if board.schedule.withdraw(entry.id) {
             self.start(&mut board, entry.id);
@@ -222,15 +217,32 @@ impl Dispatcher {
 
     /// Ends a rollout's agent and keeps its sandbox for who wants the grade. Where there is no agent yet, or it is being
     /// graded, that is the end of the rollout. False when it is over, or was aborted before.
-    pub(crate) fn abort(self: &Arc<Self>, entry: &Entry) -> bool {
-        if entry.is_ended() || entry.stops.abort.is_cancelled() {
+    fn abort(self: &Arc<Self>, entry: &Entry) -> bool {
+        if entry.is_ended() || entry.controls.abort.is_cancelled() {
             return false;
         }
         match entry.feed.standing().phase {
-            Some(Phase::Agent) => entry.stops.abort.cancel(),
+            Some(Phase::Agent) => entry.controls.abort.cancel(),
             _ => self.cancel(entry),
         }
         true
+    }
+
+    pub(crate) fn command(
+        self: &Arc<Self>,
+        entry: &Entry,
+        command: Command,
+    ) -> Result<(), CommandError> {
+        match command {
+            Command::Abort if self.abort(entry) => Ok(()),
+            Command::Abort => Err(CommandError::Over),
+            _ if entry.is_ended() => Err(CommandError::Over),
+            Command::Message(text) => entry.controls.message(text),
+            Command::Finalize => {
+                entry.controls.want();
+                Ok(())
+            }
+        }
     }
 
     pub(crate) fn cancel_all(self: &Arc<Self>) {
@@ -288,12 +300,12 @@ impl Dispatcher {
     async fn run(self: &Arc<Self>, entry: &Entry, rollout: Resolved) -> RolloutResult {
         let begun = result::begin(entry.id, &rollout);
         let started = Instant::now();
-        let run = rollout::run(&self.cx, rollout, &entry.feed, &entry.stops);
+        let run = rollout::run(&self.cx, rollout, &entry.feed, &entry.controls);
         let mut run = Box::pin(AssertUnwindSafe(run).catch_unwind());
         let ran = tokio::select! {
             biased;
             ran = &mut run => ran,
-            () = entry.stops.kept() => {
+            () = entry.controls.kept() => {
                 self.release(entry.id, &mut self.board());
                 run.await
             }

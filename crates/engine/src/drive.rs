@@ -1,29 +1,36 @@
-//! Runs the agent until it exits, its time is up, or we are told to stop; afterwards nothing of it is alive.
+//! Drives the agent until it is over, its time is up, or we are told to stop; afterwards nothing of it is alive. How it is
+//! started, spoken to and asked to end is its driver's to know.
 
 use std::io::Write as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_model::ending::Cause;
 use rollcage_model::transcript::{Report, Transcript};
-use rollcage_sandbox::{Command, ExitStatus, Process, Sandbox, Stdin};
+use rollcage_sandbox::{ExitStatus, Sandbox};
 
+use crate::controls::Controls;
 use crate::judge::{Ending, Evidence, Stop, judge};
-use crate::log::Log;
 use crate::places::leave_logs;
 use crate::plan::Plan;
 use crate::shell::{LOG_TAIL_CHARS, last_events};
 use crate::store::{EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDOUT_FILE, private_file};
-use rollcage_agents::Launch;
-use rollcage_agents::base_environment;
 use rollcage_model::text::tail;
 use rollcage_proxy::{Serving, Session};
 
-/// Between SIGTERM and SIGKILL.
-const GRACE: Duration = Duration::from_secs(2);
-const SIGTERM: i32 = 15;
+mod driver;
+pub(crate) mod exec;
+mod log;
+
+pub(crate) use driver::Driver;
+
+use driver::Streams;
+use log::Log;
+
 /// For an agent whose budget is used up to write down what it has.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 /// While the endpoint is out of order, the agent's time is looked at this often.
@@ -42,45 +49,32 @@ pub(crate) struct Driven {
     pub(crate) killed: u64,
 }
 
-/// How long the agent may take.
-#[derive(Clone, Copy)]
-struct Patience {
-    whole: Duration,
-    /// Without a model call.
-    idle: Option<Duration>,
+/// Where an agent is driven, and what its end is judged by.
+pub(crate) struct Stage<'a> {
+    pub(crate) sandbox: &'a dyn Sandbox,
+    pub(crate) plan: &'a Plan,
+    pub(crate) record: &'a Record,
+    pub(crate) session: &'a Session,
+    pub(crate) controls: &'a Controls,
 }
 
 pub(crate) async fn drive(
-    sandbox: &dyn Sandbox,
-    plan: &Plan,
-    launch: Launch,
-    record: &Record,
-    (session, serving): (&Session, &mut Serving),
-    cancel: &CancellationToken,
+    stage: &Stage<'_>,
+    driver: &mut dyn Driver,
+    serving: &mut Serving,
 ) -> Result<Driven, Ending> {
-    for (path, text) in launch.files {
-        let written = sandbox.write_file(&path, 0o600, text.into_bytes()).await;
-        written.map_err(Ending::from_setup)?;
-    }
-    let mut env = base_environment(&plan.task.env);
-    env.extend(launch.env);
-    let stdin = Stdin::Bytes(launch.stdin.into_bytes());
-    let mut process = sandbox
-        .spawn(Command {
-            argv: launch.argv,
-            env,
-            stdin,
-            ..Command::default()
-        })
-        .await?;
+    let Stage {
+        sandbox,
+        plan,
+        record,
+        session,
+        ..
+    } = *stage;
     let mut logs = Logs::create(record.path())?;
-    let patience = Patience {
-        whole: Duration::from_secs_f64(plan.task.agent_timeout_s()),
-        idle: plan.task.budget.idle_s.map(Duration::from_secs_f64),
-    };
+    let streams = driver.start(sandbox).await?;
     let (stop, exit, killed) = {
         let dead = CancellationToken::new();
-        let streams = logs.fill_from(&mut process);
+        let streams = logs.fill_from(streams);
         // With everything dead the streams end by themselves; should something hold them open, we do not wait for it.
         let fill = async {
             tokio::select! {
@@ -89,7 +83,7 @@ pub(crate) async fn drive(
             }
         };
         let watch = async {
-            let watched = end_of_agent(sandbox, &mut process, patience, session, cancel).await;
+            let watched = end_of_agent(stage, driver).await;
             dead.cancel();
             watched
         };
@@ -172,13 +166,10 @@ async fn whole_output(record: &Record) -> Option<String> {
 
 /// Waits for the agent and leaves nothing of it alive.
 async fn end_of_agent(
-    sandbox: &dyn Sandbox,
-    process: &mut Process,
-    patience: Patience,
-    session: &Session,
-    cancel: &CancellationToken,
+    stage: &Stage<'_>,
+    driver: &mut dyn Driver,
 ) -> Result<(Stop, Option<ExitStatus>, u64), Ending> {
-    let stop = wait(process, patience, session, cancel).await?;
+    let stop = wait(stage, driver).await?;
     let exit = match stop {
         Stop::Exited(exit) => Some(exit),
         Stop::TimedOut
@@ -186,28 +177,50 @@ async fn end_of_agent(
         | Stop::Unrecorded
         | Stop::Exhausted
         | Stop::Hopeless
-        | Stop::Idle => terminate(process).await,
+        | Stop::Idle => driver.stop().await,
     };
     // Also after a clean exit: agents leave shells and servers behind.
-    let killed = sandbox.kill_all().await?;
+    let killed = stage.sandbox.kill_all().await?;
     Ok((stop, exit, killed))
 }
 
-async fn wait(
-    process: &mut Process,
-    patience: Patience,
-    session: &Session,
-    cancel: &CancellationToken,
-) -> Result<Stop, Ending> {
-    tokio::select! {
-        biased;
-        () = cancel.cancelled() => Ok(Stop::Cancelled),
-        () = session.unrecorded() => Ok(Stop::Unrecorded),
-        exit = process.wait() => Ok(Stop::Exited(exit?)),
-        () = exhausted(session) => Ok(Stop::Exhausted),
-        () = session.hopeless() => Ok(Stop::Hopeless),
-        () = idle(session, patience.idle) => Ok(Stop::Idle),
-        () = time_used(session, patience.whole) => Ok(Stop::TimedOut),
+/// Returns when the agent is over, or when it has to be. Until then it is told what somebody has to say to it.
+async fn wait(stage: &Stage<'_>, driver: &mut dyn Driver) -> Result<Stop, Ending> {
+    let Stage {
+        plan,
+        session,
+        controls,
+        ..
+    } = *stage;
+    let takes_messages = driver.takes_messages();
+    let mut mailbox = takes_messages.then(|| controls.open_mailbox());
+    let whole = Duration::from_secs_f64(plan.task.agent_timeout_s());
+    let limits = async {
+        tokio::select! {
+            biased;
+            () = exhausted(session) => Stop::Exhausted,
+            () = session.hopeless() => Stop::Hopeless,
+            () = idle(session, plan.task.budget.idle_s.map(Duration::from_secs_f64)) => Stop::Idle,
+            () = time_used(session, whole) => Stop::TimedOut,
+        }
+    };
+    let mut limits = std::pin::pin!(limits);
+    loop {
+        tokio::select! {
+            biased;
+            () = controls.abort.cancelled() => return Ok(Stop::Cancelled),
+            () = session.unrecorded() => return Ok(Stop::Unrecorded),
+            exit = driver.over() => return Ok(Stop::Exited(exit?)),
+            stop = &mut limits => return Ok(stop),
+            Some(text) = next(&mut mailbox) => driver.message(text).await?,
+        }
+    }
+}
+
+async fn next(mailbox: &mut Option<mpsc::Receiver<String>>) -> Option<String> {
+    match mailbox {
+        Some(mailbox) => mailbox.recv().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -235,12 +248,6 @@ async fn idle(session: &Session, limit: Option<Duration>) {
         Some(limit) => session.idle_for(limit).await,
         None => std::future::pending().await,
     }
-}
-
-/// Asks the agent to end. Its output is drained meanwhile, so that it cannot block on a full pipe.
-async fn terminate(process: &mut Process) -> Option<ExitStatus> {
-    process.signal(SIGTERM);
-    tokio::time::timeout(GRACE, process.wait()).await.ok()?.ok()
 }
 
 fn log_tail(stdout: &str, stderr: &str) -> String {
@@ -273,9 +280,9 @@ impl Logs {
         })
     }
 
-    /// Takes the streams out of the process at once, and reads them when polled.
-    fn fill_from(&mut self, process: &mut Process) -> impl Future<Output = ()> + use<'_> {
-        let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+    /// Reads the streams to their ends.
+    fn fill_from(&mut self, streams: Streams) -> impl Future<Output = ()> + use<'_> {
+        let Streams { stdout, stderr } = streams;
         let Logs {
             stdout: stdout_log,
             stderr: stderr_log,

@@ -22,6 +22,7 @@ use rollcage_proxy::Profiles;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_sandbox::Sandboxes;
 
+use crate::controls::{Command, CommandError};
 use crate::dispatch::{Dispatcher, Entry};
 use crate::intake::{
     Catalogue, PlanError, Preparation, RequestError, Resolved, RolloutRequest, resolve,
@@ -275,10 +276,9 @@ impl Engine {
         is_running
     }
 
-    /// Ends a rollout's agent and keeps its sandbox for a while: who wants the result meanwhile ([`Entry::want`]) gets it
-    /// graded. True when it had not ended and was not aborted before.
-    pub fn abort(&self, entry: &Entry) -> bool {
-        self.dispatcher.abort(entry)
+    /// Says something to a rollout that runs.
+    pub fn command(&self, entry: &Entry, command: Command) -> Result<(), CommandError> {
+        self.dispatcher.command(entry, command)
     }
 
     /// Waits for the end. Whoever stops waiting does not stop the rollout.

@@ -2,8 +2,8 @@
 //!
 //! [`Engine`] is the front; [`intake`] is how a rollout is asked for, and one rollout reads top to bottom in `rollout.rs`.
 
-mod aborted;
 mod collect;
+mod controls;
 mod dispatch;
 mod drive;
 mod engine;
@@ -12,7 +12,6 @@ pub mod intake;
 mod judge;
 mod limits;
 mod listing;
-mod log;
 mod places;
 mod plan;
 pub mod result;
@@ -25,6 +24,7 @@ pub mod traced;
 mod trial;
 mod verify;
 
+pub use controls::{Command, CommandError};
 pub use dispatch::Entry;
 pub use engine::{Engine, EngineError, EngineOptions, Found, LOCAL, Load, OpenError, forget_home};
 pub use limits::{KEEP_ABORTED, Limits};

@@ -13,9 +13,10 @@ use rollcage_model::trace::{Code, Finding};
 use rollcage_sandbox::guest::WORKDIR;
 use rollcage_sandbox::{Sandbox, Sandboxes};
 
-use crate::aborted::Stops;
 use crate::collect::collect;
-use crate::drive::drive;
+use crate::controls::Controls;
+use crate::drive::exec::Exec;
+use crate::drive::{Stage, drive};
 use crate::feed::Feed;
 use crate::intake::{PlanError, Preparation, Resolved};
 use crate::judge::{Ending, with_verifiers};
@@ -48,26 +49,13 @@ pub(crate) async fn run(
     cx: &Context,
     rollout: Resolved,
     teller: &Arc<Feed>,
-    stops: &Stops,
+    controls: &Controls,
 ) -> RolloutResult {
-    let cancel = &stops.cancel;
+    let cancel = &controls.cancel;
     let started = Instant::now();
     let id = teller.rollout();
     let mut result = result::begin(id, &rollout);
-    let begun = {
-        let (store, task, owner) = (
-            cx.store.clone(),
-            rollout.task.clone(),
-            rollout.owner.clone(),
-        );
-        let start = result::start_of(&result);
-        at_the_disk(move || {
-            let record = store.begin(id, &task, owner.as_deref())?;
-            start.write(record.path()).map(|()| record)
-        })
-        .await
-    };
-    let record = match begun {
+    let record = match begin_record(cx, &rollout, &result).await {
         Ok(record) => record,
         Err(error) => {
             return result::finish(
@@ -83,7 +71,7 @@ pub(crate) async fn run(
     });
     let mut mcp = None;
     let ending = match cancel
-        .run_until_cancelled(cx.preparation.prepare(rollout))
+        .run_until_cancelled(Box::pin(cx.preparation.prepare(rollout)))
         .await
     {
         None => Ending::cancelled(),
@@ -101,7 +89,7 @@ pub(crate) async fn run(
             let (path, start) = (record.path().to_owned(), result::start_of(&result));
             // What is there already is nearly as good.
             let _ = at_the_disk(move || start.write(&path)).await;
-            match attempt(cx, plan, &record, &mut result, teller, stops).await {
+            match attempt(cx, plan, &record, &mut result, teller, controls).await {
                 Ok(ending) | Err(ending) => ending,
             }
         }
@@ -127,6 +115,21 @@ pub(crate) async fn run(
     }
 }
 
+async fn begin_record(
+    cx: &Context,
+    rollout: &Resolved,
+    result: &RolloutResult,
+) -> Result<Record, StoreError> {
+    let (store, task) = (cx.store.clone(), rollout.task.clone());
+    let (id, owner) = (result.rollout_id, rollout.owner.clone());
+    let start = result::start_of(result);
+    at_the_disk(move || {
+        let record = store.begin(id, &task, owner.as_deref())?;
+        start.write(record.path()).map(|()| record)
+    })
+    .await
+}
+
 /// Waits for the disk on a thread of its own, so that nobody else waits with us.
 async fn at_the_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
@@ -142,17 +145,12 @@ async fn attempt(
     record: &Record,
     result: &mut RolloutResult,
     teller: &Arc<Feed>,
-    stops: &Stops,
+    controls: &Controls,
 ) -> Result<Ending, Ending> {
-    let cancel = &stops.cancel;
+    let cancel = &controls.cancel;
     let endpoint = &plan.endpoint;
     let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
-    let client = client.map_err(|error| match &error {
-        ClientError::Http(_) => {
-            Ending::new(Cause::EngineFailed, rollcage_model::text::chain(&error))
-        }
-        ClientError::Forbidden(_) => Ending::new(Cause::EndpointUnreachable, error.to_string()),
-    })?;
+    let client = client.map_err(no_client)?;
     let profile = cx.profiles.of(&client, &plan.endpoint, &plan.settings);
     let profile = cancel.run_until_cancelled(profile).await;
     let profile = profile
@@ -196,7 +194,7 @@ async fn attempt(
         session: &session,
         teller,
         cancel,
-        stops,
+        controls,
     };
     let ending = inside.run(record, result, &mut serving).await;
     serving.close().await;
@@ -215,6 +213,15 @@ async fn attempt(
     match session.broken() {
         Some(broken) => Err(Ending::new(Cause::EngineFailed, broken)),
         None => ending,
+    }
+}
+
+fn no_client(error: ClientError) -> Ending {
+    match &error {
+        ClientError::Http(_) => {
+            Ending::new(Cause::EngineFailed, rollcage_model::text::chain(&error))
+        }
+        ClientError::Forbidden(_) => Ending::new(Cause::EndpointUnreachable, error.to_string()),
     }
 }
 
@@ -251,7 +258,7 @@ struct Inside<'a> {
     session: &'a Arc<Session>,
     teller: &'a Arc<Feed>,
     cancel: &'a CancellationToken,
-    stops: &'a Stops,
+    controls: &'a Controls,
 }
 
 impl Inside<'_> {
@@ -274,15 +281,15 @@ impl Inside<'_> {
             bundle: &self.plan.ready.bundle,
         });
         let launch = launch.map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
-        let driven = drive(
-            self.sandbox,
-            self.plan,
-            launch,
+        let stage = Stage {
+            sandbox: self.sandbox,
+            plan: self.plan,
             record,
-            (self.session, serving),
-            &self.stops.abort,
-        )
-        .await?;
+            session: self.session,
+            controls: self.controls,
+        };
+        let mut driver = Exec::new(launch, &self.plan.task.env);
+        let driven = drive(&stage, &mut driver, serving).await?;
         self.teller.tell(What::AgentExited {
             exit_code: driven.exit_code,
         });
@@ -301,7 +308,7 @@ impl Inside<'_> {
         if !is_aborted && !driven.ending.cause.verdict().is_graded {
             return Ok(driven.ending);
         }
-        if is_aborted && let Some(ungraded) = self.stops.keep(self.teller).await {
+        if is_aborted && let Some(ungraded) = self.controls.keep(self.teller).await {
             return Ok(ungraded);
         }
 

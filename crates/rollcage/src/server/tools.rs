@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use rollcage_engine::{Entry, Found};
+use rollcage_engine::{Command, Entry, Found};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::view::Wanted;
 
@@ -122,7 +122,8 @@ impl Call<'_> {
         let owner = &self.caller.owner;
         let entries = self.backend.submit("run_rollout", owner, arguments).await?;
         for entry in &entries {
-            entry.want();
+            // One that has ended already needs no telling.
+            let _ = self.backend.engine.command(entry, Command::Finalize);
         }
         follow::until_ended(&entries, self.caller.progress.as_ref()).await;
         let mut results = Vec::new();
@@ -255,7 +256,9 @@ impl Call<'_> {
         let (id, _) = self.id_of("abort_rollout", arguments, &[])?;
         Ok(match self.find(&id).await {
             None => json!({"rollout_id": id, "aborted": false, "reason": "unknown"}),
-            Some(Found::Known(entry)) if self.backend.engine.abort(&entry) => {
+            Some(Found::Known(entry))
+                if self.backend.engine.command(&entry, Command::Abort).is_ok() =>
+            {
                 json!({"rollout_id": id, "aborted": true})
             }
             Some(_) => json!({"rollout_id": id, "aborted": false, "reason": "already done"}),
@@ -275,7 +278,7 @@ impl Call<'_> {
                 return answer::not_finalized(&id, "", ("unknown", &text), 0);
             }
             Some(Found::Known(entry)) => {
-                entry.want();
+                let _ = self.backend.engine.command(&entry, Command::Finalize);
                 let entries = [Arc::clone(&entry)];
                 let followed = follow::until_ended(&entries, self.caller.progress.as_ref());
                 let limit = std::time::Duration::from_secs_f64(wait_s);

@@ -6,7 +6,10 @@ use std::time::Duration;
 use rollcage_agents::bundle::VersionRequest;
 use rollcage_endpoints::choice::EndpointChoice;
 use rollcage_engine::intake::Resolved;
-use rollcage_engine::{EndedFilter, Engine, EngineError, Entry, Filter, Found, Limits, QueueError};
+use rollcage_engine::{
+    Command, CommandError, EndedFilter, Engine, EngineError, Entry, Filter, Found, Limits,
+    QueueError,
+};
 use rollcage_model::event::{Phase, What};
 use rollcage_model::record::Ended;
 use rollcage_testkit::agent::ShellAgent;
@@ -125,8 +128,9 @@ async fn an_aborted_rollout_is_graded_for_who_asks_in_time_and_holds_no_slot() {
     let aborted = served.engine.submit(rollout, 1).unwrap().remove(0);
     let next = served.submit("a", ASK);
     served.until_called(&aborted).await;
-    assert!(served.engine.abort(&aborted));
-    assert!(!served.engine.abort(&aborted), "it is aborted already");
+    assert_eq!(served.engine.command(&aborted, Command::Abort), Ok(()));
+    let again = served.engine.command(&aborted, Command::Abort);
+    assert_eq!(again, Err(CommandError::Over));
     until_kept(&aborted).await;
     // The only slot is free although the sandbox is kept.
     assert_eq!(
@@ -136,7 +140,7 @@ async fn an_aborted_rollout_is_graded_for_who_asks_in_time_and_holds_no_slot() {
     assert!(!aborted.is_ended());
     assert_eq!(served.engine.load().running, 0);
 
-    aborted.want();
+    served.engine.command(&aborted, Command::Finalize).unwrap();
     let result = served.engine.wait(&aborted).await.unwrap();
     assert_eq!(
         (
@@ -167,7 +171,7 @@ async fn an_aborted_rollout_that_nobody_asks_for_ends_ungraded_and_says_so() {
     .await;
     let entry = served.submit("a", &working());
     served.until_called(&entry).await;
-    served.engine.abort(&entry);
+    served.engine.command(&entry, Command::Abort).unwrap();
     let result = served.engine.wait(&entry).await.unwrap();
     assert_eq!(
         (result.ended, result.graded, result.reward),
@@ -189,7 +193,7 @@ async fn a_kept_sandbox_ends_at_once_with_the_server_or_when_it_is_cancelled() {
     let second = served.submit("a", &working());
     for entry in [&first, &second] {
         served.until_called(entry).await;
-        served.engine.abort(entry);
+        served.engine.command(entry, Command::Abort).unwrap();
         until_kept(entry).await;
     }
     assert!(served.engine.cancel(&first));
@@ -206,9 +210,9 @@ async fn a_kept_sandbox_ends_at_once_with_the_server_or_when_it_is_cancelled() {
 async fn a_rollout_that_somebody_waits_for_is_graded_when_it_is_aborted() {
     let served = Served::new(limits(1, 10)).await;
     let entry = served.submit("a", &working());
-    entry.want();
+    served.engine.command(&entry, Command::Finalize).unwrap();
     served.until_called(&entry).await;
-    served.engine.abort(&entry);
+    served.engine.command(&entry, Command::Abort).unwrap();
     let result = served.engine.wait(&entry).await.unwrap();
     assert_eq!(
         (result.ended, result.graded, result.reward_valid),
