@@ -122,7 +122,7 @@ fn layer_name(bundle: &Bundle, files: &[(String, String)], warm_up: Option<&Warm
     let owner = if is_root() { "root" } else { "user" };
     let baked = format!("{files:?} {warm_up:?}");
     let hash = Sha256::digest(baked.as_bytes());
-    let hash: String = hash[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = base16ct::lower::encode_string(&hash[..6]);
     format!(
         "{}-{}-{owner}-{LAYER_VERSION}-{hash}",
         bundle.agent, bundle.version

@@ -3,9 +3,11 @@
 //!
 //! Members that need no change keep their bytes. Nothing here knows of sockets or files.
 
+mod added;
 mod constraint;
 mod delta;
 mod error;
+mod event;
 mod finish;
 mod malformed;
 pub(crate) mod members;
@@ -17,21 +19,24 @@ mod reply;
 mod skim;
 mod strip;
 
+pub use added::Added;
 pub use constraint::{Constrained, STRICT_TOOLS, constraints_in};
 
 pub use delta::{Delta, deltas};
 pub use error::{StreamError, is_passing_status};
-pub use finish::{
-    Said, failed_finish_of_whole, finish_of, is_cut, is_no_answer, offers_tools, said_by,
-};
+pub use event::{ChatEvent, Mark};
+pub(crate) use finish::{ends_by, failed_finish_of_whole};
+pub use finish::{is_no_answer, offers_tools};
 pub use malformed::is_malformed;
 pub use pieces::Pieces;
 pub(crate) use prepare::Draft;
 pub use prepare::{
-    Added, Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, has_member, prepare,
+    Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, has_member, prepare,
     tokens_wanted,
 };
-pub use refusal::RefusedParameter;
+pub use refusal::{RefusedParameter, is_context_overflow};
 pub use render::Render;
-pub use reply::{Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, last_usage, read_reply};
-pub use strip::{Stripped, is_done, strip_body, strip_event};
+pub use reply::{
+    Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, is_done, last_usage, read_reply,
+};
+pub use strip::{Stripped, strip_body};

@@ -1,7 +1,7 @@
 //! Finds the cause of a rollout's end. What follows from a cause is `rollcage_model::ending`'s to say.
 
 use rollcage_model::ending::Cause;
-use rollcage_model::transcript::End;
+use rollcage_model::transcript::AgentEnd;
 use rollcage_sandbox::ExitStatus;
 
 use rollcage_model::text::tail;
@@ -71,7 +71,7 @@ pub(crate) struct Evidence<'a> {
     pub(crate) unrecorded: Option<String>,
     pub(crate) agent_timeout_s: f64,
     /// What the agent says of its end.
-    pub(crate) end: &'a End,
+    pub(crate) end: &'a AgentEnd,
     pub(crate) stderr: &'a str,
 }
 
@@ -157,9 +157,9 @@ fn judge_exit(exit: ExitStatus, evidence: &Evidence<'_>) -> Ending {
         return Ending::new(Cause::OutputLength, text);
     }
     let is_well = match evidence.end {
-        End::Done => true,
-        End::Failed(_) => false,
-        End::Unsaid => exit.code == Some(0),
+        AgentEnd::Done => true,
+        AgentEnd::Failed(_) => false,
+        AgentEnd::Unsaid => exit.code == Some(0),
     };
     if is_well {
         return Ending {
@@ -168,7 +168,7 @@ fn judge_exit(exit: ExitStatus, evidence: &Evidence<'_>) -> Ending {
         };
     }
     let is_unreadable =
-        matches!(evidence.end, End::Failed(why) if why.starts_with(UNREADABLE_REPLIES));
+        matches!(evidence.end, AgentEnd::Failed(why) if why.starts_with(UNREADABLE_REPLIES));
     let cause = match (exit.signal, evidence.calls.agents_doing) {
         _ if is_unreadable => Cause::MalformedCalls,
         (Some(_), _) => Cause::AgentKilled,
@@ -191,8 +191,8 @@ fn how(exit: ExitStatus) -> String {
 /// The agent's own words, or the last line of its errors.
 fn said(evidence: &Evidence<'_>) -> Option<String> {
     match evidence.end {
-        End::Failed(why) => Some(head(why)),
-        End::Done | End::Unsaid => last_line(evidence.stderr),
+        AgentEnd::Failed(why) => Some(head(why)),
+        AgentEnd::Done | AgentEnd::Unsaid => last_line(evidence.stderr),
     }
 }
 

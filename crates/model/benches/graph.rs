@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rollcage_model::exchange::{Exchange, Request, Response};
 use rollcage_model::export::{Format, Meta, Options, write};
 use rollcage_model::graph::Links;
-use rollcage_model::tokens::Store;
+use rollcage_model::tokens::TokenStore;
 use rollcage_model::turn::Turn;
 
 const NEW: usize = 420;
@@ -55,7 +55,7 @@ impl Ids {
     }
 }
 
-fn turn(number: u64, ids: Vec<u32>, sampled: Vec<u32>, store: &mut Store) -> Turn {
+fn turn(number: u64, ids: Vec<u32>, sampled: Vec<u32>, store: &mut TokenStore) -> Turn {
     let exchange = Exchange {
         request: Request {
             exchange: number,
@@ -79,7 +79,7 @@ fn measure(name: &str, shape: Shape, n_turns: u32) {
         history: (0..300).collect(),
         turn: 0,
     };
-    let (mut store, mut links) = (Store::default(), Links::default());
+    let (mut store, mut links) = (TokenStore::default(), Links::default());
     let mut turns = Vec::new();
     let (mut took, mut read) = (Duration::ZERO, 0);
     for number in 1..=u64::from(n_turns) {

@@ -1,7 +1,7 @@
-//! Lists of ids as what they repeat of an earlier list and what is new in them, so that a thousand prompts that each
-//! repeat the last one are written in the size of what was added.
+//! Delta encoding of lists of ids: each list is written as references into an earlier one (its parent) plus the ids that
+//! are new, so that a thousand prompts that each repeat the last one take the space of what was added.
 //!
-//! Whatever an agent does to its prompt is found: ids added at the end, changed at the start, taken out of the middle.
+//! Any edit of a prompt is found: ids appended at the end, changed at the start, removed from the middle.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::tokens::common_start;
 
-/// How many ids must agree before a stretch counts as repeated: referring to a shorter one costs more than writing it.
+/// The shortest run of equal ids that is encoded as a reference: a shorter one is cheaper to write out.
 pub(crate) const IDS: usize = 16;
 /// The same for lists in which every member is long.
 pub(crate) const MEMBERS: usize = 1;
@@ -26,7 +26,7 @@ pub struct Repeat {
     pub len: usize,
 }
 
-/// A list without what it repeats of its parent.
+/// A list encoded against a parent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Abridged {
     /// Which of the lists that were offered; `None` when nothing is repeated.
@@ -39,7 +39,7 @@ pub(crate) struct Abridged {
     pub(crate) new: Vec<u32>,
 }
 
-/// The shortest form of a list beside those of the lists that are offered; among equals the first one.
+/// Encodes a list against whichever of the offered lists makes it shortest; among equals the first.
 pub(crate) fn abridge<'a>(
     list: &[u32],
     offered: impl IntoIterator<Item = (usize, &'a [u32])>,
@@ -80,7 +80,7 @@ fn split(list: &[u32], parent: usize, mut runs: Vec<Repeat>) -> Abridged {
     }
 }
 
-/// Puts a list together again; `None` when the parent is too short to be the right one.
+/// Decodes a list; `None` when the parent is too short to be the one it was encoded against.
 pub(crate) fn whole<T: Clone>(
     parent: &[T],
     shared: usize,
@@ -99,8 +99,8 @@ pub(crate) fn whole<T: Clone>(
     Some(whole)
 }
 
-/// What both lists start with, then every stretch of at least `run_min` ids that is found in the old one, wherever it
-/// stood there. One twice as long is always found.
+/// The common prefix, then every run of at least `run_min` ids that occurs anywhere in the old list. Runs of twice that
+/// length are never missed; shorter ones may be.
 fn runs(list: &[u32], old: &[u32], run_min: usize) -> Vec<Repeat> {
     let mut runs = Vec::new();
     let len = common_start(list, old);

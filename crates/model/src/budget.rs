@@ -75,7 +75,7 @@ impl Limit {
     }
 }
 
-/// What one call has set aside.
+/// What one call has reserved.
 #[derive(Debug, PartialEq)]
 #[must_use = "a reservation that is not settled stays set aside"]
 pub struct Reservation {
@@ -90,7 +90,7 @@ impl Reservation {
     }
 }
 
-/// A rollout's account.
+/// What a rollout has spent and reserved, against its limits.
 #[derive(Debug, Default)]
 pub struct Budget {
     limits: Limits,
@@ -122,8 +122,8 @@ impl Budget {
         self.stops
     }
 
-    /// Sets aside what a call may use: its prompt as far as it can be guessed before it is tokenised, and the
-    /// completion it asks for, cut to what is left.
+    /// Reserves what a call may use: an estimate of its prompt, which is not tokenised yet, and the completion it asks
+    /// for, cut to what is left.
     pub fn reserve(
         &mut self,
         prompt_guess: u64,
@@ -144,7 +144,7 @@ impl Budget {
         if left(self.limits.calls, sum(|spent| spent.calls)) == Some(0) {
             return Err(Limit::Calls);
         }
-        // The guess may be too high; only what is certain stops a call: nothing left, or others' guesses in flight.
+        // The estimate may be too high, so only what is certain stops a call: nothing left, or others' reservations.
         if left(self.limits.prompt_tokens, sum(|spent| spent.prompt_tokens)) == Some(0) {
             return Err(Limit::PromptTokens);
         }
@@ -186,13 +186,13 @@ impl Budget {
         Ok(Reservation { amount })
     }
 
-    /// Replaces what was set aside by what was used; a call that was not answered used nothing.
+    /// Replaces a reservation by what was used; a call that was not answered used nothing.
     pub fn settle(&mut self, reservation: Reservation, used: Option<Spent>) {
         let amount = &reservation.amount;
         self.reserved.calls -= amount.calls;
         self.reserved.prompt_tokens -= amount.prompt_tokens;
         self.reserved.completion_tokens -= amount.completion_tokens;
-        // Sums of floats drift; what is set aside is never negative.
+        // Sums of floats drift; a reservation is never negative.
         self.reserved.usd = (self.reserved.usd - amount.usd).max(0.0);
         if let Some(mut used) = used {
             used.calls = 1;

@@ -1,5 +1,5 @@
-//! The parts of the drill, a long conversation that shows what an agent makes of it. Manifests name those that an agent
-//! cannot play; the scripted endpoint plays the others.
+//! The parts of the drill: a long scripted conversation with everything that is known to trip agents, which tests how an
+//! agent sends replies back. Manifests name the parts that an agent cannot do; the scripted endpoint plays the others.
 
 use std::fmt;
 

@@ -153,7 +153,7 @@ struct ReadHead {
     parts: Vec<Part>,
 }
 
-/// Bodies that others may refer to.
+/// Bodies that later frames may refer to.
 #[derive(Debug, Default)]
 struct Known {
     requests: Recent,
@@ -195,7 +195,7 @@ pub struct Encoder {
     known: Known,
 }
 
-/// What a body can be told apart by, as it was at one moment.
+/// A copy of the bodies that a frame may refer to, taken so that comparing needs no lock.
 #[derive(Debug)]
 pub struct Earlier(Recent);
 

@@ -203,14 +203,14 @@ impl Finding {
 }
 
 /// Why a turn's tokens are not exact.
-pub(crate) struct Flaw {
+pub(crate) struct TokenFlaw {
     pub(crate) reason: &'static str,
     is_fatal_in_openenv: bool,
 }
 
 impl Code {
     /// `None` for codes that say something else of a rollout than what is wrong with the tokens of a turn.
-    pub(crate) fn flaw(self) -> Option<Flaw> {
+    pub(crate) fn flaw(self) -> Option<TokenFlaw> {
         let fatal = |reason| (reason, true);
         let (reason, is_fatal_in_openenv) = match self {
             Code::InvalidTokenId => fatal("a token id is no 32-bit number"),
@@ -232,7 +232,7 @@ impl Code {
             ),
             _ => return None,
         };
-        Some(Flaw {
+        Some(TokenFlaw {
             reason,
             is_fatal_in_openenv,
         })

@@ -1,9 +1,8 @@
 //! Turns linked into conversations: a turn's parent is the one whose prompt and completion are the longest exact
 //! prefix of the turn's own prompt.
 //!
-//! Tokens decide wherever both sides have them; otherwise the messages do. Beside that link stands another one, for
-//! replies that an agent went on from and sent back in other tokens or other words. The order of the turns changes
-//! nothing.
+//! Tokens decide wherever both turns have them; otherwise the messages do. A second kind of link is for replies that an
+//! agent continued after changing their tokens or words. The result does not depend on the order of the turns.
 
 mod aside;
 mod assemble;
@@ -19,15 +18,15 @@ pub use aside::Aside;
 pub(crate) use echo::{arguments_in, arguments_of, calls_in, echo_of, text_in};
 pub use link::Links;
 // Where these stood before; to go once no crate asks for them here.
-pub use crate::tokens::{Runs, Store, Tokens};
+pub use crate::tokens::{Runs, Tokens};
 
 /// Every turn that has a completion is a node; failed ones are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     /// In the order of exchanges.
     pub nodes: Vec<Node>,
-    /// One for each path from a root to a leaf, in the order of their leaves. Where the agent only asked something
-    /// beside its work from there on, the path to that point is one of its own.
+    /// One for each path from a root to a leaf, in the order of their leaves. Where only auxiliary calls follow a node, the
+    /// path that ends at it is a sequence, too.
     pub sequences: Vec<Sequence>,
 }
 
@@ -41,14 +40,14 @@ pub struct Node {
     pub parent: Option<usize>,
     /// The index of the root node.
     pub root: usize,
-    /// The node that this one goes on from by its messages, when its tokens go on from a shorter one or from none.
+    /// The node that this one continues by its messages, when its tokens continue an earlier one or none.
     pub retokenised: Option<usize>,
-    /// The node that this one goes on from in other words: the agent changed its reply before it sent it back.
+    /// The node that this one continues in other words: the agent changed its reply before it sent it back.
     pub changed: Option<usize>,
-    /// The node whose prompt this one repeats and goes on from without its reply: the agent said something instead. Only
-    /// where nothing else goes on from that reply.
+    /// The node whose prompt this one repeats and continues without its reply: the agent said something instead. Only where
+    /// nothing else continues that reply.
     pub left_out: Option<usize>,
-    /// The last node of the conversation that this root takes the place of: the agent had it summed up and began anew.
+    /// The last node of the conversation that this root replaces: the agent had it summarised and started over.
     pub compacts: Option<usize>,
     /// The last node of the session that says it started this root's.
     pub spawned_by: Option<usize>,
@@ -58,7 +57,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// What this node goes on from by what was said, in whatever tokens and words.
+    /// The node that this one continues by any kind of link.
     pub fn before(&self) -> Option<usize> {
         self.changed.or(self.retokenised).or(self.parent)
     }
@@ -74,9 +73,9 @@ pub struct Sequence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     Agent,
-    /// A call beside the work, like one for a title or a summary.
+    /// A call that is not part of the work, like one for a title or a summary.
     Auxiliary,
-    /// A reply that the agent did not go on from: it had asked again, or thrown it away.
+    /// A reply that the agent did not continue: it asked again, or dropped the reply.
     Discarded,
 }
 

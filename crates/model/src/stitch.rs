@@ -18,7 +18,7 @@ pub(crate) struct Span<'a> {
     pub(crate) logprobs: Option<&'a [f64]>,
 }
 
-/// The ids of a path, as far as they go on from each other.
+/// The ids of a path, as far as each turn's prompt starts with the ids before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Stitched<'a> {
     pub(crate) role: Role,
@@ -35,7 +35,7 @@ pub(crate) fn lengths(turn: &Turn) -> (usize, usize) {
     (prompt.len(), sampled)
 }
 
-/// The rows of a path. There are several where it was linked by messages and the ids do not go on from each other.
+/// The rows of a path. There are several where it was linked by messages and the ids are no prefix of each other.
 pub(crate) fn rows<'a>(seen: &'a Interpretation, sequence: &Sequence) -> Vec<Stitched<'a>> {
     let mut rows: Vec<Stitched<'a>> = Vec::new();
     let mut before: Option<&Turn> = None;
@@ -62,7 +62,7 @@ pub(crate) fn rows<'a>(seen: &'a Interpretation, sequence: &Sequence) -> Vec<Sti
     rows
 }
 
-/// How much of the prompt the turn before gave; `None` when the prompt starts with something else.
+/// How many ids of the prompt are the prompt and completion of the turn before; `None` when it does not start with them.
 fn continued_at(before: &Turn, turn: &Turn) -> Option<usize> {
     let Some(prompt) = &turn.prompt_token_ids else {
         return Some(0);

@@ -1,5 +1,5 @@
-//! A list of ids that shares what it has in common with earlier ones, so that a thousand prompts that each repeat the
-//! last one cost what is new in them.
+//! Lists of token ids with structural sharing: a thousand prompts that each repeat the last one take the memory of what is
+//! new in them.
 
 mod store;
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, Serializer};
 
-pub use store::Store;
+pub use store::TokenStore;
 
 /// An immutable list of token ids, cheap to clone. Reading it whole costs its length, however much of it is shared.
 #[derive(Clone, Default)]
@@ -19,7 +19,7 @@ pub struct Tokens {
     to: usize,
 }
 
-/// A list as what is new in it and what it repeats.
+/// A list as its new ids and references to earlier lists.
 #[derive(Default)]
 struct Pieces {
     list: Vec<Piece>,
@@ -68,7 +68,7 @@ impl Tokens {
         self.len() == 0
     }
 
-    /// Counted from the start of this list; ends that are past its own are cut.
+    /// The ids from `from` to `to`, counted in this list; bounds past its end are cut.
     pub(crate) fn slice(&self, from: usize, to: usize) -> Self {
         let to = to.min(self.len());
         let from = from.min(to);
@@ -86,7 +86,7 @@ impl Tokens {
         }
     }
 
-    /// All of what this list is the start or a stretch of.
+    /// The whole list that this one is a slice of.
     pub(crate) fn whole(&self) -> Self {
         Tokens {
             whole: self.whole.clone(),
@@ -95,12 +95,12 @@ impl Tokens {
         }
     }
 
-    /// The memory of a list that starts where its memory does.
+    /// The address of the list's memory, for a list that starts at its beginning.
     pub(crate) fn memory(&self) -> Option<usize> {
         (self.from == 0).then(|| Arc::as_ptr(&self.whole).addr())
     }
 
-    /// The memory of the list that this one repeats at its start, and how much of it.
+    /// The address of the list that this one starts with, and how many ids of it.
     pub(crate) fn start(&self) -> Option<(usize, usize)> {
         match self.whole.list.first()? {
             Piece::Old(tokens) if self.from == 0 => {
@@ -223,7 +223,7 @@ pub(crate) fn common_start(left: &[u32], right: &[u32]) -> usize {
     whole + rest.take_while(|(left, right)| left == right).count()
 }
 
-/// Walks down shared pieces with a stack of its own: they nest as deep as there are turns.
+/// The runs of a list. Walks shared pieces with an explicit stack, since they nest as deep as there are turns.
 pub struct Runs<'a> {
     rest: Vec<(&'a Piece, usize, usize)>,
 }

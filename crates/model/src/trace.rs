@@ -1,10 +1,12 @@
 //! Stored exchanges to what a trainer reads, and to what a reader must know about it.
 //!
-//! A hole is marked, not guessed: a turn whose tokens are not exact is left out of the training trace and told of.
+//! A hole is reported, not guessed at: a turn whose tokens are not exact is left out of the training trace, and a finding
+//! says so.
 
 mod change;
 mod lacking;
 mod reply;
+mod stored;
 mod survey;
 mod training;
 
@@ -16,8 +18,9 @@ use serde_json::{Map, Value, json};
 use crate::exchange::Exchange;
 use crate::graph::{Graph, Role};
 use crate::tokens::Tokens;
-use crate::turn::{Common, Turn};
+use crate::turn::{Interner, Turn};
 
+pub use stored::{Facts, interpret_record};
 // Where these stood before; to go once no crate asks for them here.
 pub use crate::finding::{CaptureLevel, Code, Finding, Level, RolloutType};
 pub use training::{SCHEMA_VERSION, TraceError, TrainingTrace, TrainingTurn};
@@ -47,7 +50,7 @@ pub struct Interpretation {
     pub n_trainable_tokens: u64,
 }
 
-/// A pure function of what was stored.
+/// Interprets stored exchanges. A pure function: the same exchanges always give the same result.
 pub fn interpret<E: Borrow<Exchange>>(exchanges: impl IntoIterator<Item = E>) -> Interpretation {
     let mut seen = read(exchanges);
     if seen.rollout_type == RolloutType::Train {
@@ -62,8 +65,8 @@ pub fn interpret<E: Borrow<Exchange>>(exchanges: impl IntoIterator<Item = E>) ->
 /// As [`interpret`], but without the training trace, so that what is held grows with what is new in each turn. Takes
 /// exchanges one by one and needs none of them afterwards.
 pub fn read<E: Borrow<Exchange>>(exchanges: impl IntoIterator<Item = E>) -> Interpretation {
-    let mut common = Common::default();
-    let turn = |exchange: E| Turn::read(exchange.borrow(), &mut common);
+    let mut interner = Interner::default();
+    let turn = |exchange: E| Turn::read(exchange.borrow(), &mut interner);
     let mut turns: Vec<Turn> = exchanges.into_iter().map(turn).collect();
     turns.sort_by_key(|turn| turn.exchange);
     let graph = Graph::new(&turns);
@@ -126,7 +129,7 @@ impl Interpretation {
     }
 }
 
-/// The best that any turn has: a turn with less is a hole, and told of as one.
+/// The best that any turn has: a turn with less is a hole, and reported as one.
 fn level_of(turns: &[Turn]) -> CaptureLevel {
     let live = || turns.iter().filter(|turn| !turn.is_failed());
     let has_ids =

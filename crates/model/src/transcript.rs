@@ -43,12 +43,12 @@ pub enum Format {
     Text,
 }
 
-/// One thing an agent told.
+/// One entry of an agent's own account.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Entry {
+pub enum TranscriptEntry {
     Message {
-        role: Role,
+        role: Speaker,
         text: String,
     },
     Reasoning {
@@ -75,7 +75,7 @@ pub enum Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum Speaker {
     User,
     Assistant,
     System,
@@ -84,7 +84,7 @@ pub enum Role {
 /// How the agent says it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum AgentEnd {
     /// It came to the end of its work.
     Done,
     Failed(String),
@@ -96,7 +96,7 @@ pub enum End {
 /// What the agent counted itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AgentUsage"))]
-pub struct Usage {
+pub struct AgentUsage {
     /// Prompt tokens.
     pub input_tokens: u64,
     /// Sampled tokens.
@@ -108,10 +108,10 @@ pub struct Usage {
 /// An agent's own account.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Transcript {
-    pub entries: Vec<Entry>,
-    pub usage: Option<Usage>,
+    pub entries: Vec<TranscriptEntry>,
+    pub usage: Option<AgentUsage>,
     pub cost_usd: Option<f64>,
-    pub end: End,
+    pub end: AgentEnd,
 }
 
 /// What a result keeps of a transcript.
@@ -136,7 +136,7 @@ pub struct Report {
     /// The last error that it told of, also one that it got over.
     pub last_error: Option<String>,
     /// What it counted itself.
-    pub usage: Option<Usage>,
+    pub usage: Option<AgentUsage>,
     /// What it thinks it cost.
     pub cost_usd: Option<f64>,
 }
@@ -156,31 +156,31 @@ impl Transcript {
             Format::Goose => goose::read(events(text), &mut transcript),
             Format::Pi => pi::read(events(text), &mut transcript),
             Format::Mini => mini::read(text, &mut transcript),
-            Format::Text => transcript.say(Role::Assistant, text.trim()),
+            Format::Text => transcript.say(Speaker::Assistant, text.trim()),
         }
         transcript
     }
 
     pub fn report(&self) -> Report {
         let cut = |text: &String| text.chars().take(TEXT_CHARS_MAX).collect::<String>();
-        let count = |is_it: fn(&Entry) -> bool| {
+        let count = |is_it: fn(&TranscriptEntry) -> bool| {
             self.entries.iter().filter(|entry| is_it(entry)).count() as u64
         };
         let mut backwards = self.entries.iter().rev();
         let last_message = backwards.find_map(|entry| match entry {
-            Entry::Message {
-                role: Role::Assistant,
+            TranscriptEntry::Message {
+                role: Speaker::Assistant,
                 text,
             } => Some(cut(text)),
             _ => None,
         });
         let last_error = self.entries.iter().rev().find_map(|entry| match entry {
-            Entry::Error { text } => Some(cut(text)),
+            TranscriptEntry::Error { text } => Some(cut(text)),
             _ => None,
         });
         let mut mcp_calls: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
         for entry in &self.entries {
-            if let Entry::ToolCall { mcp: Some(mcp), .. } = entry {
+            if let TranscriptEntry::ToolCall { mcp: Some(mcp), .. } = entry {
                 let tools = mcp_calls.entry(mcp.server.clone()).or_default();
                 *tools.entry(mcp.tool.clone()).or_default() += 1;
             }
@@ -190,8 +190,10 @@ impl Transcript {
             mcp_names: None,
             mcp_calls,
             last_message,
-            tool_calls: count(|entry| matches!(entry, Entry::ToolCall { .. })),
-            tool_errors: count(|entry| matches!(entry, Entry::ToolResult { is_error: true, .. })),
+            tool_calls: count(|entry| matches!(entry, TranscriptEntry::ToolCall { .. })),
+            tool_errors: count(|entry| {
+                matches!(entry, TranscriptEntry::ToolResult { is_error: true, .. })
+            }),
             last_error,
             usage: self.usage,
             cost_usd: self.cost_usd,
@@ -202,39 +204,41 @@ impl Transcript {
     pub fn cut(&mut self, chars_max: usize) {
         for entry in &mut self.entries {
             match entry {
-                Entry::Message { text, .. }
-                | Entry::Reasoning { text }
-                | Entry::Error { text }
-                | Entry::ToolResult { output: text, .. } => cut(text, chars_max),
-                Entry::ToolCall { input, .. } => cut_inside(input, chars_max),
+                TranscriptEntry::Message { text, .. }
+                | TranscriptEntry::Reasoning { text }
+                | TranscriptEntry::Error { text }
+                | TranscriptEntry::ToolResult { output: text, .. } => cut(text, chars_max),
+                TranscriptEntry::ToolCall { input, .. } => cut_inside(input, chars_max),
             }
         }
     }
 
-    /// Adds text, to the message before it when that is of the same role: some agents tell word by word.
-    fn say_on(&mut self, role: Role, more: &str) {
+    /// Adds text, to the previous message when that has the same speaker: some agents stream word by word.
+    fn say_on(&mut self, role: Speaker, more: &str) {
         match self.entries.last_mut() {
-            Some(Entry::Message { role: before, text }) if *before == role => text.push_str(more),
+            Some(TranscriptEntry::Message { role: before, text }) if *before == role => {
+                text.push_str(more)
+            }
             _ => self.say(role, more),
         }
     }
 
-    fn say(&mut self, role: Role, text: &str) {
+    fn say(&mut self, role: Speaker, text: &str) {
         if !text.is_empty() {
             let text = text.to_owned();
-            self.entries.push(Entry::Message { role, text });
+            self.entries.push(TranscriptEntry::Message { role, text });
         }
     }
 
     fn reason(&mut self, text: &str) {
         if !text.is_empty() {
             let text = text.to_owned();
-            self.entries.push(Entry::Reasoning { text });
+            self.entries.push(TranscriptEntry::Reasoning { text });
         }
     }
 
     fn call(&mut self, id: &str, name: &str, input: Value) {
-        self.entries.push(Entry::ToolCall {
+        self.entries.push(TranscriptEntry::ToolCall {
             id: id.to_owned(),
             name: name.to_owned(),
             input,
@@ -243,7 +247,7 @@ impl Transcript {
     }
 
     fn result(&mut self, id: &str, output: String, is_error: bool) {
-        self.entries.push(Entry::ToolResult {
+        self.entries.push(TranscriptEntry::ToolResult {
             id: id.to_owned(),
             output,
             is_error,
@@ -252,7 +256,7 @@ impl Transcript {
 
     fn err(&mut self, text: &str) {
         let text = text.to_owned();
-        self.entries.push(Entry::Error { text });
+        self.entries.push(TranscriptEntry::Error { text });
     }
 }
 

@@ -7,15 +7,15 @@ use crate::finding::Code;
 use crate::tokens::Tokens;
 use rollcage_dialect::chat::{self, Flaw, Message, Reply, STRICT_TOOLS, Usage, is_no_answer};
 use rollcage_dialect::sampling::{self, LogprobsMode};
-use rollcage_dialect::{Dialect, EndpointDialect, anthropic};
+use rollcage_dialect::{Dialect, EndpointDialect};
 
 mod media;
 mod session;
 mod shared;
 
 use session::Session;
-use shared::Asked;
-pub use shared::{Common, Shared};
+use shared::RequestParts;
+pub use shared::{Interner, Shared};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
@@ -112,21 +112,21 @@ pub const COMPACT: [&str; 8] = [
 impl Turn {
     /// A turn that shares nothing.
     pub fn new(exchange: &Exchange) -> Self {
-        Turn::read(exchange, &mut Common::default())
+        Turn::read(exchange, &mut Interner::default())
     }
 
-    /// A turn that shares with others what it has in common with them.
-    pub fn read(exchange: &Exchange, common: &mut Common) -> Self {
+    /// A turn that shares with others what they have in common: equal messages, tools and prompt prefixes are kept once.
+    pub fn read(exchange: &Exchange, interner: &mut Interner) -> Self {
         let Exchange {
             request, response, ..
         } = exchange;
-        let Asked {
+        let RequestParts {
             members: asked,
             messages,
             tools,
         } = match request.endpoint_dialect {
-            EndpointDialect::Chat => common.asked(exchange.endpoint_body()),
-            EndpointDialect::Anthropic => common.asked_anthropic(exchange.endpoint_body()),
+            EndpointDialect::Chat => interner.chat_parts(exchange.endpoint_body()),
+            EndpointDialect::Anthropic => interner.anthropic_parts(exchange.endpoint_body()),
         };
         let requested_sampling = match request.dialect {
             // What a chat agent asks for is told in its own words, also where another dialect has none for it.
@@ -163,7 +163,7 @@ impl Turn {
             is_stream: response.as_ref().is_some_and(|response| response.is_stream),
             prompt_token_ids: reply.prompt_token_ids.map(|ids| {
                 let sampled = reply.token_ids.as_deref().unwrap_or_default();
-                common.prompts.keep(ids, sampled)
+                interner.prompts.keep(ids, sampled)
             }),
             completion_token_ids: reply.token_ids,
             is_from_strings: reply.is_from_strings,
@@ -218,7 +218,7 @@ impl Turn {
         self.completion_token_ids.as_ref().map_or(0, Vec::len)
     }
 
-    /// Those that are exact, be they fit for training or not.
+    /// Tokens that are exact, whether or not they are fit for training.
     pub(crate) fn n_captured_tokens(&self) -> usize {
         match self.is_exact() || self.unfit.is_some() {
             true => self.completion_token_ids.as_ref().map_or(0, Vec::len),
@@ -231,11 +231,8 @@ fn reply_of(exchange: &Exchange) -> Reply {
     let Some(response) = &exchange.response else {
         return Reply::default();
     };
-    let read = match exchange.request.endpoint_dialect {
-        EndpointDialect::Chat => chat::read_reply,
-        EndpointDialect::Anthropic => anthropic::read_message,
-    };
-    read(&response.text(), response.is_stream)
+    let dialect = exchange.request.endpoint_dialect;
+    dialect.read(&response.text(), response.is_stream).0
 }
 
 fn members_of(body: &[u8]) -> Map<String, Value> {
@@ -268,7 +265,7 @@ fn compact_of(sent: &Map<String, Value>) -> Map<String, Value> {
         .collect()
 }
 
-/// `None` when there is a completion, be it a cut one.
+/// The upstream's error; `None` when there is a completion, even one that was cut.
 fn error_of(exchange: &Exchange, reply: &Reply) -> Option<Value> {
     let message = |text: &str| json!({ "message": text });
     let Some(response) = &exchange.response else {
@@ -333,7 +330,7 @@ fn unfit_for_training(
     (!mismatch.is_empty()).then(|| (Code::LogprobsNotSampled, words()))
 }
 
-/// Exact tokens may still be unfit, and then there is a word for why.
+/// Whether the tokens are exact, and why exact ones are unfit for training, if they are.
 fn judge(reply: &Reply, unfit: impl Fn() -> Option<(Code, String)>) -> (Exactness, Option<String>) {
     match (exactness_of(reply), unfit()) {
         (Exactness::Exact, Some((code, words))) => (Exactness::NotExact(code), Some(words)),
@@ -348,7 +345,7 @@ fn exactness_of(reply: &Reply) -> Exactness {
     }
 }
 
-/// The first reason not to trust the tokens, the plainest ones first.
+/// The first reason not to trust the tokens, the most obvious ones first.
 fn flaw_of(reply: &Reply) -> Option<Code> {
     if reply.finish_reason.as_deref().is_some_and(is_no_answer) {
         return Some(Code::AbortedTurn);

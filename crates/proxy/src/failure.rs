@@ -4,30 +4,41 @@ use std::error::Error;
 
 use rollcage_model::ending::Cause;
 
-use super::calls::Problem;
+use crate::calls::Problem;
 use crate::outbound::NoAddress;
 
 const TOO_LONG: &str = "it took too long";
 
 /// Why there is no answer, or no more of it.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) text: String,
+pub(crate) struct Failure {
+    pub(crate) text: String,
     cause: Cause,
     /// Another try may get further.
-    pub(super) is_passing: bool,
+    pub(crate) is_passing: bool,
     /// The connection broke after some of the request was written, and before any of an answer came.
-    pub(super) is_connection_lost: bool,
+    pub(crate) is_connection_lost: bool,
 }
 
 impl Failure {
+    /// A failure of a test's endpoint that may pass.
+    #[cfg(test)]
+    pub(crate) fn passing(error: &(dyn Error + 'static)) -> Self {
+        Failure {
+            text: innermost(error),
+            cause: Cause::EndpointUnreachable,
+            is_passing: true,
+            is_connection_lost: false,
+        }
+    }
+
     /// As the problem of a call that has no answer.
-    pub(super) fn unanswered(&self) -> Problem {
+    pub(crate) fn unanswered(&self) -> Problem {
         Problem::new(self.cause, format!("no answer: {}", self.text))
     }
 
     /// As the problem of a call whose `answer` or `stream` had begun.
-    pub(super) fn broken_off(&self, what: &str) -> Problem {
+    pub(crate) fn broken_off(&self, what: &str) -> Problem {
         let cause = match self.cause {
             Cause::EndpointSilent => Cause::EndpointSilent,
             _ => Cause::AnswerBroken,
@@ -37,7 +48,7 @@ impl Failure {
 }
 
 /// The problem of a completion that the engine gave up on.
-pub(super) fn aborted(finish_reason: &str) -> Problem {
+pub(crate) fn aborted(finish_reason: &str) -> Problem {
     let text = format!("the engine broke the answer off (finish_reason {finish_reason})");
     Problem::new(Cause::EndpointAborted, text)
 }

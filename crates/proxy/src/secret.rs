@@ -1,5 +1,7 @@
 //! A value that must not show up in logs, errors or records.
 
+use subtle::ConstantTimeEq;
+
 /// An API key. Prints as `***`; [`Secret::expose`] is called where it goes into a request header and nowhere else.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -32,7 +34,7 @@ impl std::fmt::Debug for Secret {
 
 /// Whether two keys are equal, in a time that tells nothing about where they differ.
 pub fn is_same_key(left: &[u8], right: &[u8]) -> bool {
-    left.len() == right.len() && left.iter().zip(right).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+    left.ct_eq(right).into()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::Session;
+use crate::session::Session;
 
 /// The sessions of one listener, by key.
 #[derive(Default)]
@@ -59,7 +59,7 @@ impl Sessions {
 /// 256 bits from the kernel.
 pub fn random_key(prefix: &str) -> std::io::Result<String> {
     let mut bytes = [0_u8; 32];
-    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{prefix}{hex}"))
+    getrandom::fill(&mut bytes)?;
+    let digits = base16ct::lower::encode_string(&bytes);
+    Ok(format!("{prefix}{digits}"))
 }

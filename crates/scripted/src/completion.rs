@@ -2,9 +2,10 @@
 //!
 //! Logprobs come from a hash over everything before the token, so the same request always gets the same numbers.
 
-use super::player::{Call, Reply};
+use super::player::Reply;
 use super::template::{self, Channel, Token, Turn};
 use super::tokenizer::{self, Special, VOCABULARY};
+use super::toolbox::Call;
 
 /// Multiples of this are exact as 32-bit floats, as if from a real engine, and short enough in decimal that every JSON
 /// parser reads them back exactly (serde_json without `float_roundtrip` is off by one bit for longer ones).

@@ -5,18 +5,14 @@
 //! drill does not follow from the conversation: the endpoint counts. The n-th request of a conversation gets the n-th
 //! reply, and each key, which is one rollout, has counts of its own.
 
-mod account;
-
 use serde_json::Value;
 
 pub use rollcage_model::drill::Part;
 use rollcage_model::task::Task;
 
-use super::player::{self, Call, PlayError, Reply};
+use super::player::{self, PlayError, Reply};
 use super::request::{ChatRequest, Tool};
-use super::toolbox::{self, Change, Filler};
-
-pub use self::account::{Account, Told};
+use super::toolbox::{self, Call, Change, Filler};
 
 const INSTRUCTION: &str =
     "Write drill.txt, change it, look at it in many ways, and write done.txt.";

@@ -5,12 +5,14 @@
 //! it. It samples nothing, and keeps no state between requests but for the place in a drill.
 //! Data flows `serve` → `request` → `player` (which step, which tool) → `template` (ids) → `completion` → `answer` (JSON).
 
+mod account;
 mod answer;
 mod completion;
 pub mod drill;
 mod log;
 mod player;
 mod request;
+mod scripts;
 mod serve;
 mod server;
 mod template;
@@ -24,6 +26,7 @@ use rollcage_model::script::Step;
 
 use self::drill::Drill;
 
+pub use self::account::{Account, Told};
 pub use self::log::{Log, Served};
 /// Where an agent works unless told otherwise.
 pub use rollcage_model::task::WORKDIR;

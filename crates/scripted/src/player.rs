@@ -5,7 +5,7 @@ use rollcage_model::script::Step;
 
 use super::Script;
 use super::request::{ChatRequest, Tool};
-use super::toolbox::{self, Filler};
+use super::toolbox::{self, Call, Filler};
 
 /// What a request without tools gets, such as an agent asking for a title. It never uses up a step.
 pub(super) const ASIDE: &str = "Scripted task";
@@ -25,13 +25,6 @@ pub(super) struct Reply {
     pub(super) content: Option<String>,
     /// Several are made at the same time.
     pub(super) calls: Vec<Call>,
-}
-
-/// A tool call; `arguments` is compact JSON, which is also how agents that re-serialise send it back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Call {
-    pub(super) name: String,
-    pub(super) arguments: String,
 }
 
 /// The agent lacks a tool that the script needs.

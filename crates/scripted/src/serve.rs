@@ -13,14 +13,14 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 
 use rollcage_dialect::chat::{deltas, is_done, read_reply};
-use rollcage_dialect::{Asked, Dialect, Render, Route};
+use rollcage_dialect::{Dialect, Render, Route, TranslatedRequest};
 
 use super::answer::{self, Head};
 use super::completion::{self, Completion};
 use super::drill::{Fate, Played};
 use super::log::Served;
 use super::request::{self, ChatRequest, Wants};
-use super::server::Shared;
+use super::scripts::Scripts;
 use super::{Script, player, template};
 use rollcage_dialect::inbound;
 
@@ -33,7 +33,7 @@ struct Refusal {
     message: String,
 }
 
-pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+pub(super) async fn answer(State(scripts): State<Arc<Scripts>>, request: Request) -> Response {
     let is_look = matches!(*request.method(), Method::GET | Method::HEAD);
     if is_look && matches!(request.uri().path(), "/" | "/health" | "/api/hello") {
         return respond(StatusCode::OK, JSON, r#"{"status":"ok"}"#);
@@ -42,12 +42,12 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
         let message = format!("there is no {} {}", request.method(), request.uri().path());
         return refuse(Dialect::Chat, StatusCode::NOT_FOUND, &message);
     };
-    let answered = answer_route(&shared, &route, request).await;
+    let answered = answer_route(&scripts, &route, request).await;
     answered.unwrap_or_else(|refusal| refuse(route.dialect(), refusal.status, &refusal.message))
 }
 
 async fn answer_route(
-    shared: &Shared,
+    scripts: &Scripts,
     route: &Route,
     request: Request,
 ) -> Result<Response, Refusal> {
@@ -55,7 +55,7 @@ async fn answer_route(
     let key = inbound::key(&request, Some(route))
         .unwrap_or_default()
         .to_owned();
-    let script = shared.script(&key).ok_or_else(|| Refusal {
+    let script = scripts.script(&key).ok_or_else(|| Refusal {
         status: StatusCode::UNAUTHORIZED,
         message: "unknown API key: this endpoint has no script for it".to_owned(),
     })?;
@@ -78,8 +78,8 @@ async fn answer_route(
             let asked = route.to_chat(&body).map_err(wrong)?;
             let chat = asked.as_ref().map_or(&body[..], |asked| &asked.chat);
             let request = request::parse(chat).map_err(wrong)?;
-            let (completion, played) = play(shared, &key, &request, &script)?;
-            if let Some(log) = &shared.log {
+            let (completion, played) = play(scripts, &key, &request, &script)?;
+            if let Some(log) = &scripts.log {
                 log.push(Served {
                     arrived,
                     key,
@@ -113,7 +113,7 @@ enum Reach {
 }
 
 fn play(
-    shared: &Shared,
+    scripts: &Scripts,
     key: &str,
     request: &ChatRequest,
     script: &Script,
@@ -124,7 +124,7 @@ fn play(
         let completion = completion::complete(prompt_ids, reply, request.tokens_max());
         return Ok((completion, None));
     };
-    let next = shared.next_of_drill(key, request, (drill, &script.workdir));
+    let next = scripts.next_of_drill(key, request, (drill, &script.workdir));
     let (reply, played) = next.map_err(wrong)?;
     let completion = match played.fate {
         Fate::Refused => {
@@ -146,7 +146,7 @@ fn send(
     wants: Wants,
     completion: Completion,
     model: &str,
-    (asked, reach): (Option<Asked>, Reach),
+    (asked, reach): (Option<TranslatedRequest>, Reach),
 ) -> Response {
     let head = Head {
         id: format!("chatcmpl-{}", uuid::Uuid::now_v7().simple()),

@@ -1,9 +1,8 @@
 //! The scripted endpoint on a socket: keys and closing. `serve` answers.
 
-use std::collections::HashMap;
-use std::io::{self, Read};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -13,10 +12,8 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::drill::{self, Conversation, Drill, Played};
 use super::log::Log;
-use super::player::{PlayError, Reply};
-use super::request::ChatRequest;
+use super::scripts::Scripts;
 use super::{Script, serve};
 
 /// How long open answers may take to finish once the endpoint is asked to close.
@@ -41,7 +38,7 @@ pub enum ScriptedError {
     PortInUse(u16),
     #[error("listen on 127.0.0.1 port {port}")]
     Listen { port: u16, source: io::Error },
-    #[error("read random bytes for a key from /dev/urandom")]
+    #[error("get random bytes for a key from the kernel")]
     Key(#[source] io::Error),
 }
 
@@ -49,7 +46,7 @@ pub enum ScriptedError {
 #[derive(Debug)]
 pub struct Scripted {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    scripts: Arc<Scripts>,
     stop: CancellationToken,
     tasks: TaskTracker,
     listening: AbortHandle,
@@ -59,22 +56,13 @@ pub struct Scripted {
 #[derive(Debug)]
 pub struct Lease {
     key: String,
-    shared: Arc<Shared>,
+    scripts: Arc<Scripts>,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.shared.forget(&self.key);
+        self.scripts.forget(&self.key);
     }
-}
-
-#[derive(Debug)]
-pub(super) struct Shared {
-    scripts: RwLock<HashMap<String, Arc<Script>>>,
-    default_script: Option<Arc<Script>>,
-    /// How far each conversation of a drill is, by key.
-    places: Mutex<HashMap<(String, Conversation), usize>>,
-    pub(super) log: Option<Arc<Log>>,
 }
 
 impl Scripted {
@@ -88,12 +76,7 @@ impl Scripted {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
         let listener = listener.map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
-        let shared = Arc::new(Shared {
-            scripts: RwLock::default(),
-            default_script: options.default_script.map(Arc::new),
-            places: Mutex::default(),
-            log: options.log,
-        });
+        let scripts = Arc::new(Scripts::new(options.default_script, options.log));
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
         // Otherwise the small writes of a stream wait for acknowledgements that the other side delays.
@@ -104,7 +87,7 @@ impl Scripted {
         });
         let router = Router::new()
             .fallback(serve::answer)
-            .with_state(Arc::clone(&shared));
+            .with_state(Arc::clone(&scripts));
         let serving =
             axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
         let task = tasks.spawn(async move {
@@ -115,7 +98,7 @@ impl Scripted {
         tasks.close();
         Ok(Scripted {
             address,
-            shared,
+            scripts,
             stop,
             tasks,
             listening: task.abort_handle(),
@@ -139,12 +122,7 @@ impl Scripted {
     /// Takes a script and returns the API key that plays it.
     pub fn add(&self, script: Script) -> Result<String, ScriptedError> {
         let key = random_key().map_err(ScriptedError::Key)?;
-        let mut scripts = self
-            .shared
-            .scripts
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        scripts.insert(key.clone(), Arc::new(script));
+        self.scripts.add(key.clone(), script);
         Ok(key)
     }
 
@@ -152,13 +130,13 @@ impl Scripted {
     pub fn lease(&self, key: &str) -> Lease {
         Lease {
             key: key.to_owned(),
-            shared: Arc::clone(&self.shared),
+            scripts: Arc::clone(&self.scripts),
         }
     }
 
     /// Forgets a key; answers that are under way go on.
     pub fn remove(&self, key: &str) {
-        self.shared.forget(key);
+        self.scripts.forget(key);
     }
 
     /// Stops listening and waits for open answers, but not for ever.
@@ -180,42 +158,9 @@ impl Drop for Scripted {
     }
 }
 
-impl Shared {
-    fn forget(&self, key: &str) {
-        let mut scripts = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
-        scripts.remove(key);
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.retain(|(owner, _), _| owner != key);
-    }
-
-    /// The next reply of a key's drill.
-    pub(super) fn next_of_drill(
-        &self,
-        key: &str,
-        request: &ChatRequest,
-        drill: (&Drill, &str),
-    ) -> Result<(Reply, Played), PlayError> {
-        let conversation = drill::conversation(request);
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = places.entry((key.to_owned(), conversation)).or_default();
-        let (reply, played, next) = drill::next(request, drill, conversation, *place)?;
-        if conversation != Conversation::Aside {
-            *place = next;
-        }
-        Ok((reply, played))
-    }
-
-    /// The script that a key plays.
-    pub(super) fn script(&self, key: &str) -> Option<Arc<Script>> {
-        let scripts = self.scripts.read().unwrap_or_else(PoisonError::into_inner);
-        let script = scripts.get(key).or(self.default_script.as_ref())?;
-        Some(Arc::clone(script))
-    }
-}
-
 fn random_key() -> io::Result<String> {
     let mut bytes = [0; 24];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    getrandom::fill(&mut bytes)?;
+    let digits = base16ct::lower::encode_string(&bytes);
     Ok(format!("sk-scripted-{digits}"))
 }

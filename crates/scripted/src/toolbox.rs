@@ -5,7 +5,6 @@
 
 use serde_json::{Map, Value};
 
-use super::player::Call;
 use super::request::Tool;
 
 const SHELL_NAMES: [&str; 12] = [
@@ -68,6 +67,13 @@ const DIRECTORY_PROPERTIES: [&str; 5] = [
     "working_directory",
     "dir_path",
 ];
+
+/// A tool call; `arguments` is compact JSON, which is also how agents that re-serialise send it back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) name: String,
+    pub(super) arguments: String,
+}
 
 /// One change of a file.
 #[derive(Debug)]

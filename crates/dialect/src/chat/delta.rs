@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::event::ChatEvent;
 use super::reply::{Reply, Usage};
 
 /// Where thoughts stand in a message: vLLM and SGLang use the first name, newer ones of vLLM and OpenRouter the second.
@@ -30,27 +31,10 @@ pub enum Delta {
 
 /// The pieces in the data of one chat stream event. What cannot be read holds no pieces.
 pub fn deltas(data: &str) -> Vec<Delta> {
-    let Ok(Value::Object(chunk)) = serde_json::from_str(data) else {
-        return Vec::new();
-    };
-    let mut out = Vec::new();
-    if let Some(choice) = chunk.get("choices").and_then(|choices| choices.get(0)) {
-        if let Some(delta) = choice.get("delta").and_then(Value::as_object) {
-            read_delta(delta, &mut out);
-        }
-        if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str)
-            && !reason.is_empty()
-        {
-            out.push(Delta::Finish(reason.to_owned()));
-        }
-    }
-    if let Some(usage) = chunk.get("usage").and_then(Usage::from_value) {
-        out.push(Delta::Usage(usage));
-    }
-    out
+    ChatEvent::read(data).deltas()
 }
 
-fn read_delta(delta: &Map<String, Value>, out: &mut Vec<Delta>) {
+pub(super) fn read_delta(delta: &Map<String, Value>, out: &mut Vec<Delta>) {
     let text = |name: &str| {
         let text = delta.get(name).and_then(Value::as_str);
         text.filter(|text| !text.is_empty()).map(str::to_owned)

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use super::added::Added;
 use super::constraint::{Constrained, STRICT_TOOLS, constraints_of, without_strict};
 use super::members::Members;
 use super::pieces::Pieces;
@@ -71,19 +72,6 @@ impl Capture {
             Capture::Logprobs | Capture::Off => &[],
         }
     }
-}
-
-/// What we asked for and the agent did not, so what must not be in its view of the answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Added {
-    pub logprobs: bool,
-    /// The agent asked for logprobs, but for no alternatives.
-    pub top_logprobs: bool,
-    pub token_ids: bool,
-    /// The usage chunk at the end of a stream.
-    pub usage: bool,
-    /// The model's thoughts: vLLM gives no ids at all where they are not wanted.
-    pub reasoning: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 //!
 //! Text that is no JSON is not always noticed; it goes on to whoever reads it properly.
 
-use super::prepare::Added;
+use super::added::Added;
 
 mod block;
 

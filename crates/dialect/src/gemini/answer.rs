@@ -4,18 +4,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::Render;
-use super::contents::made_id;
+use super::contents::{RAW_ARGUMENTS, made_id};
 use super::{Form, error_value, inside, member, signature};
-use crate::chat::{Delta, Reply, Usage};
-
-/// Holds a call's arguments as the model wrote them where they are no JSON object, which is all that Gemini can say.
-/// The agent's tool refuses them, and the next request gives them back to the model as they were.
-pub(super) const RAW_ARGUMENTS: &str = "__raw_arguments";
+use crate::chat::{Delta, Render, Reply, Usage};
 
 /// Renders one answer.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct GeminiRenderer {
     model: String,
     form: Form,
     is_thought_wanted: bool,
@@ -37,7 +32,7 @@ struct Call {
     arguments: String,
 }
 
-impl Answer {
+impl GeminiRenderer {
     pub(super) fn new(
         request: &Map<String, Value>,
         model: &str,
@@ -47,7 +42,7 @@ impl Answer {
         let thinking = member(request, "generationConfig")
             .and_then(|config| inside(config, "thinkingConfig"))
             .and_then(|thinking| inside(thinking, "includeThoughts"));
-        Answer {
+        GeminiRenderer {
             model: model.to_owned(),
             form,
             is_thought_wanted: thinking == Some(&Value::Bool(true)),
@@ -151,7 +146,7 @@ impl Call {
     }
 }
 
-impl Render for Answer {
+impl Render for GeminiRenderer {
     fn start(&mut self) -> Vec<u8> {
         match self.form {
             Form::Array => b"[".to_vec(),

@@ -7,8 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::super::TranslateError;
 use super::super::assistant::Assistant;
-use super::answer::RAW_ARGUMENTS;
 use super::{inside, member, signature, text, unsupported, wrong};
+
+/// Holds a call's arguments as the model wrote them where they are no JSON object, which is all that Gemini can say.
+/// The agent's tool refuses them, and the next request gives them back to the model as they were.
+pub(super) const RAW_ARGUMENTS: &str = "__raw_arguments";
 
 /// The messages, and how many calls are in them.
 pub(super) fn messages(

@@ -11,10 +11,10 @@ const PADDING: &str = "ff";
 
 /// Hexadecimal in multiples of four letters, hence also base64, which some SDKs decode and encode again.
 pub(super) fn write(thoughts: &str) -> String {
-    let mut out = MARK.to_owned();
-    for byte in thoughts.bytes() {
-        out.push_str(&format!("{byte:02x}"));
-    }
+    let mut out = format!(
+        "{MARK}{}",
+        base16ct::lower::encode_string(thoughts.as_bytes())
+    );
     if !thoughts.len().is_multiple_of(2) {
         out.push_str(PADDING);
     }
@@ -23,13 +23,9 @@ pub(super) fn write(thoughts: &str) -> String {
 
 /// `None` for a signature that is not ours.
 pub(super) fn read(signature: &str) -> Option<String> {
-    let digits = signature.strip_prefix(MARK)?.as_bytes();
-    let mut bytes = Vec::with_capacity(digits.len() / 2);
-    for pair in digits.chunks(2) {
-        let pair = std::str::from_utf8(pair).ok()?;
-        bytes.push(u8::from_str_radix(pair, 16).ok()?);
-    }
-    if digits.ends_with(PADDING.as_bytes()) {
+    let digits = signature.strip_prefix(MARK)?;
+    let mut bytes = base16ct::mixed::decode_vec(digits).ok()?;
+    if digits.ends_with(PADDING) {
         bytes.pop();
     }
     String::from_utf8(bytes).ok()
@@ -48,5 +44,7 @@ mod tests {
         }
         assert_eq!(read("skip_thought_signature_validator"), None);
         assert_eq!(read("rollcagezz"), None);
+        assert_eq!(read("rollcage+1"), None);
+        assert_eq!(read("rollcage616"), None);
     }
 }

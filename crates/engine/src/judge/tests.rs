@@ -46,11 +46,11 @@ fn cut() -> Calls {
     }
 }
 
-fn said(why: &str) -> End {
-    End::Failed(why.to_owned())
+fn said(why: &str) -> AgentEnd {
+    AgentEnd::Failed(why.to_owned())
 }
 
-fn find(stop: Stop, calls: &Calls, end: &End, has_model: bool) -> Ending {
+fn find(stop: Stop, calls: &Calls, end: &AgentEnd, has_model: bool) -> Ending {
     judge(&Evidence {
         stop,
         calls,
@@ -63,7 +63,7 @@ fn find(stop: Stop, calls: &Calls, end: &End, has_model: bool) -> Ending {
 }
 
 #[track_caller]
-fn check(stop: Stop, calls: Calls, end: &End, cause: Cause) {
+fn check(stop: Stop, calls: Calls, end: &AgentEnd, cause: Cause) {
     let ending = find(stop, &calls, end, true);
     assert_eq!(ending.cause, cause, "{:?}", ending.error);
     assert_eq!(ending.error.is_none(), cause == Cause::Completed);
@@ -72,7 +72,7 @@ fn check(stop: Stop, calls: Calls, end: &End, cause: Cause) {
 #[test]
 fn an_agent_that_had_answers_is_judged_by_its_own_end() {
     use Cause::*;
-    let (unsaid, done) = (End::Unsaid, End::Done);
+    let (unsaid, done) = (AgentEnd::Unsaid, AgentEnd::Done);
     let killed = Stop::Exited(ExitStatus {
         code: None,
         signal: Some(9),
@@ -113,12 +113,12 @@ fn the_endpoints_last_failure_counts_whatever_the_agent_makes_of_it() {
     ] {
         for stop in [exit(0), exit(1), Stop::TimedOut, Stop::Idle, Stop::Hopeless] {
             // goose exits with 0 after its last call failed.
-            for end in [End::Unsaid, End::Done, said("Network error")] {
+            for end in [AgentEnd::Unsaid, AgentEnd::Done, said("Network error")] {
                 check(stop, failed(cause), &end, cause);
             }
         }
         let limited = stopped(failed(cause), "calls", false);
-        check(exit(0), limited, &End::Unsaid, cause);
+        check(exit(0), limited, &AgentEnd::Unsaid, cause);
     }
 }
 
@@ -126,8 +126,8 @@ fn the_endpoints_last_failure_counts_whatever_the_agent_makes_of_it() {
 fn without_any_answer_the_model_had_no_part_in_it() {
     use Cause::*;
     let nothing = Calls::default;
-    let unsaid = End::Unsaid;
-    check(exit(0), nothing(), &End::Done, NothingAnswered);
+    let unsaid = AgentEnd::Unsaid;
+    check(exit(0), nothing(), &AgentEnd::Done, NothingAnswered);
     check(exit(1), nothing(), &unsaid, NothingAnswered);
     check(Stop::TimedOut, nothing(), &unsaid, NothingAnswered);
     check(Stop::Idle, nothing(), &unsaid, NothingAnswered);
@@ -142,7 +142,7 @@ fn without_any_answer_the_model_had_no_part_in_it() {
 #[test]
 fn limits_and_cut_replies_are_the_same_for_every_agent() {
     use Cause::*;
-    let unsaid = End::Unsaid;
+    let unsaid = AgentEnd::Unsaid;
     let limited = |by| stopped(answered(), by, false);
     check(exit(0), limited("calls"), &unsaid, BudgetLimit);
     check(Stop::Exhausted, limited("usd"), &unsaid, BudgetLimit);
@@ -158,7 +158,7 @@ fn limits_and_cut_replies_are_the_same_for_every_agent() {
     // codex fails then, others do not.
     let incomplete = said("Incomplete response returned, reason: max_output_tokens");
     check(exit(1), cut(), &incomplete, OutputLength);
-    check(exit(0), cut(), &End::Done, OutputLength);
+    check(exit(0), cut(), &AgentEnd::Done, OutputLength);
     let unreadable = said("RepeatedFormatError: Please always provide exactly one action");
     check(exit(0), answered(), &unreadable, MalformedCalls);
 }
@@ -170,14 +170,14 @@ fn agents_without_a_model_need_no_answers() {
         (exit(3), Cause::AgentExited),
         (Stop::TimedOut, Cause::AgentTimeUsed),
     ] {
-        let ending = find(stop, &Calls::default(), &End::Unsaid, false);
+        let ending = find(stop, &Calls::default(), &AgentEnd::Unsaid, false);
         assert_eq!(ending.cause, cause);
     }
 }
 
 #[test]
 fn the_agents_own_words_say_why() {
-    let ending = find(exit(7), &answered(), &End::Unsaid, true);
+    let ending = find(exit(7), &answered(), &AgentEnd::Unsaid, true);
     let error = ending.error.unwrap();
     assert_eq!(error, "agent failed (exit 7): last words");
     let ending = find(exit(1), &Calls::default(), &said("no such option"), true);

@@ -1,5 +1,5 @@
-//! Bodies as what is new in them: a conversation is sent whole with every call, and comes back as token ids with every
-//! answer, so a file of whole bodies would grow with the square of the rollout.
+//! Delta encoding of bodies: a conversation is sent whole with every call, and comes back as token ids with every answer,
+//! so a file of whole bodies would grow with the square of the rollout's length.
 
 use std::collections::VecDeque;
 
@@ -48,7 +48,7 @@ struct Stored {
 }
 
 impl Recent {
-    /// Gives back what is forgotten for it.
+    /// Returns the bodies that were evicted to make room.
     pub(super) fn push(&mut self, exchange: u64, body: Bytes) -> Vec<Bytes> {
         let mut gone = Vec::new();
         let bytes = body.len();
@@ -68,8 +68,8 @@ impl Recent {
         gone
     }
 
-    /// For who writes: gives back bodies that the one made of these parts can stand in for from now on. Of each
-    /// conversation only the last body stays in memory then. Readers need them all, for files of any writer.
+    /// For writers: returns bodies that the one made of these parts supersedes, so that only the last body of each
+    /// conversation stays in memory. Readers keep them all, since another writer may refer to any.
     pub(super) fn take_outdated(&mut self, parts: &[Part]) -> Vec<Bytes> {
         let outdated = self
             .bodies
@@ -80,7 +80,7 @@ impl Recent {
             .collect()
     }
 
-    /// The body in few new bytes: the last body that shares most of it, else the one that shares the most.
+    /// Encodes a body against the most recent one that shares nearly all of it, else against the one that shares most.
     pub(super) fn split(&self, body: &[u8]) -> Vec<Part> {
         let mut best = vec![Part::New(body.len())];
         let mut least = body.len();
@@ -105,7 +105,7 @@ impl Recent {
         })
     }
 
-    /// The body again; `None` when a part refers to what is not there.
+    /// Decodes a body; `None` when a part refers to one that is not there.
     pub(super) fn join(&self, parts: &[Part], new: &[u8]) -> Option<Vec<u8>> {
         let mut body = Vec::new();
         let mut rest = new;
@@ -178,7 +178,7 @@ pub(super) fn write_new(parts: &[Part], body: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// A common beginning, a common end, a common run behind the anchor in between, and whatever else goes on alike.
+/// The common prefix, the common suffix, a common run behind the anchor in between, and every further run that is found.
 fn split(body: &[u8], exchange: u64, old: &[u8]) -> Vec<Part> {
     let start = common_start(body, old);
     let (body_rest, old_rest) = (&body[start..], &old[start..]);

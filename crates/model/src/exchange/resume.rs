@@ -1,16 +1,16 @@
-//! Finds where two texts go on alike after they parted. An agent that renders its prompt anew changes a few bytes near
+//! Finds where two texts agree again after a difference. An agent that renders its prompt afresh changes a few bytes near
 //! its start with every call; without this its record would hold every prompt whole.
 
 use std::collections::HashMap;
 
-/// What must agree at a mark before the texts are compared there.
+/// How many bytes must be equal at a mark before the texts are compared there.
 const BLOCK: usize = 32;
 /// A shorter run is not worth its description, and most likely found at the wrong place.
 const RUN_BYTES_MIN: usize = 256;
 /// A text is searched only if this much of it is at stake.
 pub(super) const TEXT_BYTES_MIN: usize = 1024;
 
-/// A stretch of a text that stands in the old one, too.
+/// A range of a text that also occurs in the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) at: usize,
@@ -57,7 +57,7 @@ pub(super) fn runs(text: &[u8], old: &[u8]) -> Vec<Run> {
     runs
 }
 
-/// Places that depend on the bytes at them alone, about one in 64: the same stretch has the same ones wherever it stands.
+/// Content-defined positions, about one in 64: they depend only on the bytes there, so a range that moved keeps its marks.
 fn marks(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let last = text.len().saturating_sub(BLOCK);
     let windows = text.windows(4).take(last).enumerate();

@@ -98,7 +98,7 @@ pub fn write(
     let n_trainable_sequences = trained().count();
     let document = Document {
         session_id: &meta.rollout_id,
-        metadata: metadata(meta),
+        metadata: metadata(seen, meta),
         budget_stop_count: meta.budget_stop_count,
         turns: Stream(|| (0..graph.nodes.len()).map(|at| turn_view(seen, at, options))),
         stats: Stats {
@@ -154,13 +154,13 @@ fn findings_of(row: &Stitched<'_>) -> Vec<Finding> {
     findings
 }
 
-fn metadata(meta: &Meta) -> Value {
-    let mut metadata = Head::from(meta).members();
+fn metadata(seen: &Interpretation, meta: &Meta) -> Value {
+    let mut metadata = Head::new(meta, seen).members();
     metadata.insert("started_at".to_owned(), meta.started_at.into());
     metadata.into()
 }
 
-/// What a trainer makes of the rollout as a whole. What is only told of the rows is left to them.
+/// The findings about the rollout as a whole. Those that are about single rows stand with the rows.
 fn validation(seen: &Interpretation) -> Vec<String> {
     let findings = seen.findings.iter();
     let own = findings.filter(|finding| finding.code != Code::CertainTokens);

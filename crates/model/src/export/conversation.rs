@@ -1,4 +1,4 @@
-//! The agent's work as conversations: paths by what was said, so that a prompt in other tokens does not part them.
+//! The agent's work as conversations: paths by messages, so that a prompt in other tokens does not split them.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ pub(super) struct Conversation {
     pub(super) nodes: Vec<usize>,
 }
 
-/// One for each of the agent's requests that no later one goes on from, in the order of those.
+/// One for each of the agent's requests that no later one continues, in the order of those requests.
 pub(super) fn conversations(graph: &Graph) -> Vec<Conversation> {
     let is_agent = |at: &usize| graph.nodes[*at].role == Role::Agent;
     let mut is_continued = vec![false; graph.nodes.len()];
@@ -42,8 +42,8 @@ pub(super) fn is_system(message: &Value) -> bool {
     matches!(message["role"].as_str(), Some("system" | "developer"))
 }
 
-/// The messages of a turn that the turn before neither asked nor answered. System messages that lead are rendered anew
-/// by some agents and do not count.
+/// The messages of a turn that are neither in the request nor in the reply of the turn before. Leading system messages are
+/// re-rendered by some agents and do not count.
 pub(super) fn new_messages<'a>(before: Option<&Turn>, turn: &'a Turn) -> Vec<&'a Shared> {
     let lead = |turn: &Turn| {
         let messages = turn.messages.iter();

@@ -27,7 +27,7 @@ pub(super) fn write_trace(
 }
 
 fn turns<'a>(seen: &'a Interpretation, meta: &'a Meta) -> impl Iterator<Item = TrainingTurn> + 'a {
-    let head = Head::from(meta).members();
+    let head = Head::new(meta, seen).members();
     seen.training_turns().map(move |mut turn| {
         for (name, value) in &head {
             // What the call itself says goes first: its model may be another than the rollout's.
@@ -46,7 +46,7 @@ fn turns<'a>(seen: &'a Interpretation, meta: &'a Meta) -> impl Iterator<Item = T
 
 /// One model call as TRL takes it: a training turn with its node's name among the metadata.
 #[derive(Serialize)]
-struct Entry {
+struct TraceEntry {
     request: Map<String, Value>,
     response: Map<String, Value>,
     prompt_token_ids: Vec<u32>,
@@ -58,11 +58,11 @@ struct Entry {
     metadata: Map<String, Value>,
 }
 
-impl Entry {
+impl TraceEntry {
     fn new(turn: TrainingTurn, reward: Option<f64>) -> Self {
         let mut metadata = turn.metadata;
         metadata.insert("node_id".to_owned(), turn.node_id.into());
-        Entry {
+        TraceEntry {
             request: turn.request,
             response: turn.response,
             prompt_token_ids: turn.prompt_token_ids,
@@ -88,7 +88,7 @@ pub(super) fn write_entries(
     let reward = meta.reward.filter(|_| meta.reward_valid);
     let entries = Entries {
         session_id: &meta.rollout_id,
-        entries: Stream(|| turns(seen, meta).map(|turn| Entry::new(turn, reward))),
+        entries: Stream(|| turns(seen, meta).map(|turn| TraceEntry::new(turn, reward))),
     };
     write_line(&entries, out)
 }

@@ -1,7 +1,7 @@
 //! Which replies are not the agent's work, and why.
 //!
-//! A reply that something goes on from is never put aside. Of the others, with "the same prompt" meaning the same ids,
-//! or the same messages where there are none:
+//! A reply that some later turn continues always counts as work. For the others, where "the same prompt" means the same
+//! ids, or the same messages where there are no ids:
 //!
 //! | what came later | told by session headers | no headers |
 //! |---|---|---|
@@ -19,7 +19,7 @@ use super::Node;
 use super::echo::says_the_same;
 use crate::turn::Turn;
 
-/// How many of those that go on from the same reply are looked at, the last first.
+/// How many continuations of one reply are looked at, the latest first.
 const SIBLINGS_MAX: usize = 8;
 
 /// Why a node is not trained as the agent's.
@@ -47,18 +47,18 @@ impl Aside {
 }
 
 /// What is known of the nodes, each list with one element for each of them.
-pub(super) struct Known<'a> {
+pub(super) struct NodeFacts<'a> {
     pub(super) nodes: &'a [Node],
     pub(super) turns: Vec<&'a Turn>,
     /// Equal for equal prompts.
     pub(super) prompts: Vec<usize>,
     pub(super) is_continued: Vec<bool>,
-    /// The last node that goes on from it.
+    /// The last node that continues it.
     pub(super) last_next: Vec<Option<usize>>,
     pub(super) is_summary: Vec<bool>,
 }
 
-impl Known<'_> {
+impl NodeFacts<'_> {
     fn session(&self, at: usize) -> Option<&str> {
         self.turns[at].harness_session_id.as_deref()
     }
@@ -159,14 +159,14 @@ pub(super) fn end_of(turn: &Turn) -> f64 {
     turn.at + turn.latency_s.unwrap_or_default()
 }
 
-/// Whether the agent itself asked, which is another thing than a tool's result.
+/// Whether the last message is a question of the agent's, and not a tool's result.
 fn is_question(turn: &Turn) -> bool {
     let last = turn.messages.last();
     last.is_some_and(|message| message["role"] == "user")
 }
 
-/// Whether one turn's messages hold the last one of the other: then its reply may be among them, too, changed beyond
-/// recognition.
+/// Whether one turn's messages include the last message of the other: then its reply may be among them, too, changed
+/// beyond recognition.
 fn holds_question(turn: &Turn, other: &Turn) -> bool {
     let Some(question) = other.messages.last() else {
         return true;
@@ -180,7 +180,7 @@ fn has_calls(turn: &Turn) -> bool {
     message.is_some_and(|message| !message.tool_calls.is_empty())
 }
 
-/// A reply that no agent can do anything with: nothing in it, or broken off.
+/// Whether no agent could use the reply: it is empty or broken off.
 fn is_broken(turn: &Turn) -> bool {
     let text = turn.message.as_ref().and_then(|it| it.content.as_deref());
     let is_empty = text.is_none_or(|text| text.trim().is_empty()) && !has_calls(turn);

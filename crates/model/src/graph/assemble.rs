@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::aside::{Aside, Known, end_of};
+use super::aside::{Aside, NodeFacts, end_of};
 use super::link::Links;
 use super::summary::{Compaction, compactions};
 use super::{Graph, Node, Role, Sequence, count_children};
@@ -60,7 +60,7 @@ impl Links {
     }
 }
 
-/// A reply that something goes on from was not left out, whoever else did without it; nor was one that came later.
+/// Clears `left_out` for replies that some other turn continues, and for those that came later.
 fn keep_left_out(nodes: &mut [Node], turns: &[Turn], is_continued: &[bool]) {
     let ends: Vec<f64> = nodes.iter().map(|node| end_of(&turns[node.turn])).collect();
     for node in nodes {
@@ -71,7 +71,7 @@ fn keep_left_out(nodes: &mut [Node], turns: &[Turn], is_continued: &[bool]) {
     }
 }
 
-/// Finds what is not the agent's work, and tags the conversations that began anew from a summary.
+/// Finds what is not the agent's work, and tags the conversations that started over from a summary.
 fn put_aside(
     nodes: &mut [Node],
     turns: &[Turn],
@@ -105,7 +105,7 @@ fn put_aside(
             part = before.filter(|&at| turns[nodes[at].turn].n_tools == 0 && !has_worked_on[at]);
         }
     }
-    let known = Known {
+    let known = NodeFacts {
         turns: nodes.iter().map(|node| &turns[node.turn]).collect(),
         nodes,
         prompts,
@@ -116,7 +116,7 @@ fn put_aside(
     known.asides()
 }
 
-/// To every leaf, and to every node that the work ended at.
+/// Makes a path to every leaf, and to every node at which the work ended.
 fn find_paths(graph: &mut Graph, asides: &[Option<Aside>]) {
     let n_children = count_children(&graph.nodes);
     let mut n_working = vec![0; graph.nodes.len()];

@@ -1,4 +1,4 @@
-//! A reply in a later request: where it stands there, and how well it fits what stands there.
+//! Finds a reply in a later request: at which messages, and how well those match it.
 //!
 //! Agents add members that have defaults, cut white space, write numbers in another form, replace what they cannot
 //! read, and send one reply as several messages.
@@ -10,12 +10,12 @@ use serde_json::Value;
 use crate::turn::{Shared, Turn};
 use rollcage_dialect::chat::{Message, ToolCall};
 
-/// How much speaks for messages being a certain reply, the least first.
+/// How strong the evidence is that messages are a certain reply, the weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fit {
     /// It calls tools where the reply called none.
     No,
-    /// Nothing but that it stands where the reply belongs.
+    /// Nothing but its position, which is the reply's.
     Place,
     /// The same tools are called.
     Shape,
@@ -50,14 +50,14 @@ pub(super) fn is_assistant(message: &Value) -> bool {
     message["role"] == "assistant"
 }
 
-/// How many system messages lead: agents re-render those, so that they do not count for places.
+/// How many system messages come first. Agents re-render those, so positions are counted after them.
 pub(super) fn n_leading(messages: &[Shared]) -> usize {
     let is_system =
         |message: &&Shared| matches!(message["role"].as_str(), Some("system" | "developer"));
     messages.iter().take_while(is_system).count()
 }
 
-/// The indices of the messages that the reply of `before` is in `turn`; none where it does not stand there at all.
+/// The indices of the messages in `turn` that are the reply of `before`; empty when it is not there.
 pub(crate) fn echo_of(before: &Turn, turn: &Turn) -> Vec<usize> {
     let Some(reply) = &before.message else {
         return Vec::new();
@@ -68,7 +68,7 @@ pub(crate) fn echo_of(before: &Turn, turn: &Turn) -> Vec<usize> {
         .messages
         .get(place)
         .filter(|message| is_assistant(message));
-    // Where earlier messages were cut out or put in, the call ids alone tell.
+    // Where earlier messages were removed or inserted, only the call ids identify it.
     let is_in_place = before.messages.last().is_none_or(|last| {
         let known = place.checked_sub(1).and_then(|at| turn.messages.get(at));
         known.is_some_and(|known| says_the_same(known, last))
@@ -87,7 +87,7 @@ pub(super) fn says_the_same(one: &Value, other: &Value) -> bool {
     one["role"] == other["role"] && text_in(one) == text_in(other)
 }
 
-/// The same for a reply that stands at a known place, or not at all.
+/// The same for a reply that is at a known position, or not there at all.
 pub(super) fn echo_at(reply: &Message, messages: &[Shared], place: usize) -> Vec<usize> {
     let mut found = Vec::new();
     let mut n_calls = 0;
@@ -107,7 +107,7 @@ pub(super) fn echo_at(reply: &Message, messages: &[Shared], place: usize) -> Vec
     found
 }
 
-/// The last messages with a call of the reply, and a text right before them that was parted from it.
+/// The last messages with a call of the reply, and a text right before them that the agent split off.
 fn echo_by_ids(reply: &Message, messages: &[Shared]) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
     for (at, message) in messages.iter().enumerate().rev() {
@@ -151,8 +151,8 @@ fn name_of(call: &Value) -> &str {
     call["function"]["name"].as_str().unwrap_or_default()
 }
 
-/// Equal for what stands at the same place and says the same but for white space; calls count by their names. `None`
-/// when nothing is said.
+/// A hash that is equal for messages at the same position that differ only in white space; calls count by their names.
+/// `None` for an empty message.
 pub(super) fn hash_of_words(place: usize, message: &Value) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     place.hash(&mut hasher);
@@ -169,7 +169,7 @@ pub(super) fn hash_of_words(place: usize, message: &Value) -> Option<u64> {
     (n_words > 0).then(|| hasher.finish())
 }
 
-/// How well these messages fit the reply.
+/// How well these messages match the reply.
 pub(super) fn fit(reply: &Message, echo: &[&Value]) -> Fit {
     let text: String = echo.iter().map(|message| text_in(message)).collect();
     let calls: Vec<&Value> = echo.iter().flat_map(|message| calls_in(message)).collect();
@@ -237,7 +237,7 @@ pub(crate) fn arguments_in(call: &Value) -> Option<Value> {
     }
 }
 
-/// Whether an agent may have made one of the other: numbers and strings of them, white space, and members added.
+/// Whether an agent may have turned one into the other: numbers into strings, changed white space, added members.
 fn same_value(given: &Value, sent: &Value) -> bool {
     match (given, sent) {
         (Value::Object(given), Value::Object(sent)) => given.iter().all(|(name, value)| {

@@ -10,15 +10,15 @@ use crate::turn::Shared;
 #[derive(Debug, Default)]
 pub(super) struct Identities {
     by_text: HashMap<String, u32>,
-    /// By the place in memory: turns share equal messages, so each is written out once. The value is held so that its
-    /// place stays its own.
+    /// By address: turns share equal messages, so each is serialised once. The value is held so that its address is not
+    /// used again.
     by_place: HashMap<usize, (Shared, u32)>,
     /// Ids of tool calls that some request tells of.
     told_calls: HashSet<Box<str>>,
 }
 
 impl Identities {
-    /// The system messages that lead, and the rest.
+    /// The leading system messages, and the rest.
     pub(super) fn of_messages(&mut self, messages: &[Shared]) -> (Vec<u32>, Vec<u32>) {
         let is_system =
             |message: &&Shared| matches!(message["role"].as_str(), Some("system" | "developer"));
@@ -50,8 +50,8 @@ impl Identities {
     }
 }
 
-/// One way to write what agents write in many: roles, texts and tool calls with their arguments as values. Call ids,
-/// reasoning and cache marks are left out, since agents change or drop them.
+/// The canonical form of a message: role, text, and tool calls with their arguments as values. Call ids, reasoning and
+/// cache marks are left out, since agents change or drop them.
 pub(super) fn canonical(message: &Value) -> String {
     let content = match &message["content"] {
         Value::Null => String::new(),

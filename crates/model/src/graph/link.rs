@@ -1,5 +1,5 @@
-//! Finds parents. Turns come in any order: what a turn goes on from is read from the tries when it is asked for, so a
-//! closer parent that comes late is found without anything being undone.
+//! Finds parents. Turns come in any order: what a turn continues is looked up in the tries when it is needed, so a closer
+//! parent that arrives late is found without undoing anything.
 
 use std::collections::HashMap;
 
@@ -8,41 +8,41 @@ use serde_json::Value;
 use super::echo::{self, Fit};
 use super::identity::{Identities, canonical};
 use super::trie::{Place, Trie};
-use crate::tokens::{Store, Tokens};
+use crate::tokens::{TokenStore, Tokens};
 use crate::turn::Turn;
 use rollcage_dialect::chat::Message;
 
-/// An id that more replies share is one that the model counts anew each time, and says nothing.
+/// A call id that more replies share than this is a counter of the model's that restarts, and identifies nothing.
 const SHARERS_MAX: usize = 8;
-/// How many messages a reply and the results of its calls may be.
+/// How many messages a reply and the results of its calls may take up.
 const NEW_MAX: usize = 256;
 /// How many replies to one prompt are compared with what was sent back.
 const TRIES_MAX: usize = 8;
 
-/// The turns of one rollout by what they start with. Holds references to their ids, not copies.
+/// The turns of one rollout, indexed by prefix. Holds references to their ids, not copies.
 #[derive(Debug, Default)]
 pub struct Links {
     tokens: Trie,
     messages: Trie,
-    lists: Store,
+    lists: TokenStore,
     identities: Identities,
-    /// Who gave a call an id.
+    /// By call id: the turns whose replies used it.
     callers: HashMap<Box<str>, Vec<usize>>,
-    /// Whose messages end at a place.
+    /// By place in the trie: the turns whose messages end there.
     askers: HashMap<Place, Vec<usize>>,
-    /// Who said something, by a hash of its words.
+    /// By a hash of the reply's words: the turns that gave it.
     speakers: HashMap<u64, Vec<usize>>,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<LinkedTurn>,
     n_pushed: usize,
 }
 
-/// What of a turn is compared.
+/// What is kept of a turn for comparing.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct LinkedTurn {
     /// Which of the pushed turns it is.
     pub(super) turn: usize,
     pub(super) exchange: u64,
-    /// Without the system messages that lead them: agents re-render those.
+    /// Without the leading system messages: agents re-render those.
     n_messages: usize,
     messages: Place,
     system: Place,
@@ -51,7 +51,7 @@ pub(super) struct Entry {
     has_all_ids: bool,
 }
 
-/// What a turn goes on from, as indices of entries.
+/// What a turn continues, as indices of entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) parent: Option<usize>,
@@ -64,7 +64,7 @@ pub(super) struct Link {
 }
 
 impl Links {
-    /// Takes in a turn; a failed one is counted but is nobody's parent.
+    /// Adds a turn; a failed one is counted but is never a parent.
     pub fn push(&mut self, turn: &Turn) {
         let index = self.n_pushed;
         self.n_pushed += 1;
@@ -94,14 +94,14 @@ impl Links {
         let sampled = turn.completion_token_ids.as_ref();
         let prompt = turn.prompt_token_ids.as_ref().map(|ids| {
             let place = self.tokens.place(ids);
-            // A turn that added nothing cannot be told from its own prompt.
+            // A turn that sampled nothing cannot be distinguished from its own prompt.
             if let Some(sampled) = sampled.filter(|sampled| !sampled.is_empty()) {
                 let end = self.tokens.place_after(place, ids, sampled);
                 self.tokens.mark(end, at);
             }
             place
         });
-        self.entries.push(Entry {
+        self.entries.push(LinkedTurn {
             turn: index,
             exchange: turn.exchange,
             n_messages,
@@ -135,8 +135,7 @@ impl Links {
 
     pub(super) fn link(&self, child: usize, turns: &[Turn]) -> Link {
         let entry = &self.entries[child];
-        // No kind of link ever goes from fewer messages to more, and each makes messages or tokens grow: that is why
-        // there are no cycles.
+        // Every kind of link adds messages or tokens, and none goes from fewer messages to more: so there are no cycles.
         let n_messages = |other: usize| self.entries[other].n_messages;
         let exact = entry.prompt.and_then(|place| {
             self.longest(turns, &self.tokens, place, child, |other| {
@@ -176,7 +175,7 @@ impl Links {
         link
     }
 
-    /// The last reply that the messages behind the first `reached` ones tell of by the id of one of its calls.
+    /// The last reply that the messages after the first `reached` ones refer to by the id of one of its calls.
     fn by_call_id(&self, turns: &[Turn], child: usize, reached: Option<usize>) -> Option<usize> {
         let messages = &self.turn(turns, child).messages;
         let first = echo::n_leading(messages) + reached.map_or(0, |reached| reached + 1);
@@ -192,8 +191,8 @@ impl Links {
             .find_map(|id| self.caller(turns, child, id).filter(is_later))
     }
 
-    /// Who gave the id to a call: the only one, the only one of the session, or of several answers to one prompt the
-    /// one that fits.
+    /// The turn whose reply used a call id: the only one, the only one of the session, or of several answers to one prompt
+    /// the one that matches.
     fn caller(&self, turns: &[Turn], child: usize, id: &str) -> Option<usize> {
         let callers = self.callers.get(id)?;
         if callers.len() > SHARERS_MAX {
@@ -277,7 +276,7 @@ impl Links {
         self.fitting(turns, child, &speakers, Fit::Words)
     }
 
-    /// Those of one prompt that were there before `child`, of its own session where there are any; the last first.
+    /// The earlier replies to one prompt, those of `child`'s own session where there are any; the last first.
     fn latest(
         &self,
         turns: &[Turn],
@@ -325,7 +324,7 @@ impl Links {
         session(one) == session(other)
     }
 
-    /// Whether some request tells of a call that this entry alone made, be it one that was never answered.
+    /// Whether some request mentions a call that only this entry made, even one that was never answered.
     pub(super) fn is_told_of(&self, turns: &[Turn], entry: usize) -> bool {
         call_ids(self.turn(turns, entry)).any(|id| {
             let is_only = self
@@ -336,8 +335,8 @@ impl Links {
         })
     }
 
-    /// The longest one that ends on the way to `place`. Among equals those of the same session count before others, and
-    /// the last one before `child`: the agent asked again and went on from what it got then.
+    /// The longest entry that ends on the way to `place`. Among equals those of the same session come before others, then
+    /// the last one before `child`: the agent asked again and continued with what it got then.
     fn longest(
         &self,
         turns: &[Turn],
@@ -393,7 +392,7 @@ fn call_ids(turn: &Turn) -> impl Iterator<Item = &str> {
     ids.filter(|id| !id.is_empty())
 }
 
-/// Whether two conversations begin alike. A first message that is the last one, too, may have reminders behind it.
+/// Whether two conversations start with the same message. If it is also the last one, it may have reminders appended.
 fn is_same_start(one: &Value, other: &Value, n_said: usize) -> bool {
     let (first, second) = (echo::text_in(one), echo::text_in(other));
     let is_longer = first.starts_with(&second) || second.starts_with(&first);
@@ -401,7 +400,7 @@ fn is_same_start(one: &Value, other: &Value, n_said: usize) -> bool {
     one["role"] == other["role"] && (first == second || is_alone && is_longer)
 }
 
-/// Whether the reply came back in its own words, so that something before it was changed.
+/// Whether the reply came back unchanged, so that something before it was changed.
 fn is_as_it_was(before: &Turn, turn: &Turn) -> bool {
     let Some(reply) = &before.message else {
         return false;

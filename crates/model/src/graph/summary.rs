@@ -1,6 +1,6 @@
-//! Conversations that an agent had summed up and began anew. Agents differ in how they ask (with tools or without, with
-//! the conversation as messages or as text) and in where they put the summary; that it comes back at the start of a new
-//! conversation is common to all of them.
+//! Compaction: conversations that an agent had summarised and started over. Agents differ in how they ask for the summary
+//! (with tools or without, with the conversation as messages or as text) and in where they put it; what all of them do is
+//! to send it back at the start of a new conversation.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,7 +15,7 @@ const MESSAGES_MAX: usize = 8;
 /// A shorter text may be there by chance. A whole reply without tools is told by its place, too.
 const TEXT_MIN: usize = 40;
 
-/// A reply that sums up, and the node that begins anew from it.
+/// A reply that is a summary, and the node that starts over from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Compaction {
     pub(super) summary: usize,
@@ -24,7 +24,7 @@ pub(super) struct Compaction {
     pub(super) working: usize,
 }
 
-/// `is_fresh`: nodes that start with no earlier conversation. `has_worked_on`: nodes that one with tools goes on from.
+/// `is_fresh`: nodes that continue no earlier conversation. `has_worked_on`: nodes that one with tools continues.
 pub(super) fn compactions(
     nodes: &[Node],
     turns: &[Turn],
@@ -71,8 +71,8 @@ pub(super) fn compactions(
     found
 }
 
-/// A text, asked for by the last message. With tools it must also be the end of a conversation: a subagent that
-/// answers at once is none.
+/// Whether a reply can be a summary: a text, asked for by the last message. With tools it must also end a conversation,
+/// since a subagent that answers at once is none.
 fn may_sum_up(node: &Node, turn: &Turn) -> bool {
     let reply = turn.message.as_ref();
     let is_text = reply.is_some_and(|reply| {
@@ -117,7 +117,7 @@ impl Beginning {
     }
 }
 
-/// One blank for each stretch of white space: agents write summaries down anew.
+/// One space for each run of white space: agents reformat summaries.
 fn collapse(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ")

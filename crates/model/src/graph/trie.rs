@@ -1,5 +1,5 @@
-//! Lists of ids by what they start with. Edges refer to the lists they came from, so the tree holds no ids of its own,
-//! and whatever is found in it is exact.
+//! A compressed prefix tree of lists of ids. Edges refer to the lists they came from, so the tree copies no ids, and what
+//! is found in it is exact.
 
 use std::collections::HashMap;
 
@@ -14,18 +14,18 @@ const TOP: Place = 0;
 #[derive(Debug)]
 pub(super) struct Trie {
     nodes: Vec<Node>,
-    /// Where lists end that others may start as, by the memory they lie in: a list that goes on from one of them is
-    /// followed from there, not from the top. The list is held so that its memory stays its own.
+    /// Where known lists end, by their address: a list that continues one of them is followed from there, not from the
+    /// root. The list is held so that its address is not used again.
     known: HashMap<usize, (Tokens, Vec<(usize, Place)>)>,
 }
 
 #[derive(Debug, Default)]
 struct Node {
-    /// What stands between the node above and this one.
+    /// The ids between the parent node and this one.
     edge: Tokens,
     above: Place,
     below: HashMap<u32, Place>,
-    /// Who ends here, in the order of arrival.
+    /// The lists that end here, in the order of arrival.
     ends: Vec<usize>,
 }
 
@@ -47,7 +47,7 @@ impl Trie {
         place
     }
 
-    /// The place where `more` ends when it follows on the list that ends at `from`.
+    /// The place where `more` ends when it is appended to the list that ends at `from`.
     pub(super) fn place_after(&mut self, from: Place, list: &Tokens, more: &[u32]) -> Place {
         let more = Tokens::from(more.to_vec());
         let place = self.place_from(from, &more);
@@ -100,14 +100,14 @@ impl Trie {
         self.nodes[place].ends.push(who);
     }
 
-    /// Those that end on the way from `place` to the top, the longest first; the ends of one place together.
+    /// The lists that end between `place` and the root, the longest first; those of one place together.
     pub(super) fn ends_above(&self, place: Place) -> impl Iterator<Item = &[usize]> + '_ {
         self.way_up(place)
             .map(|at| self.nodes[at].ends.as_slice())
             .filter(|ends| !ends.is_empty())
     }
 
-    /// The places from `place` to the top, both among them.
+    /// The places from `place` to the root, both included.
     pub(super) fn way_up(&self, place: Place) -> impl Iterator<Item = Place> + '_ {
         let above = |at: &Place| (*at != TOP).then(|| self.nodes[*at].above);
         std::iter::successors(Some(place), above)

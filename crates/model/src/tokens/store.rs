@@ -1,5 +1,5 @@
-//! Lists of ids kept as what is new in them. A prompt repeats the last one but for what was added, and agents that
-//! render it anew change a few ids in its middle: both are found by comparing with the last few lists.
+//! Makes lists of ids that share memory with recent ones. A prompt repeats the last one with more at its end, and agents
+//! that render it afresh change a few ids in its middle: both are found by comparing with the last few lists.
 
 use std::collections::VecDeque;
 
@@ -15,21 +15,21 @@ const SEARCH: [usize; 2] = [32, 256];
 const PIECES_MAX: usize = 64;
 
 #[derive(Default)]
-pub struct Store {
+pub struct TokenStore {
     /// The last lists as they are, the newest at the back.
     recent: VecDeque<(Tokens, Vec<u32>)>,
     bytes: usize,
 }
 
-impl std::fmt::Debug for Store {
+impl std::fmt::Debug for TokenStore {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Store").finish_non_exhaustive()
+        formatter.debug_struct("TokenStore").finish_non_exhaustive()
     }
 }
 
-impl Store {
-    /// Keeps a list with what follows on it, and gives back the list alone. What follows is kept so that the next list,
-    /// which usually starts with both, needs to add neither.
+impl TokenStore {
+    /// Stores `ids` with `follows` appended, and returns the list of `ids` alone. The next list usually starts with both,
+    /// and then adds neither.
     pub fn keep(&mut self, mut ids: Vec<u32>, follows: &[u32]) -> Tokens {
         let len = ids.len();
         ids.extend_from_slice(follows);
@@ -69,7 +69,7 @@ impl Store {
     }
 }
 
-/// A stretch of a list, new or as in an old one.
+/// A range of a list: new, or equal to a range of an old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
     New { from: usize, to: usize },
@@ -92,7 +92,7 @@ impl Run {
     }
 }
 
-/// The list as runs that together are exactly it.
+/// Splits a list into runs; in order they are exactly the list.
 fn compare(ids: &[u32], old: &[u32]) -> Vec<Run> {
     let mut runs = Vec::new();
     let (mut here, mut there) = (0, 0);
@@ -131,7 +131,7 @@ fn compare(ids: &[u32], old: &[u32]) -> Vec<Run> {
     runs
 }
 
-/// The nearest places at which both go on alike: how many ids to skip in each.
+/// The nearest positions from which both agree again: how many ids to skip in each.
 fn resume(ids: &[u32], old: &[u32], reach: usize) -> Option<(usize, usize)> {
     let last = |list: &[u32]| list.len().checked_sub(RUN_MIN);
     let (last_here, last_there) = (last(ids)?.min(reach), last(old)?.min(reach));

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn what_is_held_grows_with_what_is_new() {
     let held = |n_turns: u32| {
-        let mut store = Store::default();
+        let mut store = TokenStore::default();
         let mut history: Vec<u32> = (0..100).collect();
         for turn in 0..n_turns {
             history.extend((0..50).map(|at| turn * 1000 + at));

@@ -10,7 +10,7 @@ use rollcage_dialect::chat::{Message, ToolCall};
 
 /// How much of a value is shown.
 const VALUE_MAX: usize = 40;
-/// How many changes are told of.
+/// How many changes are described.
 const CHANGES_MAX: usize = 4;
 
 /// The changes between a reply and the messages that it was sent back as.

@@ -1,4 +1,4 @@
-//! What became of replies: in what form the agent sent them back, and why some are not trained.
+//! Findings about replies: in what form the agent sent them back, and why some are not trained.
 
 use std::collections::HashSet;
 
@@ -9,13 +9,13 @@ use crate::finding::{Code, Finding};
 use crate::graph::{Aside, Graph, Node, Role, echo_of};
 use crate::turn::Turn;
 
-/// How many replies are told of one by one.
+/// How many replies get a finding each.
 const TOLD_MAX: usize = 100;
 /// How many nodes are named in one finding.
 const NAMES_MAX: usize = 20;
 const TEXT_MAX: usize = 300;
 
-/// What is to be said of a reply that this node goes on from.
+/// The finding about the reply that this node continues, if there is one.
 pub(super) fn of_node(turns: &[Turn], graph: &Graph, node: &Node) -> Option<Finding> {
     if let Some(before) = node.retokenised {
         let text = format!(

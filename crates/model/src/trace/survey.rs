@@ -1,4 +1,4 @@
-//! What a reader must know of a rollout's turns.
+//! The findings about a rollout's turns.
 //!
 //! What OpenEnv calls fatal for one turn is a warning here: the turn is left out of the training trace, the rollout
 //! stays trainable. Fatal is what leaves nothing to train on.
@@ -83,7 +83,7 @@ fn shortcoming(turn: &Turn, level: CaptureLevel) -> Option<Finding> {
     let Exactness::NotExact(code) = turn.exactness else {
         return None;
     };
-    // Below the level of tokens every turn lacks the same, which the level says.
+    // Below the level of tokens every turn lacks the same things, which the level already says.
     let is_told_always = matches!(code, Code::TruncatedTurn | Code::AbortedTurn);
     if level != CaptureLevel::Tokens && !is_told_always || turn.unfit.is_some() {
         return None;

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::{End, Role, Transcript, Usage, flat, items, number, text};
+use super::{AgentEnd, AgentUsage, Speaker, Transcript, flat, items, number, text};
 
 pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcript) {
     for event in events {
         match (text(&event, "/type"), text(&event, "/subtype")) {
-            ("assistant", _) => message(&event, Role::Assistant, transcript),
-            ("user", _) => message(&event, Role::User, transcript),
+            ("assistant", _) => message(&event, Speaker::Assistant, transcript),
+            ("user", _) => message(&event, Speaker::User, transcript),
             ("system", "api_retry") => {
                 let status = number(&event, "/error_status");
                 let error = text(&event, "/error");
@@ -20,7 +20,7 @@ pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcr
     }
 }
 
-fn message(event: &Value, role: Role, transcript: &mut Transcript) {
+fn message(event: &Value, role: Speaker, transcript: &mut Transcript) {
     if let Some(said) = event.pointer("/message/content").and_then(Value::as_str) {
         transcript.say(role, said);
     }
@@ -45,7 +45,7 @@ fn message(event: &Value, role: Role, transcript: &mut Transcript) {
 
 /// `is_error` and `terminal_reason` tell the truth; the subtype and the exit code do not always.
 fn result(event: &Value, subtype: &str, transcript: &mut Transcript) {
-    transcript.usage = Some(Usage {
+    transcript.usage = Some(AgentUsage {
         input_tokens: number(event, "/usage/input_tokens"),
         output_tokens: number(event, "/usage/output_tokens"),
         cached_tokens: number(event, "/usage/cache_read_input_tokens"),
@@ -56,7 +56,7 @@ fn result(event: &Value, subtype: &str, transcript: &mut Transcript) {
     let is_done =
         !is_error && matches!(subtype, "success" | "") && matches!(reason, "" | "completed");
     if is_done {
-        transcript.end = End::Done;
+        transcript.end = AgentEnd::Done;
         return;
     }
     let listed = flat(event.pointer("/errors/0"));
@@ -76,5 +76,5 @@ fn result(event: &Value, subtype: &str, transcript: &mut Transcript) {
         format!("{kind}: {said}")
     };
     transcript.err(&why);
-    transcript.end = End::Failed(why);
+    transcript.end = AgentEnd::Failed(why);
 }

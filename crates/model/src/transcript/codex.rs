@@ -2,24 +2,26 @@
 
 use serde_json::Value;
 
-use super::{End, Entry, McpTool, Role, Transcript, Usage, flat, items, number, text};
+use super::{
+    AgentEnd, AgentUsage, McpTool, Speaker, Transcript, TranscriptEntry, flat, items, number, text,
+};
 
 pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcript) {
     for event in events {
         match text(&event, "/type") {
             "item.completed" => item(&event, transcript),
             "turn.completed" => {
-                transcript.usage = Some(Usage {
+                transcript.usage = Some(AgentUsage {
                     input_tokens: number(&event, "/usage/input_tokens"),
                     output_tokens: number(&event, "/usage/output_tokens"),
                     cached_tokens: number(&event, "/usage/cached_input_tokens"),
                 });
-                transcript.end = End::Done;
+                transcript.end = AgentEnd::Done;
             }
             "turn.failed" => {
                 let why = text(&event, "/error/message").to_owned();
                 transcript.err(&why);
-                transcript.end = End::Failed(why);
+                transcript.end = AgentEnd::Failed(why);
             }
             // Also told when it only tries again.
             "error" => transcript.err(text(&event, "/message")),
@@ -35,7 +37,7 @@ fn item(event: &Value, transcript: &mut Transcript) {
     let id = text(item, "/id");
     let is_failed = text(item, "/status") == "failed";
     match text(item, "/type") {
-        "agent_message" => transcript.say(Role::Assistant, text(item, "/text")),
+        "agent_message" => transcript.say(Speaker::Assistant, text(item, "/text")),
         "reasoning" => transcript.reason(text(item, "/text")),
         "command_execution" => {
             let command = item.get("command").cloned().unwrap_or_default();
@@ -45,7 +47,7 @@ fn item(event: &Value, transcript: &mut Transcript) {
         }
         "mcp_tool_call" => {
             let (server, tool) = (text(item, "/server"), text(item, "/tool"));
-            transcript.entries.push(Entry::ToolCall {
+            transcript.entries.push(TranscriptEntry::ToolCall {
                 id: id.to_owned(),
                 name: format!("{server}/{tool}"),
                 input: item.get("arguments").cloned().unwrap_or_default(),

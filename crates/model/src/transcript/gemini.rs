@@ -2,14 +2,18 @@
 
 use serde_json::Value;
 
-use super::{End, Role, Transcript, Usage, flat, number, text};
+use super::{AgentEnd, AgentUsage, Speaker, Transcript, flat, number, text};
 
 pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcript) {
     for event in events {
         match text(&event, "/type") {
             "message" => {
                 let is_user = text(&event, "/role") == "user";
-                let role = if is_user { Role::User } else { Role::Assistant };
+                let role = if is_user {
+                    Speaker::User
+                } else {
+                    Speaker::Assistant
+                };
                 if event.get("delta") == Some(&Value::Bool(true)) {
                     transcript.say_on(role, text(&event, "/content"));
                 } else {
@@ -33,16 +37,16 @@ pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcr
             }
             "error" => transcript.err(text(&event, "/message")),
             "result" => {
-                transcript.usage = Some(Usage {
+                transcript.usage = Some(AgentUsage {
                     input_tokens: number(&event, "/stats/input_tokens"),
                     output_tokens: number(&event, "/stats/output_tokens"),
                     cached_tokens: number(&event, "/stats/cached"),
                 });
                 transcript.end = match text(&event, "/status") {
-                    "success" => End::Done,
+                    "success" => AgentEnd::Done,
                     status => {
                         let said = text(&event, "/error/message");
-                        End::Failed(if said.is_empty() { status } else { said }.to_owned())
+                        AgentEnd::Failed(if said.is_empty() { status } else { said }.to_owned())
                     }
                 };
             }

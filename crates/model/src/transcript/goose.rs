@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{End, Role, Transcript, Usage, flat, items, number, text};
+use super::{AgentEnd, AgentUsage, Speaker, Transcript, flat, items, number, text};
 
 /// How goose begins the message that tells of a failed model call; its exit code is 0 then.
 const FAILURES: [&str; 2] = ["Ran into this error:", "Request failed"];
@@ -14,18 +14,18 @@ pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcr
             "error" => {
                 let why = text(&event, "/error").to_owned();
                 transcript.err(&why);
-                transcript.end = End::Failed(why);
+                transcript.end = AgentEnd::Failed(why);
             }
             "complete" => {
                 let total = number(&event, "/total_tokens");
                 if total > 0 {
-                    transcript.usage = Some(Usage {
+                    transcript.usage = Some(AgentUsage {
                         input_tokens: number(&event, "/input_tokens"),
                         output_tokens: number(&event, "/output_tokens"),
                         cached_tokens: 0,
                     });
                 }
-                if transcript.end == End::Unsaid {
+                if transcript.end == AgentEnd::Unsaid {
                     transcript.end = ending(transcript);
                 }
             }
@@ -36,7 +36,11 @@ pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcr
 
 fn message(event: &Value, transcript: &mut Transcript) {
     let is_user = text(event, "/message/role") == "user";
-    let role = if is_user { Role::User } else { Role::Assistant };
+    let role = if is_user {
+        Speaker::User
+    } else {
+        Speaker::Assistant
+    };
     for content in items(event, "/message/content") {
         let id = text(content, "/id");
         match text(content, "/type") {
@@ -59,9 +63,11 @@ fn message(event: &Value, transcript: &mut Transcript) {
 }
 
 /// Judged by the last message: a failed call is told as one.
-fn ending(transcript: &Transcript) -> End {
+fn ending(transcript: &Transcript) -> AgentEnd {
     match transcript.report().last_message {
-        Some(said) if FAILURES.iter().any(|failure| said.starts_with(failure)) => End::Failed(said),
-        _ => End::Done,
+        Some(said) if FAILURES.iter().any(|failure| said.starts_with(failure)) => {
+            AgentEnd::Failed(said)
+        }
+        _ => AgentEnd::Done,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Entry, Transcript};
+use super::{Transcript, TranscriptEntry};
 use crate::finding::{Code, Finding};
 use crate::turn::Turn;
 
@@ -95,7 +95,7 @@ impl Transcript {
     /// Notes for every call to a server which one it was, unless the agent said so itself.
     pub fn name_mcp(&mut self, names: &McpNames) {
         for entry in &mut self.entries {
-            if let Entry::ToolCall { name, mcp, .. } = entry {
+            if let TranscriptEntry::ToolCall { name, mcp, .. } = entry {
                 let said = mcp.take();
                 *mcp = said.or_else(|| names.find(name));
             }

@@ -2,25 +2,25 @@
 
 use serde_json::Value;
 
-use super::{End, Role, Transcript, Usage, flat, items, number, text};
+use super::{AgentEnd, AgentUsage, Speaker, Transcript, flat, items, number, text};
 
 pub(super) fn read(file: &str, transcript: &mut Transcript) {
     let Ok(trajectory) = serde_json::from_str::<Value>(file) else {
         return;
     };
-    let mut usage = Usage::default();
+    let mut usage = AgentUsage::default();
     for message in items(&trajectory, "/messages") {
         entry(message, transcript);
         usage.input_tokens += number(message, "/extra/response/usage/prompt_tokens");
         usage.output_tokens += number(message, "/extra/response/usage/completion_tokens");
     }
-    transcript.usage = (usage != Usage::default()).then_some(usage);
+    transcript.usage = (usage != AgentUsage::default()).then_some(usage);
     transcript.cost_usd = trajectory
         .pointer("/info/model_stats/instance_cost")
         .and_then(Value::as_f64);
     transcript.end = match text(&trajectory, "/info/exit_status") {
-        "" => End::Unsaid,
-        "Submitted" => End::Done,
+        "" => AgentEnd::Unsaid,
+        "Submitted" => AgentEnd::Done,
         status => {
             let last = items(&trajectory, "/messages").last();
             let said = last
@@ -32,7 +32,7 @@ pub(super) fn read(file: &str, transcript: &mut Transcript) {
                 format!("{status}: {said}")
             };
             transcript.err(&why);
-            End::Failed(why)
+            AgentEnd::Failed(why)
         }
     };
 }
@@ -40,11 +40,11 @@ pub(super) fn read(file: &str, transcript: &mut Transcript) {
 fn entry(message: &Value, transcript: &mut Transcript) {
     let content = flat(message.get("content"));
     match text(message, "/role") {
-        "system" => transcript.say(Role::System, &content),
-        "user" => transcript.say(Role::User, &content),
+        "system" => transcript.say(Speaker::System, &content),
+        "user" => transcript.say(Speaker::User, &content),
         "assistant" => {
             transcript.reason(text(message, "/reasoning_content"));
-            transcript.say(Role::Assistant, &content);
+            transcript.say(Speaker::Assistant, &content);
             for call in items(message, "/tool_calls") {
                 let arguments = text(call, "/function/arguments");
                 let input = serde_json::from_str(arguments).unwrap_or_else(|_| arguments.into());

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::{End, Role, Transcript, Usage, flat, number, text};
+use super::{AgentEnd, AgentUsage, Speaker, Transcript, flat, number, text};
 
 pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcript) {
-    let mut usage = Usage::default();
+    let mut usage = AgentUsage::default();
     let mut cost = 0.0;
     for event in events {
         match text(&event, "/type") {
-            "text" => transcript.say(Role::Assistant, text(&event, "/part/text")),
+            "text" => transcript.say(Speaker::Assistant, text(&event, "/part/text")),
             "reasoning" => transcript.reason(text(&event, "/part/text")),
             "tool_use" => tool(&event, transcript),
             "step_finish" => {
@@ -25,8 +25,8 @@ pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcr
                 transcript.cost_usd = Some(cost);
                 // Its exit code is 1 after any error, also one that it got over: the last word counts.
                 transcript.end = match text(&event, "/part/reason") {
-                    "stop" | "length" => End::Done,
-                    _ => End::Unsaid,
+                    "stop" | "length" => AgentEnd::Done,
+                    _ => AgentEnd::Unsaid,
                 };
             }
             "error" => {
@@ -39,7 +39,7 @@ pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcr
                     (name, message) => format!("{name}: {message}"),
                 };
                 transcript.err(&why);
-                transcript.end = End::Failed(why);
+                transcript.end = AgentEnd::Failed(why);
             }
             _ => {}
         }

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::{End, Role, Transcript, Usage, flat, items, number, text};
+use super::{AgentEnd, AgentUsage, Speaker, Transcript, flat, items, number, text};
 
 pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcript) {
-    let mut usage = Usage::default();
+    let mut usage = AgentUsage::default();
     for event in events {
         match text(&event, "/type") {
             "message_end" => {
@@ -35,8 +35,8 @@ pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcr
 
 fn said(message: &Value, transcript: &mut Transcript) {
     let role = match text(message, "/role") {
-        "user" => Role::User,
-        "assistant" => Role::Assistant,
+        "user" => Speaker::User,
+        "assistant" => Speaker::Assistant,
         _ => return,
     };
     for content in items(message, "/content") {
@@ -46,7 +46,7 @@ fn said(message: &Value, transcript: &mut Transcript) {
             _ => {}
         }
     }
-    if role == Role::User {
+    if role == Speaker::User {
         return;
     }
     // The exit code is 0 after an error; the last message's reason tells.
@@ -55,9 +55,9 @@ fn said(message: &Value, transcript: &mut Transcript) {
             let why = text(message, "/errorMessage");
             let why = if why.is_empty() { "error" } else { why };
             transcript.err(why);
-            End::Failed(why.to_owned())
+            AgentEnd::Failed(why.to_owned())
         }
-        "stop" | "length" => End::Done,
-        _ => End::Unsaid,
+        "stop" | "length" => AgentEnd::Done,
+        _ => AgentEnd::Unsaid,
     };
 }

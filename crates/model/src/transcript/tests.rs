@@ -9,7 +9,7 @@ fn fixture(name: &str) -> String {
 
 fn calls(transcript: &Transcript) -> Vec<&str> {
     let calls = transcript.entries.iter().filter_map(|entry| match entry {
-        Entry::ToolCall { name, .. } => Some(name.as_str()),
+        TranscriptEntry::ToolCall { name, .. } => Some(name.as_str()),
         _ => None,
     });
     calls.collect()
@@ -19,7 +19,7 @@ fn calls(transcript: &Transcript) -> Vec<&str> {
 #[track_caller]
 fn check(format: Format, file: &str, tools: &[&str], last: &str, usage: (u64, u64)) {
     let transcript = Transcript::read(format, &fixture(file));
-    assert_eq!(transcript.end, End::Done);
+    assert_eq!(transcript.end, AgentEnd::Done);
     assert_eq!(calls(&transcript), tools);
     let report = transcript.report();
     assert_eq!(report.last_message.as_deref(), Some(last));
@@ -27,11 +27,11 @@ fn check(format: Format, file: &str, tools: &[&str], last: &str, usage: (u64, u6
     let counted = report.usage.unwrap();
     assert_eq!((counted.input_tokens, counted.output_tokens), usage);
     let results = transcript.entries.iter().filter_map(|entry| match entry {
-        Entry::ToolResult { id, .. } => Some(id),
+        TranscriptEntry::ToolResult { id, .. } => Some(id),
         _ => None,
     });
     let asked = transcript.entries.iter().filter_map(|entry| match entry {
-        Entry::ToolCall { id, .. } => Some(id),
+        TranscriptEntry::ToolCall { id, .. } => Some(id),
         _ => None,
     });
     assert!(asked.eq(results), "every call has its result");
@@ -112,7 +112,7 @@ fn opencode() {
 #[track_caller]
 fn check_failed(format: Format, text: &str, why: &str) {
     let end = Transcript::read(format, text).end;
-    assert_eq!(end, End::Failed(why.to_owned()));
+    assert_eq!(end, AgentEnd::Failed(why.to_owned()));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn an_error_that_was_got_over_is_no_failure() {
         "{\"type\":\"step_finish\",\"part\":{\"reason\":\"stop\",\"tokens\":{\"input\":3,\"output\":1}}}\n",
     );
     let transcript = Transcript::read(Format::Opencode, text);
-    assert_eq!(transcript.end, End::Done);
+    assert_eq!(transcript.end, AgentEnd::Done);
     assert_eq!(transcript.report().last_error.as_deref(), Some("APIError"));
 }
 
@@ -169,20 +169,24 @@ fn an_agent_that_was_cut_off_says_nothing_of_its_end() {
         Format::Text,
     ] {
         let cut = "{\"type\":\"step_start\"}\n{\"type\":\"assis";
-        assert_eq!(Transcript::read(format, cut).end, End::Unsaid, "{format:?}");
+        assert_eq!(
+            Transcript::read(format, cut).end,
+            AgentEnd::Unsaid,
+            "{format:?}"
+        );
     }
 }
 
 #[test]
 fn long_texts_are_cut_and_say_so() {
     let mut transcript = Transcript::default();
-    transcript.say(Role::Assistant, "äöüß");
+    transcript.say(Speaker::Assistant, "äöüß");
     transcript.call("1", "write", serde_json::json!({"content": ["äöüß", 7]}));
     transcript.result("1", "ok".to_owned(), false);
     transcript.cut(2);
     let short = "äö… 2 more characters";
     let mut expected = Transcript::default();
-    expected.say(Role::Assistant, short);
+    expected.say(Speaker::Assistant, short);
     expected.call("1", "write", serde_json::json!({"content": [short, 7]}));
     expected.result("1", "ok".to_owned(), false);
     assert_eq!(transcript, expected);

@@ -8,15 +8,15 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::tokens::Store;
+use crate::tokens::TokenStore;
 use rollcage_dialect::anthropic;
 
-/// A JSON value that turns share.
+/// A JSON value that several turns hold; cloning copies a reference.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shared(Arc<Value>);
 
 impl Shared {
-    /// Equal for clones of one value, and for nothing else while one of them lives.
+    /// The value's address: equal for clones, and for nothing else while one of them lives.
     pub(crate) fn place(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
@@ -42,26 +42,26 @@ impl Serialize for Shared {
     }
 }
 
-/// Prompts, messages and tools of the turns read so far.
+/// Keeps one copy of each prompt prefix, message and list of tools of the turns read so far.
 #[derive(Debug, Default)]
-pub struct Common {
-    pub prompts: Store,
+pub struct Interner {
+    pub prompts: TokenStore,
     /// By their text, so that what was read before is not read again.
     values: HashMap<Box<str>, Shared>,
 }
 
-/// A request's members, with those that grow apart.
+/// A request's members; messages and tools, which are long and shared, are separate.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct RequestParts {
     pub(super) members: Map<String, Value>,
     pub(super) messages: Vec<Shared>,
     pub(super) tools: Option<Shared>,
 }
 
-impl Common {
+impl Interner {
     /// Empty when the body is no JSON object.
-    pub(super) fn asked(&mut self, body: &[u8]) -> Asked {
-        let mut asked = Asked::default();
+    pub(super) fn chat_parts(&mut self, body: &[u8]) -> RequestParts {
+        let mut asked = RequestParts::default();
         let members: HashMap<String, &RawValue> = serde_json::from_slice(body).unwrap_or_default();
         for (name, text) in members {
             match name.as_str() {
@@ -80,12 +80,12 @@ impl Common {
         asked
     }
 
-    /// The same of a Messages request, in chat's words.
-    pub(super) fn asked_anthropic(&mut self, body: &[u8]) -> Asked {
+    /// The same for a body in Anthropic's dialect, translated to chat.
+    pub(super) fn anthropic_parts(&mut self, body: &[u8]) -> RequestParts {
         let (messages, tools) = anthropic::messages_of(body);
         let mut members: Map<String, Value> = serde_json::from_slice(body).unwrap_or_default();
         members.retain(|name, _| !matches!(name.as_str(), "messages" | "system" | "tools"));
-        Asked {
+        RequestParts {
             members,
             messages: messages.into_iter().map(|it| self.share(it)).collect(),
             tools: tools.map(|tools| self.share(tools)),

@@ -5,7 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
 use super::*;
-use crate::probe::Profile;
+use crate::endpoint::Endpoint;
+use crate::profile::Profile;
 use crate::{ModelSettings, OnOverflow, SessionOptions};
 
 /// A server that does as it is told, and where it is.
@@ -83,10 +84,15 @@ impl Caller {
         }
     }
 
-    async fn call(&self, body: impl Into<Pieces>) -> (Result<Answer, Failure>, Trouble) {
+    async fn call(&self, body: impl Into<Pieces>) -> (Result<UpstreamResponse, Failure>, Trouble) {
         let mut trouble = Trouble::default();
-        let passed = Passed::default();
-        let sent = send(&self.session, &passed, body.into(), &mut trouble).await;
+        let outgoing = Outgoing {
+            passed: &PassedHead::default(),
+            body: body.into(),
+            view: View::Own,
+            added: Added::default(),
+        };
+        let sent = send(&self.session, &outgoing, &mut trouble).await;
         (sent, trouble)
     }
 }

@@ -1,11 +1,12 @@
 //! WebSocket frames (RFC 6455), the server's side.
 //!
 //! Nothing is kept of a message after it was handed on: an idle socket costs a kilobyte, also after a large one.
-//! Extensions are declined at the handshake, so there is no compression here.
+//! Extensions are declined at the handshake, so there is no compression here. `scripts/autobahn/run` plays Autobahn's
+//! cases to it.
 
-use base64::Engine;
+use std::time::Duration;
+
 use bytes::{Buf, BytesMut};
-use sha1::{Digest, Sha1};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Read ahead while nothing is under way, and while a long message is.
@@ -14,6 +15,8 @@ const BUSY_BYTES: usize = 64 << 10;
 /// Longer answers are not copied to stand behind their header.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 const CONTROL_BYTES_MAX: usize = 125;
+/// For the other side to answer a close.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 const CONTINUATION: u8 = 0x0;
 const TEXT: u8 = 0x1;
@@ -37,8 +40,7 @@ pub(crate) enum CloseCode {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     Text(String),
-    /// Nobody here reads these, so only that there was one is told.
-    Binary,
+    Binary(Vec<u8>),
     /// To be answered with a pong.
     Ping(Vec<u8>),
     Pong,
@@ -54,18 +56,10 @@ pub(crate) enum Broken {
     Ended,
     #[error("{0}")]
     Rule(&'static str),
-    #[error("a text message is not UTF-8")]
+    #[error("a text is not UTF-8")]
     NoText,
     #[error("a message is too large")]
     TooLarge,
-}
-
-/// What the handshake answers to a key.
-pub(crate) fn accept_key(key: &[u8]) -> String {
-    let mut hash = Sha1::new();
-    hash.update(key);
-    hash.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
-    base64::engine::general_purpose::STANDARD.encode(hash.finalize())
 }
 
 /// One side of a socket.
@@ -77,6 +71,8 @@ pub(crate) struct WebSocket<S> {
     /// Of a message that comes in several frames, its kind.
     kind: Option<u8>,
     message: Vec<u8>,
+    /// How much of a text message is known to be UTF-8.
+    text_bytes: usize,
     control: Vec<u8>,
 }
 
@@ -84,8 +80,8 @@ pub(crate) struct WebSocket<S> {
 struct Frame {
     opcode: u8,
     is_last: bool,
+    /// As it stands for the next byte.
     mask: [u8; 4],
-    read: usize,
     left: usize,
 }
 
@@ -98,6 +94,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             frame: None,
             kind: None,
             message: Vec::new(),
+            text_bytes: 0,
             control: Vec::new(),
         }
     }
@@ -136,18 +133,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         self.send(PONG, payload).await
     }
 
-    pub(crate) async fn close(&mut self, code: Option<u16>) -> Result<(), Broken> {
-        let payload = code.map(u16::to_be_bytes);
-        self.send(CLOSE, payload.as_ref().map_or(&[], |code| code.as_slice()))
-            .await
-    }
-
-    /// Reads and forgets until the other side closes, so that it gets to read what it was sent.
-    pub(crate) async fn drain(&mut self) -> Result<(), Broken> {
-        self.io.shutdown().await?;
-        let mut scratch = [0; IDLE_BYTES];
-        while self.io.read(&mut scratch).await? > 0 {}
-        Ok(())
+    /// Closes with this code, and waits a little for the other side to close as well, so that it gets to read what it
+    /// was sent.
+    pub(crate) async fn close(mut self, code: Option<u16>) {
+        let closing = async {
+            let payload = code.map(u16::to_be_bytes);
+            self.send(CLOSE, payload.as_ref().map_or(&[], |code| code.as_slice()))
+                .await?;
+            self.io.shutdown().await?;
+            let mut scratch = [0; IDLE_BYTES];
+            while self.io.read(&mut scratch).await? > 0 {}
+            Ok::<_, Broken>(())
+        };
+        if let Ok(Err(error)) = tokio::time::timeout(CLOSE_LIMIT, closing).await {
+            tracing::debug!(%error, "a socket ended without a goodbye");
+        }
     }
 
     async fn send(&mut self, opcode: u8, payload: &[u8]) -> Result<(), Broken> {
@@ -192,12 +192,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             };
             let begin = target.len();
             target.extend_from_slice(&self.buffer[..bytes]);
-            for (at, byte) in target[begin..].iter_mut().enumerate() {
-                *byte ^= frame.mask[(frame.read + at) % 4];
-            }
+            unmask(&mut target[begin..], &mut frame.mask);
             self.buffer.advance(bytes);
-            frame.read += bytes;
             frame.left -= bytes;
+            self.check_text()?;
             if frame.left > 0 {
                 self.frame = Some(frame);
                 return Ok(None);
@@ -243,7 +241,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             opcode,
             is_last,
             mask,
-            read: 0,
             left,
         }))
     }
@@ -274,6 +271,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         }
     }
 
+    /// Fails as soon as a text message cannot become UTF-8 any more, not only at its end. A character may still be cut
+    /// off where the bytes at hand end.
+    fn check_text(&mut self) -> Result<(), Broken> {
+        if self.kind != Some(TEXT) {
+            return Ok(());
+        }
+        match std::str::from_utf8(&self.message[self.text_bytes..]) {
+            Ok(text) => self.text_bytes += text.len(),
+            Err(error) if error.error_len().is_none() => self.text_bytes += error.valid_up_to(),
+            Err(_) => return Err(Broken::NoText),
+        }
+        Ok(())
+    }
+
     /// What a whole frame amounts to; nothing if its message goes on.
     fn finish(&mut self, frame: &Frame) -> Result<Option<Received>, Broken> {
         let received = match frame.opcode {
@@ -286,16 +297,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             _ if !frame.is_last => return Ok(None),
             _ => {
                 let message = std::mem::take(&mut self.message);
+                self.text_bytes = 0;
                 match self.kind.take() {
                     Some(TEXT) => {
                         Received::Text(String::from_utf8(message).map_err(|_| Broken::NoText)?)
                     }
-                    _ => Received::Binary,
+                    _ => Received::Binary(message),
                 }
             }
         };
         Ok(Some(received))
     }
+}
+
+/// Takes the mask off the next bytes of a frame, and turns it to where it stands after them.
+fn unmask(bytes: &mut [u8], mask: &mut [u8; 4]) {
+    let mut words = bytes.chunks_exact_mut(4);
+    for word in words.by_ref() {
+        for (byte, mask) in word.iter_mut().zip(*mask) {
+            *byte ^= mask;
+        }
+    }
+    let rest = words.into_remainder();
+    for (byte, mask) in rest.iter_mut().zip(*mask) {
+        *byte ^= mask;
+    }
+    mask.rotate_left(rest.len());
 }
 
 /// The code in a close frame, which may have none.
@@ -307,10 +334,12 @@ fn close_code(payload: &[u8]) -> Result<Option<u16>, Broken> {
         };
     };
     let code = u16::from_be_bytes(*code);
-    let is_allowed = matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999);
-    match is_allowed && std::str::from_utf8(reason).is_ok() {
-        true => Ok(Some(code)),
-        false => Err(Broken::Rule("a close frame holds no valid code or reason")),
+    if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
+        return Err(Broken::Rule("a close frame holds no valid code"));
+    }
+    match std::str::from_utf8(reason) {
+        Ok(_) => Ok(Some(code)),
+        Err(_) => Err(Broken::NoText),
     }
 }
 
@@ -326,5 +355,6 @@ impl Broken {
     }
 }
 
+pub(crate) mod handshake;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ Needs `pip install openenv==0.10.0`. Exits with 0 when everything held.
 
 import asyncio
 import json
+import math
 import sys
 
 from openenv.core import GenericEnvClient
@@ -111,6 +112,11 @@ def check(raw: str, reward: float | None) -> dict:
     for model in (OneToolResult, SixToolResult):
         result = model.model_validate_json(raw)
         assert result.reward == reward, raw
+    for turn in result.proxy_turns:
+        assert all(math.isfinite(logp) and logp <= 0 for logp in turn.per_token_logps), turn
+        for tokens in (turn.completion_tokens, turn.completion_token_ids):
+            assert len(tokens) == len(turn.per_token_logps), turn
+    assert result.mode in ("transparent_proxy", "black_box"), result.mode
     return json.loads(raw)
 
 

@@ -13,7 +13,8 @@ use rollcage_model::trace::{CaptureLevel, Code, RolloutType, TrainingTurn};
 use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::Profile;
-use rollcage_scripted::drill::{Account, Conversation, Drill, Fate, Part};
+use rollcage_scripted::Account;
+use rollcage_scripted::drill::{Conversation, Drill, Fate, Part};
 use rollcage_scripted::{Log, Options, Script, Scripted, Served};
 use tokio_util::sync::CancellationToken;
 
@@ -158,7 +159,7 @@ async fn drills(known: &Known, streams: Streams) {
         mcp: Default::default(),
     };
     let result = run_one(&engine, plan, &CancellationToken::new()).await;
-    let seen = engine.store().interpretation(&result).unwrap();
+    let seen = engine.store().interpret_result(&result).unwrap();
     engine.close().await;
     scripted.close().await;
     assert_eq!(

@@ -1,5 +1,7 @@
 //! The inside of a fake sandbox: its processes, files and connections.
 
+pub(super) mod play;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +11,8 @@ use tokio::io::{DuplexStream, duplex};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use self::play::{Guest, Play};
 use super::files::Files;
-use super::play::{Guest, Play};
 
 /// As much as a pipe or a socket holds.
 const BUFFER_BYTES: usize = 64 * 1024;

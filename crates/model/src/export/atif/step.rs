@@ -236,22 +236,25 @@ fn metrics(turn: &Turn, message: &Message) -> Metrics {
 /// Unix seconds as ISO 8601.
 pub(super) fn timestamp(at: f64) -> String {
     // Years before 1970 and after 9999 are no times of a rollout.
-    let millis = (at.clamp(0.0, 253_402_300_799.0) * 1000.0).round() as u64;
-    let (seconds, millis) = (millis / 1000, millis % 1000);
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days in eras of 400 years that start on the first of March, so that a leap day is the last of its year.
-    let day = days + 719_468;
-    let (era, day) = (day / 146_097, day % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    let year = era * 400 + year + later;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+    let millis = (at.max(0.0) * 1000.0).round() as i64;
+    let time = jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX);
+    format!("{time:.3}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::timestamp;
+
+    #[test]
+    fn times_are_written_to_the_millisecond() {
+        for (at, written) in [
+            (0.0, "1970-01-01T00:00:00.000Z"),
+            (-1.0, "1970-01-01T00:00:00.000Z"),
+            (1_709_164_799.999_6, "2024-02-29T00:00:00.000Z"),
+            (1_794_815_286.854_2, "2026-11-16T07:48:06.854Z"),
+        ] {
+            assert_eq!(timestamp(at), written);
+        }
+        assert!(timestamp(f64::MAX).starts_with("9999-12-30T"));
+    }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{exchange_of, show};
 use crate::graph::{Graph, Links};
-use crate::tokens::{Store, Tokens};
+use crate::tokens::{TokenStore, Tokens};
 use crate::turn::Turn;
 use serde_json::json;
 
@@ -79,7 +79,7 @@ fn rollout() -> impl Strategy<Value = Vec<Plain>> {
 }
 
 /// A turn whose messages say nothing, so that its ids alone decide.
-fn turn_of(plain: &Plain, store: &mut Store) -> Turn {
+fn turn_of(plain: &Plain, store: &mut TokenStore) -> Turn {
     let body = json!({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]});
     let mut turn = Turn::new(&exchange_of(plain.exchange, &json!({}), &body));
     turn.prompt_token_ids = Some(store.keep(plain.prompt.clone(), &plain.sampled));
@@ -97,7 +97,7 @@ proptest! {
         shuffled.sort_by_key(|(key, _)| *key);
         let shuffled: Vec<Plain> = shuffled.into_iter().map(|(_, plain)| plain).collect();
         for order in [&plain, &shuffled] {
-            let (mut store, mut links) = (Store::default(), Links::default());
+            let (mut store, mut links) = (TokenStore::default(), Links::default());
             let mut turns = Vec::new();
             for plain in order {
                 let turn = turn_of(plain, &mut store);
@@ -119,7 +119,7 @@ proptest! {
 
     #[test]
     fn a_kept_list_reads_back_and_so_do_its_parts(plain in rollout(), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>()) {
-        let mut store = Store::default();
+        let mut store = TokenStore::default();
         let mut kept: Vec<(Tokens, Vec<u32>)> = Vec::new();
         for turn in &plain {
             kept.push((store.keep(turn.prompt.clone(), &turn.sampled), turn.prompt.clone()));

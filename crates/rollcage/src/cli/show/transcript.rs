@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::Write;
 
-use rollcage_model::transcript::{End, Entry, Role, Transcript};
+use rollcage_model::transcript::{AgentEnd, Speaker, Transcript, TranscriptEntry};
 
 use super::{called, indented};
 use crate::text;
@@ -18,15 +18,15 @@ pub(super) fn show(
     for entry in &transcript.entries {
         writeln!(out)?;
         match entry {
-            Entry::Message { role, text } => {
+            TranscriptEntry::Message { role, text } => {
                 writeln!(out, "{}", name_of(*role))?;
                 indented(out, text, lines_max)?;
             }
-            Entry::Reasoning { text } => {
+            TranscriptEntry::Reasoning { text } => {
                 writeln!(out, "(thinks)")?;
                 indented(out, text, lines_max)?;
             }
-            Entry::ToolCall {
+            TranscriptEntry::ToolCall {
                 id,
                 name,
                 input,
@@ -39,7 +39,7 @@ pub(super) fn show(
                 }
                 called(out, name, &input.to_string(), lines_max)?;
             }
-            Entry::ToolResult {
+            TranscriptEntry::ToolResult {
                 id,
                 output,
                 is_error,
@@ -49,7 +49,7 @@ pub(super) fn show(
                 writeln!(out, "{} {how}", text::line(name, 80))?;
                 indented(out, output, lines_max)?;
             }
-            Entry::Error { text } => {
+            TranscriptEntry::Error { text } => {
                 writeln!(out, "error")?;
                 indented(out, text, lines_max)?;
             }
@@ -57,9 +57,9 @@ pub(super) fn show(
     }
     writeln!(out)?;
     let end = match &transcript.end {
-        End::Done => "done".to_owned(),
-        End::Failed(why) => format!("failed: {}", text::line(why, 400)),
-        End::Unsaid => "not said".to_owned(),
+        AgentEnd::Done => "done".to_owned(),
+        AgentEnd::Failed(why) => format!("failed: {}", text::line(why, 400)),
+        AgentEnd::Unsaid => "not said".to_owned(),
     };
     writeln!(out, "end    {end}")?;
     if let Some(usage) = &transcript.usage {
@@ -77,11 +77,11 @@ pub(super) fn show(
     Ok(())
 }
 
-fn name_of(role: Role) -> &'static str {
+fn name_of(role: Speaker) -> &'static str {
     match role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::System => "system",
+        Speaker::User => "user",
+        Speaker::Assistant => "assistant",
+        Speaker::System => "system",
     }
 }
 
@@ -89,7 +89,7 @@ fn name_of(role: Role) -> &'static str {
 mod tests {
     use serde_json::json;
 
-    use rollcage_model::transcript::Usage;
+    use rollcage_model::transcript::AgentUsage;
 
     use super::*;
 
@@ -97,30 +97,30 @@ mod tests {
     fn an_account_is_readable_and_its_sizes_are_limited() {
         let transcript = Transcript {
             entries: vec![
-                Entry::Reasoning { text: "Hm.".into() },
-                Entry::ToolCall {
+                TranscriptEntry::Reasoning { text: "Hm.".into() },
+                TranscriptEntry::ToolCall {
                     id: "c1".into(),
                     name: "bash".into(),
                     input: json!({"command": "ls"}),
                     mcp: None,
                 },
-                Entry::ToolResult {
+                TranscriptEntry::ToolResult {
                     id: "c1".into(),
                     output: "a\nb\nc\u{1b}[2J\n".into(),
                     is_error: true,
                 },
-                Entry::Message {
-                    role: Role::Assistant,
+                TranscriptEntry::Message {
+                    role: Speaker::Assistant,
                     text: "x".repeat(500),
                 },
             ],
-            usage: Some(Usage {
+            usage: Some(AgentUsage {
                 input_tokens: 1200,
                 output_tokens: 7,
                 cached_tokens: 0,
             }),
             cost_usd: None,
-            end: End::Failed("no more".into()),
+            end: AgentEnd::Failed("no more".into()),
         };
         let mut out = Vec::new();
         show(&mut out, &transcript, 2).unwrap();

@@ -5,25 +5,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::Response;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
-use super::session::{Held, Session, SessionError};
+use super::session::{Session, SessionError, SessionHold};
 use super::{Wire, mcp, message, rpc};
 use crate::server::access::Owner;
 use crate::server::listen::Place;
 use crate::server::reply;
-use crate::server::websocket::{Broken, CloseCode, Received, WebSocket, accept_key};
+use crate::server::websocket::{Broken, CloseCode, Received, WebSocket, handshake};
 
 /// Requests that wait behind a running one, in number and in bytes.
 const WAITING_MAX: usize = 256;
-/// For the handshake to end, and for the other side to answer a close.
+/// For the handshake to end.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 type Socket = WebSocket<TokioIo<hyper::upgrade::Upgraded>>;
 
@@ -119,17 +118,9 @@ pub(crate) fn upgrade(
     owner: Owner,
     mut request: Request,
 ) -> Response {
-    let headers = request.headers();
-    let is_version_13 = headers
-        .get(header::SEC_WEBSOCKET_VERSION)
-        .is_some_and(|version| version == "13");
-    let key = headers.get(header::SEC_WEBSOCKET_KEY).cloned();
-    let Some(key) = key.filter(|_| is_version_13) else {
-        let text = "a WebSocket handshake needs Sec-WebSocket-Key and Sec-WebSocket-Version: 13";
-        return reply::detail(StatusCode::BAD_REQUEST, text);
-    };
-    let Ok(accept) = HeaderValue::from_str(&accept_key(key.as_bytes())) else {
-        return reply::detail(StatusCode::BAD_REQUEST, "Sec-WebSocket-Key cannot be read");
+    let response = match handshake::answer(request.headers()) {
+        Ok(response) => response,
+        Err(refusal) => return reply::detail(StatusCode::BAD_REQUEST, refusal),
     };
     // The original looks for a session on one of its two sockets only.
     let session_id = match dialect {
@@ -147,12 +138,6 @@ pub(crate) fn upgrade(
         let socket = WebSocket::new(TokioIo::new(upgraded), wire.limits.body_bytes_max);
         serve(socket, wire, dialect, owner, session_id).await;
     });
-    let mut response = Response::default();
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let headers = response.headers_mut();
-    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
     response
 }
 
@@ -296,7 +281,7 @@ impl Line {
     async fn receive(&mut self, received: Result<Received, Broken>) -> Option<End> {
         self.heard_at = Instant::now();
         match received {
-            Ok(message @ (Received::Text(_) | Received::Binary)) => {
+            Ok(message @ (Received::Text(_) | Received::Binary(_))) => {
                 self.waiting_bytes += bytes_of(&message);
                 self.waiting.push_back(message);
                 let is_full = self.waiting.len() > WAITING_MAX
@@ -335,23 +320,17 @@ impl Line {
 fn bytes_of(message: &Received) -> usize {
     match message {
         Received::Text(text) => text.len(),
-        Received::Binary | Received::Ping(_) | Received::Pong | Received::Close(_) => 0,
+        Received::Binary(bytes) => bytes.len(),
+        Received::Ping(_) | Received::Pong | Received::Close(_) => 0,
     }
 }
 
 /// Lets go of the session, then says goodbye: a client that hears it may come back for the session at once.
-async fn finish(mut socket: Socket, end: End, held: Option<Held>) {
+async fn finish(socket: Socket, end: End, held: Option<SessionHold>) {
     drop(held);
-    let code = match end {
-        End::Gone => return,
-        End::Closed(code) => code,
-        End::Close(code) => Some(code as u16),
-    };
-    let goodbye = async {
-        socket.close(code).await?;
-        socket.drain().await
-    };
-    if let Ok(Err(error)) = tokio::time::timeout(CLOSE_LIMIT, goodbye).await {
-        tracing::debug!(%error, "a socket ended without a goodbye");
+    match end {
+        End::Gone => {}
+        End::Closed(code) => socket.close(code).await,
+        End::Close(code) => socket.close(Some(code as u16)).await,
     }
 }

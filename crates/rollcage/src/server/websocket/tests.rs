@@ -3,6 +3,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod autobahn;
+mod cases;
+mod echo;
+
 /// A client's frame.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mask = [0x12, 0x34, 0x56, 0x78];
@@ -64,12 +68,6 @@ fn check_broken(bytes: &[u8], expected: CloseCode) {
 }
 
 #[test]
-fn the_handshake_is_the_one_of_the_standard() {
-    let accept = accept_key(b"dGhlIHNhbXBsZSBub25jZQ==");
-    assert_eq!(accept, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-}
-
-#[test]
 fn messages_come_whole_with_control_frames_between() {
     let mut bytes = frame(0x01, "hé".as_bytes());
     bytes.extend(frame(0x89, b"are you there"));
@@ -83,28 +81,12 @@ fn messages_come_whole_with_control_frames_between() {
         [
             Received::Ping(b"are you there".to_vec()),
             Received::Text("héllo".to_owned()),
-            Received::Binary,
+            Received::Binary(b"\xff".to_vec()),
             Received::Pong,
             Received::Close(Some(1000)),
         ]
     );
     assert!(matches!(broken, Broken::Ended));
-}
-
-#[test]
-fn broken_rules_are_told_by_their_code() {
-    check_broken(&frame(0xc1, b"x"), CloseCode::Protocol);
-    check_broken(&frame(0x83, b"x"), CloseCode::Protocol);
-    check_broken(&frame(0x80, b"x"), CloseCode::Protocol);
-    check_broken(&frame(0x09, b"x"), CloseCode::Protocol);
-    check_broken(&frame(0x89, &[0; 126]), CloseCode::Protocol);
-    check_broken(&frame(0x88, &[3]), CloseCode::Protocol);
-    check_broken(&frame(0x88, &1005_u16.to_be_bytes()), CloseCode::Protocol);
-    check_broken(&[0x81, 0x01, b'x'], CloseCode::Protocol);
-    let mut inside = frame(0x01, b"x");
-    inside.extend(frame(0x81, b"y"));
-    check_broken(&inside, CloseCode::Protocol);
-    check_broken(&frame(0x81, b"\xff"), CloseCode::Invalid);
 }
 
 #[test]

@@ -1,0 +1,412 @@
+//! What `run_rollout`, `start_rollout` and `POST /v1/rollouts` take: the arguments of both original variants and our
+//! own, made into a [`RolloutRequest`].
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use rollcage_dialect::EndpointDialect;
+use rollcage_endpoints::choice::EndpointError;
+use rollcage_engine::intake::{
+    Catalogue, EndpointWish, Key, ModelOptions, Origin, RequestError, RolloutRequest,
+};
+use rollcage_model::script::Step;
+use rollcage_model::task::{Budget, Limits, Mode, Task};
+use rollcage_proxy::secret::Secret;
+
+use super::arguments::{Arguments, Wrong, integer_of, wrong};
+use super::surroundings::Surroundings;
+use crate::server::tasks::Listed;
+use crate::task_file::Loaded;
+
+mod mcp;
+mod options;
+
+/// Every argument there is, in the order in which errors list them.
+pub(crate) const NAMES: &[&str] = &[
+    "instruction",
+    "setup",
+    "verify",
+    "files",
+    "upload_files",
+    "env",
+    "mcp",
+    "task",
+    "task_id",
+    "agent",
+    "agent_options",
+    "sandbox",
+    "endpoint",
+    "base_url",
+    "api_key",
+    "model",
+    "dialect",
+    "model_key",
+    "vllm_url",
+    "hf_token",
+    "thinking",
+    "disable_thinking",
+    "temperature",
+    "sampling",
+    "constrained",
+    "max_tokens_cap",
+    "top_logprobs",
+    "mode",
+    "budget",
+    "limits",
+    "agent_timeout_s",
+    "command_timeout_s",
+    "solution",
+    "n",
+    "setup_shell",
+    "test_script",
+    "template",
+];
+
+/// The members of `budget`.
+pub(crate) const BUDGET: &[&str] = &[
+    "calls",
+    "prompt_tokens",
+    "completion_tokens",
+    "usd",
+    "idle_s",
+];
+
+/// The members of `limits`.
+pub(crate) const LIMITS: &[&str] = &["memory_mb", "pids", "cpus", "disk_mb", "file_mb"];
+
+/// Rollouts of one call.
+pub(crate) const COUNT_MAX: i64 = 1000;
+const COMMAND_BYTES_MAX: usize = 120_000;
+
+/// A request, and how often it is wanted.
+pub(crate) struct RolloutArguments {
+    pub(crate) request: RolloutRequest,
+    pub(crate) count: usize,
+}
+
+/// Reads the arguments; nothing is started or fetched. What only a resolved request can tell is not checked here.
+pub(crate) fn read(
+    tool: &str,
+    values: Map<String, Value>,
+    around: &Surroundings,
+) -> Result<RolloutArguments, Wrong> {
+    let mut given = Arguments::new(tool, values, NAMES)?;
+    let agent = given.text("agent")?;
+    let agent = agent.unwrap_or_else(|| "opencode".to_owned());
+    let chosen = rollcage_agents::choose(around.catalogue.agents.clone(), &agent);
+    let (chosen, _) = chosen.map_err(|error| error.to_string())?;
+    let has_default = given.has("solution") || chosen.dialect().is_none();
+    let endpoint = read_endpoint(&mut given, has_default, &around.catalogue)?;
+    let (Loaded { mut task, uploads }, mcp) = read_task(&mut given, around)?;
+    if task.instruction.trim().is_empty() {
+        return Err("instruction is required".to_owned());
+    }
+    check_commands(&task)?;
+    read_budget(&mut given, &mut task.budget)?;
+    read_limits(&mut given, &mut task.limits)?;
+    options::read(&mut given, &mut task.agent)?;
+    let options = read_options(&mut given)?;
+    match given.text("sandbox")?.as_deref() {
+        None | Some("local") => {}
+        Some(other) => return Err(format!("unknown sandbox `{other}`: there is local")),
+    }
+    // A template makes the original's sandboxes start faster. Ours always start from a prepared agent.
+    given.text("template")?;
+    let count = match given.integer("n")?.unwrap_or(1) {
+        count @ 1..=COUNT_MAX => usize::try_from(count).unwrap_or(1),
+        _ => return Err(format!("argument `n` must be between 1 and {COUNT_MAX}")),
+    };
+    let request = RolloutRequest {
+        uploads,
+        agent,
+        endpoint,
+        options,
+        origin: Origin::Client { mcp },
+        ..RolloutRequest::new(task)
+    };
+    Ok(RolloutArguments { request, count })
+}
+
+/// The endpoint as either original variant names it.
+fn read_endpoint(
+    given: &mut Arguments,
+    has_default: bool,
+    catalogue: &Catalogue,
+) -> Result<EndpointWish, Wrong> {
+    let thinking = given.flag("thinking")?;
+    let disabled = given.flag("disable_thinking")?;
+    if let (Some(thinking), Some(disabled)) = (thinking, disabled)
+        && thinking == disabled
+    {
+        return Err("`thinking` and `disable_thinking` contradict each other".to_owned());
+    }
+    let dialect = match given.text("dialect")?.as_deref() {
+        None => None,
+        Some("chat") => Some(EndpointDialect::Chat),
+        Some("anthropic") => Some(EndpointDialect::Anthropic),
+        Some(_) => return Err("argument `dialect` must be chat or anthropic".to_owned()),
+    };
+    let key = |secret: String| Key::new(Secret::new(secret));
+    let mut wish = EndpointWish {
+        dialect,
+        kind: given.text("endpoint")?,
+        base_url: given.text("base_url")?,
+        key: given.text("api_key")?.map(key),
+        model: given.text("model")?,
+        is_thinking_disabled: disabled.or(thinking.map(|thinking| !thinking)),
+    };
+    let vllm_url = given.text("vllm_url")?;
+    let hf_token = given.text("hf_token")?.map(key);
+    if let Some(key) = given.text("model_key")? {
+        if wish.kind.is_some() {
+            return Err("give either `endpoint` or `model_key`, not both".to_owned());
+        }
+        read_model_key(&key, &mut wish, catalogue)?;
+    }
+    match wish.kind.as_deref() {
+        Some("vllm") => wish.base_url = wish.base_url.or(vllm_url),
+        Some("hf_router") => wish.key = wish.key.or(hf_token),
+        Some(_) => {}
+        None if has_default && wish.base_url.is_none() && wish.model.is_none() => {
+            wish.kind = Some("scripted".to_owned());
+        }
+        None => {
+            let is_whole = wish.base_url.is_some() && wish.key.is_some() && wish.model.is_some();
+            if !is_whole && !has_provider(&wish, catalogue) {
+                return Err(no_endpoint(catalogue));
+            }
+        }
+    }
+    Ok(wish)
+}
+
+/// Whether the model is a `provider/model`.
+fn has_provider(wish: &EndpointWish, catalogue: &Catalogue) -> bool {
+    let split = |model: &String| matches!(catalogue.providers.split_model(model), Ok(Some(_)));
+    wish.base_url.is_none() && wish.model.as_ref().is_some_and(split)
+}
+
+/// The original's text, with the kinds that we know.
+fn no_endpoint(catalogue: &Catalogue) -> Wrong {
+    let names: Vec<_> = catalogue
+        .providers
+        .names()
+        .map(|name| format!("'{name}'"))
+        .collect();
+    format!(
+        "must provide either ``endpoint`` (one of ({})) or all of base_url + api_key + model",
+        names.join(", ")
+    )
+}
+
+/// `vllm://repo`, `hf-router://repo:provider`, or `kind/model`.
+fn read_model_key(key: &str, wish: &mut EndpointWish, catalogue: &Catalogue) -> Result<(), Wrong> {
+    let Ok(Some((kind, model))) = catalogue.providers.split_model(key) else {
+        return Err(
+            "argument `model_key` must be vllm://REPO, hf-router://REPO:PROVIDER or KIND/MODEL with a kind that \
+             list_endpoints shows"
+                .to_owned(),
+        );
+    };
+    // The variant that has this argument thinks only when it is told to.
+    if key.contains("://") {
+        wish.is_thinking_disabled.get_or_insert(true);
+    }
+    wish.kind = Some(kind);
+    wish.model.get_or_insert(model);
+    Ok(())
+}
+
+/// The engine's errors speak of flags; here there are arguments.
+pub(crate) fn explain(error: RequestError) -> Wrong {
+    match error {
+        RequestError::Endpoint(EndpointError::NoBaseUrl { kind, variable }) => {
+            format!(
+                "endpoint `{kind}` has no base_url: give `base_url`, or set {variable} on the server"
+            )
+        }
+        RequestError::Endpoint(EndpointError::NoKey { kind, variable }) => format!(
+            "endpoint `{kind}` has no api_key: give `api_key`, or set {variable} on the server; the server's own key goes \
+             to its own URL only"
+        ),
+        RequestError::Endpoint(EndpointError::NoModel { kind, variable }) => {
+            format!("endpoint `{kind}` has no model: give `model`, or set {variable} on the server")
+        }
+        RequestError::NoSolution => {
+            "the scripted endpoint plays a `solution`, and there is none: give one".to_owned()
+        }
+        RequestError::NoPrice { .. } => {
+            "a budget in dollars needs the model's price: add it to prices.toml on the server"
+                .to_owned()
+        }
+        error @ (RequestError::Sampling(_)
+        | RequestError::Constrained
+        | RequestError::TopLogprobs) => format!("argument {error}"),
+        error => chain(&error),
+    }
+}
+
+/// The task: one of the server's, with what is given in place of its own, or one made of the arguments alone; and the names
+/// of the MCP servers that are not its own.
+fn read_task(
+    given: &mut Arguments,
+    around: &Surroundings,
+) -> Result<(Loaded, BTreeSet<String>), Wrong> {
+    let mut loaded = match given.value("task") {
+        Some(value) => find_task(&value, around)?
+            .load()
+            .map_err(|error| format!("{error:#}"))?,
+        None => Loaded {
+            task: Task::default(),
+            uploads: Default::default(),
+        },
+    };
+    let task = &mut loaded.task;
+    replace(&mut task.id, given.text("task_id")?);
+    replace(&mut task.instruction, given.text("instruction")?);
+    replace(&mut task.setup, given.texts("setup")?);
+    replace(&mut task.verify, given.texts("verify")?);
+    let timeout = given.number("agent_timeout_s")?;
+    task.agent_timeout_s = timeout.or(task.agent_timeout_s);
+    replace(
+        &mut task.command_timeout_s,
+        given.number("command_timeout_s")?,
+    );
+    replace(&mut task.mode, read_mode(given)?);
+    task.setup.extend(given.text("setup_shell")?);
+    task.test_script = given.text("test_script")?.or(task.test_script.take());
+    for name in ["files", "upload_files"] {
+        task.files.extend(given.text_map(name)?.unwrap_or_default());
+    }
+    task.env.extend(given.text_map("env")?.unwrap_or_default());
+    let clients_own = mcp::read(given, &mut task.mcp)?;
+    if let Some(value) = given.value("solution") {
+        task.solution = read_solution(value)?;
+    }
+    Ok((loaded, clients_own))
+}
+
+/// A command is one argument of a process, which the kernel limits to 128 KiB.
+fn check_commands(task: &Task) -> Result<(), Wrong> {
+    let mut commands = task.setup.iter().chain(&task.verify);
+    if commands.any(|command| command.len() > COMMAND_BYTES_MAX) {
+        return Err(format!(
+            "a setup or verify command is longer than {COMMAND_BYTES_MAX} bytes: put what it needs into upload_files"
+        ));
+    }
+    Ok(())
+}
+
+fn replace<T>(value: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *value = given;
+    }
+}
+
+fn read_mode(given: &mut Arguments) -> Result<Option<Mode>, Wrong> {
+    let Some(text) = given.text("mode")? else {
+        return Ok(None);
+    };
+    let known = Mode::ALL.into_iter().find(|mode| mode.as_str() == text);
+    match known {
+        Some(mode) => Ok(Some(mode)),
+        None => Err("argument `mode` must be transparent_proxy or black_box".to_owned()),
+    }
+}
+
+/// An id, an index, or `{"id"}` / `{"index"}` with a `"split"`.
+fn find_task<'a>(value: &Value, around: &'a Surroundings) -> Result<&'a Listed, Wrong> {
+    let tasks = &around.tasks;
+    let no_index = "a task's index must be an integer from 0";
+    let index_of = |value: &Value| {
+        let index = integer_of(value).and_then(|index| usize::try_from(index).ok());
+        index.ok_or_else(|| no_index.to_owned())
+    };
+    match value {
+        Value::String(id) => tasks.by_id(None, id),
+        Value::Number(_) => tasks.by_index(None, index_of(value)?),
+        Value::Object(members) => {
+            let mut given = Arguments::new("task", members.clone(), &["id", "index", "split"])?;
+            let split = given.text("split")?;
+            match (given.text("id")?, given.value("index")) {
+                (Some(id), None) => tasks.by_id(split.as_deref(), &id),
+                (None, Some(index)) => tasks.by_index(split.as_deref(), index_of(&index)?),
+                _ => Err("argument `task` needs either `id` or `index`".to_owned()),
+            }
+        }
+        other => Err(wrong("task", "an id, an index or an object", other)),
+    }
+}
+
+/// Steps as in a task file; a string is a shell command.
+fn read_solution(value: Value) -> Result<Vec<Step>, Wrong> {
+    let Value::Array(items) = value else {
+        return Err(wrong("solution", "an array of steps", &value));
+    };
+    let step = |(index, item): (usize, Value)| match item {
+        Value::String(command) => Ok(Step::shell(command)),
+        item => serde_json::from_value(item)
+            .map_err(|error| format!("solution step {}: {error}", index + 1)),
+    };
+    items.into_iter().enumerate().map(step).collect()
+}
+
+fn read_budget(given: &mut Arguments, budget: &mut Budget) -> Result<(), Wrong> {
+    let Some(mut given) = given.object("budget", BUDGET)? else {
+        return Ok(());
+    };
+    let mut count = |name: &str| match given.integer(name)?.map(u64::try_from) {
+        None => Ok(None),
+        Some(Ok(count)) if count > 0 => Ok(Some(count)),
+        Some(_) => Err(format!("budget `{name}` must be at least 1")),
+    };
+    budget.calls = count("calls")?.or(budget.calls);
+    budget.prompt_tokens = count("prompt_tokens")?.or(budget.prompt_tokens);
+    budget.completion_tokens = count("completion_tokens")?.or(budget.completion_tokens);
+    budget.usd = given.number("usd")?.or(budget.usd);
+    budget.idle_s = given.number("idle_s")?.or(budget.idle_s);
+    Ok(())
+}
+
+fn read_limits(given: &mut Arguments, limits: &mut Limits) -> Result<(), Wrong> {
+    let Some(mut given) = given.object("limits", LIMITS)? else {
+        return Ok(());
+    };
+    for (name, place) in [
+        ("memory_mb", &mut limits.memory_mb),
+        ("pids", &mut limits.pids),
+        ("disk_mb", &mut limits.disk_mb),
+        ("file_mb", &mut limits.file_mb),
+    ] {
+        if let Some(number) = given.integer(name)? {
+            let number = u64::try_from(number);
+            let number = number.map_err(|_| format!("limit `{name}` must be at least 1"))?;
+            *place = Some(number);
+        }
+    }
+    limits.cpus = given.number("cpus")?.or(limits.cpus);
+    Ok(())
+}
+
+fn read_options(given: &mut Arguments) -> Result<ModelOptions, Wrong> {
+    let default = ModelOptions::default();
+    let top_logprobs = given.integer("top_logprobs")?.map(u32::try_from);
+    let top_logprobs = top_logprobs.unwrap_or(Ok(default.top_logprobs));
+    let cap = given.integer("max_tokens_cap")?;
+    Ok(ModelOptions {
+        max_tokens_cap: cap.unwrap_or(default.max_tokens_cap),
+        top_logprobs: top_logprobs.map_err(|_| explain(RequestError::TopLogprobs))?,
+        temperature: given.number("temperature")?,
+        sampling: given.text("sampling")?,
+        constrained: given.text("constrained")?,
+        upstream_patience_s: None,
+    })
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    rollcage_model::text::chain(error)
+}
+
+#[cfg(test)]
+mod tests;

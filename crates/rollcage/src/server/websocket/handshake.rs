@@ -1,0 +1,45 @@
+//! The opening handshake of a WebSocket (RFC 6455, section 4). Extensions and subprotocols are declined.
+
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use base64::Engine;
+use sha1::{Digest, Sha1};
+
+/// The answer after which a connection is a WebSocket, or what the request lacks.
+pub(crate) fn answer(headers: &HeaderMap) -> Result<Response, &'static str> {
+    let is_version_13 = headers
+        .get(header::SEC_WEBSOCKET_VERSION)
+        .is_some_and(|version| version == "13");
+    let key = headers.get(header::SEC_WEBSOCKET_KEY);
+    let Some(key) = key.filter(|_| is_version_13) else {
+        return Err("a WebSocket handshake needs Sec-WebSocket-Key and Sec-WebSocket-Version: 13");
+    };
+    let accept = HeaderValue::from_str(&accept_key(key.as_bytes()))
+        .map_err(|_| "Sec-WebSocket-Key cannot be read")?;
+    let mut response = Response::default();
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    Ok(response)
+}
+
+/// What a client's key is answered with.
+fn accept_key(key: &[u8]) -> String {
+    let mut hash = Sha1::new();
+    hash.update(key);
+    hash.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    base64::engine::general_purpose::STANDARD.encode(hash.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_handshake_is_the_one_of_the_standard() {
+        let accept = accept_key(b"dGhlIHNhbXBsZSBub25jZQ==");
+        assert_eq!(accept, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+}
