@@ -25,7 +25,7 @@ pub use constraint::{Constrained, STRICT_TOOLS, constraints_in};
 pub use delta::{Delta, deltas};
 pub use error::{StreamError, is_passing_status};
 pub use event::{ChatEvent, Mark};
-pub(crate) use finish::{ends_by, finish_of_whole};
+pub(crate) use finish::{ends_by, failed_finish_of_whole};
 pub use finish::{is_no_answer, offers_tools};
 pub use malformed::is_malformed;
 pub use pieces::Pieces;

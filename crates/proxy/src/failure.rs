@@ -1,6 +1,6 @@
 //! Why an endpoint gave no answer, or no more of it.
 
-use std::error::Error as _;
+use std::error::Error;
 
 use rollcage_model::ending::Cause;
 
@@ -16,61 +16,20 @@ pub(crate) struct Failure {
     cause: Cause,
     /// Another try may get further.
     pub(crate) is_passing: bool,
-    /// A connection broke that had waited for this call: as a rule the endpoint had just closed it.
-    is_on_reused_connection: bool,
+    /// The connection broke after some of the request was written, and before any of an answer came.
+    pub(crate) is_connection_lost: bool,
 }
 
 impl Failure {
-    pub(crate) fn passing(error: &(dyn std::error::Error + 'static)) -> Self {
+    /// A failure of a test's endpoint that may pass.
+    #[cfg(test)]
+    pub(crate) fn passing(error: &(dyn Error + 'static)) -> Self {
         Failure {
             text: innermost(error),
             cause: Cause::EndpointUnreachable,
             is_passing: true,
-            is_on_reused_connection: false,
+            is_connection_lost: false,
         }
-    }
-
-    pub(crate) fn lasting(text: &str) -> Self {
-        Failure {
-            text: text.to_owned(),
-            cause: Cause::EndpointUnreachable,
-            is_passing: false,
-            is_on_reused_connection: false,
-        }
-    }
-
-    pub(crate) fn too_slow() -> Self {
-        Failure {
-            cause: Cause::EndpointSilent,
-            ..Failure::lasting(TOO_LONG)
-        }
-    }
-
-    /// There was no connection in time, as while a machine restarts.
-    pub(crate) fn unconnected() -> Self {
-        Failure {
-            is_passing: true,
-            ..Failure::lasting(TOO_LONG)
-        }
-    }
-
-    /// An error in the middle of a call; a server that goes away is worth another try.
-    pub(crate) fn of_exchange(error: &hyper::Error) -> Self {
-        match error.is_parse() || error.is_user() {
-            true => Failure::lasting(&innermost(error)),
-            false => Failure::passing(error),
-        }
-    }
-
-    pub(crate) fn on_reused_connection(self) -> Self {
-        Failure {
-            is_on_reused_connection: self.is_passing,
-            ..self
-        }
-    }
-
-    pub(crate) fn is_on_reused_connection(&self) -> bool {
-        self.is_on_reused_connection
     }
 
     /// As the problem of a call that has no answer.
@@ -96,14 +55,21 @@ pub(crate) fn aborted(finish_reason: &str) -> Problem {
 
 impl From<reqwest::Error> for Failure {
     fn from(error: reqwest::Error) -> Self {
+        let is_silent = error.is_timeout() && !error.is_connect();
+        // A server that goes away is worth another try; one that speaks no HTTP is not.
+        let is_broken = match find::<hyper::Error>(&error) {
+            Some(error) => !error.is_parse() && !error.is_user(),
+            None => error.is_request() || error.is_body(),
+        };
+        let is_passing = !is_forbidden(&error) && !is_silent && (error.is_connect() || is_broken);
         Failure {
             text: cause(&error),
-            cause: match error.is_timeout() && !error.is_connect() {
+            cause: match is_silent {
                 true => Cause::EndpointSilent,
                 false => Cause::EndpointUnreachable,
             },
-            is_passing: !is_forbidden(&error) && (error.is_connect() || error.is_request()),
-            is_on_reused_connection: false,
+            is_passing,
+            is_connection_lost: is_passing && error.is_request() && !error.is_connect(),
         }
     }
 }
@@ -118,17 +84,16 @@ pub fn cause(error: &reqwest::Error) -> String {
 
 /// The address is one that may not be asked, today and tomorrow.
 fn is_forbidden(error: &reqwest::Error) -> bool {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if matches!(error.downcast_ref(), Some(NoAddress::Forbidden(_))) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    matches!(find(error), Some(NoAddress::Forbidden(_)))
 }
 
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+/// The first of its kind among an error's causes.
+fn find<E: Error + 'static>(error: &reqwest::Error) -> Option<&E> {
+    std::iter::successors(error.source(), |error| (*error).source())
+        .find_map(|error| error.downcast_ref())
+}
+
+fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;

@@ -13,7 +13,6 @@ mod answer;
 mod call;
 mod calls;
 pub mod clock;
-mod direct;
 pub mod endpoint;
 mod exchange;
 mod failure;

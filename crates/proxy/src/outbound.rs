@@ -21,11 +21,13 @@ pub use address::{Allowed, HostRule, NotAllowed};
 
 use address::{closed_kind, plain_host};
 
-pub(crate) const USER_AGENT: &str = concat!("rollcage/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT: &str = concat!("rollcage/", env!("CARGO_PKG_VERSION"));
 /// For a connection to an endpoint. There is no limit on a whole answer: models think for minutes.
-pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(15);
+const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 /// Between two pieces of an answer.
-pub(crate) const READ_LIMIT: Duration = Duration::from_secs(600);
+const READ_LIMIT: Duration = Duration::from_secs(600);
+/// For a connection that waits for its next call. Servers and what stands before them close what is quiet for longer.
+const IDLE_LIMIT: Duration = Duration::from_secs(30);
 /// For a name that is looked up before anything is started.
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(5);
 
@@ -116,7 +118,7 @@ impl Guard {
     }
 
     /// Whether the operator allows what the URL says, wherever that leads.
-    pub(crate) fn is_trusted(&self, url: &reqwest::Url) -> bool {
+    fn is_trusted(&self, url: &reqwest::Url) -> bool {
         let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
             return false;
         };
@@ -125,7 +127,7 @@ impl Guard {
     }
 
     /// Where a host may be connected to. One bad address among several is enough to refuse all of them.
-    pub(crate) async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAddress> {
+    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAddress> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let found = match host.parse::<IpAddr>() {
             Ok(address) => vec![address],
@@ -266,6 +268,7 @@ fn builder() -> reqwest::ClientBuilder {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_LIMIT)
         .read_timeout(READ_LIMIT)
+        .pool_idle_timeout(IDLE_LIMIT)
         .user_agent(USER_AGENT)
 }
 
@@ -273,6 +276,6 @@ pub fn is_here(base_url: &str) -> bool {
     reqwest::Url::parse(base_url).is_ok_and(|url| is_this_machine(&url))
 }
 
-pub(crate) fn is_this_machine(url: &reqwest::Url) -> bool {
+fn is_this_machine(url: &reqwest::Url) -> bool {
     matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }

@@ -1,15 +1,17 @@
-//! The ways to an endpoint: connections of our own for plain HTTP (`direct`), the general client for everything else.
+//! The way to an endpoint: the general client, or a script of a test.
 
+use std::convert::Infallible;
+#[cfg(test)]
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::stream::{self, StreamExt};
 use hyper::StatusCode;
-use hyper::header::HeaderMap;
+use hyper::header::{CONTENT_LENGTH, HeaderMap};
 
 use rollcage_dialect::chat::Pieces;
 use rollcage_dialect::upstream::PassedHead;
 
-use crate::direct::{self, Connection, Direct};
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
 
@@ -18,7 +20,6 @@ pub(crate) mod scripted;
 
 /// How requests get to one endpoint.
 pub(crate) enum Transport {
-    Direct(Arc<Direct>),
     Client {
         client: reqwest::Client,
         url: reqwest::Url,
@@ -33,7 +34,6 @@ pub(crate) enum Transport {
 /// An endpoint's answer, its body still to come.
 #[derive(Debug)]
 pub(crate) enum RawResponse {
-    Direct(direct::Answer),
     Client(reqwest::Response),
     #[cfg(test)]
     Scripted(scripted::Response),
@@ -44,14 +44,10 @@ impl Transport {
         let url = endpoint.url();
         let url: reqwest::Url = url.parse().map_err(std::io::Error::other)?;
         let headers = endpoint.headers().map_err(std::io::Error::other)?;
-        let direct = Direct::to(&url, &headers, endpoint.guard.as_ref());
-        Ok(match direct {
-            Some(direct) => Transport::Direct(direct),
-            None => Transport::Client {
-                client: client.clone(),
-                url,
-                headers,
-            },
+        Ok(Transport::Client {
+            client: client.clone(),
+            url,
+            headers,
         })
     }
 
@@ -60,13 +56,8 @@ impl Transport {
         &self,
         passed: &PassedHead,
         body: &Pieces,
-        connection: Connection,
     ) -> Result<RawResponse, Failure> {
         match self {
-            Transport::Direct(direct) => {
-                let answer = direct.post(passed, body, connection).await?;
-                Ok(RawResponse::Direct(answer))
-            }
             Transport::Client {
                 client,
                 url,
@@ -78,10 +69,12 @@ impl Transport {
                     .post(url)
                     .headers(headers.clone())
                     // Replaces those that are there.
-                    .headers(passed.headers.clone());
-                Ok(RawResponse::Client(
-                    request.body(body.concat()).send().await?,
-                ))
+                    .headers(passed.headers.clone())
+                    // Not every server takes a body whose length it is not told.
+                    .header(CONTENT_LENGTH, body.bytes());
+                let pieces = stream::iter(body.clone()).map(Ok::<_, Infallible>);
+                let request = request.body(reqwest::Body::wrap_stream(pieces));
+                Ok(RawResponse::Client(request.send().await?))
             }
             #[cfg(test)]
             Transport::Scripted(scripted) => {
@@ -95,7 +88,6 @@ impl Transport {
 impl RawResponse {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            RawResponse::Direct(answer) => answer.head.status,
             RawResponse::Client(answer) => answer.status(),
             #[cfg(test)]
             RawResponse::Scripted(answer) => answer.status,
@@ -104,7 +96,6 @@ impl RawResponse {
 
     pub(crate) fn headers(&self) -> &HeaderMap {
         match self {
-            RawResponse::Direct(answer) => &answer.head.headers,
             RawResponse::Client(answer) => answer.headers(),
             #[cfg(test)]
             RawResponse::Scripted(answer) => &answer.headers,
@@ -113,7 +104,6 @@ impl RawResponse {
 
     pub(crate) fn headers_mut(&mut self) -> &mut HeaderMap {
         match self {
-            RawResponse::Direct(answer) => &mut answer.head.headers,
             RawResponse::Client(answer) => answer.headers_mut(),
             #[cfg(test)]
             RawResponse::Scripted(answer) => &mut answer.headers,
@@ -123,7 +113,6 @@ impl RawResponse {
     /// The next bytes of the body; `None` at its end.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
         match self {
-            RawResponse::Direct(answer) => answer.chunk().await,
             RawResponse::Client(answer) => answer.chunk().await.map_err(Failure::from),
             #[cfg(test)]
             RawResponse::Scripted(answer) => answer.chunk().await,

@@ -15,7 +15,6 @@ use rollcage_model::exchange::Attempt;
 
 use crate::calls::Problem;
 use crate::clock::now;
-use crate::direct::Connection;
 use crate::failure::Failure;
 use crate::patience::{Silence, Trouble};
 use crate::response::UpstreamResponse;
@@ -47,13 +46,14 @@ pub(crate) async fn send(
     outgoing: &Outgoing<'_>,
     trouble: &mut Trouble,
 ) -> Result<UpstreamResponse, Failure> {
-    let mut connection = Connection::Any;
+    let mut has_lost_connection = false;
     let mut outage = None;
     loop {
-        let mut sent = send_once(session, outgoing, connection, &trouble.silence).await;
-        if sent.as_ref().is_err_and(Failure::is_on_reused_connection) {
-            // Says nothing about the endpoint, so there is nothing to wait for. It happens once: the next is new.
-            connection = Connection::New;
+        let mut sent = send_once(session, outgoing, &trouble.silence).await;
+        let is_lost = sent.as_ref().is_err_and(|it| it.is_connection_lost);
+        if is_lost && !std::mem::replace(&mut has_lost_connection, true) {
+            // As a rule it had waited for this call, and the endpoint had just closed it: nothing to wait for. But the
+            // endpoint may have read the request, and sampled, so it is told of.
             trouble.attempts.push(describe(session, sent, None).await);
             continue;
         }
@@ -88,7 +88,6 @@ pub(crate) async fn send(
 async fn send_once(
     session: &Session,
     outgoing: &Outgoing<'_>,
-    connection: Connection,
     silence: &Arc<Silence>,
 ) -> Result<UpstreamResponse, Failure> {
     let Outgoing {
@@ -98,7 +97,7 @@ async fn send_once(
         added,
     } = outgoing;
     silence.begin();
-    let raw = session.transport.post(passed, body, connection).await;
+    let raw = session.transport.post(passed, body).await;
     silence.end();
     let reader = session.options.endpoint.dialect.stream(*view, *added);
     let scrub = session.scrub.as_ref();
@@ -201,3 +200,6 @@ async fn describe(
         error: session.scrub_text(error),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,18 +5,25 @@ use memchr::memmem;
 use super::members::Members;
 use super::skim::elements;
 
+const FAILED: [&str; 2] = ["abort", "error"];
+
 /// Whether a finish reason says that the engine gave up on the completion (vLLM's weight sync aborts what is under way):
 /// such a completion is no answer. A refusal or a filtered text is one.
 pub fn is_no_answer(finish_reason: &str) -> bool {
-    matches!(finish_reason, "abort" | "error")
+    FAILED.contains(&finish_reason)
 }
 
-/// The finish reason of a whole answer.
-pub(crate) fn finish_of_whole(body: &str) -> Option<String> {
+/// The finish reason of a whole answer that the engine gave up on.
+pub(crate) fn failed_finish_of_whole(body: &str) -> Option<String> {
+    // Most answers have none of these words, and need not be read for it.
+    let mut words = FAILED.iter().map(|word| format!("\"{word}\""));
+    if !words.any(|word| memmem::find(body.as_bytes(), word.as_bytes()).is_some()) {
+        return None;
+    }
     let members = Members::read(body)?;
     let choices = members.get("choices").and_then(elements)?;
     let reason: Option<String> = Members::read(choices.first()?)?.value("finish_reason");
-    reason.filter(|reason| !reason.is_empty())
+    reason.filter(|reason| is_no_answer(reason))
 }
 
 /// Whether a stored answer, JSON or stream, says that it ended for this reason; `member` is where its dialect says so.
@@ -56,8 +63,11 @@ mod tests {
             assert!(!is_no_answer(reason), "{reason}");
         }
         let whole = r#"{"choices":[{"message":{"content":"\"finish_reason\":\"stop\""},"finish_reason":"abort"}]}"#;
-        assert_eq!(finish_of_whole(whole).as_deref(), Some("abort"));
-        assert_eq!(finish_of_whole("<html>"), None);
+        assert_eq!(failed_finish_of_whole(whole).as_deref(), Some("abort"));
+        let said =
+            r#"{"choices":[{"message":{"content":"x","error":"abort"},"finish_reason":"stop"}]}"#;
+        assert_eq!(failed_finish_of_whole(said), None);
+        assert_eq!(failed_finish_of_whole("<html>"), None);
     }
 
     #[test]

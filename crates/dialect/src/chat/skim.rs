@@ -7,7 +7,7 @@ use super::added::Added;
 
 mod block;
 
-use block::{BLOCK, Marks, Signs, closing, plain_prefix};
+use block::{BLOCK, Marks, closing, plain_prefix};
 
 /// How much of an answer is left, most often.
 const OUT_BYTES: usize = 8 << 10;
@@ -237,47 +237,14 @@ fn skip_value(bytes: &[u8], at: usize) -> Option<usize> {
 
 /// Behind the list or object that begins at `start`. Most of an answer is passed here, so it goes by blocks. Brackets of
 /// the other kind need no look: in JSON they are all closed again before this one is.
-#[cfg(target_arch = "x86_64")]
-#[expect(
-    unsafe_code,
-    reason = "the compiler does not find these instructions in plain loops"
-)]
 fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
-    use std::arch::is_x86_feature_detected as has;
-    if has!("avx2") && has!("pclmulqdq") && has!("bmi1") && has!("popcnt") {
-        // SAFETY: this processor has all four.
-        return unsafe { skip_nested_widely(bytes, start) };
-    }
-    skip_nested_by(bytes, start, block::signs)
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
-    skip_nested_by(bytes, start, block::signs)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,pclmulqdq,bmi1,popcnt")]
-fn skip_nested_widely(bytes: &[u8], start: usize) -> Option<usize> {
-    skip_nested_by(bytes, start, |block, open| {
-        block::signs_by_wide(block, open)
-    })
-}
-
-/// Inlined, so that all of it is made for the processor at hand.
-#[inline(always)]
-fn skip_nested_by(
-    bytes: &[u8],
-    start: usize,
-    signs: impl Fn(&[u8; BLOCK], u8) -> Signs,
-) -> Option<usize> {
     let open = *bytes.get(start)?;
     let mut depth = 0_usize;
     let mut at = start;
     let mut is_in_string = false;
     loop {
         let block = bytes.get(at..at + BLOCK).and_then(|it| it.try_into().ok());
-        let marks = block.and_then(|block| Marks::of(signs(block, open), is_in_string));
+        let marks = block.and_then(|block| Marks::of(block, open, is_in_string));
         if let Some(marks) = marks {
             if let Some(end) = marks.end_from(&mut depth) {
                 return Some(at + end);

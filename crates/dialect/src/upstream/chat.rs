@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{Mark, RequestError, Shown, StreamEvent, UpstreamRequest, View, without_data};
 use crate::Dialect;
 use crate::chat::{
-    Added, ChatEvent, Delta, Rewrite, Stripped, Usage, ends_by, finish_of_whole, is_no_answer,
+    Added, ChatEvent, Delta, Rewrite, Stripped, Usage, ends_by, failed_finish_of_whole,
 };
 use crate::sse::SseEvent;
 
@@ -28,7 +28,7 @@ pub(super) fn is_cut(body: &[u8]) -> bool {
 }
 
 pub(super) fn aborted(body: &str) -> Option<String> {
-    finish_of_whole(body).filter(|reason| is_no_answer(reason))
+    failed_finish_of_whole(body)
 }
 
 /// The events of one stream.

@@ -3,8 +3,7 @@
 use crate::Outcome;
 
 mod bare;
-pub(crate) mod capture;
-pub(crate) mod load;
+mod capture;
 mod meter;
 mod rollout;
 
@@ -22,7 +21,7 @@ pub(crate) struct Arguments {
 enum Command {
     /// Real rollouts against the same agents run bare
     Rollout(rollout::Arguments),
-    /// The capture proxy against the direct way to a mock upstream
+    /// The capture proxy between a load generator and a mock upstream
     Capture(capture::Arguments),
 }
 

@@ -200,3 +200,27 @@ fn a_home_that_cannot_be_used_is_our_failure_with_its_path() {
         "{stderr}"
     );
 }
+
+#[test]
+fn streamed_calls_are_measured_by_turns_with_another_build() {
+    let cli = Cli::new();
+    let bench = ["bench", "capture", "--rounds", "1", "--json"];
+    let with = |more: &[&str]| cli.run(&[&bench, more].concat());
+    let ourselves = env!("CARGO_BIN_EXE_rollcage");
+    let (code, stdout, stderr) = with(&["--workload", "streamed", "--against", ourselves]);
+    assert_eq!(code, 0, "{stderr}");
+    let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(report["calls_per_round"], 64);
+    assert!(report["cpu_ms_per_call"]["median"].as_f64() > Some(0.0));
+    assert_eq!(report["against"][0]["program"], ourselves);
+    assert!(report["against"][0]["ratio"].as_f64() > Some(0.0));
+
+    let (code, _, stderr) = with(&["--workload", "whole", "--against", ourselves]);
+    assert_eq!(code, 2, "{stderr}");
+    let (code, _, stderr) = with(&["--workload", "streamed", "--against", "/bin/true"]);
+    assert_eq!(code, 3, "{stderr}");
+    assert!(
+        stderr.contains("does not say where its proxy listens"),
+        "{stderr}"
+    );
+}

@@ -305,12 +305,12 @@ async fn an_abort_in_the_middle_breaks_the_stream_and_is_never_trained() {
 async fn an_outage_is_not_the_agents_time() {
     let two = format!("{ASK}; {ASK}");
     let gone = || Reply::Drop;
-    let tries = [gone(), gone(), gone(), gone(), gone()];
+    let tries = [gone(), gone(), gone(), gone(), gone(), gone()];
     let replies = [&[says("ok")], &tries[..], &[says("ok")]].concat();
     let restart = Case::new("restart", &two, &replies, Cause::Completed);
     let results = check(vec![restart.with(|plan| {
         plan.settings.upstream_patience = Duration::from_secs(60);
-        // Five more tries are made, after 0.5, 1, 2, 4 and 8 seconds.
+        // A lost connection is replaced at once; five more tries are made, after 0.5, 1, 2, 4 and 8 seconds.
         plan.task.agent_timeout_s = Some(8.0);
         plan.task.budget.idle_s = Some(6.0);
     })])

@@ -4,6 +4,7 @@
 pub(super) const BLOCK: usize = 64;
 
 /// What matters in a block, a bit for each byte.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Marks {
     /// Brackets that open and that close, outside of strings.
     opens: u64,
@@ -14,18 +15,29 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// `None` where a backslash may hide a quote.
-    #[inline(always)]
-    pub(super) fn of(signs: Signs, begins_in_string: bool) -> Option<Self> {
-        let Signs {
-            quotes,
-            inside,
-            opens,
-            closes,
-            has_escape,
-        } = signs;
-        if has_escape {
+    /// Those of one kind of bracket; `None` where a backslash may hide a quote.
+    #[inline]
+    pub(super) fn of(block: &[u8; BLOCK], open: u8, begins_in_string: bool) -> Option<Self> {
+        // Plain loops over the whole block, which the compiler turns into a few wide instructions.
+        let mut quotes = [0_u8; BLOCK];
+        let mut opens = [0_u8; BLOCK];
+        let mut closes = [0_u8; BLOCK];
+        let mut has_escape = 0;
+        for at in 0..BLOCK {
+            let byte = block[at];
+            quotes[at] = u8::from(byte == b'"');
+            opens[at] = u8::from(byte == open);
+            closes[at] = u8::from(byte == closing(open));
+            has_escape |= u8::from(byte == b'\\');
+        }
+        if has_escape != 0 {
             return None;
+        }
+        let (quotes, opens, closes) = (bits(&quotes), bits(&opens), bits(&closes));
+        // Prefix XOR: set where an odd number of quotes has come, from an opening one to before the closing one.
+        let mut inside = quotes;
+        for shift in [1, 2, 4, 8, 16, 32] {
+            inside ^= inside << shift;
         }
         // Here and not before, so that the processor need not wait for one block to begin with the next.
         let inside = if begins_in_string { !inside } else { inside };
@@ -38,7 +50,7 @@ impl Marks {
     }
 
     /// Follows the brackets from this depth on; gives the place behind the one that brings it to nothing.
-    #[inline(always)]
+    #[inline]
     pub(super) fn end_from(&self, depth: &mut usize) -> Option<usize> {
         // Most blocks are inside, and cannot close everything.
         let (opens, closes) = (self.opens.count_ones(), self.closes.count_ones());
@@ -63,88 +75,9 @@ impl Marks {
     }
 }
 
-/// Where in a block these bytes are, in strings or not. Of brackets, those of one kind.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Signs {
-    quotes: u64,
-    /// Where an odd number of quotes has come: from an opening one to before the closing one.
-    inside: u64,
-    opens: u64,
-    closes: u64,
-    has_escape: bool,
-}
-
 /// The bracket that closes what `open` opens.
 pub(super) const fn closing(open: u8) -> u8 {
     open + 2
-}
-
-/// Thirty-two bytes at a time, and a bit for each.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,pclmulqdq")]
-#[inline]
-pub(super) fn signs_by_wide(block: &[u8; BLOCK], open: u8) -> Signs {
-    use std::arch::x86_64::{
-        _mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_set1_epi8, _mm256_cmpeq_epi8,
-        _mm256_movemask_epi8, _mm256_set_m128i, _mm256_set1_epi8,
-    };
-    let all = |byte: u8| _mm256_set1_epi8(byte.cast_signed());
-    let mask = |lane| u64::from(_mm256_movemask_epi8(lane).cast_unsigned());
-    let of_half = |at: usize| {
-        // By halves, which the compiler sees to be one piece of memory each.
-        let part = |from: usize| {
-            let bytes = block[at + from..].first_chunk().copied();
-            let both = u128::from_le_bytes(bytes.unwrap_or_default());
-            _mm_set_epi64x((both >> 64) as i64, both as i64)
-        };
-        let bytes = _mm256_set_m128i(part(16), part(0));
-        [
-            mask(_mm256_cmpeq_epi8(bytes, all(b'"'))),
-            mask(_mm256_cmpeq_epi8(bytes, all(open))),
-            mask(_mm256_cmpeq_epi8(bytes, all(closing(open)))),
-            mask(_mm256_cmpeq_epi8(bytes, all(b'\\'))),
-        ]
-    };
-    let (low, high) = (of_half(0), of_half(BLOCK / 2));
-    let both = |at: usize| low[at] | high[at] << (BLOCK / 2);
-    // A product without carries, by ones everywhere, sums up all bits below each.
-    let quotes = _mm_set_epi64x(0, both(0).cast_signed());
-    let inside = _mm_clmulepi64_si128(quotes, _mm_set1_epi8(-1), 0);
-    Signs {
-        quotes: both(0),
-        inside: _mm_cvtsi128_si64(inside).cast_unsigned(),
-        opens: both(1),
-        closes: both(2),
-        has_escape: both(3) != 0,
-    }
-}
-
-/// The same on any processor.
-pub(super) fn signs(block: &[u8; BLOCK], open: u8) -> Signs {
-    // Plain loops over the whole block, which the compiler turns into a few wide instructions.
-    let mut quotes = [0_u8; BLOCK];
-    let mut opens = [0_u8; BLOCK];
-    let mut closes = [0_u8; BLOCK];
-    let mut has_escape = 0;
-    for at in 0..BLOCK {
-        let byte = block[at];
-        quotes[at] = u8::from(byte == b'"');
-        opens[at] = u8::from(byte == open);
-        closes[at] = u8::from(byte == closing(open));
-        has_escape |= u8::from(byte == b'\\');
-    }
-    let quotes = bits(&quotes);
-    let mut inside = quotes;
-    for shift in [1, 2, 4, 8, 16, 32] {
-        inside ^= inside << shift;
-    }
-    Signs {
-        quotes,
-        inside,
-        opens: bits(&opens),
-        closes: bits(&closes),
-        has_escape: has_escape != 0,
-    }
 }
 
 /// Ones and zeros in bytes, as bits.
@@ -159,7 +92,7 @@ fn bits(ones: &[u8; BLOCK]) -> u64 {
 }
 
 /// How many bytes, in whole blocks, are only digits, commas, signs and spaces: nothing that opens or closes.
-#[inline(always)]
+#[inline]
 pub(super) fn plain_prefix(bytes: &[u8]) -> usize {
     // Without a way out of the middle, so that it becomes a few instructions for all of a block.
     let is_plain = |byte: &u8| (*byte < b':') & (*byte != b'"');
@@ -174,33 +107,49 @@ mod tests {
 
     use super::*;
 
-    #[cfg(target_arch = "x86_64")]
-    #[expect(unsafe_code, reason = "as it is used")]
-    fn wide(block: &[u8; BLOCK], open: u8) -> Option<Signs> {
-        use std::arch::is_x86_feature_detected as has;
-        let is_there = has!("avx2") && has!("pclmulqdq");
-        // SAFETY: they are there.
-        is_there.then(|| unsafe { signs_by_wide(block, open) })
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn wide(_block: &[u8; BLOCK], _open: u8) -> Option<Signs> {
-        None
+    /// The same, byte by byte.
+    fn marks_slowly(block: &[u8; BLOCK], open: u8, begins_in_string: bool) -> Option<Marks> {
+        let mut marks = Marks {
+            opens: 0,
+            closes: 0,
+            ends_in_string: begins_in_string,
+            is_plain: true,
+        };
+        for (at, byte) in block.iter().enumerate() {
+            let is_bracket = *byte == open || *byte == closing(open);
+            marks.is_plain &= !is_bracket && *byte != b'"';
+            match byte {
+                b'\\' => return None,
+                b'"' => marks.ends_in_string = !marks.ends_in_string,
+                _ if marks.ends_in_string => {}
+                byte if *byte == open => marks.opens |= 1 << at,
+                byte if *byte == closing(open) => marks.closes |= 1 << at,
+                _ => {}
+            }
+        }
+        Some(marks)
     }
 
     proptest! {
         #[test]
-        fn both_ways_to_look_at_a_block_see_the_same(block in prop::array::uniform32(any::<u8>()), seed in any::<u64>()) {
-            let signs_of = *b"[]{}\"\\{\"";
-            let mut bytes = [0; BLOCK];
+        fn a_block_is_seen_as_its_bytes_are(
+            block in prop::array::uniform32(any::<u8>()), seed in any::<u64>(), begins_in_string: bool, has_escapes: bool,
+        ) {
+            let signs: &[u8] = if has_escapes { b"[]{}\"\\" } else { b"[]{}\"" };
+            let mut bytes = [b' '; BLOCK];
             for (at, byte) in bytes.iter_mut().enumerate() {
-                let is_sign = seed >> at & 1 == 1;
-                *byte = if is_sign { signs_of[usize::from(block[at % 32]) % 8] } else { block[at % 32] };
+                let any = block[at % 32].wrapping_add(at as u8);
+                if seed >> at & 1 == 1 {
+                    *byte = signs[usize::from(any) % signs.len()];
+                } else if has_escapes || any != b'\\' {
+                    *byte = any;
+                }
             }
             for open in *b"[{" {
-                if let Some(wide) = wide(&bytes, open) {
-                    prop_assert_eq!(wide, signs(&bytes, open));
-                }
+                prop_assert_eq!(
+                    Marks::of(&bytes, open, begins_in_string),
+                    marks_slowly(&bytes, open, begins_in_string)
+                );
             }
         }
     }

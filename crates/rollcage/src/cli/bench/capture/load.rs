@@ -9,8 +9,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+/// A list of one model, with its head.
+pub(super) const MODELS: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 52\r\n\r\n{\"object\":\"list\",\"data\":[{\"id\":\"m\",\"object\":\"mock\"}]}";
+
 /// Answers every POST with the same bytes, and every GET with a list of one model.
-pub(crate) async fn serve(
+pub(super) async fn serve(
     listener: TcpListener,
     whole: Arc<[u8]>,
     stream: Arc<[u8]>,
@@ -28,14 +31,13 @@ pub(crate) async fn serve(
 }
 
 async fn answer(mut socket: TcpStream, whole: &[u8], stream: &[u8]) -> io::Result<()> {
-    const MODELS: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 52\r\n\r\n{\"object\":\"list\",\"data\":[{\"id\":\"m\",\"object\":\"mock\"}]}";
     let mut buffer = Vec::with_capacity(1 << 20);
     loop {
         let Some((head, length)) = read_message(&mut socket, &mut buffer).await? else {
             return Ok(());
         };
         let is_get = buffer.starts_with(b"GET");
-        let is_stream = contains(&buffer[head..length], b"\"stream\":true");
+        let is_stream = asks_for_stream(&buffer[head..length]);
         buffer.drain(..length);
         let reply = match (is_get, is_stream) {
             (true, _) => MODELS,
@@ -47,7 +49,7 @@ async fn answer(mut socket: TcpStream, whole: &[u8], stream: &[u8]) -> io::Resul
 }
 
 /// Reads one message with a content-length; gives where its body begins and ends.
-async fn read_message(
+pub(super) async fn read_message(
     socket: &mut TcpStream,
     buffer: &mut Vec<u8>,
 ) -> io::Result<Option<(usize, usize)>> {
@@ -82,46 +84,46 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
         .position(|window| window == wanted)
 }
 
-fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
-    // The member stands at the front of the body.
-    find(&bytes[..bytes.len().min(200)], wanted).is_some()
+/// Whether a request's body says so. The member stands at the front.
+pub(super) fn asks_for_stream(body: &[u8]) -> bool {
+    find(&body[..body.len().min(200)], b"\"stream\":true").is_some()
 }
 
 /// What a load came to.
 #[derive(Default)]
-pub(crate) struct Measured {
+pub(super) struct Measured {
     /// Of each call.
     times: Vec<Duration>,
     took: Duration,
     /// What all parties to it used.
-    pub(crate) cpu: Duration,
+    pub(super) cpu: Duration,
 }
 
 impl Measured {
-    pub(crate) fn add(&mut self, more: Measured) {
+    pub(super) fn add(&mut self, more: Measured) {
         self.times.extend(more.times);
         self.times.sort_unstable();
         self.took += more.took;
         self.cpu += more.cpu;
     }
 
-    pub(crate) fn calls_per_second(&self) -> f64 {
+    pub(super) fn calls_per_second(&self) -> f64 {
         self.times.len() as f64 / self.took.as_secs_f64()
     }
 
-    pub(crate) fn cpu_per_call(&self) -> Duration {
+    pub(super) fn cpu_per_call(&self) -> Duration {
         self.cpu.div_f64(self.times.len().max(1) as f64)
     }
 
     /// The time that this share of the calls stayed below.
-    pub(crate) fn at(&self, share: f64) -> Duration {
+    pub(super) fn at(&self, share: f64) -> Duration {
         let at = (self.times.len() as f64 * share) as usize;
         self.times.get(at).copied().unwrap_or_default()
     }
 }
 
 /// Sends the same request over and over on each of `connections` for `length`.
-pub(crate) async fn load(
+pub(super) async fn load(
     address: SocketAddr,
     request: Arc<[u8]>,
     connections: usize,
@@ -163,7 +165,7 @@ async fn client(address: SocketAddr, request: &[u8], until: Instant) -> io::Resu
 }
 
 /// Time from sending a streamed request to the first byte of the body, and of its last.
-pub(crate) async fn first_byte(
+pub(super) async fn first_byte(
     address: SocketAddr,
     request: &[u8],
     rounds: usize,

@@ -1,0 +1,117 @@
+//! The proxy that is measured, as a process of its own: its memory and its processor time are then its own too.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+use crate::settings;
+
+/// This very program, also after its file was replaced.
+pub(super) const OURSELVES: &str = "/proc/self/exe";
+/// For a proxy to probe the mock upstream and listen.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+pub(super) struct Proxy {
+    child: Child,
+    home: PathBuf,
+    pub(super) address: SocketAddr,
+}
+
+impl Proxy {
+    /// Starts a build of this program before an upstream; `number` tells proxies of one process apart.
+    pub(super) async fn start(
+        program: &Path,
+        upstream: SocketAddr,
+        number: usize,
+    ) -> anyhow::Result<Self> {
+        let home = settings::home()?.join(format!("bench-{}-{number}", std::process::id()));
+        let url = format!("http://{upstream}");
+        let child = Command::new(program)
+            .args(["proxy", "--upstream", &url, "--model", "m", "--port", "0"])
+            .env("ROLLCAGE_HOME", &home)
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start the proxy of {}", program.display()))?;
+        // From here on it ends with this, whatever comes of it.
+        let mut proxy = Proxy {
+            child,
+            home,
+            address: upstream,
+        };
+        let stdout = proxy.child.stdout.take().context("the proxy's output")?;
+        let first_line = tokio::task::spawn_blocking(move || {
+            let mut line = String::new();
+            BufReader::new(stdout).read_line(&mut line).map(|_| line)
+        });
+        let line = tokio::time::timeout(START_LIMIT, first_line)
+            .await
+            .context("the proxy does not start")???;
+        let address = line
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("http://"))
+            .and_then(|address| address.parse().ok());
+        proxy.address = address.with_context(|| {
+            format!("{} does not say where its proxy listens", program.display())
+        })?;
+        Ok(proxy)
+    }
+
+    /// A session, by the key that its agent has.
+    pub(super) async fn open_session(&self) -> anyhow::Result<String> {
+        let client = rollcage_proxy::outbound::client("http://127.0.0.1")?;
+        let url = format!("http://{}/sessions", self.address);
+        let request = client.post(url).header("content-type", "application/json");
+        let text = request.body("{}").send().await?.text().await?;
+        let answer: serde_json::Value = serde_json::from_str(&text)?;
+        ensure!(
+            answer["capture_level"] == "tokens",
+            "the mock upstream is captured whole: {text}"
+        );
+        Ok(answer["session_id"]
+            .as_str()
+            .context("a session id")?
+            .to_owned())
+    }
+
+    /// What it has used, user and system.
+    pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
+        cpu(&self.child.id().to_string())
+    }
+
+    pub(super) fn resident(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .context("the kernel tells VmRSS")?;
+        Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? * 1024)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.home);
+    }
+}
+
+/// What the process of the upstream and the load has used.
+pub(super) fn own_cpu() -> anyhow::Result<Duration> {
+    cpu("self")
+}
+
+/// What a process has used, by its threads; none of them ends while it is measured.
+fn cpu(process: &str) -> anyhow::Result<Duration> {
+    let mut sum = 0;
+    for task in std::fs::read_dir(format!("/proc/{process}/task"))?.flatten() {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        let ran = text.split(' ').next().and_then(|text| text.parse().ok());
+        sum += ran.unwrap_or(0_u64);
+    }
+    Ok(Duration::from_nanos(sum))
+}
