@@ -4,8 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use rollcage_dialect::chat::{
-    Added, Capture, Rewrite, Sampling, deltas, finish_of, is_done, last_usage, prepare, read_reply,
-    strip_body, strip_event, tokens_wanted,
+    Added, Capture, ChatEvent, Rewrite, Sampling, last_usage, prepare, read_reply, strip_body,
+    tokens_wanted,
 };
 use serde_json::{Map, Value};
 
@@ -69,10 +69,7 @@ fn answer(flags: u8, body: &[u8]) {
         serde_json::from_slice::<Value>(stripped.as_deref().unwrap_or(body))
             .expect("what was JSON stays JSON");
     }
-    let _ = (
-        strip_event(&text, &added),
-        finish_of(&text),
-        is_done(&text),
-        deltas(&text),
-    );
+    let event = ChatEvent::read(&text);
+    let _ = (event.mark(), event.usage(), event.deltas());
+    let _ = event.strip(&added);
 }

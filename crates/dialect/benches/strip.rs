@@ -1,5 +1,5 @@
 //! What one answer costs on its way to the agent: an engine's body with ids and logprobs, stripped of them:
-//! `cargo bench -p rollcage-model --bench strip`.
+//! `cargo bench -p rollcage-dialect --bench strip`.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,31 +1,30 @@
-//! The Anthropic Messages dialect, on both sides: an agent that speaks it is asked for in chat (`to_chat`, `Answer`), and
-//! an upstream that speaks it is asked from chat (`from_chat_request`, `read_message`, `StreamReader`). Where both speak it
-//! the request goes through with few members changed (`prepare`), and the answer as it is.
+//! The Anthropic Messages dialect, on both sides: an agent that speaks it is asked for in chat (`to_chat`,
+//! `MessagesRenderer`), and an endpoint that speaks it is asked from chat (`from_chat_request`, `read_with_thoughts`,
+//! `PieceReader`). Where both speak it the request goes through with few members changed (`prepare`), and the answer as it
+//! is.
 //!
 //! What has no counterpart is an error, a text the model can read, or a line in `Translation::dropped`; never nothing.
 
 mod answer;
 mod block;
 mod content;
+mod from_chat;
 mod prepare;
 mod reader;
 mod request;
 mod thought;
-mod upstream;
 
 use serde_json::{Map, Value, json};
 
 use super::TranslateError;
 
-pub use answer::Answer;
+pub use answer::MessagesRenderer;
+pub use from_chat::{MessagesRequest, from_chat_request};
 pub use prepare::prepare;
-pub use reader::{
-    Kept, Mark, StreamReader, error_message, is_ping, mark_of, read_message, read_with_thoughts,
-    usage_of,
-};
+pub(crate) use reader::{Counts, PieceReader};
+pub use reader::{Kept, error_message, read_message, read_with_thoughts, usage_of};
 pub use request::{Translation, messages_of, to_chat};
 pub use thought::Thoughts;
-pub use upstream::{Asked, from_chat_request};
 
 /// An error in Anthropic's shape. Clients choose by the type whether to try again.
 pub fn error_body(status: u16, message: &str) -> Vec<u8> {

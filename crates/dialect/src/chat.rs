@@ -7,6 +7,7 @@ mod added;
 mod constraint;
 mod delta;
 mod error;
+mod event;
 mod finish;
 mod malformed;
 pub(crate) mod members;
@@ -21,9 +22,11 @@ mod strip;
 pub use added::Added;
 pub use constraint::{Constrained, STRICT_TOOLS, constraints_in};
 
-pub use delta::{Delta, deltas};
+pub use delta::Delta;
 pub use error::{StreamError, is_passing_status};
-pub use finish::{Said, finish_of, finish_of_whole, is_cut, is_no_answer, offers_tools, said_by};
+pub use event::{ChatEvent, Mark, deltas};
+pub(crate) use finish::{ends_by, finish_of_whole};
+pub use finish::{is_no_answer, offers_tools};
 pub use malformed::is_malformed;
 pub use pieces::Pieces;
 pub(crate) use prepare::Draft;
@@ -31,9 +34,9 @@ pub use prepare::{
     Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, has_member, prepare,
     tokens_wanted,
 };
-pub use refusal::RefusedParameter;
+pub use refusal::{RefusedParameter, is_context_overflow};
 pub use render::Render;
 pub use reply::{
     Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, is_done, last_usage, read_reply,
 };
-pub use strip::{Stripped, strip_body, strip_event};
+pub use strip::{Stripped, strip_body};

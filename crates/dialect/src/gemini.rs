@@ -11,7 +11,7 @@ mod signature;
 
 use serde_json::{Map, Value, json};
 
-pub use self::answer::Answer;
+pub use self::answer::GeminiRenderer;
 use super::TranslateError;
 
 /// A request as chat, and what is needed to render its answer.
@@ -20,7 +20,7 @@ pub struct Translation {
     /// A chat completions body.
     pub chat: Vec<u8>,
     pub is_stream: bool,
-    pub answer: Answer,
+    pub answer: GeminiRenderer,
     /// What the agent asked for and chat cannot say, in the request's own words.
     pub dropped: Vec<String>,
 }
@@ -94,7 +94,7 @@ pub fn to_chat(body: &[u8], model: &str, form: Form) -> Result<Translation, Tran
         let options = json!({"include_usage": true});
         chat.insert("stream_options".to_owned(), options);
     }
-    let answer = Answer::new(&request, model, form, n_calls);
+    let answer = GeminiRenderer::new(&request, model, form, n_calls);
     Ok(Translation {
         chat: Value::Object(chat).to_string().into_bytes(),
         is_stream,

@@ -10,9 +10,11 @@ pub mod responses;
 mod route;
 pub mod sampling;
 pub mod sse;
+pub mod upstream;
 
 pub use chat::Render;
-pub use route::{Asked, Route};
+pub use route::{Route, TranslatedRequest};
+pub use upstream::EndpointDialect;
 
 /// What an agent speaks.
 #[derive(
@@ -25,23 +27,6 @@ pub enum Dialect {
     Responses,
     Anthropic,
     Gemini,
-}
-
-/// What an endpoint speaks.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum EndpointDialect {
-    #[default]
-    Chat,
-    Anthropic,
-}
-
-impl EndpointDialect {
-    pub fn is_chat(&self) -> bool {
-        *self == EndpointDialect::Chat
-    }
 }
 
 /// Why a request cannot be asked in another dialect. The text goes to the agent, with status 400.

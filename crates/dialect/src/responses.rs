@@ -11,7 +11,7 @@ mod tool;
 
 use serde_json::{Map, Value, json};
 
-pub use self::answer::Answer;
+pub use self::answer::ResponsesRenderer;
 use super::TranslateError;
 
 /// A request as chat, and what is needed to render its answer.
@@ -20,7 +20,7 @@ pub struct Translation {
     /// A chat completions body.
     pub chat: Vec<u8>,
     pub is_stream: bool,
-    pub answer: Answer,
+    pub answer: ResponsesRenderer,
     /// What the agent asked for and chat cannot say, in the request's own words.
     pub dropped: Vec<String>,
 }
@@ -69,7 +69,7 @@ pub fn to_chat(body: &[u8]) -> Result<Translation, TranslateError> {
         set("stream_options", Some(json!({"include_usage": true})));
     }
     let chat = Value::Object(chat).to_string().into_bytes();
-    let answer = Answer::new(&request, tools.targets, &chat);
+    let answer = ResponsesRenderer::new(&request, tools.targets, &chat);
     Ok(Translation {
         chat,
         is_stream,

@@ -18,7 +18,7 @@ pub enum Route {
 }
 
 /// A request of another dialect, as chat.
-pub struct Asked {
+pub struct TranslatedRequest {
     /// The chat completions body.
     pub chat: Vec<u8>,
     pub is_stream: bool,
@@ -70,11 +70,11 @@ impl Route {
     }
 
     /// What is asked, or counted, in chat; `None` when it is chat already or no such request.
-    pub fn to_chat(&self, body: &[u8]) -> Result<Option<Asked>, TranslateError> {
+    pub fn to_chat(&self, body: &[u8]) -> Result<Option<TranslatedRequest>, TranslateError> {
         let asked = match self {
             Route::Ask(Dialect::Responses) => {
                 let translation = responses::to_chat(body)?;
-                Asked {
+                TranslatedRequest {
                     chat: translation.chat,
                     is_stream: translation.is_stream,
                     stream_type: EVENTS,
@@ -85,7 +85,7 @@ impl Route {
             }
             Route::Ask(Dialect::Anthropic) | Route::CountTokens(Dialect::Anthropic) => {
                 let translation = anthropic::to_chat(body)?;
-                Asked {
+                TranslatedRequest {
                     chat: translation.chat,
                     is_stream: translation.is_stream,
                     stream_type: EVENTS,
@@ -110,6 +110,15 @@ impl Route {
 }
 
 impl Dialect {
+    /// Whether clients know an error in the middle of a stream for what it is. Chat has no event for it: what servers
+    /// send in its place some agents read over.
+    pub fn has_error_events(self) -> bool {
+        match self {
+            Dialect::Chat => false,
+            Dialect::Responses | Dialect::Anthropic | Dialect::Gemini => true,
+        }
+    }
+
     /// The body of an answer that is an error.
     pub fn error_body(self, status: u16, message: &str) -> Vec<u8> {
         match self {
@@ -140,9 +149,13 @@ impl Dialect {
     }
 }
 
-fn from_gemini(body: &[u8], model: &str, form: gemini::Form) -> Result<Asked, TranslateError> {
+fn from_gemini(
+    body: &[u8],
+    model: &str,
+    form: gemini::Form,
+) -> Result<TranslatedRequest, TranslateError> {
     let translation = gemini::to_chat(body, model, form)?;
-    Ok(Asked {
+    Ok(TranslatedRequest {
         chat: translation.chat,
         is_stream: translation.is_stream,
         stream_type: form.content_type(),

@@ -7,7 +7,7 @@ use crate::finding::Code;
 use crate::tokens::Tokens;
 use rollcage_dialect::chat::{self, Flaw, Message, Reply, STRICT_TOOLS, Usage, is_no_answer};
 use rollcage_dialect::sampling::{self, LogprobsMode};
-use rollcage_dialect::{Dialect, EndpointDialect, anthropic};
+use rollcage_dialect::{Dialect, EndpointDialect};
 
 mod media;
 mod session;
@@ -231,11 +231,8 @@ fn reply_of(exchange: &Exchange) -> Reply {
     let Some(response) = &exchange.response else {
         return Reply::default();
     };
-    let read = match exchange.request.endpoint_dialect {
-        EndpointDialect::Chat => chat::read_reply,
-        EndpointDialect::Anthropic => anthropic::read_message,
-    };
-    read(&response.text(), response.is_stream)
+    let dialect = exchange.request.endpoint_dialect;
+    dialect.read(&response.text(), response.is_stream).0
 }
 
 fn members_of(body: &[u8]) -> Map<String, Value> {

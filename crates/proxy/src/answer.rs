@@ -10,10 +10,10 @@ use serde_json::json;
 /// The body of every answer.
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
-pub(super) const JSON: &str = "application/json";
-pub(super) const EVENTS: &str = "text/event-stream";
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const EVENTS: &str = "text/event-stream";
 
-pub(super) fn whole(
+pub(crate) fn whole(
     status: StatusCode,
     content_type: &str,
     body: impl Into<Bytes>,
@@ -29,12 +29,12 @@ pub(super) fn whole(
     response
 }
 
-pub(super) fn error_body(status: StatusCode, kind: &str, message: &str) -> Vec<u8> {
+pub(crate) fn error_body(status: StatusCode, kind: &str, message: &str) -> Vec<u8> {
     let error = json!({"message": message, "type": kind, "param": null, "code": status.as_u16()});
     json!({"error": error}).to_string().into_bytes()
 }
 
-pub(super) fn error(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
+pub(crate) fn error(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
     whole(status, JSON, error_body(status, kind, message))
 }
 

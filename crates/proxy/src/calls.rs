@@ -1,6 +1,8 @@
 //! What a session's calls say of its endpoint, its agent and its model: what a rollout's end is judged by.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use rollcage_model::ending::Cause;
 
@@ -25,10 +27,10 @@ impl Problem {
     }
 }
 
-/// What one call came to.
+/// What one call says of the endpoint, the agent or the model.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    Good(Good),
+pub(crate) enum CallVerdict {
+    Good(AnsweredCall),
     /// The endpoint's failure.
     Failed(Problem),
     /// Says nothing of the endpoint.
@@ -41,12 +43,12 @@ pub(super) enum Outcome {
 
 /// An answered call.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Good {
+pub(crate) struct AnsweredCall {
     /// By the limit on its length.
-    pub(super) is_cut: bool,
-    pub(super) has_tools: bool,
+    pub(crate) is_cut: bool,
+    pub(crate) has_tools: bool,
     /// For how long the endpoint said nothing in it, at most.
-    pub(super) longest_silence: Duration,
+    pub(crate) longest_silence: Duration,
 }
 
 /// A limit that ended the rollout's calls.
@@ -77,9 +79,9 @@ pub struct Calls {
 }
 
 impl Calls {
-    pub(super) fn note(&mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Good(good) => {
+    pub(crate) fn note(&mut self, verdict: CallVerdict) {
+        match verdict {
+            CallVerdict::Good(good) => {
                 self.is_answered = true;
                 self.is_answered_with_tools |= good.has_tools;
                 // Titles and summaries are no work of the agent's own.
@@ -92,12 +94,12 @@ impl Calls {
                 self.agents_doing = None;
                 self.last_good = Some(Instant::now());
             }
-            Outcome::Failed(problem) => {
+            CallVerdict::Failed(problem) => {
                 self.failures_in_a_row += 1;
                 self.failure = Some(problem);
             }
-            Outcome::AgentsDoing(cause) => self.agents_doing = Some(cause),
-            Outcome::TooLong { has_tools } => {
+            CallVerdict::AgentsDoing(cause) => self.agents_doing = Some(cause),
+            CallVerdict::TooLong { has_tools } => {
                 // Titles are answered before and beside the agent's own first prompt.
                 self.is_first_too_long = match has_tools {
                     true => !self.is_answered_with_tools,
@@ -108,7 +110,7 @@ impl Calls {
     }
 
     /// Remembers the first limit that ended the calls.
-    pub(super) fn stop(&mut self, by: &str) {
+    pub(crate) fn stop(&mut self, by: &str) {
         let is_at_first = self.is_first_too_long || !self.is_answered;
         self.stopped.get_or_insert_with(|| Stopped {
             by: by.to_owned(),
@@ -118,7 +120,7 @@ impl Calls {
 
     /// Whether a call that the agent gave up on, or that ended with it, was hung: silent for far longer than calls of this
     /// session are. `agent_time` is what the agent has in all.
-    pub(super) fn is_hung(&self, silent_since: Instant, agent_time: Option<Duration>) -> bool {
+    pub(crate) fn is_hung(&self, silent_since: Instant, agent_time: Option<Duration>) -> bool {
         // Something good that came later shows that the agent could do without.
         if self.last_good.is_some_and(|good| good > silent_since) {
             return false;
@@ -132,23 +134,23 @@ impl Calls {
 mod tests {
     use super::*;
 
-    fn good(has_tools: bool, is_cut: bool) -> Outcome {
-        Outcome::Good(Good {
+    fn good(has_tools: bool, is_cut: bool) -> CallVerdict {
+        CallVerdict::Good(AnsweredCall {
             is_cut,
             has_tools,
             longest_silence: Duration::from_secs(20),
         })
     }
 
-    fn failed() -> Outcome {
-        Outcome::Failed(Problem::new(Cause::EndpointError, "500"))
+    fn failed() -> CallVerdict {
+        CallVerdict::Failed(Problem::new(Cause::EndpointError, "500"))
     }
 
     #[test]
     fn a_failure_counts_until_something_good_comes() {
         let mut calls = Calls::default();
         calls.note(failed());
-        calls.note(Outcome::AgentsDoing(Cause::AgentHungUp));
+        calls.note(CallVerdict::AgentsDoing(Cause::AgentHungUp));
         assert!(calls.failure.is_some() && !calls.is_answered);
         calls.note(good(true, false));
         assert_eq!((calls.failure.as_ref(), calls.agents_doing), (None, None));
@@ -178,7 +180,7 @@ mod tests {
             for has_tools in answered {
                 calls.note(good(*has_tools, false));
             }
-            calls.note(Outcome::TooLong { has_tools });
+            calls.note(CallVerdict::TooLong { has_tools });
             calls.stop("context");
             calls.stop("calls");
             let stopped = calls.stopped.unwrap();

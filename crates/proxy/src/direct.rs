@@ -21,9 +21,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use rollcage_dialect::chat::Pieces;
+use rollcage_dialect::upstream::PassedHead;
 
 use super::failure::Failure;
-use super::upstream::Passed;
 use crate::outbound::{
     CONNECT_LIMIT, Guard, NoAddress, READ_LIMIT, USER_AGENT as OUR_NAME, is_this_machine,
 };
@@ -154,7 +154,7 @@ impl Direct {
     /// word; once some of it was, the endpoint may have sampled, and the failure is the caller's to tell of.
     pub(super) async fn post(
         self: &Arc<Self>,
-        passed: &Passed,
+        passed: &PassedHead,
         body: &Pieces,
         choice: Connection,
     ) -> Result<Answer, Failure> {
@@ -191,7 +191,7 @@ impl Direct {
         }
     }
 
-    fn request(&self, passed: &Passed, body: &Pieces) -> Result<Request<Sent>, Failure> {
+    fn request(&self, passed: &PassedHead, body: &Pieces) -> Result<Request<Sent>, Failure> {
         let mut request = Request::new(Sent::new(body.clone()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = match &passed.query {
@@ -380,11 +380,11 @@ mod tests {
         Direct::to(&url.parse().unwrap(), &HeaderMap::new(), None)
     }
 
-    fn asked(query: &str) -> (Passed, Pieces) {
+    fn asked(query: &str) -> (PassedHead, Pieces) {
         let query = Some(query.to_owned());
-        let passed = Passed {
+        let passed = PassedHead {
             query,
-            ..Passed::default()
+            ..PassedHead::default()
         };
         (passed, Bytes::from_static(b"{}").into())
     }

@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
+use hyper::header::{
+    AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue,
+};
 use serde::{Deserialize, Serialize};
 
 use rollcage_dialect::EndpointDialect;
+use rollcage_dialect::upstream::KeyHeader;
 use rollcage_model::record::EndpointInfo;
 
+use crate::answer;
 use crate::outbound::Guard;
-use crate::probe::Profile;
+use crate::profile::Profile;
 use crate::secret::Secret;
 
 /// How an API key is sent.
@@ -83,10 +88,43 @@ impl Endpoint {
 impl Endpoint {
     /// Where model calls go.
     pub fn url(&self) -> String {
-        match self.dialect {
-            EndpointDialect::Chat => format!("{}/chat/completions", self.base_url),
-            EndpointDialect::Anthropic => format!("{}/messages", self.base_url),
+        format!("{}{}", self.base_url, self.dialect.path())
+    }
+
+    /// What every request is sent with: the key in the header that the endpoint reads.
+    pub(crate) fn headers(&self) -> Result<HeaderMap, InvalidHeaderValue> {
+        let mut headers = self.dialect.headers();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer::JSON));
+        if let Some(key) = &self.key {
+            let auth = match self.dialect.key_header() {
+                KeyHeader::AsConfigured => self.auth,
+                KeyHeader::XApiKey => Auth::XApiKey,
+            };
+            let key = key.expose();
+            let (name, mut value) = match auth {
+                Auth::Bearer => (
+                    AUTHORIZATION,
+                    HeaderValue::from_str(&format!("Bearer {key}"))?,
+                ),
+                Auth::ApiKey => (
+                    HeaderName::from_static("api-key"),
+                    HeaderValue::from_str(key)?,
+                ),
+                Auth::XApiKey => (
+                    HeaderName::from_static("x-api-key"),
+                    HeaderValue::from_str(key)?,
+                ),
+            };
+            value.set_sensitive(true);
+            headers.insert(name, value);
         }
+        Ok(headers)
+    }
+
+    /// A request that is no model call, with the endpoint's key.
+    pub(crate) fn authorise(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        // A key that no header can hold is told of when a session opens.
+        request.headers(self.headers().unwrap_or_default())
     }
 
     pub fn info(&self) -> EndpointInfo {

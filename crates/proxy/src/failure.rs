@@ -4,24 +4,24 @@ use std::error::Error as _;
 
 use rollcage_model::ending::Cause;
 
-use super::calls::Problem;
+use crate::calls::Problem;
 use crate::outbound::NoAddress;
 
 const TOO_LONG: &str = "it took too long";
 
 /// Why there is no answer, or no more of it.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) text: String,
+pub(crate) struct Failure {
+    pub(crate) text: String,
     cause: Cause,
     /// Another try may get further.
-    pub(super) is_passing: bool,
+    pub(crate) is_passing: bool,
     /// A connection broke that had waited for this call: as a rule the endpoint had just closed it.
     is_on_reused_connection: bool,
 }
 
 impl Failure {
-    pub(super) fn passing(error: &(dyn std::error::Error + 'static)) -> Self {
+    pub(crate) fn passing(error: &(dyn std::error::Error + 'static)) -> Self {
         Failure {
             text: innermost(error),
             cause: Cause::EndpointUnreachable,
@@ -30,7 +30,7 @@ impl Failure {
         }
     }
 
-    pub(super) fn lasting(text: &str) -> Self {
+    pub(crate) fn lasting(text: &str) -> Self {
         Failure {
             text: text.to_owned(),
             cause: Cause::EndpointUnreachable,
@@ -39,7 +39,7 @@ impl Failure {
         }
     }
 
-    pub(super) fn too_slow() -> Self {
+    pub(crate) fn too_slow() -> Self {
         Failure {
             cause: Cause::EndpointSilent,
             ..Failure::lasting(TOO_LONG)
@@ -47,7 +47,7 @@ impl Failure {
     }
 
     /// There was no connection in time, as while a machine restarts.
-    pub(super) fn unconnected() -> Self {
+    pub(crate) fn unconnected() -> Self {
         Failure {
             is_passing: true,
             ..Failure::lasting(TOO_LONG)
@@ -55,31 +55,31 @@ impl Failure {
     }
 
     /// An error in the middle of a call; a server that goes away is worth another try.
-    pub(super) fn of_exchange(error: &hyper::Error) -> Self {
+    pub(crate) fn of_exchange(error: &hyper::Error) -> Self {
         match error.is_parse() || error.is_user() {
             true => Failure::lasting(&innermost(error)),
             false => Failure::passing(error),
         }
     }
 
-    pub(super) fn on_reused_connection(self) -> Self {
+    pub(crate) fn on_reused_connection(self) -> Self {
         Failure {
             is_on_reused_connection: self.is_passing,
             ..self
         }
     }
 
-    pub(super) fn is_on_reused_connection(&self) -> bool {
+    pub(crate) fn is_on_reused_connection(&self) -> bool {
         self.is_on_reused_connection
     }
 
     /// As the problem of a call that has no answer.
-    pub(super) fn unanswered(&self) -> Problem {
+    pub(crate) fn unanswered(&self) -> Problem {
         Problem::new(self.cause, format!("no answer: {}", self.text))
     }
 
     /// As the problem of a call whose `answer` or `stream` had begun.
-    pub(super) fn broken_off(&self, what: &str) -> Problem {
+    pub(crate) fn broken_off(&self, what: &str) -> Problem {
         let cause = match self.cause {
             Cause::EndpointSilent => Cause::EndpointSilent,
             _ => Cause::AnswerBroken,
@@ -89,7 +89,7 @@ impl Failure {
 }
 
 /// The problem of a completion that the engine gave up on.
-pub(super) fn aborted(finish_reason: &str) -> Problem {
+pub(crate) fn aborted(finish_reason: &str) -> Problem {
     let text = format!("the engine broke the answer off (finish_reason {finish_reason})");
     Problem::new(Cause::EndpointAborted, text)
 }

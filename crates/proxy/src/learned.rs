@@ -4,32 +4,32 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rollcage_dialect::chat::{Capture, MaxTokensName, RefusedParameter, has_member};
 
-pub(super) struct Learned(Mutex<Lessons>);
+pub(crate) struct Learned(Mutex<Lessons>);
 
 #[derive(Clone)]
-pub(super) struct Lessons {
+pub(crate) struct Lessons {
     /// The most that is worth asking for.
-    pub(super) capture: Capture,
+    pub(crate) capture: Capture,
     /// Settings of the chat template are refused.
-    pub(super) is_template_refused: bool,
-    pub(super) max_tokens_name: MaxTokensName,
+    pub(crate) is_template_refused: bool,
+    pub(crate) max_tokens_name: MaxTokensName,
     /// Members for capture that are refused.
     refused_capture: Vec<&'static str>,
     /// Other members that are refused.
-    pub(super) without: Vec<&'static str>,
+    pub(crate) without: Vec<&'static str>,
 }
 
 /// What a session must not do without.
-pub(super) struct Needs {
+pub(crate) struct Needs {
     /// The endpoint's own setting, which goes by way of the chat template.
-    pub(super) is_thinking_disabled: bool,
+    pub(crate) is_thinking_disabled: bool,
     /// Sampling that is sent whatever the agent asks for.
-    pub(super) sampling: Pinned,
+    pub(crate) sampling: Pinned,
 }
 
 /// Who wants the sampling as it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pinned {
+pub(crate) enum Pinned {
     /// The agent alone.
     No,
     /// Nobody said otherwise.
@@ -40,7 +40,7 @@ pub(super) enum Pinned {
 
 /// What became of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lesson {
+pub(crate) enum Lesson {
     New,
     /// Another call, at the same time, was refused the same.
     Known,
@@ -56,7 +56,7 @@ impl Lesson {
 }
 
 impl Learned {
-    pub(super) fn new(capture: Capture) -> Self {
+    pub(crate) fn new(capture: Capture) -> Self {
         Learned(Mutex::new(Lessons {
             capture,
             is_template_refused: false,
@@ -66,13 +66,13 @@ impl Learned {
         }))
     }
 
-    pub(super) fn so_far(&self) -> Lessons {
+    pub(crate) fn so_far(&self) -> Lessons {
         self.lessons().clone()
     }
 
     /// Learns from a refusal of `request` to ask for less. `None` when there is nothing to learn from it: it proves
     /// nothing, or the agent asked for that itself, and its refusal is its own.
-    pub(super) fn learn(&self, refusal: &str, request: &[u8], needs: &Needs) -> Option<Lesson> {
+    pub(crate) fn learn(&self, refusal: &str, request: &[u8], needs: &Needs) -> Option<Lesson> {
         let mut lessons = self.lessons();
         match RefusedParameter::read(refusal)? {
             RefusedParameter::Template => {
@@ -100,7 +100,7 @@ impl Learned {
 
 impl Lessons {
     /// Every member that is not sent because the endpoint refused it.
-    pub(super) fn refused(&self) -> Vec<String> {
+    pub(crate) fn refused(&self) -> Vec<String> {
         let template = self.is_template_refused.then_some("chat_template_kwargs");
         let names = self.refused_capture.iter().chain(&self.without).copied();
         names.chain(template).map(str::to_owned).collect()

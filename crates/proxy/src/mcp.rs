@@ -14,22 +14,22 @@ use hyper::body::{Frame, Incoming};
 use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
 
-use super::Session;
-use super::answer::{self, Body};
-use super::failure::cause;
-use super::forward::{ANSWER_BYTES_MAX, last, read_request};
+use crate::answer::{self, Body};
+use crate::failure::cause;
 use crate::remote::Remote;
+use crate::session::Session;
+use crate::unread::{ANSWER_BYTES_MAX, close_after, read_agent_request};
 
 /// Of a refusal, which is read whole to take secrets out of it.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// The server's name in a path that is one of these routes.
-pub(super) fn name_in(path: &str) -> Option<&str> {
+pub(crate) fn name_in(path: &str) -> Option<&str> {
     path.strip_prefix("/mcp/")
 }
 
 /// Answers one request to a server.
-pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
     let name = name_in(head.uri.path()).unwrap_or_default();
     let Some(remote) = session.options.mcp.get(name) else {
@@ -50,9 +50,9 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
         return refusal;
     }
     let _room = session.room.enter(&head.headers).await;
-    let body = match read_request(body).await {
+    let body = match read_agent_request(body).await {
         Ok(body) => body,
-        Err(unread) => return last(refuse(unread.status(), &unread.to_string())),
+        Err(unread) => return close_after(refuse(unread.status(), &unread.to_string())),
     };
     let answered = ask(&session, remote, &head, body).await;
     let told = match &answered {
@@ -169,6 +169,6 @@ async fn beginning(mut answer: reqwest::Response) -> String {
     String::from_utf8_lossy(&body).into_owned()
 }
 
-pub(super) fn refuse(status: StatusCode, message: &str) -> Response<Body> {
+pub(crate) fn refuse(status: StatusCode, message: &str) -> Response<Body> {
     answer::error(status, "mcp_error", message)
 }

@@ -1,11 +1,13 @@
 //! How long calls bear with an endpoint that is out of order, and how much of the agent's time that was.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use rollcage_model::exchange::Attempt;
 
-use super::calls::Problem;
+use crate::calls::Problem;
 
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 /// A restarted server should not wait long for its calls.
@@ -16,7 +18,7 @@ const ADVISED_DELAY_MAX: Duration = Duration::from_secs(30);
 /// The times during which calls of a session waited for an endpoint that had failed them. Calls at the same time wait
 /// for the same endpoint, so their times count once.
 #[derive(Debug, Default)]
-pub(super) struct Outages {
+pub(crate) struct Outages {
     state: Mutex<State>,
 }
 
@@ -28,7 +30,7 @@ struct State {
 }
 
 impl Outages {
-    pub(super) fn begin(self: &Arc<Self>) -> Outage {
+    pub(crate) fn begin(self: &Arc<Self>) -> Outage {
         let mut state = self.state();
         state.open += 1;
         state.since.get_or_insert_with(Instant::now);
@@ -36,7 +38,7 @@ impl Outages {
     }
 
     /// All of them together, with what is under way.
-    pub(super) fn total(&self) -> Duration {
+    pub(crate) fn total(&self) -> Duration {
         let state = self.state();
         state.total + state.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -48,7 +50,7 @@ impl Outages {
 
 /// One call's wait. It ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Outage(Arc<Outages>);
+pub(crate) struct Outage(Arc<Outages>);
 
 impl Drop for Outage {
     fn drop(&mut self) {
@@ -64,16 +66,16 @@ impl Drop for Outage {
 
 /// Since when an endpoint has said nothing in a call. Time in which the agent does not read is not counted.
 #[derive(Debug, Default)]
-pub(super) struct Silence {
+pub(crate) struct Silence {
     state: Mutex<(Option<Instant>, Duration)>,
 }
 
 impl Silence {
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.state().0 = Some(Instant::now());
     }
 
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         let mut state = self.state();
         if let Some(since) = state.0.take() {
             state.1 = state.1.max(since.elapsed());
@@ -81,11 +83,11 @@ impl Silence {
     }
 
     /// `None` while the endpoint is not waited for.
-    pub(super) fn since(&self) -> Option<Instant> {
+    pub(crate) fn since(&self) -> Option<Instant> {
         self.state().0
     }
 
-    pub(super) fn longest(&self) -> Duration {
+    pub(crate) fn longest(&self) -> Duration {
         self.state().1
     }
 
@@ -96,12 +98,12 @@ impl Silence {
 
 /// What went wrong with a call so far.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
+pub(crate) struct Trouble {
     /// The tries that failed, for the record.
-    pub(super) attempts: Vec<Attempt>,
+    pub(crate) attempts: Vec<Attempt>,
     /// What the last try failed of, while another is to come.
-    pub(super) failing: Option<Problem>,
-    pub(super) silence: Arc<Silence>,
+    pub(crate) failing: Option<Problem>,
+    pub(crate) silence: Arc<Silence>,
     /// Since when it is tried again.
     since: Option<Instant>,
     tries: u32,
@@ -109,7 +111,7 @@ pub(super) struct Trouble {
 
 impl Trouble {
     /// How long to wait before the next try; `None` when patience is used up.
-    pub(super) fn delay(
+    pub(crate) fn delay(
         &mut self,
         patience: Duration,
         advised: Option<Duration>,
@@ -132,10 +134,12 @@ impl Trouble {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
-    #[test]
-    fn delays_grow_until_patience_ends() {
+    #[tokio::test(start_paused = true)]
+    async fn delays_grow_until_patience_ends() {
         let mut trouble = Trouble::default();
         let patience = Duration::from_secs(180);
         let delays: Vec<f64> = (0..7)
@@ -144,40 +148,41 @@ mod tests {
         assert_eq!(delays, [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]);
         let advised = trouble.delay(patience, Some(Duration::from_secs(99)));
         assert_eq!(advised, Some(ADVISED_DELAY_MAX));
-        // As if it had begun three minutes ago.
-        trouble.since = Instant::now().checked_sub(patience);
+        advance(patience).await;
         assert_eq!(trouble.delay(patience, None), None);
         assert_eq!(Trouble::default().delay(Duration::ZERO, None), None);
-        let short = Trouble::default().delay(Duration::from_millis(10), None);
-        assert!(short.unwrap() <= Duration::from_millis(10));
+        let short = Duration::from_millis(10);
+        assert_eq!(Trouble::default().delay(short, None), Some(short));
     }
 
-    #[test]
-    fn outages_at_the_same_time_count_once() {
+    #[tokio::test(start_paused = true)]
+    async fn outages_at_the_same_time_count_once() {
+        let second = Duration::from_secs(1);
         let outages = Arc::new(Outages::default());
         assert_eq!(outages.total(), Duration::ZERO);
-        let since = Instant::now();
-        let (first, second) = (outages.begin(), outages.begin());
-        std::thread::sleep(Duration::from_millis(20));
-        drop(first);
-        assert!(outages.total() >= Duration::from_millis(20));
-        drop(second);
-        let total = outages.total();
-        assert!(total >= Duration::from_millis(20) && total <= since.elapsed());
-        std::thread::sleep(Duration::from_millis(5));
-        assert_eq!(outages.total(), total, "nothing is out of order");
+        let (one, other) = (outages.begin(), outages.begin());
+        advance(second).await;
+        drop(one);
+        assert_eq!(outages.total(), second);
+        advance(second).await;
+        drop(other);
+        assert_eq!(outages.total(), 2 * second);
+        advance(second).await;
+        assert_eq!(outages.total(), 2 * second, "nothing is out of order");
     }
 
-    #[test]
-    fn only_time_spent_waiting_for_the_endpoint_is_silence() {
+    #[tokio::test(start_paused = true)]
+    async fn only_time_spent_waiting_for_the_endpoint_is_silence() {
+        let second = Duration::from_secs(1);
         let silence = Silence::default();
         assert_eq!(silence.since(), None);
         silence.begin();
-        assert!(silence.since().is_some());
+        assert_eq!(silence.since(), Some(Instant::now()));
+        advance(second).await;
         silence.end();
         assert_eq!(silence.since(), None);
-        let longest = silence.longest();
+        advance(second).await;
         silence.end();
-        assert_eq!(silence.longest(), longest);
+        assert_eq!(silence.longest(), second);
     }
 }

@@ -1,10 +1,6 @@
 //! What a session samples with, and what becomes of calls that would make its tokens unfit for training.
 
-use rollcage_dialect::chat::{Constrained, Sampling};
-use rollcage_dialect::sampling::LogprobsMode;
-
-use super::Session;
-use super::learned::{Lesson, Needs, Pinned};
+use rollcage_dialect::chat::Sampling;
 
 /// Who says what is sampled with.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -50,43 +46,4 @@ pub enum OnOverflow {
     Stop,
     /// The agent gets the endpoint's refusal.
     PassOn,
-}
-
-impl Session {
-    /// What is sampled with, whatever the agent asks for.
-    pub(super) fn sampling(&self) -> Option<Sampling> {
-        match self.options.settings.sampling {
-            SamplingPolicy::Pinned(sampling) => Some(sampling),
-            SamplingPolicy::Auto if self.gives_tokens => Some(Sampling { temperature: 1.0 }),
-            SamplingPolicy::Auto | SamplingPolicy::Agent => None,
-        }
-    }
-
-    pub(super) fn constrained(&self) -> Constrained {
-        let settings = &self.options.settings;
-        let usual = match settings.sampling {
-            SamplingPolicy::Pinned(_) => Constrained::Refuse,
-            SamplingPolicy::Auto | SamplingPolicy::Agent => Constrained::Keep,
-        };
-        settings.constrained.unwrap_or(usual)
-    }
-
-    /// What an exchange's record says of its logprobs, and of what was not asked for.
-    pub(super) fn known_of_endpoint(&self) -> (Option<LogprobsMode>, Vec<String>) {
-        let mode = self.gives_tokens.then_some(self.options.profile.logprobs);
-        (mode, self.learned.so_far().refused())
-    }
-
-    /// Learns from an endpoint's refusal of `request` to ask for less. `None` when there is nothing to learn from it.
-    pub(super) fn learn_from(&self, refusal: &str, request: &[u8]) -> Option<Lesson> {
-        let needs = Needs {
-            is_thinking_disabled: self.options.endpoint.is_thinking_disabled,
-            sampling: match (self.options.settings.sampling, self.sampling()) {
-                (SamplingPolicy::Pinned(_), _) => Pinned::ByPolicy,
-                (_, Some(_)) => Pinned::ByDefault,
-                (_, None) => Pinned::No,
-            },
-        };
-        self.learned.learn(refusal, request, &needs)
-    }
 }

@@ -1,13 +1,12 @@
 //! Finds out, once per endpoint, what its answers give: how much can be captured, whether its streams carry the token
 //! ids whole (also around tool calls), what model it serves, how long a prompt may be, and what its logprobs are of.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::StatusCode;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use rollcage_dialect::EndpointDialect;
 use rollcage_dialect::chat::{
     Capture, Flaw, Prepared, RefusedParameter, Reply, Rewrite, prepare, read_reply,
 };
@@ -15,46 +14,17 @@ pub use rollcage_dialect::sampling::LogprobsMode;
 use rollcage_model::ending::Cause;
 use rollcage_model::trace::CaptureLevel;
 
-use super::calls::Problem;
-use super::failure::cause;
-pub use super::reach::Bounds;
-use super::reach::{Unusable, is_loading, reach, wait_for_loading};
-use super::served::instead_of;
-use super::unread::{SMALL_BYTES_MAX, read_text};
-use super::upstream::authorised;
+use crate::calls::Problem;
 use crate::endpoint::Endpoint;
+use crate::failure::cause;
+pub use crate::profile::Profile;
+pub use crate::reach::Bounds;
+use crate::reach::{Unusable, is_loading, reach, wait_for_loading};
+use crate::served::instead_of;
+use crate::unread::{SMALL_BYTES_MAX, read_text};
 
 /// For each of the few small calls, once the first was answered.
 const CALL_LIMIT: Duration = Duration::from_secs(120);
-
-/// What an endpoint gives.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Profile {
-    pub level: CaptureLevel,
-    /// Streams carry everything that whole answers do, so they may be passed on live.
-    pub has_live_streams: bool,
-    /// Token ids are to be asked for with SGLang's own flags.
-    #[serde(default)]
-    pub has_sglext: bool,
-    pub served_model: Option<String>,
-    pub context_tokens: Option<u64>,
-    pub logprobs: LogprobsMode,
-}
-
-impl Profile {
-    /// What the scripted endpoint gives, and what tests assume of theirs.
-    pub fn whole() -> Self {
-        Profile {
-            level: CaptureLevel::Tokens,
-            has_live_streams: true,
-            has_sglext: false,
-            served_model: None,
-            context_tokens: None,
-            // They are of what the script plays, whatever it is asked to sample with.
-            logprobs: LogprobsMode::Processed,
-        }
-    }
-}
 
 /// Asks the endpoint a few small things. The error says why it cannot be used at all.
 pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Profile, Unusable> {
@@ -69,11 +39,11 @@ pub async fn probe_within(
 ) -> Result<Profile, Unusable> {
     let since = Instant::now();
     reach(client, endpoint, bounds).await?;
-    let asker = Asker { client, endpoint };
-    if endpoint.dialect == EndpointDialect::Anthropic {
-        return asker.anthropic().await;
+    let prober = Prober { client, endpoint };
+    if !endpoint.dialect.has_tokens() {
+        return prober.without_tokens().await;
     }
-    let (served_model, context_tokens) = asker.model().await;
+    let (served_model, context_tokens) = prober.model().await;
     let mut capture = if endpoint.has_token_ids {
         Capture::Tokens
     } else {
@@ -83,42 +53,49 @@ pub async fn probe_within(
         |limit: &str| json!({"messages": [{"role": "user", "content": "Say ok."}], (limit): 8});
     let mut question = first("max_tokens");
     let reply = loop {
-        match asker.ask_first(&question, capture, (since, bounds)).await? {
-            Asked::Replied(reply) => break reply,
-            Asked::Refused { text, .. }
+        match prober
+            .ask_first(&question, capture, (since, bounds))
+            .await?
+        {
+            ProbeAnswer::Replied(reply) => break reply,
+            ProbeAnswer::Refused { text, .. }
                 if question.get("max_tokens").is_some()
                     && RefusedParameter::read(&text) == Some(RefusedParameter::MaxTokens) =>
             {
                 question = first("max_completion_tokens");
             }
-            Asked::Refused { text, .. }
+            ProbeAnswer::Refused { text, .. }
                 if capture == Capture::Tokens && text.contains("return_token_ids") =>
             {
                 capture = Capture::Logprobs;
             }
-            Asked::Refused { text, .. } if capture != Capture::Off && text.contains("logprobs") => {
+            ProbeAnswer::Refused { text, .. }
+                if capture != Capture::Off && text.contains("logprobs") =>
+            {
                 capture = Capture::Off;
             }
-            Asked::Refused { status, text } => return Err(asker.refused(status, &text).await),
+            ProbeAnswer::Refused { status, text } => {
+                return Err(prober.refused(status, &text).await);
+            }
         }
     };
     let mut level = level_of(&reply);
     let mut has_live_streams = match level {
-        CaptureLevel::Tokens => asker.is_stream_whole(capture).await,
+        CaptureLevel::Tokens => prober.is_stream_whole(capture).await,
         // Nothing that is trained on can be lost.
         CaptureLevel::Logprobs | CaptureLevel::Text => true,
     };
     // SGLang refuses the usual flag in streams, and gives the ids there when it is asked in its own way.
     let is_lacking = level != CaptureLevel::Tokens || !has_live_streams;
-    if capture == Capture::Tokens && is_lacking && asker.has_sglext(&question).await {
-        let is_whole = asker.is_stream_whole(Capture::TokensInSglext).await;
+    if capture == Capture::Tokens && is_lacking && prober.has_sglext(&question).await {
+        let is_whole = prober.is_stream_whole(Capture::TokensInSglext).await;
         if is_whole || level != CaptureLevel::Tokens {
             capture = Capture::TokensInSglext;
             (level, has_live_streams) = (CaptureLevel::Tokens, is_whole);
         }
     }
     let logprobs = match level {
-        CaptureLevel::Tokens => asker.logprobs_mode(capture).await,
+        CaptureLevel::Tokens => prober.logprobs_mode(capture).await,
         CaptureLevel::Logprobs | CaptureLevel::Text => LogprobsMode::Unknown,
     };
     Ok(Profile {
@@ -171,17 +148,17 @@ fn level_of(reply: &Reply) -> CaptureLevel {
     }
 }
 
-enum Asked {
+enum ProbeAnswer {
     Replied(Box<Reply>),
     Refused { status: StatusCode, text: String },
 }
 
-struct Asker<'a> {
+struct Prober<'a> {
     client: &'a reqwest::Client,
     endpoint: &'a Endpoint,
 }
 
-impl Asker<'_> {
+impl Prober<'_> {
     /// Why a first question was refused for good.
     async fn refused(&self, status: StatusCode, text: &str) -> Unusable {
         if let Err(unusable) = Unusable::check_key(self.endpoint, status) {
@@ -202,12 +179,14 @@ impl Asker<'_> {
     }
 
     /// Its dialect has no tokens, so there is nothing to ask a model; whether there is that model costs nothing to ask.
-    async fn anthropic(&self) -> Result<Profile, Unusable> {
+    async fn without_tokens(&self) -> Result<Profile, Unusable> {
         let Endpoint {
             base_url, model, ..
         } = self.endpoint;
         let request = self.client.get(format!("{base_url}/models/{model}"));
-        let request = authorised(self.endpoint, request.timeout(Duration::from_secs(15)));
+        let request = self
+            .endpoint
+            .authorise(request.timeout(Duration::from_secs(15)));
         let mut entry = Value::Null;
         if let Ok(answer) = request.send().await {
             let status = answer.status();
@@ -239,14 +218,14 @@ impl Asker<'_> {
         question: &Value,
         capture: Capture,
         (since, bounds): (Instant, Bounds),
-    ) -> Result<Asked, Unusable> {
+    ) -> Result<ProbeAnswer, Unusable> {
         loop {
             let asked = Instant::now();
             let left = bounds.loading.saturating_sub(since.elapsed());
             // One that is there, but slow, has as long as to be reached at least.
             let limit = left.max(bounds.reach);
             match self.ask_within(question, capture, limit).await {
-                Ok(Asked::Refused { status, .. })
+                Ok(ProbeAnswer::Refused { status, .. })
                     if is_loading(status) && wait_for_loading(since, bounds).await => {}
                 Ok(asked) => return Ok(asked),
                 Err(text) if asked.elapsed() >= limit => {
@@ -257,7 +236,7 @@ impl Asker<'_> {
         }
     }
 
-    async fn ask(&self, question: &Value, capture: Capture) -> Result<Asked, String> {
+    async fn ask(&self, question: &Value, capture: Capture) -> Result<ProbeAnswer, String> {
         self.ask_within(question, capture, CALL_LIMIT).await
     }
 
@@ -266,7 +245,7 @@ impl Asker<'_> {
         question: &Value,
         capture: Capture,
         limit: Duration,
-    ) -> Result<Asked, String> {
+    ) -> Result<ProbeAnswer, String> {
         let rewrite = Rewrite {
             model: Some(self.endpoint.model.clone()),
             is_thinking_disabled: self.endpoint.is_thinking_disabled,
@@ -276,9 +255,12 @@ impl Asker<'_> {
         let Prepared {
             body, is_stream, ..
         } = prepare(&question.to_string().into(), &rewrite).map_err(|error| error.to_string())?;
-        let url = format!("{}/chat/completions", self.endpoint.base_url);
-        let request = self.client.post(url).timeout(limit).body(body.concat());
-        let request = authorised(self.endpoint, request);
+        let request = self
+            .client
+            .post(self.endpoint.url())
+            .timeout(limit)
+            .body(body.concat());
+        let request = self.endpoint.authorise(request);
         let failed = |error: String| {
             format!(
                 "endpoint {} did not answer a first question: {error}",
@@ -290,8 +272,8 @@ impl Asker<'_> {
         let status = response.status();
         let text = self.read(response).await.map_err(failed)?;
         Ok(match status.is_success() {
-            true => Asked::Replied(Box::new(read_reply(&text, is_stream))),
-            false => Asked::Refused { status, text },
+            true => ProbeAnswer::Replied(Box::new(read_reply(&text, is_stream))),
+            false => ProbeAnswer::Refused { status, text },
         })
     }
 
@@ -302,7 +284,7 @@ impl Asker<'_> {
 
     async fn has_sglext(&self, question: &Value) -> bool {
         let asked = self.ask(question, Capture::TokensInSglext).await;
-        matches!(asked, Ok(Asked::Replied(reply)) if level_of(&reply) == CaptureLevel::Tokens)
+        matches!(asked, Ok(ProbeAnswer::Replied(reply)) if level_of(&reply) == CaptureLevel::Tokens)
     }
 
     /// Counts ids against usage in a stream with text, and in one that a tool parser sees.
@@ -321,7 +303,7 @@ impl Asker<'_> {
             "max_tokens": 256, "stream": true, "tools": [tool],
         });
         for question in [plain, with_tool] {
-            let Ok(Asked::Replied(reply)) = self.ask(&question, capture).await else {
+            let Ok(ProbeAnswer::Replied(reply)) = self.ask(&question, capture).await else {
                 return false;
             };
             let ids = reply.token_ids.as_ref().map_or(0, Vec::len) as u64;
@@ -373,7 +355,7 @@ impl Asker<'_> {
         if let (Some(members), Value::Object(sampling)) = (question.as_object_mut(), sampling) {
             members.extend(sampling);
         }
-        let Ok(Asked::Replied(reply)) = self.ask(&question, capture).await else {
+        let Ok(ProbeAnswer::Replied(reply)) = self.ask(&question, capture).await else {
             return None;
         };
         let (ids, logprobs) = (reply.token_ids?, reply.logprobs?);
@@ -390,7 +372,7 @@ impl Asker<'_> {
             .client
             .get(format!("{}/models", self.endpoint.base_url))
             .timeout(Duration::from_secs(15));
-        let request = authorised(self.endpoint, request);
+        let request = self.endpoint.authorise(request);
         let Ok(response) = request.send().await else {
             return (None, None);
         };

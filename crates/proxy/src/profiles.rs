@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use crate::endpoint::Endpoint;
-use crate::probe::{Bounds, Profile, probe_within};
-use crate::reach::{Unusable, reach};
+use crate::probe::probe_within;
+use crate::profile::Profile;
+use crate::reach::{Bounds, Unusable, reach};
 use crate::settings::ModelSettings;
 
 /// A server meets many endpoints; past this it forgets what it learnt and asks again.

@@ -1,15 +1,15 @@
 //! Whether an endpoint can be used at all.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::StatusCode;
+use tokio::time::Instant;
 
 use rollcage_model::ending::Cause;
 
-use super::calls::Problem;
-use super::failure::cause;
-use super::upstream::authorised;
+use crate::calls::Problem;
 use crate::endpoint::Endpoint;
+use crate::failure::cause;
 
 /// Between two looks at a server that loads its model.
 const LOADING_PAUSE: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ pub async fn reach(
     loop {
         let url = format!("{}/models", endpoint.base_url);
         let request = client.get(&url).timeout(bounds.reach);
-        let request = authorised(endpoint, request);
+        let request = endpoint.authorise(request);
         match request.send().await {
             Ok(answer) => {
                 let status = answer.status();
@@ -68,12 +68,12 @@ pub async fn reach(
 }
 
 /// What servers answer while they load a model, or are too busy to say anything else.
-pub(super) fn is_loading(status: StatusCode) -> bool {
+pub(crate) fn is_loading(status: StatusCode) -> bool {
     matches!(status.as_u16(), 425 | 429 | 502 | 503 | 504 | 529)
 }
 
 /// Waits before the next look at a server that loads. False when it had its time.
-pub(super) async fn wait_for_loading(since: Instant, bounds: Bounds) -> bool {
+pub(crate) async fn wait_for_loading(since: Instant, bounds: Bounds) -> bool {
     let left = bounds.loading.saturating_sub(since.elapsed());
     tokio::time::sleep(LOADING_PAUSE.min(left)).await;
     !left.is_zero()
@@ -96,7 +96,7 @@ pub enum Unusable {
 
 impl Unusable {
     /// Not every endpoint lists its models: any answer but a refusal of the key shows that somebody is there.
-    pub(super) fn check_key(endpoint: &Endpoint, status: StatusCode) -> Result<(), Self> {
+    pub(crate) fn check_key(endpoint: &Endpoint, status: StatusCode) -> Result<(), Self> {
         if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return Ok(());
         }

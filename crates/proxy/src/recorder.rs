@@ -56,7 +56,7 @@ impl Recorder {
         Ok(Recorder::new(file))
     }
 
-    fn new(file: File) -> Self {
+    pub(crate) fn new(file: File) -> Self {
         let state = State {
             file,
             encoder: Encoder::default(),

@@ -5,7 +5,7 @@ use hyper::HeaderMap;
 use hyper::header::CONTENT_LENGTH;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::forward::REQUEST_BYTES_MAX;
+use crate::unread::REQUEST_BYTES_MAX;
 
 /// Of one session's requests under way; a hundred long conversations at once.
 const BYTES_MAX: usize = 512 << 20;
@@ -14,12 +14,12 @@ const UNIT: usize = 4 << 10;
 
 /// Requests wait here for those before them.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     units: Semaphore,
 }
 
 impl Room {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Room {
             units: Semaphore::new(BYTES_MAX / UNIT),
         }
@@ -27,7 +27,7 @@ impl Room {
 
     /// Waits until a request has room, which it keeps as long as it is read or sent on. `None` is for never: the room is
     /// not closed.
-    pub(super) async fn enter(&self, headers: &HeaderMap) -> Option<SemaphorePermit<'_>> {
+    pub(crate) async fn enter(&self, headers: &HeaderMap) -> Option<SemaphorePermit<'_>> {
         let length = headers.get(CONTENT_LENGTH);
         let length = length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
         // One that does not say may be as large as any.

@@ -8,7 +8,6 @@ use bytes::{Bytes, BytesMut};
 use hyper::header::{HeaderMap, HeaderValue};
 use memchr::memmem::Finder;
 
-use super::Session;
 use crate::secret::Secret;
 
 /// What stands in for the key.
@@ -18,14 +17,14 @@ const KEY_BYTES_MIN: usize = 16;
 
 /// Looks for one key.
 #[derive(Debug)]
-pub(super) struct Scrub {
+pub(crate) struct Scrub {
     finder: Finder<'static>,
     has_found: AtomicBool,
 }
 
 impl Scrub {
     /// `None` for what is no real key.
-    pub(super) fn of(key: &Secret) -> Option<Arc<Self>> {
+    pub(crate) fn of(key: &Secret) -> Option<Arc<Self>> {
         let key = key.expose().as_bytes();
         (key.len() >= KEY_BYTES_MIN).then(|| {
             Arc::new(Scrub {
@@ -36,11 +35,11 @@ impl Scrub {
     }
 
     /// Whether the key was found since this was last asked.
-    pub(super) fn take_found(&self) -> bool {
+    pub(crate) fn take_found(&self) -> bool {
         self.has_found.load(Ordering::Relaxed) && self.has_found.swap(false, Ordering::Relaxed)
     }
 
-    pub(super) fn headers(&self, headers: &mut HeaderMap) {
+    pub(crate) fn headers(&self, headers: &mut HeaderMap) {
         for value in headers.values_mut() {
             if self.finder.find(value.as_bytes()).is_some() {
                 let clean = self.replace(value.as_bytes());
@@ -72,28 +71,16 @@ impl Scrub {
     }
 }
 
-impl Session {
-    /// An endpoint that repeats keys is worth a word, though nobody got to see it.
-    pub(super) fn note_echoed_key(&self, exchange: u64) {
-        if self.scrub.as_ref().is_some_and(|scrub| scrub.take_found()) {
-            let url = &self.options.endpoint.base_url;
-            tracing::warn!(url, "the endpoint repeated its API key; it was taken out");
-            let text = "the endpoint repeated its API key in an answer; it was taken out";
-            self.log_line(format!("#{exchange} {text}"));
-        }
-    }
-}
-
 /// One body on its way.
 #[derive(Debug)]
-pub(super) struct Scrubbed {
+pub(crate) struct Scrubbed {
     scrub: Arc<Scrub>,
     /// What may be the beginning of the key, until it is known.
     held: Bytes,
 }
 
 impl Scrubbed {
-    pub(super) fn new(scrub: Arc<Scrub>) -> Self {
+    pub(crate) fn new(scrub: Arc<Scrub>) -> Self {
         Scrubbed {
             scrub,
             held: Bytes::new(),
@@ -101,7 +88,7 @@ impl Scrubbed {
     }
 
     /// What of the body may go on. Bytes without a trace of the key are given back as they are.
-    pub(super) fn push(&mut self, bytes: Bytes) -> Bytes {
+    pub(crate) fn push(&mut self, bytes: Bytes) -> Bytes {
         let mut bytes = if self.held.is_empty() {
             bytes
         } else {
@@ -117,7 +104,7 @@ impl Scrubbed {
     }
 
     /// What is left at the end of the body.
-    pub(super) fn finish(&mut self) -> Option<Bytes> {
+    pub(crate) fn finish(&mut self) -> Option<Bytes> {
         (!self.held.is_empty()).then(|| std::mem::take(&mut self.held))
     }
 }

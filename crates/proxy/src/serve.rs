@@ -14,10 +14,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{self as answers, Body};
-use super::question::AnswerItself as _;
-use super::{Sessions, forward, mcp, workers};
 use rollcage_dialect::inbound;
+
+use crate::answer::{self as answers, Body};
+use crate::question::refuse;
+use crate::sessions::Sessions;
+use crate::{call, mcp, workers};
 
 /// More at once than this is an attack on our file descriptors.
 const CONNECTIONS_MAX: usize = 1024;
@@ -148,9 +150,9 @@ pub async fn answer(sessions: &Sessions, request: Request<Incoming>) -> Response
         return answers::error(StatusCode::NOT_FOUND, "not_found_error", &message);
     };
     let Some(session) = session else {
-        return route.refuse(StatusCode::UNAUTHORIZED, UNKNOWN_KEY);
+        return refuse(&route, StatusCode::UNAUTHORIZED, UNKNOWN_KEY);
     };
-    Box::pin(forward::answer(session, route, request)).await
+    Box::pin(call::answer(session, route, request)).await
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::failure::cause;
-use super::reach::Unusable;
-use super::unread::{SMALL_BYTES_MAX, read_text};
-use super::upstream::authorised;
 use crate::endpoint::Endpoint;
+use crate::failure::cause;
+use crate::reach::Unusable;
+use crate::unread::{SMALL_BYTES_MAX, read_text};
 
 const ASK_LIMIT: Duration = Duration::from_secs(10);
 /// Named in an error; hosted services have hundreds.
@@ -50,7 +49,7 @@ async fn served_models(
             "cannot reach endpoint {base_url}: {error}; is the server running and the URL right?"
         )
     };
-    let answer = authorised(endpoint, request).send().await;
+    let answer = endpoint.authorise(request).send().await;
     let answer = answer.map_err(|error| failed(cause(&error)))?;
     Unusable::check_key(endpoint, answer.status())?;
     let text = read_text(answer, SMALL_BYTES_MAX, endpoint.key.as_ref()).await;
@@ -61,7 +60,7 @@ async fn served_models(
 }
 
 /// What is added to the news that there is no model of a name: those that there are, where the endpoint tells.
-pub(super) async fn instead_of(client: &reqwest::Client, endpoint: &Endpoint) -> String {
+pub(crate) async fn instead_of(client: &reqwest::Client, endpoint: &Endpoint) -> String {
     let served = served_models(client, endpoint).await;
     let others = served.unwrap_or_default().into_iter();
     let others: Vec<String> = others.filter(|name| *name != endpoint.model).collect();

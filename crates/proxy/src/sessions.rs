@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::Session;
+use crate::session::Session;
 
 /// The sessions of one listener, by key.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollcage_dialect::chat::Constrained;
 use rollcage_model::budget::{self, Price};
 
-use super::SamplingPolicy;
+use crate::policy::SamplingPolicy;
 
 /// How model calls are changed on their way, and what they may cost.
 #[derive(Clone, Debug)]

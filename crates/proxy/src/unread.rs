@@ -4,12 +4,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::StatusCode;
 use hyper::body::Body;
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::{Response, StatusCode};
 
-use super::cause;
+use crate::failure::cause;
 use crate::secret::Secret;
 
+/// An agent's request: a long conversation with images is some ten megabytes.
+pub(crate) const REQUEST_BYTES_MAX: usize = 64 << 20;
+/// For an agent's request to arrive.
+const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+/// An endpoint's whole answer with token ids and logprobs.
+pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// For what is no model call: lists of models, counts.
 pub const SMALL_BYTES_MAX: usize = 16 << 20;
 
@@ -59,6 +66,32 @@ where
         Ok(Err(error)) => Err(Unread::Broken(error.to_string())),
         Err(_) => Err(Unread::TooSlow(limit)),
     }
+}
+
+/// An agent's request.
+pub(crate) async fn read_agent_request<B>(body: B) -> Result<Bytes, Unread>
+where
+    B: Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let read = read_request_body(body, REQUEST_BYTES_MAX, REQUEST_LIMIT).await;
+    read.map(compact)
+}
+
+/// A small piece of a large buffer, by itself: records keep the last bodies, and should not keep what is around them.
+pub(crate) fn compact(bytes: Bytes) -> Bytes {
+    const SMALL: usize = 16 << 10;
+    match bytes.len() < SMALL {
+        true => Bytes::copy_from_slice(&bytes),
+        false => bytes,
+    }
+}
+
+/// Ends the connection with its answer: the rest of a body that was not read is on it still, so nothing else can be.
+pub(crate) fn close_after<B>(mut response: Response<B>) -> Response<B> {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
+    response
 }
 
 /// A small answer, read up to a limit: an endpoint may be anybody's.

@@ -6,25 +6,21 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::header::{
-    AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue,
-};
 
-use rollcage_dialect::EndpointDialect;
-use rollcage_dialect::chat::Pieces;
+use rollcage_dialect::Route;
+use rollcage_dialect::chat::{Added, Pieces, Rewrite};
+use rollcage_dialect::upstream::{PassedHead, View};
 use rollcage_model::ending::Cause;
 use rollcage_model::exchange::Attempt;
 
-use super::calls::Problem;
-use super::direct::Connection;
-use super::failure::Failure;
-use super::incoming::{Answer, Way};
-use super::patience::{Silence, Trouble};
-use super::unread::{SMALL_BYTES_MAX, read_text};
-use super::{Session, answer};
+use crate::calls::Problem;
 use crate::clock::now;
-use crate::endpoint::Auth;
-use crate::endpoint::Endpoint;
+use crate::direct::Connection;
+use crate::failure::Failure;
+use crate::patience::{Silence, Trouble};
+use crate::response::UpstreamResponse;
+use crate::session::Session;
+use crate::unread::{SMALL_BYTES_MAX, read_text};
 
 /// For a count of tokens.
 const COUNT_LIMIT: Duration = Duration::from_secs(30);
@@ -34,28 +30,27 @@ const REST_LIMIT: Duration = Duration::from_secs(5);
 const ERROR_CHARS_MAX: usize = 2000;
 const ERROR_BYTES_MAX: usize = 4 * ERROR_CHARS_MAX;
 
-/// The version of the dialect that is asked in when the agent names none.
-const ANTHROPIC_VERSION: &str = "2023-06-01";
-
-/// What of an agent's head the endpoint sees, where both speak the same dialect.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Passed {
-    pub(super) headers: HeaderMap,
-    pub(super) query: Option<String>,
+/// A request on its way to the endpoint.
+pub(crate) struct Outgoing<'a> {
+    pub(crate) passed: &'a PassedHead,
+    pub(crate) body: Pieces,
+    /// What the agent is to see of a streamed answer.
+    pub(crate) view: View,
+    /// What must not be in it.
+    pub(crate) added: Added,
 }
 
 /// Asks until there is an answer to pass on, for as long as patience lasts. The tries before it are noted as they are
 /// made, since nobody may be there to take the answer. A stream is an answer from its first word on.
-pub(super) async fn send(
+pub(crate) async fn send(
     session: &Session,
-    passed: &Passed,
-    body: Pieces,
+    outgoing: &Outgoing<'_>,
     trouble: &mut Trouble,
-) -> Result<Answer, Failure> {
+) -> Result<UpstreamResponse, Failure> {
     let mut connection = Connection::Any;
     let mut outage = None;
     loop {
-        let mut sent = send_once(session, passed, &body, connection, &trouble.silence).await;
+        let mut sent = send_once(session, outgoing, connection, &trouble.silence).await;
         if sent.as_ref().is_err_and(Failure::is_on_reused_connection) {
             // Says nothing about the endpoint, so there is nothing to wait for. It happens once: the next is new.
             connection = Connection::New;
@@ -92,111 +87,61 @@ pub(super) async fn send(
 
 async fn send_once(
     session: &Session,
-    passed: &Passed,
-    body: &Pieces,
+    outgoing: &Outgoing<'_>,
     connection: Connection,
     silence: &Arc<Silence>,
-) -> Result<Answer, Failure> {
+) -> Result<UpstreamResponse, Failure> {
+    let Outgoing {
+        passed,
+        body,
+        view,
+        added,
+    } = outgoing;
     silence.begin();
-    let way = send_by_its_way(session, passed, body, connection).await;
+    let raw = session.transport.post(passed, body, connection).await;
     silence.end();
-    Ok(Answer::new(way?, session.scrub.as_ref(), silence))
-}
-
-async fn send_by_its_way(
-    session: &Session,
-    passed: &Passed,
-    body: &Pieces,
-    connection: Connection,
-) -> Result<Way, Failure> {
-    if let Some(direct) = &session.direct {
-        return Ok(Way::Direct(direct.post(passed, body, connection).await?));
-    }
-    let mut url = session.url.clone();
-    url.set_query(passed.query.as_deref());
-    let request = session.options.client.post(url);
-    let request = request
-        .headers(session.headers.clone())
-        // Replaces those that are there.
-        .headers(passed.headers.clone());
-    Ok(Way::Client(request.body(body.concat()).send().await?))
-}
-
-/// What every request to an endpoint is sent with: the key in the header that it reads.
-pub(super) fn headers_of(endpoint: &Endpoint) -> Result<HeaderMap, InvalidHeaderValue> {
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer::JSON));
-    if endpoint.dialect == EndpointDialect::Anthropic {
-        let version = HeaderValue::from_static(ANTHROPIC_VERSION);
-        headers.insert("anthropic-version", version);
-    }
-    if let Some(key) = &endpoint.key {
-        let auth = match endpoint.dialect {
-            EndpointDialect::Chat => endpoint.auth,
-            EndpointDialect::Anthropic => Auth::XApiKey,
-        };
-        let (name, mut value) = match auth {
-            Auth::Bearer => {
-                let value = format!("Bearer {}", key.expose());
-                (AUTHORIZATION, HeaderValue::from_str(&value)?)
-            }
-            Auth::ApiKey => {
-                let name = HeaderName::from_static("api-key");
-                (name, HeaderValue::from_str(key.expose())?)
-            }
-            Auth::XApiKey => {
-                let name = HeaderName::from_static("x-api-key");
-                (name, HeaderValue::from_str(key.expose())?)
-            }
-        };
-        value.set_sensitive(true);
-        headers.insert(name, value);
-    }
-    Ok(headers)
-}
-
-/// A request that is no model call, with the endpoint's key.
-pub(super) fn authorised(
-    endpoint: &Endpoint,
-    request: reqwest::RequestBuilder,
-) -> reqwest::RequestBuilder {
-    // A key that no header can hold is told of when a session opens.
-    request.headers(headers_of(endpoint).unwrap_or_default())
+    let reader = session.options.endpoint.dialect.stream(*view, *added);
+    let scrub = session.scrub.as_ref();
+    Ok(UpstreamResponse::new(raw?, reader, scrub, silence))
 }
 
 /// The endpoint's own count of a prompt's tokens; `None` when it gives none, since agents can do without.
-pub(super) async fn count_tokens(
+pub(crate) async fn count_tokens(
     session: &Session,
-    passed: &Passed,
+    route: &Route,
+    passed: &PassedHead,
     body: &Bytes,
 ) -> Option<Bytes> {
-    let rewrite = rollcage_dialect::chat::Rewrite {
-        model: Some(session.options.endpoint.model.clone()),
-        ..Default::default()
+    let endpoint = &session.options.endpoint;
+    let Route::CountTokens(agent) = *route else {
+        return None;
     };
-    let prepared = rollcage_dialect::anthropic::prepare(body, &rewrite).ok()?;
-    let mut url = session.url.clone();
-    url.set_path(&format!("{}/count_tokens", session.url.path()));
+    let path = endpoint.dialect.count_path()?;
+    if !endpoint.dialect.speaks(agent) {
+        return None;
+    }
+    let rewrite = Rewrite {
+        model: Some(endpoint.model.clone()),
+        ..Rewrite::default()
+    };
+    let prepared = endpoint
+        .dialect
+        .prepare(body, agent, &rewrite, &session.thoughts);
+    let body = prepared.ok()?.prepared.body.concat();
+    let mut url: reqwest::Url = format!("{}{path}", endpoint.url()).parse().ok()?;
     url.set_query(passed.query.as_deref());
     let request = session.options.client.post(url).timeout(COUNT_LIMIT);
-    let request = authorised(&session.options.endpoint, request)
-        // Replaces those that are there.
-        .headers(passed.headers.clone())
-        .body(prepared.body.concat());
-    let answer = request.send().await.ok()?;
+    // Replaces those that are there.
+    let request = endpoint.authorise(request).headers(passed.headers.clone());
+    let answer = request.body(body).send().await.ok()?;
     if !answer.status().is_success() {
         return None;
     }
-    let count = read_text(
-        answer,
-        SMALL_BYTES_MAX,
-        session.options.endpoint.key.as_ref(),
-    )
-    .await;
+    let count = read_text(answer, SMALL_BYTES_MAX, endpoint.key.as_ref()).await;
     count.ok().map(Bytes::from)
 }
 
-fn advised_delay(answer: &Answer) -> Option<Duration> {
+fn advised_delay(answer: &UpstreamResponse) -> Option<Duration> {
     let number = |name: &str| {
         let value = answer.header(name)?;
         value
@@ -213,7 +158,7 @@ fn advised_delay(answer: &Answer) -> Option<Duration> {
 
 async fn describe(
     session: &Session,
-    sent: Result<Answer, Failure>,
+    sent: Result<UpstreamResponse, Failure>,
     problem: Option<Problem>,
 ) -> Attempt {
     let aborted = problem.filter(|problem| problem.cause == Cause::EndpointAborted);
@@ -224,7 +169,7 @@ async fn describe(
             // Read to its end, so that the connection can be used again; what breaks off was an error anyway.
             let reading = async {
                 loop {
-                    match answer.chunk().await {
+                    match answer.bytes().await {
                         Ok(Some(bytes)) => {
                             let room = ERROR_BYTES_MAX.saturating_sub(body.len());
                             body.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -250,13 +195,9 @@ async fn describe(
         }
         Err(failure) => (None, failure.text),
     };
-    let error = match &session.options.endpoint.key {
-        Some(key) => key.scrub(&error),
-        None => error,
-    };
     Attempt {
         at: now(),
         status,
-        error,
+        error: session.scrub_text(error),
     }
 }

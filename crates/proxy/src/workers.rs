@@ -17,7 +17,7 @@ struct Workers {
 }
 
 /// Where to serve the next connection.
-pub(super) fn next() -> Handle {
+pub(crate) fn next() -> Handle {
     let workers = WORKERS.get_or_init(|| {
         let count = std::thread::available_parallelism().map_or(1, usize::from);
         Workers {

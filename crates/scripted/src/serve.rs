@@ -13,7 +13,7 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 
 use rollcage_dialect::chat::{deltas, is_done, read_reply};
-use rollcage_dialect::{Asked, Dialect, Render, Route};
+use rollcage_dialect::{Dialect, Render, Route, TranslatedRequest};
 
 use super::answer::{self, Head};
 use super::completion::{self, Completion};
@@ -146,7 +146,7 @@ fn send(
     wants: Wants,
     completion: Completion,
     model: &str,
-    (asked, reach): (Option<Asked>, Reach),
+    (asked, reach): (Option<TranslatedRequest>, Reach),
 ) -> Response {
     let head = Head {
         id: format!("chatcmpl-{}", uuid::Uuid::now_v7().simple()),

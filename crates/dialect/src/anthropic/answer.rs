@@ -15,7 +15,7 @@ const SIGNATURE: &str = "rollcage";
 
 /// Renders the answer to one request.
 #[derive(Debug)]
-pub struct Answer {
+pub struct MessagesRenderer {
     /// Claude Code takes answers with one id for one message, so each answer has its own.
     pub message_id: String,
     /// As the agent named it.
@@ -35,7 +35,7 @@ pub struct Answer {
 enum Kind {
     Thinking,
     Text,
-    /// The number of the call in `Answer::calls`.
+    /// The number of the call in `MessagesRenderer::calls`.
     Call(usize),
 }
 
@@ -46,10 +46,10 @@ struct Block {
     name: String,
 }
 
-impl Answer {
+impl MessagesRenderer {
     /// `model` as the agent named it.
     pub fn new(model: &str) -> Self {
-        Answer {
+        MessagesRenderer {
             message_id: format!("msg_{}", Uuid::now_v7().simple()),
             model: model.to_owned(),
             calls: Vec::new(),
@@ -191,7 +191,7 @@ impl Answer {
     }
 }
 
-impl Render for Answer {
+impl Render for MessagesRenderer {
     fn start(&mut self) -> Vec<u8> {
         // How long the prompt is, is known at the end; clients take the numbers of `message_delta` then.
         let message = self.message(Vec::new(), None, Usage::default());

@@ -168,7 +168,7 @@ impl Turns {
             return Ok(());
         };
         for block in blocks {
-            // Pieces of an answer are joined without anything between them: `Answer` may have cut them apart.
+            // Pieces of an answer are joined without anything between them: `MessagesRenderer` may have cut them apart.
             match block {
                 Block::Text(text) => assistant.text.push_str(&text),
                 Block::Thinking(text) => assistant.reasoning.push_str(text),

@@ -8,11 +8,11 @@ use crate::sse::Splitter;
 
 /// Reads a stream event by event, into what a chat stream would have brought.
 #[derive(Debug, Default)]
-pub struct StreamReader {
-    pub id: Option<String>,
-    pub model: Option<String>,
+pub(crate) struct PieceReader {
+    pub(super) id: Option<String>,
+    pub(super) model: Option<String>,
     /// The error object of an `error` event; nothing useful comes after it.
-    pub error: Option<Value>,
+    pub(super) error: Option<Value>,
     usage: Counts,
     blocks: Vec<OpenCall>,
     calls: usize,
@@ -34,28 +34,27 @@ struct OpenCall {
 
 /// Anthropic's numbers; later ones replace earlier ones, and events leave out what did not change.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+pub(crate) struct Counts {
+    is_seen: bool,
     input: u64,
     cache_read: u64,
     cache_creation: u64,
     output: u64,
 }
 
-impl StreamReader {
-    /// The pieces in one event. The data says what it is, so the event's name may be empty.
-    pub fn read(&mut self, name: &str, data: &str) -> Vec<Delta> {
-        let Ok(event) = serde_json::from_str::<Value>(data) else {
-            return Vec::new();
-        };
-        self.read_value(name, &event)
-    }
-
+impl PieceReader {
     /// The thoughts that led to calls so far; each is given once.
-    pub fn take_thoughts(&mut self) -> Vec<Kept> {
+    pub(crate) fn take_thoughts(&mut self) -> Vec<Kept> {
         std::mem::take(&mut self.kept)
     }
 
-    fn read_value(&mut self, name: &str, event: &Value) -> Vec<Delta> {
+    /// What the answer used, by what it said so far.
+    pub(crate) fn usage(&self) -> Option<Usage> {
+        self.usage.total()
+    }
+
+    /// The pieces in one event. The data says what it is, so the event's name may be empty.
+    pub(crate) fn read(&mut self, name: &str, event: &Value) -> Vec<Delta> {
         let mut out = Vec::new();
         let kind = text_at(event, "/type").unwrap_or(name);
         let block = event.get("index").and_then(Value::as_u64);
@@ -79,7 +78,7 @@ impl StreamReader {
                 self.usage.update(event.get("usage"));
                 let reason = text_at(event, "/delta/stop_reason");
                 out.extend(reason.map(|reason| Delta::Finish(finish_reason(reason).to_owned())));
-                out.push(Delta::Usage(self.usage.total()));
+                out.push(Delta::Usage(self.usage.sum()));
             }
             "error" => self.error = event.get("error").cloned(),
             _ => {}
@@ -172,7 +171,14 @@ impl StreamReader {
 }
 
 impl Counts {
+    /// Takes in what an event says of the usage.
+    pub(crate) fn update_from(&mut self, event: &Value) {
+        self.update(event.pointer("/message/usage"));
+        self.update(event.get("usage"));
+    }
+
     fn update(&mut self, usage: Option<&Value>) {
+        self.is_seen |= usage.is_some_and(|usage| !usage.is_null());
         let number = |name: &str| usage?.get(name)?.as_u64();
         // A zero in a later event means that the prompt was not counted again.
         let keep = |new: Option<u64>, old: u64| new.filter(|new| *new > 0).unwrap_or(old);
@@ -182,7 +188,12 @@ impl Counts {
         self.output = number("output_tokens").unwrap_or(self.output);
     }
 
-    fn total(self) -> Usage {
+    /// `None` when nothing was said of it.
+    pub(crate) fn total(&self) -> Option<Usage> {
+        self.is_seen.then(|| self.sum())
+    }
+
+    fn sum(&self) -> Usage {
         Usage {
             prompt_tokens: self.input + self.cache_read + self.cache_creation,
             completion_tokens: self.output,
@@ -190,55 +201,6 @@ impl Counts {
             cache_write_tokens: self.cache_creation,
         }
     }
-}
-
-/// What an event means for its stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// There is a stop reason: after it an agent may act on the answer.
-    Final,
-    /// The last event.
-    Done,
-    /// Nothing useful comes after it.
-    Error,
-}
-
-/// What an event's data means for its stream, without reading the rest of it.
-pub fn mark_of(data: &str) -> Option<Mark> {
-    #[derive(Deserialize)]
-    struct Event<'a> {
-        #[serde(rename = "type", borrow)]
-        kind: std::borrow::Cow<'a, str>,
-        delta: Option<End>,
-    }
-    #[derive(Deserialize)]
-    struct End {
-        stop_reason: Option<String>,
-    }
-    // Most events are pieces of text, and say so at their beginning.
-    if data.starts_with(r#"{"type":"content_block"#) {
-        return None;
-    }
-    let event: Event<'_> = serde_json::from_str(data).ok()?;
-    match event.kind.as_ref() {
-        "message_delta" => {
-            let reason = event.delta.and_then(|delta| delta.stop_reason);
-            reason.map(|_| Mark::Final)
-        }
-        "message_stop" => Some(Mark::Done),
-        "error" => Some(Mark::Error),
-        _ => None,
-    }
-}
-
-/// Whether an event only says that the stream is alive.
-pub fn is_ping(data: &str) -> bool {
-    #[derive(Deserialize)]
-    struct Event<'a> {
-        #[serde(rename = "type", borrow)]
-        kind: std::borrow::Cow<'a, str>,
-    }
-    data.contains("ping") && serde_json::from_str(data).is_ok_and(|it: Event<'_>| it.kind == "ping")
 }
 
 /// The text of an error, of a stream's event or of a whole body.
@@ -261,12 +223,12 @@ pub fn read_with_thoughts(body: &str, is_stream: bool) -> (Reply, Vec<Kept>) {
         },
         ..Reply::default()
     };
-    let mut reader = StreamReader::default();
+    let mut reader = PieceReader::default();
     // A request that is refused is answered with plain JSON, streamed or not.
     if is_stream && !body.trim_start().starts_with('{') {
         for data in events(body) {
             match serde_json::from_str::<Value>(&data) {
-                Ok(event) => take(&mut reply, reader.read_value("", &event)),
+                Ok(event) => take(&mut reply, reader.read("", &event)),
                 Err(_) => reply.flaws.push(Flaw::Unreadable),
             }
         }
@@ -274,7 +236,7 @@ pub fn read_with_thoughts(body: &str, is_stream: bool) -> (Reply, Vec<Kept>) {
         match serde_json::from_str::<Value>(body) {
             Ok(message) => {
                 for event in as_events(message) {
-                    take(&mut reply, reader.read_value("", &event));
+                    take(&mut reply, reader.read("", &event));
                 }
             }
             Err(_) if body.trim().is_empty() => {}
@@ -300,13 +262,11 @@ pub fn usage_of(body: &[u8]) -> Option<Usage> {
         usage: Option<Value>,
     }
     let mut counts = Counts::default();
-    let mut is_seen = false;
     let mut take = |text: &[u8]| {
         let event: Option<Event> = serde_json::from_slice(text).ok();
         for event in event.into_iter() {
             let start = event.message.and_then(|message| message.usage);
             for usage in [start, event.usage].into_iter().flatten() {
-                is_seen = true;
                 counts.update(Some(&usage));
             }
         }
@@ -319,7 +279,7 @@ pub fn usage_of(body: &[u8]) -> Option<Usage> {
         let is_counting = |event: &&[u8]| memchr::memmem::find(event, b"\"usage\"").is_some();
         events.filter(is_counting).for_each(take);
     }
-    is_seen.then(|| counts.total())
+    counts.total()
 }
 
 fn events(body: &str) -> Vec<String> {

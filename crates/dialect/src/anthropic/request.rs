@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::answer::Answer;
+use super::answer::MessagesRenderer;
 use super::content::read_turns;
 use super::{TranslateError, list, object, string, unsupported, wrong};
 
@@ -17,7 +17,7 @@ pub struct Translation {
     pub is_thinking_disabled: bool,
     /// What the chat request does not hold, for logs.
     pub dropped: Vec<String>,
-    pub answer: Answer,
+    pub answer: MessagesRenderer,
 }
 
 /// Members that mean something to Anthropic's own service alone.
@@ -102,7 +102,7 @@ pub fn to_chat(body: &[u8]) -> Result<Translation, TranslateError> {
         is_stream,
         is_thinking_disabled,
         dropped,
-        answer: Answer::new(model),
+        answer: MessagesRenderer::new(model),
     })
 }
 

@@ -61,8 +61,8 @@ fn refused(body: Value) -> String {
         .to_string()
 }
 
-fn answer() -> Answer {
-    let mut answer = Answer::new("m");
+fn answer() -> MessagesRenderer {
+    let mut answer = MessagesRenderer::new("m");
     answer.message_id = "msg_1".to_owned();
     answer
 }

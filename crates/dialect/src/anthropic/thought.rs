@@ -3,6 +3,7 @@
 //! No other dialect carries them, but all of them carry the ids of calls. So they are kept here, by the call.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
@@ -11,16 +12,37 @@ use super::reader::Kept;
 /// What is kept in memory for one session; a rollout's thoughts are some hundred kilobytes.
 const BYTES_MAX: usize = 16 << 20;
 
-/// The thoughts of a session's answers, the last ones.
+/// The thoughts of a session's answers, the last ones. Its calls come at the same time.
 #[derive(Debug, Default)]
-pub struct Thoughts {
+pub struct Thoughts(Mutex<Blocks>);
+
+#[derive(Debug, Default)]
+struct Blocks {
     by_call: HashMap<String, (Vec<Value>, usize)>,
     order: VecDeque<String>,
     bytes: usize,
 }
 
 impl Thoughts {
-    pub fn keep(&mut self, kept: Vec<Kept>) {
+    pub fn keep(&self, kept: Vec<Kept>) {
+        if !kept.is_empty() {
+            self.blocks().keep(kept);
+        }
+    }
+
+    /// The blocks before a call, by the id that Anthropic knows.
+    pub(super) fn before(&self, call: &str) -> Option<Vec<Value>> {
+        let blocks = self.blocks();
+        blocks.by_call.get(call).map(|(blocks, _)| blocks.clone())
+    }
+
+    fn blocks(&self) -> MutexGuard<'_, Blocks> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Blocks {
+    fn keep(&mut self, kept: Vec<Kept>) {
         for (call, blocks) in kept {
             let bytes = blocks.iter().map(|block| block.to_string().len()).sum();
             let id = clean_id(&call);
@@ -37,11 +59,6 @@ impl Thoughts {
                 self.bytes -= bytes;
             }
         }
-    }
-
-    /// The blocks before a call, by the id that Anthropic knows.
-    pub(super) fn before(&self, call: &str) -> Option<&[Value]> {
-        self.by_call.get(call).map(|(blocks, _)| blocks.as_slice())
     }
 }
 
@@ -60,13 +77,14 @@ mod tests {
 
     #[test]
     fn the_oldest_thoughts_go_first_and_memory_is_bounded() {
-        let mut thoughts = Thoughts::default();
+        let thoughts = Thoughts::default();
         let block = || json!({"type": "thinking", "thinking": "x".repeat(BYTES_MAX / 4)});
         for number in 0..10 {
             thoughts.keep(vec![(format!("c:{number}"), vec![block()])]);
         }
         assert_eq!(thoughts.before("c_0"), None);
-        assert_eq!(thoughts.before("c_9"), Some([block()].as_slice()));
-        assert!(thoughts.bytes <= BYTES_MAX && thoughts.by_call.len() < 5);
+        assert_eq!(thoughts.before("c_9"), Some(vec![block()]));
+        let kept = thoughts.blocks();
+        assert!(kept.bytes <= BYTES_MAX && kept.by_call.len() < 5);
     }
 }

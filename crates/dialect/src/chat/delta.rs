@@ -28,29 +28,7 @@ pub enum Delta {
     Usage(Usage),
 }
 
-/// The pieces in the data of one chat stream event. What cannot be read holds no pieces.
-pub fn deltas(data: &str) -> Vec<Delta> {
-    let Ok(Value::Object(chunk)) = serde_json::from_str(data) else {
-        return Vec::new();
-    };
-    let mut out = Vec::new();
-    if let Some(choice) = chunk.get("choices").and_then(|choices| choices.get(0)) {
-        if let Some(delta) = choice.get("delta").and_then(Value::as_object) {
-            read_delta(delta, &mut out);
-        }
-        if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str)
-            && !reason.is_empty()
-        {
-            out.push(Delta::Finish(reason.to_owned()));
-        }
-    }
-    if let Some(usage) = chunk.get("usage").and_then(Usage::from_value) {
-        out.push(Delta::Usage(usage));
-    }
-    out
-}
-
-fn read_delta(delta: &Map<String, Value>, out: &mut Vec<Delta>) {
+pub(super) fn read_delta(delta: &Map<String, Value>, out: &mut Vec<Delta>) {
     let text = |name: &str| {
         let text = delta.get(name).and_then(Value::as_str);
         text.filter(|text| !text.is_empty()).map(str::to_owned)
@@ -116,6 +94,7 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chat::deltas;
 
     #[test]
     fn a_chunk_gives_its_pieces_in_order() {

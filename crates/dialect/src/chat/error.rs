@@ -18,8 +18,14 @@ impl StreamError {
         if !data.contains("\"error\"") {
             return None;
         }
-        let event: Value = serde_json::from_str(data).ok()?;
-        let error = event.get("error").filter(|error| !error.is_null())?;
+        Self::of(&serde_json::from_str(data).ok()?)
+    }
+
+    /// The same of an event that was parsed.
+    pub(crate) fn of(event: &Value) -> Option<Self> {
+        let is_error = event.get("type").and_then(Value::as_str) == Some("error");
+        let error = event.get("error").filter(|error| !error.is_null());
+        let error = error.or(is_error.then_some(event))?;
         let message = error.get("message").unwrap_or(error);
         let message = message
             .as_str()

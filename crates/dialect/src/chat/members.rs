@@ -35,6 +35,14 @@ impl<'a> Members<'a> {
         Some(text.as_ref()).filter(|text| *text != "null")
     }
 
+    /// As [`Self::get`], for a value that was not set: it outlives the members.
+    pub(crate) fn text(&self, name: &str) -> Option<&'a str> {
+        match self.0.iter().find(|(other, _)| other == name)? {
+            (_, Cow::Borrowed(text)) => Some(*text).filter(|text| *text != "null"),
+            (_, Cow::Owned(_)) => None,
+        }
+    }
+
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(other, _)| other == name)
     }

@@ -43,6 +43,18 @@ pub enum RefusedParameter {
     Template,
 }
 
+/// What engines say when a prompt is longer than the model can take.
+pub fn is_context_overflow(status: u16, body: &str) -> bool {
+    const SIGNS: [&str; 5] = [
+        "context_length_exceeded",
+        "maximum context length",
+        "exceeds the model's context",
+        "prompt is too long",
+        "longer than the maximum model length",
+    ];
+    matches!(status, 400 | 413 | 422) && SIGNS.iter().any(|sign| body.contains(sign))
+}
+
 impl RefusedParameter {
     /// What is asked for to capture tokens.
     pub const CAPTURE: [&'static str; 4] = [

@@ -27,7 +27,7 @@ pub trait Render: Send {
 
 /// Renders one chat answer.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ChatRenderer {
     pub id: String,
     pub model: String,
     /// Unix seconds.
@@ -38,9 +38,9 @@ pub struct Answer {
     is_begun: bool,
 }
 
-impl Answer {
+impl ChatRenderer {
     pub fn new(id: String, model: String, created: u64, has_usage: bool) -> Self {
-        Answer {
+        ChatRenderer {
             id,
             model,
             created,
@@ -75,7 +75,7 @@ impl Answer {
     }
 }
 
-impl Render for Answer {
+impl Render for ChatRenderer {
     fn start(&mut self) -> Vec<u8> {
         self.delta(json!({"content": ""}), None)
     }
@@ -188,7 +188,7 @@ mod tests {
     fn a_replayed_answer_reads_back_as_the_same_answer() {
         let body = r#"{"id":"x","choices":[{"message":{"role":"assistant","content":"ok","reasoning_content":"hm","tool_calls":[{"id":"c1","type":"function","function":{"name":"bash","arguments":"{\"a\":1}"}},{"id":"c2","type":"function","function":{"name":"ls","arguments":"{}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
         let reply = read_reply(body, false);
-        let mut answer = Answer::new("x".into(), "m".into(), 1, true);
+        let mut answer = ChatRenderer::new("x".into(), "m".into(), 1, true);
         let mut stream = answer.start();
         for delta in reply.deltas() {
             stream.extend(answer.push(&delta));

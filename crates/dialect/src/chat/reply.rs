@@ -357,14 +357,7 @@ pub(super) fn read_usage(text: &[u8]) -> Option<Usage> {
 }
 
 impl Usage {
-    /// `None` when there is no number of prompt tokens in it.
-    pub(super) fn from_value(value: &Value) -> Option<Self> {
-        let number = |value: &Value, name: &str| value.get(name).and_then(Value::as_u64);
-        let details = value.get("prompt_tokens_details");
-        let cached = details.and_then(|details| number(details, "cached_tokens"));
-        Usage::from_numbers(|name| number(value, name), cached)
-    }
-
+    /// `None` when there is no number of prompt tokens.
     fn from_numbers(number: impl Fn(&str) -> Option<u64>, cached: Option<u64>) -> Option<Self> {
         Some(Usage {
             prompt_tokens: number("prompt_tokens")?,

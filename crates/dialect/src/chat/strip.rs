@@ -26,33 +26,6 @@ pub fn strip_body(body: &[u8], added: &Added) -> (Option<Vec<u8>>, Option<Usage>
     }
 }
 
-/// One event's data without what the agent did not ask for.
-pub fn strip_event(data: &str, added: &Added) -> Stripped {
-    if is_ours_alone(data, added) {
-        return Stripped::Dropped;
-    }
-    let stripped = strip_object(data.as_bytes(), added).and_then(|edited| edited.text);
-    let text = stripped.and_then(|text| String::from_utf8(text).ok());
-    text.map_or(Stripped::Unchanged, Stripped::Changed)
-}
-
-/// A chunk without choices that is there only because we asked: for usage, or for token ids (SGLang's `sglext`).
-fn is_ours_alone(data: &str, added: &Added) -> bool {
-    let Some(members) = Members::read(data) else {
-        return false;
-    };
-    let has_no_choices = members
-        .get("choices")
-        .and_then(elements)
-        .is_some_and(|choices| choices.is_empty());
-    let has_usage = members.get("usage").is_some();
-    let has_ids = members.get("sglext").is_some();
-    has_no_choices
-        && (has_usage || has_ids)
-        && (added.usage || !has_usage)
-        && (added.token_ids || !has_ids)
-}
-
 /// `None` when it is none.
 fn strip_object<'a>(text: &'a [u8], added: &Added) -> Option<Edited<'a>> {
     // An agent that asks for logprobs itself but for no alternatives, or for no thoughts, is rare and takes the slow way.
@@ -86,7 +59,18 @@ fn choice_rule(name: &[u8], added: &Added) -> Rule {
 }
 
 fn strip_slowly(text: &str, added: &Added) -> Option<String> {
-    let mut members = Members::read(text)?;
+    let members = Members::read(text)?;
+    let choices = members.text("choices").and_then(elements);
+    strip_members(members, choices.as_deref(), added)
+}
+
+/// An answer, or an event of one, without what the agent did not ask for; `None` when nothing changes. `choices` are the
+/// elements of its member.
+pub(super) fn strip_members(
+    mut members: Members<'_>,
+    choices: Option<&[&str]>,
+    added: &Added,
+) -> Option<String> {
     let mut is_changed = false;
     if added.token_ids {
         is_changed |= members.remove("prompt_token_ids");
@@ -95,10 +79,8 @@ fn strip_slowly(text: &str, added: &Added) -> Option<String> {
     if added.usage && members.has("usage") && members.get("usage").is_none() {
         is_changed |= members.remove("usage");
     }
-    if let Some(choices) = members
-        .get("choices")
-        .and_then(|text| strip_each(text, |choice| strip_choice(choice, added)))
-    {
+    let stripped = choices.and_then(|list| strip_each(list, |it| strip_choice(it, added)));
+    if let Some(choices) = stripped {
         members.set("choices", choices);
         is_changed = true;
     }
@@ -147,7 +129,7 @@ fn strip_thoughts(text: &str) -> Option<String> {
 /// Logprobs without the alternatives, which an agent gets as empty lists when it asks for none.
 fn strip_alternatives(text: &str) -> Option<String> {
     let mut members = Members::read(text)?;
-    let content = strip_each(members.get("content")?, |entry| {
+    let content = strip_each(&elements(members.get("content")?)?, |entry| {
         let mut entry = Members::read(entry)?;
         entry
             .get("top_logprobs")
@@ -160,15 +142,15 @@ fn strip_alternatives(text: &str) -> Option<String> {
     Some(members.write())
 }
 
-/// The array with each element that `strip` changes replaced; `None` when none was.
-fn strip_each(text: &str, strip: impl Fn(&str) -> Option<String>) -> Option<String> {
+/// The array of these elements, with each that `strip` changes replaced; `None` when none was.
+fn strip_each(elements: &[&str], strip: impl Fn(&str) -> Option<String>) -> Option<String> {
     let mut is_changed = false;
-    let parts: Vec<String> = elements(text)?
-        .into_iter()
+    let parts: Vec<String> = elements
+        .iter()
         .map(|element| {
             let stripped = strip(element);
             is_changed |= stripped.is_some();
-            stripped.unwrap_or_else(|| element.to_owned())
+            stripped.unwrap_or_else(|| (*element).to_owned())
         })
         .collect();
     is_changed.then(|| format!("[{}]", parts.join(",")))

@@ -10,7 +10,7 @@ use crate::chat::{Delta, Render, Reply, Usage};
 
 /// Renders one answer.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct GeminiRenderer {
     model: String,
     form: Form,
     is_thought_wanted: bool,
@@ -32,7 +32,7 @@ struct Call {
     arguments: String,
 }
 
-impl Answer {
+impl GeminiRenderer {
     pub(super) fn new(
         request: &Map<String, Value>,
         model: &str,
@@ -42,7 +42,7 @@ impl Answer {
         let thinking = member(request, "generationConfig")
             .and_then(|config| inside(config, "thinkingConfig"))
             .and_then(|thinking| inside(thinking, "includeThoughts"));
-        Answer {
+        GeminiRenderer {
             model: model.to_owned(),
             form,
             is_thought_wanted: thinking == Some(&Value::Bool(true)),
@@ -146,7 +146,7 @@ impl Call {
     }
 }
 
-impl Render for Answer {
+impl Render for GeminiRenderer {
     fn start(&mut self) -> Vec<u8> {
         match self.form {
             Form::Array => b"[".to_vec(),

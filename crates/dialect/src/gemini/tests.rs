@@ -31,7 +31,7 @@ fn reply(message: Value, finish: &str) -> Reply {
     )
 }
 
-fn answer(form: Form) -> Answer {
+fn answer(form: Form) -> GeminiRenderer {
     let config = json!({"thinkingConfig": {"includeThoughts": true}});
     let body = json!({"contents": [], "generationConfig": config});
     to_chat(body.to_string().as_bytes(), "m", form)
@@ -39,7 +39,7 @@ fn answer(form: Form) -> Answer {
         .answer
 }
 
-fn stream(answer: &mut Answer, deltas: &[Delta]) -> String {
+fn stream(answer: &mut GeminiRenderer, deltas: &[Delta]) -> String {
     let mut out = answer.start();
     for delta in deltas {
         out.extend(answer.push(delta));

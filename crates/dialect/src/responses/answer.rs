@@ -15,7 +15,7 @@ use crate::chat::{Delta, Reply, Usage};
 
 /// Renders one response.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ResponsesRenderer {
     /// Part of every id in the answer.
     key: String,
     /// Members of the response that are the same from start to end.
@@ -33,7 +33,7 @@ pub struct Answer {
     usage: Usage,
 }
 
-impl Answer {
+impl ResponsesRenderer {
     pub(super) fn new(
         request: &Map<String, Value>,
         targets: HashMap<String, Target>,
@@ -41,7 +41,7 @@ impl Answer {
     ) -> Self {
         let include = request.get("include").and_then(Value::as_array);
         let mut include = include.into_iter().flatten();
-        Answer {
+        ResponsesRenderer {
             key: format!("{:016x}", hash(chat)),
             fixed: fixed_members(request),
             targets,
@@ -257,7 +257,7 @@ impl Answer {
     }
 }
 
-impl Render for Answer {
+impl Render for ResponsesRenderer {
     fn start(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         for name in ["response.created", "response.in_progress"] {

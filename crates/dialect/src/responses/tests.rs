@@ -34,11 +34,11 @@ fn call(id: &str, name: &str, arguments: &str) -> Value {
     json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
 }
 
-fn answer(request: Value) -> Answer {
+fn answer(request: Value) -> ResponsesRenderer {
     to_chat(request.to_string().as_bytes()).unwrap().answer
 }
 
-fn plain() -> Answer {
+fn plain() -> ResponsesRenderer {
     answer(json!({"model": "m", "input": "hi", "stream": true}))
 }
 
@@ -56,7 +56,7 @@ fn events(stream: &[u8]) -> Vec<Value> {
     events.collect()
 }
 
-fn stream(answer: &mut Answer, deltas: &[Delta]) -> Vec<Value> {
+fn stream(answer: &mut ResponsesRenderer, deltas: &[Delta]) -> Vec<Value> {
     let mut out = answer.start();
     for delta in deltas {
         out.extend(answer.push(delta));

@@ -94,7 +94,7 @@ async fn an_unreachable_endpoint_is_told_at_once() {
         .unwrap();
     let home = Home::new();
     let result = home
-        .run_against(task(&["true"]), "true", &format!("http://{closed}/v1"))
+        .run_against(task(&["true"]), ASK, &format!("http://{closed}/v1"))
         .await;
     assert_eq!(
         (result.ended, result.retryable),

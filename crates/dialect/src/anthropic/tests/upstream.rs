@@ -117,7 +117,7 @@ fn a_chat_request_becomes_a_messages_request() {
 #[test]
 fn thoughts_with_their_signature_go_back_before_their_call() {
     let (reply, kept) = read_with_thoughts(STREAM, true);
-    let mut thoughts = Thoughts::default();
+    let thoughts = Thoughts::default();
     thoughts.keep(kept);
     let mut turn = reply.message.to_value();
     // As an agent sends it that keeps no thoughts.

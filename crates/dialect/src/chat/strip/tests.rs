@@ -1,5 +1,5 @@
 use super::*;
-use crate::chat::is_done;
+use crate::chat::{ChatEvent, is_done};
 
 const ALL: Added = Added {
     logprobs: true,
@@ -12,7 +12,7 @@ const ALL: Added = Added {
 /// `same` and `dropped` stand for the two other ends.
 #[track_caller]
 fn check(data: &str, added: &Added, expect: &str) {
-    let got = match strip_event(data, added) {
+    let got = match ChatEvent::read(data).strip(added) {
         Stripped::Unchanged => "same".to_owned(),
         Stripped::Changed(data) => data,
         Stripped::Dropped => "dropped".to_owned(),

@@ -13,7 +13,7 @@ const TOKENS_MAX: u64 = 32_000;
 
 /// A request as it is asked of Anthropic.
 #[derive(Debug)]
-pub struct Asked {
+pub struct MessagesRequest {
     pub body: Vec<u8>,
     /// What it does not hold of the chat request.
     pub dropped: Vec<String>,
@@ -40,7 +40,10 @@ const KNOWN: [&str; 16] = [
 ];
 
 /// Translates a request. `thoughts` are those of earlier answers in the same session.
-pub fn from_chat_request(chat: &[u8], thoughts: &Thoughts) -> Result<Asked, TranslateError> {
+pub fn from_chat_request(
+    chat: &[u8],
+    thoughts: &Thoughts,
+) -> Result<MessagesRequest, TranslateError> {
     let chat = object(chat)?;
     let get = |name: &str| chat.get(name).filter(|value| !value.is_null());
     for name in ["functions", "function_call"] {
@@ -100,7 +103,7 @@ pub fn from_chat_request(chat: &[u8], thoughts: &Thoughts) -> Result<Asked, Tran
         }
     }
     let body = Value::Object(out).to_string().into_bytes();
-    Ok(Asked { body, dropped })
+    Ok(MessagesRequest { body, dropped })
 }
 
 fn read_format(format: &Value) -> Option<Value> {
@@ -268,7 +271,7 @@ impl<'a> Turns<'a> {
             let thoughts = thoughts.unwrap_or_default();
             has_thoughts |= !thoughts.is_empty();
             let place = if at == 0 { 0 } else { blocks.len() };
-            blocks.splice(place..place, thoughts.iter().cloned());
+            blocks.splice(place..place, thoughts);
             blocks.push(call);
         }
         let said = ["reasoning_content", "reasoning"].map(|name| message.get(name));

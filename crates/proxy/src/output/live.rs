@@ -1,0 +1,207 @@
+//! A streamed answer: passed on live, event by event, while it is captured. From the event with the finish reason on
+//! everything is held back until the exchange is on disk.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use hyper::{Response, StatusCode};
+
+use rollcage_dialect::chat::StreamError;
+use rollcage_dialect::upstream::{Mark, Shown, StreamReader};
+use rollcage_dialect::{Dialect, Render};
+use rollcage_model::ending::Cause;
+
+use super::break_off;
+use crate::answer::{self, Body};
+use crate::calls::Problem;
+use crate::exchange::OpenExchange;
+use crate::failure::aborted;
+use crate::outcome::Streaming;
+use crate::question::AnswerForm;
+use crate::response::{Chunk, UpstreamResponse, too_large};
+use crate::unread::ANSWER_BYTES_MAX;
+
+/// For the end of the body behind the last event, so that the connection can be used again.
+const END_LIMIT: Duration = Duration::from_millis(200);
+
+pub(super) fn respond(form: AnswerForm, streaming: Streaming) -> Response<Body> {
+    let Streaming {
+        mut exchange,
+        response,
+    } = streaming;
+    // It was taken, and may be large; the stream may last.
+    exchange.forget_request();
+    let live = LiveStream {
+        exchange,
+        response,
+        agent: form.dialect,
+        render: form.render,
+        held: Vec::new(),
+        is_begun: false,
+        is_final_seen: false,
+        is_done_seen: false,
+        is_over: false,
+        breaks_with: None,
+    };
+    let frames = stream::unfold(live, |mut live| async {
+        let next = match live.next().await? {
+            Ok(bytes) => Ok(bytes),
+            Err(problem) => {
+                let told = live.render.as_ref().and_then(|render| render.broken_off());
+                break_off(told, problem).await
+            }
+        };
+        Some((next.map(Frame::data), live))
+    });
+    let mut response = answer::whole(StatusCode::OK, form.stream_type, Bytes::new());
+    *response.body_mut() = StreamBody::new(frames).boxed_unsync();
+    response
+}
+
+struct LiveStream {
+    exchange: OpenExchange,
+    response: UpstreamResponse,
+    agent: Dialect,
+    /// For an agent of another dialect; others see the endpoint's own events.
+    render: Option<Box<dyn Render>>,
+    held: Vec<u8>,
+    is_begun: bool,
+    is_final_seen: bool,
+    is_done_seen: bool,
+    is_over: bool,
+    /// What is left to tell by a broken connection.
+    breaks_with: Option<String>,
+}
+
+impl LiveStream {
+    /// The next bytes for the agent, or why there are no more. `None` at a good end.
+    async fn next(&mut self) -> Option<Result<Bytes, String>> {
+        if self.is_over {
+            return self.breaks_with.take().map(Err);
+        }
+        loop {
+            if self.is_done_seen {
+                let _ = tokio::time::timeout(END_LIMIT, self.response.bytes()).await;
+                return Some(self.release());
+            }
+            match self.response.chunk().await {
+                Ok(Some(chunk)) => match self.take(chunk) {
+                    Ok(ready) if ready.is_empty() && !self.is_over => {}
+                    Ok(ready) => return Some(Ok(ready.into())),
+                    Err(problem) => return Some(Err(self.fail(problem))),
+                },
+                Ok(None) if self.is_final_seen => return Some(self.release()),
+                Ok(None) => return Some(Err(self.fail(unfinished()))),
+                Err(failure) => return Some(Err(self.fail(failure.broken_off("stream")))),
+            }
+        }
+    }
+
+    /// Records some bytes and gives what of them may go to the agent now.
+    fn take(&mut self, chunk: Chunk) -> Result<Vec<u8>, Problem> {
+        let Chunk { bytes, events } = chunk;
+        self.exchange.push(bytes);
+        self.exchange.usage = self.response.usage();
+        let is_too_large = self.exchange.bytes() > ANSWER_BYTES_MAX;
+        if is_too_large || events.is_err() {
+            // What is kept of it is its beginning.
+            self.exchange.cut();
+        }
+        if is_too_large {
+            return Err(too_large());
+        }
+        let events = events.map_err(|error| broken(error.to_string()))?;
+        let mut ready = Vec::new();
+        for event in events {
+            match event.mark {
+                // No answer: the stream breaks, so that the agent asks again.
+                Mark::Aborted(reason) => return Err(aborted(&reason)),
+                Mark::Error(error) => {
+                    let ended = self.end_with_error(error, event.shown, &mut ready);
+                    ended.map_err(broken)?;
+                    break;
+                }
+                Mark::Final => self.is_final_seen = true,
+                Mark::Done => self.is_done_seen = true,
+                Mark::Nothing | Mark::Content => {}
+            }
+            let target = if self.is_final_seen || self.is_done_seen {
+                &mut self.held
+            } else {
+                &mut ready
+            };
+            match (event.shown, &mut self.render) {
+                (Shown::Bytes(bytes), _) if target.is_empty() => *target = bytes,
+                (Shown::Bytes(bytes), _) => target.extend_from_slice(&bytes),
+                (Shown::Pieces(pieces), Some(render)) => {
+                    if !std::mem::replace(&mut self.is_begun, true) {
+                        target.extend(render.start());
+                    }
+                    for piece in pieces {
+                        target.extend(render.push(&piece));
+                    }
+                }
+                // Pieces are asked for to be rendered.
+                (Shown::Pieces(_), None) => {}
+            }
+        }
+        Ok(ready)
+    }
+
+    /// An error is an ending that most dialects have their own event for, so the connection need not break to tell of
+    /// it. Where there is none agents would take the end for the answer's.
+    fn end_with_error(
+        &mut self,
+        error: StreamError,
+        shown: Shown,
+        ready: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let message = self.exchange.session().scrub_text(error.message);
+        self.is_over = true;
+        let problem = Problem::new(Cause::EndpointError, message.clone());
+        self.exchange.close(Some(problem))?;
+        match (&mut self.render, shown) {
+            (Some(render), _) => ready.extend(render.error(&message)),
+            (None, Shown::Bytes(raw)) => {
+                ready.extend(self.exchange.session().scrub_body(raw.into()));
+            }
+            // Pieces are asked for to be rendered.
+            (None, Shown::Pieces(_)) => {}
+        }
+        self.breaks_with = (!self.agent.has_error_events()).then_some(message);
+        Ok(())
+    }
+
+    fn release(&mut self) -> Result<Bytes, String> {
+        self.is_over = true;
+        if !self.is_final_seen {
+            return Err(self.fail(unfinished()));
+        }
+        self.exchange.close(None)?;
+        if let Some(render) = &mut self.render {
+            self.held.extend(render.finish());
+            let thoughts = self.response.reader().map(StreamReader::take_thoughts);
+            let session = self.exchange.session();
+            session.thoughts.keep(thoughts.unwrap_or_default());
+        }
+        Ok(std::mem::take(&mut self.held).into())
+    }
+
+    fn fail(&mut self, problem: Problem) -> String {
+        self.is_over = true;
+        let text = problem.text.clone();
+        let unwritten = self.exchange.close(Some(problem)).err();
+        unwritten.unwrap_or(text)
+    }
+}
+
+fn broken(text: String) -> Problem {
+    Problem::new(Cause::AnswerBroken, text)
+}
+
+fn unfinished() -> Problem {
+    broken("the stream ended without a finish reason".to_owned())
+}

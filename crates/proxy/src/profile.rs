@@ -1,0 +1,35 @@
+//! What is known of an endpoint before it is used.
+
+use serde::{Deserialize, Serialize};
+
+use rollcage_dialect::sampling::LogprobsMode;
+use rollcage_model::trace::CaptureLevel;
+
+/// What an endpoint gives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    pub level: CaptureLevel,
+    /// Streams carry everything that whole answers do, so they may be passed on live.
+    pub has_live_streams: bool,
+    /// Token ids are to be asked for with SGLang's own flags.
+    #[serde(default)]
+    pub has_sglext: bool,
+    pub served_model: Option<String>,
+    pub context_tokens: Option<u64>,
+    pub logprobs: LogprobsMode,
+}
+
+impl Profile {
+    /// What the scripted endpoint gives, and what tests assume of theirs.
+    pub fn whole() -> Self {
+        Profile {
+            level: CaptureLevel::Tokens,
+            has_live_streams: true,
+            has_sglext: false,
+            served_model: None,
+            context_tokens: None,
+            // They are of what the script plays, whatever it is asked to sample with.
+            logprobs: LogprobsMode::Processed,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The ways to an endpoint: connections of our own for plain HTTP (`direct`), the general client for everything else.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::HeaderMap;
+
+use rollcage_dialect::chat::Pieces;
+use rollcage_dialect::upstream::PassedHead;
+
+use crate::direct::{self, Connection, Direct};
+use crate::endpoint::Endpoint;
+use crate::failure::Failure;
+
+#[cfg(test)]
+pub(crate) mod scripted;
+
+/// How requests get to one endpoint.
+pub(crate) enum Transport {
+    Direct(Arc<Direct>),
+    Client {
+        client: reqwest::Client,
+        url: reqwest::Url,
+        /// What every request is sent with, the endpoint's key too.
+        headers: HeaderMap,
+    },
+    /// An endpoint that is a function of a test.
+    #[cfg(test)]
+    Scripted(Arc<scripted::Scripted>),
+}
+
+/// An endpoint's answer, its body still to come.
+#[derive(Debug)]
+pub(crate) enum RawResponse {
+    Direct(direct::Answer),
+    Client(reqwest::Response),
+    #[cfg(test)]
+    Scripted(scripted::Response),
+}
+
+impl Transport {
+    pub(crate) fn to(endpoint: &Endpoint, client: &reqwest::Client) -> std::io::Result<Self> {
+        let url = endpoint.url();
+        let url: reqwest::Url = url.parse().map_err(std::io::Error::other)?;
+        let headers = endpoint.headers().map_err(std::io::Error::other)?;
+        let direct = Direct::to(&url, &headers, endpoint.guard.as_ref());
+        Ok(match direct {
+            Some(direct) => Transport::Direct(direct),
+            None => Transport::Client {
+                client: client.clone(),
+                url,
+                headers,
+            },
+        })
+    }
+
+    /// Sends one request; the answer's head is its return value.
+    pub(crate) async fn post(
+        &self,
+        passed: &PassedHead,
+        body: &Pieces,
+        connection: Connection,
+    ) -> Result<RawResponse, Failure> {
+        match self {
+            Transport::Direct(direct) => {
+                let answer = direct.post(passed, body, connection).await?;
+                Ok(RawResponse::Direct(answer))
+            }
+            Transport::Client {
+                client,
+                url,
+                headers,
+            } => {
+                let mut url = url.clone();
+                url.set_query(passed.query.as_deref());
+                let request = client
+                    .post(url)
+                    .headers(headers.clone())
+                    // Replaces those that are there.
+                    .headers(passed.headers.clone());
+                Ok(RawResponse::Client(
+                    request.body(body.concat()).send().await?,
+                ))
+            }
+            #[cfg(test)]
+            Transport::Scripted(scripted) => {
+                let answer = scripted.post(body)?;
+                Ok(RawResponse::Scripted(answer))
+            }
+        }
+    }
+}
+
+impl RawResponse {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            RawResponse::Direct(answer) => answer.head.status,
+            RawResponse::Client(answer) => answer.status(),
+            #[cfg(test)]
+            RawResponse::Scripted(answer) => answer.status,
+        }
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        match self {
+            RawResponse::Direct(answer) => &answer.head.headers,
+            RawResponse::Client(answer) => answer.headers(),
+            #[cfg(test)]
+            RawResponse::Scripted(answer) => &answer.headers,
+        }
+    }
+
+    pub(crate) fn headers_mut(&mut self) -> &mut HeaderMap {
+        match self {
+            RawResponse::Direct(answer) => &mut answer.head.headers,
+            RawResponse::Client(answer) => answer.headers_mut(),
+            #[cfg(test)]
+            RawResponse::Scripted(answer) => &mut answer.headers,
+        }
+    }
+
+    /// The next bytes of the body; `None` at its end.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
+        match self {
+            RawResponse::Direct(answer) => answer.chunk().await,
+            RawResponse::Client(answer) => answer.chunk().await.map_err(Failure::from),
+            #[cfg(test)]
+            RawResponse::Scripted(answer) => answer.chunk().await,
+        }
+    }
+}
