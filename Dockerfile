@@ -6,14 +6,14 @@
 #       rollcage
 #
 # Sandboxes are made of user namespaces and mounts, which Docker's default profiles forbid: hence the three options, and
-# README.md has narrower ones. No capability is needed, nor root. The port is open to whoever can reach it, so publish
+# docs/deployment.md has narrower ones. No capability is needed, nor root. The port is open to whoever can reach it, so publish
 # it to loopback as above, or ask for a token: -e TOKEN … rollcage serve --host 0.0.0.0 --token-env TOKEN
 
 FROM rust:1.95-slim-bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends build-essential && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked -p rollcage
+RUN cargo build --profile dist --locked -p rollcage
 
 FROM debian:bookworm-slim
 # What sandboxes show of the host to agents and verify commands; agents from PyPI are installed with the host's pip.
@@ -21,7 +21,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends bash ca-certificates curl git procps python3 python3-pip python3-venv \
     && rm -rf /var/lib/apt/lists/* \
     && mkdir -m 1777 /data
-COPY --from=build /src/target/release/rollcage /usr/local/bin/rollcage
+COPY --from=build /src/target/dist/rollcage /usr/local/bin/rollcage
 # Records and agents. A tmpfs of Docker's would not do: it is noexec unless asked.
 ENV ROLLCAGE_HOME=/data HOME=/tmp
 VOLUME /data

@@ -41,7 +41,7 @@ build_image() {
 
 join_lines() { sed -e ':a' -e '/\\$/{N; s/\\\n *//; ta' -e '}' "$1"; }
 
-# The options of the `docker run` line in README.md; there is no network to publish a port on.
+# The options of the `docker run` line in docs/deployment.md; there is no network to publish a port on.
 documented_options() {
     join_lines "$1" | sed -n '/<!-- docker -->/,/^```$/s/^docker run \(.*\) rollcage$/\1/p' | sed -E 's/-p [^ ]+ //'
 }
@@ -59,7 +59,7 @@ contained() {
     docker run --rm --network none -v "$tasks:/tasks:ro" "${options[@]}" rollcage "$@"
 }
 
-# prepare_docker FOLDER ROOTFS.TAR BINARY README DOCKERFILE DEPLOY HELLO TASKS: everything that the cases refer to.
+# prepare_docker FOLDER ROOTFS.TAR BINARY PAGE DOCKERFILE DEPLOY HELLO TASKS: everything that the cases refer to.
 prepare_docker() {
     work=$1 deploy=$6 tasks=$1/tasks
     our_binary=/usr/local/bin/rollcage
@@ -70,7 +70,7 @@ prepare_docker() {
     mkdir -p "$tasks"
     cp "$7" "$8"/*.toml "$tasks/"
     documented=$(documented_options "$4")
-    [ -n "$documented" ] || { echo "README.md has no docker run line" >&2; return 1; }
+    [ -n "$documented" ] || { echo "docs/deployment.md has no docker run line" >&2; return 1; }
     start_dockerd "$work" || return 1
     build_image "$2" "$5" "$3" "$work"
 }

@@ -44,7 +44,7 @@ part_systemd() { boot systemd "$@"; }
 part_systemd-docker() {
     need_base
     mkdir "$scratch/extra"
-    cp -r "$base/small.tar" "$here/docker.sh" README.md Dockerfile deploy "$scratch/extra/"
+    cp -r "$base/small.tar" "$here/docker.sh" docs/deployment.md Dockerfile deploy "$scratch/extra/"
     boot systemd-docker "$@"
 }
 
@@ -56,7 +56,7 @@ part_docker() {
     need_packages dockerd:docker.io
     need_base
     mkdir -p "$work"
-    prepare_docker "$work" "$base/image.tar" "$rollcage" README.md Dockerfile deploy examples/hello.toml "$here/tasks" \
+    prepare_docker "$work" "$base/image.tar" "$rollcage" docs/deployment.md Dockerfile deploy examples/hello.toml "$here/tasks" \
         >&2 || exit 1
     started+=("$dockerd")
     for name in "$@"; do

@@ -9,11 +9,13 @@ mod error;
 mod fetch;
 mod install;
 mod integrity;
+mod list;
 mod metadata;
 mod npmrc;
+mod part;
+mod pin;
 mod progress;
 mod pypi;
-mod range;
 mod registry;
 mod source;
 mod storage;
@@ -36,11 +38,13 @@ use self::storage::{Lock, Staging};
 
 pub use self::error::{InstallError, RemoveError};
 pub use self::fetch::FetchError;
+pub use self::list::{List, ListError};
+pub use self::pin::PinnedList;
 pub use self::progress::{OnProgress, Phase, Progress};
 pub use self::pypi::PypiError;
 pub use self::registry::{Limits, Registry};
 pub use self::source::{
-    Architecture, Cpu, Libc, Npm, Origin, Pypi, Source, Target, VersionRequest, node,
+    Architecture, Cpu, Libc, NODE_VERSION, Npm, Origin, Pypi, Source, Target, VersionRequest, node,
 };
 pub use self::storage::StorageError;
 pub use self::unpack::UnpackError;
@@ -247,11 +251,7 @@ impl Bundles {
         version: VersionRequest,
         on: OnProgress<'_>,
     ) -> Result<Wanted<'a>, InstallError> {
-        let version = match version {
-            VersionRequest::Default => source.default_version.clone(),
-            VersionRequest::Exact(version) => version,
-            VersionRequest::Tag(tag) => self.resolve(source, &tag, on).await?,
-        };
+        let version = self.version(source, version, on).await?;
         let package = match &source.origin {
             Origin::Npm(npm) => {
                 let published = npm.published(target, &version);
@@ -270,6 +270,19 @@ impl Bundles {
             version,
             package,
         })
+    }
+
+    async fn version(
+        &self,
+        source: &Source,
+        version: VersionRequest,
+        on: OnProgress<'_>,
+    ) -> Result<String, InstallError> {
+        match version {
+            VersionRequest::Default => Ok(source.default_version.clone()),
+            VersionRequest::Exact(version) => Ok(version),
+            VersionRequest::Tag(tag) => self.resolve(source, &tag, on).await,
+        }
     }
 
     async fn resolve(

@@ -29,18 +29,45 @@ pub use manifest::{Manifest, ManifestError, WireDialect};
 pub use oracle::Oracle;
 pub use warm::{ReadyAgent, WarmError, warm_up};
 
-/// The manifests that come with us, in the order in which they are listed.
-const BUILT_IN: [&str; 10] = [
-    include_str!("builtin/opencode.toml"),
-    include_str!("builtin/claude.toml"),
-    include_str!("builtin/codex.toml"),
-    include_str!("builtin/gemini.toml"),
-    include_str!("builtin/qwen.toml"),
-    include_str!("builtin/mini-swe-agent.toml"),
-    include_str!("builtin/pi.toml"),
-    include_str!("builtin/goose.toml"),
-    include_str!("builtin/aider.toml"),
-    include_str!("builtin/nop.toml"),
+/// The manifests that come with us, in the order in which they are listed, each with the pinned list of its version.
+const BUILT_IN: [(&str, &str); 10] = [
+    (
+        include_str!("builtin/opencode.toml"),
+        include_str!("builtin/opencode.lock"),
+    ),
+    (
+        include_str!("builtin/claude.toml"),
+        include_str!("builtin/claude.lock"),
+    ),
+    (
+        include_str!("builtin/codex.toml"),
+        include_str!("builtin/codex.lock"),
+    ),
+    (
+        include_str!("builtin/gemini.toml"),
+        include_str!("builtin/gemini.lock"),
+    ),
+    (
+        include_str!("builtin/qwen.toml"),
+        include_str!("builtin/qwen.lock"),
+    ),
+    (
+        include_str!("builtin/mini-swe-agent.toml"),
+        include_str!("builtin/mini-swe-agent.lock"),
+    ),
+    (
+        include_str!("builtin/pi.toml"),
+        include_str!("builtin/pi.lock"),
+    ),
+    (
+        include_str!("builtin/goose.toml"),
+        include_str!("builtin/goose.lock"),
+    ),
+    (
+        include_str!("builtin/aider.toml"),
+        include_str!("builtin/aider.lock"),
+    ),
+    (include_str!("builtin/nop.toml"), ""),
 ];
 
 /// What an agent is told of the model: our proxy as it looks from inside the sandbox.
@@ -238,7 +265,7 @@ pub enum AgentError {
 
 /// The agents that come with us.
 pub fn all() -> Vec<Arc<dyn Agent>> {
-    let read = |text: &str| match Manifest::read(text) {
+    let read = |(text, list)| match Manifest::built_in(text, list) {
         Ok(manifest) => Some(Arc::new(manifest) as Arc<dyn Agent>),
         Err(error) => {
             // A test reads them all, so nobody sees this.

@@ -9,7 +9,7 @@ use rollcage_model::task::{AgentLimits, Task, TaskError};
 use rollcage_model::transcript::Format;
 use rollcage_sandbox::guest::HOME;
 
-use crate::bundle::{Bundle, Origin, Source};
+use crate::bundle::{Bundle, List, Origin, Source};
 
 use super::addition::{Addition, Surroundings};
 use super::fill::{self, Quoting};
@@ -169,20 +169,32 @@ impl Manifest {
             agent: text.name.clone(),
             default_version: text.version.clone(),
             origin: text.bundle.clone(),
+            list: text.bundle.lock().map(|path| List::File(path.to_owned())),
         };
         Ok(Manifest { text, source })
     }
 
-    /// Takes a relative directory as relative to the manifest's own folder.
+    /// A manifest that comes with us, and the pinned list of its version; empty when it has no packages.
+    pub(super) fn built_in(text: &str, list: &'static str) -> Result<Self, ManifestError> {
+        let mut manifest = Manifest::read(text)?;
+        manifest.source.list = (!list.is_empty()).then_some(List::BuiltIn(list));
+        Ok(manifest)
+    }
+
+    /// Takes relative paths as relative to the manifest's own folder.
     pub(super) fn below(mut self, folder: &Path) -> Result<Self, ManifestError> {
+        let whole = |path: &Path| {
+            let joined = folder.join(path);
+            std::path::absolute(&joined).map_err(|source| ManifestError::Directory {
+                path: joined.display().to_string(),
+                source,
+            })
+        };
         if let Origin::Path { directory } = &mut self.source.origin {
-            let joined = folder.join(&*directory);
-            let whole =
-                std::path::absolute(&joined).map_err(|source| ManifestError::Directory {
-                    path: joined.display().to_string(),
-                    source,
-                })?;
-            *directory = whole;
+            *directory = whole(directory)?;
+        }
+        if let Some(List::File(path)) = &mut self.source.list {
+            *path = whole(path)?;
         }
         Ok(self)
     }

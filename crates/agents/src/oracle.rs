@@ -18,6 +18,7 @@ impl Oracle {
                 agent: "oracle".to_owned(),
                 default_version: String::new(),
                 origin: Origin::Nothing,
+                list: None,
             },
         }
     }

@@ -48,8 +48,8 @@ fn launch(agent: &dyn Agent, instruction: &str) -> Launch {
 fn every_built_in_manifest_is_read_and_pins_a_version() {
     let agents = all();
     assert_eq!(agents.len(), BUILT_IN.len() + 1);
-    for text in BUILT_IN {
-        Manifest::read(text).unwrap();
+    for (text, list) in BUILT_IN {
+        Manifest::built_in(text, list).unwrap();
     }
     for agent in agents {
         let source = agent.source();

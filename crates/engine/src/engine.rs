@@ -391,17 +391,14 @@ async fn close_abandoned(store: &Store) -> Result<(), OpenError> {
         // An id tells its own time.
         result.started_at = id.unix_seconds();
         if let Some(start) = record.start() {
-            result.started_at = start.started_at;
-            result.agent = start.agent;
-            result.endpoint = start.endpoint;
-            result.group = start.group;
+            start.note(&mut result);
         }
         result.record = record.path().display().to_string();
         let ending = Ending::new(
             Cause::EngineFailed,
             "rollcage was killed while this rollout ran",
         );
-        let ending = result::add_trace(&mut result, &record, None, ending).await;
+        let ending = result::add_trace(&mut result, &record, ending).await;
         let result = result::finish(result, ending, Instant::now());
         record.commit(&result)?;
     }

@@ -1,4 +1,4 @@
-//! How a rollout is asked for, by whoever asks: [`RolloutRequest`] → [`resolve`] (which agent, which endpoint, all
+//! How a rollout is asked for, by whoever asks: [`RolloutRequest`] → [`resolve()`] (which agent, which endpoint, all
 //! defaults) → [`Resolved`] → `prepare` (an agent that is installed, a server that runs) → a plan.
 //!
 //! The command line, the tools and REST build the request; nothing that comes after it knows who asked.

@@ -4,28 +4,23 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use rollcage_model::ending::Cause;
-use rollcage_model::exchange;
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{
     AgentInfo, Budget, Ended, EndpointInfo, RolloutResult, RolloutTurn, SCHEMA_VERSION,
     SandboxInfo, Timings, Usage,
 };
-use rollcage_model::task::Task;
-use rollcage_model::trace::{CaptureLevel, Code, Finding, Interpretation, RolloutType, read};
-use rollcage_model::transcript::McpNames;
+use rollcage_model::task::{Mode, Task};
+use rollcage_model::trace::{CaptureLevel, Facts, Interpretation, RolloutType};
 use rollcage_model::turn::Turn;
 
 use crate::intake::Resolved;
 use crate::judge::{Ending, stopped_by};
 use crate::plan::Plan;
 use crate::shell::seconds;
-use crate::store::{Record, Start};
-use rollcage_model::text::tail;
+use crate::store::{Record, Start, read_exchanges};
+use rollcage_model::text::{chain, tail};
 use rollcage_proxy::clock::now;
 use rollcage_proxy::probe::Profile;
-
-/// The `mode` of a rollout whose calls are not part of its result.
-pub(crate) const BLACK_BOX: &str = "black_box";
 
 /// A result in which nothing has happened yet.
 pub(crate) fn begin(id: RolloutId, rollout: &Resolved) -> RolloutResult {
@@ -49,6 +44,8 @@ pub(crate) fn start_of(result: &RolloutResult) -> Start {
         agent: result.agent.clone(),
         endpoint: result.endpoint.clone(),
         group: result.group.clone(),
+        mode: result.mode.clone(),
+        mcp_names: result.agent_report.mcp_names.clone(),
     }
 }
 
@@ -60,8 +57,9 @@ pub(crate) fn note_plan(result: &mut RolloutResult, plan: &Plan) {
         components: components(plan),
     };
     result.endpoint = plan.endpoint.info();
+    result.agent_report.mcp_names = plan.mcp_names();
     if plan.settings.is_black_box {
-        result.mode = BLACK_BOX.to_owned();
+        result.mode = Mode::BlackBox.as_str().to_owned();
     }
 }
 
@@ -79,7 +77,7 @@ fn components(plan: &Plan) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// As [`begin`], for a rollout of which only the task is known.
+/// As `begin`, for a rollout of which only the task is known.
 pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
     let agent_timeout_s = task.agent_timeout_s();
     RolloutResult {
@@ -88,7 +86,7 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         reward: None,
         agent_exit_code: None,
         wall_s: 0.0,
-        mode: "transparent_proxy".to_owned(),
+        mode: Mode::default().as_str().to_owned(),
         setup_results: Vec::new(),
         verify_results: Vec::new(),
         files: Default::default(),
@@ -188,32 +186,13 @@ pub(crate) fn finish(mut result: RolloutResult, ending: Ending, started: Instant
 pub(crate) async fn add_trace(
     result: &mut RolloutResult,
     record: &Record,
-    mcp: Option<McpNames>,
     ending: Ending,
 ) -> Ending {
-    let path = record.exchanges();
-    let reading = tokio::task::spawn_blocking(move || -> Result<Interpretation, String> {
-        let lines = match std::fs::read(&path) {
-            Ok(lines) => lines,
-            // The rollout ended before its proxy opened.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(format!("read {}: {error}", path.display())),
-        };
-        let mut exchanges = exchange::Reader::new(&lines);
-        let mut interpretation = read(exchanges.by_ref());
-        let told = exchanges
-            .problems
-            .into_iter()
-            .map(|text| Finding::warn(Code::CaptureIngestFailed, text));
-        interpretation.findings.extend(told);
-        let missing = mcp.map(|names| names.not_offered(&interpretation.turns));
-        interpretation.findings.extend(missing.unwrap_or_default());
-        Ok(interpretation)
-    })
-    .await;
-    let interpretation = match reading {
+    let (path, facts) = (record.exchanges(), Facts::from(&*result));
+    let reading = tokio::task::spawn_blocking(move || read_exchanges(&path, u64::MAX, &facts));
+    let interpretation = match reading.await {
         Ok(Ok(interpretation)) => interpretation,
-        Ok(Err(error)) => return Ending::new(Cause::EngineFailed, error),
+        Ok(Err(error)) => return Ending::new(Cause::EngineFailed, chain(&error)),
         Err(error) => {
             return Ending::new(
                 Cause::EngineFailed,
@@ -221,43 +200,18 @@ pub(crate) async fn add_trace(
             );
         }
     };
-    let too_small = context_too_small(&interpretation, result.endpoint.context_tokens);
     result.capture_level = interpretation.capture_level;
     result.rollout_type = interpretation.rollout_type;
     result.usage.calls = interpretation.usage.calls;
     result.usage.prompt_tokens = interpretation.usage.prompt_tokens;
     result.usage.completion_tokens = interpretation.usage.completion_tokens;
     result.usage.cached_tokens = interpretation.usage.cached_tokens;
-    if result.mode == BLACK_BOX {
-        result.rollout_type = RolloutType::Eval;
-    } else {
-        result.usage.trainable_turns = interpretation.trained().count() as u64;
-        result.usage.trainable_tokens = interpretation.n_trainable_tokens;
-    }
+    result.usage.trainable_turns = interpretation.trained().count() as u64;
+    result.usage.trainable_tokens = interpretation.n_trainable_tokens;
     // What the rollout itself found comes after what its exchanges tell.
     let own = std::mem::replace(&mut result.findings, interpretation.findings);
     result.findings.extend(own);
-    result.findings.extend(too_small);
     ending
-}
-
-/// A first prompt that fills the whole context was cut by a server that does not say so.
-fn context_too_small(
-    interpretation: &Interpretation,
-    context_tokens: Option<u64>,
-) -> Option<Finding> {
-    let context_tokens = context_tokens?;
-    let mut turns = interpretation.turns.iter();
-    let first = turns.find(|turn| turn.n_tools > 0 && !turn.is_failed())?;
-    let prompt_tokens = first.usage?.prompt_tokens;
-    (prompt_tokens >= context_tokens).then(|| {
-        let text = format!(
-            "{}: the agent's first prompt is {prompt_tokens} tokens, and the endpoint's context is {context_tokens}: serve \
-             the model with a larger one",
-            first.node_id()
-        );
-        Finding::warn(Code::ContextTooSmall, text)
-    })
 }
 
 /// Every model call, as the original's results list them.

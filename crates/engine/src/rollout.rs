@@ -69,7 +69,6 @@ pub(crate) async fn run(
     teller.tell(What::Entered {
         phase: Phase::Prepare,
     });
-    let mut mcp = None;
     let ending = match cancel
         .run_until_cancelled(Box::pin(cx.preparation.prepare(rollout)))
         .await
@@ -84,7 +83,6 @@ pub(crate) async fn run(
         }
         Some(Ok(prepared)) => {
             let plan = &prepared.plan;
-            mcp = plan.mcp_names();
             result::note_plan(&mut result, plan);
             let (path, start) = (record.path().to_owned(), result::start_of(&result));
             // What is there already is nearly as good.
@@ -94,7 +92,7 @@ pub(crate) async fn run(
             }
         }
     };
-    let ending = result::add_trace(&mut result, &record, mcp, ending).await;
+    let ending = result::add_trace(&mut result, &record, ending).await;
     let result = Arc::new(result::finish(result, ending, started));
     let committed = {
         let result = Arc::clone(&result);
@@ -123,11 +121,7 @@ async fn begin_record(
     let (store, task) = (cx.store.clone(), rollout.task.clone());
     let (id, owner) = (result.rollout_id, rollout.owner.clone());
     let start = result::start_of(result);
-    at_the_disk(move || {
-        let record = store.begin(id, &task, owner.as_deref())?;
-        start.write(record.path()).map(|()| record)
-    })
-    .await
+    at_the_disk(move || store.begin(id, &task, &start, owner.as_deref())).await
 }
 
 /// Waits for the disk on a thread of its own, so that nobody else waits with us.

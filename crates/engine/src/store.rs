@@ -3,19 +3,38 @@
 //! `rollouts/ID/` holds `task.json`, `start.json`, `exchanges.rec`, `agent.log`, `result.json` and the small `summary.json` that
 //! listings read. `running/ID` is locked by the process that runs the rollout, so that a later process can tell a
 //! running rollout from one whose process was killed.
+//!
+//! **Durability.** What was written survives the end of our process at any moment, also by SIGKILL: it is in the kernel.
+//! Against a power cut the directories are synced when a record begins, and `exchanges.rec`, the result and their
+//! directory when it is committed; nothing is synced per model call. So a committed rollout is whole, and of a running one
+//! a power cut may take the end: the next start closes it with what is left, and a torn end is a finding.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use rollcage_model::id::RolloutId;
-use rollcage_model::record::{AgentInfo, Ended, EndpointInfo, RolloutResult};
+use rollcage_model::record::{Ended, RolloutResult};
 use rollcage_model::task::Task;
 use rollcage_model::transcript::Transcript;
 
+mod disk;
+mod interpret;
+mod record;
+
+pub(crate) use disk::private_file;
+pub use disk::{end_of, sync_directory};
+pub(crate) use interpret::of_result;
+pub use interpret::read_exchanges;
+pub use record::{Record, Start};
+
+use disk::{is_at, mark, remove_partial_files, write_whole};
+
+/// The file of a record that holds what was asked and answered.
+const EXCHANGES_FILE: &str = "exchanges.rec";
 /// The end of a record's name while it is removed; what a killed process left of one goes with the next start.
 const REMOVED: &str = ".removed";
 /// An event file that the agent kept.
@@ -24,12 +43,8 @@ pub(crate) const EVENTS_FILE: &str = "agent.events";
 pub(crate) const STDOUT_FILE: &str = "agent.stdout.log";
 /// Of an agent's events; beyond it only the end is read.
 pub(crate) const EVENTS_BYTES_MAX: u64 = 16 << 20;
-/// The extension of files that are not whole yet.
-const PARTIAL: &str = "partial";
 /// Holds the name of who asked for a rollout.
 const OWNER: &str = "owner";
-/// Holds what is known of a rollout before it ends.
-const START: &str = "start.json";
 
 /// The records below one `$ROLLCAGE_HOME`.
 #[derive(Clone, Debug)]
@@ -100,42 +115,6 @@ impl From<&RolloutResult> for Summary {
     }
 }
 
-/// What is known of a rollout from its start on, for the result of one whose process is killed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Start {
-    /// Unix seconds.
-    pub started_at: f64,
-    pub agent: AgentInfo,
-    pub endpoint: EndpointInfo,
-    #[serde(default)]
-    pub group: String,
-}
-
-impl Start {
-    /// Keeps what is known so far in a rollout's directory. It may become more: the last word counts.
-    pub(crate) fn write(&self, record: &Path) -> Result<(), StoreError> {
-        let path = record.join(START);
-        match serde_json::to_vec(self) {
-            Ok(text) => write_whole(&path, &text),
-            Err(source) => Err(StoreError::Format { path, source }),
-        }
-    }
-
-    fn read(record: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(record.join(START)).ok()?).ok()
-    }
-}
-
-/// One rollout's directory while it runs.
-#[derive(Debug)]
-pub struct Record {
-    path: PathBuf,
-    marker_path: PathBuf,
-    owner: Option<String>,
-    /// Locked for as long as the rollout runs.
-    _marker: File,
-}
-
 impl Store {
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         for path in [root.to_owned(), root.join("rollouts"), root.join("running")] {
@@ -154,15 +133,18 @@ impl Store {
         &self.root
     }
 
-    /// Makes a rollout's directory and marks it as running.
+    /// Makes a rollout's directory and marks it as running. Once this returns, a power cut leaves enough of it to be
+    /// closed by the next start.
     pub fn begin(
         &self,
         id: RolloutId,
         task: &Task,
+        start: &Start,
         owner: Option<&str>,
     ) -> Result<Record, StoreError> {
         let path = self.directory(id);
-        let marker_path = self.root.join("running").join(id.to_string());
+        let markers = self.root.join("running");
+        let marker_path = markers.join(id.to_string());
         let open = |path: &Path, source| StoreError::Open {
             path: path.to_owned(),
             source,
@@ -186,6 +168,10 @@ impl Store {
             source,
         })?;
         write_whole(&record.path.join("task.json"), &text)?;
+        start.write(&record.path)?;
+        for directory in [&record.path, &self.root.join("rollouts"), &markers] {
+            sync_directory(directory).map_err(|source| open(directory, source))?;
+        }
         Ok(record)
     }
 
@@ -370,109 +356,6 @@ impl Store {
             }
         })
     }
-}
-
-impl Record {
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// `None` for a rollout that was killed before it began, or of an older version.
-    pub fn start(&self) -> Option<Start> {
-        Start::read(&self.path)
-    }
-
-    pub fn exchanges(&self) -> PathBuf {
-        self.path.join(crate::traced::EXCHANGES_FILE)
-    }
-
-    pub fn agent_log(&self) -> PathBuf {
-        self.path.join("agent.log")
-    }
-
-    /// Writes the result and takes the running mark away. Before this returns nothing counts, after it everything.
-    pub fn commit(self, result: &RolloutResult) -> Result<(), StoreError> {
-        let format = |source| StoreError::Format {
-            path: self.path.join("result.json"),
-            source,
-        };
-        let summary = Summary {
-            owner: self.owner.clone(),
-            ..Summary::from(result)
-        };
-        let summary = serde_json::to_vec(&summary).map_err(format)?;
-        let text = serde_json::to_vec(result).map_err(format)?;
-        write_whole(&self.path.join("summary.json"), &summary)?;
-        write_whole(&self.path.join("result.json"), &text)?;
-        let _ = fs::remove_file(&self.marker_path);
-        Ok(())
-    }
-}
-
-/// The end of a file that may have grown without limit.
-pub fn end_of(path: &Path, bytes_max: u64) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let bytes = file.metadata()?.len();
-    file.seek(SeekFrom::Start(bytes.saturating_sub(bytes_max)))?;
-    let mut end = Vec::new();
-    file.take(bytes_max).read_to_end(&mut end)?;
-    Ok(String::from_utf8_lossy(&end).into_owned())
-}
-
-/// Makes a running mark and locks it.
-fn mark(path: &Path) -> io::Result<File> {
-    loop {
-        let marker = private_file(path)?;
-        marker.lock()?;
-        // Between the two, another process may have taken it for a dead one's and removed it.
-        if is_at(&marker, path) {
-            return Ok(marker);
-        }
-    }
-}
-
-/// Whether a path still leads to an open file.
-fn is_at(file: &File, path: &Path) -> bool {
-    let (open, there) = (file.metadata(), fs::metadata(path));
-    matches!((open, there), (Ok(open), Ok(there)) if open.ino() == there.ino() && open.dev() == there.dev())
-}
-
-/// What a killed process was writing.
-fn remove_partial_files(record: &Path) {
-    for entry in fs::read_dir(record).into_iter().flatten().flatten() {
-        if entry.path().extension().is_some_and(|it| it == PARTIAL) {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-}
-
-/// A new file that only we can read.
-pub(crate) fn private_file(path: &Path) -> io::Result<File> {
-    File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-}
-
-/// Readers see the old file or the new one, never a part.
-fn write_whole(path: &Path, content: &[u8]) -> Result<(), StoreError> {
-    let write = || -> io::Result<()> {
-        let partial = path.with_extension(PARTIAL);
-        let mut file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&partial)?;
-        file.write_all(content)?;
-        file.sync_data()?;
-        fs::rename(&partial, path)
-    };
-    write().map_err(|source| StoreError::Write {
-        path: path.to_owned(),
-        source,
-    })
 }
 
 #[cfg(test)]

@@ -1,42 +1,12 @@
-//! What was captured of a rollout, read from its record when somebody asks for it. Results hold no tokens.
+//! A result's calls in the form of OpenEnv's original.
 
-use std::io;
 use std::path::Path;
 
-use rollcage_model::exchange;
 use rollcage_model::record::{RolloutResult, RolloutTurn};
-use rollcage_model::trace::{self, Interpretation, RolloutType, SCHEMA_VERSION, TrainingTrace};
+use rollcage_model::trace::{Interpretation, RolloutType, SCHEMA_VERSION, TrainingTrace};
 
-use crate::result::{BLACK_BOX, proxy_turns};
-use crate::store::{Store, StoreError};
-
-/// The file of a record that holds what was asked and answered.
-pub const EXCHANGES_FILE: &str = "exchanges.rec";
-
-/// Reads the exchanges of a record; a rollout that ended before its proxy opened has none.
-pub fn read(record: &Path) -> Result<Interpretation, StoreError> {
-    let path = record.join(EXCHANGES_FILE);
-    let bytes = match std::fs::read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(source) => return Err(StoreError::Read { path, source }),
-    };
-    Ok(trace::read(exchange::Reader::new(&bytes)))
-}
-
-impl Store {
-    /// What a result says of its calls, in full. A rollout whose calls are no part of its result has none.
-    pub fn interpretation(&self, result: &RolloutResult) -> Result<Interpretation, StoreError> {
-        of(result, &self.directory(result.rollout_id))
-    }
-}
-
-fn of(result: &RolloutResult, record: &Path) -> Result<Interpretation, StoreError> {
-    if result.mode == BLACK_BOX {
-        return Ok(trace::read(Vec::<exchange::Exchange>::new()));
-    }
-    read(record)
-}
+use crate::result::proxy_turns;
+use crate::store::{StoreError, of_result};
 
 /// A result's calls as OpenEnv's original has them, and the strict trace made of them: every prompt whole, so that both
 /// grow with the square of a conversation.
@@ -50,7 +20,7 @@ pub struct Traced {
 impl Traced {
     /// From where the result says that its record lies.
     pub fn read(result: &RolloutResult) -> Result<Self, StoreError> {
-        let seen = of(result, Path::new(&result.record))?;
+        let seen = of_result(result, Path::new(&result.record))?;
         Ok(Traced::new(&seen))
     }
 

@@ -3,6 +3,7 @@
 //!
 //! Writers know nothing of files; they are given somewhere to write.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
 use std::str::FromStr;
@@ -12,7 +13,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::ending::Ended;
-use crate::finding::RolloutType;
+use crate::finding::{Code, Finding, RolloutType};
 use crate::record::{AgentInfo, RolloutResult};
 use crate::sequence::Trained;
 use crate::trace::Interpretation;
@@ -177,10 +178,22 @@ struct Head<'a> {
     reward: Option<f64>,
     reward_valid: bool,
     ended: Option<&'static str>,
+    /// What was found, as codes: the result has the words. A row of a rollout with a hole in it says so.
+    #[serde(serialize_with = "write_codes")]
+    finding_codes: &'a [Finding],
 }
 
-impl<'a> From<&'a Meta> for Head<'a> {
-    fn from(meta: &'a Meta) -> Self {
+/// The codes that occur in findings, each once.
+fn codes(findings: &[Finding]) -> BTreeSet<Code> {
+    findings.iter().map(|finding| finding.code).collect()
+}
+
+fn write_codes<S: Serializer>(findings: &&[Finding], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(codes(findings))
+}
+
+impl<'a> Head<'a> {
+    fn new(meta: &'a Meta, seen: &'a Interpretation) -> Self {
         Head {
             rollout_id: &meta.rollout_id,
             task_id: &meta.task_id,
@@ -191,11 +204,10 @@ impl<'a> From<&'a Meta> for Head<'a> {
             reward: meta.reward,
             reward_valid: meta.reward_valid,
             ended: meta.ended.map(Ended::as_str),
+            finding_codes: &seen.findings,
         }
     }
-}
 
-impl Head<'_> {
     /// As members of an object that has room for them.
     fn members(self) -> Map<String, Value> {
         match serde_json::to_value(self) {

@@ -6,6 +6,7 @@
 mod change;
 mod lacking;
 mod reply;
+mod stored;
 mod survey;
 mod training;
 
@@ -19,6 +20,7 @@ use crate::graph::{Graph, Role};
 use crate::tokens::Tokens;
 use crate::turn::{Interner, Turn};
 
+pub use stored::{Facts, interpret_record};
 // Where these stood before; to go once no crate asks for them here.
 pub use crate::finding::{CaptureLevel, Code, Finding, Level, RolloutType};
 pub use training::{SCHEMA_VERSION, TraceError, TrainingTrace, TrainingTurn};

@@ -1,5 +1,6 @@
 //! A result as somebody asks for it: with the tokens in the wanted form, or without any.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -60,7 +61,7 @@ impl FromStr for Wanted {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct View<'a> {
     #[serde(flatten)]
-    pub result: &'a RolloutResult,
+    pub result: Cow<'a, RolloutResult>,
     /// With `trace = sequences`: rows for training. Empty for a rollout that is not for training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequences: Option<Vec<Row>>,
@@ -73,14 +74,17 @@ impl<'a> View<'a> {
     /// A result without its tokens.
     pub fn bare(result: &'a RolloutResult) -> Self {
         View {
-            result,
+            result: Cow::Borrowed(result),
             sequences: None,
             turns: None,
         }
     }
 
     pub fn new(result: &'a RolloutResult, seen: &Interpretation, wanted: Wanted) -> Self {
-        let bare = View::bare(result);
+        let bare = View {
+            result: seen.complete(result),
+            ..View::bare(result)
+        };
         match wanted {
             Wanted::None => bare,
             Wanted::Sequences => View {

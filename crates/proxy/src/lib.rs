@@ -55,7 +55,7 @@ pub use profiles::Profiles;
 pub use reach::{Unusable, reach};
 pub use serve::{Handler, Serving, answer, serve};
 pub use served::settle_model;
-pub use session::{Session, SessionOptions};
+pub use session::{CallCounts, Session, SessionOptions};
 pub use sessions::{Sessions, random_key};
 pub use settings::ModelSettings;
 pub use unread::{SMALL_BYTES_MAX, Unread, read_request_body, read_text};

@@ -1,5 +1,8 @@
 //! Appends a rollout's exchanges to its own file, a line each. What is not on disk was not captured, so a recorder that
 //! cannot write fails the rollout.
+//!
+//! A frame is handed to the kernel before its call goes on, so that it survives the end of our process. It is not synced:
+//! that would cost every call milliseconds. Whoever commits a record syncs it once, at its end.
 
 use std::fs::File;
 use std::io::Write;
@@ -90,6 +93,12 @@ impl Recorder {
     /// What was written so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.state().bytes
+    }
+
+    /// Waits for the disk, without the lock: calls go on meanwhile.
+    pub(crate) fn sync(&self) -> std::io::Result<()> {
+        let file = self.state().file.try_clone()?;
+        file.sync_data()
     }
 
     pub(crate) fn broken(&self) -> Option<String> {

@@ -95,7 +95,17 @@ struct State {
     /// The endpoint failed, or was away for a while: what is known of it may be true no more.
     has_been_away: bool,
     budget: Budget,
+    counts: CallCounts,
     log: Log,
+}
+
+/// How many calls of a session were recorded with their end, for whoever does not read the record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallCounts {
+    /// With an answer of the model's.
+    pub answered: u64,
+    /// Without one, for any reason.
+    pub failed: u64,
 }
 
 impl Session {
@@ -147,6 +157,7 @@ impl Session {
                 calls: Calls::default(),
                 has_been_away: false,
                 budget,
+                counts: CallCounts::default(),
                 log: Log::default(),
             }),
             options,
@@ -205,6 +216,15 @@ impl Session {
     }
 
     /// What was noted of its calls, the last ones.
+    pub fn call_counts(&self) -> CallCounts {
+        self.state().counts
+    }
+
+    /// Waits until everything that was recorded so far is on disk; blocks, and calls go on meanwhile.
+    pub fn sync_record(&self) -> std::io::Result<()> {
+        self.recorder.sync()
+    }
+
     pub fn log(&self) -> String {
         self.state().log.to_string()
     }
@@ -353,6 +373,12 @@ impl Session {
 
     pub(crate) fn note(&self, line: CallLine, verdict: CallVerdict, what: What) {
         let mut state = self.state();
+        match verdict {
+            CallVerdict::Good(_) => state.counts.answered += 1,
+            CallVerdict::Failed(_) | CallVerdict::AgentsDoing(_) | CallVerdict::TooLong { .. } => {
+                state.counts.failed += 1;
+            }
+        }
         state.has_been_away |= line.is_late() || matches!(verdict, CallVerdict::Failed(_));
         state.calls.note(verdict);
         if state.calls.failures_in_a_row >= FAILURES_MAX {

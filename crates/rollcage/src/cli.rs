@@ -17,5 +17,4 @@ pub(crate) mod scripted;
 pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod signals;
-pub(crate) mod task;
 mod trace;

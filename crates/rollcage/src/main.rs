@@ -12,6 +12,7 @@ mod progress;
 mod report;
 mod server;
 mod settings;
+mod task_file;
 mod text;
 
 use output::Undelivered;
@@ -55,7 +56,7 @@ enum Command {
     List(cli::list::Arguments),
     /// Export stored rollouts in a format that trainers read
     Export(cli::export::Arguments),
-    /// List, install, try out and remove agents
+    /// List, install, pin, try out and remove agents
     Agent(cli::agent::Arguments),
     /// List endpoints, and find out what one gives
     Endpoint(cli::endpoint::Arguments),
@@ -96,6 +97,7 @@ fn main() -> ExitCode {
     {
         rollcage_sandbox::local::zygote_main();
     }
+    rollcage_sandbox::names::use_built_in_services();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return show_help(&error),

@@ -252,7 +252,10 @@ impl InstallProgress {
             bundle::Phase::Unpacking => "unpacking",
             bundle::Phase::Done => "installed",
         };
-        let message = format!("{what} {} {}", step.agent, step.version);
+        let mut message = format!("{what} {} {}", step.agent, step.version);
+        if step.phase == bundle::Phase::Resolving && step.packages > 0 {
+            message = format!("{message}: {} packages", step.packages);
+        }
         let Some(live) = &self.screen.live else {
             let mut last = lock(&self.last);
             if last.replace(step.phase) != Some(step.phase) {

@@ -13,16 +13,15 @@ use tokio::task::JoinSet;
 
 pub(crate) mod access;
 pub(crate) mod api;
-pub(crate) mod backend;
 pub(crate) mod capture;
 #[cfg(test)]
 mod harness;
 pub(crate) mod listen;
-mod messages;
 mod metrics;
 pub(crate) mod openenv;
 pub(crate) mod ready;
 mod reply;
+pub(crate) mod rollouts;
 mod tally;
 pub(crate) mod tasks;
 pub(crate) mod tool;

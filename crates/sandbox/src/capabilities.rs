@@ -10,6 +10,8 @@ pub struct Capabilities {
     pub root_inside: bool,
     /// [`crate::Content::HostTree`] can be shown; otherwise all content must be archives.
     pub host_trees: bool,
+    /// [`crate::Sandbox::snapshot`] works, and so does starting from one.
+    pub snapshot: bool,
     /// What can be made to hold for a sandbox's network.
     pub network: Vec<NetworkPolicy>,
     /// How strong the walls are, and what enforces which limit. A single sandbox may have less:

@@ -14,8 +14,10 @@ mod entrance;
 mod error;
 pub mod guest;
 pub mod local;
+pub mod names;
 mod process;
 mod run;
+mod snapshot;
 mod spec;
 
 pub use capabilities::{Capabilities, Isolation, NetworkPolicy};
@@ -25,6 +27,7 @@ pub use entrance::{BoxedStream, Entrance, Listener, Peers, Stream};
 pub use error::Error;
 pub use process::{ExitStatus, Input, Output, Process};
 pub use run::{Finished, OutputLimit, run};
+pub use snapshot::Snapshot;
 pub use spec::{Limits, Spec};
 
 /// One entry of [`Sandbox::list`].
@@ -89,6 +92,8 @@ pub trait Sandbox: Send + Sync {
     async fn kill_all(&self) -> Result<u64, Error>;
     /// Puts fresh, empty, writable directories at [`guest::VERIFIER_LOGS`] and [`guest::TESTS`]. Call it after [`Sandbox::kill_all`].
     async fn unseal(&self) -> Result<(), Error>;
+    /// Keeps the files as they are, where [`Capabilities::snapshot`] says so. Best with nothing running.
+    async fn snapshot(&self) -> Result<Snapshot, Error>;
     async fn usage(&self) -> Usage;
     async fn close(self: Box<Self>) -> Result<(), Error>;
 }

@@ -1,6 +1,6 @@
 //! What a sandbox is to be.
 
-use crate::{Content, Mount};
+use crate::{Content, Mount, Snapshot};
 
 /// What a sandbox is made of.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +14,8 @@ pub struct Spec {
     pub mounts: Vec<Mount>,
     /// Whether programs inside can reach the model: see [`crate::Sandbox::take_entrance`].
     pub has_entrance: bool,
+    /// Files to start with, of a sandbox of the same backend with the same layers. They lie over all others.
+    pub snapshot: Option<Snapshot>,
 }
 
 /// What a sandbox may use at most.

@@ -33,6 +33,7 @@ impl ShellAgent {
                 agent: "shell".to_owned(),
                 default_version: String::new(),
                 origin: Origin::Nothing,
+                list: None,
             },
         })
     }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use rollcage_sandbox::doctor::{Check, Status};
 use rollcage_sandbox::{
     BoxedStream, Capabilities, Command, Entrance, Entry, Error, Isolation, Listener, NetworkPolicy,
-    Process, Sandbox, Sandboxes, Spec, Usage,
+    Process, Sandbox, Sandboxes, Snapshot, Spec, Usage,
 };
 use tokio::sync::mpsc;
 
@@ -22,8 +22,10 @@ pub use fault::{Fault, Operation};
 pub use machine::play::{Guest, Play, shell_text};
 
 use fault::Faults;
+use files::Files;
 use machine::Machine;
 
+const KIND: &str = "fake";
 /// Where programs are told that the model is.
 pub const BASE_URL: &str = "http://127.0.0.1:7000";
 
@@ -55,11 +57,12 @@ struct State {
 impl FakeSandboxes {
     /// `script` says what each command does.
     pub fn new(script: impl Fn(&Command) -> Play + Send + Sync + 'static) -> FakeSandboxes {
-        let by = || "fake".to_owned();
+        let by = || KIND.to_owned();
         let capabilities = Capabilities {
             kind: by(),
             root_inside: true,
             host_trees: true,
+            snapshot: true,
             network: vec![NetworkPolicy::EntranceOnly],
             isolation: Isolation {
                 tier: by(),
@@ -166,6 +169,12 @@ impl Sandboxes for FakeSandboxes {
         }
         let (machine, connections) = Machine::new(spec.id.clone());
         let machine = Arc::new(machine);
+        if let Some(snapshot) = &spec.snapshot {
+            let files = snapshot.state::<Files>().ok_or_else(|| Error::Invalid {
+                what: format!("a snapshot of {} sandboxes", snapshot.kind()),
+            })?;
+            *machine.files() = files.clone();
+        }
         let entrance = spec.has_entrance.then_some(connections);
         let mut state = self.shared.state();
         state.machines.push(Arc::clone(&machine));
@@ -271,6 +280,12 @@ impl Sandbox for FakeSandbox {
         self.ask(Operation::Unseal, "").await?;
         self.machine.files().unseal();
         Ok(())
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, Error> {
+        self.ask(Operation::Snapshot, "").await?;
+        let kept = self.machine.files().kept();
+        Ok(Snapshot::new(KIND, kept.bytes(), kept))
     }
 
     async fn usage(&self) -> Usage {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::fetch::FetchError;
+use super::list::ListError;
 use super::pypi::PypiError;
 use super::source::Target;
 use super::storage::StorageError;
@@ -28,13 +29,27 @@ pub enum InstallError {
     },
     #[error("the registry gives {package}@{version} neither integrity nor shasum")]
     NoIntegrity { package: String, version: String },
+    #[error("{name:?} is no name for a package, and another depends on it")]
+    PackageName { name: String },
+    #[error(
+        "the registry does not have {package}@{version}, to which {agent} is pinned: name one that has it in npm's \
+         settings (`registry=…`), or ask for another version, as in {agent}@latest"
+    )]
+    NotServed {
+        agent: String,
+        package: String,
+        version: String,
+        source: Box<InstallError>,
+    },
     #[error("the registry names no tarball that can be fetched")]
     NoTarball,
     #[error("the tarball is larger than any agent")]
     TarballTooLarge,
-    #[error("{url} is not what the registry describes: expected {expected}, got {got}")]
+    #[error("{url} is not what {stated_by}: expected {expected}, got {got}")]
     Integrity {
         url: String,
+        /// Who said what is expected.
+        stated_by: &'static str,
         expected: String,
         got: String,
     },
@@ -51,6 +66,8 @@ pub enum InstallError {
     NoVersions { agent: String, wanted: String },
     #[error(transparent)]
     Pypi(#[from] PypiError),
+    #[error(transparent)]
+    List(#[from] ListError),
     #[error("installing {agent} took longer than {} s", limit.as_secs())]
     TimedOut { agent: String, limit: Duration },
     #[error(transparent)]

@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::download;
 use super::fetch::Fetcher;
-use super::integrity::Integrity;
+use super::list::Pinned;
+use super::part::{Part, Parts};
 use super::progress::{INTERVAL, Phase, Reporter};
 use super::registry::Registry;
-use super::source::{Npm, Published, Target};
+use super::source::{Npm, Target};
 use super::storage::{self, Lock, Staging, StorageError};
 use super::tree::{self, Placed};
 use super::unpack::{self, Shared, UnpackError};
-use super::{Bundle, FORMAT, InstallError, MANIFEST, Manifest, Wanted, metadata};
+use super::{Bundle, FORMAT, InstallError, MANIFEST, Manifest, Wanted};
 
 /// What to install, and the right to do so.
 pub(super) struct Order<'a> {
@@ -24,17 +24,6 @@ pub(super) struct Order<'a> {
     pub(super) directory: PathBuf,
     pub(super) wanted: Wanted<'a>,
     pub(super) lock: Lock,
-}
-
-/// A package on its way into the bundle.
-struct Part {
-    package: String,
-    version: String,
-    tarball: PathBuf,
-    integrity: String,
-    bytes: u64,
-    /// Where it lies in the bundle; empty for the bundle itself.
-    place: PathBuf,
 }
 
 /// Fetches, checks, unpacks and moves into place.
@@ -45,26 +34,19 @@ pub(super) async fn install(
     reporter: &mut Reporter<'_>,
 ) -> Result<Bundle, InstallError> {
     let staging = new_staging(order.root).await?;
-    let fetcher = Fetcher::new(registry)?;
     let wanted = &order.wanted;
-    let published = npm.published(wanted.target, &wanted.version);
-    let published = published.ok_or_else(|| InstallError::NoTarget {
-        agent: wanted.source.agent.clone(),
-        target: wanted.target,
-    })?;
-    let places = match &npm.node {
-        None => vec![Placed {
-            published,
-            place: PathBuf::new(),
-            dist: None,
-        }],
-        Some(_) => tree::resolve(&fetcher, published).await?,
+    let parts = Parts {
+        fetcher: Fetcher::new(registry)?,
+        agent: &wanted.source.agent,
+        directory: staging.path(),
+        root: order.root,
     };
-    let mut parts = Vec::with_capacity(places.len());
-    for (number, placed) in places.into_iter().enumerate() {
-        let path = staging.path().join(format!("{number}.tgz"));
-        parts.push(fetch_part(&fetcher, placed, path, order.root, reporter).await?);
-    }
+    let pinned = Pinned::of(wanted.source, &wanted.version)?;
+    let places = match pinned.filter(|pinned| pinned.is_for(wanted.target)) {
+        Some(pinned) => pinned.placed(npm, wanted.source, wanted.target)?,
+        None => resolve(&parts.fetcher, npm, wanted, reporter).await?,
+    };
+    let parts = parts.fetch(places, reporter).await?;
 
     let total = parts
         .iter()
@@ -88,6 +70,24 @@ pub(super) async fn install(
     done.map_err(|error| needing(error, needed, order.root))
 }
 
+/// Asks the registry which packages there are.
+async fn resolve(
+    fetcher: &Fetcher<'_>,
+    npm: &Npm,
+    wanted: &Wanted<'_>,
+    reporter: &mut Reporter<'_>,
+) -> Result<Vec<Placed>, InstallError> {
+    let published = npm.published(wanted.target, &wanted.version);
+    let published = published.ok_or_else(|| InstallError::NoTarget {
+        agent: wanted.source.agent.clone(),
+        target: wanted.target,
+    })?;
+    match &npm.node {
+        None => Ok(vec![tree::alone(fetcher, published).await?]),
+        Some(_) => tree::resolve(fetcher, published, reporter).await,
+    }
+}
+
 /// A place to work in, after what the dead left was swept.
 pub(super) async fn new_staging(root: &Path) -> Result<Staging, InstallError> {
     let root = root.to_owned();
@@ -96,45 +96,6 @@ pub(super) async fn new_staging(root: &Path) -> Result<Staging, InstallError> {
         Staging::new(&root)
     });
     Ok(staging.await??)
-}
-
-async fn fetch_part(
-    fetcher: &Fetcher<'_>,
-    placed: Placed,
-    path: PathBuf,
-    root: &Path,
-    reporter: &mut Reporter<'_>,
-) -> Result<Part, InstallError> {
-    let Published { package, version } = &placed.published;
-    let dist = match placed.dist {
-        Some(dist) => dist,
-        None => {
-            let found = metadata::find(fetcher, package, version).await?;
-            found.or_missing(package, version)?
-        }
-    };
-    let integrity = Integrity::read(dist.integrity.as_deref(), dist.shasum.as_deref());
-    let Some(integrity) = integrity else {
-        return Err(InstallError::NoIntegrity {
-            package: package.clone(),
-            version: version.clone(),
-        });
-    };
-    if integrity.is_weak() {
-        tracing::warn!(package, version, "only SHA-1 protects this download");
-    }
-    let urls = metadata::tarball_urls(fetcher, package, &dist.tarball);
-    let tarball = download::download(fetcher, urls, &integrity, &path, reporter).await;
-    let tarball =
-        tarball.map_err(|error| needing(error, dist.unpacked_bytes.unwrap_or(0), root))?;
-    Ok(Part {
-        package: package.clone(),
-        version: version.clone(),
-        tarball: path,
-        integrity: tarball.integrity,
-        bytes: tarball.bytes,
-        place: placed.place,
-    })
 }
 
 /// Runs the job on a blocking thread and tells how far it is. If we are dropped
@@ -170,7 +131,7 @@ impl Drop for Watcher {
     }
 }
 
-fn needing(error: InstallError, bytes: u64, root: &Path) -> InstallError {
+pub(super) fn needing(error: InstallError, bytes: u64, root: &Path) -> InstallError {
     match error {
         InstallError::Storage(error) | InstallError::Unpack(UnpackError::Storage(error)) => {
             error.needing(bytes, root).into()

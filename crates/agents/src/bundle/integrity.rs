@@ -33,6 +33,10 @@ impl Algorithm {
         }
     }
 
+    fn text(self, digest: &[u8]) -> String {
+        format!("{}-{}", self.name(), STANDARD.encode(digest))
+    }
+
     fn of(name: &str) -> Option<Self> {
         let all = [Self::Sha1, Self::Sha256, Self::Sha384, Self::Sha512];
         all.into_iter().find(|algorithm| algorithm.name() == name)
@@ -73,14 +77,14 @@ impl Integrity {
             Algorithm::Sha1 => Hasher::Sha1(Sha1::new()),
             Algorithm::Sha256 => Hasher::Sha256(Sha256::new()),
             Algorithm::Sha384 => Hasher::Sha384(Sha384::new()),
-            Algorithm::Sha512 => Hasher::Sha512(Box::new(Sha512::new())),
+            Algorithm::Sha512 => Hasher::strong(),
         }
     }
 
     /// The digest as text if it is one of those expected, else what it was and should have been.
     pub(super) fn check(&self, hasher: Hasher) -> Result<String, Mismatch> {
         let digest = hasher.finish();
-        let text = |digest: &[u8]| format!("{}-{}", self.algorithm.name(), STANDARD.encode(digest));
+        let text = |digest: &[u8]| self.algorithm.text(digest);
         if self.digests.contains(&digest) {
             return Ok(text(&digest));
         }
@@ -108,6 +112,22 @@ pub(super) enum Hasher {
 }
 
 impl Hasher {
+    /// One for files that nobody has described yet.
+    pub(super) fn strong() -> Self {
+        Self::Sha512(Box::new(Sha512::new()))
+    }
+
+    /// The digest, as registries write it.
+    pub(super) fn text(self) -> String {
+        let algorithm = match self {
+            Self::Sha1(_) => Algorithm::Sha1,
+            Self::Sha256(_) => Algorithm::Sha256,
+            Self::Sha384(_) => Algorithm::Sha384,
+            Self::Sha512(_) => Algorithm::Sha512,
+        };
+        algorithm.text(&self.finish())
+    }
+
     pub(super) fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Sha1(state) => state.update(bytes),

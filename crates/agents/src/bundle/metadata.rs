@@ -3,11 +3,12 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use nodejs_semver::Range;
 use reqwest::Url;
 use serde::Deserialize;
 
 use super::fetch::{FetchError, Fetcher, shown};
-use super::range;
+use super::source::Published;
 
 /// The short form of a package's description, where the registry has it.
 const ABBREVIATED: &str = "application/vnd.npm.install-v1+json, application/json;q=0.8";
@@ -27,6 +28,18 @@ pub(super) struct Dist {
     pub(super) shasum: Option<String>,
     #[serde(rename = "unpackedSize")]
     pub(super) unpacked_bytes: Option<u64>,
+}
+
+impl Dist {
+    /// Of a tarball that the registry has and does not describe.
+    pub(super) fn measured(url: &Url, integrity: String) -> Self {
+        Dist {
+            tarball: url.to_string(),
+            integrity: Some(integrity),
+            shasum: None,
+            unpacked_bytes: None,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -84,15 +97,16 @@ impl Described {
                 described.needs.clone(),
             ))
         };
-        let Some(wanted) = range::Range::parse(range) else {
+        // What is no range is a tag.
+        let Ok(wanted) = Range::parse(range) else {
             return self.0.tags.get(range).and_then(found);
         };
-        let fits = |version: &&String| {
-            range::Version::parse(version).is_some_and(|version| wanted.holds(&version))
-        };
+        let parse = |version: &String| nodejs_semver::Version::parse(version).ok();
+        let fits =
+            |version: &&String| parse(version).is_some_and(|version| wanted.satisfies(&version));
         let latest = self.0.tags.get("latest").filter(fits);
         let fitting = self.0.versions.keys().filter(fits);
-        let highest = fitting.max_by_key(|version| range::Version::parse(version));
+        let highest = fitting.max_by_key(|version| parse(version));
         latest.or(highest).and_then(found)
     }
 
@@ -241,9 +255,9 @@ pub(super) fn tarball_urls(fetcher: &Fetcher<'_>, package: &str, tarball: &str) 
     let mut urls = vec![stated.clone()];
     if stated.origin() != registry.origin() {
         let file = stated.path().rsplit('/').next().unwrap_or_default();
-        let prefix = registry.path().strip_suffix(&package.replace('/', "%2f"));
         let mut below = registry.clone();
-        below.set_path(&format!("{}{package}/-/{file}", prefix.unwrap_or("/")));
+        let prefix = registry_path(&registry, package);
+        below.set_path(&format!("{prefix}{package}/-/{file}"));
         let mut same = registry.clone();
         same.set_path(stated.path());
         let npm_first = stated.host_str() == Some("registry.npmjs.org");
@@ -256,6 +270,62 @@ pub(super) fn tarball_urls(fetcher: &Fetcher<'_>, package: &str, tarball: &str) 
         }
     }
     unique
+}
+
+/// Where the tarball of a pinned package is: at `path`, or where npm keeps it.
+pub(super) fn pinned_urls(
+    fetcher: &Fetcher<'_>,
+    published: &Published,
+    path: Option<&str>,
+) -> Vec<Url> {
+    let package = &published.package;
+    let usual = usual_path(published);
+    match (path, fetcher.registry.package_url(package)) {
+        (Some(whole), _) if whole.contains("://") => tarball_urls(fetcher, package, whole),
+        (path, Some(mut url)) => {
+            let registry = registry_path(&url, package);
+            url.set_path(&format!("{registry}{}", path.unwrap_or(&usual)));
+            vec![url]
+        }
+        (_, None) => Vec::new(),
+    }
+}
+
+/// How a pinned list writes where a tarball is: nothing for the usual place, else its path below the registry. What the
+/// registry keeps elsewhere has a whole address.
+pub(super) fn pinned_path(
+    fetcher: &Fetcher<'_>,
+    published: &Published,
+    tarball: &str,
+) -> Option<String> {
+    let url = fetcher.registry.package_url(&published.package)?;
+    let stated = url.join(tarball).ok()?;
+    let usual = usual_path(published);
+    if stated
+        .path()
+        .replace("%2f", "/")
+        .ends_with(&format!("/{usual}"))
+    {
+        return None;
+    }
+    let registry = registry_path(&url, &published.package);
+    match stated.path().strip_prefix(registry) {
+        Some(path) if stated.origin() == url.origin() => Some(path.to_owned()),
+        _ => Some(shown(&stated)),
+    }
+}
+
+/// Where npm keeps a tarball, below a registry's address.
+fn usual_path(published: &Published) -> String {
+    let Published { package, version } = published;
+    let file = package.rsplit('/').next().unwrap_or(package);
+    format!("{package}/-/{file}-{version}.tgz")
+}
+
+/// The path of a registry, from that of one of its packages.
+fn registry_path<'a>(url: &'a Url, package: &str) -> &'a str {
+    let prefix = url.path().strip_suffix(&package.replace('/', "%2f"));
+    prefix.unwrap_or("/")
 }
 
 /// The released versions on both sides of `wanted`, in order.

@@ -8,14 +8,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{ChildStderr, ChildStdout, Command};
 
 use super::install::{self, Order};
+use super::list::Pinned;
 use super::progress::{Phase, Reporter};
 use super::registry::Registry;
-use super::source::Pypi;
+use super::source::{Pypi, Source};
 use super::storage::{self, StorageError};
 use super::{Bundle, FORMAT, InstallError, Manifest};
 
@@ -37,6 +39,11 @@ pub enum PypiError {
     Run { python: PathBuf, source: io::Error },
     #[error("pip could not install {package}: {said}")]
     Failed { package: String, said: String },
+    #[error("pip of {} does not say what it would install: version 22.2 or later is needed", python.display())]
+    Report {
+        python: PathBuf,
+        source: serde_json::Error,
+    },
     #[error(
         "{agent} comes from PyPI, where `{tag}` is no version: give a number, as in {agent}@1.2.3"
     )]
@@ -58,32 +65,17 @@ pub(super) async fn install(
     let requirements = staging.path().join("requirements.txt");
     let storage = |error| StorageError::new("write", staging.path(), error);
     std::fs::create_dir(&tree).map_err(storage)?;
-    let is_locked = wanted.version == wanted.source.default_version && !pypi.locked.is_empty();
-    let lines = if is_locked {
-        pypi.locked.clone()
-    } else {
-        let own = format!("{}=={}", pypi.package, wanted.version);
-        [vec![own], pypi.with.clone()].concat()
+    let pinned = Pinned::of(wanted.source, &wanted.version)?;
+    let lines = match &pinned {
+        Some(pinned) => pinned.requirements(),
+        None => loose_requirements(pypi, &wanted.version),
     };
     std::fs::write(&requirements, lines.join("\n") + "\n").map_err(storage)?;
 
-    let mut pip = Command::new(&python);
-    pip.args(["-I", "-m", "pip", "install", "--no-input"])
-        .args(["--disable-pip-version-check", "--no-warn-script-location"])
-        .args(["--progress-bar", "off", "--only-binary", ":all:"])
-        .args(is_locked.then_some("--no-deps"))
+    let mut pip = pip_install(registry, &python, &requirements);
+    pip.args(pinned.is_some().then_some("--no-deps"))
         .arg("--target")
-        .arg(tree.join(PACKAGES))
-        .arg("--requirement")
-        .arg(&requirements)
-        // These would contradict --target.
-        .env("PIP_USER", "0")
-        .env("PIP_REQUIRE_VIRTUALENV", "0")
-        .env_remove("PIP_PREFIX")
-        .env_remove("PIP_TARGET");
-    if let Some(index) = &registry.python_index {
-        pip.env("PIP_INDEX_URL", index.reveal());
-    }
+        .arg(tree.join(PACKAGES));
     run_pip(pip, (&python, &pypi.package), reporter).await?;
 
     reporter.phase(Phase::Unpacking, None);
@@ -115,6 +107,73 @@ pub(super) async fn install(
         Ok(manifest.bundle(&directory))
     })
     .await?
+}
+
+/// What pip would install, as names and versions. Nothing is installed.
+pub(super) async fn resolve(
+    registry: &Registry,
+    (source, pypi): (&Source, &Pypi),
+    version: &str,
+    reporter: &mut Reporter<'_>,
+) -> Result<Vec<(String, String)>, InstallError> {
+    let python = find_python(&source.agent).await?;
+    let directory = tempfile::tempdir()
+        .map_err(|error| StorageError::new("create in", &std::env::temp_dir(), error))?;
+    let storage = |error| StorageError::new("use", directory.path(), error);
+    let requirements = directory.path().join("requirements.txt");
+    let lines = loose_requirements(pypi, version);
+    std::fs::write(&requirements, lines.join("\n") + "\n").map_err(storage)?;
+    let report = directory.path().join("report.json");
+    let mut pip = pip_install(registry, &python, &requirements);
+    pip.args(["--dry-run", "--ignore-installed", "--report"])
+        .arg(&report);
+    run_pip(pip, (&python, &pypi.package), reporter).await?;
+    let report = std::fs::read(&report).map_err(storage)?;
+    let report: Report =
+        serde_json::from_slice(&report).map_err(|source| PypiError::Report { python, source })?;
+    let chosen = report.install.into_iter().map(|item| item.metadata);
+    Ok(chosen.map(|chosen| (chosen.name, chosen.version)).collect())
+}
+
+/// What pip tells of a dry run.
+#[derive(Deserialize)]
+struct Report {
+    install: Vec<ReportItem>,
+}
+
+#[derive(Deserialize)]
+struct ReportItem {
+    metadata: ReportMetadata,
+}
+
+#[derive(Deserialize)]
+struct ReportMetadata {
+    name: String,
+    version: String,
+}
+
+/// The agent in one version with whatever it depends on.
+fn loose_requirements(pypi: &Pypi, version: &str) -> Vec<String> {
+    let own = format!("{}=={version}", pypi.package);
+    [vec![own], pypi.with.clone()].concat()
+}
+
+fn pip_install(registry: &Registry, python: &Path, requirements: &Path) -> Command {
+    let mut pip = Command::new(python);
+    pip.args(["-I", "-m", "pip", "install", "--no-input"])
+        .args(["--disable-pip-version-check", "--no-warn-script-location"])
+        .args(["--progress-bar", "off", "--only-binary", ":all:"])
+        .arg("--requirement")
+        .arg(requirements)
+        // These would contradict --target.
+        .env("PIP_USER", "0")
+        .env("PIP_REQUIRE_VIRTUALENV", "0")
+        .env_remove("PIP_PREFIX")
+        .env_remove("PIP_TARGET");
+    if let Some(index) = &registry.python_index {
+        pip.env("PIP_INDEX_URL", index.reveal());
+    }
+    pip
 }
 
 /// The first Python that sandboxes have, by its own name (`python3.11`): packages fit one minor version.

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::list::List;
+
 /// How an agent is published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
@@ -13,6 +15,8 @@ pub struct Source {
     /// What `AGENT` without a version means: the one we tested.
     pub default_version: String,
     pub origin: Origin,
+    /// The packages of the default version, each with its hash. Without it they are resolved afresh.
+    pub list: Option<List>,
 }
 
 /// Who publishes it.
@@ -29,6 +33,17 @@ pub enum Origin {
     Nothing,
 }
 
+impl Origin {
+    /// The file with the pinned list of the default version, as a manifest names it.
+    pub(crate) fn lock(&self) -> Option<&Path> {
+        match self {
+            Origin::Npm(npm) => npm.lock.as_deref(),
+            Origin::Pypi(pypi) => pypi.lock.as_deref(),
+            Origin::Path { .. } | Origin::Nothing => None,
+        }
+    }
+}
+
 /// An agent in npm packages: a native program, or JavaScript for a Node of ours.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,6 +58,8 @@ pub struct Npm {
     pub program: String,
     /// The version of Node that runs it. The package then lies in `node_modules`, beside those it depends on.
     pub node: Option<String>,
+    /// The pinned list of the default version, made by `rollcage agent lock`; relative to the manifest.
+    pub lock: Option<PathBuf>,
 }
 
 /// An agent in Python packages, for the Python that the sandbox has.
@@ -50,15 +67,22 @@ pub struct Npm {
 #[serde(deny_unknown_fields)]
 pub struct Pypi {
     pub package: String,
-    /// What it needs besides, when it is resolved afresh.
+    /// What it needs besides, when it is resolved. One for some Pythons only stands in a list as it is here:
+    /// `NAME==VERSION; python_version < '3.11'`.
     #[serde(default)]
     pub with: Vec<String>,
-    /// Every package of the default version with its exact version, in pip's words.
+    /// Packages that it asks for and does not use, left out of its list.
     #[serde(default)]
-    pub locked: Vec<String>,
+    pub without: Vec<String>,
+    /// The pinned list of the default version, made by `rollcage agent lock`; relative to the manifest.
+    pub lock: Option<PathBuf>,
     /// `module:function`.
     pub entry: String,
 }
+
+/// The version of Node that the built-in agents run with, and its pinned list.
+pub const NODE_VERSION: &str = "22.23.3";
+const NODE_LIST: List = List::BuiltIn(include_str!("../builtin/node.lock"));
 
 /// The Node that runs agents made of JavaScript; it is a bundle of its own, shared by all of them.
 pub fn node(version: &str) -> Source {
@@ -76,7 +100,9 @@ pub fn node(version: &str) -> Source {
             platforms: platforms.map(owned).into(),
             program: "bin/node".to_owned(),
             node: None,
+            lock: None,
         }),
+        list: (version == NODE_VERSION).then_some(NODE_LIST),
     }
 }
 
@@ -87,6 +113,12 @@ pub(super) struct Published {
     pub(super) version: String,
 }
 
+impl fmt::Display for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.package, self.version)
+    }
+}
+
 impl Npm {
     /// The package for a machine, when the agent's version is `version`.
     pub(super) fn published(&self, target: Target, version: &str) -> Option<Published> {
@@ -95,15 +127,32 @@ impl Npm {
             None if self.platforms.is_empty() => &self.package,
             None => return None,
         };
-        // The first letter may be a scope's `@`.
-        let (package, suffix) = match platform[1..].find('@') {
-            Some(at) => (&platform[..=at], &platform[at + 2..]),
-            None => (platform, ""),
-        };
-        Some(Published {
-            package: package.to_owned(),
-            version: format!("{version}{suffix}"),
-        })
+        Some(of_platform(platform, version))
+    }
+
+    /// Every package that the agent itself is published in, with the machines each is for; none means all.
+    pub(super) fn all_published(&self, version: &str) -> Vec<(Published, Vec<String>)> {
+        if self.platforms.is_empty() {
+            let own = of_platform(&self.package, version);
+            return vec![(own, Vec::new())];
+        }
+        let mut all: Vec<(Published, Vec<String>)> = Vec::new();
+        for (target, platform) in &self.platforms {
+            let published = of_platform(platform, version);
+            match all.iter_mut().find(|(known, _)| *known == published) {
+                Some((_, targets)) => targets.push(target.clone()),
+                None => all.push((published, vec![target.clone()])),
+            }
+        }
+        all
+    }
+
+    /// Where the agent's own package lies in the bundle; a native one is the whole bundle.
+    pub(super) fn place(&self, published: &Published) -> PathBuf {
+        match &self.node {
+            None => PathBuf::new(),
+            Some(_) => Path::new("node_modules").join(&published.package),
+        }
     }
 
     pub(super) fn program(&self, target: Target) -> String {
@@ -112,6 +161,19 @@ impl Npm {
             None => program,
             Some(_) => format!("node_modules/{}/{program}", self.package),
         }
+    }
+}
+
+/// The package that `PACKAGE` or `PACKAGE@SUFFIX` means: what stands behind the `@` is appended to the version.
+fn of_platform(platform: &str, version: &str) -> Published {
+    // The first letter may be a scope's `@`.
+    let (package, suffix) = match platform[1..].find('@') {
+        Some(at) => (&platform[..=at], &platform[at + 2..]),
+        None => (platform, ""),
+    };
+    Published {
+        package: package.to_owned(),
+        version: format!("{version}{suffix}"),
     }
 }
 
@@ -284,6 +346,7 @@ mod tests {
             .into(),
             program: "vendor/{triple}/bin/codex".to_owned(),
             node: None,
+            lock: None,
         }
     }
 
@@ -323,6 +386,7 @@ mod tests {
             platforms: [].into(),
             program: "bundle/gemini.js".to_owned(),
             node: Some("22.0.0".to_owned()),
+            lock: None,
         };
         let published = gemini.published(Target::ARM64, "1.0.0").unwrap();
         assert_eq!(published.package, "@google/gemini-cli");

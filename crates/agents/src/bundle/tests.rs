@@ -2,7 +2,9 @@
 
 mod fake;
 mod fault;
+mod list;
 mod process;
+mod range;
 mod route;
 
 use std::error::Error;

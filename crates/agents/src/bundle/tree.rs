@@ -6,10 +6,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
+use nodejs_semver::{Range, Version};
+
 use super::InstallError;
 use super::fetch::Fetcher;
+use super::integrity::Integrity;
+use super::list::is_package_name;
 use super::metadata::{self, Described, Dist, Needs};
-use super::range::{Range, Version};
+use super::progress::Reporter;
 use super::source::Published;
 
 /// No agent comes near this; a tree that does is broken or hostile.
@@ -18,15 +22,40 @@ const PACKAGES_MAX: usize = 2000;
 /// A package at its place in the bundle.
 pub(super) struct Placed {
     pub(super) published: Published,
+    /// Empty for the bundle itself.
     pub(super) place: PathBuf,
-    /// Where its tarball is, when the registry said so already.
-    pub(super) dist: Option<Dist>,
+    pub(super) tarball: Tarball,
+}
+
+/// What is known of a package's tarball before it is fetched.
+pub(super) enum Tarball {
+    Described(Dist),
+    Pinned {
+        /// Below the registry's address; `None` where npm keeps it.
+        path: Option<String>,
+        integrity: Integrity,
+    },
+}
+
+/// A package that is the whole bundle.
+pub(super) async fn alone(
+    fetcher: &Fetcher<'_>,
+    published: Published,
+) -> Result<Placed, InstallError> {
+    let found = metadata::find(fetcher, &published.package, &published.version).await?;
+    let dist = found.or_missing(&published.package, &published.version)?;
+    Ok(Placed {
+        published,
+        place: PathBuf::new(),
+        tarball: Tarball::Described(dist),
+    })
 }
 
 /// The package itself, then what it depends on, parents before those below them.
 pub(super) async fn resolve(
     fetcher: &Fetcher<'_>,
     root: Published,
+    reporter: &mut Reporter<'_>,
 ) -> Result<Vec<Placed>, InstallError> {
     let found = metadata::find_with_needs(fetcher, &root.package, &root.version).await?;
     let (dist, needs) = found.or_missing(&root.package, &root.version)?;
@@ -39,6 +68,14 @@ pub(super) async fn resolve(
                 continue;
             }
             let (package, range) = real(&name, &range);
+            // The name becomes a directory, the package an address.
+            if let Some(name) = [&name, &package]
+                .into_iter()
+                .find(|name| !is_package_name(name))
+            {
+                let name = name.clone();
+                return Err(InstallError::PackageName { name });
+            }
             let (version, dist, needs) = choose(fetcher, &package, &range, &mut known).await?;
             if tree.placed.len() >= PACKAGES_MAX {
                 return Err(InstallError::TarballTooLarge);
@@ -47,6 +84,7 @@ pub(super) async fn resolve(
             let above = tree.room(&place, &name);
             let place = tree.put_as(&name, published, &above, dist);
             waiting.push_back((place, needs));
+            reporter.packages(tree.placed.len());
         }
     }
     Ok(tree.placed)
@@ -60,10 +98,11 @@ async fn choose(
     known: &mut BTreeMap<String, Described>,
 ) -> Result<(String, Dist, Needs), InstallError> {
     // One version alone is a small answer, and mirrors know new ones before their lists do.
-    if Version::parse(range).is_some() {
-        let found = metadata::find_with_needs(fetcher, package, range).await?;
-        let (dist, needs) = found.or_missing(package, range)?;
-        return Ok((range.to_owned(), dist, needs));
+    if let Ok(version) = Version::parse(range) {
+        let version = version.to_string();
+        let found = metadata::find_with_needs(fetcher, package, &version).await?;
+        let (dist, needs) = found.or_missing(package, &version)?;
+        return Ok((version, dist, needs));
     }
     if !known.contains_key(package) {
         let described = metadata::describe(fetcher, package).await?;
@@ -110,7 +149,7 @@ impl Tree {
         self.placed.push(Placed {
             published,
             place: place.clone(),
-            dist: Some(dist),
+            tarball: Tarball::Described(dist),
         });
         place
     }
@@ -126,7 +165,7 @@ impl Tree {
         self.visible(place, name).is_some_and(|version| {
             let version = Version::parse(version);
             match (Range::parse(&range), version) {
-                (Some(range), Some(version)) => range.holds(&version),
+                (Ok(range), Ok(version)) => range.satisfies(&version),
                 // A tag: whatever is there came from it or from somebody more exact.
                 _ => true,
             }

@@ -1,3 +1,5 @@
+use rollcage_model::record::{AgentInfo, EndpointInfo};
+
 use super::*;
 
 #[test]
@@ -5,7 +7,9 @@ fn what_a_killed_process_was_writing_goes_with_the_next_start() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open(home.path()).unwrap();
     let id = RolloutId::generate();
-    let record = store.begin(id, &Task::default(), None).unwrap();
+    let record = store
+        .begin(id, &Task::default(), &Start::default(), None)
+        .unwrap();
     let path = record.path().to_owned();
     let listed = || {
         let mut names: Vec<_> = fs::read_dir(&path)
@@ -21,7 +25,7 @@ fn what_a_killed_process_was_writing_goes_with_the_next_start() {
     fs::write(path.join("owner.partial"), "").unwrap();
     let abandoned = store.abandoned().unwrap();
     assert_eq!(abandoned.len(), 1);
-    assert_eq!(listed(), Vec::<String>::new());
+    assert_eq!(listed(), ["start.json"]);
 }
 
 #[test]
@@ -29,8 +33,6 @@ fn a_killed_processs_rollout_is_known_by_its_start() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open(home.path()).unwrap();
     let id = RolloutId::generate();
-    let record = store.begin(id, &Task::default(), None).unwrap();
-    assert_eq!(record.start(), None);
     let start = Start {
         started_at: 1234.5,
         agent: AgentInfo {
@@ -42,9 +44,10 @@ fn a_killed_processs_rollout_is_known_by_its_start() {
             ..EndpointInfo::default()
         },
         group: "g".to_owned(),
+        mode: "black_box".to_owned(),
+        mcp_names: None,
     };
-    start.write(record.path()).unwrap();
-    drop(record);
+    drop(store.begin(id, &Task::default(), &start, None).unwrap());
     let listed = store.summary(id);
     assert_eq!(
         (listed.agent.as_str(), listed.model.as_str()),
@@ -74,4 +77,33 @@ fn a_mark_that_was_swept_before_it_was_locked_is_made_again() {
         assert!(is_at(&marker, &path));
         fs::remove_file(&path).unwrap();
     }
+}
+
+#[test]
+fn a_rollout_without_calls_is_committed_too() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::open(home.path()).unwrap();
+    let id = RolloutId::generate();
+    let begun = store.begin(id, &Task::default(), &Start::default(), Some("me"));
+    let record = begun.unwrap();
+    assert_eq!(record.start(), Some(Start::default()));
+    let result = crate::result::begin_abandoned(id, Task::default());
+    record.commit(&result).unwrap();
+    assert_eq!(store.result(id).unwrap(), result);
+    assert_eq!(store.summary(id).owner.as_deref(), Some("me"));
+    assert!(store.abandoned().unwrap().is_empty());
+}
+
+#[test]
+fn an_unfinished_record_is_read_by_what_its_start_says() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::open(home.path()).unwrap();
+    let id = RolloutId::generate();
+    let start = Start {
+        mode: "black_box".to_owned(),
+        ..Start::default()
+    };
+    let _record = store.begin(id, &Task::default(), &start, None).unwrap();
+    assert!(store.facts(id).unwrap().is_black_box);
+    assert_eq!(store.interpret(id).unwrap().usage.calls, 0);
 }

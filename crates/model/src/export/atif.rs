@@ -153,7 +153,7 @@ fn extra(seen: &Interpretation, meta: &Meta) -> Value {
         "rollout_type": seen.rollout_type,
         "findings": findings,
     });
-    let mut extra = Head::from(meta).members();
+    let mut extra = Head::new(meta, seen).members();
     if let Value::Object(own) = own {
         extra.extend(own);
     }

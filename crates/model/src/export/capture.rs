@@ -98,7 +98,7 @@ pub fn write(
     let n_trainable_sequences = trained().count();
     let document = Document {
         session_id: &meta.rollout_id,
-        metadata: metadata(meta),
+        metadata: metadata(seen, meta),
         budget_stop_count: meta.budget_stop_count,
         turns: Stream(|| (0..graph.nodes.len()).map(|at| turn_view(seen, at, options))),
         stats: Stats {
@@ -154,8 +154,8 @@ fn findings_of(row: &Stitched<'_>) -> Vec<Finding> {
     findings
 }
 
-fn metadata(meta: &Meta) -> Value {
-    let mut metadata = Head::from(meta).members();
+fn metadata(seen: &Interpretation, meta: &Meta) -> Value {
+    let mut metadata = Head::new(meta, seen).members();
     metadata.insert("started_at".to_owned(), meta.started_at.into());
     metadata.into()
 }

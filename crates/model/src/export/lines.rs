@@ -28,7 +28,7 @@ pub(super) fn write_sequences(
     options: Options,
     out: &mut (dyn Write + Send),
 ) -> Result<(), ExportError> {
-    let head = Head::from(meta);
+    let head = Head::new(meta, seen);
     for own in sequence::rows_of(seen, options.trained) {
         write_line(&Line::<Row> { head, own }, out)?;
     }
@@ -45,7 +45,7 @@ pub(super) fn write_turns(
         let model = own.model.clone();
         let head = Head {
             model: model.as_deref().unwrap_or(&meta.model),
-            ..Head::from(meta)
+            ..Head::new(meta, seen)
         };
         write_line(
             &Line::<Call> {
@@ -100,7 +100,7 @@ pub(super) fn write_sft(
             metadata: ChatMeta {
                 head: Head {
                     model: turn.model.as_deref().unwrap_or(&meta.model),
-                    ..Head::from(meta)
+                    ..Head::new(meta, seen)
                 },
                 conversation,
                 node_ids: nodes.map(|at| seen.graph.nodes[*at].id.as_str()).collect(),

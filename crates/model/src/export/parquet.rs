@@ -2,6 +2,7 @@
 //!
 //! Names, order and types of the columns are a contract: new ones go to the end.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use ::parquet::schema::parser::parse_message_type;
 
-use super::{ExportError, Meta, check_trainable};
-use crate::trace::{Interpretation, TrainingTurn};
+use super::{ExportError, Meta, check_trainable, codes};
+use crate::trace::{Code, Interpretation, TrainingTurn};
 
 const SCHEMA: &str = "
 message turns {
@@ -40,6 +41,7 @@ message turns {
   required binary tools (JSON);
   required binary response (JSON);
   required binary group (STRING);
+  required group finding_codes (LIST) { repeated group list { required binary element (STRING); } }
 }";
 
 /// Ids that are held until they are written as one group of rows.
@@ -61,6 +63,7 @@ struct Row {
     model: String,
     finish_reason: Option<String>,
     rollout: Arc<Meta>,
+    finding_codes: Arc<BTreeSet<Code>>,
 }
 
 impl<W: Write + Send> Table<W> {
@@ -85,6 +88,7 @@ impl<W: Write + Send> Table<W> {
     ) -> std::result::Result<(), ExportError> {
         check_trainable(seen, meta)?;
         let rollout = Arc::new(meta.clone());
+        let finding_codes = Arc::new(codes(&seen.findings));
         for turn in seen.training_turns() {
             let index = turn
                 .metadata
@@ -106,6 +110,7 @@ impl<W: Write + Send> Table<W> {
                     .unwrap_or_else(|| meta.model.clone()),
                 finish_reason: seen.turns[index].finish_reason.clone(),
                 rollout: rollout.clone(),
+                finding_codes: finding_codes.clone(),
                 turn,
             });
             self.n_rows += 1;
@@ -170,6 +175,12 @@ impl<W: Write + Send> Table<W> {
             )
         })?;
         columns.texts(|row| row.rollout.group.clone())?;
+        columns.lists::<ByteArrayType>(|row| {
+            let codes = row.finding_codes.iter();
+            codes
+                .map(|code| code.to_string().into_bytes().into())
+                .collect()
+        })?;
         columns.group.close()?;
         Ok(())
     }

@@ -27,7 +27,7 @@ pub(super) fn write_trace(
 }
 
 fn turns<'a>(seen: &'a Interpretation, meta: &'a Meta) -> impl Iterator<Item = TrainingTurn> + 'a {
-    let head = Head::from(meta).members();
+    let head = Head::new(meta, seen).members();
     seen.training_turns().map(move |mut turn| {
         for (name, value) in &head {
             // What the call itself says goes first: its model may be another than the rollout's.

@@ -1,6 +1,7 @@
-//! `rollcage agent list|install|remove|doctor`.
+//! `rollcage agent list|install|lock|remove|doctor`.
 
 mod doctor;
+mod lock;
 
 use std::io::Write;
 
@@ -14,10 +15,11 @@ use super::signals::Stop;
 use crate::progress::Screen;
 use crate::{Outcome, WrongUse, output, settings, text};
 
-/// List, install, try out and remove agents.
+/// List, install, pin, try out and remove agents.
 ///
 /// An agent is installed once, straight from the npm registry (npm's settings and HTTPS_PROXY are honoured) or from
 /// PyPI with the host's pip, and mounted read-only into every sandbox. `rollcage run` installs what it needs by itself.
+/// The packages of the built-in agents' own versions are pinned, npm's with hashes; other versions are resolved.
 /// Agents of your own are TOML manifests in $ROLLCAGE_HOME/agents; manifests shows how they look.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -39,6 +41,15 @@ enum Command {
         #[arg(value_name = "NAME[@VERSION]")]
         agent: String,
     },
+    /// Pin the packages of an agent: write a list that it is installed from
+    ///
+    /// Resolves everything that one version of the agent consists of, for all kinds of machines, and writes the list:
+    /// one entry per package, with its exact version, its place, and for npm its integrity hash. Nothing is installed.
+    /// The list names no registry, so it holds for mirrors too. An agent with a list is installed without asking the
+    /// registry what fits what: the tarballs are fetched side by side, and one that is not what the list says is
+    /// refused. The built-in agents come with lists of their default versions; an agent of your own may name one in its
+    /// manifest. Make it anew when the manifest's `version` changes.
+    Lock(lock::Arguments),
     /// Try agents out with the scripted model, in every mode, and compare with what is expected of them
     ///
     /// Each is installed if need be and writes one file, once in each mode: streams passed on live, streams replayed from
@@ -68,6 +79,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::List { json } => list(json),
         Command::Install { agent } => install(&agent).await,
+        Command::Lock(arguments) => Box::pin(lock::run(arguments)).await,
         Command::Doctor { agents, json } => Box::pin(doctor::run(&agents, json)).await,
         Command::Remove { agent } => remove(&agent),
     }

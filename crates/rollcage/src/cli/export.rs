@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use rollcage_engine::store::Store;
-use rollcage_engine::traced;
 use rollcage_model::export::parquet::Table;
 use rollcage_model::export::{self, ExportError, Format, Meta, Options, write};
 use rollcage_model::sequence::Trained;
@@ -141,6 +140,6 @@ fn load(store: &Store, id: &str) -> anyhow::Result<(Interpretation, Meta)> {
         .find(id)
         .map_err(|error| WrongUse(error.to_string()))?;
     let result = store.result(id)?;
-    let seen = traced::read(&store.directory(id))?;
+    let seen = store.interpret_result(&result)?;
     Ok((seen, Meta::from(&result)))
 }

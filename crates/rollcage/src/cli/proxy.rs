@@ -86,9 +86,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         // A model that is downloaded takes long.
         () = signals.next() => Ok(None),
     };
-    if let Ok(Some(mut serving)) = served {
+    if let Ok(Some((mut serving, capture))) = served {
         signals.next().await;
         serving.close().await;
+        capture.close().await;
         servers.close().await;
         return Ok(Outcome::Fine);
     }
@@ -101,7 +102,7 @@ async fn serve(
     arguments: &Arguments,
     admin_key: Option<Secret>,
     servers: &Servers,
-) -> anyhow::Result<Serving> {
+) -> anyhow::Result<(Serving, Arc<Capture>)> {
     let (endpoint, profile) = find(arguments, servers).await?;
     let directory = settings::store()?.root().join("sessions");
     std::fs::DirBuilder::new()
@@ -124,11 +125,13 @@ async fn serve(
     let mut capture = Capture::new(endpoint, profile, admin_key, guard, directory);
     capture.upstream_patience = arguments.patience.upstream();
     let capture = Arc::new(capture);
+    let answering = Arc::clone(&capture);
     let handler: Handler = Arc::new(move |request| {
-        let capture = Arc::clone(&capture);
+        let capture = Arc::clone(&answering);
         Box::pin(async move { capture.answer(request).await })
     });
-    rollcage_proxy::serve(listener.into(), handler).context("serve")
+    let serving = rollcage_proxy::serve(listener.into(), handler).context("serve")?;
+    Ok((serving, capture))
 }
 
 /// The endpoint, with its server running, and what it gives.

@@ -32,9 +32,9 @@ use super::engine::with_engine_of;
 use super::mcp::McpArguments;
 use super::patience::PatienceArguments;
 use super::signals::Stop;
-use super::task::Loaded;
 use super::trace::TraceName;
 use crate::progress::{InstallProgress, Progress, Screen, ServingProgress};
+use crate::task_file::Loaded;
 use crate::{Interrupted, Outcome, WrongUse, output, report, settings};
 
 mod made;
@@ -323,7 +323,7 @@ fn print_json(store: &Store, result: &RolloutResult, wanted: Wanted) -> anyhow::
     let view = match wanted {
         Wanted::None => View::bare(result),
         Wanted::Sequences | Wanted::Turns => {
-            View::new(result, &store.interpretation(result)?, wanted)
+            View::new(result, &store.interpret_result(result)?, wanted)
         }
     };
     let mut line = serde_json::to_vec(&view).context("write a result as JSON")?;

@@ -9,7 +9,7 @@ use rollcage_scripted::{Options, Script, Scripted, ScriptedError};
 
 use super::listen::refused;
 use super::signals::Signals;
-use super::task;
+use crate::task_file;
 use crate::{Outcome, WrongUse, output};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
-    let steps = task::read_solution(&arguments.script)?;
+    let steps = task_file::read_solution(&arguments.script)?;
     let script = Script {
         workdir: arguments.workdir,
         model: arguments.model,

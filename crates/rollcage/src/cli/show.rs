@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         let view = match wanted {
             Wanted::None => View::bare(&result),
             Wanted::Sequences | Wanted::Turns => {
-                View::new(&result, &store.interpretation(&result)?, wanted)
+                View::new(&result, &store.interpret_result(&result)?, wanted)
             }
         };
         write_json(&mut out, &view, account, arguments)?;
@@ -74,6 +74,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     } else {
         LINES_MAX
     };
+    let seen = store.interpret_result(&result)?;
+    let result = seen.complete(&result);
     report::one(&mut out, &result)?;
     timings(&mut out, &result)?;
     if arguments.transcript {
@@ -84,7 +86,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Fine);
     }
     commands(&mut out, "setup", &result.setup_results, lines_max)?;
-    let seen = store.interpretation(&result)?;
     conversation(&mut out, proxy_turns(&seen), lines_max)?;
     commands(&mut out, "verify", &result.verify_results, lines_max)?;
     if !result.files.is_empty() {

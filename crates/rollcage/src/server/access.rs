@@ -46,12 +46,12 @@ pub(crate) enum Policy {
 
 pub(crate) struct Access {
     policy: Policy,
-    requests: Tally<Client>,
+    requests: Tally<RequestSource>,
 }
 
 /// Why a request is not let in.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum AccessDenied {
     #[error("this server needs a token: send `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`")]
     NoToken,
     #[error("the Host header names another machine; call this server as localhost or 127.0.0.1")]
@@ -60,17 +60,17 @@ pub(crate) enum Refused {
     ForeignOrigin,
 }
 
-impl Refused {
+impl AccessDenied {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Refused::NoToken => StatusCode::UNAUTHORIZED,
-            Refused::ForeignHost | Refused::ForeignOrigin => StatusCode::FORBIDDEN,
+            AccessDenied::NoToken => StatusCode::UNAUTHORIZED,
+            AccessDenied::ForeignHost | AccessDenied::ForeignOrigin => StatusCode::FORBIDDEN,
         }
     }
 
     fn response(&self) -> Response {
         let mut response = reply::detail(self.status(), &self.to_string());
-        if *self == Refused::NoToken {
+        if *self == AccessDenied::NoToken {
             let bearer = header::HeaderValue::from_static("Bearer");
             response
                 .headers_mut()
@@ -82,7 +82,7 @@ impl Refused {
 
 /// Whose requests are counted together.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Client {
+enum RequestSource {
     Owner(Arc<str>),
     Address(IpAddr),
 }
@@ -96,7 +96,7 @@ impl Access {
     }
 
     /// Whose request this is, or why it is refused.
-    fn admit(&self, request: &Request) -> Result<Owner, Refused> {
+    fn admit(&self, request: &Request) -> Result<Owner, AccessDenied> {
         match &self.policy {
             Policy::Anyone => Ok(local()),
             Policy::Loopback => check_from_here(request.headers()).map(|()| local()),
@@ -113,7 +113,7 @@ impl Access {
                         found = Some(Owner(token.owner.as_str().into()));
                     }
                 }
-                found.ok_or(Refused::NoToken)
+                found.ok_or(AccessDenied::NoToken)
             }
         }
     }
@@ -135,9 +135,9 @@ pub(crate) async fn check(
         Err(refused) => return refused.response(),
     };
     let client = match (&access.policy, request.extensions().get::<Peer>()) {
-        (Policy::Loopback | Policy::Anyone, Some(peer)) => Client::Address(peer.0.ip()),
+        (Policy::Loopback | Policy::Anyone, Some(peer)) => RequestSource::Address(peer.0.ip()),
         (Policy::Tokens(_) | Policy::Loopback | Policy::Anyone, _) => {
-            Client::Owner(Arc::clone(&owner.0))
+            RequestSource::Owner(Arc::clone(&owner.0))
         }
     };
     let Some(slot) = access.requests.take(&client) else {
@@ -187,12 +187,12 @@ fn offered(request: &Request) -> Vec<String> {
 
 /// A web page can make a browser on this machine call us, under a name that it points here (DNS rebinding) or across
 /// origins. The browser tells in `Host` and `Origin`.
-pub(crate) fn check_from_here(headers: &HeaderMap) -> Result<(), Refused> {
+pub(crate) fn check_from_here(headers: &HeaderMap) -> Result<(), AccessDenied> {
     let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str());
     if let Some(host) = text(header::HOST)
         && !host.is_ok_and(is_loopback_authority)
     {
-        return Err(Refused::ForeignHost);
+        return Err(AccessDenied::ForeignHost);
     }
     if let Some(origin) = text(header::ORIGIN) {
         let authority = origin
@@ -200,7 +200,7 @@ pub(crate) fn check_from_here(headers: &HeaderMap) -> Result<(), Refused> {
             .and_then(|origin| origin.split_once("://"))
             .map(|(_, authority)| authority);
         if !authority.is_some_and(is_loopback_authority) {
-            return Err(Refused::ForeignOrigin);
+            return Err(AccessDenied::ForeignOrigin);
         }
     }
     Ok(())

@@ -14,9 +14,8 @@ use serde_json::{Value, json};
 use rollcage_engine::LOCAL;
 
 use super::access::Owner;
-use super::backend::Backend;
 use super::metrics;
-use super::tools::catalogue;
+use super::rollouts::{Backend, catalogue};
 
 mod content;
 mod error;
@@ -84,15 +83,15 @@ async fn metrics_page(State(backend): Shared) -> Response {
         .into_response()
 }
 
-/// Who asks, as the middleware found out; without one, whoever reaches us.
-pub(crate) struct Asking(pub(crate) String);
+/// The owner that a request is made for, as the middleware found it; without one, whoever reaches us.
+pub(crate) struct OwnerName(pub(crate) String);
 
-impl<S: Sync> FromRequestParts<S> for Asking {
+impl<S: Sync> FromRequestParts<S> for OwnerName {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         let owner = parts.extensions.get::<Owner>();
-        Ok(Asking(owner.map_or_else(
+        Ok(OwnerName(owner.map_or_else(
             || LOCAL.to_owned(),
             |Owner(owner)| owner.to_string(),
         )))

@@ -10,7 +10,8 @@ use rollcage_engine::intake::Catalogue;
 use rollcage_engine::{Engine, EngineOptions, Limits};
 use rollcage_sandbox::local::{Local, Options};
 
-use super::backend::{BODY_LIMIT, Backend};
+use super::listen::BODY_LIMIT;
+use super::rollouts::backend::Backend;
 use super::tasks::Tasks;
 
 /// Where cargo puts what it builds.

@@ -26,6 +26,9 @@ use tokio_util::sync::CancellationToken;
 use super::access::Peer;
 use super::tally::{Slot, Tally};
 
+/// For the body of a request. A task with its files takes a slow line some seconds; who needs longer holds a connection for
+/// nothing.
+pub(crate) const BODY_LIMIT: Duration = Duration::from_secs(60);
 /// More at once than this is an attack on our file descriptors.
 const CONNECTIONS_MAX: usize = 8192;
 /// From one address, so that one client cannot keep all others out.

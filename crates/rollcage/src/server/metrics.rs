@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use rollcage_engine::Load;
 use rollcage_engine::tally::SECONDS;
 
-use super::backend::Backend;
+use super::rollouts::backend::Backend;
 
 /// What scrapers expect as the content type.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -10,7 +10,7 @@ use rollcage_model::task::Task;
 use rollcage_model::task::mcp::McpServer;
 
 use crate::WrongUse;
-use crate::cli::task::{self, Loaded};
+use crate::task_file::{self, Loaded};
 
 /// The split of tasks that lie directly in the folder.
 const TOP: &str = "train";
@@ -129,7 +129,7 @@ impl Tasks {
 impl Listed {
     /// Reads the task with everything it uploads.
     pub(crate) fn load(&self) -> anyhow::Result<Loaded> {
-        task::load(&self.path)
+        task_file::load(&self.path)
     }
 
     /// The whole task for a client that has none of our files: what it uploads becomes a part of it.
@@ -172,7 +172,7 @@ fn read_split(folder: &Path) -> anyhow::Result<Vec<Listed>> {
                 instruction,
                 solution,
                 ..
-            } = task::load(&path)?.task;
+            } = task_file::load(&path)?.task;
             listed.push(Listed {
                 id,
                 instruction,

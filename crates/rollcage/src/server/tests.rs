@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-use super::tool::{Answered, Caller, FinishedRollout, Progress, ToolError, ToolInfo};
+use super::tool::{Caller, FinishedRollout, Progress, ToolError, ToolInfo, ToolOutput};
 use super::*;
 
 mod access;
@@ -101,7 +101,7 @@ impl Tools for TestTools {
         name: &str,
         arguments: Map<String, Value>,
         caller: Caller,
-    ) -> Result<Answered, ToolError> {
+    ) -> Result<ToolOutput, ToolError> {
         self.check(name, &arguments)?;
         let mut finished = None;
         let value = match name {
@@ -143,7 +143,7 @@ impl Tools for TestTools {
             }
             other => return Err(ToolError::NotFound(other.to_owned())),
         };
-        Ok(Answered { value, finished })
+        Ok(ToolOutput { value, finished })
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct Progress {
 
 /// A call that went well.
 #[derive(Clone, Debug)]
-pub(crate) struct Answered {
+pub(crate) struct ToolOutput {
     /// What the tool returns: a string (often JSON in a string, as the original does) or any other value.
     pub(crate) value: Value,
     /// Set when the call finished a rollout: the wire's session state remembers the last one.
@@ -85,5 +85,5 @@ pub(crate) trait Tools: Send + Sync {
         name: &str,
         arguments: Map<String, Value>,
         caller: Caller,
-    ) -> Result<Answered, ToolError>;
+    ) -> Result<ToolOutput, ToolError>;
 }

@@ -9,23 +9,17 @@ use serde_json::{Map, Value, json};
 
 use rollcage_engine::{Command, Entry, Found};
 use rollcage_model::record::RolloutResult;
+use rollcage_model::text::chain;
 use rollcage_model::view::Wanted;
 
-use super::backend::{Backend, Refused};
-use super::tool::{Answered, Caller, FinishedRollout, ToolError, ToolInfo, Tools};
+use super::rollouts::arguments::Arguments;
+use super::rollouts::tokens::{ANSWER_BYTES_MAX, Form, Pages};
+use super::rollouts::{Backend, SubmitError, ViewError, catalogue};
+use super::tool::{Caller, Client, FinishedRollout, ToolError, ToolInfo, ToolOutput, Tools};
 
 mod answer;
-pub(crate) mod arguments;
-pub(crate) mod catalogue;
 mod follow;
-pub(crate) mod mcp;
-pub(crate) mod request;
-pub(crate) mod schema;
-mod tokens;
-
-pub(crate) use answer::{event as event_value, phase as phase_of, stored_events};
-use arguments::Arguments;
-use tokens::{Form, Pages};
+mod schema;
 
 /// How long `finalize_rollout` waits unless told otherwise, in seconds.
 const WAIT_S: f64 = 300.0;
@@ -58,7 +52,7 @@ impl Tools for RolloutTools {
         name: &str,
         arguments: Map<String, Value>,
         caller: Caller,
-    ) -> Result<Answered, ToolError> {
+    ) -> Result<ToolOutput, ToolError> {
         let call = Call {
             backend: &self.backend,
             caller,
@@ -72,13 +66,17 @@ impl Tools for RolloutTools {
             "finalize_rollout" => call.finalize(arguments).await,
             "get_trace" => call.trace(arguments).await,
             "subscribe_events" => call.events(arguments).await.map(plain),
-            "list_agents" => nothing(name, arguments)
-                .map(|()| plain(json!({"agents": catalogue::agents(&self.backend)}))),
+            "list_agents" => {
+                nothing(name, arguments)?;
+                let agents = call.look_up(catalogue::agents).await?;
+                Ok(plain(json!({"agents": agents})))
+            }
             "list_endpoints" => nothing(name, arguments)
                 .map(|()| plain(json!({"endpoints": catalogue::endpoints(&self.backend.around)}))),
             "list_tasks" => call.tasks(arguments).map(plain),
             "capabilities" => {
-                nothing(name, arguments).map(|()| plain(catalogue::capabilities(&self.backend)))
+                nothing(name, arguments)?;
+                call.look_up(catalogue::capabilities).await.map(plain)
             }
             _ => Err(ToolError::NotFound(name.to_owned())),
         }
@@ -86,8 +84,8 @@ impl Tools for RolloutTools {
 }
 
 /// A JSON answer as a string.
-fn plain(value: Value) -> Answered {
-    Answered {
+fn plain(value: Value) -> ToolOutput {
+    ToolOutput {
         value: Value::String(value.to_string()),
         finished: None,
     }
@@ -99,12 +97,27 @@ fn nothing(tool: &str, arguments: Map<String, Value>) -> Result<(), ToolError> {
         .map_err(ToolError::InvalidArguments)
 }
 
-impl From<Refused> for ToolError {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Arguments(text) => ToolError::InvalidArguments(text),
-            Refused::Busy(_) | Refused::Failed(_) => ToolError::Failed(refused.to_string()),
+impl From<SubmitError> for ToolError {
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::Arguments(text) => ToolError::InvalidArguments(text),
+            SubmitError::Busy(_) | SubmitError::Failed(_) => ToolError::Failed(error.to_string()),
         }
+    }
+}
+
+impl From<ViewError> for ToolError {
+    fn from(error: ViewError) -> Self {
+        ToolError::Failed(chain(&error))
+    }
+}
+
+/// What is asked for, or what the client is used to.
+fn form_for(wanted: Option<Wanted>, client: Client) -> Form {
+    match (wanted, client) {
+        (Some(wanted), _) => Form::View(wanted),
+        (None, Client::OpenEnv) => Form::OpenEnv,
+        (None, Client::Mcp) => Form::Summary,
     }
 }
 
@@ -115,10 +128,10 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    async fn run(&self, mut arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+    async fn run(&self, mut arguments: Map<String, Value>) -> Result<ToolOutput, ToolError> {
         let wanted = arguments.remove("trace").filter(|value| !value.is_null());
         let wanted = wanted.map(|value| wanted_of(value.as_str().unwrap_or_default()));
-        let form = Form::of(wanted.transpose()?, self.caller.client);
+        let form = form_for(wanted.transpose()?, self.caller.client);
         let owner = &self.caller.owner;
         let entries = self.backend.submit("run_rollout", owner, arguments).await?;
         for entry in &entries {
@@ -131,40 +144,23 @@ impl Call<'_> {
             results.push(self.result(entry).await);
         }
         let finished = results.last().map(|result| finished(result));
-        let bytes_max = tokens::ANSWER_BYTES_MAX / results.len().max(1);
+        let bytes_max = ANSWER_BYTES_MAX / results.len().max(1);
         let mut texts = Vec::new();
         for result in &results {
-            texts.push(self.text(result, form, bytes_max).await?);
+            texts.push(self.backend.result_text(result, form, bytes_max).await?);
         }
         let text = match texts.len() {
             1 => texts.remove(0),
             _ => format!("[{}]", texts.join(",")),
         };
-        Ok(Answered {
+        Ok(ToolOutput {
             value: Value::String(text),
             finished,
         })
     }
 
-    /// A result in the form that its reader takes.
-    async fn text(
-        &self,
-        result: &Arc<RolloutResult>,
-        form: Form,
-        bytes_max: usize,
-    ) -> Result<String, ToolError> {
-        let store = self.backend.engine.store().clone();
-        let result = Arc::clone(result);
-        let made =
-            tokio::task::spawn_blocking(move || tokens::text(&store, &result, form, bytes_max));
-        let made = made
-            .await
-            .map_err(|error| ToolError::Failed(error.to_string()))?;
-        made.map_err(ToolError::Failed)
-    }
-
     /// A result's tokens, page by page.
-    async fn trace(&self, arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+    async fn trace(&self, arguments: Map<String, Value>) -> Result<ToolOutput, ToolError> {
         let wrong = ToolError::InvalidArguments;
         let (id, mut more) = self.id_of("get_trace", arguments, &["form", "offset", "limit"])?;
         let form = more.text("form").map_err(wrong)?;
@@ -190,19 +186,13 @@ impl Call<'_> {
             Found::Known(entry) => self.result(&entry).await,
             Found::Stored(summary) => {
                 let stored = self.backend.engine.stored(summary.rollout_id).await;
-                stored.map_err(|error| ToolError::Failed(rollcage_model::text::chain(&error)))?
+                stored.map_err(|error| ToolError::Failed(chain(&error)))?
             }
         };
-        let store = self.backend.engine.store().clone();
-        let made = tokio::task::spawn_blocking(move || {
-            let (offset, limit) = (offset.unwrap_or(0), limit.unwrap_or(usize::MAX).max(1));
-            tokens::page(&store, &result, pages, offset, limit)
-        });
-        let made = made
-            .await
-            .map_err(|error| ToolError::Failed(error.to_string()))?;
-        Ok(Answered {
-            value: Value::String(made.map_err(ToolError::Failed)?),
+        let (offset, limit) = (offset.unwrap_or(0), limit.unwrap_or(usize::MAX).max(1));
+        let page = self.backend.page(&result, pages, offset, limit).await?;
+        Ok(ToolOutput {
+            value: Value::String(page),
             finished: None,
         })
     }
@@ -212,13 +202,13 @@ impl Call<'_> {
         match self.backend.engine.wait(entry).await {
             Ok(result) => result,
             Err(error) => {
-                let error = rollcage_model::text::chain(&error);
+                let error = chain(&error);
                 Arc::new(answer::empty_result(entry.id, &entry.task_id, error))
             }
         }
     }
 
-    async fn start(&self, arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+    async fn start(&self, arguments: Map<String, Value>) -> Result<ToolOutput, ToolError> {
         let owner = &self.caller.owner;
         let entries = self
             .backend
@@ -246,9 +236,7 @@ impl Call<'_> {
             None => Ok(json!({
                 "rollout_id": id, "messages": [], "status": "unknown", "error": format!("unknown rollout_id: {id}"),
             })),
-            Some(found) => answer::messages(&self.backend.engine, &found)
-                .await
-                .map_err(ToolError::Failed),
+            Some(found) => Ok(answer::messages(self.backend, &found).await?),
         }
     }
 
@@ -265,11 +253,11 @@ impl Call<'_> {
         })
     }
 
-    async fn finalize(&self, arguments: Map<String, Value>) -> Result<Answered, ToolError> {
+    async fn finalize(&self, arguments: Map<String, Value>) -> Result<ToolOutput, ToolError> {
         let (id, mut more) = self.id_of("finalize_rollout", arguments, &["wait_s", "trace"])?;
         let wanted = more.text("trace").map_err(ToolError::InvalidArguments)?;
         let wanted = wanted.as_deref().map(wanted_of).transpose()?;
-        let form = Form::of(wanted, self.caller.client);
+        let form = form_for(wanted, self.caller.client);
         let wait_s = more.number("wait_s").map_err(ToolError::InvalidArguments)?;
         let wait_s = wait_s.unwrap_or(WAIT_S).clamp(0.0, WAIT_S_MAX);
         let result = match self.find(&id).await {
@@ -292,15 +280,19 @@ impl Call<'_> {
                 match self.backend.engine.stored(summary.rollout_id).await {
                     Ok(result) => result,
                     Err(error) => {
-                        let text = rollcage_model::text::chain(&error);
+                        let text = chain(&error);
                         let told = ("unknown", text.as_str());
                         return answer::not_finalized(&id, &summary.task_id, told, -1);
                     }
                 }
             }
         };
-        Ok(Answered {
-            value: Value::String(self.text(&result, form, tokens::ANSWER_BYTES_MAX).await?),
+        Ok(ToolOutput {
+            value: Value::String(
+                self.backend
+                    .result_text(&result, form, ANSWER_BYTES_MAX)
+                    .await?,
+            ),
             finished: Some(finished(&result)),
         })
     }
@@ -349,6 +341,16 @@ impl Call<'_> {
             .required_text(tool, "rollout_id")
             .map_err(ToolError::InvalidArguments)?;
         Ok((id, given))
+    }
+
+    /// Something that is read from disk.
+    async fn look_up<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Backend) -> T + Send + 'static,
+    ) -> Result<T, ToolError> {
+        let backend = Arc::clone(self.backend);
+        let found = tokio::task::spawn_blocking(move || read(&backend)).await;
+        found.map_err(|error| ToolError::Failed(error.to_string()))
     }
 
     async fn find(&self, id: &str) -> Option<Found> {

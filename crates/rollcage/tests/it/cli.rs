@@ -1,5 +1,7 @@
 //! The program as a user meets it: exit codes, messages, output.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -103,6 +105,55 @@ fn wrong_use_says_what_to_do_and_starts_nothing() {
     );
     cli.check_wrong_use(&["agent", "install", "hal"], "unknown agent");
     cli.check_wrong_use(&["agent", "remove", "opencode"], "opencode@VERSION");
+    cli.check_wrong_use(&["agent", "lock", "hal"], "unknown agent");
+    cli.check_wrong_use(&["agent", "lock", "nop"], "nothing to pin");
+    cli.check_wrong_use(
+        &["agent", "lock", "pi@1.0.0", "--version", "2.0.0"],
+        "give one of them",
+    );
+}
+
+/// Answers every request with this until the process ends.
+fn answering(body: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            lines.by_ref().map_while(Result::ok).find(String::is_empty);
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}", body.len());
+            let _ = write!(stream, "{head}\r\nconnection: close\r\n\r\n{body}");
+        }
+    });
+    format!("http://{address}/")
+}
+
+#[test]
+fn an_agent_of_the_users_own_is_pinned() {
+    let cli = Cli::new();
+    let registry = answering(
+        r#"{"version": "1.0.0", "dist": {"tarball": "own/-/own-1.0.0.tgz", "integrity": "sha512-AAAA"}}"#,
+    );
+    cli.write(
+        ".npmrc",
+        &format!("registry={registry}\nnoproxy=127.0.0.1\n"),
+    );
+    cli.write(
+        "own.toml",
+        "name = 'own'\nversion = '1.0.0'\ncommand = ['{program}']\n[bundle]\nfrom = 'npm'\npackage = 'own'\n\
+         program = 'own'\nlock = 'own.lock'\n",
+    );
+    // The file that the manifest names need not be there yet.
+    let (code, stdout, stderr) = cli.run(&["agent", "lock", "own.toml", "--output", "own.lock"]);
+    assert_eq!(
+        (code, stdout.as_str()),
+        (0, "own 1.0.0 is pinned in own.lock (packages: 1)\n"),
+        "{stderr}"
+    );
+    let (code, stdout, _) = cli.run(&["agent", "lock", "own.toml"]);
+    let written = std::fs::read_to_string(cli.home.path().join("own.lock")).unwrap();
+    assert_eq!((code, &stdout), (0, &written));
+    assert!(stdout.contains("\nname = \"own\"\n"), "{stdout}");
 }
 
 #[test]

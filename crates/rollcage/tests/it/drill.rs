@@ -159,7 +159,7 @@ async fn drills(known: &Known, streams: Streams) {
         mcp: Default::default(),
     };
     let result = run_one(&engine, plan, &CancellationToken::new()).await;
-    let seen = engine.store().interpretation(&result).unwrap();
+    let seen = engine.store().interpret_result(&result).unwrap();
     engine.close().await;
     scripted.close().await;
     assert_eq!(

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use rollcage_engine::traced;
+use rollcage_engine::store::Store;
 use rollcage_model::call;
 use rollcage_model::export::{Format, Meta, Options, write};
 use rollcage_model::record::{Ended, RolloutResult};
@@ -281,7 +281,8 @@ async fn two_hundred_calls_grow_with_what_is_new_in_each() {
         for n_calls in [50, 100, 200] {
             let (result, sent) = run(&home, n_calls, clock).await;
             assert_eq!(sent.len(), n_calls);
-            let seen = traced::read(Path::new(&result.record)).unwrap();
+            let store = Store::open(&home.path()).unwrap();
+            let seen = store.interpret_result(&result).unwrap();
             check_tokens(&seen, &sent);
             assert_eq!(result.usage.trainable_turns, n_calls as u64);
             if n_calls == 50 {

@@ -8,10 +8,10 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 /// The server as a process of its own.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     url: String,
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
 }
 
 impl Drop for Server {
@@ -36,7 +36,11 @@ fn command(home: &tempfile::TempDir, arguments: &[&str]) -> Command {
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
-        let home = tempfile::tempdir().unwrap();
+        Server::start_in(tempfile::tempdir().unwrap(), arguments)
+    }
+
+    /// With what there is in a home already.
+    pub(crate) fn start_in(home: tempfile::TempDir, arguments: &[&str]) -> Self {
         let mut child = command(&home, arguments)
             .args(["--port", "0"])
             .stdout(Stdio::piped())
@@ -52,11 +56,17 @@ impl Server {
             .find(|word| word.starts_with("http://"))
             .unwrap()
             .to_owned();
-        Server {
-            child,
-            url,
-            _home: home,
-        }
+        Server { child, url, home }
+    }
+
+    pub(crate) fn home(&self) -> &std::path::Path {
+        self.home.path()
+    }
+
+    pub(crate) async fn text(&self, path: &str) -> String {
+        let client = rollcage_proxy::outbound::client(&self.url).unwrap();
+        let answer = client.get(format!("{}{path}", self.url)).send();
+        answer.await.unwrap().text().await.unwrap()
     }
 
     async fn get(&self, path: &str) -> (u16, Value) {
@@ -65,7 +75,7 @@ impl Server {
         read(answer.await.unwrap()).await
     }
 
-    async fn rpc(&self, token: &str, method: &str, params: Value) -> (u16, Value) {
+    pub(crate) async fn rpc(&self, token: &str, method: &str, params: Value) -> (u16, Value) {
         let body = json!({"jsonrpc": "2.0", "method": method, "params": params, "id": 1});
         let client = rollcage_proxy::outbound::client(&self.url).unwrap();
         let request = client.post(format!("{}/mcp", self.url)).bearer_auth(token);

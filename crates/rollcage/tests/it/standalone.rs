@@ -146,7 +146,7 @@ fn vllm(_: usize, asked: &Asked) -> Reply {
     }
 }
 
-fn chat() -> Value {
+pub(crate) fn chat() -> Value {
     json!({"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", "function": {"name": "bash", "parameters": {}}}]})
 }
 

@@ -35,6 +35,9 @@ use launcher::Launcher;
 use reaper::Reaper;
 use spare::Spares;
 
+/// The backend's name.
+pub(crate) const KIND: &str = "local";
+
 /// Starts sandboxes on this machine.
 pub struct Local {
     mode: Mode,
@@ -109,9 +112,10 @@ fn open(options: Options) -> Result<Local, Error> {
         engine_pid: std::process::id(),
     };
     let capabilities = Capabilities {
-        kind: String::from("local"),
+        kind: String::from(KIND),
         root_inside: mode == Mode::Root,
         host_trees: true,
+        snapshot: true,
         network: vec![NetworkPolicy::EntranceOnly],
         isolation: cgroups.isolation(mode.tier()),
     };

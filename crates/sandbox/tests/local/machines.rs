@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use rollcage_sandbox::{Sandboxes, Spec};
 
-use crate::kit::{backend, bash, chain, is_root, place_for_others, spec, text};
+use crate::kit::{backend, bash, chain, is_root, output, place_for_others, spec, text};
 
 /// Who runs the engine on the other machine.
 #[derive(Clone, Copy, Debug)]
@@ -77,12 +77,30 @@ async fn looks_around() {
         layers: vec![layer.path().to_owned().into()],
         ..spec("machine")
     };
+    let again = spec.clone();
     let sandbox = match backend.start(spec).await {
         Ok(sandbox) => sandbox,
         Err(error) => panic!("{}", chain(&error)),
     };
     let finished = bash(&*sandbox, &format!("set -e; {script}")).await;
     assert!(finished.exit.success(), "{finished:?}");
+    bash(
+        &*sandbox,
+        "cd ~user; rm -rf workdir/layered; echo made > made",
+    )
+    .await;
+    let snapshot = Some(sandbox.snapshot().await.unwrap());
+    let again = Spec { snapshot, ..again };
+    let again = crate::kit::start(&backend, again).await;
+    assert_eq!(
+        output(&*again, "cat ~user/made; ls -A ~user/workdir").await,
+        output(&*sandbox, "cat ~user/made; ls -A ~user/workdir").await
+    );
+    assert_eq!(
+        output(&*again, "hostname; cat /etc/hostname").await,
+        "machine\nmachine"
+    );
+    again.close().await.unwrap();
     sandbox.close().await.unwrap();
     backend.shutdown().await.unwrap();
     println!("looked around");

@@ -11,6 +11,7 @@ mod life;
 mod limits;
 mod machines;
 mod rootless;
+mod snapshot;
 mod spare;
 mod traces;
 mod verifier;

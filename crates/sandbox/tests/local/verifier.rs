@@ -4,7 +4,7 @@ use crate::kit::{bash, is_root, output, root_bash, sandbox, text};
 use rollcage_sandbox::guest::{TESTS, VERIFIER_LOGS};
 
 /// Each of these would let an agent choose its own reward.
-const ATTACKS: [&str; 24] = [
+pub(crate) const ATTACKS: [&str; 24] = [
     "echo 1 > /home/user/logs/verifier/reward.txt",
     "mkdir /home/user/logs/verifier/x",
     "chmod 777 /home/user/logs/verifier",

@@ -18,6 +18,7 @@ pub enum Operation {
     KillAll,
     Unseal,
     Connect,
+    Snapshot,
     Close,
     Doctor,
     Shutdown,
@@ -34,6 +35,7 @@ impl Operation {
             Operation::KillAll => "kill_all",
             Operation::Unseal => "unseal",
             Operation::Connect => "connect",
+            Operation::Snapshot => "snapshot",
             Operation::Close => "close",
             Operation::Doctor => "doctor",
             Operation::Shutdown => "shutdown",
@@ -123,6 +125,7 @@ fn failure(operation: Operation) -> Error {
         },
         Operation::KillAll
         | Operation::Unseal
+        | Operation::Snapshot
         | Operation::Close
         | Operation::Doctor
         | Operation::Shutdown => Error::Engine {

@@ -121,6 +121,20 @@ impl Files {
         self.is_unsealed = true;
     }
 
+    /// What a snapshot keeps.
+    pub(super) fn kept(&self) -> Files {
+        let mut kept = self.clone();
+        kept.content
+            .retain(|file, _| !is_below(file, LOGS) && !is_below(file, TESTS));
+        kept.is_unsealed = false;
+        kept
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let sizes = self.content.values().map(|content| content.len() as u64);
+        sizes.sum()
+    }
+
     fn is_directory(&self, path: &str) -> bool {
         path.is_empty()
             || BASE

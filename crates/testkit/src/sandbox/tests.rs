@@ -247,6 +247,7 @@ async fn ask(sandboxes: &FakeSandboxes, sandbox: &dyn Sandbox, what: Operation) 
         Operation::KillAll => sandbox.kill_all().await.err(),
         Operation::Unseal => sandbox.unseal().await.err(),
         Operation::Connect => sandbox.connect(8080).await.err(),
+        Operation::Snapshot => sandbox.snapshot().await.err(),
         Operation::Doctor => sandboxes.doctor().await.err(),
         Operation::Shutdown => sandboxes.shutdown().await.err(),
         Operation::Close => {
@@ -256,7 +257,7 @@ async fn ask(sandboxes: &FakeSandboxes, sandbox: &dyn Sandbox, what: Operation) 
     }
 }
 
-const ALL: [Operation; 11] = [
+const ALL: [Operation; 12] = [
     Operation::Start,
     Operation::Spawn,
     Operation::Write,
@@ -265,6 +266,7 @@ const ALL: [Operation; 11] = [
     Operation::KillAll,
     Operation::Unseal,
     Operation::Connect,
+    Operation::Snapshot,
     Operation::Close,
     Operation::Doctor,
     Operation::Shutdown,
@@ -318,6 +320,29 @@ async fn a_sandbox_that_dies_takes_everything_with_it() {
     let mut process = other.spawn(shell("endless")).await.unwrap();
     sandboxes.lose_all();
     assert!(matches!(process.wait().await, Err(Error::Gone { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_keeps_files_but_nothing_of_the_verifiers() {
+    let (sandboxes, sandbox) = started().await;
+    sandbox.unseal().await.unwrap();
+    for path in ["a", "/home/user/tests/t", "/home/user/logs/agent/l"] {
+        let written = sandbox.write_file(path, 0o644, b"x".to_vec());
+        written.await.unwrap();
+    }
+    let snapshot = sandbox.snapshot().await.unwrap();
+    assert_eq!((snapshot.kind(), snapshot.bytes()), ("fake", 1));
+    let spec = |snapshot| Spec {
+        snapshot: Some(snapshot),
+        ..Spec::default()
+    };
+    let other = sandboxes.start(spec(snapshot)).await.unwrap();
+    assert_eq!(other.read_file("a", 9).await.unwrap(), b"x");
+    assert!(other.list(TESTS, 1, 9).await.unwrap().is_empty());
+    let sealed = other.write_file("/home/user/tests/t", 0o644, Vec::new());
+    assert!(sealed.await.is_err());
+    let foreign = sandboxes.start(spec(Snapshot::new("other", 0, ()))).await;
+    assert!(matches!(foreign.err(), Some(Error::Invalid { .. })));
 }
 
 #[tokio::test(start_paused = true)]

@@ -37,7 +37,9 @@ pub(super) fn fake(package: &str) -> Source {
             platforms: platforms.into(),
             program: "bin/fake".to_owned(),
             node: None,
+            lock: None,
         }),
+        list: None,
     }
 }
 

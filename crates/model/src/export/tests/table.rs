@@ -84,5 +84,8 @@ fn a_table_holds_the_training_trace_of_each_rollout() {
         );
         assert_eq!(row["logprobs"], json!(turn.per_token_logps));
         assert_eq!(row["loss_mask"], json!(turn.loss_mask));
+        let codes = codes(&seen.findings);
+        assert!(!codes.is_empty());
+        assert_eq!(row["finding_codes"], json!(codes));
     }
 }

@@ -22,8 +22,8 @@ use rollcage_scripted::{Log, Options, Script, Scripted, Served};
 
 use crate::cli::engine::{make_ready, run_one, with_engine};
 use crate::cli::signals::Stop;
-use crate::cli::task::one_tool_task;
 use crate::progress::Screen;
+use crate::task_file::one_tool_task;
 use crate::{Interrupted, Outcome, output, settings, text};
 
 /// What the endpoint gives, and how its answers reach the agent. Only streams with token ids are ever replayed.
@@ -158,7 +158,7 @@ async fn try_all(
             let rollout = rollout(scripted, &agent, ready.clone(), mode)?;
             let result = run_one(engine, rollout, cancel).await?;
             let served = log.take();
-            let seen = engine.store().interpretation(&result)?;
+            let seen = engine.store().interpret_result(&result)?;
             let finding = match mode.play {
                 Play::OneFile => judge(&*agent, mode, &result, &Traced::new(&seen)),
                 Play::Drill => judge_drill(&*agent, mode, &result, (&served, &seen)),

@@ -23,8 +23,8 @@ use super::bare::{Bare, outside};
 use super::meter::{Cpu, resident_bytes};
 use crate::cli::engine::{make_ready, run_one, with_engine};
 use crate::cli::signals::Stop;
-use crate::cli::task::one_tool_task;
 use crate::progress::Screen;
+use crate::task_file::one_tool_task;
 use crate::{Interrupted, Outcome, output, settings, text};
 
 /// Measure real rollouts against the same agents run bare.

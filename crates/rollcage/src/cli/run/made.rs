@@ -13,7 +13,7 @@ use rollcage_model::task::{Mode, Task};
 
 use super::options::{text_or_file, variable};
 use crate::WrongUse;
-use crate::cli::task::{self, Loaded};
+use crate::task_file::{self, Loaded};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Task made here")]
@@ -87,7 +87,7 @@ impl MadeTask {
     /// The task of a file, or the one that is made of these flags.
     pub(super) fn load(&self, path: Option<&Path>) -> anyhow::Result<Loaded> {
         if let Some(path) = path {
-            return task::load(path);
+            return task_file::load(path);
         }
         let script = self.test_script.as_deref().map(text_or_file).transpose()?;
         let task = Task {

@@ -11,9 +11,10 @@ use rollcage_proxy::ModelSettings;
 
 use super::*;
 use crate::server::api::openapi_paths;
-use crate::server::backend::{BODY_LIMIT, Surroundings};
+use crate::server::listen::BODY_LIMIT;
+use crate::server::rollouts::request::{self, NAMES};
+use crate::server::rollouts::surroundings::Surroundings;
 use crate::server::tasks::Tasks;
-use crate::server::tools::request::{self, NAMES};
 
 /// What says something of the task: task file, command line, tools and REST have each of these.
 const OF_THE_TASK: &[&str] = &[

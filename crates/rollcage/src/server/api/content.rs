@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -14,18 +13,14 @@ use serde_json::json;
 
 use rollcage_engine::store::end_of;
 use rollcage_engine::{EngineError, Found};
-use rollcage_model::exchange;
-use rollcage_model::export::{Arguments, ExportError, Format, Meta, Options, write};
-use rollcage_model::id::RolloutId;
-use rollcage_model::record::{AgentInfo, RolloutResult};
+use rollcage_model::export::{Arguments, Format, Options};
 use rollcage_model::sequence::Trained;
 use rollcage_model::task::absolute;
-use rollcage_model::text::chain;
-use rollcage_model::trace;
 
 use super::error::ApiError;
-use super::{Asking, Shared, plain_text};
-use crate::server::backend::Backend;
+use super::{OwnerName, Shared, plain_text};
+use crate::server::rollouts::Backend;
+use crate::server::rollouts::view::id_of;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// The end of a log; the whole lies beside the record.
@@ -33,7 +28,7 @@ const LOG_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct WantedTrace {
+pub(super) struct TraceQuery {
     format: Option<String>,
     include_discarded: bool,
     include_auxiliary: bool,
@@ -43,9 +38,9 @@ pub(super) struct WantedTrace {
 
 pub(super) async fn trace(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
-    wanted: Result<Query<WantedTrace>, QueryRejection>,
+    wanted: Result<Query<TraceQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
     let format = wanted.format.as_deref().map(str::parse).transpose();
@@ -66,85 +61,12 @@ pub(super) async fn trace(
         include_messages: wanted.include_messages,
     };
     let found = backend.engine.find(&owner, &id).await?;
-    let meta = match result_of(&backend, &found).await? {
-        Some(result) => Meta::from(&*result),
-        None => running_meta(&found),
-    };
-    let path = directory(&backend, &found).join("exchanges.rec");
-    let exported = tokio::task::spawn_blocking(move || export(path, format, &meta, options)).await;
-    let body = exported.map_err(|error| ApiError::internal(&error))??;
+    let body = backend.export(found, format, options).await?;
     let content_type = match format.extension() {
         "json" => "application/json",
         _ => "application/x-ndjson",
     };
     Ok(plain_text(content_type, body))
-}
-
-fn export(
-    path: PathBuf,
-    format: Format,
-    meta: &Meta,
-    options: Options,
-) -> Result<Vec<u8>, ApiError> {
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        // Nothing was asked yet, or ever.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(ApiError::internal(&error)),
-    };
-    let seen = trace::read(exchange::read(&bytes).0);
-    let mut out = Vec::new();
-    match write(format, &seen, meta, options, &mut out) {
-        Ok(()) => Ok(out),
-        Err(error @ (ExportError::NotTrainable { .. } | ExportError::Empty { .. })) => {
-            Err(ApiError::conflict("not_trainable", chain(&error)))
-        }
-        Err(error) => Err(ApiError::internal(&error)),
-    }
-}
-
-/// `None` while it runs.
-async fn result_of(
-    backend: &Backend,
-    found: &Found,
-) -> Result<Option<Arc<RolloutResult>>, ApiError> {
-    match found {
-        Found::Known(entry) if !entry.is_ended() => Ok(None),
-        Found::Known(entry) => Ok(Some(backend.engine.wait(entry).await?)),
-        Found::Stored(summary) if summary.ended.is_none() => Ok(None),
-        Found::Stored(summary) => Ok(Some(backend.engine.stored(summary.rollout_id).await?)),
-    }
-}
-
-fn running_meta(found: &Found) -> Meta {
-    match found {
-        Found::Known(entry) => Meta {
-            rollout_id: entry.id.to_string(),
-            task_id: entry.task_id.clone(),
-            group: entry.group.clone(),
-            agent: AgentInfo {
-                name: entry.agent.clone(),
-                ..AgentInfo::default()
-            },
-            model: entry.endpoint.model.clone(),
-            started_at: entry.queued_at,
-            ..Meta::default()
-        },
-        Found::Stored(summary) => Meta {
-            rollout_id: summary.rollout_id.to_string(),
-            task_id: summary.task_id.clone(),
-            group: summary.group.clone(),
-            started_at: summary.started_at,
-            ..Meta::default()
-        },
-    }
-}
-
-fn id_of(found: &Found) -> RolloutId {
-    match found {
-        Found::Known(entry) => entry.id,
-        Found::Stored(summary) => summary.rollout_id,
-    }
 }
 
 fn directory(backend: &Backend, found: &Found) -> PathBuf {
@@ -153,19 +75,19 @@ fn directory(backend: &Backend, found: &Found) -> PathBuf {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct WantedFile {
+pub(super) struct FileQuery {
     path: Option<String>,
 }
 
 pub(super) async fn files(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
-    wanted: Result<Query<WantedFile>, QueryRejection>,
+    wanted: Result<Query<FileQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
     let found = backend.engine.find(&owner, &id).await?;
-    let result = result_of(&backend, &found).await?;
+    let result = backend.result_of(&found).await?;
     let result = result.ok_or_else(|| ApiError::from(EngineError::Running(id_of(&found))))?;
     match wanted.path {
         None => {
@@ -198,15 +120,15 @@ fn file_at<'a>(files: &'a BTreeMap<String, String>, path: &str) -> Option<&'a St
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct WantedLog {
+pub(super) struct LogQuery {
     name: Option<String>,
 }
 
 pub(super) async fn logs(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
-    wanted: Result<Query<WantedLog>, QueryRejection>,
+    wanted: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
     let found = backend.engine.find(&owner, &id).await?;
@@ -214,7 +136,7 @@ pub(super) async fn logs(
         None | Some("agent") => "agent.stdout.log",
         Some("agent_stderr") => "agent.stderr.log",
         Some("proxy") => {
-            let result = result_of(&backend, &found).await?;
+            let result = backend.result_of(&found).await?;
             let result =
                 result.ok_or_else(|| ApiError::from(EngineError::Running(id_of(&found))))?;
             return Ok(plain_text(TEXT, result.proxy_log_tail.clone()));

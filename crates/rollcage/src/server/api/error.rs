@@ -7,9 +7,10 @@ use serde_json::json;
 
 use rollcage_engine::store::StoreError;
 use rollcage_engine::{EngineError, QueueError};
+use rollcage_model::export::ExportError;
 use rollcage_model::text::chain;
 
-use crate::server::backend::Refused;
+use crate::server::rollouts::{SubmitError, ViewError};
 
 /// How long a client should wait when the queue is full, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
@@ -62,18 +63,30 @@ impl From<EngineError> for ApiError {
     }
 }
 
-impl From<Refused> for ApiError {
-    fn from(refused: Refused) -> Self {
-        let message = refused.to_string();
-        match &refused {
-            Refused::Arguments(_) => ApiError::bad(message),
-            Refused::Busy(QueueError::Full { .. }) => {
+impl From<ViewError> for ApiError {
+    fn from(error: ViewError) -> Self {
+        match error {
+            ViewError::Engine(error) => error.into(),
+            ViewError::Export(
+                error @ (ExportError::NotTrainable { .. } | ExportError::Empty { .. }),
+            ) => ApiError::conflict("not_trainable", chain(&error)),
+            error => ApiError::internal(&error),
+        }
+    }
+}
+
+impl From<SubmitError> for ApiError {
+    fn from(error: SubmitError) -> Self {
+        let message = error.to_string();
+        match &error {
+            SubmitError::Arguments(_) => ApiError::bad(message),
+            SubmitError::Busy(QueueError::Full { .. }) => {
                 ApiError::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message)
             }
-            Refused::Busy(QueueError::Closed) => {
+            SubmitError::Busy(QueueError::Closed) => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message)
             }
-            Refused::Failed(_) => ApiError::internal(&refused),
+            SubmitError::Failed(_) => ApiError::internal(&error),
         }
     }
 }

@@ -18,25 +18,25 @@ use rollcage_engine::{Entry, Found};
 use rollcage_model::event::What;
 
 use super::error::ApiError;
-use super::{Asking, Shared};
-use crate::server::tools::{event_value, stored_events};
+use super::{OwnerName, Shared};
+use crate::server::rollouts::events::{event_value, stored_events};
 
 /// Between comments that keep a quiet connection alive; proxies close one after about a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Wanted {
+pub(super) struct EventsQuery {
     /// For clients that cannot set a header.
     after: Option<u64>,
 }
 
 pub(super) async fn stream(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     headers: HeaderMap,
-    wanted: Result<Query<Wanted>, QueryRejection>,
+    wanted: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
     let resumed = headers.get("last-event-id");

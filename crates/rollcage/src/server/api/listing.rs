@@ -10,15 +10,15 @@ use rollcage_engine::store::Summary;
 use rollcage_engine::{EndedFilter, Filter};
 
 use super::error::ApiError;
-use super::{Asking, Shared};
-use crate::server::tools::catalogue;
+use super::{OwnerName, Shared};
+use crate::server::rollouts::catalogue;
 
 const LIMIT: usize = 50;
 pub(super) const LIMIT_MAX: usize = 500;
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Wanted {
+pub(super) struct ListQuery {
     task: Option<String>,
     agent: Option<String>,
     model: Option<String>,
@@ -30,8 +30,8 @@ pub(super) struct Wanted {
 
 pub(super) async fn list(
     State(backend): Shared,
-    Asking(owner): Asking,
-    wanted: Result<Query<Wanted>, QueryRejection>,
+    OwnerName(owner): OwnerName,
+    wanted: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Value>, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
     let filter = wanted.filter()?;
@@ -49,7 +49,7 @@ pub(super) async fn list(
     Ok(Json(json!({"rollouts": rows, "next_cursor": page.next})))
 }
 
-impl Wanted {
+impl ListQuery {
     fn filter(self) -> Result<Filter, ApiError> {
         let limit = self.limit.unwrap_or(LIMIT);
         if !(1..=LIMIT_MAX).contains(&limit) {
@@ -114,7 +114,7 @@ fn row(summary: &Summary, status: &str) -> Value {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct WantedTasks {
+pub(super) struct TasksQuery {
     split: Option<String>,
     start: Option<usize>,
     stop: Option<usize>,
@@ -122,7 +122,7 @@ pub(super) struct WantedTasks {
 
 pub(super) async fn tasks(
     State(backend): Shared,
-    wanted: Result<Query<WantedTasks>, QueryRejection>,
+    wanted: Result<Query<TasksQuery>, QueryRejection>,
 ) -> Result<Json<Value>, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
     let tasks = &backend.around.tasks;

@@ -6,7 +6,7 @@ use rollcage_model::export::Format;
 use rollcage_model::view::Wanted;
 
 use super::listing::LIMIT_MAX;
-use crate::server::tools::schema;
+use crate::server::rollouts::request_schema::rollout_schema;
 
 /// Path items by path.
 pub(crate) fn openapi_paths() -> Map<String, Value> {
@@ -153,7 +153,7 @@ fn create() -> Value {
     json!({
         "operationId": "createRollouts", "tags": ["rollouts"],
         "summary": "Start one rollout, or a group of n; takes what the tool run_rollout takes",
-        "requestBody": {"required": true, "content": {"application/json": {"schema": schema::rollout_schema()}}},
+        "requestBody": {"required": true, "content": {"application/json": {"schema": rollout_schema()}}},
         "responses": {
             "202": object("Taken on; nothing of it has run yet.", ids),
             "400": problem("An argument is wrong."),

@@ -8,21 +8,20 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use rollcage_engine::store::Store;
 use rollcage_engine::{Entry, Found};
-use rollcage_model::record::RolloutResult;
-use rollcage_model::view::{self, View};
+use rollcage_model::view;
 use rollcage_proxy::read_request_body;
 
 use super::error::ApiError;
-use super::{Asking, BODY_BYTES_MAX, Shared, plain_text};
+use super::{BODY_BYTES_MAX, OwnerName, Shared, plain_text};
 use crate::server::access::is_json;
 use crate::server::reply;
-use crate::server::tools::phase_of;
+use crate::server::rollouts::events::phase;
+use crate::server::rollouts::tokens::Form;
 
 pub(super) async fn create(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     request: Request,
 ) -> Result<Response, ApiError> {
     if !is_json(request.headers()) {
@@ -67,16 +66,16 @@ pub(super) async fn create(
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Wanted {
+pub(super) struct ShowQuery {
     trace: Option<String>,
 }
 
 /// The whole result of an ended rollout with `"status": "ended"`, or where a running one stands.
 pub(super) async fn show(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
-    wanted: Result<Query<Wanted>, QueryRejection>,
+    wanted: Result<Query<ShowQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
     let trace = wanted.trace.as_deref().map(str::parse::<view::Wanted>);
@@ -97,29 +96,17 @@ pub(super) async fn show(
         }
         Found::Stored(summary) => backend.engine.stored(summary.rollout_id).await?,
     };
-    let store = backend.engine.store().clone();
-    let made =
-        tokio::task::spawn_blocking(move || text(&store, &result, trace.unwrap_or_default()));
-    let made = made.await.map_err(|error| ApiError::internal(&error))?;
-    made.map(ended)
+    let form = Form::View(trace.unwrap_or_default());
+    let text = backend.result_text(&result, form, usize::MAX).await?;
+    Ok(ended(&text))
 }
 
-fn text(store: &Store, result: &RolloutResult, trace: view::Wanted) -> Result<Vec<u8>, ApiError> {
-    let view = match trace {
-        view::Wanted::None => View::bare(result),
-        view::Wanted::Sequences | view::Wanted::Turns => {
-            let seen = store.interpretation(result);
-            let seen = seen.map_err(|error| ApiError::internal(&error))?;
-            View::new(result, &seen, trace)
-        }
-    };
-    serde_json::to_vec(&view).map_err(|error| ApiError::internal(&error))
-}
-
-fn ended(result: Vec<u8>) -> Response {
-    let mut body = br#"{"status":"ended","#.to_vec();
-    body.extend(result.strip_prefix(b"{").unwrap_or(&result));
-    plain_text("application/json", body)
+fn ended(result: &str) -> Response {
+    let members = result.strip_prefix('{').unwrap_or(result);
+    plain_text(
+        "application/json",
+        format!(r#"{{"status":"ended",{members}"#),
+    )
 }
 
 fn standing(entry: &Entry) -> Value {
@@ -128,7 +115,7 @@ fn standing(entry: &Entry) -> Value {
         "rollout_id": entry.id,
         "status": if standing.phase.is_none() { "queued" } else { "running" },
         "ended": null,
-        "phase": phase_of(entry),
+        "phase": phase(entry),
         "task_id": entry.task_id,
         "group": entry.group,
         "agent": entry.agent,
@@ -143,7 +130,7 @@ fn standing(entry: &Entry) -> Value {
 
 pub(super) async fn cancel(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let answer = match backend.engine.find(&owner, &id).await? {
@@ -164,7 +151,7 @@ pub(super) async fn cancel(
 
 pub(super) async fn delete(
     State(backend): Shared,
-    Asking(owner): Asking,
+    OwnerName(owner): OwnerName,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     backend.engine.delete(&owner, &id).await?;

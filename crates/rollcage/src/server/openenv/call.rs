@@ -23,7 +23,7 @@ pub(crate) enum CallError {
 
 /// What a call came to.
 #[derive(Debug)]
-pub(crate) struct Called {
+pub(crate) struct CallOutput {
     pub(crate) value: Value,
     /// Of the rollout that this call finished.
     pub(crate) reward: Option<f64>,
@@ -59,7 +59,7 @@ impl Wire {
         arguments: Map<String, Value>,
         (client, progress): (Client, Option<mpsc::Sender<Progress>>),
         limit: Duration,
-    ) -> Result<Called, CallError> {
+    ) -> Result<CallOutput, CallError> {
         let running = session.begin();
         let caller = Caller {
             owner: session.owner.to_string(),
@@ -86,7 +86,7 @@ impl Wire {
         if let Some(rollout) = answered.finished {
             running.finished(rollout);
         }
-        Ok(Called {
+        Ok(CallOutput {
             value: answered.value,
             reward,
         })

@@ -27,7 +27,7 @@ const CALL_LIMIT: Duration = Duration::from_secs(24 * 3600);
 const PROGRESS_WAITING_MAX: usize = 64;
 
 /// Who asks, and how.
-pub(crate) struct Asker {
+pub(crate) struct RpcCaller {
     pub(crate) owner: Arc<str>,
     /// The session of the socket that the request came on.
     pub(crate) session: Option<Arc<Session>>,
@@ -36,15 +36,15 @@ pub(crate) struct Asker {
 }
 
 /// An error answer in the making.
-struct Refused {
+struct RpcError {
     code: i32,
     message: String,
     data: Option<Value>,
 }
 
-impl Refused {
+impl RpcError {
     fn new(code: i32, message: impl Into<String>) -> Self {
-        Refused {
+        RpcError {
             code,
             message: message.into(),
             data: None,
@@ -52,7 +52,7 @@ impl Refused {
     }
 }
 
-impl From<SessionError> for Refused {
+impl From<SessionError> for RpcError {
     fn from(error: SessionError) -> Self {
         let (code, data) = match error {
             SessionError::Full { active, max } => {
@@ -61,7 +61,7 @@ impl From<SessionError> for Refused {
             }
             SessionError::Unknown(_) | SessionError::Busy(_) => (rpc::INVALID_PARAMS, None),
         };
-        Refused {
+        RpcError {
             code,
             message: error.to_string(),
             data,
@@ -71,7 +71,7 @@ impl From<SessionError> for Refused {
 
 /// A connection that finds no session, as the answer to no request.
 pub(crate) fn refusal(error: SessionError) -> Value {
-    let refused = Refused::from(error);
+    let refused = RpcError::from(error);
     rpc::error(
         &Value::Null,
         rpc::SERVER_ERROR,
@@ -103,7 +103,7 @@ pub(crate) async fn post(wire: Arc<Wire>, owner: Owner, request: Request) -> Res
         true => Keys::Mcp,
         false => Keys::Both,
     };
-    let mut asker = Asker {
+    let mut asker = RpcCaller {
         owner: owner.0,
         session: None,
         keys,
@@ -132,7 +132,7 @@ fn progress_token(params: &Map<String, Value>, headers: &HeaderMap) -> Option<Va
 }
 
 /// Answers one request.
-pub(crate) async fn answer(wire: &Wire, request: rpc::Request, asker: Asker) -> Value {
+pub(crate) async fn answer(wire: &Wire, request: rpc::Request, asker: RpcCaller) -> Value {
     let id = request.answer_id();
     let answered = match request.method.as_str() {
         "initialize" => Ok(initialize(wire, &request.params)),
@@ -143,7 +143,7 @@ pub(crate) async fn answer(wire: &Wire, request: rpc::Request, asker: Asker) -> 
         "openenv/session/close" => close(wire, &request.params, &asker),
         method => {
             let message = format!("Method not found: {method}");
-            Err(Refused::new(rpc::METHOD_NOT_FOUND, message))
+            Err(RpcError::new(rpc::METHOD_NOT_FOUND, message))
         }
     };
     match answered {
@@ -165,7 +165,7 @@ fn initialize(wire: &Wire, params: &Map<String, Value>) -> Value {
     })
 }
 
-fn list(wire: &Wire, params: &Map<String, Value>, asker: &Asker) -> Result<Value, Refused> {
+fn list(wire: &Wire, params: &Map<String, Value>, asker: &RpcCaller) -> Result<Value, RpcError> {
     let session = find(wire, params, asker)?;
     drop(session.begin());
     let entry = |tool: &ToolInfo| {
@@ -179,18 +179,22 @@ fn list(wire: &Wire, params: &Map<String, Value>, asker: &Asker) -> Result<Value
     Ok(json!({"tools": tools}))
 }
 
-async fn call(wire: &Wire, mut params: Map<String, Value>, asker: Asker) -> Result<Value, Refused> {
+async fn call(
+    wire: &Wire,
+    mut params: Map<String, Value>,
+    asker: RpcCaller,
+) -> Result<Value, RpcError> {
     let session = find(wire, &params, &asker)?;
     let Some(Value::String(name)) = params.remove("name") else {
         let message = "Missing 'name' in params";
-        return Err(Refused::new(rpc::INVALID_PARAMS, message));
+        return Err(RpcError::new(rpc::INVALID_PARAMS, message));
     };
     let arguments = match params.remove("arguments") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(arguments)) => arguments,
         Some(_) => {
             let message = "'arguments' must be an object";
-            return Err(Refused::new(rpc::INVALID_PARAMS, message));
+            return Err(RpcError::new(rpc::INVALID_PARAMS, message));
         }
     };
     let client = match asker.keys {
@@ -206,19 +210,19 @@ async fn call(wire: &Wire, mut params: Map<String, Value>, asker: Asker) -> Resu
         // MCP tells a wrong name from a call that failed: the latter is for the model to read.
         (Err(error), Keys::Mcp) => match error {
             CallError::Tool(ToolError::NotFound(_)) => {
-                Err(Refused::new(rpc::INVALID_PARAMS, error.describe(&name)))
+                Err(RpcError::new(rpc::INVALID_PARAMS, error.describe(&name)))
             }
             CallError::Tool(_) | CallError::TimedOut(_) | CallError::SessionEnded => {
                 Ok(result::failure(&error.describe(&name)))
             }
         },
         (Err(error), Keys::Both | Keys::Step) => {
-            Err(Refused::new(rpc::INTERNAL_ERROR, error.describe(&name)))
+            Err(RpcError::new(rpc::INTERNAL_ERROR, error.describe(&name)))
         }
     }
 }
 
-fn create(wire: &Wire, asker: &Asker) -> Result<Value, Refused> {
+fn create(wire: &Wire, asker: &RpcCaller) -> Result<Value, RpcError> {
     let id = match &asker.session {
         Some(own) => own.id.clone(),
         None => wire.sessions.create(Arc::clone(&asker.owner))?.id.clone(),
@@ -226,14 +230,14 @@ fn create(wire: &Wire, asker: &Asker) -> Result<Value, Refused> {
     Ok(json!({"session_id": id}))
 }
 
-fn close(wire: &Wire, params: &Map<String, Value>, asker: &Asker) -> Result<Value, Refused> {
+fn close(wire: &Wire, params: &Map<String, Value>, asker: &RpcCaller) -> Result<Value, RpcError> {
     let Some(id) = params.get("session_id").and_then(Value::as_str) else {
         let message = "Invalid params - 'session_id' is required";
-        return Err(Refused::new(rpc::INVALID_PARAMS, message));
+        return Err(RpcError::new(rpc::INVALID_PARAMS, message));
     };
     if asker.session.as_ref().is_some_and(|own| own.id == id) {
         let message = "Cannot close active WebSocket-managed session via MCP method";
-        return Err(Refused::new(rpc::INVALID_REQUEST, message));
+        return Err(RpcError::new(rpc::INVALID_REQUEST, message));
     }
     Ok(match wire.sessions.close(id, &asker.owner)? {
         Closed::Now => json!({"session_id": id, "closed": true}),
@@ -242,7 +246,11 @@ fn close(wire: &Wire, params: &Map<String, Value>, asker: &Asker) -> Result<Valu
 }
 
 /// The socket's own session, or the one that the request names, or one for this request alone.
-fn find(wire: &Wire, params: &Map<String, Value>, asker: &Asker) -> Result<Arc<Session>, Refused> {
+fn find(
+    wire: &Wire,
+    params: &Map<String, Value>,
+    asker: &RpcCaller,
+) -> Result<Arc<Session>, RpcError> {
     if let Some(own) = &asker.session {
         return Ok(Arc::clone(own));
     }
@@ -251,7 +259,7 @@ fn find(wire: &Wire, params: &Map<String, Value>, asker: &Asker) -> Result<Arc<S
         Some(Value::String(id)) => Some(id.as_str()),
         Some(_) => {
             let message = "'session_id' must be a string";
-            return Err(Refused::new(rpc::INVALID_PARAMS, message));
+            return Err(RpcError::new(rpc::INVALID_PARAMS, message));
         }
     };
     Ok(wire.session_for(id, &asker.owner)?)

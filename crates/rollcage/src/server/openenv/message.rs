@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::action::Action;
-use super::mcp::{self, Asker};
+use super::mcp::{self, RpcCaller};
 use super::problem::Fields;
 use super::result::Keys;
 use super::session::{Session, SessionError};
@@ -16,15 +16,15 @@ use super::{Wire, rpc};
 const EPISODE_ID_BYTES_MAX: usize = 4096;
 
 /// A request that is answered with an error; the socket stays open.
-enum Refused {
+enum MessageError {
     Invalid(Vec<Value>),
     UnknownType(String),
     Execution(String),
 }
 
-impl From<Vec<Value>> for Refused {
+impl From<Vec<Value>> for MessageError {
     fn from(problems: Vec<Value>) -> Self {
-        Refused::Invalid(problems)
+        MessageError::Invalid(problems)
     }
 }
 
@@ -51,23 +51,23 @@ pub(crate) async fn answer(wire: &Wire, session: &Arc<Session>, text: &str) -> R
             Ok(()) => return Reply::end(),
             Err(problems) => Err(problems.into()),
         },
-        Some(other) => Err(Refused::UnknownType(other.to_owned())),
+        Some(other) => Err(MessageError::UnknownType(other.to_owned())),
         None => {
             let found = message.get("type");
             let shown = found.map_or_else(|| "None".to_owned(), Value::to_string);
-            Err(Refused::UnknownType(shown))
+            Err(MessageError::UnknownType(shown))
         }
     };
     Reply::more(match answered {
         Ok((kind, data)) => json!({"type": kind, "data": data}),
-        Err(Refused::Invalid(problems)) => {
+        Err(MessageError::Invalid(problems)) => {
             error("VALIDATION_ERROR", "Invalid message", Some(problems))
         }
-        Err(Refused::UnknownType(kind)) => {
+        Err(MessageError::UnknownType(kind)) => {
             let text = format!("Unknown message type: {kind}");
             error("UNKNOWN_TYPE", &text, None)
         }
-        Err(Refused::Execution(text)) => error("EXECUTION_ERROR", &text, None),
+        Err(MessageError::Execution(text)) => error("EXECUTION_ERROR", &text, None),
     })
 }
 
@@ -96,9 +96,9 @@ pub(crate) fn error(code: &str, message: &str, problems: Option<Vec<Value>>) -> 
     json!({"type": "error", "data": data})
 }
 
-type Answered = Result<(&'static str, Value), Refused>;
+type MessageResult = Result<(&'static str, Value), MessageError>;
 
-fn reset(wire: &Wire, session: &Session, message: &Map<String, Value>) -> Answered {
+fn reset(wire: &Wire, session: &Session, message: &Map<String, Value>) -> MessageResult {
     let mut fields = Fields::new(message, &[]);
     let data = fields.optional_object("data");
     fields.only(&["type", "data"]);
@@ -109,28 +109,32 @@ fn reset(wire: &Wire, session: &Session, message: &Map<String, Value>) -> Answer
         Some(_) => {
             let text =
                 format!("episode_id must be a string of at most {EPISODE_ID_BYTES_MAX} bytes");
-            return Err(Refused::Execution(text));
+            return Err(MessageError::Execution(text));
         }
     };
     let observation = wire.reset(session, episode_id);
     Ok(("observation", observation.for_socket()))
 }
 
-async fn step(wire: &Wire, session: &Session, message: &Map<String, Value>) -> Answered {
+async fn step(wire: &Wire, session: &Session, message: &Map<String, Value>) -> MessageResult {
     let data = data_of(message)?;
     let action = Action::read(data)?;
     let observation = wire.step(session, action, None).await;
     Ok(("observation", observation.for_socket()))
 }
 
-fn state(session: &Session, message: &Map<String, Value>) -> Answered {
+fn state(session: &Session, message: &Map<String, Value>) -> MessageResult {
     only(message, &["type"])?;
     let state = serde_json::to_value(session.state());
-    let state = state.map_err(|error| Refused::Execution(error.to_string()))?;
+    let state = state.map_err(|error| MessageError::Execution(error.to_string()))?;
     Ok(("state", state))
 }
 
-async fn over_mcp(wire: &Wire, session: &Arc<Session>, message: &Map<String, Value>) -> Answered {
+async fn over_mcp(
+    wire: &Wire,
+    session: &Arc<Session>,
+    message: &Map<String, Value>,
+) -> MessageResult {
     let data = data_of(message)?;
     let answer = match rpc::read(data.clone()) {
         Ok(request) => mcp::answer(wire, request, asker(session)).await,
@@ -140,8 +144,8 @@ async fn over_mcp(wire: &Wire, session: &Arc<Session>, message: &Map<String, Val
 }
 
 /// A socket asks on behalf of its own session.
-pub(crate) fn asker(session: &Arc<Session>) -> Asker {
-    Asker {
+pub(crate) fn asker(session: &Arc<Session>) -> RpcCaller {
+    RpcCaller {
         owner: Arc::clone(&session.owner),
         session: Some(Arc::clone(session)),
         keys: Keys::Both,

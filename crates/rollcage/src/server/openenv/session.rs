@@ -142,10 +142,10 @@ pub(crate) struct Sessions {
     max: usize,
     /// How many there are, for whoever watches the server.
     count: Arc<AtomicUsize>,
-    map: Mutex<HashMap<String, Entry>>,
+    map: Mutex<HashMap<String, SessionEntry>>,
 }
 
-struct Entry {
+struct SessionEntry {
     session: Arc<Session>,
     holder: Holder,
     /// To be destroyed when its socket lets go.
@@ -180,18 +180,18 @@ pub(crate) enum Closed {
 }
 
 /// A socket's hold on its session. Let go when dropped.
-pub(crate) struct Held {
+pub(crate) struct SessionHold {
     sessions: Arc<Sessions>,
     session: Arc<Session>,
 }
 
-impl Held {
+impl SessionHold {
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
     }
 }
 
-impl Drop for Held {
+impl Drop for SessionHold {
     fn drop(&mut self) {
         let mut map = self.sessions.map();
         let Some(entry) = map.get_mut(&self.session.id) else {
@@ -223,16 +223,20 @@ impl Sessions {
     }
 
     /// A session that lives as long as the socket it is made for.
-    pub(crate) fn open(self: &Arc<Self>, owner: Arc<str>) -> Result<Held, SessionError> {
+    pub(crate) fn open(self: &Arc<Self>, owner: Arc<str>) -> Result<SessionHold, SessionError> {
         let session = self.insert(owner, Holder::Owner)?;
-        Ok(Held {
+        Ok(SessionHold {
             sessions: Arc::clone(self),
             session,
         })
     }
 
     /// Gives a session to a socket.
-    pub(crate) fn attach(self: &Arc<Self>, id: &str, owner: &str) -> Result<Held, SessionError> {
+    pub(crate) fn attach(
+        self: &Arc<Self>,
+        id: &str,
+        owner: &str,
+    ) -> Result<SessionHold, SessionError> {
         let mut map = self.map();
         let entry = map
             .get_mut(id)
@@ -245,7 +249,7 @@ impl Sessions {
         let session = Arc::clone(&entry.session);
         drop(map);
         session.inner().active_at = Instant::now();
-        Ok(Held {
+        Ok(SessionHold {
             sessions: Arc::clone(self),
             session,
         })
@@ -292,7 +296,7 @@ impl Sessions {
         before - map.len()
     }
 
-    fn tell(&self, map: &HashMap<String, Entry>) {
+    fn tell(&self, map: &HashMap<String, SessionEntry>) {
         self.count.store(map.len(), Ordering::Relaxed);
     }
 
@@ -305,7 +309,7 @@ impl Sessions {
             });
         }
         let session = Arc::new(Session::temporary(owner));
-        let entry = Entry {
+        let entry = SessionEntry {
             session: Arc::clone(&session),
             holder,
             is_closing: false,
@@ -315,7 +319,7 @@ impl Sessions {
         Ok(session)
     }
 
-    fn map(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+    fn map(&self) -> MutexGuard<'_, HashMap<String, SessionEntry>> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
-use super::session::{Held, Session, SessionError};
+use super::session::{Session, SessionError, SessionHold};
 use super::{Wire, mcp, message, rpc};
 use crate::server::access::Owner;
 use crate::server::listen::Place;
@@ -326,7 +326,7 @@ fn bytes_of(message: &Received) -> usize {
 }
 
 /// Lets go of the session, then says goodbye: a client that hears it may come back for the session at once.
-async fn finish(socket: Socket, end: End, held: Option<Held>) {
+async fn finish(socket: Socket, end: End, held: Option<SessionHold>) {
     drop(held);
     match end {
         End::Gone => {}

@@ -13,8 +13,9 @@ use rollcage_testkit::upstream::{Reply, Upstream};
 
 use super::*;
 use crate::server::access::Token;
-use crate::server::backend::{BODY_LIMIT, Backend};
 use crate::server::harness;
+use crate::server::listen::BODY_LIMIT;
+use crate::server::rollouts::Backend;
 
 const TOKEN: &str = "a-token-that-is-long";
 

@@ -208,7 +208,7 @@ async fn idle_sessions_are_closed_and_held_ones_are_not() {
     let mut socket = served.socket(&format!("/ws?session_id={held}")).await;
     let mut owner = served.socket("/ws").await;
     let reaped = async {
-        // Asking by `close` would end it, and asking by `tools/list` would use it: attaching fails when it is gone.
+        // OwnerName by `close` would end it, and asking by `tools/list` would use it: attaching fails when it is gone.
         loop {
             tokio::time::sleep(Duration::from_millis(600)).await;
             let mut socket = served.socket(&format!("/ws?session_id={idle}")).await;

@@ -2,18 +2,16 @@
 
 use serde_json::{Value, json};
 
-use rollcage_engine::feed::Told;
 use rollcage_engine::{Engine, Entry, Found};
-use rollcage_model::event::{Event, What};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
+use rollcage_model::text::chain;
 
-use crate::server::messages;
-use crate::server::tool::{Answered, ToolError};
-
-/// Exchanges of the longest rollouts; more would not fit an answer.
-const EXCHANGES_BYTES_MAX: u64 = 512 << 20;
+use crate::server::rollouts::events::{event_value, phase, stored_events};
+use crate::server::rollouts::view::Conversation;
+use crate::server::rollouts::{Backend, ViewError, tokens};
+use crate::server::tool::{ToolError, ToolOutput};
 
 /// A result in which nothing happened.
 pub(crate) fn empty_result(id: RolloutId, task_id: &str, error: String) -> RolloutResult {
@@ -34,16 +32,17 @@ pub(crate) fn not_finalized(
     task_id: &str,
     (status, error): (&str, &str),
     exit_code: i32,
-) -> Result<Answered, ToolError> {
+) -> Result<ToolOutput, ToolError> {
     let result = empty_result(RolloutId::generate(), task_id, error.to_owned());
-    let text = super::tokens::openenv_without_calls(&result).map_err(ToolError::Failed)?;
+    let text =
+        tokens::openenv_without_calls(&result).map_err(|error| ToolError::Failed(chain(&error)))?;
     let mut value: Value = serde_json::from_str(&text)
         .map_err(|error| ToolError::Failed(format!("write the answer: {error}")))?;
     value["rollout_id"] = json!(id);
     value["exit_code"] = json!(exit_code);
     value["status"] = json!(status);
     value["ended"] = Value::Null;
-    Ok(Answered {
+    Ok(ToolOutput {
         value: Value::String(value.to_string()),
         finished: None,
     })
@@ -112,14 +111,6 @@ fn status(entry: &Entry) -> &'static str {
     }
 }
 
-/// `queued`, then the phases.
-pub(crate) fn phase(entry: &Entry) -> &'static str {
-    match entry.feed.standing().phase {
-        None => "queued",
-        Some(phase) => phase.as_str(),
-    }
-}
-
 fn id_and_status(found: &Found) -> (RolloutId, &'static str) {
     match found {
         Found::Known(entry) => (entry.id, status(entry)),
@@ -128,25 +119,12 @@ fn id_and_status(found: &Found) -> (RolloutId, &'static str) {
     }
 }
 
-pub(crate) async fn messages(engine: &Engine, found: &Found) -> Result<Value, String> {
+pub(crate) async fn messages(backend: &Backend, found: &Found) -> Result<Value, ViewError> {
     let (id, status) = id_and_status(found);
-    let path = engine.store().directory(id).join("exchanges.rec");
-    let session = id.to_string();
-    let read = tokio::task::spawn_blocking(move || -> Result<Vec<Value>, String> {
-        let size = std::fs::metadata(&path).map(|metadata| metadata.len());
-        if size.is_ok_and(|bytes| bytes > EXCHANGES_BYTES_MAX) {
-            return Err("the conversation is too large to be shown".to_owned());
-        }
-        match std::fs::read(&path) {
-            Ok(bytes) => Ok(messages::conversation(&bytes, &session)),
-            // Nothing was asked yet.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(format!("read the rollout's exchanges: {error}")),
-        }
-    });
-    let messages = read.await.map_err(|error| error.to_string())??;
+    let Conversation { messages, findings } = backend.conversation(id).await?;
     Ok(json!({
         "rollout_id": id, "messages": messages, "status": status, "serve_session_id": null,
+        "findings": findings,
     }))
 }
 
@@ -159,7 +137,7 @@ pub(crate) async fn events(engine: &Engine, found: &Found, after: u64) -> Result
     let events: Vec<Value> = told
         .iter()
         .filter(|told| told.seq > after)
-        .map(event)
+        .map(event_value)
         .collect();
     let last = told.last().map_or(after, |told| told.seq);
     Ok(json!({
@@ -167,36 +145,3 @@ pub(crate) async fn events(engine: &Engine, found: &Found, after: u64) -> Result
         "last_event_id": last, "events": events,
     }))
 }
-
-/// One event with its number.
-pub(crate) fn event(told: &Told) -> Value {
-    let mut value = serde_json::to_value(&told.event).unwrap_or_default();
-    if let Some(members) = value.as_object_mut() {
-        members.insert("seq".to_owned(), json!(told.seq));
-    }
-    value
-}
-
-/// What is left to tell of a rollout that is known from its record alone: that it finished. None when it has not.
-pub(crate) async fn stored_events(engine: &Engine, id: RolloutId) -> Result<Vec<Told>, String> {
-    let Ok(result) = engine.stored(id).await else {
-        return Ok(Vec::new());
-    };
-    let event = Event {
-        rollout: id,
-        at: result.started_at + result.wall_s,
-        what: What::Finished {
-            ended: result.ended,
-            reward: result.reward,
-            wall_s: result.wall_s,
-            error: result.error.clone(),
-        },
-    };
-    Ok(vec![Told {
-        seq: LAST_SEQ,
-        event,
-    }])
-}
-
-/// Above the number of any event, so that a reader that comes back after a restart still hears of the end.
-const LAST_SEQ: u64 = 1 << 52;

@@ -18,7 +18,7 @@ impl Client {
         }
     }
 
-    async fn call(&self, name: &str, arguments: Value) -> Result<Answered, ToolError> {
+    async fn call(&self, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
         self.call_with(name, arguments, None).await
     }
 
@@ -27,7 +27,7 @@ impl Client {
         name: &str,
         arguments: Value,
         progress: Option<mpsc::Sender<Progress>>,
-    ) -> Result<Answered, ToolError> {
+    ) -> Result<ToolOutput, ToolError> {
         let caller = Caller {
             owner: self.owner.clone(),
             client: Kind::OpenEnv,
@@ -47,7 +47,7 @@ impl Client {
     }
 }
 
-fn parsed(answered: &Answered) -> Value {
+fn parsed(answered: &ToolOutput) -> Value {
     serde_json::from_str(answered.value.as_str().unwrap()).unwrap()
 }
 
@@ -395,4 +395,14 @@ async fn what_is_unknown_or_wrong_is_answered_as_the_original_does() {
         json!(["local"])
     );
     client.close().await;
+}
+
+#[test]
+fn a_model_gets_a_summary_unless_it_asks_for_more() {
+    use super::super::tool::Client;
+
+    assert_eq!(form_for(None, Client::Mcp), Form::Summary);
+    assert_eq!(form_for(None, Client::OpenEnv), Form::OpenEnv);
+    let asked = form_for(Some(Wanted::Turns), Client::Mcp);
+    assert_eq!(asked, Form::View(Wanted::Turns));
 }

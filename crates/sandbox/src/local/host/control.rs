@@ -1,7 +1,7 @@
 //! Requests to a sandbox's init, and the pipes on which the answers come. Every process has two of its own:
 //! `status` tells what kept it from starting and closes at exec, `exit` tells how it ended.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +21,8 @@ use crate::{Error, ExitStatus, User};
 
 const SEND_LIMIT: Duration = Duration::from_secs(30);
 const FILE_LIMIT: Duration = Duration::from_secs(30);
+/// Gigabytes are copied twice.
+const SNAPSHOT_LIMIT: Duration = Duration::from_secs(120);
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Control {
@@ -215,6 +217,64 @@ impl Control {
                     limit: FILE_LIMIT,
                 })
             })
+    }
+
+    /// Has all files of the sandbox's own written to a file in memory; returns its size, too.
+    pub(crate) async fn snapshot(
+        &self,
+        user: User,
+        bytes_max: u64,
+    ) -> Result<(OwnedFd, u64), Error> {
+        let operation = "take a snapshot";
+        let engine = |source| Error::Engine { operation, source };
+        let setting = Setting {
+            cwd: String::from("/"),
+            user,
+            stdin: None,
+            has_stderr: false,
+        };
+        let begun = self.begin(Work::Snapshot, setting).await?;
+        let signal = self.signaller(begun.process);
+        let Begun {
+            mut exit,
+            mut status,
+            mut stdout,
+            ..
+        } = begun;
+        let mut archive = wire::memfd().map_err(engine)?;
+        let mut bytes = 0;
+        let fill = async {
+            let mut buffer = vec![0; 256 * 1024];
+            loop {
+                let count = stdout.read(&mut buffer).await.map_err(engine)?;
+                bytes += count as u64;
+                if count == 0 {
+                    return Ok(());
+                }
+                if bytes > bytes_max {
+                    let path = String::from("what a snapshot holds");
+                    return Err(Error::TooLarge { path, bytes_max });
+                }
+                archive.write_all(&buffer[..count]).map_err(engine)?;
+            }
+        };
+        let taking = async {
+            let told = async { read_all(&mut status).await.map_err(engine) };
+            let ((), told) = tokio::try_join!(fill, told)?;
+            if let Some(failure) = parse_failure(&told) {
+                return Err(engine(failure.source()));
+            }
+            let status = read_exit(&mut exit, &self.id).await?;
+            match status.success() {
+                true => Ok(()),
+                false => Err(engine(io::Error::other(format!("ended early: {status:?}")))),
+            }
+        };
+        let limit = SNAPSHOT_LIMIT;
+        let taken = timeout(limit, taking).await;
+        let taken = taken.unwrap_or(Err(Error::Deadline { operation, limit }));
+        taken.inspect_err(|_| signal(libc::SIGKILL))?;
+        Ok((wire::seal(archive).map_err(engine)?, bytes))
     }
 
     async fn finish_file(&self, task: FileTask<'_>, begun: Begun) -> Result<Vec<u8>, Error> {

@@ -9,21 +9,25 @@ use async_trait::async_trait;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
+use super::KIND;
 use super::control::{self, Begun, Control, Setting};
 use super::failure::{self, FileTask, start_error};
 use super::reaper::Remains;
 use super::spare::{Spares, Told};
+use super::start::Saved;
 use crate::local::shared::ENTRANCE_PORT;
 use crate::local::shared::cgroup::Group;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::wire::{self, Ready, Request, Work};
 use crate::{
-    BoxedStream, Command, Entrance, Entry, Error, Input, Isolation, Output, Process, Sandbox, Spec,
-    Stdin, Usage, User,
+    BoxedStream, Command, Entrance, Entry, Error, Input, Isolation, Output, Process, Sandbox,
+    Snapshot, Spec, Stdin, Usage, User,
 };
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const SPAWN_LIMIT: Duration = Duration::from_secs(30);
+/// What an archive of all files takes beside their content.
+const HEADER_BYTES_MAX: u64 = 256 << 20;
 /// A listing of a hundred thousand long paths.
 const LISTING_BYTES_MAX: u64 = 64 << 20;
 
@@ -32,6 +36,7 @@ pub(crate) struct LocalSandbox {
     mode: Mode,
     isolation: Isolation,
     entrance: Option<TcpListener>,
+    disk_bytes: u64,
     remains: Remains,
 }
 
@@ -70,6 +75,7 @@ pub(crate) async fn start(
         mode,
         isolation: limited.correct(isolation),
         entrance: entrance.map(TcpListener::from),
+        disk_bytes: spec.limits.disk_bytes,
         remains,
     })
 }
@@ -232,6 +238,16 @@ impl Sandbox for LocalSandbox {
         self.control
             .ask(&Request::Unseal, "unseal the verifier's directories")
             .await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, Error> {
+        let user = match self.mode {
+            Mode::Root => User::Root,
+            Mode::Rootless => User::User,
+        };
+        let bytes_max = self.disk_bytes.saturating_add(HEADER_BYTES_MAX);
+        let (archive, bytes) = self.control.snapshot(user, bytes_max).await?;
+        Ok(Snapshot::new(KIND, bytes, Saved(archive)))
     }
 
     async fn usage(&self) -> Usage {

@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::cgroup::Limited;
 use crate::local::shared::wire::{self, ARCHIVES_MAX, Shown, Source, Start};
-use crate::{Archive, Content, Error, Spec};
+use crate::{Archive, Content, Error, Snapshot, Spec};
 
 const LAYERS_MAX: usize = 100;
 const MOUNTS_MAX: usize = 256;
@@ -14,6 +14,9 @@ const MOUNTS_MAX: usize = 256;
 /// The message, and the archives that go with it.
 pub(crate) fn message(spec: &Spec, limited: Limited) -> Result<(Start, Vec<OwnedFd>), Error> {
     let mut archives = Vec::new();
+    if let Some(snapshot) = &spec.snapshot {
+        archives.push(saved(snapshot)?);
+    }
     let mut source = |content: &Content| {
         Ok(match content {
             Content::HostTree(path) => Source::HostTree(path.clone()),
@@ -42,8 +45,27 @@ pub(crate) fn message(spec: &Spec, limited: Limited) -> Result<(Start, Vec<Owned
         layers,
         mounts,
         has_entrance: spec.has_entrance,
+        has_snapshot: spec.snapshot.is_some(),
     };
     Ok((start, archives))
+}
+
+/// What a snapshot of this backend holds.
+pub(crate) struct Saved(pub(crate) OwnedFd);
+
+/// Opened anew, since several may read it at a time.
+fn saved(snapshot: &Snapshot) -> Result<OwnedFd, Error> {
+    let Some(Saved(archive)) = snapshot.state() else {
+        return Err(Error::Invalid {
+            what: format!("a snapshot of {} sandboxes", snapshot.kind()),
+        });
+    };
+    let opened = File::open(format!("/proc/self/fd/{}", archive.as_raw_fd()));
+    let opened = opened.map_err(|source| Error::Start {
+        step: String::from("open a snapshot"),
+        source,
+    })?;
+    Ok(opened.into())
 }
 
 fn open(archive: &Archive, bytes_max: u64) -> Result<OwnedFd, Error> {

@@ -22,7 +22,7 @@ fn failure(path: &str) -> impl Fn(io::Error) -> Failure {
     move |error| Failure::new(FailureKind::File, path, &error)
 }
 
-fn standard(number: i32) -> ManuallyDrop<File> {
+pub(crate) fn standard(number: i32) -> ManuallyDrop<File> {
     // SAFETY: 0 and 1 were set up for us before and stay open; ManuallyDrop keeps them so.
     ManuallyDrop::new(unsafe { File::from_raw_fd(number) })
 }

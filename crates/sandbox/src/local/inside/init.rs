@@ -27,7 +27,7 @@ use serde::Serialize;
 use super::layout::{Owners, Site};
 use super::net;
 use super::payload::{self, Rules};
-use super::rootfs::{self, Sealed, Stage};
+use super::rootfs::{self, Built, Stage};
 use super::understudy::Understudy;
 use crate::local::shared::ENTRANCE_PORT;
 use crate::local::shared::mode::Mode;
@@ -68,14 +68,14 @@ pub(crate) fn main(birth: Birth) {
         Ok(Some(Grown {
             start,
             entrance,
-            sealed,
+            built,
             signals,
             understudy,
         })) => {
             let handles: Vec<BorrowedFd<'_>> = entrance.iter().map(AsFd::as_fd).collect();
             if wire::send(birth.control.as_fd(), &Ready::Ready, &handles).is_ok() {
                 drop(entrance);
-                Init::new(birth, &start, sealed, (signals, understudy)).serve();
+                Init::new(birth, &start, built, (signals, understudy)).serve();
             }
         }
     }
@@ -85,7 +85,7 @@ pub(crate) fn main(birth: Birth) {
 struct Grown {
     start: Start,
     entrance: Option<OwnedFd>,
-    sealed: Sealed,
+    built: Built,
     signals: SignalFd,
     understudy: Option<Understudy>,
 }
@@ -137,7 +137,7 @@ fn complete(
     (start, archives): (Start, Vec<OwnedFd>),
     understudy: Understudy,
 ) -> Result<Grown, Failure> {
-    let sealed = stage.finish(&start, archives)?;
+    let built = stage.finish(&start, archives)?;
     sethostname(&start.id).step("set the host name")?;
     let entrance = match start.has_entrance {
         true => Some(net::listen(ENTRANCE_PORT).step("listen for those who want the model")?),
@@ -148,8 +148,9 @@ fn complete(
     prctl::set_dumpable(false).step("forbid tracing")?;
     let kept = match birth.setup.mode {
         Mode::Root => SYS_ADMIN | KILL,
-        // Without a second namespace to enter, processes need SETPCAP from here to drop the rest.
-        Mode::Rootless => SYS_ADMIN | KILL | SETPCAP,
+        // Without a second namespace to enter, processes need SETPCAP from here to drop the rest; one that takes a
+        // snapshot has to read everything.
+        Mode::Rootless => SYS_ADMIN | KILL | SETPCAP | payload::DAC_READ_SEARCH,
     };
     syscall::set_capabilities(kept).step("reduce capabilities")?;
     let mut mask = SigSet::empty();
@@ -159,7 +160,7 @@ fn complete(
     Ok(Grown {
         start,
         entrance: entrance.map(OwnedFd::from),
-        sealed,
+        built,
         signals: signals.step("wait for signals")?,
         understudy: Some(understudy),
     })
@@ -173,8 +174,7 @@ struct Init {
     /// Who becomes the next process.
     understudy: Option<Understudy>,
     owners: Owners,
-    /// A new mount goes on top of each.
-    sealed: Sealed,
+    built: Built,
     disk_bytes: u64,
     running: HashMap<i32, File>,
     groups: HashMap<u64, i32>,
@@ -188,7 +188,7 @@ impl Init {
     fn new(
         birth: Birth,
         start: &Start,
-        sealed: Sealed,
+        built: Built,
         (signals, understudy): (SignalFd, Option<Understudy>),
     ) -> Init {
         let Birth {
@@ -205,7 +205,7 @@ impl Init {
             rules,
             process_limits: start.process_limits,
             understudy,
-            sealed,
+            built,
             disk_bytes: start.disk_bytes,
             running: HashMap::new(),
             groups: HashMap::new(),
@@ -268,8 +268,14 @@ impl Init {
         true
     }
 
-    fn spawn(&mut self, spawn: Spawn, exit: OwnedFd, descriptors: Vec<OwnedFd>) {
+    fn spawn(&mut self, mut spawn: Spawn, exit: OwnedFd, mut descriptors: Vec<OwnedFd>) {
         let process = spawn.process;
+        if let Work::Snapshot = spawn.work
+            && let Ok(areas) = self.built.areas.hand()
+        {
+            spawn.has_stdin = true;
+            descriptors.push(areas);
+        }
         let order = Order {
             spawn,
             process_limits: self.process_limits,
@@ -381,9 +387,9 @@ impl Init {
     }
 
     fn unseal(&self) -> Result<(), Failure> {
-        self.lay_over(&self.sealed.logs, rootfs::LOGS_SIZE)?;
+        self.lay_over(&self.built.logs, rootfs::LOGS_SIZE)?;
         // Tests may be as large as anything else that a task brings along.
-        self.lay_over(&self.sealed.tests, &self.disk_bytes.to_string())
+        self.lay_over(&self.built.tests, &self.disk_bytes.to_string())
     }
 
     fn lay_over(&self, sealed: &OwnedFd, size: &str) -> Result<(), Failure> {

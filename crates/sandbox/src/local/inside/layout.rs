@@ -105,10 +105,12 @@ pub(crate) fn overlay(
         "lowerdir={},upperdir=u/{name},workdir=w/{name}",
         lowers.join(":")
     );
-    if mode == Mode::Rootless {
-        // Only root may set the attributes that overlayfs uses otherwise.
-        options.push_str(",userxattr");
-    }
+    options.push_str(match mode {
+        // A directory that was moved would else be a mark in the upper tree, and its content not be in a snapshot.
+        Mode::Root => ",redirect_dir=off",
+        // Only root may set the attributes that overlayfs uses otherwise. With these it has no such marks.
+        Mode::Rootless => ",userxattr",
+    });
     let step = format!(
         "mount overlay on /{}",
         target.trim_start_matches('/').trim_start_matches("root")

@@ -21,6 +21,7 @@ use nix::unistd::{
 
 use super::builtin;
 use super::seccomp::Filter;
+use super::snapshot;
 use crate::User;
 use crate::guest::{USER_ID, WORKDIR};
 use crate::local::shared::syscall;
@@ -32,6 +33,8 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, NET_BIND_SERVICE: what package installation
 /// takes. They only count inside the sandbox's user namespace.
 const ROOT_CAPABILITIES: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10;
+
+pub(crate) const DAC_READ_SEARCH: u64 = 1 << 2;
 
 /// What every process of a sandbox is subject to.
 pub(crate) struct Rules {
@@ -141,7 +144,7 @@ fn prepare(
     dup2_stdin(stdin).step("set stdin")?;
     dup2_stdout(descriptors.stdout).step("set stdout")?;
     dup2_stderr(stderr).step("set stderr")?;
-    become_user(spawn.user, rules)?;
+    become_user(spawn, rules)?;
     // Not left to exec, since file operations do without one. The status pipe has to last until then.
     let kept = syscall::close_all_but(descriptors.status).step("close descriptors")?;
     // Closed with the others, so its destructor has nothing to close.
@@ -165,11 +168,11 @@ fn prepare(
     chdir(directory).map_err(|errno| Failure::new(FailureKind::Directory, directory, &errno.into()))
 }
 
-fn become_user(user: User, rules: &Rules) -> Result<(), Failure> {
+fn become_user(spawn: &Spawn, rules: &Rules) -> Result<(), Failure> {
     let mut id = USER_ID;
     if let Some(userns) = &rules.userns {
         setns(userns, CloneFlags::CLONE_NEWUSER).step("enter the user namespace")?;
-        if user == User::Root {
+        if spawn.user == User::Root {
             id = 0;
         }
         setgroups(&[]).step("drop groups")?;
@@ -177,7 +180,12 @@ fn become_user(user: User, rules: &Rules) -> Result<(), Failure> {
     let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
     setresgid(gid, gid, gid).step("set the group")?;
     setresuid(uid, uid, uid).step("set the user")?;
-    let kept = if id == 0 { ROOT_CAPABILITIES } else { 0 };
+    let kept = match (id, &spawn.work) {
+        (0, _) => ROOT_CAPABILITIES,
+        // Where there is no other user, what he may not read himself is his nevertheless.
+        (_, Work::Snapshot) => DAC_READ_SEARCH,
+        _ => 0,
+    };
     syscall::clear_ambient().step("clear ambient capabilities")?;
     syscall::keep_capabilities(kept).step("drop capabilities")?;
     // Inherited from init, but a change of user may have set it otherwise. The next exec lifts it.
@@ -193,7 +201,7 @@ fn work(work: &Work) -> Result<(), Failure> {
                 Err(error) => Err(Failure::new(FailureKind::Exec, program, &error)),
             }
         }
-        Work::Write { .. } | Work::Read { .. } | Work::List { .. } => {
+        Work::Write { .. } | Work::Read { .. } | Work::List { .. } | Work::Snapshot => {
             // To get an error that can be told instead of a signal that cannot.
             syscall::ignore_signals(&[libc::SIGXFSZ, libc::SIGPIPE]);
             file_operation(work)
@@ -211,6 +219,7 @@ fn file_operation(work: &Work) -> Result<(), Failure> {
             depth,
             entries_max,
         } => builtin::list(path, *depth, *entries_max),
+        Work::Snapshot => snapshot::take(),
     }
 }
 

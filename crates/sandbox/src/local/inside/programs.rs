@@ -87,12 +87,16 @@ impl Programs {
         layer_pair(self.name, site.owners)
     }
 
-    /// Puts it into the new root, which is `/` already, while the stage is still the current directory.
-    pub(crate) fn place(&self, mode: Mode, start: &Start) -> Result<(), Failure> {
+    /// Puts it into the new root, which is `/` already, while the stage is still the current directory. Returns the overlay
+    /// by itself, if it is one.
+    pub(crate) fn place(&self, mode: Mode, start: &Start) -> Result<Option<OwnedFd>, Failure> {
         let target = format!("/{}", self.name);
         let adding = layers_with(start, self.name);
+        let own = Path::new("u").join(self.name);
+        let is_restored = fs::read_dir(own).is_ok_and(|mut entries| entries.next().is_some());
+        let is_needed = is_restored || !adding.is_empty();
         // An ordinary user's sandboxes have it read-only in any case.
-        let overlaid = if mode == Mode::Root || !adding.is_empty() {
+        let overlaid = if mode == Mode::Root || is_needed {
             let lowers: Vec<PathBuf> = adding
                 .iter()
                 .cloned()
@@ -102,14 +106,15 @@ impl Programs {
         } else {
             Ok(false)
         };
+        let mut seen = None;
         match overlaid {
-            Ok(true) => {}
-            Err(failure) if !adding.is_empty() => {
+            Ok(true) => {
+                let tree = mount_fd::clone_tree(Path::new(&target));
+                seen = Some(tree.step(format!("open {target}"))?);
+            }
+            Err(failure) if is_needed => {
                 return Err(Failure {
-                    step: format!(
-                        "lay a layer that adds to {target} over it ({})",
-                        failure.step
-                    ),
+                    step: format!("lay what adds to {target} over it ({})", failure.step),
                     ..failure
                 });
             }
@@ -121,7 +126,11 @@ impl Programs {
                 .place()
                 .step(format!("show {}", below.path.display()))?;
         }
-        Ok(())
+        Ok(seen)
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
     }
 
     fn view(&self, target: &str) -> io::Result<()> {

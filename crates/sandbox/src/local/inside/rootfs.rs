@@ -21,15 +21,19 @@ use super::layout::{
 };
 use super::programs::{self, Programs};
 use super::pseudo;
+use super::restore::{self, Destination, Marks};
+use super::snapshot::{Areas, ROOT};
 use super::unpack;
 use crate::guest::{HOME, LOGS, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR};
 use crate::local::shared::PROGRAM_DIRECTORIES;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
-use crate::local::shared::wire::{Failure, InStep, Source, Start};
+use crate::local::shared::wire::{Failure, FailureKind, InStep, Source, Start};
 
 pub(crate) const LOGS_SIZE: &str = "64m";
 const NO: Option<&str> = None;
+/// Directories of the stage that are bound to `/tmp` and `/var/tmp`.
+const TEMPORARY: [&str; 2] = ["tmp", "var-tmp"];
 
 /// All of a root that does not depend on what the sandbox is for, laid out on the stage, which is the
 /// current directory: `l` for lower trees, `m` for archives that are shown, `u` and `w` for upper and work directories, `root` for the
@@ -86,13 +90,56 @@ impl Stage<'_> {
         })
     }
 
-    /// Builds the root and moves into it. Returns handles on the verifier's sealed directories.
-    pub(crate) fn finish(&self, start: &Start, archives: Vec<OwnedFd>) -> Result<Sealed, Failure> {
+    /// Builds the root and moves into it.
+    pub(crate) fn finish(&self, start: &Start, archives: Vec<OwnedFd>) -> Result<Built, Failure> {
         let Site { setup, .. } = self.site;
         propagate(MsFlags::MS_PRIVATE)?;
         resize(start.disk_bytes).step("size the sandbox's tmpfs")?;
         name(&start.id, self.site.owners).step("name the sandbox")?;
         let mut archives = archives.into_iter();
+        let snapshot = if start.has_snapshot {
+            archives.next()
+        } else {
+            None
+        };
+        let mounts = self.open_content(start, archives)?;
+        let mut areas = Areas::default();
+        areas.add(ROOT, "u/root", self.make_root(start, snapshot)?)?;
+        pivot_root("root", "root").step("pivot into the new root")?;
+        for program in &self.programs {
+            if let Some(seen) = program.place(setup.mode, start)? {
+                let own = format!("u/{}", program.name());
+                areas.add(program.name(), &own, Some(seen))?;
+            }
+        }
+        for name in TEMPORARY {
+            areas.add(name, name, None)?;
+        }
+        self.move_in(&mounts)?;
+
+        chdir("/").step("enter the new root")?;
+        // The old root was stacked on the new one, so this takes the old one off.
+        umount2(".", MntFlags::MNT_DETACH).step("leave the host's root")?;
+        if setup.mode == Mode::Rootless {
+            guard_system(&self.programs)?;
+        }
+        let handle = |path: &str| {
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            open(path, flags, FileMode::empty()).step(format!("open {path}"))
+        };
+        Ok(Built {
+            logs: handle(VERIFIER_LOGS)?,
+            tests: handle(TESTS)?,
+            areas,
+        })
+    }
+
+    /// Has layers on the stage; returns what is to be shown, and where.
+    fn open_content<'a>(
+        &self,
+        start: &'a Start,
+        mut archives: impl Iterator<Item = OwnedFd>,
+    ) -> Result<Vec<(OwnedFd, &'a Path)>, Failure> {
         for (index, layer) in start.layers.iter().enumerate() {
             let name = index.to_string();
             match layer {
@@ -115,14 +162,13 @@ impl Stage<'_> {
                     mount_fd::clone_tree(&path).step("open an unpacked archive")?
                 }
             };
-            mounts.push((tree, &mount.target));
+            mounts.push((tree, mount.target.as_path()));
         }
+        Ok(mounts)
+    }
 
-        self.make_root(start)?;
-        pivot_root("root", "root").step("pivot into the new root")?;
-        for program in &self.programs {
-            program.place(setup.mode, start)?;
-        }
+    /// Puts everything else into the new root, which is `/` already.
+    fn move_in(&self, mounts: &[(OwnedFd, &Path)]) -> Result<(), Failure> {
         // A mount point can be neither renamed nor removed. Making each directory on the way to the verifier's
         // one, nobody inside can put anything else in their place, not even where he owns `/`.
         for path in ["/home", HOME] {
@@ -139,47 +185,92 @@ impl Stage<'_> {
         ] {
             mount(Some(from), to, NO, MsFlags::MS_MOVE, NO).step(format!("mount {to}"))?;
         }
-        for (tree, target) in &mounts {
+        for (tree, target) in mounts {
             read_only(tree, target).step(format!("mount on {}", target.display()))?;
         }
-
-        chdir("/").step("enter the new root")?;
-        // The old root was stacked on the new one, so this takes the old one off.
-        umount2(".", MntFlags::MNT_DETACH).step("leave the host's root")?;
-        if setup.mode == Mode::Rootless {
-            guard_system(&self.programs)?;
-        }
-        let handle = |path: &str| {
-            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-            open(path, flags, FileMode::empty()).step(format!("open {path}"))
-        };
-        Ok(Sealed {
-            logs: handle(VERIFIER_LOGS)?,
-            tests: handle(TESTS)?,
-        })
+        Ok(())
     }
-}
 
-/// Directories that nobody inside can write to, until a new mount goes on top of each.
-pub(crate) struct Sealed {
-    pub(crate) logs: OwnedFd,
-    pub(crate) tests: OwnedFd,
-}
-
-impl Stage<'_> {
-    /// An overlay, or where there can be none (no such module, file systems stacked too deeply) a copy.
-    fn make_root(&self, start: &Start) -> Result<(), Failure> {
+    /// An overlay, or where there can be none (no such module, file systems stacked too deeply) a copy. Returns the overlay
+    /// by itself, if it is one.
+    fn make_root(
+        &self,
+        start: &Start,
+        snapshot: Option<OwnedFd>,
+    ) -> Result<Option<OwnedFd>, Failure> {
+        let mode = self.site.setup.mode;
         let layers = (0..start.layers.len()).map(|index| Path::new("l").join(index.to_string()));
         let lowers: Vec<PathBuf> = layers.chain([PathBuf::from("l/skeleton")]).collect();
-        if self.can_overlay && overlay(self.site.setup.mode, "root", "root", &lowers).is_ok() {
-            return Ok(());
+        let is_overlaid = self.can_overlay && overlay(mode, "root", "root", &lowers).is_ok();
+        if !is_overlaid {
+            for lower in &lowers {
+                copy::merge(lower, Path::new("u/root"), self.site.owners)
+                    .step(format!("copy {} into the sandbox", lower.display()))?;
+            }
         }
-        for lower in &lowers {
-            copy::merge(lower, Path::new("u/root"), self.site.owners)
-                .step(format!("copy {} into the sandbox", lower.display()))?;
+        if let Some(snapshot) = snapshot {
+            // Only now is it known what it has to be laid on. An upper tree may not be changed behind its overlay's back.
+            if is_overlaid {
+                umount2("root", MntFlags::empty()).step("take an overlay off")?;
+            }
+            self.restore(snapshot.into(), is_overlaid)?;
+            name(&start.id, self.site.owners).step("name the sandbox")?;
+            if is_overlaid {
+                overlay(mode, "root", "root", &lowers)?;
+            }
         }
-        bind(Path::new("u/root"), Path::new("root")).step("bind the sandbox's root")
+        if !is_overlaid {
+            bind(Path::new("u/root"), Path::new("root")).step("bind the sandbox's root")?;
+            return Ok(None);
+        }
+        let seen = mount_fd::clone_tree(Path::new("root")).step("open the sandbox's root")?;
+        Ok(Some(seen))
     }
+
+    fn restore(&self, snapshot: File, is_overlaid: bool) -> Result<(), Failure> {
+        let mode = self.site.setup.mode;
+        let overlaid = |name: &str| Destination {
+            area: name.to_owned(),
+            path: Path::new("u").join(name),
+            marks: Marks::Overlay(mode),
+        };
+        let mut destinations = vec![Destination {
+            marks: match is_overlaid {
+                true => Marks::Overlay(mode),
+                false => Marks::Copy,
+            },
+            ..overlaid(ROOT)
+        }];
+        destinations.extend(self.programs.iter().map(|program| overlaid(program.name())));
+        destinations.extend(TEMPORARY.map(|name| Destination {
+            area: name.to_owned(),
+            path: PathBuf::from(name),
+            marks: Marks::Copy,
+        }));
+        restore::restore(snapshot, &destinations, self.site.owners)?;
+        // On these the verifier's directories depend.
+        for (path, owner) in base(self.site.owners) {
+            let path = Path::new("u/root").join(&path[1..]);
+            match fs::symlink_metadata(&path) {
+                Ok(metadata) if metadata.is_dir() => {}
+                Ok(_) => {
+                    let error = io::Error::from(io::ErrorKind::InvalidData);
+                    let step = format!("{} of a snapshot is not a directory", path.display());
+                    return Err(Failure::new(FailureKind::Archive, step, &error));
+                }
+                Err(_) => directory(&path, 0o755, Some(owner)).step("make a directory anew")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What init needs of a sandbox that is built.
+pub(crate) struct Built {
+    /// Directories that nobody inside can write to, until a new mount goes on top of each.
+    pub(crate) logs: OwnedFd,
+    pub(crate) tests: OwnedFd,
+    pub(crate) areas: Areas,
 }
 
 /// Makes a directory of an archive, on the stage.
@@ -203,18 +294,22 @@ fn resize(bytes: u64) -> nix::Result<()> {
     mount(NO, ".", NO, flags, Some(options.as_str()))
 }
 
-/// What belongs to the sandbox's user lies in the upper layer from the start.
-fn upper(owners: Owners) -> io::Result<()> {
-    let upper = Path::new("u/root");
-    for (name, owner) in [
+/// Directories that no sandbox can do without, and whose they are.
+fn base(owners: Owners) -> [(&'static str, u32); 5] {
+    [
         ("/etc", owners.root),
         ("/home", owners.root),
         (HOME, owners.user),
-        (WORKDIR, owners.user),
-        (TASK_DIR, owners.user),
         (LOGS, owners.user),
         (TESTS, owners.user),
-    ] {
+    ]
+}
+
+/// What belongs to the sandbox's user lies in the upper layer from the start.
+fn upper(owners: Owners) -> io::Result<()> {
+    let upper = Path::new("u/root");
+    let user = [(WORKDIR, owners.user), (TASK_DIR, owners.user)];
+    for (name, owner) in base(owners).into_iter().chain(user) {
         directory(&upper.join(&name[1..]), 0o755, Some(owner))?;
     }
     Ok(())
@@ -229,6 +324,10 @@ fn name(id: &str, owners: Owners) -> io::Result<()> {
         ),
         ("u/root/etc/hostname", format!("{id}\n")),
     ] {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut file = File::options()
             .write(true)
             .create_new(true)

@@ -18,10 +18,7 @@ use crate::local::shared::wire::{Failure, FailureKind};
 const NAME_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) fn unpack(mut archive: File, into: &Path, owners: Owners) -> Result<(), Failure> {
-    check_names(&archive).map_err(|error| failure("read an archive", &error))?;
-    archive
-        .rewind()
-        .map_err(|error| failure("read an archive", &error))?;
+    check_names(&mut archive).map_err(|error| failure("read an archive", &error))?;
     let mut archive = Archive::new(archive);
     let entries = archive.entries();
     for entry in entries.map_err(|error| failure("read an archive", &error))? {
@@ -35,15 +32,16 @@ pub(crate) fn unpack(mut archive: File, into: &Path, owners: Owners) -> Result<(
 }
 
 /// What the kernel refused is an error of this machine, everything else one of the archive.
-fn failure(step: &str, error: &io::Error) -> Failure {
+pub(crate) fn failure(step: &str, error: &io::Error) -> Failure {
     match error.raw_os_error() {
         Some(_) => Failure::new(FailureKind::File, step, error),
         None => Failure::new(FailureKind::Archive, format!("{step}: {error}"), error),
     }
 }
 
-fn check_names(archive: &File) -> io::Result<()> {
-    for entry in Archive::new(archive).entries_with_seek()?.raw(true) {
+/// Leaves the archive at its beginning.
+pub(crate) fn check_names(archive: &mut File) -> io::Result<()> {
+    for entry in Archive::new(&*archive).entries_with_seek()?.raw(true) {
         let entry = entry?;
         let is_about_the_next = matches!(
             entry.header().entry_type(),
@@ -53,10 +51,10 @@ fn check_names(archive: &File) -> io::Result<()> {
                 | EntryType::XGlobalHeader
         );
         if is_about_the_next && entry.size() > NAME_BYTES_MAX {
-            return Err(io::Error::other("a name is too long"));
+            return refuse("a name is too long");
         }
     }
-    Ok(())
+    archive.rewind()
 }
 
 fn place(entry: &mut Entry<'_, File>, name: &Path, into: &Path, owners: Owners) -> io::Result<()> {
@@ -88,7 +86,9 @@ fn place(entry: &mut Entry<'_, File>, name: &Path, into: &Path, owners: Owners) 
             lchown(&path, Some(owner), Some(owner))?;
             fs::set_permissions(&path, fs::Permissions::from_mode(mode))
         }
-        EntryType::Regular | EntryType::Continuous => write_file(entry, &path, mode, owner),
+        EntryType::Regular | EntryType::Continuous => {
+            write_file(entry, &path, mode, (owner, owner))
+        }
         EntryType::Symlink => {
             symlink(link_name(entry)?, &path)?;
             lchown(&path, Some(owner), Some(owner))
@@ -106,7 +106,12 @@ fn place(entry: &mut Entry<'_, File>, name: &Path, into: &Path, owners: Owners) 
     }
 }
 
-fn write_file(entry: &mut Entry<'_, File>, path: &Path, mode: u32, owner: u32) -> io::Result<()> {
+pub(crate) fn write_file(
+    entry: &mut Entry<'_, File>,
+    path: &Path,
+    mode: u32,
+    (uid, gid): (u32, u32),
+) -> io::Result<()> {
     let modified = entry.header().mtime()?;
     let size = entry.size();
     let mut file = File::options()
@@ -118,7 +123,7 @@ fn write_file(entry: &mut Entry<'_, File>, path: &Path, mode: u32, owner: u32) -
     if copied != size {
         return refuse("it is cut short");
     }
-    lchown(path, Some(owner), Some(owner))?;
+    lchown(path, Some(uid), Some(gid))?;
     file.set_permissions(fs::Permissions::from_mode(mode))?;
     match UNIX_EPOCH.checked_add(Duration::from_secs(modified)) {
         Some(modified) => file.set_modified(modified),
@@ -126,7 +131,7 @@ fn write_file(entry: &mut Entry<'_, File>, path: &Path, mode: u32, owner: u32) -
     }
 }
 
-fn link_name(entry: &Entry<'_, File>) -> io::Result<PathBuf> {
+pub(crate) fn link_name(entry: &Entry<'_, File>) -> io::Result<PathBuf> {
     match entry.link_name()? {
         Some(name) => Ok(name.into_owned()),
         None => refuse("a link to nothing"),
@@ -134,7 +139,7 @@ fn link_name(entry: &Entry<'_, File>) -> io::Result<PathBuf> {
 }
 
 /// A name without anything that leads elsewhere.
-fn inner(name: &Path) -> io::Result<PathBuf> {
+pub(crate) fn inner(name: &Path) -> io::Result<PathBuf> {
     let mut inner = PathBuf::new();
     for part in name.components() {
         match part {
@@ -149,7 +154,7 @@ fn inner(name: &Path) -> io::Result<PathBuf> {
 }
 
 /// The directories on the way, each of which has to be one.
-fn make_parents(into: &Path, inner: &Path, owners: Owners) -> io::Result<()> {
+pub(crate) fn make_parents(into: &Path, inner: &Path, owners: Owners) -> io::Result<()> {
     let Some(parent) = inner.parent() else {
         return Ok(());
     };
@@ -178,6 +183,6 @@ fn owner_of(inner: &Path, owners: Owners) -> u32 {
     }
 }
 
-fn refuse<T>(why: &str) -> io::Result<T> {
+pub(crate) fn refuse<T>(why: &str) -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::InvalidData, why))
 }

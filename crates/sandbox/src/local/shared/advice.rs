@@ -12,7 +12,7 @@ use super::wire::FailureKind;
 pub(crate) const LOWEST_KERNEL: (u32, u32) = (5, 12);
 
 const CONTAINER: &str = "start the container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined \
-     --security-opt apparmor=unconfined (README, \"In a container\"); where these cannot be had, as under gVisor or on \
+     --security-opt apparmor=unconfined (docs/deployment.md, \"In a container\"); where these cannot be had, as under gVisor or on \
      hosted Spaces, sandboxes cannot run";
 const PROC: &str = "parts of /proc are masked: start the container with --security-opt systempaths=unconfined (Podman: \
      unmask=ALL, Kubernetes: procMount: Unmasked)";

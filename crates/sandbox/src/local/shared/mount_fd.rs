@@ -203,3 +203,16 @@ pub(crate) fn try_user_attribute(path: &Path) -> io::Result<()> {
     // SAFETY: as above.
     check(unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) }.into()).map(drop)
 }
+
+/// Marks a directory of an overlay's upper tree so that nothing of the lower ones shows in it.
+pub(crate) fn hide_lower(path: &Path, by_user: bool) -> io::Result<()> {
+    let path = path_cstring(path)?;
+    let name = match by_user {
+        true => c"user.overlay.opaque",
+        false => c"trusted.overlay.opaque",
+    };
+    // SAFETY: path, name and value are valid for the call; the value is one byte long.
+    let result =
+        unsafe { libc::lsetxattr(path.as_ptr(), name.as_ptr(), c"y".as_ptr().cast(), 1, 0) };
+    check(result.into()).map(drop)
+}

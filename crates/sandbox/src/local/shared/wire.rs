@@ -62,7 +62,8 @@ pub(crate) struct Place {
     pub(crate) slot: u32,
 }
 
-/// Engine to init, first: what the sandbox is to be. Carries the archives, in the order of those who name them.
+/// Engine to init, first: what the sandbox is to be. Carries the snapshot to start from, if any, then the archives in the
+/// order of those who name them.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Start {
     pub(crate) id: String,
@@ -72,6 +73,7 @@ pub(crate) struct Start {
     pub(crate) layers: Vec<Source>,
     pub(crate) mounts: Vec<Shown>,
     pub(crate) has_entrance: bool,
+    pub(crate) has_snapshot: bool,
 }
 
 /// Where content comes from.
@@ -171,6 +173,8 @@ pub(crate) enum Work {
         depth: u32,
         entries_max: usize,
     },
+    /// Init adds what it takes as standard input.
+    Snapshot,
 }
 
 /// A step that failed somewhere below the engine, with the kernel's reason.
@@ -329,13 +333,23 @@ pub(crate) fn receive<T: DeserializeOwned>(
 
 /// Content as a file that nobody can change any more, positioned at its start.
 pub(crate) fn sealed_memfd(content: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = memfd()?;
+    file.write_all(content)?;
+    seal(file)
+}
+
+/// An empty file in memory.
+pub(crate) fn memfd() -> io::Result<File> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let no_exec = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
     // Some systems refuse memfds that could be executed; kernels before 6.3 do not know the flag.
     let memfd =
         memfd_create(c"rollcage", flags | no_exec).or_else(|_| memfd_create(c"rollcage", flags));
-    let mut file = File::from(memfd?);
-    file.write_all(content)?;
+    Ok(memfd?.into())
+}
+
+/// Makes it a file that nobody can change any more, positioned at its start.
+pub(crate) fn seal(mut file: File) -> io::Result<OwnedFd> {
     file.rewind()?;
     let seals = SealFlag::F_SEAL_SEAL
         | SealFlag::F_SEAL_SHRINK

@@ -28,7 +28,7 @@ fn around() -> Surroundings {
     Surroundings {
         tasks: Arc::new(Tasks::default()),
         catalogue: Arc::new(catalogue),
-        body_limit: crate::server::backend::BODY_LIMIT,
+        body_limit: crate::server::listen::BODY_LIMIT,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the tools and the API share: the service that runs rollouts, the tasks it offers, and its settings.
+//! The engine of one server, and the way in: arguments become rollouts.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -6,26 +6,15 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use rollcage_engine::intake::Catalogue;
 use rollcage_engine::{Engine, Entry, QueueError};
 
-use super::tasks::Tasks;
-use super::tools::request::{self, RolloutArguments};
-
-/// A task with its files takes a slow line some seconds; who needs longer holds a connection for nothing.
-pub(crate) const BODY_LIMIT: Duration = Duration::from_secs(60);
-
-/// What a request is read against. Nothing of it changes while the server runs.
-pub(crate) struct Surroundings {
-    pub(crate) tasks: Arc<Tasks>,
-    pub(crate) catalogue: Arc<Catalogue>,
-    /// For the body of a request.
-    pub(crate) body_limit: Duration,
-}
+use super::request::{self, RolloutArguments};
+use super::surroundings::Surroundings;
+use crate::server::tasks::Tasks;
 
 /// Why a rollout was not started.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum SubmitError {
     #[error("{0}")]
     Arguments(String),
     #[error(transparent)]
@@ -62,18 +51,18 @@ impl Backend {
         tool: &'static str,
         owner: &str,
         values: Map<String, Value>,
-    ) -> Result<Vec<Arc<Entry>>, Refused> {
+    ) -> Result<Vec<Arc<Entry>>, SubmitError> {
         let this = Arc::clone(self);
         // A task of the server's is read from disk.
         let read =
             tokio::task::spawn_blocking(move || request::read(tool, values, &this.around)).await;
         let arguments = read
-            .map_err(|error| Refused::Failed(format!("read the arguments: {error}")))?
-            .map_err(Refused::Arguments)?;
+            .map_err(|error| SubmitError::Failed(format!("read the arguments: {error}")))?
+            .map_err(SubmitError::Arguments)?;
         let RolloutArguments { mut request, count } = arguments;
         request.owner = Some(owner.to_owned());
         let resolved = self.engine.resolve(request).await;
-        let resolved = resolved.map_err(|error| Refused::Arguments(request::explain(error)))?;
+        let resolved = resolved.map_err(|error| SubmitError::Arguments(request::explain(error)))?;
         Ok(self.engine.submit(resolved, count)?)
     }
 }

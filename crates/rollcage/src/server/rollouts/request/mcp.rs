@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use rollcage_model::task::mcp::{McpServer, McpServers};
 
-use super::arguments::{Arguments, Wrong, wrong};
+use super::super::arguments::{Arguments, Wrong, wrong};
 
 /// Adds a client's servers to those of the task. Its headers are taken as they are: a `${NAME}` would give whoever asks
 /// the variables of our own environment. Errors never show a value. Gives the names of those that are the client's.

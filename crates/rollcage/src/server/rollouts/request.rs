@@ -15,11 +15,11 @@ use rollcage_model::task::{Budget, Limits, Mode, Task};
 use rollcage_proxy::secret::Secret;
 
 use super::arguments::{Arguments, Wrong, integer_of, wrong};
-use super::mcp;
-use crate::cli::task::Loaded;
-use crate::server::backend::Surroundings;
+use super::surroundings::Surroundings;
 use crate::server::tasks::Listed;
+use crate::task_file::Loaded;
 
+mod mcp;
 mod options;
 
 /// Every argument there is, in the order in which errors list them.

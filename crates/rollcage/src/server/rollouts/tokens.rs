@@ -9,11 +9,10 @@ use rollcage_engine::store::Store;
 use rollcage_model::call::{self, Call};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::sequence;
-use rollcage_model::text::chain;
 use rollcage_model::trace::{Code, Finding, Interpretation, RolloutType, SCHEMA_VERSION};
 use rollcage_model::view::{View, Wanted};
 
-use crate::server::tool::Client;
+use super::error::ViewError;
 
 /// Of one answer. A text travels twice in a message, and OpenEnv's clients refuse messages over 100 MiB.
 pub(crate) const ANSWER_BYTES_MAX: usize = 32 << 20;
@@ -31,39 +30,23 @@ pub(crate) enum Form {
     Summary,
 }
 
-impl Form {
-    /// What is asked for, or what the client is used to.
-    pub(crate) fn of(wanted: Option<Wanted>, client: Client) -> Self {
-        match (wanted, client) {
-            (Some(wanted), _) => Form::View(wanted),
-            (None, Client::OpenEnv) => Form::OpenEnv,
-            (None, Client::Mcp) => Form::Summary,
-        }
-    }
-}
-
 /// A result as JSON. Reads the record unless no tokens are wanted.
 pub(crate) fn text(
     store: &Store,
     result: &RolloutResult,
     form: Form,
     bytes_max: usize,
-) -> Result<String, String> {
+) -> Result<String, ViewError> {
     match form {
         Form::Summary => Ok(summary(result).to_string()),
         Form::View(Wanted::None) => json_of(&View::bare(result)),
-        Form::View(wanted) => json_of(&View::new(result, &seen(store, result)?, wanted)),
-        Form::OpenEnv => openenv(result, &seen(store, result)?, bytes_max),
+        Form::View(wanted) => json_of(&View::new(result, &store.interpret_result(result)?, wanted)),
+        Form::OpenEnv => openenv(result, &store.interpret_result(result)?, bytes_max),
     }
 }
 
-fn seen(store: &Store, result: &RolloutResult) -> Result<Interpretation, String> {
-    let read = store.interpretation(result);
-    read.map_err(|error| chain(&error))
-}
-
-fn json_of(value: &impl Serialize) -> Result<String, String> {
-    serde_json::to_string(value).map_err(|error| format!("write the answer: {error}"))
+fn json_of(value: &impl Serialize) -> Result<String, ViewError> {
+    Ok(serde_json::to_string(value)?)
 }
 
 /// What a model needs to go on, and where the rest is.
@@ -88,7 +71,7 @@ fn summary(result: &RolloutResult) -> Value {
 
 /// How much of a conversation each turn of the original's form holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum MessageScope {
     /// All of it, as the original has it.
     Whole,
     /// What is new; the turn says what it repeats.
@@ -100,12 +83,13 @@ fn openenv(
     result: &RolloutResult,
     seen: &Interpretation,
     bytes_max: usize,
-) -> Result<String, String> {
+) -> Result<String, ViewError> {
+    let result = &*seen.complete(result);
     let head = json_of(&View::bare(result))?;
     // The words of a finding, should there be one.
     let room = bytes_max.saturating_sub(escaped(&head) + 1000);
     let is_train = seen.rollout_type == RolloutType::Train;
-    if let Some(turns) = turns_text(seen, Said::Whole, room)? {
+    if let Some(turns) = turns_text(seen, MessageScope::Whole, room)? {
         let trace = match is_train {
             true => trace_text(seen, room - escaped(&turns))?,
             false => Some("null".to_owned()),
@@ -116,13 +100,13 @@ fn openenv(
         };
     }
     let told = "; `proxy_turns` have only the new messages of each request";
-    if let Some(turns) = turns_text(seen, Said::New, room)? {
+    if let Some(turns) = turns_text(seen, MessageScope::New, room)? {
         return without_trace(result, &turns, told);
     }
     without_trace(result, "[]", "; so are `proxy_turns`")
 }
 
-fn without_trace(result: &RolloutResult, turns: &str, told: &str) -> Result<String, String> {
+fn without_trace(result: &RolloutResult, turns: &str, told: &str) -> Result<String, ViewError> {
     let mut result = result.clone();
     let text = format!(
         "the calls in full are larger than one answer can be, so `training_trace` is null: get_trace returns it page by page{told}"
@@ -133,7 +117,7 @@ fn without_trace(result: &RolloutResult, turns: &str, told: &str) -> Result<Stri
 }
 
 /// A result without tokens in the original's form.
-pub(crate) fn openenv_without_calls(result: &RolloutResult) -> Result<String, String> {
+pub(crate) fn openenv_without_calls(result: &RolloutResult) -> Result<String, ViewError> {
     Ok(join(&json_of(&View::bare(result))?, "[]", "null"))
 }
 
@@ -143,10 +127,14 @@ fn join(head: &str, turns: &str, trace: &str) -> String {
 }
 
 /// `None` when it is larger than there is room for.
-fn turns_text(seen: &Interpretation, said: Said, room: usize) -> Result<Option<String>, String> {
-    match said {
-        Said::Whole => list_text(proxy_turns(seen), room),
-        Said::New => {
+fn turns_text(
+    seen: &Interpretation,
+    scope: MessageScope,
+    room: usize,
+) -> Result<Option<String>, ViewError> {
+    match scope {
+        MessageScope::Whole => list_text(proxy_turns(seen), room),
+        MessageScope::New => {
             let turns = proxy_turns(seen).zip(call::calls(seen));
             let turns = turns.map(|(mut turn, call)| {
                 turn.request["messages"] = json!(call.messages.new);
@@ -165,7 +153,7 @@ fn repeated(seen: &Interpretation, call: &Call) -> Value {
     json!({"turn": turn, "shared": messages.shared, "repeats": messages.repeats})
 }
 
-fn trace_text(seen: &Interpretation, room: usize) -> Result<Option<String>, String> {
+fn trace_text(seen: &Interpretation, room: usize) -> Result<Option<String>, ViewError> {
     let turns = list_text(seen.training_turns(), room)?;
     Ok(turns.map(|turns| format!("{{\"schema_version\":{SCHEMA_VERSION},\"turns\":{turns}}}")))
 }
@@ -174,7 +162,7 @@ fn trace_text(seen: &Interpretation, room: usize) -> Result<Option<String>, Stri
 fn list_text<T: Serialize>(
     items: impl Iterator<Item = T>,
     room: usize,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, ViewError> {
     let mut text = "[".to_owned();
     let mut taken = 2;
     for item in items {
@@ -234,8 +222,8 @@ pub(crate) fn page(
     pages: Pages,
     offset: usize,
     limit: usize,
-) -> Result<String, String> {
-    let seen = seen(store, result)?;
+) -> Result<String, ViewError> {
+    let seen = store.interpret_result(result)?;
     let (total, items) = match pages {
         Pages::Sequences => {
             let rows = sequence::rows(&seen);
@@ -254,7 +242,7 @@ pub(crate) fn page(
     let head = json!({
         "rollout_id": result.rollout_id, "form": pages.name(), "schema_version": SCHEMA_VERSION,
         "rollout_type": result.rollout_type, "total": total, "offset": offset,
-        "next_offset": (next < total).then_some(next),
+        "next_offset": (next < total).then_some(next), "findings": seen.complete(result).findings,
     });
     let head = head.to_string();
     let head = head.strip_suffix('}').unwrap_or(&head);
@@ -265,7 +253,7 @@ fn page_of<T: Serialize>(
     items: impl Iterator<Item = T>,
     offset: usize,
     limit: usize,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, ViewError> {
     let mut page: Vec<String> = Vec::new();
     let mut taken = 0;
     for item in items.skip(offset).take(limit) {

@@ -7,12 +7,12 @@ use rollcage_dialect::EndpointDialect;
 use rollcage_dialect::chat::{Constrained, Sampling};
 use rollcage_model::trace::CaptureLevel;
 
-use super::Refused;
+use super::HttpError;
 
 /// `POST /sessions`.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct Wanted {
+pub(super) struct SessionRequest {
     pub(super) session_id: Option<String>,
     pub(super) metadata: Option<Map<String, Value>>,
     pub(super) llm_url: Option<String>,
@@ -27,7 +27,7 @@ pub(super) struct Wanted {
     pub(super) provider: Option<String>,
 }
 
-impl Wanted {
+impl SessionRequest {
     /// Harnesses name all kinds of providers; all but one speak chat.
     pub(super) fn dialect(&self) -> EndpointDialect {
         match self.provider.as_deref() {
@@ -35,35 +35,33 @@ impl Wanted {
             _ => EndpointDialect::Chat,
         }
     }
-}
 
-impl Wanted {
     /// Whether a session at an endpoint of this level is for evaluation.
-    pub(super) fn is_eval(&self, level: CaptureLevel) -> Result<bool, Refused> {
+    pub(super) fn is_eval(&self, level: CaptureLevel) -> Result<bool, HttpError> {
         match self.purpose.as_deref().unwrap_or("auto") {
             "auto" => Ok(level != CaptureLevel::Tokens),
             "eval" => Ok(true),
             "train" if level == CaptureLevel::Tokens => Ok(false),
-            "train" => Err(Refused::bad(
+            "train" => Err(HttpError::bad_request(
                 "purpose is train, but this engine gives no token ids",
             )),
-            other => Err(Refused::bad(format!(
+            other => Err(HttpError::bad_request(format!(
                 "purpose `{other}` is none of auto, eval, train"
             ))),
         }
     }
 
-    pub(super) fn constrained(&self) -> Result<Option<Constrained>, Refused> {
+    pub(super) fn constrained(&self) -> Result<Option<Constrained>, HttpError> {
         let Some(name) = &self.constrained else {
             return Ok(None);
         };
         let known = Constrained::from_name(name);
-        let wrong = || Refused::bad("constrained must be refuse, remove or keep");
+        let wrong = || HttpError::bad_request("constrained must be refuse, remove or keep");
         known.map(Some).ok_or_else(wrong)
     }
 }
 
-pub(super) fn check_metadata(metadata: &Map<String, Value>) -> Result<(), Refused> {
+pub(super) fn check_metadata(metadata: &Map<String, Value>) -> Result<(), HttpError> {
     const RESERVED: [&str; 7] = [
         "session_id",
         "upstream",
@@ -74,7 +72,7 @@ pub(super) fn check_metadata(metadata: &Map<String, Value>) -> Result<(), Refuse
         "eval_sampling",
     ];
     match RESERVED.iter().find(|name| metadata.contains_key(**name)) {
-        Some(name) => Err(Refused::bad(format!(
+        Some(name) => Err(HttpError::bad_request(format!(
             "metadata cannot include reserved key: {name}"
         ))),
         None => Ok(()),
@@ -84,7 +82,7 @@ pub(super) fn check_metadata(metadata: &Map<String, Value>) -> Result<(), Refuse
 /// A training session may choose its temperature; every other sampler must be where it does nothing.
 pub(super) fn sampling_of(
     wanted: Option<&Map<String, Value>>,
-) -> Result<Option<Sampling>, Refused> {
+) -> Result<Option<Sampling>, HttpError> {
     let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) else {
         return Ok(None);
     };
@@ -95,20 +93,22 @@ pub(super) fn sampling_of(
             "temperature" => {
                 temperature = number
                     .filter(|number| *number > 0.0 && number.is_finite())
-                    .ok_or_else(|| Refused::bad("sampling.temperature must be a number above 0"))?;
+                    .ok_or_else(|| {
+                        HttpError::bad_request("sampling.temperature must be a number above 0")
+                    })?;
                 continue;
             }
             "top_p" | "repetition_penalty" => 1.0,
             "min_p" | "presence_penalty" | "frequency_penalty" => 0.0,
             "top_k" => -1.0,
             other => {
-                return Err(Refused::bad(format!(
+                return Err(HttpError::bad_request(format!(
                     "sampling.{other} is not allowed in a training session"
                 )));
             }
         };
         if number != Some(neutral) && !(name == "top_k" && number == Some(0.0)) {
-            return Err(Refused::bad(format!(
+            return Err(HttpError::bad_request(format!(
                 "sampling.{name} must be {neutral}, which does nothing"
             )));
         }

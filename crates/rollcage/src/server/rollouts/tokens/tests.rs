@@ -105,12 +105,20 @@ fn what_does_not_fit_is_left_out_in_steps_and_told_of() {
             parsed(&answer)
         };
         let whole = text(store, &result, Form::OpenEnv, usize::MAX).unwrap();
-        let turns = turns_text(&seen(store, &result).unwrap(), Said::Whole, usize::MAX)
-            .unwrap()
-            .unwrap();
-        let new = turns_text(&seen(store, &result).unwrap(), Said::New, usize::MAX)
-            .unwrap()
-            .unwrap();
+        let turns = turns_text(
+            &store.interpret_result(&result).unwrap(),
+            MessageScope::Whole,
+            usize::MAX,
+        )
+        .unwrap()
+        .unwrap();
+        let new = turns_text(
+            &store.interpret_result(&result).unwrap(),
+            MessageScope::New,
+            usize::MAX,
+        )
+        .unwrap()
+        .unwrap();
         assert!(escaped(&whole) > escaped(&turns) && escaped(&turns) > 2 * escaped(&new));
 
         let without_trace = within(escaped(&whole) - 1);
@@ -143,7 +151,11 @@ fn what_does_not_fit_is_left_out_in_steps_and_told_of() {
 fn pages_make_the_whole_trace() {
     in_store(|store| {
         let result = stored(store, 30);
-        let all: Vec<_> = seen(store, &result).unwrap().training_turns().collect();
+        let all: Vec<_> = store
+            .interpret_result(&result)
+            .unwrap()
+            .training_turns()
+            .collect();
         let mut turns = Vec::new();
         let mut next = Some(0);
         while let Some(offset) = next {
@@ -178,27 +190,6 @@ fn a_page_ends_where_it_would_be_too_large_but_never_before_its_first_item() {
     assert_eq!(page_of(large, 0, usize::MAX).unwrap().len(), 1);
 }
 
-#[test]
-fn a_model_gets_a_summary_unless_it_asks_for_more() {
-    assert_eq!(Form::of(None, Client::Mcp), Form::Summary);
-    assert_eq!(Form::of(None, Client::OpenEnv), Form::OpenEnv);
-    let asked = Form::of(Some(Wanted::Turns), Client::Mcp);
-    assert_eq!(asked, Form::View(Wanted::Turns));
-    in_store(|store| {
-        let result = stored(store, 200);
-        let summary = text(store, &result, Form::Summary, 0).unwrap();
-        assert!(summary.len() < 4000, "{summary}");
-        assert_eq!(parsed(&summary)["rollout_id"], json!(result.rollout_id));
-        let bare = text(store, &result, Form::View(Wanted::None), 0).unwrap();
-        let bare = parsed(&bare);
-        for name in ["sequences", "turns", "proxy_turns", "training_trace"] {
-            assert!(bare.get(name).is_none(), "{name}");
-        }
-        let rows = parsed(&text(store, &result, Form::View(Wanted::Sequences), 0).unwrap());
-        assert_eq!(rows["sequences"].as_array().unwrap().len(), 1);
-    });
-}
-
 /// A result of the first version held its tokens. They are read from the record like those of any other.
 #[test]
 fn a_result_of_the_first_version_is_read() {
@@ -217,5 +208,22 @@ fn a_result_of_the_first_version_is_read() {
         assert_eq!((read.schema_version, read.group.as_str()), (1, ""));
         let rows = parsed(&text(store, &read, Form::View(Wanted::Sequences), 0).unwrap());
         assert_eq!(rows["sequences"][0]["n_trainable"], 30);
+    });
+}
+
+#[test]
+fn a_summary_is_short_and_a_view_has_what_is_wanted() {
+    in_store(|store| {
+        let result = stored(store, 200);
+        let summary = text(store, &result, Form::Summary, 0).unwrap();
+        assert!(summary.len() < 4000, "{summary}");
+        assert_eq!(parsed(&summary)["rollout_id"], json!(result.rollout_id));
+        let bare = text(store, &result, Form::View(Wanted::None), 0).unwrap();
+        let bare = parsed(&bare);
+        for name in ["sequences", "turns", "proxy_turns", "training_trace"] {
+            assert!(bare.get(name).is_none(), "{name}");
+        }
+        let rows = parsed(&text(store, &result, Form::View(Wanted::Sequences), 0).unwrap());
+        assert_eq!(rows["sequences"].as_array().unwrap().len(), 1);
     });
 }

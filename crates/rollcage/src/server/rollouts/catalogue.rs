@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::server::backend::{Backend, Surroundings};
+use super::backend::Backend;
+use super::surroundings::Surroundings;
 use crate::server::tasks::Tasks;
 
 pub(crate) fn agents(backend: &Backend) -> Vec<Value> {

@@ -3,19 +3,17 @@
 
 use serde_json::{Map, Value, json};
 
-use rollcage_model::exchange;
 use rollcage_model::graph::Role;
-use rollcage_model::trace::{self, Interpretation};
+use rollcage_model::trace::Interpretation;
 use rollcage_model::turn::Turn;
 use rollcage_sandbox::guest::WORKDIR;
 
 /// The conversation so far: `[{info, parts}…]`. What agents ask beside their work, such as titles, is left out.
 /// `session` names it in `sessionID`.
-pub(crate) fn conversation(exchanges: &[u8], session: &str) -> Vec<Value> {
-    let seen = trace::read(exchange::read(exchanges).0);
-    let path = main_path(&seen);
+pub(super) fn conversation(seen: &Interpretation, session: &str) -> Vec<Value> {
+    let path = main_path(seen);
     let answered = path.last().copied();
-    let Some(latest) = pending(&seen, answered).or(answered) else {
+    let Some(latest) = pending(seen, answered).or(answered) else {
         return Vec::new();
     };
     let mut writer = Writer {

@@ -1,0 +1,315 @@
+//! Pinned lists: every package of one version of an agent, with its place in the bundle and its hash. Installing from a
+//! list asks the registry for tarballs only. A list names no registry, so that it serves mirrors as well.
+//!
+//! A list is TOML, one table per package, in an order that gives small differences from version to version.
+
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::integrity::Integrity;
+use super::source::{Npm, Source, Target};
+use super::tree::{Placed, Tarball};
+
+const FORMAT: u32 = 1;
+/// The place of a package that is the whole bundle.
+const WHOLE: &str = ".";
+/// npm's limit for the name of a package.
+const NAME_BYTES_MAX: usize = 214;
+
+/// Where the list of an agent's default version is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum List {
+    /// It came with us.
+    BuiltIn(&'static str),
+    /// A user's own.
+    File(PathBuf),
+}
+
+impl fmt::Display for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            List::BuiltIn(_) => f.write_str("that comes with Rollcage"),
+            List::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Why a pinned list cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    #[error(
+        "read {agent}'s pinned list {}: make it with `rollcage agent lock {agent} --output FILE`, or leave `lock` out of \
+         the manifest",
+        path.display()
+    )]
+    Read {
+        agent: String,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("the pinned list {list} is wrong")]
+    Toml {
+        list: List,
+        source: Box<toml::de::Error>,
+    },
+    #[error(
+        "the pinned list {list} has format {format}, and this version of Rollcage reads {FORMAT}"
+    )]
+    Format { list: List, format: u32 },
+    #[error(
+        "the pinned list {list} is for {found}, and the manifest wants {wanted}: make it anew with \
+         `rollcage agent lock`"
+    )]
+    Other {
+        list: List,
+        found: String,
+        wanted: String,
+    },
+    #[error("the pinned list {list} is wrong about {package}: {problem}")]
+    Package {
+        list: List,
+        package: String,
+        problem: &'static str,
+    },
+    #[error(
+        "the pinned list {list} lacks {package} for {target}: make it anew with `rollcage agent lock`"
+    )]
+    Missing {
+        list: List,
+        package: String,
+        target: Target,
+    },
+    #[error("{agent} is installed from no registry, so there is nothing to pin")]
+    NothingToPin { agent: String },
+    #[error(
+        "the registry describes {package}@{version} with SHA-1 alone, which protects nothing: pin it from a registry \
+         that gives `integrity`"
+    )]
+    Weak { package: String, version: String },
+    #[error("write the pinned list")]
+    Write { source: Box<toml::ser::Error> },
+}
+
+/// What stands in the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Pinned {
+    pub(super) format: u32,
+    pub(super) agent: String,
+    pub(super) version: String,
+    /// Machines for which the registry had no package when the list was made; there it is resolved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) unpinned: Vec<String>,
+    #[serde(rename = "package", default)]
+    pub(super) packages: Vec<Pin>,
+}
+
+/// One package in one version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Pin {
+    pub(super) name: String,
+    pub(super) version: String,
+    /// The machines it is for; empty for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) targets: Vec<String>,
+    /// For Python packages: the condition under which pip installs it, in pip's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) when: Option<String>,
+    /// Where it lies in the bundle, unless that is `node_modules/NAME`; `.` is the whole bundle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) place: Option<String>,
+    /// Below the registry's address, unless it is where npm keeps it; or a whole address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tarball: Option<String>,
+    /// For npm packages, always: `sha512-…`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) integrity: Option<String>,
+}
+
+impl Pinned {
+    pub(super) fn new(agent: &str, version: &str, packages: Vec<Pin>) -> Self {
+        Pinned {
+            format: FORMAT,
+            agent: agent.to_owned(),
+            version: version.to_owned(),
+            unpinned: Vec::new(),
+            packages,
+        }
+    }
+
+    /// The list for `version` of an agent, if it has one: lists are of the default version.
+    pub(super) fn of(source: &Source, version: &str) -> Result<Option<Self>, ListError> {
+        let Some(list) = source
+            .list
+            .as_ref()
+            .filter(|_| version == source.default_version)
+        else {
+            return Ok(None);
+        };
+        let pinned = match list {
+            List::BuiltIn(text) => Self::parse(text, list)?,
+            List::File(path) => {
+                let text = std::fs::read_to_string(path).map_err(|error| ListError::Read {
+                    agent: source.agent.clone(),
+                    path: path.clone(),
+                    source: error,
+                })?;
+                Self::parse(&text, list)?
+            }
+        };
+        if (&pinned.agent, pinned.version.as_str()) != (&source.agent, version) {
+            return Err(ListError::Other {
+                list: list.clone(),
+                found: format!("{} {}", pinned.agent, pinned.version),
+                wanted: format!("{} {version}", source.agent),
+            });
+        }
+        Ok(Some(pinned))
+    }
+
+    fn parse(text: &str, list: &List) -> Result<Self, ListError> {
+        let pinned: Pinned = toml::from_str(text).map_err(|error| ListError::Toml {
+            list: list.clone(),
+            source: Box::new(error),
+        })?;
+        if pinned.format == FORMAT {
+            return Ok(pinned);
+        }
+        Err(ListError::Format {
+            list: list.clone(),
+            format: pinned.format,
+        })
+    }
+
+    pub(super) fn text(&self) -> Result<String, ListError> {
+        let body = toml::to_string(self).map_err(|error| ListError::Write {
+            source: Box::new(error),
+        })?;
+        let agent = &self.agent;
+        Ok(format!(
+            "# The packages of {agent} {}, pinned by `rollcage agent lock {agent}`; not for editing.\n{body}",
+            self.version
+        ))
+    }
+
+    /// Whether it says anything of a machine.
+    pub(super) fn is_for(&self, target: Target) -> bool {
+        !self.unpinned.contains(&target.to_string())
+    }
+
+    /// The npm packages for one machine: the agent's own first, then parents before those below them.
+    pub(super) fn placed(
+        self,
+        npm: &Npm,
+        source: &Source,
+        target: Target,
+    ) -> Result<Vec<Placed>, ListError> {
+        let list = match &source.list {
+            Some(list) => list.clone(),
+            None => List::BuiltIn(""),
+        };
+        let machine = target.to_string();
+        let mut placed = Vec::with_capacity(self.packages.len());
+        for pin in self.packages {
+            let is_meant = pin.targets.is_empty() || pin.targets.contains(&machine);
+            if is_meant {
+                placed.push(pin.placed(&list)?);
+            }
+        }
+        placed.sort_by(|a, b| a.place.cmp(&b.place));
+        let own = npm.published(target, &self.version);
+        let own = own.map(|published| (npm.place(&published), published));
+        let first = own
+            .as_ref()
+            .and_then(|(place, published)| {
+                let is_own =
+                    |placed: &Placed| placed.place == *place && placed.published == *published;
+                placed.iter().position(is_own)
+            })
+            .ok_or_else(|| ListError::Missing {
+                list,
+                package: own.map_or_else(
+                    || npm.package.clone(),
+                    |(_, published)| published.to_string(),
+                ),
+                target,
+            })?;
+        placed[..=first].rotate_right(1);
+        Ok(placed)
+    }
+
+    /// The Python packages, as lines for pip.
+    pub(super) fn requirements(&self) -> Vec<String> {
+        let line = |pin: &Pin| match &pin.when {
+            None => format!("{}=={}", pin.name, pin.version),
+            Some(when) => format!("{}=={}; {when}", pin.name, pin.version),
+        };
+        self.packages.iter().map(line).collect()
+    }
+}
+
+impl Pin {
+    fn placed(self, list: &List) -> Result<Placed, ListError> {
+        let wrong = |problem| ListError::Package {
+            list: list.clone(),
+            package: format!("{}@{}", self.name, self.version),
+            problem,
+        };
+        if !is_package_name(&self.name) {
+            return Err(wrong("this is no package's name"));
+        }
+        let place = match self.place.as_deref() {
+            None => Path::new("node_modules").join(&self.name),
+            Some(WHOLE) => PathBuf::new(),
+            Some(place) => PathBuf::from(place),
+        };
+        let is_below = |part| matches!(part, Component::Normal(_));
+        if !place.components().all(is_below) {
+            return Err(wrong("`place` must stay below the bundle, without `..`"));
+        }
+        let integrity = Integrity::read(self.integrity.as_deref(), None);
+        let integrity = integrity.filter(|integrity| !integrity.is_weak());
+        let integrity = integrity.ok_or_else(|| wrong("`integrity` must be sha512-…"))?;
+        Ok(Placed {
+            place,
+            tarball: Tarball::Pinned {
+                path: self.tarball,
+                integrity,
+            },
+            published: super::source::Published {
+                package: self.name,
+                version: self.version,
+            },
+        })
+    }
+}
+
+/// How a place is written: nothing for the usual one.
+pub(super) fn written_place(place: &Path, package: &str) -> Option<String> {
+    if place == Path::new("") {
+        return Some(WHOLE.to_owned());
+    }
+    let is_usual = place == Path::new("node_modules").join(package);
+    (!is_usual).then(|| place.to_string_lossy().into_owned())
+}
+
+/// Whether `name` may become part of a path: `lodash` or `@scope/name`.
+pub(super) fn is_package_name(name: &str) -> bool {
+    let is_plain = |part: &str| {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-._~".contains(letter);
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(plain)
+    };
+    let is_named = match name.strip_prefix('@') {
+        None => is_plain(name),
+        Some(scoped) => scoped
+            .split_once('/')
+            .is_some_and(|(scope, name)| is_plain(scope) && is_plain(name)),
+    };
+    is_named && name.len() <= NAME_BYTES_MAX
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! One rollout's record while it is written: its start, and its commit.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use rollcage_model::record::{AgentInfo, EndpointInfo, RolloutResult};
+use rollcage_model::task::Mode;
+use rollcage_model::trace::Facts;
+use rollcage_model::transcript::McpNames;
+
+use super::disk::{sync_directory, sync_file, write_unsynced, write_whole};
+use super::{EXCHANGES_FILE, StoreError, Summary};
+
+/// Holds what is known of a rollout before it ends.
+const START: &str = "start.json";
+
+/// What is known of a rollout from its start on, for the result of one whose process is killed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// Unix seconds.
+    pub started_at: f64,
+    pub agent: AgentInfo,
+    pub endpoint: EndpointInfo,
+    #[serde(default)]
+    pub group: String,
+    /// As the result has it; empty in records of older versions.
+    #[serde(default)]
+    pub mode: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mcp_names: Option<McpNames>,
+}
+
+impl Start {
+    /// Adds what was known to the result of a rollout whose process was killed.
+    pub(crate) fn note(self, result: &mut RolloutResult) {
+        result.started_at = self.started_at;
+        result.agent = self.agent;
+        result.endpoint = self.endpoint;
+        result.group = self.group;
+        result.agent_report.mcp_names = self.mcp_names;
+        if !self.mode.is_empty() {
+            result.mode = self.mode;
+        }
+    }
+
+    /// What bears on the calls of a rollout that has no result yet.
+    pub(crate) fn facts(self) -> Facts {
+        Facts {
+            is_eval: false,
+            is_black_box: self.mode == Mode::BlackBox.as_str(),
+            mcp_names: self.mcp_names,
+            context_tokens: self.endpoint.context_tokens,
+        }
+    }
+
+    /// Keeps what is known so far in a rollout's directory, for the next start of the program. It may become more: the last word counts.
+    pub(crate) fn write(&self, record: &Path) -> Result<(), StoreError> {
+        let path = record.join(START);
+        match serde_json::to_vec(self) {
+            Ok(text) => write_unsynced(&path, &text),
+            Err(source) => Err(StoreError::Format { path, source }),
+        }
+    }
+
+    pub(crate) fn read(record: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(record.join(START)).ok()?).ok()
+    }
+}
+
+/// One rollout's directory while it runs.
+#[derive(Debug)]
+pub struct Record {
+    pub(super) path: PathBuf,
+    pub(super) marker_path: PathBuf,
+    pub(super) owner: Option<String>,
+    /// Locked for as long as the rollout runs.
+    pub(super) _marker: File,
+}
+
+impl Record {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `None` for a rollout that was killed before it began, or of an older version.
+    pub fn start(&self) -> Option<Start> {
+        Start::read(&self.path)
+    }
+
+    pub fn exchanges(&self) -> PathBuf {
+        self.path.join(EXCHANGES_FILE)
+    }
+
+    pub fn agent_log(&self) -> PathBuf {
+        self.path.join("agent.log")
+    }
+
+    /// Writes the result and takes the running mark away. Before this returns nothing counts, after it everything, also
+    /// after a power cut: the exchanges are on disk before the result that was made of them.
+    pub fn commit(self, result: &RolloutResult) -> Result<(), StoreError> {
+        let format = |source| StoreError::Format {
+            path: self.path.join("result.json"),
+            source,
+        };
+        let summary = Summary {
+            owner: self.owner.clone(),
+            ..Summary::from(result)
+        };
+        let summary = serde_json::to_vec(&summary).map_err(format)?;
+        let text = serde_json::to_vec(result).map_err(format)?;
+        let synced = |path: &Path, done: io::Result<()>| {
+            done.map_err(|source| StoreError::Write {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let exchanges = self.exchanges();
+        synced(&exchanges, sync_file(&exchanges))?;
+        write_whole(&self.path.join("summary.json"), &summary)?;
+        write_whole(&self.path.join("result.json"), &text)?;
+        synced(&self.path, sync_directory(&self.path))?;
+        let _ = fs::remove_file(&self.marker_path);
+        Ok(())
+    }
+}

@@ -1,0 +1,21 @@
+//! Why what was kept of a rollout cannot be shown.
+
+use rollcage_engine::EngineError;
+use rollcage_engine::store::StoreError;
+use rollcage_model::export::ExportError;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ViewError {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    #[error("write the answer")]
+    Json(#[from] serde_json::Error),
+    #[error("the conversation is too large to be shown")]
+    TooLarge,
+    #[error("the thread that reads records ended")]
+    Thread(#[from] tokio::task::JoinError),
+}

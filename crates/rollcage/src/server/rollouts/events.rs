@@ -1,0 +1,49 @@
+//! A rollout's events and phase, as both the API and the tools show them.
+
+use serde_json::{Value, json};
+
+use rollcage_engine::feed::Told;
+use rollcage_engine::{Engine, Entry};
+use rollcage_model::event::{Event, What};
+use rollcage_model::id::RolloutId;
+
+/// `queued`, then the phases.
+pub(crate) fn phase(entry: &Entry) -> &'static str {
+    match entry.feed.standing().phase {
+        None => "queued",
+        Some(phase) => phase.as_str(),
+    }
+}
+
+/// One event with its number.
+pub(crate) fn event_value(told: &Told) -> Value {
+    let mut value = serde_json::to_value(&told.event).unwrap_or_default();
+    if let Some(members) = value.as_object_mut() {
+        members.insert("seq".to_owned(), json!(told.seq));
+    }
+    value
+}
+
+/// What is left to tell of a rollout that is known from its record alone: that it finished. None when it has not.
+pub(crate) async fn stored_events(engine: &Engine, id: RolloutId) -> Result<Vec<Told>, String> {
+    let Ok(result) = engine.stored(id).await else {
+        return Ok(Vec::new());
+    };
+    let event = Event {
+        rollout: id,
+        at: result.started_at + result.wall_s,
+        what: What::Finished {
+            ended: result.ended,
+            reward: result.reward,
+            wall_s: result.wall_s,
+            error: result.error.clone(),
+        },
+    };
+    Ok(vec![Told {
+        seq: LAST_SEQ,
+        event,
+    }])
+}
+
+/// Above the number of any event, so that a reader that comes back after a restart still hears of the end.
+const LAST_SEQ: u64 = 1 << 52;
