@@ -23,7 +23,7 @@ pub use added::Added;
 pub use constraint::{Constrained, STRICT_TOOLS, constraints_in};
 
 pub use delta::Delta;
-pub use error::{StreamError, is_passing_status};
+pub use error::{StreamError, is_transient_status};
 pub use event::{ChatEvent, Mark, deltas};
 pub(crate) use finish::{ends_by, finish_of_whole};
 pub use finish::{is_no_answer, offers_tools};
