@@ -22,9 +22,9 @@ mod strip;
 pub use added::Added;
 pub use constraint::{Constrained, STRICT_TOOLS, constraints_in};
 
-pub use delta::{Delta, deltas};
-pub use error::{StreamError, is_passing_status};
-pub use event::{ChatEvent, Mark};
+pub use delta::Delta;
+pub use error::{StreamError, is_transient_status};
+pub use event::{ChatEvent, Mark, deltas};
 pub(crate) use finish::{ends_by, failed_finish_of_whole};
 pub use finish::{is_no_answer, offers_tools};
 pub use malformed::is_malformed;

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rollcage_model::ending::Ended;
 use rollcage_model::id::RolloutId;
-use rollcage_model::record::Ended;
 
 use crate::dispatch::Entry;
 use crate::store::{Store, StoreError, Summary};

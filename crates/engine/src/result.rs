@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use rollcage_model::ending::Cause;
+use rollcage_model::ending::Ended;
+use rollcage_model::finding::{CaptureLevel, RolloutType};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{
-    AgentInfo, Budget, Ended, EndpointInfo, RolloutResult, RolloutTurn, SCHEMA_VERSION,
-    SandboxInfo, Timings, Usage,
+    AgentInfo, Budget, EndpointInfo, RolloutResult, RolloutTurn, SCHEMA_VERSION, SandboxInfo,
+    Timings, Usage,
 };
 use rollcage_model::task::{Mode, Task};
-use rollcage_model::trace::{CaptureLevel, Facts, Interpretation, RolloutType};
+use rollcage_model::trace::{Facts, Interpretation};
 use rollcage_model::turn::Turn;
 
 use crate::intake::Resolved;
@@ -262,7 +264,7 @@ fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
         prompt_tokens: turn
             .prompt_token_ids
             .as_ref()
-            .map_or(0, rollcage_model::graph::Tokens::len),
+            .map_or(0, rollcage_model::tokens::Tokens::len),
         node_id: turn.node_id(),
         role: role.to_owned(),
         request: request.into(),

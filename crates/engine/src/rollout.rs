@@ -8,8 +8,8 @@ use tracing::Instrument;
 
 use rollcage_model::ending::Cause;
 use rollcage_model::event::{Phase, What};
+use rollcage_model::finding::{Code, Finding};
 use rollcage_model::record::RolloutResult;
-use rollcage_model::trace::{Code, Finding};
 use rollcage_sandbox::guest::WORKDIR;
 use rollcage_sandbox::{Sandbox, Sandboxes};
 

@@ -16,8 +16,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use rollcage_model::ending::Ended;
 use rollcage_model::id::RolloutId;
-use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 use rollcage_model::transcript::Transcript;
 

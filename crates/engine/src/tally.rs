@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use rollcage_model::ending::Ended;
 use rollcage_model::event::{Phase, What};
-use rollcage_model::record::Ended;
 
 /// Upper bounds of the histogram of rollout times, in seconds.
 pub const SECONDS: [f64; 12] = [

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use rollcage_model::finding::RolloutType;
 use rollcage_model::record::{RolloutResult, RolloutTurn};
-use rollcage_model::trace::{Interpretation, RolloutType, SCHEMA_VERSION, TrainingTrace};
+use rollcage_model::trace::{Interpretation, SCHEMA_VERSION, TrainingTrace};
 
 use crate::result::proxy_turns;
 use crate::store::{StoreError, of_result};

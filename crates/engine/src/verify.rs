@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
+use rollcage_model::finding::{Code, Finding};
 use rollcage_model::record::{CommandResult, RolloutResult};
 use rollcage_model::task::{TEST_SCRIPT, Task};
-use rollcage_model::trace::{Code, Finding};
 use rollcage_sandbox::guest::{HOME, VERIFIER_LOGS, WORKDIR};
 use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 

@@ -17,8 +17,6 @@ use crate::turn::Turn;
 pub use aside::Aside;
 pub(crate) use echo::{arguments_in, arguments_of, calls_in, echo_of, text_in};
 pub use link::Links;
-// Where these stood before; to go once no crate asks for them here.
-pub use crate::tokens::{Runs, Tokens};
 
 /// Every turn that has a completion is a node; failed ones are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Spent;
-use crate::ending::Cause;
-// Where this stood before; to go once no crate asks for it here.
-pub use crate::ending::Ended;
+use crate::ending::{Cause, Ended};
 use crate::finding::{CaptureLevel, Finding, RolloutType};
 use crate::id::RolloutId;
 use crate::transcript::Report;

@@ -16,13 +16,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::exchange::Exchange;
+use crate::finding::{CaptureLevel, Finding, Level, RolloutType};
 use crate::graph::{Graph, Role};
 use crate::tokens::Tokens;
 use crate::turn::{Interner, Turn};
 
 pub use stored::{Facts, interpret_record};
-// Where these stood before; to go once no crate asks for them here.
-pub use crate::finding::{CaptureLevel, Code, Finding, Level, RolloutType};
 pub use training::{SCHEMA_VERSION, TraceError, TrainingTrace, TrainingTurn};
 
 /// Sums over all turns, failed ones too.

@@ -12,7 +12,7 @@ use rollcage_dialect::chat::{
 };
 pub use rollcage_dialect::sampling::LogprobsMode;
 use rollcage_model::ending::Cause;
-use rollcage_model::trace::CaptureLevel;
+use rollcage_model::finding::CaptureLevel;
 
 use crate::calls::Problem;
 use crate::endpoint::Endpoint;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use rollcage_dialect::sampling::LogprobsMode;
-use rollcage_model::trace::CaptureLevel;
+use rollcage_model::finding::CaptureLevel;
 
 /// What an endpoint gives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 
 use rollcage_dialect::chat::render::farewell;
-use rollcage_dialect::chat::{Added, StreamError, is_context_overflow, is_passing_status};
+use rollcage_dialect::chat::{Added, StreamError, is_context_overflow, is_transient_status};
 use rollcage_model::ending::Cause;
 
 use crate::answer;
@@ -187,7 +187,7 @@ pub(crate) fn settle_refusal(
         let reply = farewell("The conversation no longer fits the model's context. I stop here.");
         return CallOutcome::Stopped(Box::new(reply));
     }
-    if is_passing_status(status.as_u16()) {
+    if is_transient_status(status.as_u16()) {
         let said = StreamError::read(&refusal.text).map(|error| error.message);
         let said = said.as_deref().unwrap_or(&refusal.text).trim();
         return CallOutcome::Failed {

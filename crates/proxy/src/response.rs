@@ -11,7 +11,7 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use tokio::time::Instant;
 
 use rollcage_dialect::EndpointDialect;
-use rollcage_dialect::chat::{Usage, is_passing_status};
+use rollcage_dialect::chat::{Usage, is_transient_status};
 use rollcage_dialect::sse::SseError;
 use rollcage_dialect::upstream::{Mark, StreamEvent, StreamReader};
 use rollcage_model::ending::Cause;
@@ -182,7 +182,7 @@ impl UpstreamResponse {
         if !status.is_success() {
             let text = format!("endpoint answered {status}");
             let problem = Problem::new(Cause::of_status(status.as_u16()), text);
-            return is_passing_status(status.as_u16()).then_some(problem);
+            return is_transient_status(status.as_u16()).then_some(problem);
         }
         match self.reader.is_some() {
             true => self.look_at_stream().await,

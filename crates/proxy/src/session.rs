@@ -16,7 +16,7 @@ use rollcage_model::budget::{Budget, Limit, Reservation, Spent};
 use rollcage_model::ending::Cause;
 use rollcage_model::event::What;
 use rollcage_model::exchange::Line;
-use rollcage_model::trace::CaptureLevel;
+use rollcage_model::finding::CaptureLevel;
 
 use crate::calls::{CallVerdict, Calls};
 use crate::endpoint::Endpoint;

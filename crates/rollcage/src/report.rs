@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
+use rollcage_model::finding::{CaptureLevel, RolloutType};
 use rollcage_model::record::{CommandResult, RolloutResult};
-use rollcage_model::trace::{CaptureLevel, RolloutType};
 
 use crate::text;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rollcage_agents::bundle::Registry;
 use rollcage_engine::intake::{Catalogue, Resolved};
 use rollcage_engine::{Engine, EngineOptions, Limits};
-use rollcage_model::record::Ended;
+use rollcage_model::ending::Ended;
 use rollcage_model::task::Task;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_sandbox::local::{Local, Options};

@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value};
 
-use super::event::ChatEvent;
 use super::reply::{Reply, Usage};
 
 /// Where thoughts stand in a message: vLLM and SGLang use the first name, newer ones of vLLM and OpenRouter the second.
@@ -27,11 +26,6 @@ pub enum Delta {
     },
     Finish(String),
     Usage(Usage),
-}
-
-/// The pieces in the data of one chat stream event. What cannot be read holds no pieces.
-pub fn deltas(data: &str) -> Vec<Delta> {
-    ChatEvent::read(data).deltas()
 }
 
 pub(super) fn read_delta(delta: &Map<String, Value>, out: &mut Vec<Delta>) {
@@ -100,6 +94,7 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chat::deltas;
 
     #[test]
     fn a_chunk_gives_its_pieces_in_order() {

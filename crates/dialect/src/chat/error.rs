@@ -63,7 +63,7 @@ impl StreamError {
             "timeout",
         ];
         match self.status {
-            Some(status) => is_passing_status(status),
+            Some(status) => is_transient_status(status),
             None => self
                 .kinds
                 .iter()
@@ -73,7 +73,7 @@ impl StreamError {
 }
 
 /// Answers that another try may turn into a good one.
-pub fn is_passing_status(status: u16) -> bool {
+pub fn is_transient_status(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504 | 529)
 }
 

@@ -8,8 +8,7 @@ use super::delta::{Delta, read_delta};
 use super::error::StreamError;
 use super::finish::is_no_answer;
 use super::members::Members;
-use super::reply::is_done;
-use super::reply::{Usage, read_usage};
+use super::reply::{Usage, is_done, read_usage};
 use super::skim::elements;
 use super::strip::{Stripped, strip_members};
 
@@ -45,6 +44,11 @@ struct Chunk<'a> {
     choices: Option<Vec<&'a str>>,
     /// There is one: `n` is always 1.
     choice: Option<Members<'a>>,
+}
+
+/// The pieces in the data of one chat stream event. What cannot be read holds no pieces.
+pub fn deltas(data: &str) -> Vec<Delta> {
+    ChatEvent::read(data).deltas()
 }
 
 impl<'a> ChatEvent<'a> {

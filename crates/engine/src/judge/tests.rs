@@ -1,4 +1,4 @@
-use rollcage_model::record::Ended;
+use rollcage_model::ending::Ended;
 
 use super::*;
 use rollcage_proxy::{Problem, Stopped};

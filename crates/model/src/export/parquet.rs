@@ -15,7 +15,8 @@ use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use ::parquet::schema::parser::parse_message_type;
 
 use super::{ExportError, Meta, check_trainable, codes};
-use crate::trace::{Code, Interpretation, TrainingTurn};
+use crate::finding::Code;
+use crate::trace::{Interpretation, TrainingTurn};
 
 const SCHEMA: &str = "
 message turns {

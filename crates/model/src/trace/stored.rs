@@ -3,8 +3,9 @@
 
 use std::borrow::Cow;
 
-use super::{Code, Finding, Interpretation, RolloutType, read};
+use super::{Interpretation, read};
 use crate::exchange::Reader;
+use crate::finding::{Code, Finding, RolloutType};
 use crate::graph::Graph;
 use crate::record::RolloutResult;
 use crate::task::Mode;
@@ -94,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::exchange::{Encoder, Line, Request, Response};
-    use crate::trace::CaptureLevel;
+    use crate::finding::CaptureLevel;
 
     /// One answered call with tokens, and a torn second one.
     fn torn_record() -> Vec<u8> {

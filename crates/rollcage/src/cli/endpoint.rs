@@ -9,7 +9,7 @@ use rollcage_endpoints::choice::{EndpointChoice, EndpointError, EndpointRequest}
 use rollcage_endpoints::provider::{Provider, Providers};
 use rollcage_endpoints::serving::command::CommandServer;
 use rollcage_endpoints::serving::{Servers, Step};
-use rollcage_model::trace::CaptureLevel;
+use rollcage_model::finding::CaptureLevel;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::{LogprobsMode, Profile, probe};
 use rollcage_proxy::{Unusable, settle_model};

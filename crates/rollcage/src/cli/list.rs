@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 fn row(summary: &Summary) -> String {
     let ended = summary
         .ended
-        .map_or("unfinished", rollcage_model::record::Ended::as_str);
+        .map_or("unfinished", rollcage_model::ending::Ended::as_str);
     format!(
         "{:<36}  {:<19}  {ended:<16}  {:>6}  {:>5}  {:>10}  {:<20}  {}",
         summary.rollout_id,

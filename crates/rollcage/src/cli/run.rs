@@ -19,8 +19,9 @@ use rollcage_engine::intake::{
 };
 use rollcage_engine::store::Store;
 use rollcage_engine::{Engine, EngineOptions, Entry, Limits};
+use rollcage_model::ending::Ended;
 use rollcage_model::event::Event;
-use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::record::RolloutResult;
 use rollcage_model::task::{MAX_TOKENS_CAP, TOP_LOGPROBS, Task};
 use rollcage_model::view::{View, Wanted};
 use rollcage_proxy::SamplingPolicy;

@@ -114,7 +114,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use rollcage_engine::tally::Numbers;
-    use rollcage_model::record::Ended;
+    use rollcage_model::ending::Ended;
 
     use super::*;
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::Plan;
 use futures::future::BoxFuture;
-use rollcage_model::record::Ended;
+use rollcage_model::ending::Ended;
 use rollcage_model::task::mcp::{McpServer, McpServers};
 use rollcage_proxy::outbound::{Guard, Resolver};
 use rollcage_proxy::remote::Remotes;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use crate::support::Plan;
 use crate::support::{ASK, ASK_STREAM, Home, endpoint, run_beside, says, streams, task, traced};
 use rollcage_model::ending::Cause;
-use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::ending::Ended;
+use rollcage_model::finding::Code;
+use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
-use rollcage_model::trace::Code;
 use rollcage_testkit::upstream::{Ending, Reply, Upstream};
 use serde_json::{Value, json};
 

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use crate::support::{ASK, Home, run_beside, says, task, traced};
-use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::ending::Ended;
+use rollcage_model::finding::Code;
+use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
-use rollcage_model::trace::Code;
 use rollcage_testkit::upstream::{Reply, Upstream};
 
 /// A verifier with an opinion of its own.

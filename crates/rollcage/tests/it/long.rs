@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex};
 
 use rollcage_engine::store::Store;
 use rollcage_model::call;
+use rollcage_model::ending::Ended;
 use rollcage_model::export::{Format, Meta, Options, write};
-use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::finding::RolloutType;
+use rollcage_model::record::RolloutResult;
 use rollcage_model::sequence;
-use rollcage_model::trace::{Interpretation, RolloutType};
+use rollcage_model::trace::Interpretation;
 use rollcage_model::view::{View, Wanted};
 use rollcage_testkit::upstream::{Asked, Reply, Upstream};
 use serde_json::{Value, json};

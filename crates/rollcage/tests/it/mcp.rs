@@ -12,11 +12,12 @@ use tokio_util::sync::CancellationToken;
 use crate::agents::{plan, shared_home};
 use crate::support::Plan;
 use crate::support::{Home, open_engine, run_one, task, traced};
-use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::ending::Ended;
+use rollcage_model::finding::Code;
+use rollcage_model::record::RolloutResult;
 use rollcage_model::script::Step;
 use rollcage_model::task::Task;
 use rollcage_model::task::mcp::{McpServer, McpServers};
-use rollcage_model::trace::Code;
 use rollcage_proxy::remote::Remotes;
 use rollcage_testkit::upstream::Upstream;
 

@@ -6,8 +6,9 @@ use std::process::Command;
 
 use crate::agents::{plan, shared_home};
 use crate::support::{open_engine, run_beside};
+use rollcage_model::ending::Ended;
 use rollcage_model::exchange;
-use rollcage_model::record::{Ended, RolloutResult};
+use rollcage_model::record::RolloutResult;
 use rollcage_model::script::Step;
 use rollcage_model::task::{AgentOptions, Task};
 

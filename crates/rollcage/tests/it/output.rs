@@ -11,7 +11,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rollcage_engine::store::Store;
-use rollcage_model::record::Ended;
+use rollcage_model::ending::Ended;
 use rollcage_testkit::leak::left_by;
 use rollcage_testkit::upstream::{Reply, Upstream};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{ASK, Home, run_one, task, traced};
-use rollcage_model::record::Ended;
+use rollcage_model::ending::Ended;
 use rollcage_model::task::Task;
 use tokio_util::sync::CancellationToken;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::Plan;
+use rollcage_model::ending::Ended;
 use rollcage_model::exchange::Exchange;
-use rollcage_model::record::Ended;
-use rollcage_model::trace::RolloutType;
+use rollcage_model::finding::RolloutType;
 use rollcage_proxy::probe::{LogprobsMode, Profile, probe};
 use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
 use serde_json::{Value, json};

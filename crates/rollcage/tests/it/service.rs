@@ -9,8 +9,8 @@ use rollcage_engine::intake::Resolved;
 use rollcage_engine::{
     Command, CommandError, EndedFilter, Engine, EngineError, Entry, Filter, Limits, QueueError,
 };
+use rollcage_model::ending::Ended;
 use rollcage_model::event::{Phase, What};
-use rollcage_model::record::Ended;
 use rollcage_testkit::agent::ShellAgent;
 use rollcage_testkit::upstream::Upstream;
 

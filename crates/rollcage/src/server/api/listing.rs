@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn ends_are_those_of_results() {
         assert_eq!(ended_of("running").unwrap(), EndedFilter::Not);
-        let late = EndedFilter::As(rollcage_model::record::Ended::TimedOut);
+        let late = EndedFilter::As(rollcage_model::ending::Ended::TimedOut);
         assert_eq!(ended_of("timed_out").unwrap(), late);
         assert!(ended_of("good").is_err());
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use rollcage_dialect::EndpointDialect;
 use rollcage_dialect::chat::{Constrained, Sampling};
-use rollcage_model::trace::CaptureLevel;
+use rollcage_model::finding::CaptureLevel;
 
 use super::HttpError;
 

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use rollcage_engine::result::proxy_turns;
 use rollcage_engine::store::Store;
 use rollcage_model::call::{self, Call};
+use rollcage_model::finding::{Code, Finding, RolloutType};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::sequence;
-use rollcage_model::trace::{Code, Finding, Interpretation, RolloutType, SCHEMA_VERSION};
+use rollcage_model::trace::{Interpretation, SCHEMA_VERSION};
 use rollcage_model::view::{View, Wanted};
 
 use super::error::ViewError;
