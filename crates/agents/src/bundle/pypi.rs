@@ -308,7 +308,12 @@ fn inventory(packages: &Path) -> Result<(BTreeMap<String, String>, String), Stor
             }
         }
     }
-    Ok((components, format!("sha256:{:x}", hasher.finalize())))
+    let digits = hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<String>();
+    Ok((components, format!("sha256:{digits}")))
 }
 
 /// Starts the agent with its own packages first, and with nothing in the environment that its tools would inherit.
