@@ -308,7 +308,13 @@ fn inventory(packages: &Path) -> Result<(BTreeMap<String, String>, String), Stor
             }
         }
     }
-    Ok((components, format!("sha256:{:x}", hasher.finalize())))
+    Ok((
+        components,
+        format!(
+            "sha256:{}",
+            base16ct::lower::encode_string(&hasher.finalize())
+        ),
+    ))
 }
 
 /// Starts the agent with its own packages first, and with nothing in the environment that its tools would inherit.

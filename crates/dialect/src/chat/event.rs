@@ -3,14 +3,14 @@
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
+use super::added::Added;
 use super::delta::{Delta, read_delta};
 use super::error::StreamError;
 use super::finish::is_no_answer;
 use super::members::Members;
-use super::prepare::Added;
+use super::reply::is_done;
 use super::reply::{Usage, read_usage};
 use super::skim::elements;
-use super::reply::is_done;
 use super::strip::{Stripped, strip_members};
 
 /// What an event means for its stream.
