@@ -225,6 +225,11 @@ impl Session {
         self.recorder.sync()
     }
 
+    /// How much of the record is written: whole exchanges' frames, also while calls run.
+    pub fn recorded_bytes(&self) -> u64 {
+        self.recorder.bytes()
+    }
+
     pub fn log(&self) -> String {
         self.state().log.to_string()
     }

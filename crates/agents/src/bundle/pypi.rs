@@ -308,12 +308,13 @@ fn inventory(packages: &Path) -> Result<(BTreeMap<String, String>, String), Stor
             }
         }
     }
-    let digits = hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect::<String>();
-    Ok((components, format!("sha256:{digits}")))
+    Ok((
+        components,
+        format!(
+            "sha256:{}",
+            base16ct::lower::encode_string(&hasher.finalize())
+        ),
+    ))
 }
 
 /// Starts the agent with its own packages first, and with nothing in the environment that its tools would inherit.

@@ -7,8 +7,7 @@ use rollcage_agents::bundle::VersionRequest;
 use rollcage_endpoints::choice::EndpointChoice;
 use rollcage_engine::intake::Resolved;
 use rollcage_engine::{
-    Command, CommandError, EndedFilter, Engine, EngineError, Entry, Filter, Found, Limits,
-    QueueError,
+    Command, CommandError, EndedFilter, Engine, EngineError, Entry, Filter, Limits, QueueError,
 };
 use rollcage_model::event::{Phase, What};
 use rollcage_model::record::Ended;
