@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use rollcage_dialect::chat::{Delta, Rewrite, deltas, prepare, read_reply};
 use rollcage_dialect::gemini::Form;
-use rollcage_dialect::{Render, anthropic, gemini, responses};
 use rollcage_dialect::sse::Splitter;
+use rollcage_dialect::{Render, anthropic, gemini, responses};
 use serde_json::Value;
 
 /// What answers a request that comes without an answer.
