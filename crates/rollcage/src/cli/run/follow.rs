@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use rollcage_engine::store::Store;
 use rollcage_engine::{Engine, Entry, LOCAL};
 use rollcage_model::ending::Ended;
-use rollcage_model::event::Event;
+use rollcage_model::event::{Event, Phase};
+use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::view::{View, Wanted};
 
@@ -36,8 +37,13 @@ pub(super) async fn follow(
         unwritten: None,
     };
     let mut results = Vec::new();
+    let has_begun = |id: RolloutId| {
+        let entry = entries.iter().find(|entry| entry.id == id);
+        let phase = entry.and_then(|entry| entry.feed.standing().phase);
+        phase.is_some_and(|phase| phase != Phase::Prepare)
+    };
     let deliver = |result: RolloutResult| {
-        printer.take(&result);
+        printer.take(&result, has_begun(result.rollout_id));
         if printer.unwritten.is_some() {
             // Whoever wanted the results has gone, or has no room for them: what runs is ended and recorded.
             cancel.cancel();
@@ -51,7 +57,7 @@ pub(super) async fn follow(
         }
     };
     tokio::select! {
-        () = engine.deliver(entries, cancel.clone(), deliver) => {}
+        () = engine.deliver(entries.clone(), cancel.clone(), deliver) => {}
         () = show => {}
     }
     while let Ok(event) = events.try_recv() {
@@ -80,9 +86,9 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn take(&mut self, result: &RolloutResult) {
+    fn take(&mut self, result: &RolloutResult, has_begun: bool) {
         let is_cancelled = result.ended == Ended::Cancelled;
-        if is_cancelled && result.sandbox_id.is_empty() && !self.has_begun {
+        if is_cancelled && !has_begun && !self.has_begun {
             self.held.push(result.clone());
             return;
         }
