@@ -24,6 +24,9 @@ pub mod traced;
 mod trial;
 mod verify;
 
+#[cfg(test)]
+mod tests;
+
 pub use controls::{Command, CommandError};
 pub use dispatch::Entry;
 pub use engine::{Engine, EngineError, EngineOptions, Found, LOCAL, Load, OpenError, forget_home};

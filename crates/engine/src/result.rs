@@ -1,7 +1,8 @@
 //! Puts a rollout's result together.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use rollcage_model::ending::Cause;
 use rollcage_model::ending::Ended;

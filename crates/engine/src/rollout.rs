@@ -1,8 +1,9 @@
 //! One rollout, from task to result. Start reading here.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -291,7 +292,7 @@ impl Inside<'_> {
         result.timings.first_call_s = self
             .session
             .first_call()
-            .map(|call| seconds(call.into_std().duration_since(since)));
+            .map(|call| seconds(call.duration_since(since)));
         result.agent_exit_code = driven.exit_code;
         result.agent_log_tail = driven.log_tail;
         result.agent_report = driven.report;

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use rollcage_model::finding::{Code, Finding};
 use rollcage_model::record::{CommandResult, RolloutResult};

@@ -54,7 +54,10 @@ impl Agent for ShellAgent {
 
     /// A script that does not ask has no model, as far as its rollout is judged.
     fn dialect(&self) -> Option<WireDialect> {
-        self.script.contains("ask ").then_some(WireDialect::Chat)
+        let asks = ["ask ", "urlopen"]
+            .iter()
+            .any(|word| self.script.contains(word));
+        asks.then_some(WireDialect::Chat)
     }
 
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, LaunchError> {

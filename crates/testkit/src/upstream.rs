@@ -147,8 +147,13 @@ fn serve(
             continue;
         }
         if asked.path.ends_with("/models") {
-            write_whole(&mut out, 200, "application/json", models)?;
-            continue;
+            // The connection ends with it, so that each test's first call makes one of its own.
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                models.len()
+            );
+            out.write_all(head.as_bytes())?;
+            return out.write_all(models.as_bytes());
         }
         let number = {
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,5 @@
 //! `rollcage run`.
 
-use std::cell::RefCell;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +15,13 @@ use rollcage_engine::intake::{
     Catalogue, EndpointWish, Key, ModelOptions, PlanError, RequestError, Resolved, RolloutRequest,
     resolve,
 };
-use rollcage_engine::store::Store;
-use rollcage_engine::{Engine, EngineOptions, Entry, Limits};
+use rollcage_engine::{Engine, EngineOptions, Limits};
 use rollcage_model::ending::Ended;
-use rollcage_model::event::Event;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::{MAX_TOKENS_CAP, TOP_LOGPROBS, Task};
-use rollcage_model::view::{View, Wanted};
 use rollcage_proxy::SamplingPolicy;
 
+use self::follow::follow;
 use self::made::{ChangedTask, MadeTask};
 use self::options::AgentArguments;
 use super::endpoint::{take_apart, unusable};
@@ -34,10 +30,11 @@ use super::mcp::McpArguments;
 use super::patience::PatienceArguments;
 use super::signals::Stop;
 use super::trace::TraceName;
-use crate::progress::{InstallProgress, Progress, Screen, ServingProgress};
+use crate::progress::{InstallProgress, Screen, ServingProgress};
 use crate::task_file::Loaded;
 use crate::{Interrupted, Outcome, WrongUse, output, report, settings};
 
+mod follow;
 mod made;
 #[cfg(test)]
 mod names;
@@ -275,61 +272,6 @@ async fn settle(
         Err(PlanError::Request(error)) => Err(wrong_request(error)),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Shows the events of the rollouts until all have ended. With `--json` each result is printed when it comes.
-async fn follow(
-    engine: &Engine,
-    entries: Vec<Arc<Entry>>,
-    mut events: mpsc::UnboundedReceiver<Event>,
-    cancel: &CancellationToken,
-    (json, screen): (Option<Wanted>, Screen),
-) -> anyhow::Result<Vec<RolloutResult>> {
-    let progress = RefCell::new(Progress::new(screen, entries.len()));
-    let mut results = Vec::new();
-    let mut unwritten = None;
-    let deliver = |result: RolloutResult| {
-        if let Some(wanted) = json
-            && unwritten.is_none()
-        {
-            unwritten = print_json(engine.store(), &result, wanted).err();
-            if unwritten.is_some() {
-                // Whoever wanted the results has gone, or has no room for them: what runs is ended and recorded.
-                cancel.cancel();
-            }
-        }
-        progress.borrow_mut().delivered(result.rollout_id);
-        results.push(result);
-    };
-    let show = async {
-        while let Some(event) = events.recv().await {
-            progress.borrow_mut().show(event);
-        }
-    };
-    tokio::select! {
-        () = engine.deliver(entries, cancel.clone(), deliver) => {}
-        () = show => {}
-    }
-    while let Ok(event) = events.try_recv() {
-        progress.borrow_mut().show(event);
-    }
-    progress.borrow_mut().finish();
-    // Where the reader has gone, how the rollouts ended is all there is to say.
-    output::unless_gone(unwritten.map_or(Ok(()), Err))?;
-    Ok(results)
-}
-
-/// In one piece, so that a line is there whole or not at all, as far as that is up to us.
-fn print_json(store: &Store, result: &RolloutResult, wanted: Wanted) -> anyhow::Result<()> {
-    let view = match wanted {
-        Wanted::None => View::bare(result),
-        Wanted::Sequences | Wanted::Turns => {
-            View::new(result, &store.interpret_result(result)?, wanted)
-        }
-    };
-    let mut line = serde_json::to_vec(&view).context("write a result as JSON")?;
-    line.push(b'\n');
-    output::stdout().write_all(&line).context(UNPRINTED)
 }
 
 fn load(arguments: &Arguments) -> anyhow::Result<Loaded> {

@@ -121,7 +121,8 @@ static FAULTS: [Fault; 10] = [
         name: "hangs up",
         reply: || Reply::Drop,
         ends: &[Ended::UpstreamFailed],
-        requests_max: FAILED_REQUESTS_MAX,
+        // A lost connection is replaced at once, before patience is asked for.
+        requests_max: 3 * FAILED_REQUESTS_MAX / 2,
         is_silent: false,
     },
 ];

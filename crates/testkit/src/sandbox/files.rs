@@ -31,7 +31,16 @@ fn error(operation: &'static str, path: &str, kind: ErrorKind) -> Error {
     Error::File {
         operation,
         path: path.to_owned(),
-        source: kind.into(),
+        source: as_the_kernel_says(kind),
+    }
+}
+
+/// With its number, where it has one: an error without a number means that the process which met it was killed.
+fn as_the_kernel_says(kind: ErrorKind) -> std::io::Error {
+    match kind {
+        ErrorKind::NotFound => std::io::Error::from_raw_os_error(2),
+        ErrorKind::ReadOnlyFilesystem => std::io::Error::from_raw_os_error(30),
+        other => other.into(),
     }
 }
 

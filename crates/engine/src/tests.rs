@@ -1,0 +1,127 @@
+//! Whole rollouts without a kernel: sandboxes in memory, and time that is paused.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollcage_agents::bundle::Registry;
+use rollcage_model::record::RolloutResult;
+use rollcage_model::task::Task;
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_sandbox::Command;
+use rollcage_testkit::agent::{ShellAgent, empty_bundle};
+use rollcage_testkit::sandbox::{FakeSandboxes, Play, shell_text};
+use tokio_util::sync::CancellationToken;
+
+use crate::intake::{Catalogue, Resolved};
+use crate::{Engine, EngineOptions, Entry, Limits};
+
+mod endings;
+mod queue;
+
+/// An engine over sandboxes in which a function plays every command.
+struct Lab {
+    directory: tempfile::TempDir,
+    sandboxes: FakeSandboxes,
+    engine: Engine,
+}
+
+/// What agents of all rollouts here are started as.
+const AGENT: &str = "agent";
+
+impl Lab {
+    async fn new(play: fn(&str) -> Play) -> Self {
+        let limits = Limits {
+            slots: 4,
+            owner_slots: 4,
+            queue_max: 4,
+            keep_aborted: Duration::from_secs(60),
+        };
+        Lab::with(limits, play).await
+    }
+
+    async fn with(limits: Limits, play: fn(&str) -> Play) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let sandboxes = FakeSandboxes::new(move |command| played(command, play));
+        let options = EngineOptions {
+            home: directory.path().join("home"),
+            registry: Registry::at("http://127.0.0.1:9/"),
+            sandboxes: Arc::new(sandboxes.clone()),
+            catalogue: Arc::new(Catalogue::built_in()),
+            limits,
+            listener: None,
+            on_install: None,
+        };
+        Lab {
+            engine: Engine::open(options).await.unwrap(),
+            directory,
+            sandboxes,
+        }
+    }
+
+    fn home(&self) -> PathBuf {
+        self.directory.path().join("home")
+    }
+
+    /// A rollout of an agent that asks no model.
+    fn rollout(&self, task: Task) -> Resolved {
+        let bundle = self.directory.path().join("bundle");
+        let (agent, ready) = (ShellAgent::shared(AGENT), empty_bundle(bundle));
+        Resolved::new(task, agent, ready, Endpoint::none())
+    }
+
+    fn start(&self, task: Task) -> Arc<Entry> {
+        let mut entries = self.engine.submit(self.rollout(task), 1).unwrap();
+        entries.remove(0)
+    }
+
+    async fn run(&self, task: Task) -> RolloutResult {
+        self.end_of(self.start(task)).await
+    }
+
+    async fn end_of(&self, entry: Arc<Entry>) -> RolloutResult {
+        let mut ended = None;
+        let deliver = |result| ended = Some(result);
+        let cancel = CancellationToken::new();
+        self.engine.deliver(vec![entry], cancel, deliver).await;
+        ended.unwrap()
+    }
+
+    /// Returns once something was asked of a sandbox.
+    async fn until_asked(&self, what: &str) {
+        while !self.asked(what) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn asked(&self, what: &str) -> bool {
+        self.place(what).is_some()
+    }
+
+    fn place(&self, what: &str) -> Option<usize> {
+        let asked = self.sandboxes.asked();
+        asked.iter().position(|line| line.contains(what))
+    }
+}
+
+/// The command as its test knows it: an agent by its name, setup and verify commands by their text.
+fn played(command: &Command, play: fn(&str) -> Play) -> Play {
+    let text = shell_text(command).unwrap_or_default();
+    if text.starts_with("for process in /proc") {
+        return Play::prints("");
+    }
+    play(text.lines().last().unwrap_or_default())
+}
+
+/// A task with a setup and a verify command.
+fn task() -> Task {
+    Task {
+        id: "test".to_owned(),
+        instruction: "go".to_owned(),
+        setup: vec!["setup".to_owned()],
+        verify: vec!["verify".to_owned()],
+        agent_timeout_s: Some(600.0),
+        command_timeout_s: 60.0,
+        ..Task::default()
+    }
+}

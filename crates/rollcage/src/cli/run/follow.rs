@@ -1,0 +1,122 @@
+//! Rollouts that were submitted, followed to their ends: progress on standard error, results on standard output.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use rollcage_engine::store::Store;
+use rollcage_engine::{Engine, Entry, LOCAL};
+use rollcage_model::ending::Ended;
+use rollcage_model::event::{Event, Phase};
+use rollcage_model::id::RolloutId;
+use rollcage_model::record::RolloutResult;
+use rollcage_model::view::{View, Wanted};
+
+use super::UNPRINTED;
+use crate::progress::{Progress, Screen};
+use crate::{Interrupted, output};
+
+/// Shows the events of the rollouts until all have ended. With `--json` each result is printed when it comes.
+pub(super) async fn follow(
+    engine: &Engine,
+    entries: Vec<Arc<Entry>>,
+    mut events: mpsc::UnboundedReceiver<Event>,
+    cancel: &CancellationToken,
+    (json, screen): (Option<Wanted>, Screen),
+) -> anyhow::Result<Vec<RolloutResult>> {
+    let progress = RefCell::new(Progress::new(screen, entries.len()));
+    let mut printer = Printer {
+        store: engine.store(),
+        json,
+        held: Vec::new(),
+        has_begun: false,
+        unwritten: None,
+    };
+    let mut results = Vec::new();
+    let has_begun = |id: RolloutId| {
+        let entry = entries.iter().find(|entry| entry.id == id);
+        let phase = entry.and_then(|entry| entry.feed.standing().phase);
+        phase.is_some_and(|phase| phase != Phase::Prepare)
+    };
+    let deliver = |result: RolloutResult| {
+        printer.take(&result, has_begun(result.rollout_id));
+        if printer.unwritten.is_some() {
+            // Whoever wanted the results has gone, or has no room for them: what runs is ended and recorded.
+            cancel.cancel();
+        }
+        progress.borrow_mut().delivered(result.rollout_id);
+        results.push(result);
+    };
+    let show = async {
+        while let Some(event) = events.recv().await {
+            progress.borrow_mut().show(event);
+        }
+    };
+    tokio::select! {
+        () = engine.deliver(entries.clone(), cancel.clone(), deliver) => {}
+        () = show => {}
+    }
+    while let Ok(event) = events.try_recv() {
+        progress.borrow_mut().show(event);
+    }
+    progress.borrow_mut().finish();
+    if !printer.has_begun {
+        // Nothing ran, so there is nothing to keep.
+        for result in &results {
+            let _ = engine.delete(LOCAL, &result.rollout_id.to_string()).await;
+        }
+        return Err(Interrupted.into());
+    }
+    // Where the reader has gone, how the rollouts ended is all there is to say.
+    output::unless_gone(printer.unwritten.map_or(Ok(()), Err))?;
+    Ok(results)
+}
+
+/// Prints results, those that were cancelled before they began last: if there are no others, there are none at all.
+struct Printer<'a> {
+    store: &'a Store,
+    json: Option<Wanted>,
+    held: Vec<RolloutResult>,
+    has_begun: bool,
+    unwritten: Option<anyhow::Error>,
+}
+
+impl Printer<'_> {
+    fn take(&mut self, result: &RolloutResult, has_begun: bool) {
+        let is_cancelled = result.ended == Ended::Cancelled;
+        if is_cancelled && !has_begun && !self.has_begun {
+            self.held.push(result.clone());
+            return;
+        }
+        self.has_begun = true;
+        for held in std::mem::take(&mut self.held) {
+            self.print(&held);
+        }
+        self.print(result);
+    }
+
+    fn print(&mut self, result: &RolloutResult) {
+        if let Some(wanted) = self.json
+            && self.unwritten.is_none()
+        {
+            self.unwritten = print_json(self.store, result, wanted).err();
+        }
+    }
+}
+
+/// In one piece, so that a line is there whole or not at all, as far as that is up to us.
+fn print_json(store: &Store, result: &RolloutResult, wanted: Wanted) -> anyhow::Result<()> {
+    let view = match wanted {
+        Wanted::None => View::bare(result),
+        Wanted::Sequences | Wanted::Turns => {
+            View::new(result, &store.interpret_result(result)?, wanted)
+        }
+    };
+    let mut line = serde_json::to_vec(&view).context("write a result as JSON")?;
+    line.push(b'\n');
+    output::stdout().write_all(&line).context(UNPRINTED)
+}
