@@ -14,7 +14,7 @@ use rollcage_proxy::remote::Remotes;
 pub(crate) struct Plan {
     pub(crate) task: Task,
     /// The content of `task.upload`, by path inside.
-    pub(crate) uploads: BTreeMap<String, Vec<u8>>,
+    pub(crate) uploads: Arc<BTreeMap<String, Vec<u8>>>,
     pub(crate) agent: Arc<dyn Agent>,
     pub(crate) ready: ReadyAgent,
     pub(crate) endpoint: Endpoint,

@@ -36,6 +36,7 @@ pub(crate) fn begin(id: RolloutId, rollout: &Resolved) -> RolloutResult {
         },
         endpoint: rollout.endpoint_info(),
         group: rollout.group.clone().unwrap_or_default(),
+        labels: rollout.labels.clone(),
         ..begin_abandoned(id, rollout.task.clone())
     }
 }
@@ -47,6 +48,7 @@ pub(crate) fn start_of(result: &RolloutResult) -> Start {
         agent: result.agent.clone(),
         endpoint: result.endpoint.clone(),
         group: result.group.clone(),
+        labels: result.labels.clone(),
         mode: result.mode.clone(),
         mcp_names: result.agent_report.mcp_names.clone(),
     }
@@ -107,6 +109,7 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         schema_version: SCHEMA_VERSION,
         rollout_id: id,
         group: String::new(),
+        labels: BTreeMap::new(),
         ended: Ended::EngineFailed,
         cause: None,
         retryable: false,

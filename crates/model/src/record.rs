@@ -229,6 +229,9 @@ pub struct RolloutResult {
     /// The same for all rollouts that were asked for together: what GRPO compares with each other.
     #[serde(default)]
     pub group: String,
+    /// What whoever asked for the rollout wants to find it by; nothing here depends on them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// How the rollout ended.
     pub ended: Ended,
     /// Why, exactly; `docs/endings.md` has what follows from each. Null in results of older versions.

@@ -40,6 +40,9 @@ pub struct RolloutRequest {
     /// The same for rollouts that belong together. Those of one submission get one of their own where none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// Kept with the result, for whoever looks for it later.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Who named what is in a request, and so what it may reach.
@@ -139,6 +142,7 @@ impl RolloutRequest {
             mcp,
             owner: None,
             group: None,
+            labels: BTreeMap::new(),
         }
     }
 

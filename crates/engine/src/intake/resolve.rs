@@ -19,6 +19,9 @@ use rollcage_proxy::{ModelSettings, SamplingPolicy};
 use super::catalogue::Catalogue;
 use super::request::{EndpointWish, Key, ModelOptions, Origin, RolloutRequest};
 
+/// Of a label, its value, or a group.
+const NAME_CHARS_MAX: usize = 200;
+const LABELS_MAX: usize = 32;
 /// Alternatives per token that engines give at most.
 const TOP_LOGPROBS_MAX: u32 = 20;
 
@@ -51,6 +54,14 @@ pub enum RequestError {
     Sampling(String),
     #[error("`constrained` must be refuse, remove or keep")]
     Constrained,
+    #[error("`group` must be a text of 1 to {NAME_CHARS_MAX} characters")]
+    Group,
+    #[error(
+        "`labels` are at most {LABELS_MAX} names with a text each, and none of them longer than {NAME_CHARS_MAX} characters"
+    )]
+    Labels,
+    #[error("`upstream_patience_s` must be a number of seconds, and not below 0")]
+    Patience,
     #[error("`top_logprobs` must be between 0 and {TOP_LOGPROBS_MAX}")]
     TopLogprobs,
     #[error(transparent)]
@@ -63,8 +74,8 @@ pub enum RequestError {
 #[derive(Clone)]
 pub struct Resolved {
     pub task: Task,
-    /// The content of `task.upload`, by path inside.
-    pub uploads: BTreeMap<String, Vec<u8>>,
+    /// The content of `task.upload`, by path inside; shared, since a group of rollouts waits with it.
+    pub uploads: Arc<BTreeMap<String, Vec<u8>>>,
     pub agent: Arc<dyn Agent>,
     pub version: VersionRequest,
     /// For an agent that is installed already.
@@ -75,6 +86,7 @@ pub struct Resolved {
     pub mcp: Remotes,
     pub owner: Option<String>,
     pub group: Option<String>,
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Settles everything that can be settled without asking anybody.
@@ -90,8 +102,10 @@ pub fn resolve(request: RolloutRequest, catalogue: &Catalogue) -> Result<Resolve
         origin,
         owner,
         group,
+        labels,
         ..
     } = request;
+    check_names(group.as_deref(), &labels)?;
     let (agent, version) = rollcage_agents::choose(catalogue.agents.clone(), &agent)?;
     let endpoint = choose_endpoint(endpoint, &origin, catalogue)?;
     let is_scripted = matches!(endpoint, EndpointChoice::Scripted);
@@ -114,7 +128,7 @@ pub fn resolve(request: RolloutRequest, catalogue: &Catalogue) -> Result<Resolve
     let mut resolved = Resolved {
         settings: settings_of(&options, &task, catalogue)?,
         task,
-        uploads,
+        uploads: Arc::new(uploads),
         agent,
         version,
         ready: None,
@@ -122,9 +136,24 @@ pub fn resolve(request: RolloutRequest, catalogue: &Catalogue) -> Result<Resolve
         mcp,
         owner,
         group,
+        labels,
     };
     resolved.set_price(catalogue)?;
     Ok(resolved)
+}
+
+/// They are kept with every result and shown in lists.
+fn check_names(group: Option<&str>, labels: &BTreeMap<String, String>) -> Result<(), RequestError> {
+    let is_short = |text: &str| text.chars().count() <= NAME_CHARS_MAX;
+    if group.is_some_and(|group| group.is_empty() || !is_short(group)) {
+        return Err(RequestError::Group);
+    }
+    let is_fine =
+        |(name, value): (&String, &String)| !name.is_empty() && is_short(name) && is_short(value);
+    match labels.len() <= LABELS_MAX && labels.iter().all(is_fine) {
+        true => Ok(()),
+        false => Err(RequestError::Labels),
+    }
 }
 
 /// Our own keys go to our own URLs only: a client that names another one brings the key for it.
@@ -177,6 +206,12 @@ fn settings_of(
     if options.top_logprobs > TOP_LOGPROBS_MAX {
         return Err(RequestError::TopLogprobs);
     }
+    let upstream_patience = match options.upstream_patience_s {
+        None => catalogue.upstream_patience,
+        Some(seconds) => {
+            Duration::try_from_secs_f64(seconds).map_err(|_| RequestError::Patience)?
+        }
+    };
     let cap = u64::try_from(options.max_tokens_cap);
     Ok(ModelSettings {
         tokens_max: cap.ok().filter(|cap| *cap > 0),
@@ -185,9 +220,7 @@ fn settings_of(
         constrained: constrained.transpose()?,
         budget: task.budget.into(),
         is_black_box: task.mode == Mode::BlackBox,
-        upstream_patience: options
-            .upstream_patience_s
-            .map_or(catalogue.upstream_patience, Duration::from_secs_f64),
+        upstream_patience,
         ..ModelSettings::default()
     })
 }
@@ -197,7 +230,7 @@ impl Resolved {
     pub fn new(task: Task, agent: Arc<dyn Agent>, ready: ReadyAgent, endpoint: Endpoint) -> Self {
         Resolved {
             task,
-            uploads: BTreeMap::new(),
+            uploads: Arc::default(),
             agent,
             version: VersionRequest::Default,
             ready: Some(ready),
@@ -206,6 +239,7 @@ impl Resolved {
             mcp: Remotes::default(),
             owner: None,
             group: None,
+            labels: BTreeMap::new(),
         }
     }
 

@@ -201,7 +201,19 @@ fn what_is_wrong_is_told_before_anything_is_done() {
             with(|it| it.options.constrained = Some("x".to_owned())),
             "refuse, remove or keep",
         ),
+        (
+            with(|it| it.options.upstream_patience_s = Some(-1.0)),
+            "not below 0",
+        ),
         (with(|it| it.options.temperature = Some(0.0)), "above 0"),
+        (
+            with(|it| it.group = Some(String::new())),
+            "1 to 200 characters",
+        ),
+        (
+            with(|it| drop(it.labels.insert("a".to_owned(), "x".repeat(201)))),
+            "none of them longer than 200 characters",
+        ),
     ] {
         assert!(told.contains(expect), "{told}");
     }

@@ -1,5 +1,6 @@
 //! One rollout's record while it is written: its start, and its commit.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ pub struct Start {
     pub endpoint: EndpointInfo,
     #[serde(default)]
     pub group: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// As the result has it; empty in records of older versions.
     #[serde(default)]
     pub mode: String,
@@ -40,6 +43,7 @@ impl Start {
         result.agent = self.agent;
         result.endpoint = self.endpoint;
         result.group = self.group;
+        result.labels = self.labels;
         result.agent_report.mcp_names = self.mcp_names;
         if !self.mode.is_empty() {
             result.mode = self.mode;

@@ -44,6 +44,7 @@ fn a_killed_processs_rollout_is_known_by_its_start() {
             ..EndpointInfo::default()
         },
         group: "g".to_owned(),
+        labels: [("step".to_owned(), "12".to_owned())].into(),
         mode: "black_box".to_owned(),
         mcp_names: None,
     };

@@ -14,7 +14,11 @@ fn all_well(_: &str) -> Play {
 #[tokio::test(start_paused = true)]
 async fn what_works_is_graded_after_everything_of_the_agent_is_dead() {
     let lab = Lab::new(all_well).await;
-    let result = lab.run(task()).await;
+    let mut rollout = lab.rollout(task());
+    rollout.labels.insert("step".to_owned(), "12".to_owned());
+    let entry = lab.engine.submit(rollout, 1).unwrap().remove(0);
+    let result = lab.end_of(entry).await;
+    assert_eq!(result.labels["step"], "12");
     assert_eq!(result.cause, Some(Cause::Completed), "{:?}", result.error);
     assert_eq!((result.reward, result.reward_valid), (Some(1.0), true));
     assert_eq!(result.sandbox.kind, "fake");

@@ -86,6 +86,14 @@ pub(crate) struct Arguments {
     #[arg(short, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     n: u16,
 
+    /// Names what belongs together (several runs may); each run has a name of its own otherwise
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+
+    /// Kept with each result, to find it by (repeatable)
+    #[arg(long, visible_alias = "label", value_name = "NAME=TEXT")]
+    labels: Vec<String>,
+
     /// How many run at once; the default is one for every core
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
@@ -325,7 +333,11 @@ impl Arguments {
                 name
             }
         };
+        let labels = self.labels.iter();
+        let labels = labels.map(|pair| options::variable("--labels", pair));
         Ok(RolloutRequest {
+            group: self.group.clone(),
+            labels: labels.collect::<anyhow::Result<_>>()?,
             uploads: loaded.uploads,
             agent,
             endpoint: self.endpoint.wish(catalogue)?,

@@ -39,7 +39,7 @@ impl Plan {
     pub(crate) fn resolved(&self) -> Resolved {
         let (agent, ready) = (Arc::clone(&self.agent), self.ready.clone());
         Resolved {
-            uploads: self.uploads.clone(),
+            uploads: Arc::new(self.uploads.clone()),
             settings: self.settings.clone(),
             mcp: self.mcp.clone(),
             ..Resolved::new(self.task.clone(), agent, ready, self.endpoint.clone())

@@ -45,6 +45,8 @@ const OF_THE_RUN: &[&str] = &[
     "sandbox",
     "task",
     "n",
+    "group",
+    "labels",
     "endpoint",
     "base_url",
     "model",
@@ -184,6 +186,7 @@ fn check_same(made: Resolved, asked: Value, file: &str) {
     let read = Task::from_toml(file).unwrap();
     assert_eq!(made.task, asked.task);
     assert_eq!(made.task, read);
+    assert_eq!((&made.group, &made.labels), (&asked.group, &asked.labels));
     let shown = |settings: &ModelSettings| {
         (
             settings.tokens_max,
@@ -235,6 +238,10 @@ fn what_is_said_is_the_same_everywhere() {
         "A=1",
         "--effort",
         "low",
+        "--group",
+        "g",
+        "--labels",
+        "step=12",
         "--base-url",
         "http://127.0.0.1:9",
         "--model",
@@ -245,7 +252,8 @@ fn what_is_said_is_the_same_everywhere() {
         "instruction": "go", "task_id": "t", "setup": ["a"], "setup_shell": "b", "test_script": "c",
         "upload_files": {"/tmp/x": "X"}, "agent_timeout_s": 5, "command_timeout_s": 7,
         "limits": {"memory_mb": 64, "cpus": 0.5}, "budget": {"calls": 3, "idle_s": 1.5}, "mode": "black_box",
-        "max_tokens_cap": 0, "env": {"A": "1"}, "agent_options": {"effort": "low"}, "endpoint": "vllm",
+        "max_tokens_cap": 0, "env": {"A": "1"}, "agent_options": {"effort": "low"}, "group": "g",
+        "labels": {"step": "12"}, "endpoint": "vllm",
         "base_url": "http://127.0.0.1:9", "model": "m",
     });
     let file = "task_id = 't'\ninstruction = 'go'\nsetup = ['a']\nsetup_shell = 'b'\ntest_script = 'c'\n\

@@ -58,6 +58,8 @@ pub(crate) const NAMES: &[&str] = &[
     "command_timeout_s",
     "solution",
     "n",
+    "group",
+    "labels",
     "setup_shell",
     "test_script",
     "template",
@@ -118,6 +120,8 @@ pub(crate) fn read(
         _ => return Err(format!("argument `n` must be between 1 and {COUNT_MAX}")),
     };
     let request = RolloutRequest {
+        group: given.text("group")?,
+        labels: given.text_map("labels")?.unwrap_or_default(),
         uploads,
         agent,
         endpoint,
@@ -242,6 +246,8 @@ pub(crate) fn explain(error: RequestError) -> Wrong {
         }
         error @ (RequestError::Sampling(_)
         | RequestError::Constrained
+        | RequestError::Group
+        | RequestError::Labels
         | RequestError::TopLogprobs) => format!("argument {error}"),
         error => chain(&error),
     }

@@ -177,6 +177,14 @@ fn number_or_mode(name: &str) -> (Value, &'static str) {
             json!({"type": "integer", "default": 1, "minimum": 1, "maximum": COUNT_MAX}),
             "A group of so many rollouts; with more than one the result is an array.",
         ),
+        "group" => (
+            json!({"type": ["string", "null"], "default": null}),
+            "Names what belongs together, in place of a name of its own for each call.",
+        ),
+        "labels" => (
+            text_map(),
+            "Kept with each result, to find it by: names and their texts.",
+        ),
         _ => (json!({}), ""),
     }
 }
