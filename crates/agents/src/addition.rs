@@ -7,8 +7,9 @@ use serde_json::{Map, Value};
 
 use rollcage_model::task::OptionValue;
 
+use super::error::ManifestError;
 use super::fill::{self, Quoting};
-use super::{Launch, LaunchError, ManifestError, patch};
+use super::{Launch, LaunchError, patch};
 
 /// A text of the task, or the names of a list joined with commas.
 const VALUE: &str = "value";

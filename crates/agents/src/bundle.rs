@@ -36,12 +36,11 @@ use self::metadata::Found;
 use self::progress::Reporter;
 use self::storage::{Lock, Staging};
 
-pub use self::error::{InstallError, RemoveError};
+pub use self::error::{InstallError, PypiError, RemoveError};
 pub use self::fetch::FetchError;
 pub use self::list::{List, ListError};
 pub use self::pin::PinnedList;
 pub use self::progress::{OnProgress, Phase, Progress};
-pub use self::pypi::PypiError;
 pub use self::registry::{Limits, Registry};
 pub use self::source::{
     Architecture, Cpu, Libc, NODE_VERSION, Npm, Origin, Pypi, Source, Target, VersionRequest, node,

@@ -16,6 +16,7 @@ use rollcage_model::drill::Part;
 mod addition;
 pub mod bundle;
 mod environment;
+mod error;
 mod fill;
 mod manifest;
 mod mcp;
@@ -25,7 +26,8 @@ mod patch;
 mod warm;
 
 pub use environment::base_environment;
-pub use manifest::{Manifest, ManifestError, WireDialect};
+pub use error::ManifestError;
+pub use manifest::{Manifest, WireDialect};
 pub use oracle::Oracle;
 pub use warm::{ReadyAgent, WarmError, warm_up};
 

@@ -10,8 +10,8 @@ use rollcage_model::task::mcp::McpServer;
 use rollcage_sandbox::guest::{HOME, WORKDIR};
 
 use super::addition::filled;
+use super::error::ManifestError;
 use super::fill::{self, Quoting};
-use super::manifest::ManifestError;
 use super::{Launch, LaunchError, LaunchRequest, patch};
 
 /// What stands for a server in the manifest, beside the placeholders that there are everywhere.

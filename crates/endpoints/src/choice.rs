@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rollcage_dialect::EndpointDialect;
 
+use crate::check::{EndpointError, normalise};
 use crate::provider::{Provider, Providers, Serving};
 use crate::serving::command::CommandServer;
 use crate::serving::{Managed, Server, StartPolicy, Wanted, host_url, origin};
@@ -58,26 +59,6 @@ impl EndpointChoice {
             None => Ok(()),
         }
     }
-}
-
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum EndpointError {
-    #[error("unknown endpoint kind `{kind}`: use one of {known}, or give a base URL and a model")]
-    Unknown { kind: String, known: String },
-    #[error("endpoint `{kind}` needs a base URL: give --base-url or set {variable}")]
-    NoBaseUrl { kind: String, variable: String },
-    #[error(
-        "endpoint `{kind}` needs an API key: set {variable}, or name another variable with --api-key-env"
-    )]
-    NoKey { kind: String, variable: String },
-    #[error("endpoint `{kind}` needs a model: give --model or set {variable}")]
-    NoModel { kind: String, variable: String },
-    #[error("`{0}` is not an http:// or https:// URL")]
-    NotUrl(String),
-    #[error(
-        "the base URL holds a user name or password: give the key in an environment variable instead"
-    )]
-    CredentialsInUrl,
 }
 
 impl EndpointRequest {
@@ -277,33 +258,6 @@ fn ollama(
         endpoint,
         search_path: variable("PATH"),
     }
-}
-
-/// Refuses what is no URL of a server, without repeating credentials.
-pub(crate) fn check_url(url: &str) -> Result<(), EndpointError> {
-    let parsed = reqwest::Url::parse(url).map_err(|_| EndpointError::NotUrl(url.to_owned()))?;
-    // First, so that no later error repeats them.
-    if !parsed.username().is_empty() || parsed.password().is_some() {
-        return Err(EndpointError::CredentialsInUrl);
-    }
-    if !matches!(parsed.scheme(), "http" | "https") || parsed.host().is_none() {
-        return Err(EndpointError::NotUrl(url.to_owned()));
-    }
-    Ok(())
-}
-
-/// `http://host:8000` and `http://host:8000/v1/` are the same endpoint. `path` is what it has to end in; of a path with
-/// several parts the first may be there already.
-pub(crate) fn normalise(url: &str, path: &str) -> Result<String, EndpointError> {
-    check_url(url)?;
-    let trimmed = url.trim_end_matches('/');
-    let ends = path.match_indices('/').map(|(place, _)| place);
-    let ends: Vec<_> = ends.skip(1).chain([path.len()]).collect();
-    let there = ends
-        .into_iter()
-        .rev()
-        .find(|end| trimmed.ends_with(&path[..*end]));
-    Ok(format!("{trimmed}{}", &path[there.unwrap_or(0)..]))
 }
 
 #[cfg(test)]

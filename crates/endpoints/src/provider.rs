@@ -2,20 +2,18 @@
 //! Nothing here reads a file or an environment variable.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
 use rollcage_dialect::EndpointDialect;
 
-use crate::choice::{EndpointError, check_url};
+use crate::check::{EndpointError, ProviderError, check_name, check_url};
 use crate::serving::command::{CommandServer, read_servers};
 use rollcage_proxy::endpoint::Auth;
 
 const BUILT_IN: &str = include_str!("providers.toml");
-/// Names that mean something else.
-const RESERVED: [&str; 3] = ["scripted", "custom", "none"];
 
 /// Who looks after the server of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,22 +47,6 @@ pub struct Provider {
     /// How long a server of ours, or one that is found, keeps a model loaded after a call.
     pub keep_alive: Option<String>,
     pub contexts: BTreeMap<String, u64>,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum ProviderError {
-    /// The source says where in the file, and which key.
-    #[error("read {path}")]
-    Syntax {
-        path: PathBuf,
-        source: toml::de::Error,
-    },
-    #[error("{path}: `{name}`: {problem}")]
-    Entry {
-        path: PathBuf,
-        name: String,
-        problem: String,
-    },
 }
 
 /// All providers by name, and the servers that a user's settings start.
@@ -181,20 +163,6 @@ impl Entry {
             contexts: self.contexts.unwrap_or_default(),
         })
     }
-}
-
-/// Names stand before the slash of `PROVIDER/MODEL`, and in names of variables.
-pub(crate) fn check_name(name: &str) -> Result<(), String> {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-.".contains(c);
-    if name.is_empty() || !name.chars().all(is_plain) {
-        return Err(format!(
-            "name: `{name}` may hold lower-case letters, digits, `_`, `-` and `.` only"
-        ));
-    }
-    if RESERVED.contains(&name) {
-        return Err(format!("name: `{name}` means something else"));
-    }
-    Ok(())
 }
 
 fn is_variable(name: &str) -> bool {

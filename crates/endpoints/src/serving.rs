@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 
-use crate::choice::normalise;
+use crate::check::normalise;
 use rollcage_proxy::Unusable;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::outbound::{ClientError, Guard, client_for};

@@ -8,7 +8,8 @@ use anyhow::Context;
 
 use rollcage_agents::bundle::{Bundles, Registry, VersionRequest};
 use rollcage_agents::{Agent, AgentError};
-use rollcage_endpoints::provider::{ProviderError, Providers};
+use rollcage_endpoints::check::ProviderError;
+use rollcage_endpoints::provider::Providers;
 use rollcage_engine::intake::Catalogue;
 use rollcage_engine::store::Store;
 use rollcage_engine::{Engine, EngineOptions, Limits};

@@ -1,14 +1,17 @@
 //! Why a bundle is not installed, or not removed.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::fetch::FetchError;
 use super::list::ListError;
-use super::pypi::PypiError;
 use super::source::Target;
 use super::storage::StorageError;
 use super::unpack::UnpackError;
+
+/// Below `/usr`, which every sandbox shows: a Python of a user's own is not seen inside.
+pub(super) const PYTHONS: [&str; 2] = ["/usr/bin/python3", "/usr/local/bin/python3"];
 
 /// Why an agent is not installed. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
@@ -95,4 +98,26 @@ pub enum RemoveError {
     Busy { agent: String, version: String },
     #[error(transparent)]
     Storage(#[from] StorageError),
+}
+
+/// Why a Python agent is not installed.
+#[derive(Debug, thiserror::Error)]
+pub enum PypiError {
+    #[error("{agent} needs Python: install python3 so that one of {} exists", PYTHONS.join(", "))]
+    NoPython { agent: String },
+    #[error("{agent} is installed with pip, and {} has none: install python3-pip", python.display())]
+    NoPip { agent: String, python: PathBuf },
+    #[error("run {}", python.display())]
+    Run { python: PathBuf, source: io::Error },
+    #[error("pip could not install {package}: {said}")]
+    Failed { package: String, said: String },
+    #[error("pip of {} does not say what it would install: version 22.2 or later is needed", python.display())]
+    Report {
+        python: PathBuf,
+        source: serde_json::Error,
+    },
+    #[error(
+        "{agent} comes from PyPI, where `{tag}` is no version: give a number, as in {agent}@1.2.3"
+    )]
+    Tag { agent: String, tag: String },
 }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
-use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{ChildStderr, ChildStdout, Command};
 
+use super::error::{PYTHONS, PypiError};
 use super::install::{self, Order};
 use super::list::Pinned;
 use super::progress::{Phase, Reporter};
@@ -21,34 +21,10 @@ use super::source::{Pypi, Source};
 use super::storage::{self, StorageError};
 use super::{Bundle, FORMAT, InstallError, Manifest};
 
-/// Below `/usr`, which every sandbox shows: a Python of a user's own is not seen inside.
-const PYTHONS: [&str; 2] = ["/usr/bin/python3", "/usr/local/bin/python3"];
 const PACKAGES: &str = "site-packages";
 const LAUNCHER: &str = "main.py";
 /// Of what pip says, for an error.
 const SAID_BYTES_MAX: usize = 64 << 10;
-
-/// Why a Python agent is not installed.
-#[derive(Debug, thiserror::Error)]
-pub enum PypiError {
-    #[error("{agent} needs Python: install python3 so that one of {} exists", PYTHONS.join(", "))]
-    NoPython { agent: String },
-    #[error("{agent} is installed with pip, and {} has none: install python3-pip", python.display())]
-    NoPip { agent: String, python: PathBuf },
-    #[error("run {}", python.display())]
-    Run { python: PathBuf, source: io::Error },
-    #[error("pip could not install {package}: {said}")]
-    Failed { package: String, said: String },
-    #[error("pip of {} does not say what it would install: version 22.2 or later is needed", python.display())]
-    Report {
-        python: PathBuf,
-        source: serde_json::Error,
-    },
-    #[error(
-        "{agent} comes from PyPI, where `{tag}` is no version: give a number, as in {agent}@1.2.3"
-    )]
-    Tag { agent: String, tag: String },
-}
 
 /// Has pip fill a directory, adds a launcher, and moves it into place.
 pub(super) async fn install(

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::choice::check_url;
-use crate::provider::{ProviderError, check_name};
+use crate::check::{ProviderError, check_name, check_url};
 
 /// `{port}` in the command, the URLs and the environment is a free port; `{model}` is the model's name.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,8 @@ use std::io::Write;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use rollcage_endpoints::choice::{EndpointChoice, EndpointError, EndpointRequest};
+use rollcage_endpoints::check::EndpointError;
+use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_endpoints::provider::{Provider, Providers};
 use rollcage_endpoints::serving::command::CommandServer;
 use rollcage_endpoints::serving::{Servers, Step};

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use rollcage_dialect::EndpointDialect;
-use rollcage_endpoints::choice::EndpointError;
+use rollcage_endpoints::check::EndpointError;
 use rollcage_engine::intake::{
     Catalogue, EndpointWish, Key, ModelOptions, Origin, RequestError, RolloutRequest,
 };
