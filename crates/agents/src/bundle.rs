@@ -36,14 +36,14 @@ use self::metadata::Found;
 use self::progress::Reporter;
 use self::storage::{Lock, Staging};
 
-pub use self::error::{InstallError, PypiError, RemoveError};
+pub use self::error::{InstallError, ListError, PypiError, RemoveError};
 pub use self::fetch::FetchError;
-pub use self::list::{List, ListError};
 pub use self::pin::PinnedList;
 pub use self::progress::{OnProgress, Phase, Progress};
 pub use self::registry::{Limits, Registry};
 pub use self::source::{
-    Architecture, Cpu, Libc, NODE_VERSION, Npm, Origin, Pypi, Source, Target, VersionRequest, node,
+    Architecture, Cpu, Libc, List, NODE_VERSION, Npm, Origin, Pypi, Source, Target, VersionRequest,
+    node,
 };
 pub use self::storage::StorageError;
 pub use self::unpack::UnpackError;

@@ -1,17 +1,19 @@
 //! Why a bundle is not installed, or not removed.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::fetch::FetchError;
-use super::list::ListError;
-use super::source::Target;
+use super::source::{List, Target};
 use super::storage::StorageError;
 use super::unpack::UnpackError;
 
 /// Below `/usr`, which every sandbox shows: a Python of a user's own is not seen inside.
 pub(super) const PYTHONS: [&str; 2] = ["/usr/bin/python3", "/usr/local/bin/python3"];
+
+/// Of the pinned lists that are read.
+pub(super) const LIST_FORMAT: u32 = 1;
 
 /// Why an agent is not installed. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
@@ -120,4 +122,70 @@ pub enum PypiError {
         "{agent} comes from PyPI, where `{tag}` is no version: give a number, as in {agent}@1.2.3"
     )]
     Tag { agent: String, tag: String },
+}
+
+/// Says how much room an installation needs, where there was none.
+pub(super) fn needing(error: InstallError, bytes: u64, root: &Path) -> InstallError {
+    match error {
+        InstallError::Storage(error) | InstallError::Unpack(UnpackError::Storage(error)) => {
+            error.needing(bytes, root).into()
+        }
+        other => other,
+    }
+}
+
+/// Why a pinned list cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    #[error(
+        "read {agent}'s pinned list {}: make it with `rollcage agent lock {agent} --output FILE`, or leave `lock` out of \
+         the manifest",
+        path.display()
+    )]
+    Read {
+        agent: String,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("the pinned list {list} is wrong")]
+    Toml {
+        list: List,
+        source: Box<toml::de::Error>,
+    },
+    #[error(
+        "the pinned list {list} has format {format}, and this version of Rollcage reads {LIST_FORMAT}"
+    )]
+    Format { list: List, format: u32 },
+    #[error(
+        "the pinned list {list} is for {found}, and the manifest wants {wanted}: make it anew with \
+         `rollcage agent lock`"
+    )]
+    Other {
+        list: List,
+        found: String,
+        wanted: String,
+    },
+    #[error("the pinned list {list} is wrong about {package}: {problem}")]
+    Package {
+        list: List,
+        package: String,
+        problem: &'static str,
+    },
+    #[error(
+        "the pinned list {list} lacks {package} for {target}: make it anew with `rollcage agent lock`"
+    )]
+    Missing {
+        list: List,
+        package: String,
+        target: Target,
+    },
+    #[error("{agent} is installed from no registry, so there is nothing to pin")]
+    NothingToPin { agent: String },
+    #[error(
+        "the registry describes {package}@{version} with SHA-1 alone, which protects nothing: pin it from a registry \
+         that gives `integrity`"
+    )]
+    Weak { package: String, version: String },
+    #[error("write the pinned list")]
+    Write { source: Box<toml::ser::Error> },
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::error::needing;
 use super::fetch::Fetcher;
 use super::list::Pinned;
 use super::part::{Part, Parts};
@@ -15,7 +16,7 @@ use super::registry::Registry;
 use super::source::{Npm, Target};
 use super::storage::{self, Lock, Staging, StorageError};
 use super::tree::{self, Placed};
-use super::unpack::{self, Shared, UnpackError};
+use super::unpack::{self, Shared};
 use super::{Bundle, FORMAT, InstallError, MANIFEST, Manifest, Wanted};
 
 /// What to install, and the right to do so.
@@ -128,15 +129,6 @@ struct Watcher(Arc<Shared>);
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.0.is_abandoned.store(true, Ordering::Relaxed);
-    }
-}
-
-pub(super) fn needing(error: InstallError, bytes: u64, root: &Path) -> InstallError {
-    match error {
-        InstallError::Storage(error) | InstallError::Unpack(UnpackError::Storage(error)) => {
-            error.needing(bytes, root).into()
-        }
-        other => other,
     }
 }
 

@@ -3,94 +3,17 @@
 //!
 //! A list is TOML, one table per package, in an order that gives small differences from version to version.
 
-use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::error::{LIST_FORMAT, ListError};
 use super::integrity::Integrity;
-use super::source::{Npm, Source, Target};
+use super::source::{List, Npm, Source, Target, is_package_name};
 use super::tree::{Placed, Tarball};
 
-const FORMAT: u32 = 1;
 /// The place of a package that is the whole bundle.
 const WHOLE: &str = ".";
-/// npm's limit for the name of a package.
-const NAME_BYTES_MAX: usize = 214;
-
-/// Where the list of an agent's default version is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum List {
-    /// It came with us.
-    BuiltIn(&'static str),
-    /// A user's own.
-    File(PathBuf),
-}
-
-impl fmt::Display for List {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            List::BuiltIn(_) => f.write_str("that comes with Rollcage"),
-            List::File(path) => path.display().fmt(f),
-        }
-    }
-}
-
-/// Why a pinned list cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ListError {
-    #[error(
-        "read {agent}'s pinned list {}: make it with `rollcage agent lock {agent} --output FILE`, or leave `lock` out of \
-         the manifest",
-        path.display()
-    )]
-    Read {
-        agent: String,
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("the pinned list {list} is wrong")]
-    Toml {
-        list: List,
-        source: Box<toml::de::Error>,
-    },
-    #[error(
-        "the pinned list {list} has format {format}, and this version of Rollcage reads {FORMAT}"
-    )]
-    Format { list: List, format: u32 },
-    #[error(
-        "the pinned list {list} is for {found}, and the manifest wants {wanted}: make it anew with \
-         `rollcage agent lock`"
-    )]
-    Other {
-        list: List,
-        found: String,
-        wanted: String,
-    },
-    #[error("the pinned list {list} is wrong about {package}: {problem}")]
-    Package {
-        list: List,
-        package: String,
-        problem: &'static str,
-    },
-    #[error(
-        "the pinned list {list} lacks {package} for {target}: make it anew with `rollcage agent lock`"
-    )]
-    Missing {
-        list: List,
-        package: String,
-        target: Target,
-    },
-    #[error("{agent} is installed from no registry, so there is nothing to pin")]
-    NothingToPin { agent: String },
-    #[error(
-        "the registry describes {package}@{version} with SHA-1 alone, which protects nothing: pin it from a registry \
-         that gives `integrity`"
-    )]
-    Weak { package: String, version: String },
-    #[error("write the pinned list")]
-    Write { source: Box<toml::ser::Error> },
-}
 
 /// What stands in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,7 +55,7 @@ pub(super) struct Pin {
 impl Pinned {
     pub(super) fn new(agent: &str, version: &str, packages: Vec<Pin>) -> Self {
         Pinned {
-            format: FORMAT,
+            format: LIST_FORMAT,
             agent: agent.to_owned(),
             version: version.to_owned(),
             unpinned: Vec::new(),
@@ -175,7 +98,7 @@ impl Pinned {
             list: list.clone(),
             source: Box::new(error),
         })?;
-        if pinned.format == FORMAT {
+        if pinned.format == LIST_FORMAT {
             return Ok(pinned);
         }
         Err(ListError::Format {
@@ -294,21 +217,6 @@ pub(super) fn written_place(place: &Path, package: &str) -> Option<String> {
     }
     let is_usual = place == Path::new("node_modules").join(package);
     (!is_usual).then(|| place.to_string_lossy().into_owned())
-}
-
-/// Whether `name` may become part of a path: `lodash` or `@scope/name`.
-pub(super) fn is_package_name(name: &str) -> bool {
-    let is_plain = |part: &str| {
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-._~".contains(letter);
-        !part.is_empty() && !part.starts_with('.') && part.chars().all(plain)
-    };
-    let is_named = match name.strip_prefix('@') {
-        None => is_plain(name),
-        Some(scoped) => scoped
-            .split_once('/')
-            .is_some_and(|(scope, name)| is_plain(scope) && is_plain(name)),
-    };
-    is_named && name.len() <= NAME_BYTES_MAX
 }
 
 #[cfg(test)]

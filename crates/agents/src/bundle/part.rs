@@ -7,8 +7,8 @@ use futures::stream::FuturesUnordered;
 
 use super::InstallError;
 use super::download::{self, Download, Downloaded};
+use super::error::needing;
 use super::fetch::Fetcher;
-use super::install::needing;
 use super::integrity::Integrity;
 use super::metadata::{self, Found};
 use super::progress::{Reporter, Tally};

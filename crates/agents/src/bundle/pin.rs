@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::error::ListError;
 use super::fetch::Fetcher;
 use super::integrity::Integrity;
-use super::list::{ListError, Pin, Pinned, written_place};
+use super::list::{Pin, Pinned, written_place};
 use super::metadata::Dist;
 use super::progress::{OnProgress, Phase, Reporter};
 use super::source::{Npm, Origin, Published, Pypi, Source, VersionRequest};

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::list::List;
+/// npm's limit for the name of a package.
+const NAME_BYTES_MAX: usize = 214;
 
 /// How an agent is published.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +79,24 @@ pub struct Pypi {
     pub lock: Option<PathBuf>,
     /// `module:function`.
     pub entry: String,
+}
+
+/// Where the list of an agent's default version is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum List {
+    /// It came with us.
+    BuiltIn(&'static str),
+    /// A user's own.
+    File(PathBuf),
+}
+
+impl fmt::Display for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            List::BuiltIn(_) => f.write_str("that comes with Rollcage"),
+            List::File(path) => path.display().fmt(f),
+        }
+    }
 }
 
 /// The version of Node that the built-in agents run with, and its pinned list.
@@ -317,6 +336,21 @@ impl VersionRequest {
 pub(super) fn is_plain_name(text: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
     !text.is_empty() && text.len() <= 128 && !text.starts_with('.') && text.chars().all(plain)
+}
+
+/// Whether `name` may become part of a path: `lodash` or `@scope/name`.
+pub(super) fn is_package_name(name: &str) -> bool {
+    let is_plain = |part: &str| {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-._~".contains(letter);
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(plain)
+    };
+    let is_named = match name.strip_prefix('@') {
+        None => is_plain(name),
+        Some(scoped) => scoped
+            .split_once('/')
+            .is_some_and(|(scope, name)| is_plain(scope) && is_plain(name)),
+    };
+    is_named && name.len() <= NAME_BYTES_MAX
 }
 
 #[cfg(test)]

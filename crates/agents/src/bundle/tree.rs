@@ -11,10 +11,9 @@ use nodejs_semver::{Range, Version};
 use super::InstallError;
 use super::fetch::Fetcher;
 use super::integrity::Integrity;
-use super::list::is_package_name;
 use super::metadata::{self, Described, Dist, Needs};
 use super::progress::Reporter;
-use super::source::Published;
+use super::source::{Published, is_package_name};
 
 /// No agent comes near this; a tree that does is broken or hostile.
 const PACKAGES_MAX: usize = 2000;

@@ -179,8 +179,11 @@ fn offered(request: &Request) -> Vec<String> {
         offered.push(token.trim().to_owned());
     }
     offered.extend(header("x-api-key").map(str::to_owned));
-    if super::openenv::is_websocket(request.headers()) {
-        offered.extend(super::openenv::query_value(request.uri(), "token"));
+    if super::websocket::handshake::is_websocket(request.headers()) {
+        offered.extend(super::websocket::handshake::query_value(
+            request.uri(),
+            "token",
+        ));
     }
     offered
 }

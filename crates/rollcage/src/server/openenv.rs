@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::extract::Request;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{StatusCode, header};
 use axum::response::Response;
 use serde_json::{Map, Value};
 use tokio_util::task::TaskTracker;
@@ -19,6 +19,7 @@ use super::listen::Ending;
 use super::reply;
 use super::tasks::Tasks;
 use super::tool::Tools;
+use super::websocket::handshake;
 
 mod action;
 mod call;
@@ -160,7 +161,7 @@ pub(crate) async fn answer(wire: Arc<Wire>, mut request: Request) -> Response {
     };
     let path = request.uri().path();
     let route = Route::of(path, wire.mode);
-    if is_websocket(request.headers()) {
+    if handshake::is_websocket(request.headers()) {
         return match route {
             Some(Route::Ws) => socket::upgrade(wire, Dialect::Environment, owner, request),
             Some(Route::Mcp) => socket::upgrade(wire, Dialect::JsonRpc, owner, request),
@@ -216,25 +217,4 @@ fn redirect(request: &Request, path: &str) -> Response {
     *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
     response.headers_mut().insert(header::LOCATION, location);
     response
-}
-
-/// Whether a request wants to become a socket.
-pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
-    let has = |name: header::HeaderName, wanted: &str| {
-        let values = headers.get_all(name).into_iter();
-        values
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .any(|word| word.trim().eq_ignore_ascii_case(wanted))
-    };
-    has(header::CONNECTION, "upgrade") && has(header::UPGRADE, "websocket")
-}
-
-/// The first value of a name in a query.
-pub(crate) fn query_value(uri: &Uri, name: &str) -> Option<String> {
-    let query = uri.query()?;
-    let mut pairs = form_urlencoded::parse(query.as_bytes());
-    pairs
-        .find(|(key, _)| key == name)
-        .map(|(_, value)| value.into_owned())
 }

@@ -11,7 +11,6 @@ use crate::doctor::Check;
 use crate::{Capabilities, Error, NetworkPolicy, Sandbox, Sandboxes, Spec};
 
 mod cgroup;
-mod cgroup_mount;
 mod channel;
 mod control;
 mod failure;
@@ -30,7 +29,7 @@ pub use launcher::Options;
 use super::shared::cgroup::Cgroups;
 use super::shared::mode::Mode;
 use super::shared::wire::Setup;
-use cgroup_mount::Mounts;
+use cgroup::mount::Mounts;
 use launcher::Launcher;
 use reaper::Reaper;
 use spare::Spares;

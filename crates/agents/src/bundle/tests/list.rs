@@ -6,7 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha512};
 
-use super::super::list::{List, Pinned};
+use super::super::list::Pinned;
+use super::super::source::List;
 use super::super::{Bundles, NODE_VERSION, Npm, Origin, Source, Target, VersionRequest, node};
 use super::fake::{FAKE, Package, Reply, Server, bundles, elf};
 use super::{leftovers, sentence};

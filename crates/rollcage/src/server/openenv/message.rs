@@ -9,11 +9,48 @@ use super::mcp::{self, RpcCaller};
 use super::problem::Fields;
 use super::result::Keys;
 use super::session::{Session, SessionError};
-use super::socket::Reply;
 use super::{Wire, rpc};
 
 /// A longer name for an episode is a mistake, and would be kept.
 const EPISODE_ID_BYTES_MAX: usize = 4096;
+
+/// What a request is answered with.
+pub(crate) struct Reply {
+    pub(super) frame: Option<String>,
+    pub(super) is_last: bool,
+}
+
+impl Reply {
+    pub(crate) fn more(frame: Value) -> Self {
+        Reply {
+            frame: Some(frame.to_string()),
+            is_last: false,
+        }
+    }
+
+    /// The socket is closed after it.
+    pub(crate) fn last(frame: Value) -> Self {
+        Reply {
+            frame: Some(frame.to_string()),
+            is_last: true,
+        }
+    }
+
+    /// The socket is closed without a word.
+    pub(crate) fn end() -> Self {
+        Reply {
+            frame: None,
+            is_last: true,
+        }
+    }
+
+    pub(super) fn none() -> Self {
+        Reply {
+            frame: None,
+            is_last: false,
+        }
+    }
+}
 
 /// A request that is answered with an error; the socket stays open.
 enum MessageError {

@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
+use super::message::Reply;
 use super::session::{Session, SessionError, SessionHold};
 use super::{Wire, mcp, message, rpc};
 use crate::server::access::Owner;
@@ -33,44 +34,6 @@ pub(crate) enum Dialect {
     Environment,
     /// `/mcp`
     JsonRpc,
-}
-
-/// What a request is answered with.
-pub(crate) struct Reply {
-    frame: Option<String>,
-    is_last: bool,
-}
-
-impl Reply {
-    pub(crate) fn more(frame: Value) -> Self {
-        Reply {
-            frame: Some(frame.to_string()),
-            is_last: false,
-        }
-    }
-
-    /// The socket is closed after it.
-    pub(crate) fn last(frame: Value) -> Self {
-        Reply {
-            frame: Some(frame.to_string()),
-            is_last: true,
-        }
-    }
-
-    /// The socket is closed without a word.
-    pub(crate) fn end() -> Self {
-        Reply {
-            frame: None,
-            is_last: true,
-        }
-    }
-
-    fn none() -> Self {
-        Reply {
-            frame: None,
-            is_last: false,
-        }
-    }
 }
 
 impl Dialect {
@@ -124,7 +87,7 @@ pub(crate) fn upgrade(
     };
     // The original looks for a session on one of its two sockets only.
     let session_id = match dialect {
-        Dialect::Environment => super::query_value(request.uri(), "session_id"),
+        Dialect::Environment => handshake::query_value(request.uri(), "session_id"),
         Dialect::JsonRpc => None,
     };
     let place = request.extensions_mut().remove::<Place>();

@@ -1,9 +1,30 @@
 //! The opening handshake of a WebSocket (RFC 6455, section 4). Extensions and subprotocols are declined.
 
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use base64::Engine;
 use sha1::{Digest, Sha1};
+
+/// Whether a request wants to become a socket.
+pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
+    let has = |name: header::HeaderName, wanted: &str| {
+        let values = headers.get_all(name).into_iter();
+        values
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .any(|word| word.trim().eq_ignore_ascii_case(wanted))
+    };
+    has(header::CONNECTION, "upgrade") && has(header::UPGRADE, "websocket")
+}
+
+/// The first value of a name in a query.
+pub(crate) fn query_value(uri: &Uri, name: &str) -> Option<String> {
+    let query = uri.query()?;
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    pairs
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| value.into_owned())
+}
 
 /// The answer after which a connection is a WebSocket, or what the request lacks.
 pub(crate) fn answer(headers: &HeaderMap) -> Result<Response, &'static str> {

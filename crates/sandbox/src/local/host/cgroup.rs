@@ -11,14 +11,15 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use super::cgroup_mount::Mounts;
 use super::instance::{self, Claim};
 use crate::local::shared::cgroup::{Cgroups, Controller, Group};
 use crate::local::shared::wire::ProcessLimits;
 use crate::{Isolation, Limits, Usage};
 
+pub(super) mod mount;
 mod unified;
 
+use mount::Mounts;
 use unified::Retreat;
 
 const PERIOD_US: u32 = 100_000;

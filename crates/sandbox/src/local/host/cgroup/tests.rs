@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::super::cgroup_mount::Unified;
+use super::mount::Unified;
 use super::*;
 
 /// A version 2 mount; `own` may be a group with processes, for which enabling a controller fails.

@@ -9,8 +9,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::super::cgroup_mount::{Mounts, Unified};
 use super::super::instance::{self, Claim};
+use super::mount::{Mounts, Unified};
 use super::write;
 use crate::local::shared::mount_fd;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::cgroup;
-use super::instance;
+use super::super::instance;
+use super::remove_engine;
 
 /// Found in `/proc/self`, or made up by tests.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Mounts {
     /// Removes the groups of engines that died without cleaning up.
     pub(crate) fn sweep(&self) {
         for parent in self.v1.values().cloned().chain(self.unified_candidates()) {
-            instance::sweep(&parent, cgroup::remove_engine);
+            instance::sweep(&parent, remove_engine);
         }
     }
 }
