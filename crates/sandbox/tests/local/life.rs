@@ -54,10 +54,14 @@ async fn closing_leaves_no_process_mount_cgroup_or_directory() {
         &format!("(setsid bash -c 'exec -a {mark} sleep 1000' >/dev/null 2>&1 &)"),
     )
     .await;
-    while marked(&mark).is_empty() {
-        tokio::task::yield_now().await;
-    }
-    let its_groups = groups(marked(&mark)[0].0, &name);
+    // Looked at once: while it becomes another program its arguments cannot be read.
+    let pid = loop {
+        match marked(&mark).first() {
+            Some((pid, _)) => break *pid,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    let its_groups = groups(pid, &name);
     assert_eq!(!its_groups.is_empty(), is_root(), "{its_groups:?}");
     sandbox
         .close()
