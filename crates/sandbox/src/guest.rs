@@ -19,6 +19,10 @@ pub const VERIFIER_LOGS: &str = "/home/user/logs/verifier";
 /// What the verifier checks with. Empty and read-only until [`crate::Sandbox::unseal`], so that nobody can be there
 /// before it.
 pub const TESTS: &str = "/home/user/tests";
+/// Where setup commands install packages and programs: theirs until [`crate::Sandbox::seal_setup`], read-only after it.
+pub const SETUP: &str = "/opt/setup";
+/// Links for programs that tasks expect under a name which the host does not have.
+pub const ALIASES: &str = "/opt/rollcage/bin";
 /// Where an agent's bundle is shown.
 pub const BUNDLE_DIR: &str = "/opt/rollcage/agent";
 /// Where the Node that runs an agent is shown.

@@ -12,6 +12,7 @@ pub mod disk;
 pub mod doctor;
 mod entrance;
 mod error;
+mod gates;
 pub mod guest;
 pub mod local;
 pub mod names;
@@ -25,6 +26,7 @@ pub use command::{Command, Stdin, User};
 pub use content::{Archive, Content, Mount};
 pub use entrance::{BoxedStream, Entrance, Listener, Peers, Stream};
 pub use error::Error;
+pub use gates::{Gates, PORTS_MAX, PROXY_PORT};
 pub use process::{ExitStatus, Input, Output, Process};
 pub use run::{Finished, OutputLimit, run};
 pub use snapshot::Snapshot;
@@ -76,6 +78,8 @@ pub trait Sandbox: Send + Sync {
     fn isolation(&self) -> &Isolation;
     /// How programs inside reach the model. `None` without [`Spec::has_entrance`], and when it was taken already.
     fn take_entrance(&mut self) -> Option<Entrance>;
+    /// How programs inside reach the world. `None` without [`Spec::intercepted_ports`], and when they were taken already.
+    fn take_gates(&mut self) -> Option<Gates>;
     /// Connects to a service that listens on `127.0.0.1:port` inside.
     async fn connect(&self, port: u16) -> Result<BoxedStream, Error>;
     async fn spawn(&self, command: Command) -> Result<Process, Error>;
@@ -92,6 +96,8 @@ pub trait Sandbox: Send + Sync {
     async fn kill_all(&self) -> Result<u64, Error>;
     /// Puts fresh, empty, writable directories at [`guest::VERIFIER_LOGS`] and [`guest::TESTS`]. Call it after [`Sandbox::kill_all`].
     async fn unseal(&self) -> Result<(), Error>;
+    /// Makes [`guest::SETUP`] read-only for good. Fails while a process has a file open there for writing.
+    async fn seal_setup(&self) -> Result<(), Error>;
     /// Keeps the files as they are, where [`Capabilities::snapshot`] says so. Best with nothing running.
     async fn snapshot(&self) -> Result<Snapshot, Error>;
     async fn usage(&self) -> Usage;

@@ -14,6 +14,9 @@ pub struct Spec {
     pub mounts: Vec<Mount>,
     /// Whether programs inside can reach the model: see [`crate::Sandbox::take_entrance`].
     pub has_entrance: bool,
+    /// Ports whose connections, to whatever address, are answered from outside; `None` is no network at all. See
+    /// [`crate::Sandbox::take_gates`].
+    pub intercepted_ports: Option<Vec<u16>>,
     /// Files to start with, of a sandbox of the same backend with the same layers. They lie over all others.
     pub snapshot: Option<Snapshot>,
 }

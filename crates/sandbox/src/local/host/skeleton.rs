@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use crate::guest::{HOME, USER, USER_ID};
+use crate::guest::{self, HOME, USER, USER_ID};
 use crate::local::shared::PROGRAM_DIRECTORIES;
 
 /// Directories at least; the sandbox's own layer adds `/home/user`, whose owner differs per sandbox.
@@ -24,6 +24,9 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("var/tmp", 0o1777),
     ("run", 0o755),
     ("opt", 0o755),
+    ("opt/setup", 0o755),
+    ("opt/rollcage", 0o755),
+    ("opt/rollcage/bin", 0o755),
     ("root", 0o700),
     ("srv", 0o755),
     ("mnt", 0o755),
@@ -90,12 +93,12 @@ const ETC: &[&str] = &[
 const FILE_BYTES_MAX: u64 = 4 << 20;
 const DEPTH_MAX: u32 = 8;
 
-/// Files we write ourselves. Lookups use files only, and a resolver that reads `resolv.conf` itself finds
-/// nobody on port 53: both fail at once instead of waiting for a server out of reach.
+/// Files we write ourselves. Where a sandbox has no gates, resolvers find nobody on port 53 and fail at once instead of
+/// waiting for a server out of reach.
 const GENERATED: &[(&str, &str)] = &[
     (
         "nsswitch.conf",
-        "passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\nprotocols: files\n",
+        "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
     ),
     (
         "resolv.conf",
@@ -104,6 +107,11 @@ const GENERATED: &[(&str, &str)] = &[
     ("shells", "/bin/sh\n/bin/bash\n/usr/bin/sh\n/usr/bin/bash\n"),
     ("host.conf", "multi on\n"),
 ];
+
+/// Names that tasks expect, and the program that many hosts have instead.
+const ALIASES: &[(&str, &str)] = &[("python", "python3"), ("pip", "pip3")];
+/// Where programs of the host are seen inside as well.
+const PROGRAMS: &[&str] = &["usr/local/bin", "usr/bin"];
 
 /// Fills the empty directory `root`.
 pub(crate) fn build(root: &Path, host: &Path) -> io::Result<()> {
@@ -118,6 +126,9 @@ pub(crate) fn build(root: &Path, host: &Path) -> io::Result<()> {
             Ok(metadata) if metadata.is_dir() => make_directory(&root.join(name), 0o755)?,
             _ => {}
         }
+    }
+    for (alias, program) in ALIASES {
+        link_alias(root, host, alias, program)?;
     }
     symlink("/run", root.join("var/run"))?;
     symlink("/proc/self/mounts", root.join("etc/mtab"))?;
@@ -135,6 +146,24 @@ pub(crate) fn build(root: &Path, host: &Path) -> io::Result<()> {
         fs::write(root.join("etc").join(name), content)?;
     }
     open_modes(&root.join("etc"), DEPTH_MAX)
+}
+
+fn link_alias(root: &Path, host: &Path, alias: &str, program: &str) -> io::Result<()> {
+    let found = |name: &str| {
+        let mut paths = PROGRAMS
+            .iter()
+            .map(|directory| Path::new(directory).join(name));
+        paths.find(|path| host.join(path).exists())
+    };
+    match (found(alias), found(program)) {
+        (None, Some(program)) => {
+            let link = root
+                .join(guest::ALIASES.trim_start_matches('/'))
+                .join(alias);
+            symlink(Path::new("/").join(program), link)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Who there is inside.

@@ -12,6 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -67,14 +68,14 @@ pub(crate) fn main(birth: Birth) {
         Ok(None) => {}
         Ok(Some(Grown {
             start,
-            entrance,
+            sockets,
             built,
             signals,
             understudy,
         })) => {
-            let handles: Vec<BorrowedFd<'_>> = entrance.iter().map(AsFd::as_fd).collect();
+            let handles: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
             if wire::send(birth.control.as_fd(), &Ready::Ready, &handles).is_ok() {
-                drop(entrance);
+                drop(sockets);
                 Init::new(birth, &start, built, (signals, understudy)).serve();
             }
         }
@@ -84,7 +85,8 @@ pub(crate) fn main(birth: Birth) {
 /// What is there when all is built.
 struct Grown {
     start: Start,
-    entrance: Option<OwnedFd>,
+    /// As [`Ready::Ready`] carries them.
+    sockets: Vec<OwnedFd>,
     built: Built,
     signals: SignalFd,
     understudy: Option<Understudy>,
@@ -139,10 +141,14 @@ fn complete(
 ) -> Result<Grown, Failure> {
     let built = stage.finish(&start, archives)?;
     sethostname(&start.id).step("set the host name")?;
-    let entrance = match start.has_entrance {
-        true => Some(net::listen(ENTRANCE_PORT).step("listen for those who want the model")?),
-        false => None,
-    };
+    let mut sockets = Vec::new();
+    if start.has_entrance {
+        let entrance = net::listen(Ipv4Addr::LOCALHOST, ENTRANCE_PORT);
+        sockets.push(entrance.step("listen for those who want the model")?);
+    }
+    if let Some(ports) = &start.intercepted_ports {
+        sockets.extend(net::gates(ports)?);
+    }
 
     let _ = prctl::set_name(c"sandbox-init");
     prctl::set_dumpable(false).step("forbid tracing")?;
@@ -159,7 +165,7 @@ fn complete(
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
     Ok(Grown {
         start,
-        entrance: entrance.map(OwnedFd::from),
+        sockets,
         built,
         signals: signals.step("wait for signals")?,
         understudy: Some(understudy),
@@ -263,6 +269,7 @@ impl Init {
                 self.prepare_next();
             }
             Request::Unseal => reply(descriptors.next(), &self.unseal()),
+            Request::SealSetup => reply(descriptors.next(), &self.seal_setup()),
             Request::Connect { port } => hand_connection(descriptors.next(), port),
         }
         true
@@ -390,6 +397,11 @@ impl Init {
         self.lay_over(&self.built.logs, rootfs::LOGS_SIZE)?;
         // Tests may be as large as anything else that a task brings along.
         self.lay_over(&self.built.tests, &self.disk_bytes.to_string())
+    }
+
+    fn seal_setup(&self) -> Result<(), Failure> {
+        let read_only = mount_fd::ATTR_RDONLY;
+        mount_fd::restrict_tree(self.built.setup.as_fd(), read_only).step("make a mount read-only")
     }
 
     fn lay_over(&self, sealed: &OwnedFd, size: &str) -> Result<(), Failure> {

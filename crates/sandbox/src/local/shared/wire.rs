@@ -73,6 +73,7 @@ pub(crate) struct Start {
     pub(crate) layers: Vec<Source>,
     pub(crate) mounts: Vec<Shown>,
     pub(crate) has_entrance: bool,
+    pub(crate) intercepted_ports: Option<Vec<u16>>,
     pub(crate) has_snapshot: bool,
 }
 
@@ -118,7 +119,7 @@ pub(crate) enum ZygoteReply {
 /// Init to engine, once, in answer to [`Start`] or instead of waiting for it.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Ready {
-    /// Carries the entrance, a listening socket, where one was asked for.
+    /// Carries the entrance, a listening socket, where one was asked for; then proxy, DNS and intercepted ports, likewise.
     Ready,
     Failed(Failure),
 }
@@ -136,6 +137,8 @@ pub(crate) enum Request {
     KillAll,
     /// Carries a reply pipe.
     Unseal,
+    /// Carries a reply pipe.
+    SealSetup,
     /// Carries a packet socket, on which a `Result<(), Failure>` comes back with a connection that may still be under
     /// way.
     Connect {
