@@ -80,6 +80,7 @@ pub(crate) fn spec(id: RolloutId, plan: &Plan) -> Spec {
             .collect(),
         mounts: plan.ready.mounts(),
         has_entrance: true,
+        intercepted_ports: None,
         snapshot: None,
     }
 }

@@ -18,7 +18,9 @@ use crate::collect::collect;
 use crate::controls::Controls;
 use crate::drive::exec::Exec;
 use crate::drive::{Stage, drive};
+use crate::environment;
 use crate::feed::Feed;
+use crate::installed;
 use crate::intake::{PlanError, Preparation, Resolved};
 use crate::judge::{Ending, with_verifiers};
 use crate::places::{self, note_sandbox, spec};
@@ -27,7 +29,6 @@ use crate::result;
 use crate::shell::{LOG_TAIL_CHARS, alive, run_command, seconds};
 use crate::store::{Record, Store, StoreError};
 use crate::verify::{self, Told};
-use rollcage_agents::base_environment;
 use rollcage_agents::{LaunchRequest, ModelAccess};
 use rollcage_model::text::tail;
 use rollcage_proxy::Profiles;
@@ -331,7 +332,7 @@ impl Inside<'_> {
             let written = self.sandbox.write_file(&path, 0o644, content.to_vec());
             written.await.map_err(Ending::from_setup)?;
         }
-        let env = base_environment(&task.env);
+        let env = environment::of_setup(&task.env);
         let limit = Duration::from_secs_f64(task.command_timeout_s);
         let of = task.setup.len();
         for (index, command) in task.setup.iter().enumerate() {
@@ -354,6 +355,7 @@ impl Inside<'_> {
             true => Vec::new(),
             false => alive(self.sandbox).await?,
         };
+        installed::settle(self.sandbox, !task.setup.is_empty()).await?;
         result.timings.setup_s = seconds(since.elapsed());
         Ok(services)
     }

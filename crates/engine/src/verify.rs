@@ -15,10 +15,10 @@ use rollcage_model::task::{TEST_SCRIPT, Task};
 use rollcage_sandbox::guest::{HOME, VERIFIER_LOGS, WORKDIR};
 use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
+use crate::environment;
 use crate::places;
 use crate::plan::Plan;
 use crate::shell::run_command;
-use rollcage_agents::base_environment;
 use rollcage_model::text::chain;
 use rollcage_model::text::tail;
 
@@ -55,7 +55,7 @@ pub(crate) async fn verify(
     let task = &plan.task;
     let mut verifier = Verifier {
         sandbox,
-        env: environment(&task.env),
+        env: environment::of_verify(&task.env),
         limit: Duration::from_secs_f64(task.command_timeout_s),
         findings: Vec::new(),
     };
@@ -106,13 +106,6 @@ fn not_runnable(index: usize, outcome: &CommandResult) -> Option<String> {
             said.unwrap_or_default()
         )
     })
-}
-
-/// The environment of verify commands: no module of the agent's home directory is loaded by itself.
-fn environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let mut env = base_environment(extra);
-    env.insert("PYTHONNOUSERSITE".to_owned(), "1".to_owned());
-    env
 }
 
 struct Verifier<'a> {

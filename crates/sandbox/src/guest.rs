@@ -21,6 +21,9 @@ pub const VERIFIER_LOGS: &str = "/home/user/logs/verifier";
 pub const TESTS: &str = "/home/user/tests";
 /// Where setup commands install packages and programs: theirs until [`crate::Sandbox::seal_setup`], read-only after it.
 pub const SETUP: &str = "/opt/setup";
+/// `PYTHONUSERBASE` for commands that are to import what setup installed first, and what the agent installed last. Of the
+/// agent's packages no `.pth` file is run, since those hold code.
+pub const PYTHON_BASE: &str = "/opt/rollcage/python";
 /// Links for programs that tasks expect under a name which the host does not have.
 pub const ALIASES: &str = "/opt/rollcage/bin";
 /// Where an agent's bundle is shown.

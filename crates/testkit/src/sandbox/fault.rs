@@ -127,6 +127,7 @@ fn failure(operation: Operation) -> Error {
         },
         Operation::KillAll
         | Operation::Unseal
+        | Operation::SealSetup
         | Operation::Snapshot
         | Operation::Close
         | Operation::Doctor

@@ -1,9 +1,10 @@
 //! The lowest layer of every sandbox's root: an allow list. What is not made or copied here, and not in
 //! `/usr`, does not exist in a sandbox.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use crate::guest::{self, HOME, USER, USER_ID};
@@ -130,6 +131,9 @@ pub(crate) fn build(root: &Path, host: &Path) -> io::Result<()> {
     for (alias, program) in ALIASES {
         link_alias(root, host, alias, program)?;
     }
+    for name in pythons(host) {
+        order_packages(root, &name)?;
+    }
     symlink("/run", root.join("var/run"))?;
     symlink("/proc/self/mounts", root.join("etc/mtab"))?;
     for name in ETC {
@@ -145,6 +149,7 @@ pub(crate) fn build(root: &Path, host: &Path) -> io::Result<()> {
     for (name, content) in accounts() {
         fs::write(root.join("etc").join(name), content)?;
     }
+    open_modes(&root.join("opt"), DEPTH_MAX)?;
     open_modes(&root.join("etc"), DEPTH_MAX)
 }
 
@@ -164,6 +169,42 @@ fn link_alias(root: &Path, host: &Path, alias: &str, program: &str) -> io::Resul
         }
         _ => Ok(()),
     }
+}
+
+/// The names of all Pythons of the host, such as `python3.12`.
+fn pythons(host: &Path) -> BTreeSet<String> {
+    let directories = PROGRAMS.iter().map(|directory| host.join(directory));
+    let entries = directories.flat_map(|directory| fs::read_dir(directory).into_iter().flatten());
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_python = |name: &String| {
+        let minor = name.strip_prefix("python3.");
+        minor.is_some_and(|minor| {
+            !minor.is_empty() && minor.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    };
+    names.filter(is_python).collect()
+}
+
+/// Fills [`guest::PYTHON_BASE`] for one Python.
+fn order_packages(root: &Path, python: &str) -> io::Result<()> {
+    let packages = |base: &str| format!("{base}/lib/{python}/site-packages");
+    let directory = root.join(packages(guest::PYTHON_BASE).trim_start_matches('/'));
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(&directory)?;
+    // Python runs lines that begin with `import`, before it adds the system's packages.
+    let first = format!(
+        "import site; site.addsitedir('{}')\n",
+        packages(guest::SETUP)
+    );
+    fs::write(directory.join("setup.pth"), first)?;
+    // It imports this module when all else is in place.
+    let last = packages(&format!("{HOME}/.local"));
+    fs::write(
+        directory.join("usercustomize.py"),
+        format!("import sys\n\nsys.path.append('{last}')\n"),
+    )
 }
 
 /// Who there is inside.
