@@ -14,12 +14,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use rollcage_model::network::address::{ClosedKind, closed_kind};
 
-mod address;
+mod allowed;
 
-pub use address::{Allowed, HostRule, NotAllowed};
-
-use address::{closed_kind, plain_host};
+pub use allowed::{Allowed, NotAllowed};
 
 const USER_AGENT: &str = concat!("rollcage/", env!("CARGO_PKG_VERSION"));
 /// For a connection to an endpoint. There is no limit on a whole answer: models think for minutes.
@@ -122,8 +121,7 @@ impl Guard {
         let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
             return false;
         };
-        let host = plain_host(host);
-        self.allowed.iter().any(|rule| rule.has_host(&host, port))
+        self.allowed.iter().any(|rule| rule.has_host(host, port))
     }
 
     /// Where a host may be connected to. One bad address among several is enough to refuse all of them.
@@ -147,7 +145,7 @@ impl Guard {
             return Ok(());
         }
         let own = || is_own(address).then_some("the server's own");
-        match closed_kind(address).or_else(own) {
+        match closed_kind(address).map(ClosedKind::as_str).or_else(own) {
             None => Ok(()),
             Some(kind) => Err(Forbidden {
                 host: host.to_owned(),

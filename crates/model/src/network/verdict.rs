@@ -1,0 +1,170 @@
+//! What one phase of a rollout may reach, as a pure answer to each attempt.
+
+use core::net::IpAddr;
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::address::{ClosedKind, closed_kind, plain_host};
+use super::rule::{HostRule, is_name};
+
+/// What a rule without a port means.
+pub const WEB_PORTS: [u16; 2] = [80, 443];
+/// What `open` means everywhere, and a rule of the preset `git` without a port: the web, ssh and git's own protocol.
+pub const OPEN_PORTS: [u16; 4] = [80, 443, 22, 9418];
+
+/// Whom somebody inside wants to talk to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Host {
+    /// In lower case, without the root's dot.
+    Name(String),
+    Ip(IpAddr),
+}
+
+impl Host {
+    /// As it stands in a URL, a header or a question; `None` if that can be no host.
+    pub fn parse(text: &str) -> Option<Self> {
+        let plain = plain_host(text);
+        match plain.parse() {
+            Ok(address) => Some(Host::Ip(address)),
+            Err(_) => is_name(&plain).then_some(Host::Name(plain)),
+        }
+    }
+}
+
+impl From<IpAddr> for Host {
+    fn from(address: IpAddr) -> Self {
+        Host::Ip(address.to_canonical())
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Name(name) => formatter.write_str(name),
+            Host::Ip(address) => write!(formatter, "{address}"),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Target {
+    pub host: Host,
+    pub port: u16,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Host::Ip(IpAddr::V6(address)) => write!(formatter, "[{address}]:{}", self.port),
+            host => write!(formatter, "{host}:{}", self.port),
+        }
+    }
+}
+
+/// Where an allowed name may lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Addresses {
+    Public,
+    /// Private and reserved ones too, as somebody listed exactly this host; never this machine's own.
+    Listed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Allowed { addresses: Addresses },
+    Refused(Refusal),
+}
+
+/// Why an attempt is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("this phase has no network")]
+    NoNetwork,
+    #[error("the host is not listed")]
+    NotListed,
+    #[error("the host is not listed with this port")]
+    Port,
+    #[error("it is {0} address")]
+    Address(ClosedKind),
+}
+
+/// Whether one address that a host has may be connected to.
+pub fn check_address(address: IpAddr, allowed: Addresses) -> Result<(), ClosedKind> {
+    match (closed_kind(address), allowed) {
+        (None, _) => Ok(()),
+        (Some(kind), Addresses::Listed) if !kind.is_never_listed() => Ok(()),
+        (Some(kind), _) => Err(kind),
+    }
+}
+
+/// One rule with what stands behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) host: HostRule,
+    pub(super) ports: Vec<u16>,
+    pub(super) addresses: Addresses,
+}
+
+/// All that one phase may reach. Nothing by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    pub(super) is_open: bool,
+    pub(super) grants: Vec<Grant>,
+}
+
+impl Rules {
+    /// Whether nothing can be reached.
+    pub fn is_none(&self) -> bool {
+        !self.is_open && self.grants.is_empty()
+    }
+
+    /// Whether there are hosts that are refused because they are not listed, so that one can be tried.
+    pub fn is_allowlist(&self) -> bool {
+        !self.is_open && !self.grants.is_empty()
+    }
+
+    /// Every port that something could be allowed at.
+    pub fn ports(&self) -> BTreeSet<u16> {
+        let open = OPEN_PORTS.iter().filter(|_| self.is_open);
+        let granted = self.grants.iter().flat_map(|grant| &grant.ports);
+        open.chain(granted).copied().collect()
+    }
+
+    pub fn verdict(&self, target: &Target) -> Verdict {
+        let has_host = |grant: &&Grant| match &target.host {
+            Host::Name(name) => grant.host.has_name(name),
+            Host::Ip(address) => grant.host.has_address(*address),
+        };
+        let granted = || self.grants.iter().filter(has_host);
+        let at_port = granted().filter(|grant| grant.ports.contains(&target.port));
+        let open = self.is_open && OPEN_PORTS.contains(&target.port);
+        let open = open.then_some(Addresses::Public);
+        let best = at_port.map(|grant| grant.addresses).chain(open).max();
+        let Some(addresses) = best else {
+            return Verdict::Refused(match self.is_open || granted().next().is_some() {
+                true => Refusal::Port,
+                false if self.grants.is_empty() => Refusal::NoNetwork,
+                false => Refusal::NotListed,
+            });
+        };
+        match &target.host {
+            Host::Ip(address) => match check_address(*address, addresses) {
+                Ok(()) => Verdict::Allowed { addresses },
+                Err(kind) => Verdict::Refused(Refusal::Address(kind)),
+            },
+            Host::Name(_) => Verdict::Allowed { addresses },
+        }
+    }
+
+    /// Whether a name may be known inside, at whatever port.
+    pub fn check_name(&self, name: &str) -> Result<(), Refusal> {
+        let mut grants = self.grants.iter();
+        if self.is_open || grants.any(|grant| grant.host.has_name(name)) {
+            return Ok(());
+        }
+        Err(match self.grants.is_empty() {
+            true => Refusal::NoNetwork,
+            false => Refusal::NotListed,
+        })
+    }
+}
