@@ -8,9 +8,11 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub mod address;
+mod attempt;
 mod rule;
 mod verdict;
 
+pub use attempt::{Attempt, AttemptKind, AttemptTotals, AttemptVerdict};
 pub use rule::{HostEntry, HostRule, NotAHost, Rule};
 use verdict::Grant;
 pub use verdict::{
