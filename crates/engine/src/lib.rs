@@ -14,6 +14,7 @@ pub mod intake;
 mod judge;
 mod limits;
 mod listing;
+pub mod network;
 mod places;
 mod plan;
 pub mod result;

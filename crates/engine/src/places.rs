@@ -80,7 +80,7 @@ pub(crate) fn spec(id: RolloutId, plan: &Plan) -> Spec {
             .collect(),
         mounts: plan.ready.mounts(),
         has_entrance: true,
-        intercepted_ports: None,
+        intercepted_ports: plan.network.ports(&plan.task),
         snapshot: None,
     }
 }

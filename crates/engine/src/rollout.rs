@@ -1,5 +1,6 @@
 //! One rollout, from task to result. Start reading here.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tracing::Instrument;
 use rollcage_model::ending::Cause;
 use rollcage_model::event::{Phase, What};
 use rollcage_model::finding::{Code, Finding};
+use rollcage_model::network;
 use rollcage_model::record::RolloutResult;
 use rollcage_sandbox::guest::WORKDIR;
 use rollcage_sandbox::{Sandbox, Sandboxes};
@@ -23,6 +25,7 @@ use crate::feed::Feed;
 use crate::installed;
 use crate::intake::{PlanError, Preparation, Resolved};
 use crate::judge::{Ending, with_verifiers};
+use crate::network::RolloutNetwork;
 use crate::places::{self, note_sandbox, spec};
 use crate::plan::Plan;
 use crate::result;
@@ -179,6 +182,17 @@ async fn attempt(
         Box::pin(answering.instrument(span.clone()))
     });
     let unserved = |error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}"));
+    let network = RolloutNetwork::open(
+        plan.network.clone(),
+        &cx.preparation.catalogue.network,
+        &mut *sandbox,
+    );
+    let network = network.map_err(|error| {
+        Ending::new(
+            Cause::EngineFailed,
+            format!("serve the sandbox's network: {error}"),
+        )
+    })?;
     let entrance = sandbox.take_entrance();
     let entrance = entrance.ok_or_else(|| unserved(std::io::ErrorKind::NotFound.into()))?;
     let (listener, base_url) = entrance.open().map_err(unserved)?;
@@ -186,6 +200,7 @@ async fn attempt(
     let inside = Inside {
         sandbox: &*sandbox,
         base_url,
+        network: &network,
         plan,
         session: &session,
         teller,
@@ -194,6 +209,7 @@ async fn attempt(
     };
     let ending = inside.run(record, result, &mut serving).await;
     serving.close().await;
+    network.close(record.path(), result).await;
     if session.has_endpoint_been_away() {
         cx.profiles.forget(&plan.endpoint);
     }
@@ -250,6 +266,7 @@ struct Inside<'a> {
     sandbox: &'a dyn Sandbox,
     /// The proxy's, as the agent sees it.
     base_url: String,
+    network: &'a RolloutNetwork,
     plan: &'a Plan,
     session: &'a Arc<Session>,
     teller: &'a Arc<Feed>,
@@ -267,6 +284,9 @@ impl Inside<'_> {
         let prepared = self.cancel.run_until_cancelled(self.prepare(result)).await;
         let services = prepared.ok_or_else(Ending::cancelled)??;
 
+        self.network
+            .enter(network::Phase::Agent, self.sandbox)
+            .await?;
         self.teller.tell(What::Entered {
             phase: Phase::Agent,
         });
@@ -284,8 +304,11 @@ impl Inside<'_> {
             session: self.session,
             controls: self.controls,
         };
-        let mut driver = Exec::new(launch, &self.plan.task.env);
-        let driven = drive(&stage, &mut driver, serving).await?;
+        let env = self.environment(network::Phase::Agent);
+        let mut driver = Exec::new(launch, &env);
+        let driven = drive(&stage, &mut driver, serving).await;
+        self.network.shut();
+        let driven = driven?;
         self.teller.tell(What::AgentExited {
             exit_code: driven.exit_code,
         });
@@ -332,7 +355,10 @@ impl Inside<'_> {
             let written = self.sandbox.write_file(&path, 0o644, content.to_vec());
             written.await.map_err(Ending::from_setup)?;
         }
-        let env = environment::of_setup(&task.env);
+        self.network
+            .enter(network::Phase::Setup, self.sandbox)
+            .await?;
+        let env = environment::of_setup(&self.environment(network::Phase::Setup));
         let limit = Duration::from_secs_f64(task.command_timeout_s);
         let of = task.setup.len();
         for (index, command) in task.setup.iter().enumerate() {
@@ -355,6 +381,7 @@ impl Inside<'_> {
             true => Vec::new(),
             false => alive(self.sandbox).await?,
         };
+        self.network.shut();
         installed::settle(self.sandbox, !task.setup.is_empty()).await?;
         result.timings.setup_s = seconds(since.elapsed());
         Ok(services)
@@ -372,7 +399,12 @@ impl Inside<'_> {
         let tell = |index: usize, of: usize, told: Told<'_>| {
             self.tell_command(Phase::Verify, index, of, told);
         };
-        let problem = verify::verify(self.sandbox, self.plan, result, tell).await?;
+        self.network
+            .enter(network::Phase::Verify, self.sandbox)
+            .await?;
+        let env = environment::of_verify(&self.environment(network::Phase::Verify));
+        let problem = verify::verify(self.sandbox, self.plan, env, result, tell).await?;
+        self.network.shut();
         result.timings.verify_s = seconds(since.elapsed());
         Ok(problem)
     }
@@ -393,6 +425,13 @@ impl Inside<'_> {
         let told = |problem| Finding::info(Code::FilesNotCollected, problem);
         result.findings.extend(collected.problem.map(told));
         result.timings.collect_s = seconds(since.elapsed());
+    }
+
+    /// The task's variables, over those of a phase's network.
+    fn environment(&self, phase: network::Phase) -> BTreeMap<String, String> {
+        let mut env = self.network.variables(phase);
+        env.extend(self.plan.task.env.clone());
+        env
     }
 
     fn access(&self, context_tokens: Option<u64>) -> ModelAccess {

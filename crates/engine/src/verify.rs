@@ -15,7 +15,6 @@ use rollcage_model::task::{TEST_SCRIPT, Task};
 use rollcage_sandbox::guest::{HOME, VERIFIER_LOGS, WORKDIR};
 use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
-use crate::environment;
 use crate::places;
 use crate::plan::Plan;
 use crate::shell::run_command;
@@ -48,6 +47,7 @@ pub(crate) enum Told<'a> {
 pub(crate) async fn verify(
     sandbox: &dyn Sandbox,
     plan: &Plan,
+    env: BTreeMap<String, String>,
     result: &mut RolloutResult,
     tell: impl Fn(usize, usize, Told<'_>),
 ) -> Result<Option<String>, Error> {
@@ -55,7 +55,7 @@ pub(crate) async fn verify(
     let task = &plan.task;
     let mut verifier = Verifier {
         sandbox,
-        env: environment::of_verify(&task.env),
+        env,
         limit: Duration::from_secs_f64(task.command_timeout_s),
         findings: Vec::new(),
     };

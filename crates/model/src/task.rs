@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::budget;
+use crate::network::Network;
 use crate::script::{self, Step, StepError};
 
 mod agent;
@@ -69,6 +70,9 @@ pub struct Task {
     pub command_timeout_s: f64,
     /// What the sandbox may use.
     pub limits: Limits,
+    /// What setup commands, the agent and verify commands may reach.
+    #[serde(skip_serializing_if = "Network::is_default")]
+    pub network: Network,
     /// What may be spent on the model.
     pub budget: Budget,
     /// What is seen of the model calls.
@@ -164,6 +168,7 @@ impl Default for Task {
             agent_timeout_s: None,
             command_timeout_s: COMMAND_TIMEOUT_S,
             limits: Limits::default(),
+            network: Network::default(),
             budget: Budget::default(),
             mode: Mode::default(),
             agent: AgentOptions::default(),

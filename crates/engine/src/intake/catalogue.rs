@@ -10,6 +10,8 @@ use rollcage_model::budget::Price;
 use rollcage_proxy::ModelSettings;
 use rollcage_proxy::outbound::Guard;
 
+use crate::network::HostNetwork;
+
 /// Finds something by its name.
 pub type LookUp<T> = Arc<dyn Fn(&str) -> Option<T> + Send + Sync>;
 
@@ -26,6 +28,7 @@ pub struct Catalogue {
     pub prices: LookUp<Price>,
     /// What clients may name; `None` where they are the operator's own.
     pub guard: Option<Arc<Guard>>,
+    pub network: Arc<HostNetwork>,
     /// For an endpoint that is out of order.
     pub upstream_patience: Duration,
 }
@@ -40,6 +43,7 @@ impl Catalogue {
             keys: Arc::new(|_| None),
             prices: Arc::new(|_| None),
             guard: None,
+            network: Arc::default(),
             upstream_patience: ModelSettings::default().upstream_patience,
         }
     }

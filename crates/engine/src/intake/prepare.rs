@@ -139,6 +139,7 @@ impl Preparation {
             endpoint,
             settings: rollout.settings,
             mcp: rollout.mcp,
+            network: rollout.network,
         };
         Ok(Prepared {
             plan,

@@ -56,6 +56,8 @@ pub enum Origin {
     Client {
         /// The MCP servers that it added to the task.
         mcp: BTreeSet<String>,
+        /// Whether the task's network is the operator's, as that of a task which the server lists.
+        has_own_network: bool,
     },
 }
 

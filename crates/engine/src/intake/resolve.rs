@@ -9,6 +9,7 @@ use rollcage_agents::{Agent, AgentError, LaunchError, ReadyAgent};
 use rollcage_dialect::chat::Constrained;
 use rollcage_endpoints::check::EndpointError;
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
+use rollcage_model::network;
 use rollcage_model::record::EndpointInfo;
 use rollcage_model::task::{Mode, Task, TaskError};
 use rollcage_proxy::endpoint::Endpoint;
@@ -18,6 +19,7 @@ use rollcage_proxy::secret::Secret;
 use rollcage_proxy::{ModelSettings, SamplingPolicy};
 
 use super::catalogue::Catalogue;
+use crate::network::{NetworkError, PhaseRules};
 use super::request::{EndpointWish, Key, ModelOptions, Origin, RolloutRequest};
 
 /// Of a label, its value, or a group.
@@ -67,6 +69,8 @@ pub enum RequestError {
     TopLogprobs,
     #[error(transparent)]
     Forbidden(#[from] Forbidden),
+    #[error(transparent)]
+    Network(#[from] NetworkError),
     #[error("a budget in dollars needs the price of `{model}`")]
     NoPrice { model: String },
 }
@@ -85,6 +89,8 @@ pub struct Resolved {
     pub settings: ModelSettings,
     /// The task's MCP servers outside the sandbox.
     pub mcp: Remotes,
+    /// What the task's phases may reach.
+    pub network: PhaseRules,
     pub owner: Option<String>,
     pub group: Option<String>,
     pub labels: BTreeMap<String, String>,
@@ -122,10 +128,18 @@ pub fn resolve(request: RolloutRequest, catalogue: &Catalogue) -> Result<Resolve
         return Err(RequestError::HeadersLost);
     }
     let mut mcp = Remotes::take(&mut servers, |name| catalogue.variable(name))?;
-    if let (Origin::Client { mcp: named }, Some(guard)) = (&origin, &catalogue.guard) {
+    if let (Origin::Client { mcp: named, .. }, Some(guard)) = (&origin, &catalogue.guard) {
         mcp.guard(named, guard);
     }
     rollcage_agents::check_options(&*agent, &task)?;
+    let whose = match origin {
+        Origin::Client {
+            has_own_network: false,
+            ..
+        } => network::Origin::Client,
+        Origin::Client { .. } | Origin::Operator => network::Origin::Operator,
+    };
+    let network = PhaseRules::resolve(&task.network, whose, &catalogue.network)?;
     let mut resolved = Resolved {
         settings: settings_of(&options, &task, catalogue)?,
         task,
@@ -135,6 +149,7 @@ pub fn resolve(request: RolloutRequest, catalogue: &Catalogue) -> Result<Resolve
         ready: None,
         endpoint,
         mcp,
+        network,
         owner,
         group,
         labels,
@@ -238,6 +253,7 @@ impl Resolved {
             endpoint: EndpointChoice::Url(endpoint),
             settings: ModelSettings::default(),
             mcp: Remotes::default(),
+            network: PhaseRules::default(),
             owner: None,
             group: None,
             labels: BTreeMap::new(),
