@@ -1,7 +1,7 @@
-//! The OpenAI chat completions dialect: what is changed on the way up, what is taken out on the way down, and what a
-//! stored answer says.
+//! The OpenAI chat completions dialect: rewriting requests, stripping answers of what the agent did not request, and
+//! reading stored answers.
 //!
-//! Members that need no change keep their bytes. Nothing here knows of sockets or files.
+//! Members that need no change keep their bytes. No I/O here.
 
 mod added;
 mod constraint;

@@ -1,14 +1,15 @@
-//! Which dialect a request is in, by its path, and the chat request it means. For whoever serves all four.
+//! Determines the dialect of a request by its path and translates it to chat, for servers that accept all four
+//! dialects.
 
 use serde_json::Value;
 
 use super::{Dialect, Render, TranslateError, anthropic, gemini, responses};
 
-/// Where a request goes.
+/// What kind of request a path denotes, and in which dialect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     Ask(Dialect),
-    /// Gemini names the model, and what is wanted of it, in the path.
+    /// Gemini puts the model and the method in the path.
     Gemini {
         path: String,
         query: String,
@@ -17,7 +18,7 @@ pub enum Route {
     Models(Dialect),
 }
 
-/// A request of another dialect, as chat.
+/// A request in another dialect, translated to chat.
 pub struct TranslatedRequest {
     /// The chat completions body.
     pub chat: Vec<u8>,
@@ -25,20 +26,20 @@ pub struct TranslatedRequest {
     /// The content type of a streamed answer.
     pub stream_type: &'static str,
     pub render: Box<dyn Render>,
-    /// What has no word in chat.
+    /// What chat cannot express.
     pub dropped: Vec<String>,
-    /// The agent asked for no thoughts, in a dialect where that is no member of the request in chat.
+    /// The agent disabled thinking. A flag, because chat has no standard member for it.
     pub is_thinking_disabled: bool,
 }
 
 const EVENTS: &str = "text/event-stream";
 
 impl Route {
-    /// `method` in capitals, `query` without its question mark.
+    /// `method` in upper case, `query` without its question mark.
     pub fn of(method: &str, path: &str, query: &str) -> Option<Self> {
-        // Base URLs are given with and without the version.
+        // Users give base URLs with and without the version.
         let plain = path.strip_prefix("/v1").unwrap_or(path);
-        // Google's clients have moved between versions; only theirs name a method behind a colon.
+        // Google's clients use several versions; only theirs name a method after a colon.
         let is_method = plain.starts_with("/models/") && plain.contains(':');
         let is_gemini = is_method
             || ["/v1beta/", "/v1alpha/"]
@@ -69,9 +70,9 @@ impl Route {
         }
     }
 
-    /// What is asked, or counted, in chat; `None` when it is chat already or no such request.
+    /// Translates a completion or token-count request to chat; `None` for chat itself and for other kinds of request.
     pub fn to_chat(&self, body: &[u8]) -> Result<Option<TranslatedRequest>, TranslateError> {
-        let asked = match self {
+        let translated = match self {
             Route::Ask(Dialect::Responses) => {
                 let translation = responses::to_chat(body)?;
                 TranslatedRequest {
@@ -105,12 +106,12 @@ impl Route {
             | Route::CountTokens(Dialect::Chat | Dialect::Responses)
             | Route::Models(_) => return Ok(None),
         };
-        Ok(Some(asked))
+        Ok(Some(translated))
     }
 }
 
 impl Dialect {
-    /// The body of an answer that is an error.
+    /// The body of an error response.
     pub fn error_body(self, status: u16, message: &str) -> Vec<u8> {
         match self {
             Dialect::Chat => crate::chat::render::error_body(status, message),
@@ -120,7 +121,7 @@ impl Dialect {
         }
     }
 
-    /// The answer to the question which models there are, where there is one.
+    /// The response body of a model listing with one model.
     pub fn models_answer(self, model: &str) -> Vec<u8> {
         match self {
             Dialect::Chat | Dialect::Responses => responses::models_answer(model),
@@ -129,7 +130,7 @@ impl Dialect {
         }
     }
 
-    /// The answer to a request to count tokens.
+    /// The response body of a token count.
     pub fn count_tokens_answer(self, tokens: u64) -> Vec<u8> {
         match self {
             Dialect::Gemini => gemini::count_tokens_answer(tokens),
@@ -156,7 +157,7 @@ fn from_gemini(
     })
 }
 
-/// Gemini's clients send what they want counted as it is or, with tools, inside of another object.
+/// The request whose tokens to count: Gemini's clients send it bare or, with tools, wrapped in another object.
 fn counted(body: &[u8]) -> Vec<u8> {
     let mut request: Value = serde_json::from_slice(body).unwrap_or_default();
     match request.get_mut("generateContentRequest") {

@@ -1,4 +1,4 @@
-//! What a turn was sampled with, and whether its logprobs are of the distribution that it was sampled from.
+//! Whether the logprobs of a turn are of the distribution that it was sampled from, by its sampling parameters.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -28,7 +28,7 @@ impl LogprobsMode {
         }
     }
 
-    /// In words, behind "logprobs are ".
+    /// Completes the sentence "logprobs are ...".
     pub fn in_words(self) -> &'static str {
         match self {
             LogprobsMode::Raw => "of the model itself, whatever it is sampled with",
@@ -39,12 +39,12 @@ impl LogprobsMode {
     }
 }
 
-/// A sampler beside the temperature, and where it does nothing.
+/// A sampling parameter other than the temperature, and the values at which it has no effect.
 struct Sampler {
     name: &'static str,
-    /// What is sent to put it to rest.
+    /// The value that is sent to disable it.
     neutral: i32,
-    /// Another value at which it rests.
+    /// Another value that disables it.
     also: Option<i32>,
 }
 
@@ -56,7 +56,7 @@ const fn sampler(name: &'static str, neutral: i32) -> Sampler {
     }
 }
 
-/// Those that a model's own defaults (`generation_config.json`) may set, so that they must be sent to be known.
+/// Parameters that a model's own defaults (`generation_config.json`) may set: unless sent, their values are unknown.
 const DEFAULTED: [Sampler; 6] = [
     sampler("top_p", 1),
     Sampler {
@@ -70,7 +70,7 @@ const DEFAULTED: [Sampler; 6] = [
     sampler("repetition_penalty", 1),
 ];
 
-/// Those that do nothing unless a request says so.
+/// Parameters that have no effect unless a request sets them.
 const OTHERS: [Sampler; 8] = [
     sampler("typical_p", 1),
     sampler("top_a", 0),
@@ -93,21 +93,21 @@ impl Sampler {
     }
 }
 
-/// What a training session sends beside its temperature.
+/// The neutral values that a training session sends along with its temperature.
 pub(crate) fn at_rest() -> impl Iterator<Item = (&'static str, i32)> {
     DEFAULTED.iter().map(|it| (it.name, it.neutral))
 }
 
-/// Why the logprobs of a turn are not of the distribution that it was sampled from, in words; empty when they are.
+/// The reasons why the logprobs of a turn are not of the distribution that it was sampled from; empty if they are.
 ///
-/// `sent` are the request's members as the endpoint got them, `refused` those that it does not know, so that there is
-/// nothing to put to rest. The rule:
+/// `sent` are the request's members as the endpoint received them, `refused` those that it does not support and that
+/// therefore cannot have an effect. The logprobs match if the mode is
 ///
-/// - processed: yes, unless the temperature is 0, where there is no distribution;
-/// - after the temperature: the temperature was sent, and every other sampler was sent at rest;
-/// - raw, or not known: the temperature was sent as 1, and every other sampler at rest.
+/// - processed: and the temperature is not 0, where there is no distribution;
+/// - after the temperature: and the temperature was sent, and every other parameter was sent with a neutral value;
+/// - raw or unknown: and the temperature was sent as 1, and every other parameter with a neutral value.
 ///
-/// `None` stands for a record from before this was stored, which is taken as it was then.
+/// `None` means a record from before the mode was stored; its logprobs are accepted, as they were then.
 pub fn mismatch(
     mode: Option<LogprobsMode>,
     sent: &Map<String, Value>,

@@ -1,4 +1,4 @@
-//! Anthropic's content blocks, read as far as a chat message can hold them.
+//! Parses Anthropic's content blocks as far as chat messages can represent them.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::{TranslateError, string, unsupported, wrong};
 
-/// One content block, as far as it matters here.
+/// One content block.
 pub(super) enum Block<'a> {
     Text(Cow<'a, str>),
-    /// Its address, which may hold the image itself.
+    /// A URL, possibly a `data:` URL that contains the image.
     Image(String),
     Thinking(&'a str),
     Call(Call),
@@ -21,7 +21,7 @@ pub(super) enum Block<'a> {
     Dropped(&'a str),
 }
 
-/// Where a block stands.
+/// What contains a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
     Message,
@@ -74,7 +74,7 @@ fn read_block<'a>(
         "text" => out.push(Block::Text(string(block, "text", place)?.into())),
         "image" => out.push(Block::Image(image_url(block, place)?)),
         "thinking" => out.push(Block::Thinking(string(block, "thinking", place)?)),
-        // Only Anthropic can read what is in it.
+        // Encrypted; only Anthropic can read it.
         kind @ "redacted_thinking" => out.push(Block::Dropped(kind)),
         "tool_use" => out.push(Block::Call(Call {
             id: string(block, "id", place)?.to_owned(),
@@ -93,7 +93,7 @@ fn read_block<'a>(
             });
         }
         "document" => read_document(block, place, holder, out)?,
-        // Search results, tool references and what is yet to come: the model can read JSON.
+        // Search results, tool references and unknown types are passed on as JSON, which the model can read.
         _ => out.push(Block::Text(without_cache_mark(block).to_string().into())),
     }
     Ok(())
@@ -113,8 +113,8 @@ fn image_url(block: &Value, place: &str) -> Result<String, TranslateError> {
     }
 }
 
-/// The text of a document. One that is no text is an error when the task brings it, and a word to the model when a tool
-/// does: every later request would hold it too, so an error would end the rollout.
+/// The text of a document. A document in another format is an error in a message, but a note to the model in a tool
+/// result: every later request would repeat it, so an error would end the rollout.
 fn read_document<'a>(
     block: &'a Value,
     place: &str,

@@ -1,14 +1,14 @@
-//! The request of an agent that speaks Anthropic to an endpoint that does: its own bytes but for what must change.
+//! Rewrites the request of an agent that speaks Anthropic's dialect for an endpoint that does too.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::chat::{Added, Draft, PrepareError, Prepared, Rewrite};
 
-/// The least that Anthropic takes as a budget for thoughts.
+/// The lowest thinking budget that Anthropic accepts.
 const THINKING_TOKENS_MIN: u64 = 1024;
 
-/// Changes what must change; every other member goes through byte for byte.
+/// Applies `rewrite`; all members that it does not affect keep their bytes.
 pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
     let mut draft = Draft::read(body, rewrite)?;
     let is_stream = draft.members.get("stream") == Some("true");
@@ -21,7 +21,7 @@ pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError
         draft.set("thinking", json!({"type": "disabled"}));
     }
     if let Some(sampling) = rewrite.sampling {
-        // Left out, the others do nothing; set beside a temperature, some models refuse them.
+        // Removed: omitted they have no effect, and some models refuse them together with a temperature.
         draft.remove("top_p");
         draft.remove("top_k");
         draft.set("temperature", sampling.temperature);
@@ -32,7 +32,7 @@ pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError
     Ok(draft.finish(is_stream, Added::default()))
 }
 
-/// Thoughts count as completion, and their own budget must be lower than the whole.
+/// The thinking budget must be lower than the limit, since thoughts count as completion tokens.
 fn limit_tokens(draft: &mut Draft<'_>, tokens_max: u64) {
     let asked = draft.members.get("max_tokens");
     if asked.is_some_and(|asked| asked.parse().is_ok_and(|asked: u64| asked <= tokens_max)) {
@@ -46,7 +46,7 @@ fn limit_tokens(draft: &mut Draft<'_>, tokens_max: u64) {
     if let (Some(mut thinking), Some(budget)) = (thinking, budget)
         && budget >= tokens_max
     {
-        // Half of it is left for the answer.
+        // Leaves half of the limit for the answer.
         let less = (tokens_max / 2).max(THINKING_TOKENS_MIN);
         if less < tokens_max {
             thinking["budget_tokens"] = less.into();

@@ -1,6 +1,6 @@
-//! What of a request constrains sampling. Under a grammar, a mask or a forced end the tokens are not drawn from the
-//! model's own distribution, and what engines give as logprobs is of the constrained one: such a turn cannot be trained
-//! on. The other dialects are translated to chat before this looks at them.
+//! Request members that constrain sampling. Under a grammar, a token mask or a forced end, tokens are not drawn from
+//! the model's own distribution, and inference engines report the logprobs of the constrained one: such a turn cannot
+//! be trained on. Requests in other dialects are checked after their translation to chat.
 
 use serde_json::{Map, Value};
 
@@ -10,11 +10,11 @@ use super::skim::elements;
 /// What to do with a request that constrains sampling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Constrained {
-    /// It is refused, with the member's name.
+    /// Refuse it with an error that names the member.
     Refuse,
-    /// It is asked without those members.
+    /// Send it without those members.
     Remove,
-    /// It is asked as it is, and the turn is not trained on.
+    /// Send it unchanged; the turn is not trained on.
     #[default]
     Keep,
 }
@@ -32,25 +32,25 @@ impl Constrained {
     }
 }
 
-/// The name of a constraint inside of `tools`, as it is told and recorded.
+/// The name of a constraint inside `tools`, for errors and records.
 pub const STRICT_TOOLS: &str = "tools.strict";
 
-/// When a member constrains.
+/// The condition under which a member constrains sampling.
 enum When {
-    /// It says anything: neither null, false nor empty.
+    /// Not null, false, 0 or empty.
     Said,
-    /// It is there, be it 0.
+    /// Not null.
     There,
     Above(f64),
-    /// A tool must be called.
+    /// Forces a tool call.
     ForcesTool,
-    /// The form of the answer is other than text.
+    /// A response format other than text.
     IsForm,
 }
 
 use When::{Above, ForcesTool, IsForm, Said, There};
 
-/// Members of vLLM, SGLang, llama.cpp and OpenAI. `stop`, limits of tokens and what only shapes the prompt are none.
+/// Members of vLLM, SGLang, llama.cpp and OpenAI. Not `stop`, token limits or members that only affect the prompt.
 const MEMBERS: [(&str, When); 30] = [
     ("tool_choice", ForcesTool),
     ("function_call", ForcesTool),
@@ -93,7 +93,7 @@ impl When {
             ForcesTool => match value {
                 Value::Null => false,
                 Value::String(choice) => !matches!(choice.as_str(), "auto" | "none"),
-                // A choice among some of the tools still leaves it to the model whether to call one.
+                // Restricting the choice of tools still leaves it to the model whether to call one.
                 other => other
                     .pointer("/allowed_tools/mode")
                     .is_none_or(|mode| mode != "auto"),
@@ -116,7 +116,7 @@ fn says_something(value: &Value) -> bool {
     }
 }
 
-/// The constraints in a request, by name.
+/// The names of the constraints in a request.
 pub fn constraints_in(members: &Map<String, Value>, tools: Option<&Value>) -> Vec<&'static str> {
     let tools = tools.filter(|_| members.get("tool_choice").is_none_or(|it| it != "none"));
     let tools = tools.and_then(Value::as_array).into_iter().flatten();
@@ -129,11 +129,11 @@ pub fn constraints_in(members: &Map<String, Value>, tools: Option<&Value>) -> Ve
     named.chain(is_strict.then_some(STRICT_TOOLS)).collect()
 }
 
-/// The same of a request that is about to be sent.
+/// The same for a request that is about to be sent.
 pub(super) fn constraints_of(members: &Members<'_>) -> Vec<&'static str> {
     let names = MEMBERS.iter().map(|(name, _)| *name);
     let values = names.filter_map(|name| Some((name.to_owned(), members.value(name)?)));
-    // Tools are long, and nearly never strict.
+    // Parsing is avoided: tools are long, and rarely strict.
     let tools = members
         .get("tools")
         .filter(|text| text.contains("\"strict\""));
@@ -145,7 +145,7 @@ fn is_strict(tool: &Value) -> bool {
     tool["function"]["strict"] == true || tool["strict"] == true
 }
 
-/// A list of tools none of which is strict; every other byte of a tool stays.
+/// Removes `strict` from every tool in a list; all other bytes of a tool stay.
 pub(super) fn without_strict(tools: &str) -> Option<String> {
     let loose = |tool: &str| -> Option<String> {
         let mut tool = Members::read(tool)?;

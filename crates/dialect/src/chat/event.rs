@@ -1,4 +1,4 @@
-//! One event of a chat stream, read once: what it means for the stream, what of it the agent sees, what was used.
+//! One event of a chat stream, parsed once: its kind, what of it the agent sees, and its usage.
 
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
@@ -12,29 +12,29 @@ use super::reply::{Usage, is_done, read_usage};
 use super::skim::elements;
 use super::strip::{Stripped, strip_members};
 
-/// What an event means for its stream.
+/// The role of an event in its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// A role, usage, ids of the prompt, a sign of life: nothing that an agent could act on.
+    /// Nothing that an agent could act on: a role, usage, prompt token ids, a keep-alive.
     Nothing,
-    /// A piece of the answer, or something that we do not know.
+    /// Part of the answer, or unknown.
     Content,
-    /// There is a finish reason: after it an agent may act on the answer.
+    /// Has a finish reason: from here on an agent may act on the answer.
     Final,
-    /// The engine gave up on the completion, with this finish reason. What came of it is no answer.
+    /// The inference engine aborted the completion, with this finish reason: there is no valid answer.
     Aborted(String),
     /// The last event.
     Done,
-    /// An error in the place of what is missing.
+    /// An error instead of the rest of the answer.
     Error(StreamError),
 }
 
-/// The members of an event and of its choices, as they are written. Lists of ids and logprobs, which are most of it, are
-/// passed over.
+/// The unparsed members of an event and of its choices. Lists of token ids and logprobs, which make up most of an
+/// event, are skipped over without parsing.
 #[derive(Debug)]
 pub struct ChatEvent<'a> {
     data: &'a str,
-    /// `None` for what is no JSON object.
+    /// `None` if the data is no JSON object.
     chunk: Option<Chunk<'a>>,
 }
 
@@ -42,11 +42,11 @@ pub struct ChatEvent<'a> {
 struct Chunk<'a> {
     members: Members<'a>,
     choices: Option<Vec<&'a str>>,
-    /// There is one: `n` is always 1.
+    /// The only one: `n` is always 1.
     choice: Option<Members<'a>>,
 }
 
-/// The pieces in the data of one chat stream event. What cannot be read holds no pieces.
+/// The deltas in the data of one chat stream event; empty if it cannot be parsed.
 pub fn deltas(data: &str) -> Vec<Delta> {
     ChatEvent::read(data).deltas()
 }
@@ -65,7 +65,7 @@ impl<'a> ChatEvent<'a> {
         ChatEvent { data, chunk }
     }
 
-    /// What it means for the stream. What is no chunk of a completion is content: the agent's to judge.
+    /// The kind of event. What is no completion chunk counts as content, which the agent gets to judge.
     pub fn mark(&self) -> Mark {
         let Some(chunk) = &self.chunk else {
             return match is_done(self.data) {
@@ -86,8 +86,8 @@ impl<'a> ChatEvent<'a> {
         }
     }
 
-    /// Some upstreams write an empty reason where others write null. It ends the answer, so it must be in real JSON:
-    /// what is only skimmed may be torn.
+    /// Some endpoints send an empty reason instead of null. Since a finish reason ends the answer, the whole event must
+    /// be valid JSON: skimming alone would accept a truncated one.
     fn finish_reason(&self) -> Option<String> {
         let choice = self.chunk.as_ref()?.choice.as_ref()?;
         let reason: String = choice.value("finish_reason")?;
@@ -95,13 +95,13 @@ impl<'a> ChatEvent<'a> {
         (!reason.is_empty() && is_json()).then_some(reason)
     }
 
-    /// What the answer used, on the event that says so.
+    /// The usage, if this event reports it.
     pub fn usage(&self) -> Option<Usage> {
         let usage = self.chunk.as_ref()?.members.get("usage")?;
         read_usage(usage.as_bytes())
     }
 
-    /// The pieces of the answer. What cannot be read holds none.
+    /// The deltas in this event; empty if it cannot be parsed.
     pub fn deltas(&self) -> Vec<Delta> {
         let mut out = Vec::new();
         let choice = self.chunk.as_ref().and_then(|chunk| chunk.choice.as_ref());
@@ -115,7 +115,7 @@ impl<'a> ChatEvent<'a> {
         out
     }
 
-    /// The event without what the agent did not ask for.
+    /// The event without what the agent did not request.
     pub fn strip(self, added: &Added) -> Stripped {
         let Some(chunk) = self.chunk else {
             return Stripped::Unchanged;
@@ -129,7 +129,7 @@ impl<'a> ChatEvent<'a> {
 }
 
 impl Chunk<'_> {
-    /// Whether there is something in it that an agent could act on.
+    /// Whether it contains anything that an agent could act on.
     fn has_content(&self) -> bool {
         let Some(delta) = self.choice.as_ref().and_then(|choice| choice.get("delta")) else {
             return false;
@@ -144,7 +144,7 @@ impl Chunk<'_> {
             .any(|name| delta.get(name).is_some_and(|value| !is_empty(value)))
     }
 
-    /// A chunk without choices that is there only because we asked: for usage, or for token ids (SGLang's `sglext`).
+    /// Whether it exists only because of what we requested in addition: usage, or token ids (SGLang's `sglext`).
     fn is_ours_alone(&self, added: &Added) -> bool {
         let has_no_choices = self.choices.as_ref().is_some_and(Vec::is_empty);
         let has_usage = self.members.get("usage").is_some();

@@ -1,4 +1,4 @@
-//! How answers end: by the model, by a limit, or not at all.
+//! Finish reasons, found without parsing the answer.
 
 use memchr::memmem;
 
@@ -7,15 +7,15 @@ use super::skim::elements;
 
 const FAILED: [&str; 2] = ["abort", "error"];
 
-/// Whether a finish reason says that the engine gave up on the completion (vLLM's weight sync aborts what is under way):
-/// such a completion is no answer. A refusal or a filtered text is one.
+/// Whether a finish reason means that the inference engine aborted the completion, as vLLM does at a weight sync: the
+/// completion is then not a valid answer. A refusal or a filtered text is one.
 pub fn is_no_answer(finish_reason: &str) -> bool {
     FAILED.contains(&finish_reason)
 }
 
-/// The finish reason of a whole answer that the engine gave up on.
+/// The finish reason of a JSON answer that the inference engine aborted; `None` for any other answer.
 pub(crate) fn failed_finish_of_whole(body: &str) -> Option<String> {
-    // Most answers have none of these words, and need not be read for it.
+    // Most answers contain neither word and need not be parsed.
     let mut words = FAILED.iter().map(|word| format!("\"{word}\""));
     if !words.any(|word| memmem::find(body.as_bytes(), word.as_bytes()).is_some()) {
         return None;
@@ -26,11 +26,11 @@ pub(crate) fn failed_finish_of_whole(body: &str) -> Option<String> {
     reason.filter(|reason| is_no_answer(reason))
 }
 
-/// Whether a stored answer, JSON or stream, says that it ended for this reason; `member` is where its dialect says so.
+/// Whether an answer, JSON or stream, has this finish reason; `member` is its dialect's name for the member.
 pub(crate) fn ends_by(body: &[u8], member: &str, reason: &str) -> bool {
     let (member, reason) = (format!("\"{member}\""), format!("\"{reason}\""));
     let mut places = memmem::find_iter(body, reason.as_bytes());
-    // The name stands before it; in a text of the model's both would be escaped.
+    // The member's name precedes its value. In text by the model, the quotes of both would be escaped.
     places.any(|at| {
         let before = body[..at].trim_ascii_end();
         let before = before.strip_suffix(b":").unwrap_or_default();
@@ -38,7 +38,7 @@ pub(crate) fn ends_by(body: &[u8], member: &str, reason: &str) -> bool {
     })
 }
 
-/// Whether a request offers tools: titles and summaries do not, an agent's own work does.
+/// Whether a request offers tools. An agent's main conversation does; its requests for titles and summaries do not.
 pub fn offers_tools(body: &[u8]) -> bool {
     const NAME: &[u8] = b"\"tools\"";
     let mut places = memmem::find_iter(body, NAME);

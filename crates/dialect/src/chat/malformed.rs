@@ -1,12 +1,13 @@
-//! Requests that no endpoint would take.
+//! Requests that every endpoint would refuse.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// No conversation is that long; servers have limits of this order.
+/// Longer than any conversation, and of the order of servers' own limits.
 const BYTES_MAX: usize = 16 << 20;
 
-/// What a request must be made of, in the dialects that endpoints speak. Whatever else there is may be right somewhere.
+/// The minimum that every request must satisfy, in all dialects of endpoints. Other members may be valid on some
+/// endpoint.
 #[derive(Deserialize)]
 struct Sound {
     messages: Vec<SoundMessage>,
@@ -20,7 +21,7 @@ struct Sound {
     max_tokens: Option<u64>,
     #[serde(default)]
     max_completion_tokens: Option<u64>,
-    /// Its type is all that matters.
+    /// Only its type is checked.
     #[serde(default, rename = "stream")]
     _stream: Option<bool>,
 }
@@ -32,8 +33,8 @@ struct SoundMessage {
     content: Value,
 }
 
-/// Whether a refused request could not have been answered by anybody. It errs on the endpoint's side: what looks well here
-/// may still be wrong.
+/// Whether no endpoint could have accepted a request that was refused, so that the agent is to blame and not the
+/// endpoint. Conservative: a request that passes may still be invalid.
 pub fn is_malformed(body: &[u8]) -> bool {
     const ROLES: [&str; 6] = [
         "system",

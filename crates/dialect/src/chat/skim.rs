@@ -1,7 +1,7 @@
-//! Finds where the members of a JSON object, or the elements of an array, begin and end, without reading what is in
-//! them: answers are mostly long lists of numbers that only pass through.
+//! Finds the boundaries of the members of a JSON object, or of the elements of an array, without parsing the values:
+//! answers consist mostly of long lists of numbers that are only passed on.
 //!
-//! Text that is no JSON is not always noticed; it goes on to whoever reads it properly.
+//! Invalid JSON is not always detected. Callers that rely on validity check it themselves.
 
 use super::added::Added;
 
@@ -9,12 +9,12 @@ mod block;
 
 use block::{BLOCK, Marks, closing, plain_prefix};
 
-/// How much of an answer is left, most often.
+/// Usual size of an answer after stripping.
 const OUT_BYTES: usize = 8 << 10;
 
-/// Names and values of an object in their order, names still quoted; `None` when the text is no object.
+/// The names, still quoted, and values of an object, in order; `None` if the text is no object.
 pub(super) fn members(text: &str) -> Option<Vec<(&str, &str)>> {
-    /// More than most objects have.
+    /// Enough for most objects.
     const MEMBERS: usize = 16;
     let bytes = text.as_bytes();
     let mut found = Vec::with_capacity(MEMBERS);
@@ -35,7 +35,7 @@ pub(super) fn members(text: &str) -> Option<Vec<(&str, &str)>> {
     }
 }
 
-/// The elements of an array in their order; `None` when the text is no array.
+/// The elements of an array, in order; `None` if the text is no array.
 pub(super) fn elements(text: &str) -> Option<Vec<&str>> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
@@ -50,28 +50,29 @@ pub(super) fn elements(text: &str) -> Option<Vec<&str>> {
     }
 }
 
-/// What becomes of a member, by its quoted name.
+/// What to do with a member; chosen by its quoted name.
 pub(super) enum Rule {
     Keep,
     Drop,
-    /// The answer's usage, kept and told of; `null` says nothing and is left out where that is allowed.
+    /// Keep the usage and also return it. A `null` is removed if `is_null_dropped`.
     Usage {
         is_null_dropped: bool,
     },
+    /// Replace the value with `null`.
     Null,
-    /// A list of objects, each with rules of its own.
+    /// Apply these rules to each object in the list.
     Each(fn(&[u8], &Added) -> Rule),
 }
 
-/// An object after rules were applied to its members.
+/// The result of applying rules to an object.
 pub(super) struct Edited<'a> {
-    /// `None` when nothing changes.
+    /// `None` if nothing changed.
     pub(super) text: Option<Vec<u8>>,
     pub(super) usage: Option<&'a [u8]>,
 }
 
-/// An object with rules applied to its members in one pass; `None` when the text is no object. What is left out is not
-/// looked at, be it UTF-8 or not.
+/// Applies rules to the members of an object in one pass; `None` if the text is no object. Removed values are not
+/// inspected; they may even be invalid UTF-8.
 pub(super) fn edit<'a>(
     text: &'a [u8],
     added: &Added,
@@ -80,7 +81,7 @@ pub(super) fn edit<'a>(
     let mut edit = Edit {
         text,
         added,
-        // What is taken out is most of an answer.
+        // Most of an answer is removed.
         out: Vec::with_capacity(text.len().min(OUT_BYTES)),
         is_changed: false,
         usage: None,
@@ -101,7 +102,7 @@ struct Edit<'a, 'b> {
 }
 
 impl Edit<'_, '_> {
-    /// Copies the object at `at`; gives where it ends.
+    /// Copies the object at `at`; returns the index after its end.
     fn object(&mut self, at: usize, rules: fn(&[u8], &Added) -> Rule) -> Option<usize> {
         let bytes = self.text;
         if bytes.get(at) != Some(&b'{') {
@@ -204,7 +205,7 @@ fn ends(bytes: &[u8], at: usize) -> bool {
     skip_space(bytes, at) == bytes.len()
 }
 
-/// Behind a comma, or at the closing bracket.
+/// The index of the next element after a comma, or of the closing bracket.
 fn next(bytes: &[u8], at: usize, close: u8) -> Option<usize> {
     let at = skip_space(bytes, at);
     match bytes.get(at)? {
@@ -235,8 +236,8 @@ fn skip_value(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Behind the list or object that begins at `start`. Most of an answer is passed here, so it goes by blocks. Brackets of
-/// the other kind need no look: in JSON they are all closed again before this one is.
+/// The index after the list or object that begins at `start`. Most of an answer is skipped here, so it works on blocks.
+/// Brackets of the other type can be ignored: in valid JSON they are balanced within this one.
 fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
     let open = *bytes.get(start)?;
     let mut depth = 0_usize;
@@ -252,7 +253,7 @@ fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
             at += BLOCK;
             is_in_string = marks.ends_in_string;
             if marks.is_plain && !is_in_string {
-                // A list of numbers, most likely; they are long.
+                // Most likely a list of numbers, which tend to be long.
                 at += plain_prefix(&bytes[at..]);
             }
             continue;
@@ -272,7 +273,7 @@ enum Skipped {
     Part { end: usize, depth: usize },
 }
 
-/// The same byte by byte, for about a block: where a string has escapes, and at the end of the text.
+/// The same byte by byte, for about one block: for strings with escapes, and at the end of the text.
 fn skip_bytes(bytes: &[u8], start: usize, open: u8, mut depth: usize) -> Option<Skipped> {
     let mut at = start;
     while at < start + BLOCK {
@@ -299,9 +300,9 @@ fn skip_string(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Behind the quote that ends the string whose inside begins at `at`.
+/// The index after the closing quote of the string whose content begins at `at`.
 fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
-    // Most strings of an answer are names and single tokens, over before a search has begun.
+    // Most strings in an answer are names and single tokens, too short for memchr to pay off.
     const NEAR: usize = 16;
     let near = bytes.get(at..)?.iter().take(NEAR);
     match near

@@ -1,6 +1,6 @@
-//! A chat answer as pieces of a generateContent answer, or as one.
+//! Renders a chat answer as a generateContent answer, streamed or whole.
 //!
-//! Gemini sends a function call whole, so calls wait for the end of the answer.
+//! Gemini does not stream function calls, so they are held back until the end of the answer.
 
 use serde_json::{Map, Value, json};
 
@@ -14,9 +14,9 @@ pub struct GeminiRenderer {
     model: String,
     form: Form,
     is_thought_wanted: bool,
-    /// Calls in the conversation before this answer, for the ids of calls that the upstream gave none.
+    /// Number of calls in the conversation so far, for the ids of calls to which the endpoint gave none.
     n_calls: usize,
-    /// Something was sent, so the next element of the array needs a comma.
+    /// Something was sent, so the next array element needs a comma.
     is_begun: bool,
     thoughts: String,
     calls: Vec<Call>,
@@ -55,7 +55,7 @@ impl GeminiRenderer {
         }
     }
 
-    /// How a streamed answer is sent.
+    /// The content type of a streamed answer.
     pub fn content_type(&self) -> &'static str {
         self.form.content_type()
     }
@@ -80,7 +80,7 @@ impl GeminiRenderer {
     fn call(&mut self, index: usize, id: &str, name: &str) {
         let known = self.calls.iter_mut().rfind(|call| call.index == index);
         if let Some(call) = known
-            // Some servers repeat the head of a call with each piece; others number all their calls 0.
+            // Some servers repeat a call's id and name in each delta; others give all calls index 0.
             && (id.is_empty() || call.id == id)
         {
             return;
@@ -106,10 +106,10 @@ impl GeminiRenderer {
         parts
     }
 
-    /// The end of the answer, behind `parts` that were not sent before.
+    /// The last chunk of the answer, with the parts that were held back.
     fn last(&self, mut parts: Vec<Value>) -> Value {
         if parts.is_empty() {
-            // Clients look into the parts without asking whether there are any.
+            // Clients access the parts without checking that there are any.
             parts.push(json!({"text": ""}));
         }
         let reason = match self.finish_reason.as_str() {
@@ -131,7 +131,7 @@ impl GeminiRenderer {
 }
 
 impl Call {
-    /// `number` counts the calls of the conversation.
+    /// `number` is the call's number in the conversation.
     fn part(&self, number: usize) -> Value {
         let args = match serde_json::from_str(&self.arguments) {
             Ok(Value::Object(args)) => Value::Object(args),
@@ -187,18 +187,18 @@ impl Render for GeminiRenderer {
         out
     }
 
-    /// White space, not a comment: Google's SDK waits for `data:` behind nothing but white space, and dies of a comment.
+    /// White space, because Google's SDK accepts only that before `data:` and fails on a comment.
     fn keep_alive(&self) -> Vec<u8> {
         b"\n".to_vec()
     }
 
-    /// The beginning of an event: Gemini CLI asks again when a stream ends within one, but not always after a broken
-    /// connection, which it may take for one that was closed in order.
+    /// An incomplete event: Gemini CLI always retries when a stream ends within one, but may mistake a broken
+    /// connection for one that was closed properly.
     fn broken_off(&self) -> Option<&'static [u8]> {
         (self.form == Form::Events).then_some(b"data: {")
     }
 
-    /// Not an event: Google's SDK finds an error only in a piece that is JSON all by itself.
+    /// Not an event, because Google's SDK detects an error only in a chunk that consists of JSON alone.
     fn error(&self, message: &str) -> Vec<u8> {
         let error = in_one_line(&error_value(502, message));
         match self.form {
@@ -227,8 +227,8 @@ impl Render for GeminiRenderer {
     }
 }
 
-/// JSON without the two letters that are ends of lines to JavaScript alone: Google's SDK cuts events there, and reads no
-/// JSON any more. They stand in strings only, where an escape means the same.
+/// JSON with U+2028 and U+2029 escaped: JavaScript treats them as line ends, so Google's SDK would split events there.
+/// They occur only in strings, where an escape is equivalent.
 fn in_one_line(value: &Value) -> String {
     let text = value.to_string();
     match text.contains(['\u{2028}', '\u{2029}']) {
@@ -239,7 +239,7 @@ fn in_one_line(value: &Value) -> String {
     }
 }
 
-/// Every number that clients look for is there. Chat counts thoughts among the completion tokens.
+/// Includes every number that clients read. Chat's completion tokens include those of thoughts.
 fn usage_value(usage: Usage) -> Value {
     json!({
         "promptTokenCount": usage.prompt_tokens,

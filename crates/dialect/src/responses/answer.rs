@@ -1,7 +1,7 @@
-//! A chat answer as the events of a streamed response, or as one response.
+//! Renders a chat answer as a Responses answer, streamed or whole.
 //!
-//! Ids come from the request's hash, so that rendering is a pure function. The model's thoughts are sent as a summary:
-//! it is the one form that both Codex and OpenCode's SDK send back.
+//! Ids are derived from a hash of the request, so that rendering is a pure function. The model's thoughts are sent as a
+//! summary, the only form that both Codex and OpenCode's SDK send back.
 
 use std::collections::HashMap;
 
@@ -16,18 +16,18 @@ use crate::chat::{Delta, Reply, Usage};
 /// Renders one response.
 #[derive(Clone, Debug)]
 pub struct ResponsesRenderer {
-    /// Part of every id in the answer.
+    /// The request's hash, part of every id in the answer.
     key: String,
-    /// Members of the response that are the same from start to end.
+    /// Members of the response object that do not change while it is streamed.
     fixed: Map<String, Value>,
     targets: HashMap<String, Target>,
-    /// The agent wants something to send back in place of thoughts.
+    /// The agent requested `reasoning.encrypted_content`.
     is_encrypted_wanted: bool,
     sequence: u64,
     items: Vec<Item>,
-    /// The thoughts or the message that is being written. Codex knows one such item at a time.
+    /// The open reasoning or message item. One at a time, because Codex supports no more.
     open: Option<usize>,
-    /// Chat's indices of calls with the items they are.
+    /// Chat's index of each call, with the index of its item.
     calls: Vec<(usize, usize)>,
     finish_reason: String,
     usage: Usage,
@@ -64,7 +64,7 @@ impl ResponsesRenderer {
         out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
     }
 
-    /// An event about one item: its id and index come with every one.
+    /// Writes an event about one item, with the item's id and index.
     fn item_event(&mut self, out: &mut Vec<u8>, name: &str, at: usize, members: Value) {
         let mut all = json!({"item_id": self.items[at].id, "output_index": at});
         if let (Some(all), Value::Object(members)) = (all.as_object_mut(), members) {
@@ -84,7 +84,7 @@ impl ResponsesRenderer {
         at
     }
 
-    /// The thoughts or the message to write on.
+    /// The open item of this kind; opens one if necessary.
     fn opened(&mut self, out: &mut Vec<u8>, form: Form) -> usize {
         let is_open = |at: usize| match (&self.items[at].form, &form) {
             (Form::Reasoning, Form::Reasoning) | (Form::Message, Form::Message) => true,
@@ -125,7 +125,7 @@ impl ResponsesRenderer {
     fn call(&mut self, out: &mut Vec<u8>, index: usize, id: &str, name: &str) {
         if let Some(at) = self.item_of(index)
             && let Form::Call { id: known, .. } = &self.items[at].form
-            // Some servers repeat the head of a call with each piece; others number all their calls 0.
+            // Some servers repeat a call's id and name in each delta; others give all calls index 0.
             && (id.is_empty() || id == known)
         {
             return;
@@ -155,7 +155,7 @@ impl ResponsesRenderer {
             return;
         };
         self.items[at].text.push_str(text);
-        // A freeform tool's input can be told only once all of the object around it is there.
+        // A freeform tool's input can be extracted only from the complete arguments.
         if matches!(&self.items[at].form, Form::Call { target, .. } if target.kind == Kind::Function)
         {
             let members = json!({ "delta": text });
@@ -206,11 +206,11 @@ impl ResponsesRenderer {
     fn close_all(&mut self, out: &mut Vec<u8>) {
         let is_spoken = |item: &Item| !matches!(item.form, Form::Reasoning);
         if !self.items.iter().any(is_spoken) {
-            // An answer without any item leaves clients with nothing to show or to go on from.
+            // Clients cannot handle an answer without any message or call.
             self.opened(out, Form::Message);
         }
         self.close_open(out);
-        // Pieces of several calls may come mixed, so none is known to be whole before the end.
+        // The deltas of several calls may interleave, so calls are complete only at the end.
         for at in 0..self.items.len() {
             if matches!(self.items[at].form, Form::Call { .. }) {
                 self.close(out, at);
@@ -221,7 +221,7 @@ impl ResponsesRenderer {
     fn item(&self, at: usize, status: &str) -> Value {
         let mut value = self.items[at].value(status);
         if self.is_encrypted_wanted && matches!(self.items[at].form, Form::Reasoning) {
-            // Not encrypted, but OpenCode's SDK sends back no thoughts without it.
+            // A dummy: OpenCode's SDK sends back no thoughts without the member.
             value["encrypted_content"] = "rollcage".into();
         }
         value
@@ -300,8 +300,8 @@ impl Render for ResponsesRenderer {
         };
         let mut after = self.clone();
         let mut out = Vec::new();
-        // OpenCode's SDK stops at the first event, Codex at the second. The first is written twice because the SDK's
-        // versions look for its members in different places.
+        // OpenCode's SDK stops at the first event, Codex at the second. The first has its members twice, because
+        // versions of the SDK expect them in different places.
         let inner =
             json!({"type": "server_error", "code": code, "message": message, "param": null});
         let members = json!({"code": code, "message": message, "param": null, "error": inner});
@@ -322,7 +322,7 @@ impl Render for ResponsesRenderer {
     }
 }
 
-/// What clients expect in a response besides its state; what the request says is repeated.
+/// Members that clients expect in a response object; those of the request are echoed.
 fn fixed_members(request: &Map<String, Value>) -> Map<String, Value> {
     let or = |name: &str, other: Value| match request.get(name) {
         Some(value) if !value.is_null() => value.clone(),
@@ -355,7 +355,7 @@ fn fixed_members(request: &Map<String, Value>) -> Map<String, Value> {
     }
 }
 
-/// Every sub-object that clients look into is there.
+/// Includes every sub-object that clients access without checking.
 fn usage_value(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.prompt_tokens,
@@ -366,7 +366,7 @@ fn usage_value(usage: Usage) -> Value {
     })
 }
 
-/// FNV-1a: the same in every build, which the standard library's hash does not promise.
+/// FNV-1a, because the standard library's hash may differ between builds.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

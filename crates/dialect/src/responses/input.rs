@@ -1,8 +1,8 @@
-//! Input items to chat messages.
+//! Translates input items to chat messages.
 //!
-//! What the model gave in one turn comes back as several items; they become one assistant message again. The system
-//! and developer messages that lead become one system message, since chat templates allow but one and only at the top;
-//! for the same reason later ones are said by the user.
+//! One assistant turn comes back as several items, which are merged into one message. Leading system and developer
+//! messages become one system message, since chat templates allow only one, at the start; for the same reason later
+//! ones become user messages.
 
 use serde_json::{Map, Value, json};
 
@@ -37,10 +37,10 @@ pub(super) fn messages(
 #[derive(Default)]
 struct Draft {
     messages: Vec<Value>,
-    /// Texts of the leading system message, while nothing else has come.
+    /// Texts of the leading system message, until another message starts.
     system: Vec<String>,
     assistant: Option<Assistant>,
-    /// Parts of tool results that chat's tool messages cannot hold; the user shows them once all results are in.
+    /// Parts of tool results that chat's tool messages cannot hold; sent in a user message after all results.
     shown: Vec<Value>,
 }
 
@@ -86,7 +86,7 @@ impl Draft {
             }
             // Offered with the other tools.
             "additional_tools" => {}
-            // Of no meaning to a model that never had the hosted tool.
+            // Meaningless to a model without the hosted tool.
             kind @ ("web_search_call"
             | "file_search_call"
             | "image_generation_call"
@@ -120,7 +120,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The raw text where there is one, else the summary; what is encrypted says nothing to another model.
+    /// The raw text if there is any, otherwise the summary. Encrypted content is useless to another model.
     fn read_reasoning(&mut self, item: &Value, place: &str) -> Result<(), TranslateError> {
         let raw = parts(&item["content"], &format!("{place}.content"))?;
         let summary = parts(&item["summary"], &format!("{place}.summary"))?;

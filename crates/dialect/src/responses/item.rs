@@ -1,4 +1,4 @@
-//! The items of a response: thoughts, messages and calls.
+//! The output items of a response: reasoning, messages and calls.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::tool::{Kind, Target, custom_input};
 pub(super) struct Item {
     pub(super) id: String,
     pub(super) form: Form,
-    /// All that was written so far; for calls the arguments.
+    /// The text so far; for calls, the arguments.
     pub(super) text: String,
 }
 
@@ -20,7 +20,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// How ids of such items begin.
+    /// The prefix of the item's id.
     pub(super) fn prefix(&self) -> &'static str {
         match self {
             Form::Reasoning => "rs",
@@ -34,7 +34,7 @@ impl Form {
 }
 
 impl Item {
-    /// An item in progress has no parts yet: events bring them.
+    /// The JSON of the item. While in progress it has no parts, since events deliver them.
     pub(super) fn value(&self, status: &str) -> Value {
         let parts = |part: fn(&str) -> Value| match status {
             "in_progress" => Vec::new(),

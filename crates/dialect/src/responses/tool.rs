@@ -1,11 +1,11 @@
-//! Tools: chat has functions only, so freeform tools become functions with one text, and the tools of a namespace get
-//! a combined name. `Target` is the way back.
+//! Translates tools. Chat has only functions, so a freeform tool becomes a function with one string parameter, and a
+//! tool in a namespace gets a combined name. `Target` maps a function back to the original tool.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-/// What a function offered to chat stands for.
+/// The original tool behind a function offered to chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) kind: Kind,
@@ -22,16 +22,16 @@ pub(super) enum Kind {
 #[derive(Default)]
 pub(super) struct Tools {
     pub(super) offered: Vec<Value>,
-    /// By the name offered; only where it stands for something else than the function of that name.
+    /// By function name; only for functions that are not the original tool of the same name.
     pub(super) targets: HashMap<String, Target>,
 }
 
 impl Tools {
-    /// A tool that cannot be offered never fails the request: agents offer more than they need.
+    /// Tools that cannot be translated are dropped without failing the request: agents offer more than they need.
     pub(super) fn read(request: &Map<String, Value>, dropped: &mut Vec<String>) -> Self {
         let mut tools = Tools::default();
         let list = request.get("tools").and_then(Value::as_array);
-        // For some models Codex offers its tools in the input.
+        // For some models Codex sends its tools in the input.
         let items = request.get("input").and_then(Value::as_array);
         let items = items.into_iter().flatten();
         let more = items.filter(|item| item["type"] == "additional_tools");
@@ -42,7 +42,7 @@ impl Tools {
                     let mut about = tool["description"].as_str().unwrap_or_default();
                     for member in members {
                         tools.offer(member, tool["name"].as_str(), about, dropped);
-                        // Said once: it may be long, and each tool would repeat it.
+                        // Only once, since it may be long.
                         about = "";
                     }
                 }
@@ -122,7 +122,7 @@ impl Tools {
     }
 }
 
-/// The name chat sees of a tool in a namespace: `mcp__my_srv` and `add_note` give `mcp__my_srv__add_note`.
+/// The function name of a tool in a namespace: `mcp__my_srv` and `add_note` give `mcp__my_srv__add_note`.
 pub(super) fn combined(namespace: Option<&str>, name: &str) -> String {
     match namespace.filter(|namespace| !namespace.is_empty()) {
         Some(namespace) => format!("{namespace}__{name}"),
@@ -152,7 +152,8 @@ pub(super) fn custom_arguments(input: &str) -> String {
     json!({ "input": input }).to_string()
 }
 
-/// The input in a model's arguments. What is no such object is taken as the input itself, so nothing is lost.
+/// The input in a call's arguments. Arguments in any other format are themselves taken as the input, so nothing is
+/// lost.
 pub(super) fn custom_input(arguments: &str) -> String {
     let value = serde_json::from_str::<Value>(arguments).unwrap_or_default();
     let input = value.get("input").unwrap_or(&value);

@@ -1,7 +1,7 @@
 //! Endpoints that speak Anthropic's Messages.
 //!
-//! An agent of that dialect talks to them in its own bytes; others are translated by way of chat. There are no token ids
-//! in the dialect, so nothing is asked for that would have to be taken out again.
+//! Requests of agents that speak the same dialect are forwarded; others are translated by way of chat. The dialect has
+//! no token ids, so nothing is requested in addition that would have to be stripped.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
@@ -18,7 +18,7 @@ use crate::sse::SseEvent;
 pub(super) const PATH: &str = "/messages";
 pub(super) const COUNT_PATH: &str = "/count_tokens";
 
-/// The version of the dialect that is asked in when the agent names none.
+/// The API version that is sent if the agent's request has none.
 const VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 
 pub(super) fn headers() -> HeaderMap {
@@ -34,7 +34,7 @@ pub(super) fn passed(headers: &HeaderMap, query: Option<&str>) -> PassedHead {
             passed.headers.insert(name, value.clone());
         }
     }
-    // `beta=true` is all that clients ask with; a key in it is ours, not the endpoint's.
+    // The only query that clients use. Any other is dropped: a key in it is our session's, not the endpoint's.
     let query = query.filter(|query| *query == "beta=true");
     passed.query = query.map(str::to_owned);
     passed
@@ -66,10 +66,10 @@ pub(super) fn is_cut(body: &[u8]) -> bool {
     ends_by(body, "stop_reason", "max_tokens")
 }
 
-/// The events of one stream.
+/// Reads the events of one stream.
 #[derive(Debug)]
 pub(super) enum Events {
-    /// Passed on as they are.
+    /// Forwarded unchanged.
     Own(Counts),
     Pieces(Box<PieceReader>),
 }
@@ -104,7 +104,7 @@ impl Events {
         let Some(data) = &event.data else {
             return without_data(event, view);
         };
-        // Most events are pieces of text, and say so at their beginning.
+        // Most events are text deltas, recognisable by their first bytes.
         if view == View::Own && data.starts_with(r#"{"type":"content_block"#) {
             return StreamEvent {
                 mark: Mark::Content,

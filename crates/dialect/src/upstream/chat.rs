@@ -31,7 +31,7 @@ pub(super) fn aborted(body: &str) -> Option<String> {
     failed_finish_of_whole(body)
 }
 
-/// The events of one stream.
+/// Reads the events of one stream.
 #[derive(Debug)]
 pub(super) struct Events {
     view: View,
