@@ -1,6 +1,6 @@
 //! The Anthropic Messages dialect, on both sides. The requests of an agent that speaks it are translated to chat, and
 //! the answers back (`to_chat`, `MessagesRenderer`); chat requests to an endpoint that speaks it are translated to
-//! Messages, and the answers back (`from_chat_request`, `read_with_thoughts`, `PieceReader`). Where both speak it, the
+//! Messages, and the answers back (`from_chat_request`, `read_with_thoughts`, `DeltaReader`). Where both speak it, the
 //! request is forwarded with few members changed (`prepare`), and the answer unchanged.
 //!
 //! Nothing is lost silently: a feature without a counterpart becomes an error, text that the model can read, or an
@@ -22,8 +22,8 @@ use super::TranslateError;
 pub use answer::MessagesRenderer;
 pub use from_chat::{MessagesRequest, from_chat_request};
 pub use prepare::prepare;
-pub(crate) use reader::{Counts, PieceReader};
-pub use reader::{Kept, error_message, read_message, read_with_thoughts, usage_of};
+pub use reader::{CallThoughts, error_message, read_message, read_with_thoughts, usage_of};
+pub(crate) use reader::{DeltaReader, UsageCounts};
 pub use request::{Translation, messages_of, to_chat};
 pub use thought::Thoughts;
 

@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 #[derive(Default)]
-pub(super) struct Assistant {
+pub(super) struct AssistantMessage {
     pub(super) reasoning: String,
     pub(super) text: String,
     /// Tool calls in chat's format.
     pub(super) calls: Vec<Value>,
 }
 
-impl Assistant {
+impl AssistantMessage {
     /// The chat message. Deterministic, so that each prompt begins with the exact bytes of the previous one.
     pub(super) fn into_message(self) -> Value {
         let is_silent = self.text.is_empty() && !self.calls.is_empty();

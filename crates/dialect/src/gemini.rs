@@ -1,7 +1,7 @@
 //! Gemini's generateContent, as Gemini CLI uses it, translated to and from chat.
 //!
-//! The model and whether to stream are in the path, not in the body: see `Route`. Members are accepted under both of
-//! their JSON names (`topP`, `top_p`), as Google does.
+//! The model and whether to stream are in the path, not in the body: see `ModelMethod`. Members are accepted under both
+//! of their JSON names (`topP`, `top_p`), as Google does.
 
 mod answer;
 mod config;
@@ -27,14 +27,19 @@ pub struct Translation {
 
 /// The method that a request path calls, and on which model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Route {
-    Generate { model: String, form: Form },
-    CountTokens { model: String },
+pub enum ModelMethod {
+    Generate {
+        model: String,
+        encoding: ResponseEncoding,
+    },
+    CountTokens {
+        model: String,
+    },
 }
 
 /// How an answer is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ResponseEncoding {
     /// One JSON object, for `generateContent`.
     Whole,
     /// Server-sent events, for `streamGenerateContent?alt=sse`.
@@ -43,36 +48,40 @@ pub enum Form {
     Array,
 }
 
-impl Form {
+impl ResponseEncoding {
     pub fn content_type(self) -> &'static str {
         match self {
-            Form::Whole | Form::Array => "application/json",
-            Form::Events => "text/event-stream",
+            ResponseEncoding::Whole | ResponseEncoding::Array => "application/json",
+            ResponseEncoding::Events => "text/event-stream",
         }
     }
 }
 
-impl Route {
+impl ModelMethod {
     /// Parses `/v1beta/models/{model}:{method}`; the model's name may contain slashes.
-    pub fn read(path: &str, query: &str) -> Option<Self> {
+    pub fn parse(path: &str, query: &str) -> Option<Self> {
         let (_, rest) = path.split_once("/models/")?;
         let (model, method) = rest.rsplit_once(':')?;
         let model = model.to_owned();
-        let form = match method {
-            "generateContent" => Form::Whole,
+        let encoding = match method {
+            "generateContent" => ResponseEncoding::Whole,
             "streamGenerateContent" if query.split('&').any(|pair| pair == "alt=sse") => {
-                Form::Events
+                ResponseEncoding::Events
             }
-            "streamGenerateContent" => Form::Array,
-            "countTokens" => return Some(Route::CountTokens { model }),
+            "streamGenerateContent" => ResponseEncoding::Array,
+            "countTokens" => return Some(ModelMethod::CountTokens { model }),
             _ => return None,
         };
-        Some(Route::Generate { model, form })
+        Some(ModelMethod::Generate { model, encoding })
     }
 }
 
 /// Translates a request body. Deterministic: the same history yields the same messages, byte for byte.
-pub fn to_chat(body: &[u8], model: &str, form: Form) -> Result<Translation, TranslateError> {
+pub fn to_chat(
+    body: &[u8],
+    model: &str,
+    encoding: ResponseEncoding,
+) -> Result<Translation, TranslateError> {
     let request: Map<String, Value> = serde_json::from_slice(body)
         .map_err(|error| TranslateError::NotObject(error.to_string()))?;
     if member(&request, "cachedContent").is_some() {
@@ -87,14 +96,14 @@ pub fn to_chat(body: &[u8], model: &str, form: Form) -> Result<Translation, Tran
     chat.insert("messages".to_owned(), messages.into());
     config::tools(&request, &mut chat, &mut dropped)?;
     config::generation(&request, &mut chat, &mut dropped)?;
-    let is_stream = form != Form::Whole;
+    let is_stream = encoding != ResponseEncoding::Whole;
     if is_stream {
         chat.insert("stream".to_owned(), true.into());
         // The last chunk of the answer has to report the usage.
         let options = json!({"include_usage": true});
         chat.insert("stream_options".to_owned(), options);
     }
-    let answer = GeminiRenderer::new(&request, model, form, n_calls);
+    let answer = GeminiRenderer::new(&request, model, encoding, n_calls);
     Ok(Translation {
         chat: Value::Object(chat).to_string().into_bytes(),
         is_stream,

@@ -31,7 +31,7 @@ pub fn to_chat(body: &[u8]) -> Result<Translation, TranslateError> {
         .map_err(|error| TranslateError::NotObject(error.to_string()))?;
     refuse_state(&request)?;
     let mut dropped = Vec::new();
-    let tools = tool::Tools::read(&request, &mut dropped);
+    let tools = tool::OfferedTools::read(&request, &mut dropped);
     let messages = input::messages(&request, &mut dropped)?;
     let is_stream = request.get("stream") == Some(&Value::Bool(true));
 
@@ -69,7 +69,7 @@ pub fn to_chat(body: &[u8]) -> Result<Translation, TranslateError> {
         set("stream_options", Some(json!({"include_usage": true})));
     }
     let chat = Value::Object(chat).to_string().into_bytes();
-    let answer = ResponsesRenderer::new(&request, tools.targets, &chat);
+    let answer = ResponsesRenderer::new(&request, tools.originals, &chat);
     Ok(Translation {
         chat,
         is_stream,

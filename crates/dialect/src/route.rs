@@ -8,7 +8,7 @@ use super::{Dialect, Render, TranslateError, anthropic, gemini, responses};
 /// What kind of request a path denotes, and in which dialect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    Ask(Dialect),
+    ModelCall(Dialect),
     /// Gemini puts the model and the method in the path.
     Gemini {
         path: String,
@@ -54,9 +54,9 @@ impl Route {
                 query: query.to_owned(),
             }),
             ("GET", _) if is_gemini => Some(Route::Models(Dialect::Gemini)),
-            ("POST", "/chat/completions") => Some(Route::Ask(Dialect::Chat)),
-            ("POST", "/responses") => Some(Route::Ask(Dialect::Responses)),
-            ("POST", "/messages") => Some(Route::Ask(Dialect::Anthropic)),
+            ("POST", "/chat/completions") => Some(Route::ModelCall(Dialect::Chat)),
+            ("POST", "/responses") => Some(Route::ModelCall(Dialect::Responses)),
+            ("POST", "/messages") => Some(Route::ModelCall(Dialect::Anthropic)),
             ("POST", "/messages/count_tokens") => Some(Route::CountTokens(Dialect::Anthropic)),
             ("GET", "/models") => Some(Route::Models(Dialect::Chat)),
             _ => None,
@@ -65,7 +65,9 @@ impl Route {
 
     pub fn dialect(&self) -> Dialect {
         match self {
-            Route::Ask(dialect) | Route::Models(dialect) | Route::CountTokens(dialect) => *dialect,
+            Route::ModelCall(dialect) | Route::Models(dialect) | Route::CountTokens(dialect) => {
+                *dialect
+            }
             Route::Gemini { .. } => Dialect::Gemini,
         }
     }
@@ -73,7 +75,7 @@ impl Route {
     /// Translates a completion or token-count request to chat; `None` for chat itself and for other kinds of request.
     pub fn to_chat(&self, body: &[u8]) -> Result<Option<TranslatedRequest>, TranslateError> {
         let translated = match self {
-            Route::Ask(Dialect::Responses) => {
+            Route::ModelCall(Dialect::Responses) => {
                 let translation = responses::to_chat(body)?;
                 TranslatedRequest {
                     chat: translation.chat,
@@ -84,7 +86,7 @@ impl Route {
                     is_thinking_disabled: false,
                 }
             }
-            Route::Ask(Dialect::Anthropic) | Route::CountTokens(Dialect::Anthropic) => {
+            Route::ModelCall(Dialect::Anthropic) | Route::CountTokens(Dialect::Anthropic) => {
                 let translation = anthropic::to_chat(body)?;
                 TranslatedRequest {
                     chat: translation.chat,
@@ -95,14 +97,16 @@ impl Route {
                     is_thinking_disabled: translation.is_thinking_disabled,
                 }
             }
-            Route::Gemini { path, query } => match gemini::Route::read(path, query) {
-                Some(gemini::Route::Generate { model, form }) => from_gemini(body, &model, form)?,
+            Route::Gemini { path, query } => match gemini::ModelMethod::parse(path, query) {
+                Some(gemini::ModelMethod::Generate { model, encoding }) => {
+                    from_gemini(body, &model, encoding)?
+                }
                 _ => return Err(TranslateError::Unsupported { what: path.clone() }),
             },
             Route::CountTokens(Dialect::Gemini) => {
-                from_gemini(&counted(body), "", gemini::Form::Whole)?
+                from_gemini(&counted(body), "", gemini::ResponseEncoding::Whole)?
             }
-            Route::Ask(Dialect::Chat | Dialect::Gemini)
+            Route::ModelCall(Dialect::Chat | Dialect::Gemini)
             | Route::CountTokens(Dialect::Chat | Dialect::Responses)
             | Route::Models(_) => return Ok(None),
         };
@@ -144,13 +148,13 @@ impl Dialect {
 fn from_gemini(
     body: &[u8],
     model: &str,
-    form: gemini::Form,
+    encoding: gemini::ResponseEncoding,
 ) -> Result<TranslatedRequest, TranslateError> {
-    let translation = gemini::to_chat(body, model, form)?;
+    let translation = gemini::to_chat(body, model, encoding)?;
     Ok(TranslatedRequest {
         chat: translation.chat,
         is_stream: translation.is_stream,
-        stream_type: form.content_type(),
+        stream_type: encoding.content_type(),
         render: Box::new(translation.answer),
         dropped: translation.dropped,
         is_thinking_disabled: false,
@@ -179,9 +183,12 @@ mod tests {
         };
         assert_eq!(
             of("POST /v1/messages?beta=true"),
-            Some(Route::Ask(Dialect::Anthropic))
+            Some(Route::ModelCall(Dialect::Anthropic))
         );
-        assert_eq!(of("POST /responses"), Some(Route::Ask(Dialect::Responses)));
+        assert_eq!(
+            of("POST /responses"),
+            Some(Route::ModelCall(Dialect::Responses))
+        );
         assert_eq!(
             of("POST /v1beta/models/m:countTokens"),
             Some(Route::CountTokens(Dialect::Gemini))
@@ -197,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counted_request_is_read_like_one_that_asks() {
+    fn a_count_request_is_translated_like_a_model_call() {
         let plain = r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]}]}"#;
         let inside = format!(r#"{{"generateContentRequest":{plain}}}"#);
         let route = Route::CountTokens(Dialect::Gemini);

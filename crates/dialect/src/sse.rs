@@ -172,7 +172,7 @@ mod tests {
         (events, splitter.finish().unwrap())
     }
 
-    /// The only place that knows the API; every test below is data.
+    /// The tests below are data for this one function.
     #[track_caller]
     fn check(stream: &str, expect: &str) {
         let (events, tail) = split(&[stream.as_bytes()]);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_end_ends_a_line() {
+    fn all_line_endings_are_accepted() {
         check(
             "data: 1\n\ndata: 2\r\n\r\ndata: 3\r\rdata: 4\n\r\n",
             "|1 / |2 / |3 / |4",
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_a_torn_tail_apart() {
+    fn a_torn_tail_is_separate() {
         check("data: 1\n\ndata: 2", "|1 / torn");
         check("data: 1\n\ndata: 2\n", "|1 / torn");
         check("data: 1\r\n\r\n", "|1");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_other_fields_say_nothing() {
+    fn comments_and_other_fields_are_ignored() {
         check(
             ": keep-alive\n\nid: 7\nretry: 1\n\n\ndata:\n\n",
             "|(none) / |(none) / |(none) / |",
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_above_the_limit_is_an_error_that_stays() {
+    fn an_event_above_the_limit_is_a_permanent_error() {
         let mut splitter = Splitter::new(12);
         let events = splitter.push(b"data: 1\n\ndata: 123456789").unwrap();
         assert_eq!(events.len(), 1);

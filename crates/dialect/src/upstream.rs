@@ -6,12 +6,12 @@
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::anthropic::{Kept, Thoughts};
-use crate::chat::{Added, Delta, PrepareError, Prepared, Reply, Rewrite, Usage};
+use crate::anthropic::{CallThoughts, Thoughts};
+use crate::chat::{AddedFields, Delta, PrepareError, PreparedRequest, Reply, Rewrite, Usage};
 use crate::sse::{Splitter, SseError, SseEvent};
 use crate::{Dialect, TranslateError};
 
-pub use crate::chat::Mark;
+pub use crate::chat::EventKind;
 
 mod anthropic;
 mod chat;
@@ -33,7 +33,7 @@ pub enum EndpointDialect {
 /// A request as it is sent to an endpoint.
 #[derive(Debug)]
 pub struct UpstreamRequest {
-    pub prepared: Prepared,
+    pub prepared: PreparedRequest,
     /// The translated request that `prepared` was made from; `None` if it was made from the agent's own bytes.
     pub translation: Option<Bytes>,
     /// What the endpoint's dialect cannot express.
@@ -42,7 +42,7 @@ pub struct UpstreamRequest {
 
 /// Why a request cannot be sent to an endpoint. The text goes to the agent, with status 400.
 #[derive(Debug, thiserror::Error)]
-pub enum RequestError {
+pub enum UpstreamRequestError {
     #[error(transparent)]
     Prepare(#[from] PrepareError),
     #[error(transparent)]
@@ -51,7 +51,7 @@ pub enum RequestError {
 
 /// The headers and query of an agent's request that are forwarded to an endpoint of the same dialect.
 #[derive(Clone, Debug, Default)]
-pub struct PassedHead {
+pub struct ForwardedHead {
     pub headers: HeaderMap,
     pub query: Option<String>,
 }
@@ -125,10 +125,10 @@ impl EndpointDialect {
     }
 
     /// Selects the headers and query of an agent's request that are forwarded.
-    pub fn passed(self, headers: &HeaderMap, query: Option<&str>) -> PassedHead {
+    pub fn forwarded_head(self, headers: &HeaderMap, query: Option<&str>) -> ForwardedHead {
         match self {
-            EndpointDialect::Chat => PassedHead::default(),
-            EndpointDialect::Anthropic => anthropic::passed(headers, query),
+            EndpointDialect::Chat => ForwardedHead::default(),
+            EndpointDialect::Anthropic => anthropic::forwarded_head(headers, query),
         }
     }
 
@@ -140,7 +140,7 @@ impl EndpointDialect {
         agent: Dialect,
         rewrite: &Rewrite,
         thoughts: &Thoughts,
-    ) -> Result<UpstreamRequest, RequestError> {
+    ) -> Result<UpstreamRequest, UpstreamRequestError> {
         match self {
             EndpointDialect::Chat => chat::prepare(body, agent, rewrite),
             EndpointDialect::Anthropic => anthropic::prepare(body, agent, rewrite, thoughts),
@@ -149,7 +149,7 @@ impl EndpointDialect {
 
     /// Parses a stored answer, JSON or stream. Also returns the thinking blocks that must be sent back with its tool
     /// calls.
-    pub fn read(self, body: &str, is_stream: bool) -> (Reply, Vec<Kept>) {
+    pub fn read(self, body: &str, is_stream: bool) -> (Reply, Vec<CallThoughts>) {
         match self {
             EndpointDialect::Chat => (crate::chat::read_reply(body, is_stream), Vec::new()),
             EndpointDialect::Anthropic => crate::anthropic::read_with_thoughts(body, is_stream),
@@ -158,7 +158,7 @@ impl EndpointDialect {
 
     /// Removes what the agent did not request from a JSON answer; `None` if nothing changes. Also returns the usage, if
     /// the same pass finds it.
-    pub fn strip(self, body: &[u8], added: &Added) -> (Option<Vec<u8>>, Option<Usage>) {
+    pub fn strip(self, body: &[u8], added: &AddedFields) -> (Option<Vec<u8>>, Option<Usage>) {
         match self {
             EndpointDialect::Chat => crate::chat::strip_body(body, added),
             EndpointDialect::Anthropic => (None, None),
@@ -174,17 +174,17 @@ impl EndpointDialect {
     }
 
     /// Whether an answer, JSON or stream, was truncated by the limit on completion tokens.
-    pub fn is_cut(self, body: &[u8]) -> bool {
+    pub fn is_truncated(self, body: &[u8]) -> bool {
         match self {
-            EndpointDialect::Chat => chat::is_cut(body),
-            EndpointDialect::Anthropic => anthropic::is_cut(body),
+            EndpointDialect::Chat => chat::is_truncated(body),
+            EndpointDialect::Anthropic => anthropic::is_truncated(body),
         }
     }
 
     /// The finish reason of a JSON answer that the inference engine aborted; `None` for any other answer.
-    pub fn aborted(self, body: &str) -> Option<String> {
+    pub fn abort_reason(self, body: &str) -> Option<String> {
         match self {
-            EndpointDialect::Chat => chat::aborted(body),
+            EndpointDialect::Chat => chat::abort_reason(body),
             EndpointDialect::Anthropic => None,
         }
     }
@@ -198,10 +198,10 @@ impl EndpointDialect {
     }
 
     /// A reader for one streamed answer.
-    pub fn stream(self, view: View, added: Added) -> StreamReader {
+    pub fn stream(self, view: StreamView, added: AddedFields) -> StreamReader {
         let events = match self {
-            EndpointDialect::Chat => Events::Chat(chat::Events::new(view, added)),
-            EndpointDialect::Anthropic => Events::Anthropic(anthropic::Events::new(view)),
+            EndpointDialect::Chat => EventReader::Chat(chat::EventReader::new(view, added)),
+            EndpointDialect::Anthropic => EventReader::Anthropic(anthropic::EventReader::new(view)),
         };
         StreamReader {
             splitter: Splitter::new(EVENT_BYTES_MAX),
@@ -212,39 +212,39 @@ impl EndpointDialect {
 
 /// The form in which a streamed answer is passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+pub enum StreamView {
     /// The endpoint's own events, without what we requested in addition.
-    Own,
+    Original,
     /// Dialect-independent deltas, to render another dialect from.
-    Pieces,
+    Deltas,
 }
 
 /// One parsed event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamEvent {
-    pub mark: Mark,
-    pub shown: Shown,
+    pub kind: EventKind,
+    pub output: EventOutput,
 }
 
 /// What is passed on of an event.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Shown {
+pub enum EventOutput {
     /// In the endpoint's dialect: the original bytes unless something was stripped. Errors are never changed.
     Bytes(Vec<u8>),
-    Pieces(Vec<Delta>),
+    Deltas(Vec<Delta>),
 }
 
 /// Reads a streamed answer. Parses each event once, for all consumers.
 #[derive(Debug)]
 pub struct StreamReader {
     splitter: Splitter,
-    events: Events,
+    events: EventReader,
 }
 
 #[derive(Debug)]
-enum Events {
-    Chat(chat::Events),
-    Anthropic(anthropic::Events),
+enum EventReader {
+    Chat(chat::EventReader),
+    Anthropic(anthropic::EventReader),
 }
 
 impl StreamReader {
@@ -257,36 +257,36 @@ impl StreamReader {
     /// The usage reported so far.
     pub fn usage(&self) -> Option<Usage> {
         match &self.events {
-            Events::Chat(events) => events.usage(),
-            Events::Anthropic(events) => events.usage(),
+            EventReader::Chat(events) => events.usage(),
+            EventReader::Anthropic(events) => events.usage(),
         }
     }
 
     /// The thinking blocks that must be sent back with the answer's tool calls. Each is returned once.
-    pub fn take_thoughts(&mut self) -> Vec<Kept> {
+    pub fn take_thoughts(&mut self) -> Vec<CallThoughts> {
         match &mut self.events {
-            Events::Chat(_) => Vec::new(),
-            Events::Anthropic(events) => events.take_thoughts(),
+            EventReader::Chat(_) => Vec::new(),
+            EventReader::Anthropic(events) => events.take_thoughts(),
         }
     }
 }
 
-impl Events {
+impl EventReader {
     fn read(&mut self, event: SseEvent) -> StreamEvent {
         match self {
-            Events::Chat(events) => events.read(event),
-            Events::Anthropic(events) => events.read(event),
+            EventReader::Chat(events) => events.read(event),
+            EventReader::Anthropic(events) => events.read(event),
         }
     }
 }
 
 /// An event without data, such as a keep-alive comment.
-fn without_data(event: SseEvent, view: View) -> StreamEvent {
+fn without_data(event: SseEvent, view: StreamView) -> StreamEvent {
     StreamEvent {
-        mark: Mark::Nothing,
-        shown: match view {
-            View::Own => Shown::Bytes(event.raw),
-            View::Pieces => Shown::Pieces(Vec::new()),
+        kind: EventKind::Nothing,
+        output: match view {
+            StreamView::Original => EventOutput::Bytes(event.raw),
+            StreamView::Deltas => EventOutput::Deltas(Vec::new()),
         },
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollcage_dialect::chat::Constrained;
+use rollcage_dialect::chat::ConstraintPolicy;
 use rollcage_model::budget::{self, Price};
 
 use crate::policy::SamplingPolicy;
@@ -16,7 +16,7 @@ pub struct ModelSettings {
     pub sampling: SamplingPolicy,
     /// What becomes of requests that constrain sampling; where nothing is said a pinned session refuses them, and any
     /// other keeps them and trains on none.
-    pub constrained: Option<Constrained>,
+    pub constrained: Option<ConstraintPolicy>,
     pub budget: budget::Limits,
     pub price: Option<Price>,
     /// The endpoint is asked for no token ids or logprobs, and results list no calls; what was said is recorded still.

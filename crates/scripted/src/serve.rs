@@ -1,4 +1,5 @@
-//! From a request in any dialect to its answer. Requests are asked in chat and answers rendered from it, as in the proxy.
+//! From a request in any dialect to its answer. Requests are asked in chat and answers rendered from it, as in the
+//! proxy.
 
 use std::convert::Infallible;
 use std::io;
@@ -74,7 +75,7 @@ async fn answer_route(
             let count = dialect.count_tokens_answer(tokens);
             Ok(respond(StatusCode::OK, JSON, count))
         }
-        Route::Ask(_) | Route::Gemini { .. } => {
+        Route::ModelCall(_) | Route::Gemini { .. } => {
             let asked = route.to_chat(&body).map_err(wrong)?;
             let chat = asked.as_ref().map_or(&body[..], |asked| &asked.chat);
             let request = request::parse(chat).map_err(wrong)?;

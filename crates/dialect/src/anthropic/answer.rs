@@ -22,8 +22,8 @@ pub struct MessagesRenderer {
     pub model: String,
     /// The calls so far in order, each with chat's index and its id.
     calls: Vec<(usize, String)>,
-    open: Option<Kind>,
-    waiting: Vec<(Block, String)>,
+    open: Option<BlockKind>,
+    waiting: Vec<(BlockStart, String)>,
     blocks_sent: usize,
     /// A block other than thinking was sent.
     has_said: bool,
@@ -32,7 +32,7 @@ pub struct MessagesRenderer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum BlockKind {
     Thinking,
     Text,
     /// Index into `MessagesRenderer::calls`.
@@ -40,8 +40,8 @@ enum Kind {
 }
 
 #[derive(Debug)]
-struct Block {
-    kind: Kind,
+struct BlockStart {
+    kind: BlockKind,
     /// The tool's name for a call; otherwise empty.
     name: String,
 }
@@ -76,7 +76,7 @@ impl MessagesRenderer {
     }
 
     /// Text and thoughts are sent at once unless a call is open; then they are held back.
-    fn say(&mut self, kind: Kind, text: &str, out: &mut Vec<u8>) {
+    fn say(&mut self, kind: BlockKind, text: &str, out: &mut Vec<u8>) {
         if let Some((block, waiting)) = self.waiting.last_mut()
             && block.kind == kind
         {
@@ -84,7 +84,7 @@ impl MessagesRenderer {
             return;
         }
         let name = String::new();
-        let block = Block { kind, name };
+        let block = BlockStart { kind, name };
         if self.must_wait() {
             self.waiting.push((block, text.to_owned()));
             return;
@@ -108,8 +108,8 @@ impl MessagesRenderer {
             false => id.to_owned(),
         };
         self.calls.push((index, id));
-        let block = Block {
-            kind: Kind::Call(number),
+        let block = BlockStart {
+            kind: BlockKind::Call(number),
             name: name.to_owned(),
         };
         if self.must_wait() {
@@ -123,7 +123,7 @@ impl MessagesRenderer {
         let Some(number) = self.calls.iter().rposition(|(known, _)| *known == index) else {
             return;
         };
-        let kind = Kind::Call(number);
+        let kind = BlockKind::Call(number);
         if self.open == Some(kind) {
             self.send(kind, text, out);
         } else if let Some((_, waiting)) = self.waiting.iter_mut().find(|(b, _)| b.kind == kind) {
@@ -138,33 +138,33 @@ impl MessagesRenderer {
     }
 
     fn must_wait(&self) -> bool {
-        matches!(self.open, Some(Kind::Call(_))) || !self.waiting.is_empty()
+        matches!(self.open, Some(BlockKind::Call(_))) || !self.waiting.is_empty()
     }
 
-    fn open(&mut self, block: &Block, out: &mut Vec<u8>) {
+    fn open(&mut self, block: &BlockStart, out: &mut Vec<u8>) {
         self.close(out);
         let content = match block.kind {
-            Kind::Thinking => json!({ "type": "thinking", "thinking": "", "signature": "" }),
-            Kind::Text => json!({ "type": "text", "text": "" }),
-            Kind::Call(number) => {
+            BlockKind::Thinking => json!({ "type": "thinking", "thinking": "", "signature": "" }),
+            BlockKind::Text => json!({ "type": "text", "text": "" }),
+            BlockKind::Call(number) => {
                 let id = &self.calls[number].1;
                 json!({ "type": "tool_use", "id": id, "name": block.name, "input": {} })
             }
         };
         let index = self.blocks_sent;
         self.blocks_sent += 1;
-        self.has_said |= block.kind != Kind::Thinking;
+        self.has_said |= block.kind != BlockKind::Thinking;
         self.open = Some(block.kind);
         let start =
             json!({ "type": "content_block_start", "index": index, "content_block": content });
         event(&start, out);
     }
 
-    fn send(&self, kind: Kind, text: &str, out: &mut Vec<u8>) {
+    fn send(&self, kind: BlockKind, text: &str, out: &mut Vec<u8>) {
         let delta = match kind {
-            Kind::Thinking => json!({ "type": "thinking_delta", "thinking": text }),
-            Kind::Text => json!({ "type": "text_delta", "text": text }),
-            Kind::Call(_) => json!({ "type": "input_json_delta", "partial_json": text }),
+            BlockKind::Thinking => json!({ "type": "thinking_delta", "thinking": text }),
+            BlockKind::Text => json!({ "type": "text_delta", "text": text }),
+            BlockKind::Call(_) => json!({ "type": "input_json_delta", "partial_json": text }),
         };
         self.send_delta(&delta, out);
     }
@@ -179,7 +179,7 @@ impl MessagesRenderer {
         let Some(kind) = self.open.take() else {
             return;
         };
-        if kind == Kind::Thinking {
+        if kind == BlockKind::Thinking {
             let signature = json!({ "type": "signature_delta", "signature": SIGNATURE });
             self.send_delta(&signature, out);
         }
@@ -206,8 +206,8 @@ impl Render for MessagesRenderer {
         match delta {
             Delta::Reasoning(text) if text.is_empty() => {}
             Delta::Text(text) if text.is_empty() => {}
-            Delta::Reasoning(text) => self.say(Kind::Thinking, text, &mut out),
-            Delta::Text(text) => self.say(Kind::Text, text, &mut out),
+            Delta::Reasoning(text) => self.say(BlockKind::Thinking, text, &mut out),
+            Delta::Text(text) => self.say(BlockKind::Text, text, &mut out),
             Delta::Call { index, id, name } => self.call(*index, id, name, &mut out),
             Delta::Arguments { index, text } => self.arguments(*index, text, &mut out),
             Delta::Finish(reason) => self.finish_reason = Some(reason.clone()),
@@ -226,8 +226,8 @@ impl Render for MessagesRenderer {
         }
         if !self.has_said {
             let name = String::new();
-            let kind = Kind::Text;
-            self.open(&Block { kind, name }, &mut out);
+            let kind = BlockKind::Text;
+            self.open(&BlockStart { kind, name }, &mut out);
         }
         self.close(&mut out);
         let stop_reason = stop_reason(self.finish_reason.as_deref(), !self.calls.is_empty());

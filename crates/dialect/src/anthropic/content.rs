@@ -7,44 +7,47 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::block::{Block, Call, Holder, read_content};
+use super::block::{Block, BlockParent, ToolUse, read_content};
 use super::{TranslateError, list, string, wrong};
 
 /// Builds chat messages.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
-    turns: Vec<Turn>,
+pub(super) struct ChatMessageBuilder {
+    messages: Vec<ChatMessage>,
     /// What the chat messages cannot represent, with its path in the request.
     pub(super) dropped: Vec<String>,
 }
 
 #[derive(Debug)]
-enum Turn {
+enum ChatMessage {
     Plain { role: &'static str, content: Value },
-    Assistant(Assistant),
+    Assistant(AssistantMessage),
     Tool { id: String, content: String },
 }
 
 #[derive(Debug, Default)]
-struct Assistant {
+struct AssistantMessage {
     text: String,
     reasoning: String,
-    calls: Vec<Call>,
+    calls: Vec<ToolUse>,
 }
 
 /// Start of a block that Claude Code puts before its system prompt for Anthropic's billing. Dropped, because it changes
 /// between requests, so that no prompt would be a prefix of the next.
 const BILLING: &str = "x-anthropic-billing-header:";
 
-impl Turns {
+impl ChatMessageBuilder {
     pub(super) fn into_values(self) -> Vec<Value> {
-        self.turns.into_iter().map(Turn::into_value).collect()
+        self.messages
+            .into_iter()
+            .map(ChatMessage::into_value)
+            .collect()
     }
 
     /// Adds the system prompt, a string or text blocks.
     pub(super) fn system(&mut self, system: &Value) -> Result<(), TranslateError> {
         let mut texts = Vec::new();
-        for block in read_content(Some(system), "system", Holder::Message)? {
+        for block in read_content(Some(system), "system", BlockParent::Message)? {
             match block {
                 Block::Text(text) if text.starts_with(BILLING) => {
                     self.dropped.push("system: billing header".to_owned());
@@ -63,7 +66,7 @@ impl Turns {
         let place = format!("messages[{at}]");
         let role = string(message, "role", &place)?;
         let content_place = format!("{place}.content");
-        let blocks = read_content(message.get("content"), &content_place, Holder::Message)?;
+        let blocks = read_content(message.get("content"), &content_place, BlockParent::Message)?;
         match role {
             "user" => self.user(blocks, &content_place),
             "assistant" => self.assistant(blocks, &content_place),
@@ -79,7 +82,7 @@ impl Turns {
 
     fn plain(&mut self, role: &'static str, parts: Vec<Part<'_>>) {
         let content = content_value(parts);
-        self.turns.push(Turn::Plain { role, content });
+        self.messages.push(ChatMessage::Plain { role, content });
     }
 
     /// Tool results are moved to their calls; the rest becomes a user message.
@@ -136,36 +139,39 @@ impl Turns {
         }
         let id = id.to_owned();
         let at = self.place_of_result(&id);
-        self.turns.insert(at, Turn::Tool { id, content });
+        self.messages.insert(at, ChatMessage::Tool { id, content });
         images
     }
 
     /// The position of a result, in the order of the calls: some chat templates match results to calls by their order,
     /// while agents send them in order of completion.
     fn place_of_result(&self, id: &str) -> usize {
-        let place_in = |turn: &Turn, id: &str| match turn {
-            Turn::Assistant(assistant) => assistant.calls.iter().position(|call| call.id == id),
-            Turn::Plain { .. } | Turn::Tool { .. } => None,
+        let place_in = |message: &ChatMessage, id: &str| match message {
+            ChatMessage::Assistant(assistant) => {
+                assistant.calls.iter().position(|call| call.id == id)
+            }
+            ChatMessage::Plain { .. } | ChatMessage::Tool { .. } => None,
         };
-        let calls_it = |turn: &Turn| place_in(turn, id).is_some();
-        let Some(at) = self.turns.iter().rposition(calls_it) else {
-            return self.turns.len();
+        let calls_it = |message: &ChatMessage| place_in(message, id).is_some();
+        let Some(at) = self.messages.iter().rposition(calls_it) else {
+            return self.messages.len();
         };
-        let calls = &self.turns[at];
-        let is_before = |turn: &&Turn| match turn {
-            Turn::Tool { id: other, .. } => place_in(calls, other) <= place_in(calls, id),
-            Turn::Plain { .. } | Turn::Assistant(_) => false,
+        let calls = &self.messages[at];
+        let is_before = |message: &&ChatMessage| match message {
+            ChatMessage::Tool { id: other, .. } => place_in(calls, other) <= place_in(calls, id),
+            ChatMessage::Plain { .. } | ChatMessage::Assistant(_) => false,
         };
-        at + 1 + self.turns[at + 1..].iter().take_while(is_before).count()
+        at + 1 + self.messages[at + 1..].iter().take_while(is_before).count()
     }
 
     /// Consecutive assistant messages are merged: they are one turn to Anthropic, and chat requires results right after
     /// all calls.
     fn assistant(&mut self, blocks: Vec<Block<'_>>, place: &str) -> Result<(), TranslateError> {
-        if !matches!(self.turns.last(), Some(Turn::Assistant(_))) {
-            self.turns.push(Turn::Assistant(Assistant::default()));
+        if !matches!(self.messages.last(), Some(ChatMessage::Assistant(_))) {
+            self.messages
+                .push(ChatMessage::Assistant(AssistantMessage::default()));
         }
-        let Some(Turn::Assistant(assistant)) = self.turns.last_mut() else {
+        let Some(ChatMessage::Assistant(assistant)) = self.messages.last_mut() else {
             return Ok(());
         };
         for block in blocks {
@@ -206,19 +212,19 @@ impl Turns {
     }
 }
 
-impl Turn {
+impl ChatMessage {
     fn into_value(self) -> Value {
         match self {
-            Turn::Plain { role, content } => json!({ "role": role, "content": content }),
-            Turn::Tool { id, content } => {
+            ChatMessage::Plain { role, content } => json!({ "role": role, "content": content }),
+            ChatMessage::Tool { id, content } => {
                 json!({ "role": "tool", "tool_call_id": id, "content": content })
             }
-            Turn::Assistant(assistant) => assistant.into_value(),
+            ChatMessage::Assistant(assistant) => assistant.into_value(),
         }
     }
 }
 
-impl Assistant {
+impl AssistantMessage {
     /// Members are in the same order as in `chat::Message::to_value`.
     fn into_value(self) -> Value {
         let content = match self.text.is_empty() && !self.calls.is_empty() {
@@ -230,7 +236,7 @@ impl Assistant {
             message["reasoning_content"] = self.reasoning.into();
         }
         if !self.calls.is_empty() {
-            message["tool_calls"] = self.calls.into_iter().map(Call::into_value).collect();
+            message["tool_calls"] = self.calls.into_iter().map(ToolUse::into_value).collect();
         }
         message
     }
@@ -267,17 +273,17 @@ impl<'a> Part<'a> {
 }
 
 /// Translates all messages of a request, the system prompt first.
-pub(super) fn read_turns(
+pub(super) fn read_messages(
     system: Option<&Value>,
     messages: Option<&Value>,
-) -> Result<Turns, TranslateError> {
-    let mut turns = Turns::default();
+) -> Result<ChatMessageBuilder, TranslateError> {
+    let mut builder = ChatMessageBuilder::default();
     if let Some(system) = system.filter(|system| !system.is_null()) {
-        turns.system(system)?;
+        builder.system(system)?;
     }
     let messages = list(messages.unwrap_or(&Value::Null), "messages")?;
     for (at, message) in messages.iter().enumerate() {
-        turns.message(at, message)?;
+        builder.message(at, message)?;
     }
-    Ok(turns)
+    Ok(builder)
 }

@@ -56,7 +56,7 @@ pub fn from_chat_request(
     }
     let model = get("model").ok_or_else(|| wrong("model", "is missing"))?;
     let tokens_max = get("max_completion_tokens").or_else(|| get("max_tokens"));
-    let mut turns = Turns::new(thoughts);
+    let mut turns = AnthropicMessageBuilder::new(thoughts);
     let messages = list(get("messages").unwrap_or(&Value::Null), "messages")?;
     for (at, message) in messages.iter().enumerate() {
         turns.message(message, &format!("messages[{at}]"))?;
@@ -178,16 +178,16 @@ fn read_choice(choice: Option<&Value>, is_single: bool) -> Result<Option<Value>,
 
 /// Builds Anthropic messages. They alternate between user and assistant, so consecutive ones of a role are merged.
 #[derive(Debug)]
-struct Turns<'a> {
+struct AnthropicMessageBuilder<'a> {
     system: Vec<String>,
     turns: Vec<(&'static str, Vec<Value>)>,
     thoughts: &'a Thoughts,
     has_lost_thoughts: bool,
 }
 
-impl<'a> Turns<'a> {
+impl<'a> AnthropicMessageBuilder<'a> {
     fn new(thoughts: &'a Thoughts) -> Self {
-        Turns {
+        AnthropicMessageBuilder {
             system: Vec::new(),
             turns: Vec::new(),
             thoughts,

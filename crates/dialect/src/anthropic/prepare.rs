@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::chat::{Added, Draft, PrepareError, Prepared, Rewrite};
+use crate::chat::{AddedFields, PrepareError, PreparedRequest, RequestDraft, Rewrite};
 
 /// The lowest thinking budget that Anthropic accepts.
 const THINKING_TOKENS_MIN: u64 = 1024;
 
 /// Applies `rewrite`; all members that it does not affect keep their bytes.
-pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
-    let mut draft = Draft::read(body, rewrite)?;
+pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<PreparedRequest, PrepareError> {
+    let mut draft = RequestDraft::read(body, rewrite)?;
     let is_stream = draft.members.get("stream") == Some("true");
     if let Some(model) = &rewrite.model
         && draft.members.value::<String>("model").as_ref() != Some(model)
@@ -29,11 +29,11 @@ pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError
     if let Some(tokens_max) = rewrite.tokens_max {
         limit_tokens(&mut draft, tokens_max);
     }
-    Ok(draft.finish(is_stream, Added::default()))
+    Ok(draft.finish(is_stream, AddedFields::default()))
 }
 
 /// The thinking budget must be lower than the limit, since thoughts count as completion tokens.
-fn limit_tokens(draft: &mut Draft<'_>, tokens_max: u64) {
+fn limit_tokens(draft: &mut RequestDraft<'_>, tokens_max: u64) {
     let asked = draft.members.get("max_tokens");
     if asked.is_some_and(|asked| asked.parse().is_ok_and(|asked: u64| asked <= tokens_max)) {
         return;
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_need_not_change_keeps_its_bytes() {
+    fn unchanged_members_keep_their_bytes() {
         let body = r#"{ "model":"a", "max_tokens": 5,"messages":[ {"role":"user","content":"\u00e9"} ],"x":1.0}"#;
         check(body, &Rewrite::default(), body);
         let rewrite = Rewrite {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_limit_leaves_room_behind_the_thoughts() {
+    fn a_lower_limit_leaves_room_after_the_thoughts() {
         let body = r#"{"max_tokens":32000,"thinking":{"type":"enabled","budget_tokens":31999},"stream":true}"#;
         let expect = r#"{"max_tokens":4000,"thinking":{"type":"enabled","budget_tokens":2000},"stream":true}"#;
         check(body, &limit(4000), expect);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_temperature_stands_alone() {
+    fn a_pinned_temperature_removes_other_parameters() {
         let rewrite = Rewrite {
             sampling: Some(Sampling { temperature: 0.5 }),
             is_thinking_disabled: true,

@@ -8,21 +8,21 @@ use crate::sse::Splitter;
 
 /// Parses a stream, event by event, into dialect-independent deltas.
 #[derive(Debug, Default)]
-pub(crate) struct PieceReader {
+pub(crate) struct DeltaReader {
     pub(super) id: Option<String>,
     pub(super) model: Option<String>,
     /// The error object of an `error` event, which ends the answer.
     pub(super) error: Option<Value>,
-    usage: Counts,
+    usage: UsageCounts,
     blocks: Vec<OpenCall>,
     calls: usize,
     /// Thinking blocks since the last call.
     thoughts: Vec<Value>,
-    kept: Vec<Kept>,
+    kept: Vec<CallThoughts>,
 }
 
 /// The id of a tool call, and the unchanged thinking blocks that preceded it.
-pub type Kept = (String, Vec<Value>);
+pub type CallThoughts = (String, Vec<Value>);
 
 /// A `tool_use` block that has not ended.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct OpenCall {
 
 /// Anthropic's token counts. Later events override earlier ones, and may omit what did not change.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct UsageCounts {
     is_seen: bool,
     input: u64,
     cache_read: u64,
@@ -42,9 +42,9 @@ pub(crate) struct Counts {
     output: u64,
 }
 
-impl PieceReader {
+impl DeltaReader {
     /// The thinking blocks that preceded calls so far. Each is returned once.
-    pub(crate) fn take_thoughts(&mut self) -> Vec<Kept> {
+    pub(crate) fn take_thoughts(&mut self) -> Vec<CallThoughts> {
         std::mem::take(&mut self.kept)
     }
 
@@ -170,7 +170,7 @@ impl PieceReader {
     }
 }
 
-impl Counts {
+impl UsageCounts {
     /// Updates the counts from an event.
     pub(crate) fn update_from(&mut self, event: &Value) {
         self.update(event.pointer("/message/usage"));
@@ -215,7 +215,7 @@ pub fn read_message(body: &str, is_stream: bool) -> Reply {
 }
 
 /// Parses a stored answer, with the thinking blocks that preceded its calls.
-pub fn read_with_thoughts(body: &str, is_stream: bool) -> (Reply, Vec<Kept>) {
+pub fn read_with_thoughts(body: &str, is_stream: bool) -> (Reply, Vec<CallThoughts>) {
     let mut reply = Reply {
         message: Message {
             role: "assistant".to_owned(),
@@ -223,7 +223,7 @@ pub fn read_with_thoughts(body: &str, is_stream: bool) -> (Reply, Vec<Kept>) {
         },
         ..Reply::default()
     };
-    let mut reader = PieceReader::default();
+    let mut reader = DeltaReader::default();
     // Refused requests get plain JSON, even if they asked for a stream.
     if is_stream && !body.trim_start().starts_with('{') {
         for data in events(body) {
@@ -261,7 +261,7 @@ pub fn usage_of(body: &[u8]) -> Option<Usage> {
     struct Start {
         usage: Option<Value>,
     }
-    let mut counts = Counts::default();
+    let mut counts = UsageCounts::default();
     let mut take = |text: &[u8]| {
         let event: Option<Event> = serde_json::from_slice(text).ok();
         for event in event.into_iter() {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::answer::MessagesRenderer;
-use super::content::read_turns;
+use super::content::read_messages;
 use super::{TranslateError, list, object, string, unsupported, wrong};
 
 /// A request translated to chat, and the renderer for its answer.
@@ -41,9 +41,9 @@ pub fn to_chat(body: &[u8]) -> Result<Translation, TranslateError> {
     let request = object(body)?;
     let model = request.get("model").and_then(Value::as_str);
     let model = model.ok_or_else(|| wrong("model", "is no string"))?;
-    let turns = read_turns(request.get("system"), request.get("messages"))?;
-    let mut dropped = turns.dropped.clone();
-    let mut messages = Some(turns.into_values());
+    let read = read_messages(request.get("system"), request.get("messages"))?;
+    let mut dropped = read.dropped.clone();
+    let mut messages = Some(read.into_values());
     let mut is_thinking_disabled = false;
     let is_stream = match request.get("stream") {
         None | Some(Value::Null) => false,
@@ -112,8 +112,8 @@ pub fn messages_of(body: &[u8]) -> (Vec<Value>, Option<Value>) {
     let Ok(request) = object(body) else {
         return (Vec::new(), None);
     };
-    let turns = read_turns(request.get("system"), request.get("messages"));
-    let messages = turns.map(|turns| turns.into_values()).unwrap_or_default();
+    let read = read_messages(request.get("system"), request.get("messages"));
+    let messages = read.map(|read| read.into_values()).unwrap_or_default();
     let tools = request.get("tools").and_then(Value::as_array);
     let tools = tools.filter(|tools| !tools.is_empty()).map(|tools| {
         let read = |tool: &Value| read_tool(tool, "tools").unwrap_or_else(|_| tool.clone());

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-use super::reader::Kept;
+use super::reader::CallThoughts;
 
 /// Memory limit for one session. The thoughts of a rollout are some hundred kilobytes.
 const BYTES_MAX: usize = 16 << 20;
@@ -24,7 +24,7 @@ struct Blocks {
 }
 
 impl Thoughts {
-    pub fn keep(&self, kept: Vec<Kept>) {
+    pub fn keep(&self, kept: Vec<CallThoughts>) {
         if !kept.is_empty() {
             self.blocks().keep(kept);
         }
@@ -42,7 +42,7 @@ impl Thoughts {
 }
 
 impl Blocks {
-    fn keep(&mut self, kept: Vec<Kept>) {
+    fn keep(&mut self, kept: Vec<CallThoughts>) {
         for (call, blocks) in kept {
             let bytes = blocks.iter().map(|block| block.to_string().len()).sum();
             let id = clean_id(&call);

@@ -2,7 +2,7 @@
 
 /// Response fields that we requested and the agent did not; they are stripped from the agent's view of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Added {
+pub struct AddedFields {
     pub logprobs: bool,
     /// Alternatives per token; set if the agent requested logprobs without them.
     pub top_logprobs: bool,

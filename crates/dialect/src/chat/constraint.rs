@@ -9,7 +9,7 @@ use super::skim::elements;
 
 /// What to do with a request that constrains sampling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Constrained {
+pub enum ConstraintPolicy {
     /// Refuse it with an error that names the member.
     Refuse,
     /// Send it without those members.
@@ -19,14 +19,14 @@ pub enum Constrained {
     Keep,
 }
 
-impl Constrained {
+impl ConstraintPolicy {
     pub const NAMES: [&'static str; 3] = ["refuse", "remove", "keep"];
 
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
-            "refuse" => Some(Constrained::Refuse),
-            "remove" => Some(Constrained::Remove),
-            "keep" => Some(Constrained::Keep),
+            "refuse" => Some(ConstraintPolicy::Refuse),
+            "remove" => Some(ConstraintPolicy::Remove),
+            "keep" => Some(ConstraintPolicy::Keep),
             _ => None,
         }
     }
@@ -36,59 +36,59 @@ impl Constrained {
 pub const STRICT_TOOLS: &str = "tools.strict";
 
 /// The condition under which a member constrains sampling.
-enum When {
+enum Condition {
     /// Not null, false, 0 or empty.
-    Said,
+    Truthy,
     /// Not null.
-    There,
+    Present,
     Above(f64),
     /// Forces a tool call.
     ForcesTool,
     /// A response format other than text.
-    IsForm,
+    NotText,
 }
 
-use When::{Above, ForcesTool, IsForm, Said, There};
+use Condition::{Above, ForcesTool, NotText, Present, Truthy};
 
 /// Members of vLLM, SGLang, llama.cpp and OpenAI. Not `stop`, token limits or members that only affect the prompt.
-const MEMBERS: [(&str, When); 30] = [
+const MEMBERS: [(&str, Condition); 30] = [
     ("tool_choice", ForcesTool),
     ("function_call", ForcesTool),
-    ("response_format", IsForm),
-    ("structured_outputs", Said),
-    ("guided_json", There),
-    ("guided_regex", Said),
-    ("guided_choice", Said),
-    ("guided_grammar", Said),
-    ("guided_json_object", Said),
-    ("structural_tag", Said),
-    ("regex", Said),
-    ("ebnf", Said),
-    ("grammar", Said),
-    ("json_schema", Said),
-    ("logit_bias", Said),
-    ("bad_words", Said),
-    ("allowed_token_ids", Said),
-    ("logits_processors", Said),
-    ("custom_logit_processor", Said),
-    ("use_beam_search", Said),
+    ("response_format", NotText),
+    ("structured_outputs", Truthy),
+    ("guided_json", Present),
+    ("guided_regex", Truthy),
+    ("guided_choice", Truthy),
+    ("guided_grammar", Truthy),
+    ("guided_json_object", Truthy),
+    ("structural_tag", Truthy),
+    ("regex", Truthy),
+    ("ebnf", Truthy),
+    ("grammar", Truthy),
+    ("json_schema", Truthy),
+    ("logit_bias", Truthy),
+    ("bad_words", Truthy),
+    ("allowed_token_ids", Truthy),
+    ("logits_processors", Truthy),
+    ("custom_logit_processor", Truthy),
+    ("use_beam_search", Truthy),
     ("best_of", Above(1.0)),
     ("min_tokens", Above(0.0)),
     ("min_new_tokens", Above(0.0)),
-    ("ignore_eos", Said),
-    ("thinking_token_budget", There),
-    ("thinking_budget", There),
-    ("thinking_budget_tokens", There),
-    ("reasoning_budget", There),
-    ("watermarking", Said),
-    ("watermark", Said),
+    ("ignore_eos", Truthy),
+    ("thinking_token_budget", Present),
+    ("thinking_budget", Present),
+    ("thinking_budget_tokens", Present),
+    ("reasoning_budget", Present),
+    ("watermarking", Truthy),
+    ("watermark", Truthy),
 ];
 
-impl When {
+impl Condition {
     fn holds(&self, value: &Value) -> bool {
         match self {
-            Said => says_something(value),
-            There => !value.is_null(),
+            Truthy => is_truthy(value),
+            Present => !value.is_null(),
             Above(limit) => value.as_f64().is_none_or(|number| number > *limit) && !value.is_null(),
             ForcesTool => match value {
                 Value::Null => false,
@@ -98,12 +98,12 @@ impl When {
                     .pointer("/allowed_tools/mode")
                     .is_none_or(|mode| mode != "auto"),
             },
-            IsForm => says_something(value) && value["type"] != "text",
+            NotText => is_truthy(value) && value["type"] != "text",
         }
     }
 }
 
-fn says_something(value: &Value) -> bool {
+fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Bool(is_on) => *is_on,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agents_send_by_themselves_constrains_nothing() {
+    fn what_agents_usually_send_does_not_constrain() {
         check(r#"{"tool_choice":"auto","parallel_tool_calls":false}"#, &[]);
         check(r#"{"tool_choice":"none","stop":["x"],"max_tokens":5}"#, &[]);
         let codex = r#"{"tools":[{"type":"function","function":{"name":"a","strict":false}}]}"#;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn constraints_go_by_their_names() {
+    fn constraints_are_found_by_name() {
         check(r#"{"tool_choice":"required"}"#, &["tool_choice"]);
         check(
             r#"{"tool_choice":{"type":"function","function":{"name":"a"}}}"#,

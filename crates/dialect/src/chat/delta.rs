@@ -98,7 +98,7 @@ mod tests {
     use crate::chat::deltas;
 
     #[test]
-    fn a_chunk_gives_its_pieces_in_order() {
+    fn a_chunk_yields_its_deltas_in_order() {
         let data = r#"{"choices":[{"delta":{"reasoning_content":"hm","content":"ok","tool_calls":[{"index":1,"id":"c1","function":{"name":"bash","arguments":"{\"a\""}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
         let usage = Usage {
             prompt_tokens: 3,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_answer_gives_the_same_pieces_as_its_stream() {
+    fn a_whole_answer_yields_the_same_deltas_as_its_stream() {
         let body = r#"{"choices":[{"message":{"role":"assistant","content":"ok","reasoning_content":"hm"},"finish_reason":"stop"}]}"#;
         let reply = super::super::read_reply(body, false);
         assert_eq!(

@@ -50,8 +50,8 @@ impl StreamError {
     }
 
     /// Whether a retry may succeed.
-    pub fn is_passing(&self) -> bool {
-        const PASSING: [&str; 9] = [
+    pub fn is_transient(&self) -> bool {
+        const TRANSIENT: [&str; 9] = [
             "overload",
             "ratelimit",
             "toomanyrequests",
@@ -67,7 +67,7 @@ impl StreamError {
             None => self
                 .kinds
                 .iter()
-                .any(|kind| PASSING.iter().any(|passing| kind.contains(passing))),
+                .any(|kind| TRANSIENT.iter().any(|word| kind.contains(word))),
         }
     }
 }
@@ -87,17 +87,17 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(data: &str, is_passing: Option<bool>) {
+    fn check(data: &str, is_transient: Option<bool>) {
         let error = StreamError::read(data);
         assert_eq!(
-            error.map(|error| error.is_passing()),
-            is_passing,
+            error.map(|error| error.is_transient()),
+            is_transient,
             "of {data}"
         );
     }
 
     #[test]
-    fn what_may_pass_is_told_from_what_will_not() {
+    fn transient_errors_are_distinguished() {
         for passing in [
             r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
             r#"{"type":"error","error":{"type":"rate_limit_error","message":"m"}}"#,
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_of_an_answer_is_no_error() {
+    fn part_of_an_answer_is_no_error() {
         check(
             r#"{"choices":[{"delta":{"content":"\"error\""}}],"error":null}"#,
             None,

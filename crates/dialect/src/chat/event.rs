@@ -3,18 +3,18 @@
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-use super::added::Added;
+use super::added::AddedFields;
 use super::delta::{Delta, read_delta};
 use super::error::StreamError;
-use super::finish::is_no_answer;
+use super::finish::is_aborted_finish;
 use super::members::Members;
 use super::reply::{Usage, is_done, read_usage};
 use super::skim::elements;
-use super::strip::{Stripped, strip_members};
+use super::strip::{StrippedEvent, strip_members};
 
 /// The role of an event in its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub enum EventKind {
     /// Nothing that an agent could act on: a role, usage, prompt token ids, a keep-alive.
     Nothing,
     /// Part of the answer, or unknown.
@@ -66,23 +66,23 @@ impl<'a> ChatEvent<'a> {
     }
 
     /// The kind of event. What is no completion chunk counts as content, which the agent gets to judge.
-    pub fn mark(&self) -> Mark {
+    pub fn kind(&self) -> EventKind {
         let Some(chunk) = &self.chunk else {
             return match is_done(self.data) {
-                true => Mark::Done,
-                false => Mark::Content,
+                true => EventKind::Done,
+                false => EventKind::Content,
             };
         };
         if chunk.members.get("error").is_some()
             && let Some(error) = StreamError::read(self.data)
         {
-            return Mark::Error(error);
+            return EventKind::Error(error);
         }
         match self.finish_reason() {
-            Some(reason) if is_no_answer(&reason) => Mark::Aborted(reason),
-            Some(_) => Mark::Final,
-            None if chunk.has_content() => Mark::Content,
-            None => Mark::Nothing,
+            Some(reason) if is_aborted_finish(&reason) => EventKind::Aborted(reason),
+            Some(_) => EventKind::Final,
+            None if chunk.has_content() => EventKind::Content,
+            None => EventKind::Nothing,
         }
     }
 
@@ -116,15 +116,15 @@ impl<'a> ChatEvent<'a> {
     }
 
     /// The event without what the agent did not request.
-    pub fn strip(self, added: &Added) -> Stripped {
+    pub fn strip(self, added: &AddedFields) -> StrippedEvent {
         let Some(chunk) = self.chunk else {
-            return Stripped::Unchanged;
+            return StrippedEvent::Unchanged;
         };
         if chunk.is_ours_alone(added) {
-            return Stripped::Dropped;
+            return StrippedEvent::Dropped;
         }
         let stripped = strip_members(chunk.members, chunk.choices.as_deref(), added);
-        stripped.map_or(Stripped::Unchanged, Stripped::Changed)
+        stripped.map_or(StrippedEvent::Unchanged, StrippedEvent::Changed)
     }
 }
 
@@ -145,7 +145,7 @@ impl Chunk<'_> {
     }
 
     /// Whether it exists only because of what we requested in addition: usage, or token ids (SGLang's `sglext`).
-    fn is_ours_alone(&self, added: &Added) -> bool {
+    fn is_ours_alone(&self, added: &AddedFields) -> bool {
         let has_no_choices = self.choices.as_ref().is_some_and(Vec::is_empty);
         let has_usage = self.members.get("usage").is_some();
         let has_ids = self.members.get("sglext").is_some();
@@ -160,66 +160,69 @@ impl Chunk<'_> {
 mod tests {
     use super::*;
 
-    fn mark(data: &str) -> Mark {
-        ChatEvent::read(data).mark()
+    fn kind(data: &str) -> EventKind {
+        ChatEvent::read(data).kind()
     }
 
     #[test]
     fn an_event_with_a_finish_reason_is_the_end() {
         let stop = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
-        assert_eq!(mark(stop), Mark::Final);
+        assert_eq!(kind(stop), EventKind::Final);
         for data in [
             r#"{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}"#,
             r#"{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":""}]}"#,
             "no json",
-            // Looks whole to whoever only skims it.
+            // Looks complete when only skimmed.
             r#"{"choices":[{"delta":{"content":"a"},"x":tru,"finish_reason":"stop"}]}"#,
         ] {
-            assert_eq!(mark(data), Mark::Content, "{data}");
+            assert_eq!(kind(data), EventKind::Content, "{data}");
         }
-        assert_eq!(mark("[DONE]"), Mark::Done);
+        assert_eq!(kind("[DONE]"), EventKind::Done);
         let aborted =
             r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"abort","stop_reason":null}]}"#;
-        assert_eq!(mark(aborted), Mark::Aborted("abort".to_owned()));
+        assert_eq!(kind(aborted), EventKind::Aborted("abort".to_owned()));
     }
 
     #[test]
-    fn what_an_agent_could_act_on_is_told_from_what_it_could_not() {
+    fn events_with_content_are_distinguished() {
         for (data, expect) in [
             (
                 r#"{"choices":[{"delta":{"role":"assistant","content":""}}],"prompt_token_ids":[1]}"#,
-                Mark::Nothing,
+                EventKind::Nothing,
             ),
             (
                 r#"{"choices":[{"delta":{"role":"assistant","content":null,"tool_calls":[]}}]}"#,
-                Mark::Nothing,
+                EventKind::Nothing,
             ),
             (
                 r#"{"choices":[],"usage":{"prompt_tokens":1}}"#,
-                Mark::Nothing,
+                EventKind::Nothing,
             ),
-            (r#"{"type":"ping"}"#, Mark::Nothing),
-            (r#"{"choices":[{"delta":{"content":"a"}}]}"#, Mark::Content),
+            (r#"{"type":"ping"}"#, EventKind::Nothing),
+            (
+                r#"{"choices":[{"delta":{"content":"a"}}]}"#,
+                EventKind::Content,
+            ),
             (
                 r#"{"choices":[{"delta":{"reasoning_content":"a"}}]}"#,
-                Mark::Content,
+                EventKind::Content,
             ),
             (
                 r#"{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}"#,
-                Mark::Content,
+                EventKind::Content,
             ),
         ] {
-            assert_eq!(mark(data), expect, "{data}");
+            assert_eq!(kind(data), expect, "{data}");
         }
     }
 
     #[test]
-    fn an_error_is_told_from_a_text_about_one() {
+    fn an_error_is_distinguished_from_text_about_one() {
         assert!(matches!(
-            mark(r#"{"error":{"message":"too busy","code":503}}"#),
-            Mark::Error(error) if error.is_passing() && error.message == "too busy"
+            kind(r#"{"error":{"message":"too busy","code":503}}"#),
+            EventKind::Error(error) if error.is_transient() && error.message == "too busy"
         ));
         let text = r#"{"choices":[{"delta":{"content":"{\"error\": 1}"}}],"error":null}"#;
-        assert_eq!(mark(text), Mark::Content);
+        assert_eq!(kind(text), EventKind::Content);
     }
 }

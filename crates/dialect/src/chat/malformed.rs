@@ -9,8 +9,8 @@ const BYTES_MAX: usize = 16 << 20;
 /// The minimum that every request must satisfy, in all dialects of endpoints. Other members may be valid on some
 /// endpoint.
 #[derive(Deserialize)]
-struct Sound {
-    messages: Vec<SoundMessage>,
+struct ValidRequest {
+    messages: Vec<ValidMessage>,
     #[serde(default)]
     tools: Option<Vec<serde_json::Map<String, Value>>>,
     #[serde(default)]
@@ -27,7 +27,7 @@ struct Sound {
 }
 
 #[derive(Deserialize)]
-struct SoundMessage {
+struct ValidMessage {
     role: String,
     #[serde(default)]
     content: Value,
@@ -47,10 +47,10 @@ pub fn is_malformed(body: &[u8]) -> bool {
     if body.len() > BYTES_MAX {
         return true;
     }
-    let Ok(request) = serde_json::from_slice::<Sound>(body) else {
+    let Ok(request) = serde_json::from_slice::<ValidRequest>(body) else {
         return true;
     };
-    let is_sound_message = |message: &SoundMessage| {
+    let is_valid_message = |message: &ValidMessage| {
         ROLES.contains(&message.role.as_str())
             && matches!(
                 message.content,
@@ -58,8 +58,8 @@ pub fn is_malformed(body: &[u8]) -> bool {
             )
     };
     let limits = [request.max_tokens, request.max_completion_tokens];
-    let is_sound = !request.messages.is_empty()
-        && request.messages.iter().all(is_sound_message)
+    let is_valid = !request.messages.is_empty()
+        && request.messages.iter().all(is_valid_message)
         && request
             .temperature
             .is_none_or(|it| (0.0..=2.0).contains(&it))
@@ -69,7 +69,7 @@ pub fn is_malformed(body: &[u8]) -> bool {
             let mut tools = tools.iter();
             tools.all(|tool| tool.contains_key("type") || tool.contains_key("name"))
         });
-    !is_sound
+    !is_valid
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_would_take_is_malformed() {
+    fn only_universally_invalid_requests_are_malformed() {
         let fine = [
             r#"{"messages":[{"role":"user","content":"hi"}]}"#,
             r#"{"messages":[{"role":"assistant","content":null,"tool_calls":[]}],"tools":[{"type":"function"}],"new":1}"#,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::Deserialize;
 
-use super::pieces::{Joiner, Pieces};
+use super::segments::{BodySegments, Joiner};
 use super::skim;
 
 /// Names, and the unparsed JSON text of the values.
@@ -88,7 +88,7 @@ impl<'a> Members<'a> {
     }
 
     /// Like [`Self::write`], but long values are not copied; `source` is what the members were read from.
-    pub(crate) fn write_pieces(&self, source: &Bytes) -> Pieces {
+    pub(crate) fn write_segments(&self, source: &Bytes) -> BodySegments {
         let mut out = Joiner::new(source);
         for (at, (name, text)) in self.0.iter().enumerate() {
             out.push(if at == 0 { "{" } else { "," });

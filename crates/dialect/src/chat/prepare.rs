@@ -4,10 +4,10 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::added::Added;
-use super::constraint::{Constrained, STRICT_TOOLS, constraints_of, without_strict};
+use super::added::AddedFields;
+use super::constraint::{ConstraintPolicy, STRICT_TOOLS, constraints_of, without_strict};
 use super::members::Members;
-use super::pieces::Pieces;
+use super::segments::BodySegments;
 use crate::sampling;
 
 /// The changes to make to each request of a session.
@@ -20,12 +20,12 @@ pub struct Rewrite {
     /// Sets `chat_template_kwargs.enable_thinking` to false.
     pub is_thinking_disabled: bool,
     pub max_tokens_name: MaxTokensName,
-    pub capture: Capture,
+    pub capture: CaptureMode,
     /// Request a JSON answer even if the agent requests a stream: for endpoints that omit token ids from streams.
     pub is_stream_off: bool,
     /// In a training session: overrides the agent's sampling parameters.
     pub sampling: Option<Sampling>,
-    pub constrained: Constrained,
+    pub constrained: ConstraintPolicy,
     /// Number of alternatives to request if the agent sets none. vLLM returns no logprobs at all without it.
     pub top_logprobs: u32,
     /// Members that the endpoint refuses: not sent, be they the agent's or ours.
@@ -50,7 +50,7 @@ pub enum MaxTokensName {
 
 /// What to request in addition to the agent's own request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Capture {
+pub enum CaptureMode {
     /// Token ids, logprobs and usage.
     Tokens,
     /// The same with SGLang's own flags, since it refuses the usual one in streams. The ids come once per answer.
@@ -62,29 +62,29 @@ pub enum Capture {
     Off,
 }
 
-impl Capture {
+impl CaptureMode {
     /// The request members that turn on token ids.
     pub fn id_flags(self) -> &'static [&'static str] {
         match self {
-            Capture::Tokens => &["return_token_ids"],
-            Capture::TokensInSglext => {
+            CaptureMode::Tokens => &["return_token_ids"],
+            CaptureMode::TokensInSglext => {
                 &["return_input_ids_in_sglext", "return_output_ids_in_sglext"]
             }
-            Capture::Logprobs | Capture::Off => &[],
+            CaptureMode::Logprobs | CaptureMode::Off => &[],
         }
     }
 }
 
 /// A rewritten request, and the changes that were made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Prepared {
-    pub body: Pieces,
+pub struct PreparedRequest {
+    pub body: BodySegments,
     pub is_stream: bool,
     /// Top-level members that were added or changed, as sent.
     pub set: Map<String, Value>,
     /// Top-level members that were removed.
     pub removed: Vec<String>,
-    pub added: Added,
+    pub added: AddedFields,
 }
 
 #[derive(Debug, Error)]
@@ -112,8 +112,8 @@ const MAX_TOKENS: &str = "max_tokens";
 const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 
 /// Applies `rewrite`; all members that it does not affect, such as `messages`, keep their bytes.
-pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
-    let mut draft = Draft::read(body, rewrite)?;
+pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<PreparedRequest, PrepareError> {
+    let mut draft = RequestDraft::read(body, rewrite)?;
     let n = draft.members.get("n");
     if let Some(n) = n.filter(|n| n.parse() != Ok(1.0_f64)) {
         return Err(PrepareError::Several { n: n.to_owned() });
@@ -126,7 +126,7 @@ pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError
         draft.set("model", model.as_str());
     }
     limit_tokens(&mut draft, rewrite);
-    free_sampling(&mut draft, rewrite.constrained)?;
+    apply_constraint_policy(&mut draft, rewrite.constrained)?;
     if let Some(sampling) = rewrite.sampling {
         pin_sampling(&mut draft, sampling);
     }
@@ -138,17 +138,17 @@ pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError
         draft.set_inside("chat_template_kwargs", "enable_thinking", "false")?;
     }
     let added = match rewrite.capture {
-        Capture::Tokens | Capture::TokensInSglext | Capture::Logprobs => {
+        CaptureMode::Tokens | CaptureMode::TokensInSglext | CaptureMode::Logprobs => {
             let is_streamed = is_stream && !rewrite.is_stream_off;
-            ask_for_more(&mut draft, rewrite, is_streamed)?
+            request_capture_fields(&mut draft, rewrite, is_streamed)?
         }
-        Capture::Off => Added::default(),
+        CaptureMode::Off => AddedFields::default(),
     };
     Ok(draft.finish(is_stream, added))
 }
 
 /// A request that is being rewritten, and the changes so far.
-pub(crate) struct Draft<'a> {
+pub(crate) struct RequestDraft<'a> {
     /// Members that must not be sent.
     without: &'a [&'static str],
     /// The agent's body, which `members` borrow from.
@@ -158,7 +158,7 @@ pub(crate) struct Draft<'a> {
     removed: Vec<String>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> RequestDraft<'a> {
     /// Parses a body, which must be a JSON object without duplicate members.
     pub(crate) fn read(source: &'a Bytes, rewrite: &'a Rewrite) -> Result<Self, PrepareError> {
         let text = std::str::from_utf8(source).map_err(PrepareError::NotUtf8)?;
@@ -175,7 +175,7 @@ impl<'a> Draft<'a> {
                 name: name.to_owned(),
             });
         }
-        let mut draft = Draft {
+        let mut draft = RequestDraft {
             without: &rewrite.without,
             source,
             members,
@@ -189,13 +189,13 @@ impl<'a> Draft<'a> {
     }
 
     /// The request to send; the agent's own bytes if nothing was changed.
-    pub(crate) fn finish(self, is_stream: bool, added: Added) -> Prepared {
+    pub(crate) fn finish(self, is_stream: bool, added: AddedFields) -> PreparedRequest {
         let is_changed = !self.set.is_empty() || !self.removed.is_empty();
         let body = match is_changed {
-            true => self.members.write_pieces(self.source),
+            true => self.members.write_segments(self.source),
             false => self.source.clone().into(),
         };
-        Prepared {
+        PreparedRequest {
             body,
             is_stream,
             set: self.set,
@@ -246,12 +246,15 @@ impl<'a> Draft<'a> {
 }
 
 /// Applies the session's policy to members that constrain sampling.
-fn free_sampling(draft: &mut Draft<'_>, policy: Constrained) -> Result<(), PrepareError> {
-    if policy == Constrained::Keep {
+fn apply_constraint_policy(
+    draft: &mut RequestDraft<'_>,
+    policy: ConstraintPolicy,
+) -> Result<(), PrepareError> {
+    if policy == ConstraintPolicy::Keep {
         return Ok(());
     }
     for name in constraints_of(&draft.members) {
-        if policy == Constrained::Refuse {
+        if policy == ConstraintPolicy::Refuse {
             return Err(PrepareError::Constrained { name });
         }
         if name != STRICT_TOOLS {
@@ -268,9 +271,9 @@ fn free_sampling(draft: &mut Draft<'_>, policy: Constrained) -> Result<(), Prepa
 }
 
 /// Sends the neutral value of every sampling parameter: omitted ones would take the model's own defaults.
-fn pin_sampling(draft: &mut Draft<'_>, sampling: Sampling) {
+fn pin_sampling(draft: &mut RequestDraft<'_>, sampling: Sampling) {
     draft.set("temperature", sampling.temperature);
-    for (name, neutral) in sampling::at_rest() {
+    for (name, neutral) in sampling::neutral_values() {
         draft.set(name, neutral);
     }
 }
@@ -282,19 +285,19 @@ pub fn has_member(body: &[u8], name: &str) -> bool {
 }
 
 /// The limit on completion tokens in a request, under either name.
-pub fn tokens_wanted(body: &[u8]) -> Option<u64> {
+pub fn requested_max_tokens(body: &[u8]) -> Option<u64> {
     let members = Members::read(std::str::from_utf8(body).ok()?)?;
     [MAX_COMPLETION_TOKENS, MAX_TOKENS]
         .iter()
         .find_map(|name| members.value::<u64>(name))
 }
 
-fn ask_for_more(
-    draft: &mut Draft<'_>,
+fn request_capture_fields(
+    draft: &mut RequestDraft<'_>,
     rewrite: &Rewrite,
     is_stream: bool,
-) -> Result<Added, PrepareError> {
-    let mut added = Added::default();
+) -> Result<AddedFields, PrepareError> {
+    let mut added = AddedFields::default();
     if draft.members.get("logprobs") != Some("true") {
         draft.set("logprobs", true);
         added.logprobs = true;
@@ -319,7 +322,7 @@ fn ask_for_more(
     Ok(added)
 }
 
-fn limit_tokens(draft: &mut Draft<'_>, rewrite: &Rewrite) {
+fn limit_tokens(draft: &mut RequestDraft<'_>, rewrite: &Rewrite) {
     let model: Option<String> = draft.members.value("model");
     let names = match rewrite.max_tokens_name {
         MaxTokensName::MaxTokens => Some((MAX_TOKENS, MAX_COMPLETION_TOKENS)),

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_understood() {
+    fn refusals_of_known_services_are_parsed() {
         use RefusedParameter::{Capture, MaxTokens, Optional, Template};
         check(
             r#"{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.","type":"invalid_request_error","param":"max_tokens","code":"unsupported_parameter"}}"#,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_request_is_the_agents_to_put_right() {
+    fn invalid_values_are_left_to_the_agent() {
         let bodies = [
             r#"{"error":{"message":"max_tokens is too large: 99999","param":"max_tokens","code":"invalid_value"}}"#,
             r#"{"error":{"message":"temperature must be between 0 and 2","param":"temperature"}}"#,
@@ -260,9 +260,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_a_repeated_request_is_no_proof() {
+    fn a_name_in_an_echoed_request_is_no_proof() {
         let bodies = [
-            // As older vLLM prints the request it refuses, with what we added to it.
+            // Older vLLM echoes the request that it refuses, including what we added.
             r#"{"object":"error","message":"[{'type': 'extra_forbidden', 'loc': ('body', 'messages', 0, 'x'), 'msg': 'Extra inputs are not permitted', 'input': {'logprobs': True, 'return_token_ids': True, 'top_k': -1}}]","type":"BadRequestError","param":null,"code":400}"#,
             r#"{"message":"2 validation errors for ChatCompletionRequest\nmessages\n  Input is not allowed [type=x, input_value={'return_token_ids': True, 'logprobs': True}]"}"#,
             r#"{"detail":[{"type":"extra_forbidden","loc":["body","messages",0,"logprobs"],"msg":"Extra inputs are not permitted","input":{"return_token_ids":true}}]}"#,
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_alternatives_say_nothing_of_logprobs() {
+    fn a_limit_on_alternatives_is_not_about_logprobs() {
         check(
             r#"{"error":{"message":"Requested sample logprobs of 50, which is greater than max allowed: 20 (parameter=logprobs, value=50)","type":"BadRequestError","param":"logprobs","code":400}}"#,
             None,

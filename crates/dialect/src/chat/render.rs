@@ -164,7 +164,7 @@ pub fn error_body(status: u16, message: &str) -> Vec<u8> {
 }
 
 /// An answer by the proxy itself that ends an agent's loop: plain text without tool calls.
-pub fn farewell(text: &str) -> Reply {
+pub fn closing_reply(text: &str) -> Reply {
     Reply {
         message: Message {
             role: "assistant".to_owned(),
@@ -206,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn a_farewell_is_never_empty() {
-        let reply = farewell("The budget is used up.");
+    fn a_closing_reply_is_never_empty() {
+        let reply = closing_reply("The budget is used up.");
         assert_eq!(
             reply.deltas().first(),
             Some(&Delta::Text("The budget is used up.".into()))

@@ -3,11 +3,11 @@
 //!
 //! Invalid JSON is not always detected. Callers that rely on validity check it themselves.
 
-use super::added::Added;
+use super::added::AddedFields;
 
 mod block;
 
-use block::{BLOCK, Marks, closing, plain_prefix};
+use block::{BLOCK, BlockMasks, closing, plain_prefix};
 
 /// Usual size of an answer after stripping.
 const OUT_BYTES: usize = 8 << 10;
@@ -51,7 +51,7 @@ pub(super) fn elements(text: &str) -> Option<Vec<&str>> {
 }
 
 /// What to do with a member; chosen by its quoted name.
-pub(super) enum Rule {
+pub(super) enum MemberRule {
     Keep,
     Drop,
     /// Keep the usage and also return it. A `null` is removed if `is_null_dropped`.
@@ -61,11 +61,11 @@ pub(super) enum Rule {
     /// Replace the value with `null`.
     Null,
     /// Apply these rules to each object in the list.
-    Each(fn(&[u8], &Added) -> Rule),
+    Each(fn(&[u8], &AddedFields) -> MemberRule),
 }
 
 /// The result of applying rules to an object.
-pub(super) struct Edited<'a> {
+pub(super) struct EditedObject<'a> {
     /// `None` if nothing changed.
     pub(super) text: Option<Vec<u8>>,
     pub(super) usage: Option<&'a [u8]>,
@@ -75,10 +75,10 @@ pub(super) struct Edited<'a> {
 /// inspected; they may even be invalid UTF-8.
 pub(super) fn edit<'a>(
     text: &'a [u8],
-    added: &Added,
-    rules: fn(&[u8], &Added) -> Rule,
-) -> Option<Edited<'a>> {
-    let mut edit = Edit {
+    added: &AddedFields,
+    rules: fn(&[u8], &AddedFields) -> MemberRule,
+) -> Option<EditedObject<'a>> {
+    let mut edit = ObjectEditor {
         text,
         added,
         // Most of an answer is removed.
@@ -87,23 +87,23 @@ pub(super) fn edit<'a>(
         usage: None,
     };
     let end = edit.object(skip_space(text, 0), rules)?;
-    ends(text, end).then_some(Edited {
+    ends(text, end).then_some(EditedObject {
         text: edit.is_changed.then_some(edit.out),
         usage: edit.usage,
     })
 }
 
-struct Edit<'a, 'b> {
+struct ObjectEditor<'a, 'b> {
     text: &'a [u8],
-    added: &'b Added,
+    added: &'b AddedFields,
     out: Vec<u8>,
     is_changed: bool,
     usage: Option<&'a [u8]>,
 }
 
-impl Edit<'_, '_> {
+impl ObjectEditor<'_, '_> {
     /// Copies the object at `at`; returns the index after its end.
-    fn object(&mut self, at: usize, rules: fn(&[u8], &Added) -> Rule) -> Option<usize> {
+    fn object(&mut self, at: usize, rules: fn(&[u8], &AddedFields) -> MemberRule) -> Option<usize> {
         let bytes = self.text;
         if bytes.get(at) != Some(&b'{') {
             return None;
@@ -130,10 +130,10 @@ impl Edit<'_, '_> {
         &mut self,
         name: &[u8],
         value: usize,
-        rule: Rule,
+        rule: MemberRule,
         is_first: &mut bool,
     ) -> Option<usize> {
-        if let Rule::Each(rules) = rule
+        if let MemberRule::Each(rules) = rule
             && self.text.get(value) == Some(&b'[')
         {
             self.name(name, is_first);
@@ -142,22 +142,25 @@ impl Edit<'_, '_> {
         let end = skip_value(self.text, value)?;
         let text = self.text.get(value..end)?;
         let is_null = text == b"null";
-        if let Rule::Usage { .. } = rule
+        if let MemberRule::Usage { .. } = rule
             && !is_null
         {
             self.usage = Some(text);
         }
         match rule {
-            Rule::Drop => self.is_changed = true,
-            Rule::Usage {
+            MemberRule::Drop => self.is_changed = true,
+            MemberRule::Usage {
                 is_null_dropped: true,
             } if is_null => self.is_changed = true,
-            Rule::Null if !is_null => {
+            MemberRule::Null if !is_null => {
                 self.name(name, is_first);
                 self.out.extend_from_slice(b"null");
                 self.is_changed = true;
             }
-            Rule::Keep | Rule::Usage { .. } | Rule::Null | Rule::Each(_) => {
+            MemberRule::Keep
+            | MemberRule::Usage { .. }
+            | MemberRule::Null
+            | MemberRule::Each(_) => {
                 self.name(name, is_first);
                 self.out.extend_from_slice(text);
             }
@@ -165,7 +168,7 @@ impl Edit<'_, '_> {
         Some(end)
     }
 
-    fn list(&mut self, at: usize, rules: fn(&[u8], &Added) -> Rule) -> Option<usize> {
+    fn list(&mut self, at: usize, rules: fn(&[u8], &AddedFields) -> MemberRule) -> Option<usize> {
         let bytes = self.text;
         let mut at = skip_space(bytes, at + 1);
         let mut is_first = true;
@@ -245,14 +248,14 @@ fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
     let mut is_in_string = false;
     loop {
         let block = bytes.get(at..at + BLOCK).and_then(|it| it.try_into().ok());
-        let marks = block.and_then(|block| Marks::of(block, open, is_in_string));
-        if let Some(marks) = marks {
-            if let Some(end) = marks.end_from(&mut depth) {
+        let masks = block.and_then(|block| BlockMasks::of(block, open, is_in_string));
+        if let Some(masks) = masks {
+            if let Some(end) = masks.end_from(&mut depth) {
                 return Some(at + end);
             }
             at += BLOCK;
-            is_in_string = marks.ends_in_string;
-            if marks.is_plain && !is_in_string {
+            is_in_string = masks.ends_in_string;
+            if masks.is_plain && !is_in_string {
                 // Most likely a list of numbers, which tend to be long.
                 at += plain_prefix(&bytes[at..]);
             }
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_brackets_are_told_apart_wherever_a_block_begins() {
+    fn brackets_in_strings_are_ignored_wherever_a_block_begins() {
         for shift in 0..BLOCK {
             let pad = "x".repeat(shift);
             let inner =
@@ -402,7 +405,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_finds_what_a_real_reader_finds(value in json(), is_pretty: bool) {
+        fn it_agrees_with_serde_json(value in json(), is_pretty: bool) {
             let text = if is_pretty { serde_json::to_string_pretty(&value).unwrap() } else { value.to_string() };
             let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
             match &value {

@@ -2,15 +2,15 @@
 //!
 //! What cannot be parsed is passed on unchanged, for the agent to judge.
 
-use super::added::Added;
+use super::added::AddedFields;
 use super::delta::THOUGHTS;
 use super::members::Members;
 use super::reply::{Usage, read_usage};
-use super::skim::{Edited, Rule, edit, elements};
+use super::skim::{EditedObject, MemberRule, edit, elements};
 
 /// The data of one event after stripping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stripped {
+pub enum StrippedEvent {
     Unchanged,
     Changed(String),
     /// The event is not sent to the agent.
@@ -18,46 +18,46 @@ pub enum Stripped {
 }
 
 /// Strips a JSON answer; `None` if nothing changes. Also returns the usage, if the same pass finds it.
-pub fn strip_body(body: &[u8], added: &Added) -> (Option<Vec<u8>>, Option<Usage>) {
+pub fn strip_body(body: &[u8], added: &AddedFields) -> (Option<Vec<u8>>, Option<Usage>) {
     match strip_object(body, added) {
-        Some(Edited { text, usage }) => (text, usage.and_then(read_usage)),
+        Some(EditedObject { text, usage }) => (text, usage.and_then(read_usage)),
         None => (None, None),
     }
 }
 
 /// `None` if the text is no object.
-fn strip_object<'a>(text: &'a [u8], added: &Added) -> Option<Edited<'a>> {
+fn strip_object<'a>(text: &'a [u8], added: &AddedFields) -> Option<EditedObject<'a>> {
     // Slow path for rare agents: those that request logprobs without alternatives, or turn off reasoning.
     if (added.logprobs || !added.top_logprobs) && !added.reasoning {
         return edit(text, added, answer_rule);
     }
     let text = std::str::from_utf8(text).ok()?;
-    Some(Edited {
+    Some(EditedObject {
         text: strip_slowly(text, added).map(String::into_bytes),
         usage: None,
     })
 }
 
-fn answer_rule(name: &[u8], added: &Added) -> Rule {
+fn answer_rule(name: &[u8], added: &AddedFields) -> MemberRule {
     match name {
-        b"\"prompt_token_ids\"" | b"\"sglext\"" if added.token_ids => Rule::Drop,
-        b"\"usage\"" => Rule::Usage {
+        b"\"prompt_token_ids\"" | b"\"sglext\"" if added.token_ids => MemberRule::Drop,
+        b"\"usage\"" => MemberRule::Usage {
             is_null_dropped: added.usage,
         },
-        b"\"choices\"" => Rule::Each(choice_rule),
-        _ => Rule::Keep,
+        b"\"choices\"" => MemberRule::Each(choice_rule),
+        _ => MemberRule::Keep,
     }
 }
 
-fn choice_rule(name: &[u8], added: &Added) -> Rule {
+fn choice_rule(name: &[u8], added: &AddedFields) -> MemberRule {
     match name {
-        b"\"token_ids\"" | b"\"prompt_token_ids\"" if added.token_ids => Rule::Drop,
-        b"\"logprobs\"" if added.logprobs => Rule::Null,
-        _ => Rule::Keep,
+        b"\"token_ids\"" | b"\"prompt_token_ids\"" if added.token_ids => MemberRule::Drop,
+        b"\"logprobs\"" if added.logprobs => MemberRule::Null,
+        _ => MemberRule::Keep,
     }
 }
 
-fn strip_slowly(text: &str, added: &Added) -> Option<String> {
+fn strip_slowly(text: &str, added: &AddedFields) -> Option<String> {
     let members = Members::read(text)?;
     let choices = members.text("choices").and_then(elements);
     strip_members(members, choices.as_deref(), added)
@@ -67,7 +67,7 @@ fn strip_slowly(text: &str, added: &Added) -> Option<String> {
 pub(super) fn strip_members(
     mut members: Members<'_>,
     choices: Option<&[&str]>,
-    added: &Added,
+    added: &AddedFields,
 ) -> Option<String> {
     let mut is_changed = false;
     if added.token_ids {
@@ -85,7 +85,7 @@ pub(super) fn strip_members(
     is_changed.then(|| members.write())
 }
 
-fn strip_choice(text: &str, added: &Added) -> Option<String> {
+fn strip_choice(text: &str, added: &AddedFields) -> Option<String> {
     let mut members = Members::read(text)?;
     let mut is_changed = false;
     if added.token_ids {

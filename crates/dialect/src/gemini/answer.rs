@@ -4,28 +4,28 @@
 
 use serde_json::{Map, Value, json};
 
-use super::contents::{RAW_ARGUMENTS, made_id};
-use super::{Form, error_value, inside, member, signature};
+use super::contents::{RAW_ARGUMENTS, generated_id};
+use super::{ResponseEncoding, error_value, inside, member, signature};
 use crate::chat::{Delta, Render, Reply, Usage};
 
 /// Renders one answer.
 #[derive(Clone, Debug)]
 pub struct GeminiRenderer {
     model: String,
-    form: Form,
+    encoding: ResponseEncoding,
     is_thought_wanted: bool,
     /// Number of calls in the conversation so far, for the ids of calls to which the endpoint gave none.
     n_calls: usize,
     /// Something was sent, so the next array element needs a comma.
     is_begun: bool,
     thoughts: String,
-    calls: Vec<Call>,
+    calls: Vec<PendingCall>,
     finish_reason: String,
     usage: Usage,
 }
 
 #[derive(Clone, Debug)]
-struct Call {
+struct PendingCall {
     index: usize,
     id: String,
     name: String,
@@ -36,7 +36,7 @@ impl GeminiRenderer {
     pub(super) fn new(
         request: &Map<String, Value>,
         model: &str,
-        form: Form,
+        encoding: ResponseEncoding,
         n_calls: usize,
     ) -> Self {
         let thinking = member(request, "generationConfig")
@@ -44,7 +44,7 @@ impl GeminiRenderer {
             .and_then(|thinking| inside(thinking, "includeThoughts"));
         GeminiRenderer {
             model: model.to_owned(),
-            form,
+            encoding,
             is_thought_wanted: thinking == Some(&Value::Bool(true)),
             n_calls,
             is_begun: false,
@@ -57,16 +57,16 @@ impl GeminiRenderer {
 
     /// The content type of a streamed answer.
     pub fn content_type(&self) -> &'static str {
-        self.form.content_type()
+        self.encoding.content_type()
     }
 
-    fn piece(&mut self, value: &Value) -> Vec<u8> {
+    fn chunk(&mut self, value: &Value) -> Vec<u8> {
         let is_first = !std::mem::replace(&mut self.is_begun, true);
         let value = in_one_line(value);
-        match self.form {
-            Form::Events => format!("data: {value}\n\n"),
-            Form::Whole | Form::Array if is_first => value,
-            Form::Whole | Form::Array => format!(",\n{value}"),
+        match self.encoding {
+            ResponseEncoding::Events => format!("data: {value}\n\n"),
+            ResponseEncoding::Whole | ResponseEncoding::Array if is_first => value,
+            ResponseEncoding::Whole | ResponseEncoding::Array => format!(",\n{value}"),
         }
         .into_bytes()
     }
@@ -74,7 +74,7 @@ impl GeminiRenderer {
     fn part(&mut self, part: Value) -> Vec<u8> {
         let candidate = json!({"content": {"role": "model", "parts": [part]}, "index": 0});
         let value = json!({"candidates": [candidate], "modelVersion": self.model});
-        self.piece(&value)
+        self.chunk(&value)
     }
 
     fn call(&mut self, index: usize, id: &str, name: &str) {
@@ -85,7 +85,7 @@ impl GeminiRenderer {
         {
             return;
         }
-        self.calls.push(Call {
+        self.calls.push(PendingCall {
             index,
             id: id.to_owned(),
             name: name.to_owned(),
@@ -130,7 +130,7 @@ impl GeminiRenderer {
     }
 }
 
-impl Call {
+impl PendingCall {
     /// `number` is the call's number in the conversation.
     fn part(&self, number: usize) -> Value {
         let args = match serde_json::from_str(&self.arguments) {
@@ -139,7 +139,7 @@ impl Call {
             _ => json!({ RAW_ARGUMENTS: self.arguments }),
         };
         let id = match self.id.as_str() {
-            "" => made_id(number),
+            "" => generated_id(number),
             id => id.to_owned(),
         };
         json!({"functionCall": {"id": id, "name": self.name, "args": args}})
@@ -148,9 +148,9 @@ impl Call {
 
 impl Render for GeminiRenderer {
     fn start(&mut self) -> Vec<u8> {
-        match self.form {
-            Form::Array => b"[".to_vec(),
-            Form::Events | Form::Whole => Vec::new(),
+        match self.encoding {
+            ResponseEncoding::Array => b"[".to_vec(),
+            ResponseEncoding::Events | ResponseEncoding::Whole => Vec::new(),
         }
     }
 
@@ -180,8 +180,8 @@ impl Render for GeminiRenderer {
 
     fn finish(&mut self) -> Vec<u8> {
         let value = self.last(self.call_parts());
-        let mut out = self.piece(&value);
-        if self.form == Form::Array {
+        let mut out = self.chunk(&value);
+        if self.encoding == ResponseEncoding::Array {
             out.push(b']');
         }
         out
@@ -195,16 +195,16 @@ impl Render for GeminiRenderer {
     /// An incomplete event: Gemini CLI always retries when a stream ends within one, but may mistake a broken
     /// connection for one that was closed properly.
     fn broken_off(&self) -> Option<&'static [u8]> {
-        (self.form == Form::Events).then_some(b"data: {")
+        (self.encoding == ResponseEncoding::Events).then_some(b"data: {")
     }
 
     /// Not an event, because Google's SDK detects an error only in a chunk that consists of JSON alone.
     fn error(&self, message: &str) -> Vec<u8> {
         let error = in_one_line(&error_value(502, message));
-        match self.form {
-            Form::Events | Form::Whole => format!("{error}\n"),
-            Form::Array if self.is_begun => format!(",\n{error}]"),
-            Form::Array => format!("{error}]"),
+        match self.encoding {
+            ResponseEncoding::Events | ResponseEncoding::Whole => format!("{error}\n"),
+            ResponseEncoding::Array if self.is_begun => format!(",\n{error}]"),
+            ResponseEncoding::Array => format!("{error}]"),
         }
         .into_bytes()
     }

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::TranslateError;
-use super::super::assistant::Assistant;
+use super::super::assistant::AssistantMessage;
 use super::{inside, member, signature, text, unsupported, wrong};
 
 /// Member that holds a call's arguments as text if they are no JSON object, which Gemini cannot represent otherwise.
@@ -17,9 +17,9 @@ pub(super) const RAW_ARGUMENTS: &str = "__raw_arguments";
 pub(super) fn messages(
     request: &Map<String, Value>,
 ) -> Result<(Vec<Value>, usize), TranslateError> {
-    let mut draft = Draft::default();
+    let mut builder = ChatMessageBuilder::default();
     if let Some(system) = member(request, "systemInstruction") {
-        draft.read_system(system);
+        builder.read_system(system);
     }
     let contents = member(request, "contents").ok_or_else(|| wrong("contents", "is missing"))?;
     // A single content is accepted in place of a list.
@@ -35,25 +35,25 @@ pub(super) fn messages(
             Some(_) => return Err(wrong(&format!("{place}.parts"), "is no list")),
         };
         match text(content, "role") {
-            Some("model") => draft.read_model(parts)?,
-            Some("user" | "function" | "tool") | None => draft.read_user(parts)?,
+            Some("model") => builder.read_model(parts)?,
+            Some("user" | "function" | "tool") | None => builder.read_user(parts)?,
             Some(_) => return Err(wrong(&format!("{place}.role"), "is no role of a content")),
         }
     }
-    draft.close_assistant();
-    Ok((draft.messages, draft.n_calls))
+    builder.close_assistant();
+    Ok((builder.messages, builder.n_calls))
 }
 
 #[derive(Default)]
-struct Draft {
+struct ChatMessageBuilder {
     messages: Vec<Value>,
-    assistant: Option<Assistant>,
+    assistant: Option<AssistantMessage>,
     n_calls: usize,
     /// Name and id of calls without a result so far.
     waiting: Vec<(String, String)>,
 }
 
-impl Draft {
+impl ChatMessageBuilder {
     fn read_system(&mut self, system: &Value) {
         let content = match (system, inside(system, "parts")) {
             (Value::String(text), _) => text.clone(),
@@ -92,8 +92,8 @@ impl Draft {
     fn read_call(&mut self, call: &Value) -> Result<(), TranslateError> {
         let name = text(call, "name").ok_or_else(|| wrong("functionCall.name", "is missing"))?;
         let id = match text(call, "id").filter(|id| !id.is_empty()) {
-            Some(id) => own_id(id, name).to_owned(),
-            None => made_id(self.n_calls),
+            Some(id) => original_id(id, name).to_owned(),
+            None => generated_id(self.n_calls),
         };
         self.n_calls += 1;
         let args = inside(call, "args");
@@ -137,7 +137,7 @@ impl Draft {
 
     fn read_result(&mut self, response: &Value) {
         let name = text(response, "name").unwrap_or_default();
-        let id = text(response, "id").map(|id| own_id(id, name));
+        let id = text(response, "id").map(|id| original_id(id, name));
         let by_id = self
             .waiting
             .iter()
@@ -154,7 +154,8 @@ impl Draft {
 
     fn close_assistant(&mut self) {
         let assistant = self.assistant.take();
-        self.messages.extend(assistant.map(Assistant::into_message));
+        self.messages
+            .extend(assistant.map(AssistantMessage::into_message));
     }
 }
 
@@ -176,12 +177,12 @@ fn result_text(response: Option<&Value>, name: &str) -> String {
 }
 
 /// The id of a call without one, by its number in the conversation.
-pub(super) fn made_id(number: usize) -> String {
+pub(super) fn generated_id(number: usize) -> String {
     format!("call_{number}")
 }
 
 /// The original id: Gemini CLI prefixes each id with the tool's name.
-fn own_id<'a>(id: &'a str, name: &str) -> &'a str {
+fn original_id<'a>(id: &'a str, name: &str) -> &'a str {
     let rest = id.strip_prefix(name).and_then(|it| it.strip_prefix("__"));
     rest.filter(|rest| !rest.is_empty()).unwrap_or(id)
 }

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thoughts_come_back_from_their_signature() {
+    fn thoughts_survive_a_round_trip_through_the_signature() {
         for thoughts in ["", "a", "ab", "\0", "a\0", "h\u{e9}\n\u{1f600}"] {
             let signature = write(thoughts);
             assert!(signature.len().is_multiple_of(4), "{signature}");

@@ -5,7 +5,7 @@ pub(super) const BLOCK: usize = 64;
 
 /// Bit masks of a block, with one bit per byte.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Marks {
+pub(super) struct BlockMasks {
     /// Opening and closing brackets outside strings.
     opens: u64,
     closes: u64,
@@ -14,7 +14,7 @@ pub(super) struct Marks {
     pub(super) is_plain: bool,
 }
 
-impl Marks {
+impl BlockMasks {
     /// For one type of bracket; `None` if the block contains a backslash, which may escape a quote.
     #[inline]
     pub(super) fn of(block: &[u8; BLOCK], open: u8, begins_in_string: bool) -> Option<Self> {
@@ -42,7 +42,7 @@ impl Marks {
         }
         // Applied last, to keep the dependency chain between blocks short.
         let inside = if begins_in_string { !inside } else { inside };
-        Some(Marks {
+        Some(BlockMasks {
             opens: opens & !inside,
             closes: closes & !inside,
             ends_in_string: inside >> (BLOCK - 1) == 1,
@@ -109,8 +109,8 @@ mod tests {
     use super::*;
 
     /// The same, byte by byte.
-    fn marks_slowly(block: &[u8; BLOCK], open: u8, begins_in_string: bool) -> Option<Marks> {
-        let mut marks = Marks {
+    fn masks_slowly(block: &[u8; BLOCK], open: u8, begins_in_string: bool) -> Option<BlockMasks> {
+        let mut marks = BlockMasks {
             opens: 0,
             closes: 0,
             ends_in_string: begins_in_string,
@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_block_is_seen_as_its_bytes_are(
+        fn masks_match_a_byte_by_byte_scan(
             block in prop::array::uniform32(any::<u8>()), seed in any::<u64>(), begins_in_string: bool, has_escapes: bool,
         ) {
             let signs: &[u8] = if has_escapes { b"[]{}\"\\" } else { b"[]{}\"" };
@@ -148,8 +148,8 @@ mod tests {
             }
             for open in *b"[{" {
                 prop_assert_eq!(
-                    Marks::of(&bytes, open, begins_in_string),
-                    marks_slowly(&bytes, open, begins_in_string)
+                    BlockMasks::of(&bytes, open, begins_in_string),
+                    masks_slowly(&bytes, open, begins_in_string)
                 );
             }
         }

@@ -4,9 +4,9 @@ use bytes::Bytes;
 
 /// Consecutive parts of one body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pieces(Vec<Bytes>);
+pub struct BodySegments(Vec<Bytes>);
 
-impl Pieces {
+impl BodySegments {
     /// The total length in bytes.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(Bytes::len).sum()
@@ -16,18 +16,18 @@ impl Pieces {
     pub fn concat(&self) -> Bytes {
         match self.0.as_slice() {
             [whole] => whole.clone(),
-            pieces => pieces.concat().into(),
+            segments => segments.concat().into(),
         }
     }
 }
 
-impl From<Bytes> for Pieces {
+impl From<Bytes> for BodySegments {
     fn from(whole: Bytes) -> Self {
-        Pieces(vec![whole])
+        BodySegments(vec![whole])
     }
 }
 
-impl IntoIterator for Pieces {
+impl IntoIterator for BodySegments {
     type Item = Bytes;
     type IntoIter = std::vec::IntoIter<Bytes>;
 
@@ -74,9 +74,9 @@ impl<'a> Joiner<'a> {
         self.done.push(self.source.slice_ref(text.as_bytes()));
     }
 
-    pub(super) fn finish(mut self) -> Pieces {
+    pub(super) fn finish(mut self) -> BodySegments {
         self.end_short();
-        Pieces(self.done)
+        BodySegments(self.done)
     }
 
     fn end_short(&mut self) {
