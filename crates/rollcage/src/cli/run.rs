@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use rollcage_agents::bundle;
 use rollcage_dialect::chat::ConstraintPolicy;
-use rollcage_endpoints::serving::Step as ServingStep;
+use rollcage_endpoints::serving::ServingStep;
 use rollcage_engine::intake::{
     Catalogue, EndpointWish, Key, ModelOptions, PlanError, RequestError, Resolved, RolloutRequest,
     resolve,

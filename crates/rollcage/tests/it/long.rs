@@ -15,7 +15,7 @@ use rollcage_model::record::RolloutResult;
 use rollcage_model::sequence;
 use rollcage_model::trace::Interpretation;
 use rollcage_model::view::{View, Wanted};
-use rollcage_testkit::upstream::{Asked, Reply, Upstream};
+use rollcage_testkit::upstream::{ReceivedRequest, Reply, Upstream};
 use serde_json::{Value, json};
 
 use crate::support::{Home, task};
@@ -64,7 +64,7 @@ impl Words {
         text.split_inclusive(' ').map(&mut number).collect()
     }
 
-    fn answer(&mut self, number: usize, asked: &Asked) -> Reply {
+    fn answer(&mut self, number: usize, asked: &ReceivedRequest) -> Reply {
         let body: Value = serde_json::from_str(&asked.body).unwrap();
         let mut prompt = Vec::new();
         for message in body["messages"].as_array().unwrap() {
