@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use rollcage_dialect::anthropic::Thoughts;
 use rollcage_dialect::chat::{CaptureMode, ConstraintPolicy, Rewrite, Sampling};
 use rollcage_dialect::sampling::LogprobsMode;
-use rollcage_model::budget::{Budget, Limit, Reservation, Spent};
+use rollcage_model::budget::{BudgetLedger, Limit, Reservation, Spent};
 use rollcage_model::ending::Cause;
 use rollcage_model::event::What;
 use rollcage_model::exchange::Line;
@@ -94,7 +94,7 @@ struct State {
     calls: Calls,
     /// The endpoint failed, or was away for a while: what is known of it may be true no more.
     has_been_away: bool,
-    budget: Budget,
+    budget: BudgetLedger,
     counts: CallCounts,
     log: Log,
 }
@@ -133,7 +133,7 @@ impl Session {
         } else {
             CaptureMode::Tokens
         };
-        let budget = Budget::new(options.settings.budget, options.settings.price);
+        let budget = BudgetLedger::new(options.settings.budget, options.settings.price);
         Arc::new(Session {
             key,
             transport,

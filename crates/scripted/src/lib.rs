@@ -45,7 +45,7 @@ pub struct Script {
     pub model: String,
     /// Upper limit on the token data in answers, regardless of the request, to imitate hosted services.
     pub level: CaptureLevel,
-    /// PlayedPart instead of the steps. A key for it is valid for one rollout.
+    /// Played instead of the steps. A key for it is valid for one rollout.
     pub drill: Option<Drill>,
 }
 

@@ -24,7 +24,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 pub struct Options {
     /// 0 chooses a free port.
     pub port: u16,
-    /// PlayedPart for unknown keys and for requests without a key.
+    /// Played for unknown keys and for requests without a key.
     pub default_script: Option<Script>,
     /// Receives a copy of every answer.
     pub log: Option<Arc<Log>>,

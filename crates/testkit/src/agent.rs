@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rollcage_agents::ReadyAgent;
 use rollcage_agents::bundle::{Bundle, Origin, Source};
 use rollcage_agents::{Agent, Events, Launch, LaunchError, LaunchRequest, WarmUp, WireDialect};
-use rollcage_model::transcript::Format;
+use rollcage_model::transcript::TranscriptFormat;
 
 /// Runs a script with bash. The script sees `$BASE_URL`, `$KEY` and `$MODEL`, the instruction on standard input, and
 /// a function `ask BODY` that posts a chat completion and prints the answer with its headers.
@@ -87,7 +87,7 @@ impl Agent for ShellAgent {
 
     fn events(&self) -> Events {
         Events {
-            format: Format::Text,
+            format: TranscriptFormat::Text,
             file: None,
         }
     }

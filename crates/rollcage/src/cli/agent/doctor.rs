@@ -15,7 +15,7 @@ use rollcage_model::ending::Ended;
 use rollcage_model::finding::CaptureLevel;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::trace::Interpretation;
-use rollcage_model::transcript::Format;
+use rollcage_model::transcript::TranscriptFormat;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::Profile;
 use rollcage_scripted::DrillReport;
@@ -325,7 +325,7 @@ fn unsolved(result: &RolloutResult) -> Option<String> {
 /// An agent that tells its events in another way than before still does its task, and its account is lost in silence.
 fn unread_events(agent: &dyn Agent, result: &RolloutResult) -> Option<String> {
     let report = &result.agent_report;
-    let has_events = agent.events().format != Format::Text;
+    let has_events = agent.events().format != TranscriptFormat::Text;
     (has_events && (report.tool_calls == 0 || report.last_message.is_none())).then(|| {
         format!(
             "its events tell of {} tool calls and {}",
