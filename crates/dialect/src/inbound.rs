@@ -23,8 +23,9 @@ pub fn route<B>(request: &Request<B>) -> Option<Route> {
     }))
 }
 
-/// The API key, from the header that the client's dialect uses. The query parameter `key` is accepted only from
-/// Google's clients, which send it: URLs end up in logs and histories. `route` is `None` for other than model requests.
+/// The API key, from the header that the client's dialect uses. The query parameter `key` is accepted only on Gemini's
+/// routes, where Google's clients send it: URLs end up in logs and histories. `route` is `None` for other than model
+/// requests.
 pub fn key<'a, B>(request: &'a Request<B>, route: Option<&Route>) -> Option<&'a str> {
     let header = |name: &str| request.headers().get(name)?.to_str().ok();
     let bearer = header("authorization").and_then(|value| {

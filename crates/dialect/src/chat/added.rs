@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddedFields {
     pub logprobs: bool,
-    /// Alternatives per token; set if the agent requested logprobs without them.
+    /// Alternatives per token; relevant only if the agent requested logprobs itself.
     pub top_logprobs: bool,
     pub token_ids: bool,
     /// The usage chunk at the end of a stream.
