@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rollcage_model::task::{AgentLimits, AgentOptions, Task};
-use rollcage_model::transcript::Format;
+use rollcage_model::transcript::TranscriptFormat;
 
 use crate::bundle::{Bundle, Source, VersionRequest};
 use rollcage_model::drill::Part;
@@ -150,7 +150,7 @@ pub enum LaunchError {
 /// Where an agent tells what it does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Events {
-    pub format: Format,
+    pub format: TranscriptFormat,
     /// A file inside the sandbox; `None` is standard output.
     pub file: Option<String>,
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use rollcage_model::task::{AgentLimits, Task};
-use rollcage_model::transcript::Format;
+use rollcage_model::transcript::TranscriptFormat;
 use rollcage_sandbox::guest::HOME;
 
 use crate::bundle::{Bundle, List, Origin, Source};
@@ -98,7 +98,7 @@ struct WarmUpText {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct EventsText {
-    format: Format,
+    format: TranscriptFormat,
     file: Option<String>,
 }
 

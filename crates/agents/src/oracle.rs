@@ -1,6 +1,6 @@
 //! The oracle: plays a task's reference solution in the sandbox, without a model. It shows that a task can be solved.
 
-use rollcage_model::transcript::Format;
+use rollcage_model::transcript::TranscriptFormat;
 
 use crate::bundle::{Bundle, Origin, Source};
 
@@ -98,7 +98,7 @@ impl Agent for Oracle {
 
     fn events(&self) -> Events {
         Events {
-            format: Format::Text,
+            format: TranscriptFormat::Text,
             file: None,
         }
     }

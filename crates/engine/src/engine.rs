@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use rollcage_agents::bundle::{Bundles, OnProgress, Progress, Registry, VersionRequest};
 use rollcage_agents::{Agent, ReadyAgent};
-use rollcage_endpoints::serving::OnStep;
+use rollcage_endpoints::serving::OnServingStep;
 use rollcage_model::ending::Cause;
 use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
@@ -180,7 +180,7 @@ impl Engine {
     pub async fn settle(
         &self,
         rollout: &mut Resolved,
-        on_step: OnStep<'_>,
+        on_step: OnServingStep<'_>,
     ) -> Result<Endpoint, PlanError> {
         self.cx.preparation.settle(rollout, on_step).await
     }

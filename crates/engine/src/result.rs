@@ -9,7 +9,7 @@ use rollcage_model::ending::Ended;
 use rollcage_model::finding::{CaptureLevel, RolloutType};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{
-    AgentInfo, Budget, EndpointInfo, RolloutResult, RolloutTurn, SCHEMA_VERSION, SandboxInfo,
+    AgentInfo, BudgetReport, EndpointInfo, RolloutResult, RolloutTurn, SCHEMA_VERSION, SandboxInfo,
     Timings, Usage,
 };
 use rollcage_model::task::{Mode, Task};
@@ -120,9 +120,9 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         findings: Vec::new(),
         timings: Timings::default(),
         usage: Usage::default(),
-        budget: Budget {
+        budget: BudgetReport {
             agent_timeout_s,
-            ..Budget::default()
+            ..BudgetReport::default()
         },
         agent: AgentInfo::default(),
         endpoint: EndpointInfo::default(),

@@ -10,7 +10,7 @@ use rollcage_model::task::Task;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_sandbox::Command;
 use rollcage_testkit::agent::{ShellAgent, empty_bundle};
-use rollcage_testkit::sandbox::{FakeSandboxes, Play, shell_text};
+use rollcage_testkit::sandbox::{CommandBehaviour, FakeSandboxes, shell_text};
 use tokio_util::sync::CancellationToken;
 
 use crate::intake::{Catalogue, Resolved};
@@ -30,7 +30,7 @@ struct Lab {
 const AGENT: &str = "agent";
 
 impl Lab {
-    async fn new(play: fn(&str) -> Play) -> Self {
+    async fn new(play: fn(&str) -> CommandBehaviour) -> Self {
         let limits = Limits {
             slots: 4,
             owner_slots: 4,
@@ -40,7 +40,7 @@ impl Lab {
         Lab::with(limits, play).await
     }
 
-    async fn with(limits: Limits, play: fn(&str) -> Play) -> Self {
+    async fn with(limits: Limits, play: fn(&str) -> CommandBehaviour) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let sandboxes = FakeSandboxes::new(move |command| played(command, play));
         let options = EngineOptions {
@@ -99,16 +99,16 @@ impl Lab {
     }
 
     fn place(&self, what: &str) -> Option<usize> {
-        let asked = self.sandboxes.asked();
+        let asked = self.sandboxes.operations();
         asked.iter().position(|line| line.contains(what))
     }
 }
 
 /// The command as its test knows it: an agent by its name, setup and verify commands by their text.
-fn played(command: &Command, play: fn(&str) -> Play) -> Play {
+fn played(command: &Command, play: fn(&str) -> CommandBehaviour) -> CommandBehaviour {
     let text = shell_text(command).unwrap_or_default();
     if text.starts_with("for process in /proc") {
-        return Play::prints("");
+        return CommandBehaviour::prints("");
     }
     play(text.lines().last().unwrap_or_default())
 }

@@ -147,8 +147,8 @@ pub struct Usage {
 
 /// What bounded the rollout and what of it was used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Budget {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Budget"))]
+pub struct BudgetReport {
     /// The agent's time.
     pub agent_timeout_s: f64,
     /// Which limit ended the rollout, if one did.
@@ -255,7 +255,7 @@ pub struct RolloutResult {
     /// What was used.
     pub usage: Usage,
     /// What bounded it.
-    pub budget: Budget,
+    pub budget: BudgetReport,
     /// Which agent it was.
     pub agent: AgentInfo,
     /// The agent's own account: its last words, what it counted, what went wrong.

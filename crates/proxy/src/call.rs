@@ -12,9 +12,9 @@ use hyper::header::HeaderMap;
 use hyper::{Request, Response, StatusCode};
 
 use rollcage_dialect::Route;
-use rollcage_dialect::chat::render::farewell;
-use rollcage_dialect::chat::tokens_wanted;
-use rollcage_dialect::upstream::{PassedHead, UpstreamRequest, View};
+use rollcage_dialect::chat::render::closing_reply;
+use rollcage_dialect::chat::requested_max_tokens;
+use rollcage_dialect::upstream::{ForwardedHead, StreamView, UpstreamRequest};
 use rollcage_model::exchange::{self, Line, Sent};
 
 use crate::answer::{self, Body};
@@ -41,7 +41,7 @@ struct Call {
     path: String,
     headers: HeaderMap,
     /// What of that the endpoint sees.
-    passed: PassedHead,
+    passed: ForwardedHead,
     /// The agent's own bytes.
     body: Bytes,
 }
@@ -67,7 +67,9 @@ where
         }
     };
     let endpoint = &session.options.endpoint;
-    let passed = endpoint.dialect.passed(&head.headers, head.uri.query());
+    let passed = endpoint
+        .dialect
+        .forwarded_head(&head.headers, head.uri.query());
     if let Some(count) = count_tokens(&session, &route, &passed, &body).await {
         return answer::whole(StatusCode::OK, answer::JSON, count);
     }
@@ -122,13 +124,15 @@ fn reserve(
 ) -> Result<Ticket, CallOutcome> {
     let limits = &session.options.settings.budget;
     let is_counted = limits.completion_tokens.is_some() || limits.usd.is_some();
-    let wanted = is_counted.then(|| tokens_wanted(&question.body)).flatten();
+    let wanted = is_counted
+        .then(|| requested_max_tokens(&question.body))
+        .flatten();
     match session.reserve(body_bytes, wanted) {
         Ok(reservation) => Ok(Ticket::new(Arc::clone(session), reservation)),
         Err(limit) => {
             let limit = limit.as_str();
             let text = format!("The budget of this task is used up ({limit}). I stop here.");
-            Err(CallOutcome::Stopped(Box::new(farewell(&text))))
+            Err(CallOutcome::Stopped(Box::new(closing_reply(&text))))
         }
     }
 }
@@ -196,8 +200,8 @@ async fn attempt(call: &Call, ticket: Ticket, mut request: UpstreamRequest) -> R
         passed: &call.passed,
         body: request.prepared.body,
         view: match call.question.is_translated {
-            true => View::Pieces,
-            false => View::Own,
+            true => StreamView::Deltas,
+            false => StreamView::Original,
         },
         added: request.prepared.added,
     };

@@ -217,7 +217,12 @@ impl OpenExchange {
             Some(_) if is_too_long(response) => self.too_long(),
             Some(problem) => CallVerdict::Failed(problem),
             None => CallVerdict::Good(AnsweredCall {
-                is_cut: self.session.options.endpoint.dialect.is_cut(&response.body),
+                is_cut: self
+                    .session
+                    .options
+                    .endpoint
+                    .dialect
+                    .is_truncated(&response.body),
                 has_tools: self.has_tools,
                 longest_silence: self.trouble.silence.longest(),
             }),

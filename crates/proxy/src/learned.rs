@@ -2,14 +2,14 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rollcage_dialect::chat::{Capture, MaxTokensName, RefusedParameter, has_member};
+use rollcage_dialect::chat::{CaptureMode, MaxTokensName, RefusedParameter, has_member};
 
 pub(crate) struct Learned(Mutex<Lessons>);
 
 #[derive(Clone)]
 pub(crate) struct Lessons {
     /// The most that is worth asking for.
-    pub(crate) capture: Capture,
+    pub(crate) capture: CaptureMode,
     /// Settings of the chat template are refused.
     pub(crate) is_template_refused: bool,
     pub(crate) max_tokens_name: MaxTokensName,
@@ -56,7 +56,7 @@ impl Lesson {
 }
 
 impl Learned {
-    pub(crate) fn new(capture: Capture) -> Self {
+    pub(crate) fn new(capture: CaptureMode) -> Self {
         Learned(Mutex::new(Lessons {
             capture,
             is_template_refused: false,
@@ -111,10 +111,10 @@ impl Lessons {
             return None;
         }
         let less = match name {
-            "logprobs" => Capture::Off,
-            _ => Capture::Logprobs,
+            "logprobs" => CaptureMode::Off,
+            _ => CaptureMode::Logprobs,
         };
-        let is_known = self.capture == Capture::Off || self.capture == less;
+        let is_known = self.capture == CaptureMode::Off || self.capture == less;
         if !is_known {
             self.capture = less;
             self.refused_capture.push(name);
@@ -166,8 +166,8 @@ mod tests {
     };
 
     #[track_caller]
-    fn check(refusal: &str, request: &str, expect: (Capture, &[&str])) {
-        let learned = Learned::new(Capture::Tokens);
+    fn check(refusal: &str, request: &str, expect: (CaptureMode, &[&str])) {
+        let learned = Learned::new(CaptureMode::Tokens);
         let lesson = learned.learn(refusal, request.as_bytes(), &NEEDS);
         let lessons = learned.so_far();
         assert_eq!(
@@ -187,37 +187,41 @@ mod tests {
         let plain = r#"{"messages":[{"content":"\"logprobs\""}]}"#;
         let unknown =
             r#"{"error":{"message":"Unrecognized request argument supplied: return_token_ids"}}"#;
-        check(unknown, plain, (Capture::Logprobs, &["return_token_ids"]));
+        check(
+            unknown,
+            plain,
+            (CaptureMode::Logprobs, &["return_token_ids"]),
+        );
         let unsupported = r#"{"error":{"message":"logprobs is not supported"}}"#;
-        check(unsupported, plain, (Capture::Off, &["logprobs"]));
+        check(unsupported, plain, (CaptureMode::Off, &["logprobs"]));
         let echo = r#"{"message":"[{'type': 'missing', 'loc': ('body', 'messages'), 'msg': 'unexpected', 'input': {'logprobs': True, 'return_token_ids': True}}]"}"#;
-        check(echo, plain, (Capture::Tokens, &[]));
+        check(echo, plain, (CaptureMode::Tokens, &[]));
     }
 
     #[test]
     fn what_the_agent_asked_for_itself_is_its_own() {
         let refusal = r#"{"error":{"message":"Requested sample logprobs of 50, which is greater than max allowed: 20 (parameter=logprobs, value=50)","param":"logprobs","code":400}}"#;
         let request = r#"{"logprobs":true,"top_logprobs":50}"#;
-        check(refusal, request, (Capture::Tokens, &[]));
+        check(refusal, request, (CaptureMode::Tokens, &[]));
         let refusal =
             r#"{"error":{"message":"top_logprobs is not supported","param":"top_logprobs"}}"#;
-        check(refusal, request, (Capture::Tokens, &[]));
-        check(refusal, "{}", (Capture::Tokens, &["top_logprobs"]));
+        check(refusal, request, (CaptureMode::Tokens, &[]));
+        check(refusal, "{}", (CaptureMode::Tokens, &["top_logprobs"]));
         let refusal = r#"{"error":{"message":"logprobs is not supported"}}"#;
-        check(refusal, request, (Capture::Tokens, &[]));
+        check(refusal, request, (CaptureMode::Tokens, &[]));
     }
 
     #[test]
     fn samplers_at_rest_are_left_out_and_a_policy_is_not() {
         let refusal =
             |name: &str| format!(r#"{{"error":{{"message":"unknown parameter {name}"}}}}"#);
-        check(&refusal("top_k"), "{}", (Capture::Tokens, &["top_k"]));
+        check(&refusal("top_k"), "{}", (CaptureMode::Tokens, &["top_k"]));
         check(
             &refusal("temperature"),
             "{}",
-            (Capture::Tokens, &["temperature"]),
+            (CaptureMode::Tokens, &["temperature"]),
         );
-        let learned = Learned::new(Capture::Tokens);
+        let learned = Learned::new(CaptureMode::Tokens);
         let needs = Needs {
             sampling: Pinned::ByPolicy,
             ..NEEDS

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use rollcage_dialect::chat::{
-    Capture, Flaw, Prepared, RefusedParameter, Reply, Rewrite, prepare, read_reply,
+    CaptureMode, Flaw, PreparedRequest, RefusedParameter, Reply, Rewrite, prepare, read_reply,
 };
 pub use rollcage_dialect::sampling::LogprobsMode;
 use rollcage_model::ending::Cause;
@@ -45,9 +45,9 @@ pub async fn probe_within(
     }
     let (served_model, context_tokens) = prober.model().await;
     let mut capture = if endpoint.has_token_ids {
-        Capture::Tokens
+        CaptureMode::Tokens
     } else {
-        Capture::Logprobs
+        CaptureMode::Logprobs
     };
     let first =
         |limit: &str| json!({"messages": [{"role": "user", "content": "Say ok."}], (limit): 8});
@@ -65,14 +65,14 @@ pub async fn probe_within(
                 question = first("max_completion_tokens");
             }
             ProbeAnswer::Refused { text, .. }
-                if capture == Capture::Tokens && text.contains("return_token_ids") =>
+                if capture == CaptureMode::Tokens && text.contains("return_token_ids") =>
             {
-                capture = Capture::Logprobs;
+                capture = CaptureMode::Logprobs;
             }
             ProbeAnswer::Refused { text, .. }
-                if capture != Capture::Off && text.contains("logprobs") =>
+                if capture != CaptureMode::Off && text.contains("logprobs") =>
             {
-                capture = Capture::Off;
+                capture = CaptureMode::Off;
             }
             ProbeAnswer::Refused { status, text } => {
                 return Err(prober.refused(status, &text).await);
@@ -87,10 +87,10 @@ pub async fn probe_within(
     };
     // SGLang refuses the usual flag in streams, and gives the ids there when it is asked in its own way.
     let is_lacking = level != CaptureLevel::Tokens || !has_live_streams;
-    if capture == Capture::Tokens && is_lacking && prober.has_sglext(&question).await {
-        let is_whole = prober.is_stream_whole(Capture::TokensInSglext).await;
+    if capture == CaptureMode::Tokens && is_lacking && prober.has_sglext(&question).await {
+        let is_whole = prober.is_stream_whole(CaptureMode::TokensInSglext).await;
         if is_whole || level != CaptureLevel::Tokens {
-            capture = Capture::TokensInSglext;
+            capture = CaptureMode::TokensInSglext;
             (level, has_live_streams) = (CaptureLevel::Tokens, is_whole);
         }
     }
@@ -101,7 +101,7 @@ pub async fn probe_within(
     Ok(Profile {
         level,
         has_live_streams,
-        has_sglext: capture == Capture::TokensInSglext,
+        has_sglext: capture == CaptureMode::TokensInSglext,
         served_model: served_model.or(reply.model),
         context_tokens: context_tokens.or(endpoint.context_tokens),
         logprobs,
@@ -216,7 +216,7 @@ impl Prober<'_> {
     async fn ask_first(
         &self,
         question: &Value,
-        capture: Capture,
+        capture: CaptureMode,
         (since, bounds): (Instant, Bounds),
     ) -> Result<ProbeAnswer, Unusable> {
         loop {
@@ -236,14 +236,14 @@ impl Prober<'_> {
         }
     }
 
-    async fn ask(&self, question: &Value, capture: Capture) -> Result<ProbeAnswer, String> {
+    async fn ask(&self, question: &Value, capture: CaptureMode) -> Result<ProbeAnswer, String> {
         self.ask_within(question, capture, CALL_LIMIT).await
     }
 
     async fn ask_within(
         &self,
         question: &Value,
-        capture: Capture,
+        capture: CaptureMode,
         limit: Duration,
     ) -> Result<ProbeAnswer, String> {
         let rewrite = Rewrite {
@@ -252,7 +252,7 @@ impl Prober<'_> {
             capture,
             ..Rewrite::default()
         };
-        let Prepared {
+        let PreparedRequest {
             body, is_stream, ..
         } = prepare(&question.to_string().into(), &rewrite).map_err(|error| error.to_string())?;
         let request = self
@@ -283,12 +283,12 @@ impl Prober<'_> {
     }
 
     async fn has_sglext(&self, question: &Value) -> bool {
-        let asked = self.ask(question, Capture::TokensInSglext).await;
+        let asked = self.ask(question, CaptureMode::TokensInSglext).await;
         matches!(asked, Ok(ProbeAnswer::Replied(reply)) if level_of(&reply) == CaptureLevel::Tokens)
     }
 
     /// Counts ids against usage in a stream with text, and in one that a tool parser sees.
-    async fn is_stream_whole(&self, capture: Capture) -> bool {
+    async fn is_stream_whole(&self, capture: CaptureMode) -> bool {
         let tool = json!({"type": "function", "function": {
             "name": "note",
             "description": "Keeps a note.",
@@ -323,7 +323,7 @@ impl Prober<'_> {
 
     /// The likeliest tokens, cut down to by top-k, are the same at every temperature. Where the logprobs know of the cut
     /// they are 0; where they know of the temperature alone they change with it; else they stay as they are.
-    async fn logprobs_mode(&self, capture: Capture) -> LogprobsMode {
+    async fn logprobs_mode(&self, capture: CaptureMode) -> LogprobsMode {
         let cut = |temperature: f64| json!({"temperature": temperature, "top_k": 1, "top_p": 1});
         let cold = self.sampled(capture, cut(1.0)).await;
         let hot = self.sampled(capture, cut(2.0)).await;
@@ -347,7 +347,7 @@ impl Prober<'_> {
     }
 
     /// A few tokens and their logprobs; `None` when there are none to compare.
-    async fn sampled(&self, capture: Capture, sampling: Value) -> Option<Vec<(u32, f64)>> {
+    async fn sampled(&self, capture: CaptureMode, sampling: Value) -> Option<Vec<(u32, f64)>> {
         let mut question = json!({
             "messages": [{"role": "user", "content": "Name any animal."}],
             "max_tokens": 16,

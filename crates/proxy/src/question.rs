@@ -24,7 +24,7 @@ pub(crate) fn answer_aside(
     body_bytes: usize,
 ) -> Option<Response<Body>> {
     let body = match route {
-        Route::Ask(_) | Route::Gemini { .. } => return None,
+        Route::ModelCall(_) | Route::Gemini { .. } => return None,
         // Nobody here tokenises, so the count is the rough one that clients use to decide when to compact.
         Route::CountTokens(dialect) => dialect.count_tokens_answer(body_bytes as u64 / 4),
         Route::Models(dialect) => dialect.models_answer(model),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::StatusCode;
 
-use rollcage_dialect::chat::render::farewell;
-use rollcage_dialect::chat::{Added, StreamError, is_context_overflow, is_transient_status};
+use rollcage_dialect::chat::render::closing_reply;
+use rollcage_dialect::chat::{AddedFields, StreamError, is_context_overflow, is_transient_status};
 use rollcage_model::ending::Cause;
 
 use crate::answer;
@@ -32,7 +32,7 @@ pub(crate) struct Expected<'a> {
     pub(crate) question: &'a Question,
     pub(crate) mode: OutputMode,
     /// What we asked for and the agent did not.
-    pub(crate) added: Added,
+    pub(crate) added: AddedFields,
 }
 
 /// What one attempt at a call came to.
@@ -184,7 +184,8 @@ pub(crate) fn settle_refusal(
     let is_overflow = is_context_overflow(status.as_u16(), &refusal.text) || is_too_much;
     if is_overflow && session.options.on_overflow == OnOverflow::Stop {
         session.stop("context");
-        let reply = farewell("The conversation no longer fits the model's context. I stop here.");
+        let reply =
+            closing_reply("The conversation no longer fits the model's context. I stop here.");
         return CallOutcome::Stopped(Box::new(reply));
     }
     if is_transient_status(status.as_u16()) {

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use rollcage_dialect::EndpointDialect;
 use rollcage_dialect::chat::{Usage, is_transient_status};
 use rollcage_dialect::sse::SseError;
-use rollcage_dialect::upstream::{Mark, StreamEvent, StreamReader};
+use rollcage_dialect::upstream::{EventKind, StreamEvent, StreamReader};
 use rollcage_model::ending::Cause;
 
 use crate::answer;
@@ -251,7 +251,7 @@ impl UpstreamResponse {
             });
         }
         let whole = &self.peeked.front()?.bytes;
-        let reason = dialect.aborted(std::str::from_utf8(whole).ok()?)?;
+        let reason = dialect.abort_reason(std::str::from_utf8(whole).ok()?)?;
         Some(aborted(&reason))
     }
 
@@ -277,14 +277,16 @@ enum Beginning {
 
 impl Beginning {
     fn of(event: &StreamEvent) -> Self {
-        match &event.mark {
-            Mark::Nothing => Beginning::Nothing,
-            Mark::Aborted(reason) => Beginning::Failed(aborted(reason)),
-            Mark::Error(error) if error.is_passing() => {
+        match &event.kind {
+            EventKind::Nothing => Beginning::Nothing,
+            EventKind::Aborted(reason) => Beginning::Failed(aborted(reason)),
+            EventKind::Error(error) if error.is_transient() => {
                 let message = error.message.clone();
                 Beginning::Failed(Problem::new(Cause::EndpointError, message))
             }
-            Mark::Content | Mark::Final | Mark::Done | Mark::Error(_) => Beginning::Something,
+            EventKind::Content | EventKind::Final | EventKind::Done | EventKind::Error(_) => {
+                Beginning::Something
+            }
         }
     }
 }

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_dialect::anthropic::Thoughts;
-use rollcage_dialect::chat::{Capture, Constrained, Rewrite, Sampling};
+use rollcage_dialect::chat::{CaptureMode, ConstraintPolicy, Rewrite, Sampling};
 use rollcage_dialect::sampling::LogprobsMode;
-use rollcage_model::budget::{Budget, Limit, Reservation, Spent};
+use rollcage_model::budget::{BudgetLedger, Limit, Reservation, Spent};
 use rollcage_model::ending::Cause;
 use rollcage_model::event::What;
 use rollcage_model::exchange::Line;
@@ -94,7 +94,7 @@ struct State {
     calls: Calls,
     /// The endpoint failed, or was away for a while: what is known of it may be true no more.
     has_been_away: bool,
-    budget: Budget,
+    budget: BudgetLedger,
     counts: CallCounts,
     log: Log,
 }
@@ -125,15 +125,15 @@ impl Session {
         let (endpoint, profile) = (&options.endpoint, &options.profile);
         let has_tokens = endpoint.dialect.has_tokens();
         let capture = if !has_tokens || options.settings.is_black_box {
-            Capture::Off
+            CaptureMode::Off
         } else if !endpoint.has_token_ids {
-            Capture::Logprobs
+            CaptureMode::Logprobs
         } else if profile.has_sglext {
-            Capture::TokensInSglext
+            CaptureMode::TokensInSglext
         } else {
-            Capture::Tokens
+            CaptureMode::Tokens
         };
-        let budget = Budget::new(options.settings.budget, options.settings.price);
+        let budget = BudgetLedger::new(options.settings.budget, options.settings.price);
         Arc::new(Session {
             key,
             transport,
@@ -407,11 +407,11 @@ impl Session {
         }
     }
 
-    fn constrained(&self) -> Constrained {
+    fn constrained(&self) -> ConstraintPolicy {
         let settings = &self.options.settings;
         let usual = match settings.sampling {
-            SamplingPolicy::Pinned(_) => Constrained::Refuse,
-            SamplingPolicy::Auto | SamplingPolicy::Agent => Constrained::Keep,
+            SamplingPolicy::Pinned(_) => ConstraintPolicy::Refuse,
+            SamplingPolicy::Auto | SamplingPolicy::Agent => ConstraintPolicy::Keep,
         };
         settings.constrained.unwrap_or(usual)
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollcage_dialect::chat::Constrained;
+use rollcage_dialect::chat::ConstraintPolicy;
 use rollcage_model::budget::{self, Price};
 
 use crate::policy::SamplingPolicy;
@@ -16,8 +16,8 @@ pub struct ModelSettings {
     pub sampling: SamplingPolicy,
     /// What becomes of requests that constrain sampling; where nothing is said a pinned session refuses them, and any
     /// other keeps them and trains on none.
-    pub constrained: Option<Constrained>,
-    pub budget: budget::Limits,
+    pub constrained: Option<ConstraintPolicy>,
+    pub budget: budget::SpendingLimits,
     pub price: Option<Price>,
     /// The endpoint is asked for no token ids or logprobs, and results list no calls; what was said is recorded still.
     pub is_black_box: bool,
@@ -37,7 +37,7 @@ impl Default for ModelSettings {
             top_logprobs: 0,
             sampling: SamplingPolicy::default(),
             constrained: None,
-            budget: budget::Limits::default(),
+            budget: budget::SpendingLimits::default(),
             price: None,
             is_black_box: false,
             upstream_patience: Duration::from_secs(180),

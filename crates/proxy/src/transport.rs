@@ -9,8 +9,8 @@ use futures::stream::{self, StreamExt};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, HeaderMap};
 
-use rollcage_dialect::chat::Pieces;
-use rollcage_dialect::upstream::PassedHead;
+use rollcage_dialect::chat::BodySegments;
+use rollcage_dialect::upstream::ForwardedHead;
 
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
@@ -54,8 +54,8 @@ impl Transport {
     /// Sends one request; the answer's head is its return value.
     pub(crate) async fn post(
         &self,
-        passed: &PassedHead,
-        body: &Pieces,
+        passed: &ForwardedHead,
+        body: &BodySegments,
     ) -> Result<RawResponse, Failure> {
         match self {
             Transport::Client {

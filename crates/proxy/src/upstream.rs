@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use rollcage_dialect::Route;
-use rollcage_dialect::chat::{Added, Pieces, Rewrite};
-use rollcage_dialect::upstream::{PassedHead, View};
+use rollcage_dialect::chat::{AddedFields, BodySegments, Rewrite};
+use rollcage_dialect::upstream::{ForwardedHead, StreamView};
 use rollcage_model::ending::Cause;
 use rollcage_model::exchange::Attempt;
 
@@ -31,12 +31,12 @@ const ERROR_BYTES_MAX: usize = 4 * ERROR_CHARS_MAX;
 
 /// A request on its way to the endpoint.
 pub(crate) struct Outgoing<'a> {
-    pub(crate) passed: &'a PassedHead,
-    pub(crate) body: Pieces,
+    pub(crate) passed: &'a ForwardedHead,
+    pub(crate) body: BodySegments,
     /// What the agent is to see of a streamed answer.
-    pub(crate) view: View,
+    pub(crate) view: StreamView,
     /// What must not be in it.
-    pub(crate) added: Added,
+    pub(crate) added: AddedFields,
 }
 
 /// Asks until there is an answer to pass on, for as long as patience lasts. The tries before it are noted as they are
@@ -108,7 +108,7 @@ async fn send_once(
 pub(crate) async fn count_tokens(
     session: &Session,
     route: &Route,
-    passed: &PassedHead,
+    passed: &ForwardedHead,
     body: &Bytes,
 ) -> Option<Bytes> {
     let endpoint = &session.options.endpoint;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use rollcage_agents::bundle;
-use rollcage_endpoints::serving::Step;
+use rollcage_endpoints::serving::ServingStep;
 use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::id::RolloutId;
 
@@ -310,29 +310,31 @@ impl ServingProgress {
         }
     }
 
-    pub(crate) fn show(&self, step: &Step) {
+    pub(crate) fn show(&self, step: &ServingStep) {
         if self.is_quiet {
             return;
         }
         let message = match step {
-            Step::Starting { name } => format!("starting the server {name}"),
-            Step::Started { name, url } => format!("the server {name} answers at {url}"),
-            Step::Pulling { model, status, .. } if status.starts_with("pulling ") => {
+            ServingStep::Starting { name } => format!("starting the server {name}"),
+            ServingStep::Started { name, url } => format!("the server {name} answers at {url}"),
+            ServingStep::Pulling { model, status, .. } if status.starts_with("pulling ") => {
                 format!("downloading the model {model}")
             }
-            Step::Pulling { model, status, .. } => format!("getting the model {model}: {status}"),
-            Step::Widening {
+            ServingStep::Pulling { model, status, .. } => {
+                format!("getting the model {model}: {status}")
+            }
+            ServingStep::Widening {
                 model,
                 context_tokens,
             } => format!(
                 "giving the model {model} a context of {} tokens",
                 text::count(*context_tokens)
             ),
-            Step::Loading { model } => format!("loading the model {model}"),
-            Step::Done => return self.clear(),
+            ServingStep::Loading { model } => format!("loading the model {model}"),
+            ServingStep::Done => return self.clear(),
         };
         match step {
-            Step::Pulling {
+            ServingStep::Pulling {
                 completed, total, ..
             } if *total > 0 && output::is_stderr_terminal() => {
                 let mut bar = lock(&self.bar);

@@ -11,7 +11,7 @@ use rollcage_model::task::Task;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_sandbox::local::{Local, Options};
 use rollcage_testkit::agent::{ShellAgent, empty_bundle};
-use rollcage_testkit::leak::Traces;
+use rollcage_testkit::leak::ResourceUse;
 use rollcage_testkit::upstream::{Reply, Upstream};
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +31,7 @@ async fn nothing_is_left_after_many_bad_rollouts_at_once() {
     let home = directory.path().join("home");
     let bundle = directory.path().join("bundle");
     std::fs::create_dir(&bundle).unwrap();
-    let before = Traces::now();
+    let before = ResourceUse::now();
     let upstream = Upstream::start(|_, _| Reply::Hang).unwrap();
     let sandboxes = Options {
         program: env!("CARGO_BIN_EXE_rollcage").into(),
@@ -83,7 +83,7 @@ async fn nothing_is_left_after_many_bad_rollouts_at_once() {
         ),
         (12, 8, 4)
     );
-    assert_eq!(Traces::now(), before);
+    assert_eq!(ResourceUse::now(), before);
     let left: Vec<_> = std::fs::read_dir(home.join("running"))
         .unwrap()
         .flatten()

@@ -11,13 +11,13 @@ use rollcage_agents::bundle::{
 };
 use rollcage_agents::{Agent, ReadyAgent, WarmError, warm_up};
 use rollcage_endpoints::choice::EndpointChoice;
-use rollcage_endpoints::serving::{OnStep, Servers, ServingError};
+use rollcage_endpoints::serving::{OnServingStep, Servers, ServingError};
 use rollcage_model::ending::Cause;
 use rollcage_proxy::Unusable;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::outbound::{ClientError, Clients};
 use rollcage_sandbox::Sandboxes;
-use rollcage_scripted::{Lease, Script, Scripted, ScriptedError};
+use rollcage_scripted::{Lease, Script, ScriptedEndpoint, ScriptedError};
 
 use super::catalogue::Catalogue;
 use super::resolve::{RequestError, Resolved};
@@ -77,7 +77,7 @@ pub(crate) struct Preparation {
     sandboxes: Arc<dyn Sandboxes>,
     pub(crate) clients: Arc<Clients>,
     servers: Servers,
-    scripted: OnceCell<Scripted>,
+    scripted: OnceCell<ScriptedEndpoint>,
     scripted_log: OnceLock<Arc<rollcage_scripted::Log>>,
     /// Is told how installations go.
     on_install: Option<Box<dyn Fn(Progress) + Send + Sync>>,
@@ -150,7 +150,7 @@ impl Preparation {
     pub(crate) async fn settle(
         &self,
         rollout: &mut Resolved,
-        on_step: OnStep<'_>,
+        on_step: OnServingStep<'_>,
     ) -> Result<Endpoint, PlanError> {
         if rollout.agent.dialect().is_none() {
             return Ok(Endpoint::none());
@@ -179,7 +179,7 @@ impl Preparation {
             log: self.scripted_log.get().cloned(),
             ..rollcage_scripted::Options::default()
         };
-        let start = || Scripted::start(options);
+        let start = || ScriptedEndpoint::start(options);
         let scripted = self.scripted.get_or_try_init(start).await?;
         let key = scripted.add(Script::new(rollout.task.solution.clone()))?;
         Ok(Endpoint::scripted(

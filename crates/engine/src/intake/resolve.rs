@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rollcage_agents::bundle::VersionRequest;
 use rollcage_agents::{Agent, AgentError, LaunchError, ReadyAgent};
-use rollcage_dialect::chat::Constrained;
+use rollcage_dialect::chat::ConstraintPolicy;
 use rollcage_endpoints::check::EndpointError;
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_model::record::EndpointInfo;
@@ -201,7 +201,7 @@ fn settings_of(
 ) -> Result<ModelSettings, RequestError> {
     let sampling = SamplingPolicy::new(options.sampling.as_deref(), options.temperature);
     let constrained = options.constrained.as_deref().map(|name| {
-        let known = Constrained::from_name(name);
+        let known = ConstraintPolicy::from_name(name);
         known.ok_or(RequestError::Constrained)
     });
     if options.top_logprobs > TOP_LOGPROBS_MAX {

@@ -7,8 +7,8 @@ use rollcage_testkit::sandbox::{Fault, Operation};
 use super::*;
 use crate::{Command, CommandError};
 
-fn all_well(_: &str) -> Play {
-    Play::exits(0)
+fn all_well(_: &str) -> CommandBehaviour {
+    CommandBehaviour::exits(0)
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,7 +31,7 @@ async fn what_works_is_graded_after_everything_of_the_agent_is_dead() {
         "close 0",
     ];
     let places = order.map(|what| lab.place(what).unwrap_or_else(|| panic!("{what}")));
-    assert!(places.is_sorted(), "{:?}", lab.sandboxes.asked());
+    assert!(places.is_sorted(), "{:?}", lab.sandboxes.operations());
     assert_eq!(lab.sandboxes.alive(), Vec::<String>::new());
     let stored = lab.engine.stored(result.rollout_id).await.unwrap();
     assert_eq!(stored.cause, result.cause);
@@ -40,30 +40,30 @@ async fn what_works_is_graded_after_everything_of_the_agent_is_dead() {
 }
 
 /// What each command does, by name: one of them goes wrong.
-fn wrong(name: &'static str) -> fn(&str) -> Play {
+fn wrong(name: &'static str) -> fn(&str) -> CommandBehaviour {
     match name {
-        "setup fails" => |text| Play::exits(i32::from(text == "setup")),
+        "setup fails" => |text| CommandBehaviour::exits(i32::from(text == "setup")),
         "setup hangs" => |text| hangs(text, "setup"),
-        "agent fails" => |text| Play::exits(i32::from(text == AGENT)),
+        "agent fails" => |text| CommandBehaviour::exits(i32::from(text == AGENT)),
         "agent hangs" => |text| hangs(text, AGENT),
         "agent is stubborn" => |text| match text {
-            AGENT => Play::endless().stubborn(),
-            _ => Play::exits(0),
+            AGENT => CommandBehaviour::endless().stubborn(),
+            _ => CommandBehaviour::exits(0),
         },
         "agent is missing" => |text| match text {
-            AGENT => Play::Refused(std::io::ErrorKind::NotFound),
-            _ => Play::exits(0),
+            AGENT => CommandBehaviour::Refused(std::io::ErrorKind::NotFound),
+            _ => CommandBehaviour::exits(0),
         },
-        "verify fails" => |text| Play::exits(i32::from(text == "verify")),
+        "verify fails" => |text| CommandBehaviour::exits(i32::from(text == "verify")),
         "verify hangs" => |text| hangs(text, "verify"),
         _ => all_well,
     }
 }
 
-fn hangs(text: &str, which: &str) -> Play {
+fn hangs(text: &str, which: &str) -> CommandBehaviour {
     match text == which {
-        true => Play::endless(),
-        false => Play::exits(0),
+        true => CommandBehaviour::endless(),
+        false => CommandBehaviour::exits(0),
     }
 }
 
@@ -207,7 +207,7 @@ async fn a_record_that_cannot_be_begun_is_a_result_all_the_same() {
 async fn a_panic_is_a_result_all_the_same() {
     let lab = Lab::new(|text| match text {
         "setup" => panic!("a mistake of ours"),
-        _ => Play::exits(0),
+        _ => CommandBehaviour::exits(0),
     });
     let lab = lab.await;
     let result = lab.run(task()).await;

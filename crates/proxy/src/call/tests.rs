@@ -135,7 +135,11 @@ async fn ask(session: &Arc<Session>, dialect: Dialect, is_stream: bool) -> Strin
         r#"{{"model":"a","max_tokens":9,"messages":[{{"role":"user","content":"hi"}}],"stream":{is_stream}}}"#
     );
     let request = Request::post("/v1").body(Full::new(Bytes::from(body)));
-    let response = answer(Arc::clone(session), Route::Ask(dialect), request.unwrap());
+    let response = answer(
+        Arc::clone(session),
+        Route::ModelCall(dialect),
+        request.unwrap(),
+    );
     let (head, mut body) = response.await.into_parts();
     let mut text = Vec::new();
     let mut broken = None;

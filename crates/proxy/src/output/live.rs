@@ -11,7 +11,7 @@ use hyper::{Response, StatusCode};
 
 use rollcage_dialect::Render;
 use rollcage_dialect::chat::StreamError;
-use rollcage_dialect::upstream::{Mark, Shown, StreamReader};
+use rollcage_dialect::upstream::{EventKind, EventOutput, StreamReader};
 use rollcage_model::ending::Cause;
 
 use super::break_off;
@@ -114,27 +114,27 @@ impl LiveStream {
         let events = events.map_err(|error| broken(error.to_string()))?;
         let mut ready = Vec::new();
         for event in events {
-            match event.mark {
+            match event.kind {
                 // No answer: the stream breaks, so that the agent asks again.
-                Mark::Aborted(reason) => return Err(aborted(&reason)),
-                Mark::Error(error) => {
-                    let ended = self.end_with_error(error, event.shown, &mut ready);
+                EventKind::Aborted(reason) => return Err(aborted(&reason)),
+                EventKind::Error(error) => {
+                    let ended = self.end_with_error(error, event.output, &mut ready);
                     ended.map_err(broken)?;
                     break;
                 }
-                Mark::Final => self.is_final_seen = true,
-                Mark::Done => self.is_done_seen = true,
-                Mark::Nothing | Mark::Content => {}
+                EventKind::Final => self.is_final_seen = true,
+                EventKind::Done => self.is_done_seen = true,
+                EventKind::Nothing | EventKind::Content => {}
             }
             let target = if self.is_final_seen || self.is_done_seen {
                 &mut self.held
             } else {
                 &mut ready
             };
-            match (event.shown, &mut self.render) {
-                (Shown::Bytes(bytes), _) if target.is_empty() => *target = bytes,
-                (Shown::Bytes(bytes), _) => target.extend_from_slice(&bytes),
-                (Shown::Pieces(pieces), Some(render)) => {
+            match (event.output, &mut self.render) {
+                (EventOutput::Bytes(bytes), _) if target.is_empty() => *target = bytes,
+                (EventOutput::Bytes(bytes), _) => target.extend_from_slice(&bytes),
+                (EventOutput::Deltas(pieces), Some(render)) => {
                     if !std::mem::replace(&mut self.is_begun, true) {
                         target.extend(render.start());
                     }
@@ -143,7 +143,7 @@ impl LiveStream {
                     }
                 }
                 // Pieces are asked for to be rendered.
-                (Shown::Pieces(_), None) => {}
+                (EventOutput::Deltas(_), None) => {}
             }
         }
         Ok(ready)
@@ -154,7 +154,7 @@ impl LiveStream {
     fn end_with_error(
         &mut self,
         error: StreamError,
-        shown: Shown,
+        shown: EventOutput,
         ready: &mut Vec<u8>,
     ) -> Result<(), String> {
         let message = self.exchange.session().scrub_text(error.message);
@@ -163,12 +163,12 @@ impl LiveStream {
         self.exchange.close(Some(problem))?;
         match (&mut self.render, shown) {
             (Some(render), _) => ready.extend(render.error(&message)),
-            (None, Shown::Bytes(raw)) => {
+            (None, EventOutput::Bytes(raw)) => {
                 ready.extend(self.exchange.session().scrub_body(raw.into()));
                 let dialect = self.exchange.session().options.endpoint.dialect;
                 self.breaks_with = (!dialect.has_error_events()).then_some(message);
             }
-            (None, Shown::Pieces(_)) => self.breaks_with = Some(message),
+            (None, EventOutput::Deltas(_)) => self.breaks_with = Some(message),
         }
         Ok(())
     }

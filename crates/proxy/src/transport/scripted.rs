@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
-use rollcage_dialect::chat::Pieces;
+use rollcage_dialect::chat::BodySegments;
 
 use crate::failure::Failure;
 
@@ -58,7 +58,7 @@ impl Scripted {
         requests.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn post(&self, body: &Pieces) -> Result<Response, Failure> {
+    pub(super) fn post(&self, body: &BodySegments) -> Result<Response, Failure> {
         let requests = self.requests.lock();
         let mut requests = requests.unwrap_or_else(PoisonError::into_inner);
         requests.push(body.concat());

@@ -84,13 +84,16 @@ impl Caller {
         }
     }
 
-    async fn call(&self, body: impl Into<Pieces>) -> (Result<UpstreamResponse, Failure>, Trouble) {
+    async fn call(
+        &self,
+        body: impl Into<BodySegments>,
+    ) -> (Result<UpstreamResponse, Failure>, Trouble) {
         let mut trouble = Trouble::default();
         let outgoing = Outgoing {
-            passed: &PassedHead::default(),
+            passed: &ForwardedHead::default(),
             body: body.into(),
-            view: View::Own,
-            added: Added::default(),
+            view: StreamView::Original,
+            added: AddedFields::default(),
         };
         let sent = send(&self.session, &outgoing, &mut trouble).await;
         (sent, trouble)

@@ -9,7 +9,7 @@ use rollcage_endpoints::check::EndpointError;
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_endpoints::provider::{Provider, Providers};
 use rollcage_endpoints::serving::command::CommandServer;
-use rollcage_endpoints::serving::{Servers, Step};
+use rollcage_endpoints::serving::{Servers, ServingStep};
 use rollcage_model::finding::CaptureLevel;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::{LogprobsMode, Profile, probe};
@@ -204,7 +204,7 @@ async fn ask(
         }
         EndpointChoice::Url(endpoint) => endpoint.clone(),
         EndpointChoice::Managed(managed) => {
-            let show = |step: &Step| progress.show(step);
+            let show = |step: &ServingStep| progress.show(step);
             servers.endpoint(managed, &show).await?
         }
     };

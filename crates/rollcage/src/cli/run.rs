@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_agents::bundle;
-use rollcage_dialect::chat::Constrained;
-use rollcage_endpoints::serving::Step as ServingStep;
+use rollcage_dialect::chat::ConstraintPolicy;
+use rollcage_endpoints::serving::ServingStep;
 use rollcage_engine::intake::{
     Catalogue, EndpointWish, Key, ModelOptions, PlanError, RequestError, Resolved, RolloutRequest,
     resolve,
@@ -182,7 +182,7 @@ struct EndpointArguments {
 
     /// What becomes of calls that constrain sampling (`tool_choice` required, strict tools, response formats …): `refuse`
     /// them (default with --temperature), `remove` what constrains, or `keep` them and train on none (default otherwise)
-    #[arg(long, value_name = "POLICY", value_parser = Constrained::NAMES)]
+    #[arg(long, value_name = "POLICY", value_parser = ConstraintPolicy::NAMES)]
     constrained: Option<String>,
 
     /// Stop the agent after this many model calls

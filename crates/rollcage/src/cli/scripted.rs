@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use rollcage_scripted::{Options, Script, Scripted, ScriptedError};
+use rollcage_scripted::{Options, Script, ScriptedEndpoint, ScriptedError};
 
 use super::listen::refused;
 use super::signals::Signals;
@@ -51,7 +51,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         ..Options::default()
     };
     let mut signals = Signals::new().context("catch signals")?;
-    let scripted = Scripted::start(options)
+    let scripted = ScriptedEndpoint::start(options)
         .await
         .map_err(|error| match error {
             ScriptedError::PortInUse(_) => WrongUse(error.to_string()).into(),

@@ -10,7 +10,7 @@ use rollcage_engine::result::proxy_turns;
 use rollcage_model::record::{CommandResult, RolloutResult, RolloutTurn};
 use rollcage_model::task::WORKDIR;
 use rollcage_model::transcript::Transcript;
-use rollcage_model::view::{View, Wanted};
+use rollcage_model::view::{TraceDetail, View};
 
 use super::trace::TraceName;
 use crate::{Outcome, output, report, settings, text};
@@ -59,10 +59,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     };
     let mut out = output::stdout();
     if arguments.json {
-        let wanted = Wanted::from(arguments.trace);
+        let wanted = TraceDetail::from(arguments.trace);
         let view = match wanted {
-            Wanted::None => View::bare(&result),
-            Wanted::Sequences | Wanted::Turns => {
+            TraceDetail::None => View::bare(&result),
+            TraceDetail::Sequences | TraceDetail::Turns => {
                 View::new(&result, &store.interpret_result(&result)?, wanted)
             }
         };

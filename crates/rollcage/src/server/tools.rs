@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use rollcage_engine::{Command, Entry, Found};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::text::chain;
-use rollcage_model::view::Wanted;
+use rollcage_model::view::TraceDetail;
 
 use super::rollouts::arguments::Arguments;
 use super::rollouts::tokens::{ANSWER_BYTES_MAX, Form, Pages};
@@ -113,7 +113,7 @@ impl From<ViewError> for ToolError {
 }
 
 /// What is asked for, or what the client is used to.
-fn form_for(wanted: Option<Wanted>, client: Client) -> Form {
+fn form_for(wanted: Option<TraceDetail>, client: Client) -> Form {
     match (wanted, client) {
         (Some(wanted), _) => Form::View(wanted),
         (None, Client::OpenEnv) => Form::OpenEnv,
@@ -359,8 +359,8 @@ impl Call<'_> {
     }
 }
 
-fn wanted_of(name: &str) -> Result<Wanted, ToolError> {
-    let wanted = name.parse::<Wanted>();
+fn wanted_of(name: &str) -> Result<TraceDetail, ToolError> {
+    let wanted = name.parse::<TraceDetail>();
     wanted.map_err(|error| ToolError::InvalidArguments(error.to_string()))
 }
 

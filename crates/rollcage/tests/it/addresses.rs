@@ -65,7 +65,7 @@ async fn the_checked_address_is_the_one_that_is_connected_to() {
     let result = run_one(&engine, plan, &CancellationToken::new()).await;
     engine.close().await;
     assert_eq!(result.ended, Ended::Completed, "{:?}", result.error);
-    assert_eq!(upstream.asked().len(), 1);
+    assert_eq!(upstream.requests().len(), 1);
     // One look for the first connection, which asks whether anybody is there, and one for the call's.
     assert_eq!(names.asked.load(Ordering::SeqCst), 2);
 }
@@ -82,7 +82,7 @@ async fn a_name_that_moves_while_a_rollout_runs_ends_it_at_once() {
     engine.close().await;
     let said = format!("{:?} {}", result.error, result.proxy_log_tail);
     assert!(said.contains("--allow-url model.invalid"), "{said}");
-    assert_eq!(upstream.asked().len(), 0);
+    assert_eq!(upstream.requests().len(), 0);
     // It is not tried again.
     assert_eq!(names.asked.load(Ordering::SeqCst), 2);
 }

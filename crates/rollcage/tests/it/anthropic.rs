@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rollcage_dialect::{Dialect, EndpointDialect};
 use rollcage_testkit::anthropic::{self, CALL_ID, SIGNATURE};
-use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
+use rollcage_testkit::upstream::{ReceivedRequest, Reply, StreamEnd, Upstream};
 use serde_json::{Value, json};
 
 use crate::standalone::Proxy;
@@ -13,7 +13,7 @@ use crate::support::API_KEY;
 const ANTHROPIC: [&str; 2] = ["--upstream-dialect", "anthropic"];
 
 /// A call first; the end once there is a result.
-fn claude(_: usize, asked: &Asked) -> Reply {
+fn claude(_: usize, asked: &ReceivedRequest) -> Reply {
     if asked.path.contains("/count_tokens") {
         let body = r#"{"input_tokens":4711}"#.to_owned();
         return Reply::Whole {
@@ -40,7 +40,7 @@ async fn open(upstream: &Upstream, wanted: Value) -> (Proxy, String) {
     (proxy, key)
 }
 
-fn header<'a>(asked: &'a Asked, name: &str) -> Option<&'a str> {
+fn header<'a>(asked: &'a ReceivedRequest, name: &str) -> Option<&'a str> {
     let found = asked.headers.iter().find(|(other, _)| other == name);
     found.map(|(_, value)| value.as_str())
 }
@@ -64,7 +64,7 @@ async fn an_agent_of_the_same_dialect_gets_the_bytes_as_they_came() {
     let upstream = Upstream::start(claude).unwrap();
     let (proxy, key) = open(&upstream, json!({})).await;
     for is_stream in [false, true] {
-        let before = upstream.asked().len();
+        let before = upstream.requests().len();
         let body = format!(
             r#"{{ "model": "claude-x", "max_tokens":64, "stream":{is_stream},"thinking": {{"type":"adaptive"}},"messages":[ {{"role":"user","content":"\u00e9"}}] }}"#
         );
@@ -77,7 +77,7 @@ async fn an_agent_of_the_same_dialect_gets_the_bytes_as_they_came() {
             .header("anthropic-beta", "interleaved-thinking-2025-05-14")
             .body(body.clone());
         let answer = request.send().await.unwrap().text().await.unwrap();
-        let asked = upstream.asked()[before].clone();
+        let asked = upstream.requests()[before].clone();
         assert_eq!(asked.path, "/v1/messages?beta=true");
         assert_eq!(header(&asked, "x-api-key"), Some(API_KEY));
         assert_eq!(header(&asked, "authorization"), None);
@@ -116,7 +116,7 @@ async fn a_prompt_is_counted_by_the_endpoint_itself() {
         .send("POST", "/v1/messages/count_tokens", &key, &body)
         .await;
     assert_eq!(counted, r#"{"input_tokens":4711}"#);
-    let asked = upstream.asked().pop().unwrap();
+    let asked = upstream.requests().pop().unwrap();
     assert_eq!(asked.path, "/v1/messages/count_tokens");
     assert_eq!(json_of(&asked.body)["model"], "test-model");
     assert_eq!(proxy.exchanges().len(), 0);
@@ -316,7 +316,7 @@ async fn other_dialects_are_translated_both_ways_with_thoughts_and_calls() {
             let last = ask(&proxy, &key, &agent, &second, is_stream).await;
             assert!(last.to_string().contains("Done: é."), "{what}: {last}");
 
-            let asked = json_of(&upstream.asked()[1].body);
+            let asked = json_of(&upstream.requests()[1].body);
             assert_eq!(asked["model"], "test-model");
             assert_eq!(
                 asked["stream"].as_bool().unwrap_or(false),
@@ -480,7 +480,7 @@ async fn a_stream_whose_first_event_is_an_error_that_may_pass_is_asked_for_again
         let ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n".to_owned();
         Reply::Events {
             events: vec![ping, format!("event: error\ndata: {error}\n\n")],
-            ending: Ending::Clean,
+            ending: StreamEnd::Clean,
         }
     })
     .unwrap();
@@ -498,7 +498,7 @@ async fn a_stream_whose_first_event_is_an_error_that_may_pass_is_asked_for_again
     let (_, answer) = proxy.send("POST", path, &key, body).await;
     assert!(answer.contains("Not now"), "{answer}");
     assert_eq!(
-        upstream.asked().len(),
+        upstream.requests().len(),
         9,
         "what will not pass is told at once"
     );
@@ -577,7 +577,7 @@ async fn at_the_limit_of_calls_the_last_answer_is_in_the_agents_dialect() {
         (&message["type"], &message["stop_reason"]),
         (&json!("message"), &json!("end_turn"))
     );
-    assert_eq!(upstream.asked().len(), 1);
+    assert_eq!(upstream.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -597,7 +597,7 @@ async fn a_session_names_its_own_provider() {
             .1
             .contains("mine")
     );
-    let asked = other.asked().pop().unwrap();
+    let asked = other.requests().pop().unwrap();
     assert_eq!(
         (asked.path.as_str(), header(&asked, "x-api-key")),
         ("/v1/messages", Some("k-2"))

@@ -15,9 +15,9 @@ use rollcage_model::trace::TrainingTurn;
 use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::Profile;
-use rollcage_scripted::Account;
-use rollcage_scripted::drill::{Conversation, Drill, Fate, Part};
-use rollcage_scripted::{Log, Options, Script, Scripted, Served};
+use rollcage_scripted::DrillReport;
+use rollcage_scripted::drill::{Conversation, Delivery, Drill, Part};
+use rollcage_scripted::{Log, Options, Script, ScriptedEndpoint, ServedAnswer};
 use tokio_util::sync::CancellationToken;
 
 /// What an agent is known to do in a drill.
@@ -137,7 +137,7 @@ async fn drills(known: &Known, streams: Streams) {
         log: Some(Arc::clone(&log)),
         ..Options::default()
     };
-    let scripted = Scripted::start(options).await.unwrap();
+    let scripted = ScriptedEndpoint::start(options).await.unwrap();
     let (agent, version) = rollcage_agents::find(name).unwrap();
     let expected = agent.expectation().long;
     let ready = engine.ready(&*agent, version, &|_| {}).await.unwrap();
@@ -173,7 +173,7 @@ async fn drills(known: &Known, streams: Streams) {
         result.agent_log_tail
     );
     let served = log.served();
-    let account = Account::new(&served, &seen);
+    let account = DrillReport::new(&served, &seen);
     let traced = Traced::new(&seen);
     check_tokens((&result, &traced), &served, &expected.thrown_away);
     assert!(account.replies >= known.replies_min, "{account:#?}");
@@ -190,7 +190,7 @@ fn trained(traced: &Traced) -> &[TrainingTurn] {
 /// Every whole reply of the agent's conversations is one turn of the trace, and nothing else is.
 fn check_tokens(
     (result, traced): (&RolloutResult, &Traced),
-    served: &[Served],
+    served: &[ServedAnswer],
     thrown_away: &[Part],
 ) {
     assert_eq!(
@@ -206,7 +206,7 @@ fn check_tokens(
             turn.prompt_token_ids == reply.prompt_ids
                 && turn.completion_token_ids == reply.sampled_ids
         });
-        let is_whole = matches!(played.fate, Fate::Whole | Fate::Cut);
+        let is_whole = matches!(played.delivery, Delivery::Whole | Delivery::Cut);
         if !is_whole || thrown_away.contains(&played.part) {
             assert!(turn.is_none(), "{} is trained", played.part);
             continue;
@@ -228,7 +228,7 @@ fn check_tokens(
 /// dropped, and another one after each that was changed.
 fn check_reasons(
     (result, traced): (&RolloutResult, &Traced),
-    account: &Account,
+    account: &DrillReport,
     thrown_away: &[Part],
 ) {
     // One that broke off may be the agent's, too, and is never trained.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rollcage_model::exchange::{self, Exchange};
-use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
+use rollcage_testkit::upstream::{ReceivedRequest, Reply, StreamEnd, Upstream};
 use rollcage_testkit::{anthropic, sglang};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -135,7 +135,7 @@ async fn check_conversation(agent: &str) {
         });
         let (status, down) = ask(&proxy, &key, exchange).await;
         assert_eq!(status, 200, "{agent}: {down}");
-        let up = upstream.asked().pop().unwrap().body;
+        let up = upstream.requests().pop().unwrap().body;
         seen.push(Seen {
             up_bytes: up.len(),
             up_digest: digest(up.as_bytes()),
@@ -196,7 +196,7 @@ fn steady(text: &str) -> String {
 struct Kind {
     name: &'static str,
     arguments: &'static [&'static str],
-    answer: fn(&Asked) -> Reply,
+    answer: fn(&ReceivedRequest) -> Reply,
 }
 
 const KINDS: [Kind; 7] = [
@@ -237,19 +237,19 @@ const KINDS: [Kind; 7] = [
     },
 ];
 
-fn is_stream(asked: &Asked) -> bool {
+fn is_stream(asked: &ReceivedRequest) -> bool {
     asked.body.contains("\"stream\":true")
 }
 
-fn vllm(asked: &Asked) -> Reply {
+fn vllm(asked: &ReceivedRequest) -> Reply {
     if is_stream(asked) {
-        streams(true, Ending::Clean)
+        streams(true, StreamEnd::Clean)
     } else {
         says("ok")
     }
 }
 
-fn lossy(asked: &Asked) -> Reply {
+fn lossy(asked: &ReceivedRequest) -> Reply {
     if is_stream(asked) {
         without(vllm(asked), &["token_ids"])
     } else {
@@ -257,11 +257,11 @@ fn lossy(asked: &Asked) -> Reply {
     }
 }
 
-fn with_logprobs(asked: &Asked) -> Reply {
+fn with_logprobs(asked: &ReceivedRequest) -> Reply {
     without(vllm(asked), &["token_ids", "prompt_token_ids"])
 }
 
-fn text_alone(asked: &Asked) -> Reply {
+fn text_alone(asked: &ReceivedRequest) -> Reply {
     without(vllm(asked), &["token_ids", "prompt_token_ids", "logprobs"])
 }
 

@@ -397,7 +397,7 @@ async fn graded_code_cannot_ask_the_model() {
         result.error,
         result.verify_results
     );
-    let asked = upstream.asked().len();
+    let asked = upstream.requests().len();
     assert!((1..=2).contains(&asked), "{asked} calls");
     let calls = traced(&result).proxy_turns;
     let roles: Vec<_> = calls.iter().map(|turn| &*turn.role).collect();

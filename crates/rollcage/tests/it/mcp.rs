@@ -423,7 +423,7 @@ async fn only_the_declared_url_is_reached_through_the_route() {
 
     check_asked(&outside);
     // None of this is a model call.
-    assert!(traced(&result).proxy_turns.is_empty() && upstream.asked().is_empty());
+    assert!(traced(&result).proxy_turns.is_empty() && upstream.requests().is_empty());
     assert!(result.proxy_log_tail.contains("mcp docs: POST 200 OK"));
 }
 

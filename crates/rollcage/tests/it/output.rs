@@ -465,8 +465,8 @@ fn an_interrupt_before_the_first_rollout_leaves_nothing() {
         command.stdout(Stdio::null()).stderr(stderr_end);
         let child = command.spawn().unwrap();
         drop(command);
-        let asked = registry.asked().len();
-        while registry.asked().len() == asked {
+        let asked = registry.requests().len();
+        while registry.requests().len() == asked {
             std::thread::sleep(Duration::from_millis(10));
         }
         send(&child, Signal::SIGINT);

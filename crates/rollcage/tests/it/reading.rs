@@ -8,7 +8,7 @@ use rollcage_model::export::Format;
 use rollcage_model::id::RolloutId;
 use rollcage_model::task::Task;
 use rollcage_model::transcript::McpNames;
-use rollcage_testkit::upstream::{Asked, Reply, Upstream};
+use rollcage_testkit::upstream::{ReceivedRequest, Reply, Upstream};
 use serde_json::{Value, json};
 
 use crate::serve::Server;
@@ -162,7 +162,7 @@ async fn a_record_that_is_damaged_later_says_more_than_its_result() {
 /// A server has thousands of sessions; listing them must not read their records.
 #[tokio::test]
 async fn a_listing_of_sessions_reads_no_record() {
-    let failing = |_, asked: &Asked| match asked.body.contains("fail") {
+    let failing = |_, asked: &ReceivedRequest| match asked.body.contains("fail") {
         true => Reply::Whole {
             status: 400,
             content_type: "application/json",

@@ -418,7 +418,7 @@ async fn a_black_box_shows_no_calls_and_keeps_them() {
     assert_eq!((result.mode.as_str(), result.usage.calls), ("black_box", 1));
     let traced = traced(&result);
     assert!(traced.proxy_turns.is_empty() && traced.training_trace.is_none());
-    let asked = &served.upstream.asked()[0].body;
+    let asked = &served.upstream.requests()[0].body;
     assert!(
         !asked.contains("logprobs") && !asked.contains("return_token_ids"),
         "{asked}"

@@ -18,7 +18,7 @@ use rollcage_proxy::remote::Remotes;
 use rollcage_proxy::secret::Secret;
 use rollcage_sandbox::local::{Local, Options};
 use rollcage_testkit::agent::{ShellAgent, empty_bundle};
-use rollcage_testkit::upstream::{Ending, Reply, Upstream};
+use rollcage_testkit::upstream::{Reply, StreamEnd, Upstream};
 use tokio_util::sync::CancellationToken;
 
 /// The key that tests give for the endpoint; it must never be found where it does not belong.
@@ -237,7 +237,7 @@ pub(crate) fn says(text: &str) -> Reply {
 }
 
 /// The same answer as a stream; `ending` may cut it off, and without a finish it is no answer.
-pub(crate) fn streams(has_finish: bool, ending: Ending) -> Reply {
+pub(crate) fn streams(has_finish: bool, ending: StreamEnd) -> Reply {
     let chunk = |delta: serde_json::Value, ids: &[u32], logprobs: &[f64], finish: Option<&str>| {
         let logprobs: Vec<_> = logprobs
             .iter()

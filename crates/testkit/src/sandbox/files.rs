@@ -14,7 +14,7 @@ pub(super) struct Files {
     is_unsealed: bool,
 }
 
-/// Relative paths count from the work directory.
+/// Relative paths are relative to the work directory.
 fn absolute(path: &str) -> String {
     match path.strip_prefix('/') {
         Some(_) => path.trim_end_matches('/').to_owned(),
@@ -31,12 +31,12 @@ fn error(operation: &'static str, path: &str, kind: ErrorKind) -> Error {
     Error::File {
         operation,
         path: path.to_owned(),
-        source: as_the_kernel_says(kind),
+        source: with_errno(kind),
     }
 }
 
-/// With its number, where it has one: an error without a number means that the process which met it was killed.
-fn as_the_kernel_says(kind: ErrorKind) -> std::io::Error {
+/// With an errno if it has one: an error without errno means that the process was killed.
+fn with_errno(kind: ErrorKind) -> std::io::Error {
     match kind {
         ErrorKind::NotFound => std::io::Error::from_raw_os_error(2),
         ErrorKind::ReadOnlyFilesystem => std::io::Error::from_raw_os_error(30),
@@ -122,7 +122,7 @@ impl Files {
         Ok(found.into_iter().take(entries_max).map(entry).collect())
     }
 
-    /// What was in the sealed directories is gone.
+    /// Empties the sealed directories and makes them writable.
     pub(super) fn unseal(&mut self) {
         for sealed in SEALED {
             self.content.retain(|file, _| !is_below(file, sealed));
@@ -130,13 +130,14 @@ impl Files {
         self.is_unsealed = true;
     }
 
-    /// What a snapshot keeps.
-    pub(super) fn kept(&self) -> Files {
-        let mut kept = self.clone();
-        kept.content
+    /// The files that a snapshot contains.
+    pub(super) fn snapshot(&self) -> Files {
+        let mut snapshot = self.clone();
+        snapshot
+            .content
             .retain(|file, _| !is_below(file, LOGS) && !is_below(file, TESTS));
-        kept.is_unsealed = false;
-        kept
+        snapshot.is_unsealed = false;
+        snapshot
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -153,7 +154,7 @@ impl Files {
     }
 }
 
-/// Directories that are there from the start.
+/// Directories that exist from the start.
 const BASE: [&str; 9] = [
     HOME,
     WORKDIR,

@@ -15,12 +15,12 @@ use rollcage_model::ending::Ended;
 use rollcage_model::finding::CaptureLevel;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::trace::Interpretation;
-use rollcage_model::transcript::Format;
+use rollcage_model::transcript::TranscriptFormat;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::Profile;
-use rollcage_scripted::Account;
+use rollcage_scripted::DrillReport;
 use rollcage_scripted::drill::{Conversation, Drill};
-use rollcage_scripted::{Log, Options, Script, Scripted, Served};
+use rollcage_scripted::{Log, Options, Script, ScriptedEndpoint, ServedAnswer};
 
 use crate::cli::engine::{make_ready, run_one, with_engine};
 use crate::cli::signals::Stop;
@@ -104,7 +104,7 @@ struct Finding {
     memory_peak_bytes: Option<u64>,
     /// What became of a long conversation's replies.
     #[serde(skip_serializing_if = "Option::is_none")]
-    drill: Option<Account>,
+    drill: Option<DrillReport>,
 }
 
 /// Installs each agent, has it write a file with the scripted model in every mode, and compares.
@@ -122,7 +122,7 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
     let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
     let tried = with_engine(async |engine| {
         let log = Log::new(ANSWERS_MAX);
-        let scripted = Scripted::start(Options {
+        let scripted = ScriptedEndpoint::start(Options {
             log: Some(Arc::clone(&log)),
             ..Options::default()
         });
@@ -136,7 +136,7 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
 
 async fn try_all(
     engine: &Engine,
-    (scripted, log): (&Scripted, &Log),
+    (scripted, log): (&ScriptedEndpoint, &Log),
     agents: Vec<(Arc<dyn Agent>, VersionRequest)>,
     is_json: bool,
     cancel: &CancellationToken,
@@ -181,7 +181,7 @@ async fn try_all(
 }
 
 fn rollout(
-    scripted: &Scripted,
+    scripted: &ScriptedEndpoint,
     agent: &Arc<dyn Agent>,
     ready: rollcage_agents::ReadyAgent,
     mode: Mode,
@@ -278,10 +278,10 @@ fn judge_drill(
     agent: &dyn Agent,
     mode: Mode,
     result: &RolloutResult,
-    (served, seen): (&[Served], &Interpretation),
+    (served, seen): (&[ServedAnswer], &Interpretation),
 ) -> Finding {
     let expected = agent.expectation();
-    let account = Account::new(served, seen);
+    let account = DrillReport::new(served, seen);
     let mut problems = Vec::new();
     problems.extend(unsolved(result));
     let mut left_out = account.left_out.iter();
@@ -303,7 +303,7 @@ fn judge_drill(
     }
     problems.extend(unread_events(agent, result));
     let gone_on_from = account.replies.saturating_sub(account.asked_again.len());
-    let is_aside = |served: &&Served| {
+    let is_aside = |served: &&ServedAnswer| {
         served.played.map(|played| played.conversation) == Some(Conversation::Aside)
     };
     Finding {
@@ -325,7 +325,7 @@ fn unsolved(result: &RolloutResult) -> Option<String> {
 /// An agent that tells its events in another way than before still does its task, and its account is lost in silence.
 fn unread_events(agent: &dyn Agent, result: &RolloutResult) -> Option<String> {
     let report = &result.agent_report;
-    let has_events = agent.events().format != Format::Text;
+    let has_events = agent.events().format != TranscriptFormat::Text;
     (has_events && (report.tool_calls == 0 || report.last_message.is_none())).then(|| {
         format!(
             "its events tell of {} tool calls and {}",
@@ -339,7 +339,7 @@ fn unread_events(agent: &dyn Agent, result: &RolloutResult) -> Option<String> {
 }
 
 /// What became of a long conversation, in a few words.
-fn tell(account: &Account) -> String {
+fn tell(account: &DrillReport) -> String {
     let mut text = format!("{} of {} replies trained", account.trained, account.replies);
     let again: Vec<_> = account
         .asked_again

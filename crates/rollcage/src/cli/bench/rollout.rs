@@ -17,7 +17,7 @@ use rollcage_engine::intake::Resolved;
 use rollcage_model::task::{Task, absolute};
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_sandbox::guest::WORKDIR;
-use rollcage_scripted::{Log, Script, Scripted};
+use rollcage_scripted::{Log, Script, ScriptedEndpoint};
 
 use super::bare::{Bare, outside};
 use super::meter::{Cpu, resident_bytes};
@@ -192,7 +192,7 @@ struct Bench<'a> {
     cancel: &'a CancellationToken,
     rollout: Resolved,
     ready: ReadyAgent,
-    scripted: Scripted,
+    scripted: ScriptedEndpoint,
     log: Arc<Log>,
     bare_key: String,
     scratch: PathBuf,
@@ -217,7 +217,7 @@ impl<'a> Bench<'a> {
             log: Some(Arc::clone(&log)),
             ..rollcage_scripted::Options::default()
         };
-        let scripted = Scripted::start(options).await?;
+        let scripted = ScriptedEndpoint::start(options).await?;
         // In memory as a sandbox's files are, so that the disk does not count against the bare agent.
         let memory = Path::new("/dev/shm");
         let place = match memory.is_dir() {

@@ -14,7 +14,7 @@ use rollcage_model::ending::Ended;
 use rollcage_model::event::{Event, Phase};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
-use rollcage_model::view::{View, Wanted};
+use rollcage_model::view::{TraceDetail, View};
 
 use super::UNPRINTED;
 use crate::progress::{Progress, Screen};
@@ -26,7 +26,7 @@ pub(super) async fn follow(
     entries: Vec<Arc<Entry>>,
     mut events: mpsc::UnboundedReceiver<Event>,
     cancel: &CancellationToken,
-    (json, screen): (Option<Wanted>, Screen),
+    (json, screen): (Option<TraceDetail>, Screen),
 ) -> anyhow::Result<Vec<RolloutResult>> {
     let progress = RefCell::new(Progress::new(screen, entries.len()));
     let mut printer = Printer {
@@ -79,7 +79,7 @@ pub(super) async fn follow(
 /// Prints results, those that were cancelled before they began last: if there are no others, there are none at all.
 struct Printer<'a> {
     store: &'a Store,
-    json: Option<Wanted>,
+    json: Option<TraceDetail>,
     held: Vec<RolloutResult>,
     has_begun: bool,
     unwritten: Option<anyhow::Error>,
@@ -109,10 +109,10 @@ impl Printer<'_> {
 }
 
 /// In one piece, so that a line is there whole or not at all, as far as that is up to us.
-fn print_json(store: &Store, result: &RolloutResult, wanted: Wanted) -> anyhow::Result<()> {
+fn print_json(store: &Store, result: &RolloutResult, wanted: TraceDetail) -> anyhow::Result<()> {
     let view = match wanted {
-        Wanted::None => View::bare(result),
-        Wanted::Sequences | Wanted::Turns => {
+        TraceDetail::None => View::bare(result),
+        TraceDetail::Sequences | TraceDetail::Turns => {
             View::new(result, &store.interpret_result(result)?, wanted)
         }
     };

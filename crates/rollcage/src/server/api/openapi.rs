@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use rollcage_model::export::Format;
-use rollcage_model::view::Wanted;
+use rollcage_model::view::TraceDetail;
 
 use super::listing::LIMIT_MAX;
 use crate::server::rollouts::request_schema::rollout_schema;
@@ -207,11 +207,14 @@ fn show() -> Value {
         "calls": {"type": "integer"},
     });
     let about = "The whole result with `status: ended`, or where the rollout stands.";
-    let names: Vec<_> = Wanted::ALL.iter().map(|wanted| wanted.as_str()).collect();
+    let names: Vec<_> = TraceDetail::ALL
+        .iter()
+        .map(|wanted| wanted.as_str())
+        .collect();
     let trace = query(
         "trace",
         "How much of the tokens comes with a result: rows for training, every model call, or none.",
-        json!({"enum": names, "default": Wanted::default().as_str()}),
+        json!({"enum": names, "default": TraceDetail::default().as_str()}),
     );
     get_one(
         "getRollout",

@@ -78,7 +78,7 @@ pub(super) async fn show(
     wanted: Result<Query<ShowQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
-    let trace = wanted.trace.as_deref().map(str::parse::<view::Wanted>);
+    let trace = wanted.trace.as_deref().map(str::parse::<view::TraceDetail>);
     let trace = trace.transpose();
     let trace = trace.map_err(|error| ApiError::bad(error.to_string()))?;
     let found = backend.engine.find(&owner, &id).await?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use rollcage_dialect::EndpointDialect;
 use rollcage_endpoints::choice::EndpointRequest;
 use rollcage_engine::store::sync_directory;
-use rollcage_model::budget::Limits;
+use rollcage_model::budget::SpendingLimits;
 use rollcage_model::finding::RolloutType;
 use rollcage_model::id::RolloutId;
 use rollcage_proxy::endpoint::Endpoint;
@@ -54,9 +54,9 @@ impl Capture {
                 (None, false) => SamplingPolicy::Auto,
             },
             constrained: request.constrained()?,
-            budget: Limits {
+            budget: SpendingLimits {
                 calls,
-                ..Limits::default()
+                ..SpendingLimits::default()
             },
             upstream_patience: self.upstream_patience,
             ..ModelSettings::default()

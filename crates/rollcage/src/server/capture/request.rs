@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use rollcage_dialect::EndpointDialect;
-use rollcage_dialect::chat::{Constrained, Sampling};
+use rollcage_dialect::chat::{ConstraintPolicy, Sampling};
 use rollcage_model::finding::CaptureLevel;
 
 use super::HttpError;
@@ -51,11 +51,11 @@ impl SessionRequest {
         }
     }
 
-    pub(super) fn constrained(&self) -> Result<Option<Constrained>, HttpError> {
+    pub(super) fn constrained(&self) -> Result<Option<ConstraintPolicy>, HttpError> {
         let Some(name) = &self.constrained else {
             return Ok(None);
         };
-        let known = Constrained::from_name(name);
+        let known = ConstraintPolicy::from_name(name);
         let wrong = || HttpError::bad_request("constrained must be refuse, remove or keep");
         known.map(Some).ok_or_else(wrong)
     }

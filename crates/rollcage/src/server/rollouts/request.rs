@@ -11,7 +11,7 @@ use rollcage_engine::intake::{
     Catalogue, EndpointWish, Key, ModelOptions, Origin, RequestError, RolloutRequest,
 };
 use rollcage_model::script::Step;
-use rollcage_model::task::{Budget, Limits, Mode, Task};
+use rollcage_model::task::{Mode, SandboxLimits, Task, TaskBudget};
 use rollcage_proxy::secret::Secret;
 
 use super::arguments::{Arguments, Wrong, integer_of, wrong};
@@ -358,7 +358,7 @@ fn read_solution(value: Value) -> Result<Vec<Step>, Wrong> {
     items.into_iter().enumerate().map(step).collect()
 }
 
-fn read_budget(given: &mut Arguments, budget: &mut Budget) -> Result<(), Wrong> {
+fn read_budget(given: &mut Arguments, budget: &mut TaskBudget) -> Result<(), Wrong> {
     let Some(mut given) = given.object("budget", BUDGET)? else {
         return Ok(());
     };
@@ -375,7 +375,7 @@ fn read_budget(given: &mut Arguments, budget: &mut Budget) -> Result<(), Wrong> 
     Ok(())
 }
 
-fn read_limits(given: &mut Arguments, limits: &mut Limits) -> Result<(), Wrong> {
+fn read_limits(given: &mut Arguments, limits: &mut SandboxLimits) -> Result<(), Wrong> {
     let Some(mut given) = given.object("limits", LIMITS)? else {
         return Ok(());
     };

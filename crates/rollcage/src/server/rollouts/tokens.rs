@@ -11,7 +11,7 @@ use rollcage_model::finding::{Code, Finding, RolloutType};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::sequence;
 use rollcage_model::trace::{Interpretation, SCHEMA_VERSION};
-use rollcage_model::view::{View, Wanted};
+use rollcage_model::view::{TraceDetail, View};
 
 use super::error::ViewError;
 
@@ -26,7 +26,7 @@ pub(crate) enum Form {
     /// As the original: its turns, and the strict trace.
     OpenEnv,
     /// The result with what was asked for.
-    View(Wanted),
+    View(TraceDetail),
     /// For the model behind an MCP client, whose context is small.
     Summary,
 }
@@ -40,7 +40,7 @@ pub(crate) fn text(
 ) -> Result<String, ViewError> {
     match form {
         Form::Summary => Ok(summary(result).to_string()),
-        Form::View(Wanted::None) => json_of(&View::bare(result)),
+        Form::View(TraceDetail::None) => json_of(&View::bare(result)),
         Form::View(wanted) => json_of(&View::new(result, &store.interpret_result(result)?, wanted)),
         Form::OpenEnv => openenv(result, &store.interpret_result(result)?, bytes_max),
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use rollcage_model::view::Wanted;
+use rollcage_model::view::TraceDetail;
 
 use crate::server::rollouts::request_schema::{object, rollout_schema};
 use crate::server::rollouts::tokens::Pages;
@@ -92,7 +92,10 @@ fn tool(name: &'static str, description: &str, input_schema: Value) -> ToolInfo 
 
 /// `trace` of whatever returns a result.
 fn trace() -> Value {
-    let names: Vec<_> = Wanted::ALL.iter().map(|wanted| wanted.as_str()).collect();
+    let names: Vec<_> = TraceDetail::ALL
+        .iter()
+        .map(|wanted| wanted.as_str())
+        .collect();
     let about = "How much of the tokens comes with the result: rows for training, every model call, or none. Without it \
         OpenEnv's clients get `proxy_turns` and `training_trace`, and MCP's clients a summary.";
     json!({"anyOf": [{"enum": names}, {"type": "null"}], "default": null, "description": about})

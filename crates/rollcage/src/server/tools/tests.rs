@@ -403,6 +403,6 @@ fn a_model_gets_a_summary_unless_it_asks_for_more() {
 
     assert_eq!(form_for(None, Client::Mcp), Form::Summary);
     assert_eq!(form_for(None, Client::OpenEnv), Form::OpenEnv);
-    let asked = form_for(Some(Wanted::Turns), Client::Mcp);
-    assert_eq!(asked, Form::View(Wanted::Turns));
+    let asked = form_for(Some(TraceDetail::Turns), Client::Mcp);
+    assert_eq!(asked, Form::View(TraceDetail::Turns));
 }

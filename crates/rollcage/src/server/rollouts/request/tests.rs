@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::server::tasks::Tasks;
-use rollcage_dialect::chat::{Constrained, Sampling};
+use rollcage_dialect::chat::{ConstraintPolicy, Sampling};
 use rollcage_endpoints::choice::EndpointChoice;
 use rollcage_engine::intake::{Resolved, resolve};
 use rollcage_proxy::SamplingPolicy;
@@ -166,7 +166,7 @@ fn our_own_arguments_make_a_request() {
     let request = good(with("constrained", "remove"));
     assert_eq!(
         request.rollout.settings.constrained,
-        Some(Constrained::Remove)
+        Some(ConstraintPolicy::Remove)
     );
     check_error(with("constrained", "no"), "refuse, remove or keep");
     check_error(with("sampling", "me"), "must be auto or agent");

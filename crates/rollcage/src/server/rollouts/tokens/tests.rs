@@ -206,7 +206,7 @@ fn a_result_of_the_first_version_is_read() {
         std::fs::write(record.join("result.json"), old.to_string()).unwrap();
         let read = store.result(result.rollout_id).unwrap();
         assert_eq!((read.schema_version, read.group.as_str()), (1, ""));
-        let rows = parsed(&text(store, &read, Form::View(Wanted::Sequences), 0).unwrap());
+        let rows = parsed(&text(store, &read, Form::View(TraceDetail::Sequences), 0).unwrap());
         assert_eq!(rows["sequences"][0]["n_trainable"], 30);
     });
 }
@@ -218,12 +218,12 @@ fn a_summary_is_short_and_a_view_has_what_is_wanted() {
         let summary = text(store, &result, Form::Summary, 0).unwrap();
         assert!(summary.len() < 4000, "{summary}");
         assert_eq!(parsed(&summary)["rollout_id"], json!(result.rollout_id));
-        let bare = text(store, &result, Form::View(Wanted::None), 0).unwrap();
+        let bare = text(store, &result, Form::View(TraceDetail::None), 0).unwrap();
         let bare = parsed(&bare);
         for name in ["sequences", "turns", "proxy_turns", "training_trace"] {
             assert!(bare.get(name).is_none(), "{name}");
         }
-        let rows = parsed(&text(store, &result, Form::View(Wanted::Sequences), 0).unwrap());
+        let rows = parsed(&text(store, &result, Form::View(TraceDetail::Sequences), 0).unwrap());
         assert_eq!(rows["sequences"].as_array().unwrap().len(), 1);
     });
 }
