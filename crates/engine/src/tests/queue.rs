@@ -1,4 +1,4 @@
-//! Many rollouts at once: slots, the queue, and the end of the process.
+//! Many concurrent rollouts: slots, the queue, and shutdown.
 
 use rollcage_model::ending::Ended;
 

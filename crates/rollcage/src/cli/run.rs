@@ -12,8 +12,8 @@ use rollcage_agents::bundle;
 use rollcage_dialect::chat::Constrained;
 use rollcage_endpoints::serving::Step as ServingStep;
 use rollcage_engine::intake::{
-    Catalogue, EndpointWish, Key, ModelOptions, PlanError, RequestError, Resolved, RolloutRequest,
-    resolve,
+    Catalogue, EndpointOptions, KeySource, ModelOptions, PlanError, RequestError, ResolvedRollout,
+    RolloutRequest, resolve,
 };
 use rollcage_engine::{Engine, EngineOptions, Limits};
 use rollcage_model::ending::Ended;
@@ -264,7 +264,7 @@ fn is_fine(result: &RolloutResult) -> bool {
 /// Finds out which endpoint and model it is, with its server running; what takes long is shown.
 async fn settle(
     engine: &Engine,
-    rollout: &mut Resolved,
+    rollout: &mut ResolvedRollout,
     cancel: &CancellationToken,
     is_json: bool,
 ) -> anyhow::Result<()> {
@@ -379,11 +379,11 @@ impl EndpointArguments {
         }
     }
 
-    fn wish(&self, catalogue: &Catalogue) -> anyhow::Result<EndpointWish> {
-        let mut wish = EndpointWish {
+    fn wish(&self, catalogue: &Catalogue) -> anyhow::Result<EndpointOptions> {
+        let mut wish = EndpointOptions {
             kind: self.endpoint.clone(),
             base_url: self.base_url.clone(),
-            key: self.api_key_env.clone().map(Key::Variable),
+            key: self.api_key_env.clone().map(KeySource::Variable),
             model: self.model.clone(),
             is_thinking_disabled: self.disable_thinking.or(self.thinking.map(|is_on| !is_on)),
             dialect: self.dialect.map(Into::into),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use futures::stream::StreamExt;
 use rollcage_agents::bundle::Registry;
 use rollcage_agents::{Agent, ReadyAgent};
-use rollcage_engine::intake::{Catalogue, Resolved};
-use rollcage_engine::traced::Traced;
+use rollcage_engine::intake::{Catalogue, ResolvedRollout};
+use rollcage_engine::openenv_trace::OpenEnvTrace;
 use rollcage_engine::{Engine, EngineOptions, Limits};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
@@ -36,13 +36,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn resolved(&self) -> Resolved {
+    pub(crate) fn resolved(&self) -> ResolvedRollout {
         let (agent, ready) = (Arc::clone(&self.agent), self.ready.clone());
-        Resolved {
+        ResolvedRollout {
             uploads: Arc::new(self.uploads.clone()),
             settings: self.settings.clone(),
             mcp: self.mcp.clone(),
-            ..Resolved::new(self.task.clone(), agent, ready, self.endpoint.clone())
+            ..ResolvedRollout::new(self.task.clone(), agent, ready, self.endpoint.clone())
         }
     }
 }
@@ -106,8 +106,8 @@ impl Home {
 }
 
 /// A result's calls, read from its record.
-pub(crate) fn traced(result: &RolloutResult) -> Traced {
-    Traced::read(result).unwrap()
+pub(crate) fn traced(result: &RolloutResult) -> OpenEnvTrace {
+    OpenEnvTrace::read(result).unwrap()
 }
 
 /// An engine that runs at once whatever a test asks for at once.
