@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_agents::bundle::{Bundles, OnProgress, Progress, Registry, VersionRequest};
+use rollcage_agents::bundle::{Bundles, InstallProgress, OnProgress, Registry, VersionRequest};
 use rollcage_agents::{Agent, ReadyAgent};
 use rollcage_endpoints::serving::OnStep;
 use rollcage_model::ending::Cause;
@@ -53,7 +53,7 @@ pub struct EngineOptions {
     /// Receives the events of all rollouts.
     pub listener: Option<mpsc::UnboundedSender<Event>>,
     /// Called with the progress of agent installations.
-    pub on_install: Option<Box<dyn Fn(Progress) + Send + Sync>>,
+    pub on_install: Option<Box<dyn Fn(InstallProgress) + Send + Sync>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -157,7 +157,7 @@ impl Engine {
         trial::try_sandbox(&*self.cx.sandboxes).await
     }
 
-    /// Installs an agent if necessary and prepares its warmed-up home directory.
+    /// Installs an agent if necessary and prepares its pre-baked home directory.
     pub async fn ready(
         &self,
         agent: &dyn Agent,
@@ -413,7 +413,7 @@ async fn close_abandoned(store: &Store) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Removes the warmed-up home directories of an agent's version; called when its bundle is removed.
+/// Removes the pre-baked home directories of an agent's version; called when its bundle is removed.
 pub fn forget_home(home: &std::path::Path, agent: &str, version: &str) {
     let prefix = format!("{agent}-{version}-");
     for entry in std::fs::read_dir(home.join("layers"))

@@ -225,7 +225,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         listener: Some(listener),
         on_install: Some(Box::new({
             let installing = Arc::clone(&installing);
-            move |step: bundle::Progress| installing.show(&step)
+            move |step: bundle::InstallProgress| installing.show(&step)
         })),
         ..settings::engine_options().await?
     };
