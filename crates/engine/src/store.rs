@@ -1,6 +1,6 @@
 //! Records on disk: one private directory per rollout; its result is written last and atomically.
 //!
-//! `rollouts/ID/` holds `task.json`, `start.json`, `exchanges.rec`, `agent.log`, `result.json` and the small
+//! `rollouts/ID/` holds `task.json`, `start.json`, `exchanges.rec`, the agent's logs, `result.json` and the small
 //! `summary.json` that listings read. `running/ID` is a marker file locked by the process that runs the rollout, so
 //! that a later process can tell a running rollout from one whose process was killed.
 //!

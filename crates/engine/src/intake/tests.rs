@@ -172,7 +172,7 @@ fn a_budget_in_dollars_needs_a_price() {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anything_is_done() {
+fn invalid_requests_are_refused_before_anything_is_done() {
     let with = |change: fn(&mut RolloutRequest)| {
         let mut request = openai(task());
         change(&mut request);
