@@ -31,14 +31,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::fetch::Fetcher;
-use self::metadata::Lookup;
+use self::metadata::VersionLookup;
 use self::progress::ProgressReporter;
 use self::storage::{Lock, Staging};
 
 pub use self::error::{InstallError, ListError, PypiError, RemoveError};
 pub use self::fetch::FetchError;
 pub use self::pin::PinOutcome;
-pub use self::progress::{InstallPhase, InstallProgress, OnProgress};
+pub use self::progress::{InstallPhase, InstallStatus, OnProgress};
 pub use self::registry::{Registry, RegistryLimits};
 pub use self::source::{
     Architecture, Cpu, Libc, NODE_VERSION, Npm, Origin, PinnedListSource, Pypi, Source, Target,
@@ -84,7 +84,7 @@ pub struct Removed {
 
 /// `bundle.json`: written last, so a directory without it is not a bundle.
 #[derive(Debug, Serialize, Deserialize)]
-struct Manifest {
+struct BundleManifest {
     format: u32,
     agent: String,
     version: String,
@@ -392,7 +392,7 @@ impl Bundles {
     }
 }
 
-impl<T> Lookup<T> {
+impl<T> VersionLookup<T> {
     fn or_missing(self, package: &str, version: &str) -> Result<T, InstallError> {
         let package = package.to_owned();
         match self {
@@ -430,7 +430,7 @@ fn read(directory: &Path, package: &str) -> Option<Bundle> {
 
 fn bundle_at(directory: &Path) -> Option<Bundle> {
     let text = std::fs::read(directory.join(MANIFEST)).ok()?;
-    let manifest: Manifest = serde_json::from_slice(&text).ok()?;
+    let manifest: BundleManifest = serde_json::from_slice(&text).ok()?;
     let program = directory.join(&manifest.program);
     let has_interpreter = |path: &PathBuf| path.is_file();
     let is_usable = manifest.format == FORMAT
@@ -439,7 +439,7 @@ fn bundle_at(directory: &Path) -> Option<Bundle> {
     is_usable.then(|| manifest.bundle(directory))
 }
 
-impl Manifest {
+impl BundleManifest {
     fn bundle(self, directory: &Path) -> Bundle {
         Bundle {
             path: directory.to_owned(),

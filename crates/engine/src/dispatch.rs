@@ -24,7 +24,7 @@ use crate::controls::{CommandError, Controls, RolloutCommand, SandboxRetention};
 use crate::feed::Feed;
 use crate::intake::ResolvedRollout;
 use crate::judge::Ending;
-use crate::limits::Limits;
+use crate::limits::EngineLimits;
 use crate::metrics::Metrics;
 use crate::result;
 use crate::rollout::{self, Context};
@@ -125,7 +125,7 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     pub(crate) fn new(
         cx: Arc<Context>,
-        limits: Limits,
+        limits: EngineLimits,
         listener: Option<mpsc::UnboundedSender<Event>>,
     ) -> Arc<Self> {
         let state = DispatchState {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_agents::bundle::{Bundles, InstallProgress, OnProgress, Registry, VersionRequest};
+use rollcage_agents::bundle::{Bundles, InstallStatus, OnProgress, Registry, VersionRequest};
 use rollcage_agents::{Agent, ReadyAgent};
 use rollcage_endpoints::serving::OnStep;
 use rollcage_model::ending::Cause;
@@ -29,7 +29,7 @@ use crate::intake::{
     Catalogue, PlanError, Preparer, RequestError, ResolvedRollout, RolloutRequest, resolve,
 };
 use crate::judge::Ending;
-use crate::limits::Limits;
+use crate::limits::EngineLimits;
 use crate::listing::{Filter, Listing, Page, is_visible};
 use crate::metrics::Counters;
 use crate::result;
@@ -49,11 +49,11 @@ pub struct EngineOptions {
     /// The sandbox backend. The engine shuts it down when it is closed.
     pub sandboxes: Arc<dyn Sandboxes>,
     pub catalogue: Arc<Catalogue>,
-    pub limits: Limits,
+    pub limits: EngineLimits,
     /// Receives the events of all rollouts.
     pub listener: Option<mpsc::UnboundedSender<Event>>,
     /// Called with the progress of agent installations.
-    pub on_install: Option<Box<dyn Fn(InstallProgress) + Send + Sync>>,
+    pub on_install: Option<Box<dyn Fn(InstallStatus) + Send + Sync>>,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -33,7 +33,7 @@ pub use dispatch::RolloutEntry;
 pub use engine::{
     Engine, EngineError, EngineOptions, LOCAL, Load, OpenError, RolloutLookup, forget_home,
 };
-pub use limits::{KEEP_ABORTED, Limits};
+pub use limits::{EngineLimits, KEEP_ABORTED};
 pub use listing::{EndedFilter, Filter, Page};
 pub use schedule::QueueError;
 pub use trial::TrialError;

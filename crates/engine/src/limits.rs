@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Limits of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct EngineLimits {
     /// Rollouts that run concurrently.
     pub slots: usize,
     /// Rollouts that wait for a slot; more are refused.
@@ -15,14 +15,14 @@ pub struct Limits {
     pub keep_aborted: Duration,
 }
 
-/// The default of [`Limits::keep_aborted`].
+/// The default of [`EngineLimits::keep_aborted`].
 pub const KEEP_ABORTED: Duration = Duration::from_secs(60);
 
-impl Default for Limits {
+impl Default for EngineLimits {
     /// One slot per core, all of which one owner may hold.
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Limits {
+        EngineLimits {
             slots: cores,
             queue_max: 1000,
             owner_slots: cores,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use rollcage_model::id::RolloutId;
 
-use crate::limits::Limits;
+use crate::limits::EngineLimits;
 
 /// Why rollouts were not accepted.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum QueueError {
 /// The waiting rollouts, and those that hold a slot.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    limits: Limits,
+    limits: EngineLimits,
     is_closed: bool,
     queue: VecDeque<(RolloutId, String)>,
     /// The owner of each rollout that holds a slot.
@@ -26,9 +26,9 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: EngineLimits) -> Self {
         Schedule {
-            limits: Limits {
+            limits: EngineLimits {
                 slots: limits.slots.max(1),
                 owner_slots: limits.owner_slots.max(1),
                 ..limits

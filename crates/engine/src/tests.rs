@@ -14,7 +14,7 @@ use rollcage_testkit::sandbox::{FakeSandboxes, Play, shell_text};
 use tokio_util::sync::CancellationToken;
 
 use crate::intake::{Catalogue, ResolvedRollout};
-use crate::{Engine, EngineOptions, Limits, RolloutEntry};
+use crate::{Engine, EngineLimits, EngineOptions, RolloutEntry};
 
 mod endings;
 mod queue;
@@ -31,7 +31,7 @@ const AGENT: &str = "agent";
 
 impl Lab {
     async fn new(play: fn(&str) -> Play) -> Self {
-        let limits = Limits {
+        let limits = EngineLimits {
             slots: 4,
             owner_slots: 4,
             queue_max: 4,
@@ -40,7 +40,7 @@ impl Lab {
         Lab::with(limits, play).await
     }
 
-    async fn with(limits: Limits, play: fn(&str) -> Play) -> Self {
+    async fn with(limits: EngineLimits, play: fn(&str) -> Play) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let sandboxes = FakeSandboxes::new(move |command| played(command, play));
         let options = EngineOptions {

@@ -244,7 +244,7 @@ impl InstallProgress {
         }
     }
 
-    pub(crate) fn show(&self, step: &bundle::InstallProgress) {
+    pub(crate) fn show(&self, step: &bundle::InstallStatus) {
         let what = match step.phase {
             bundle::InstallPhase::Resolving => "looking up",
             bundle::InstallPhase::Waiting => "waiting for another process that installs",

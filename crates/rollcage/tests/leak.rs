@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rollcage_agents::bundle::Registry;
 use rollcage_engine::intake::{Catalogue, ResolvedRollout};
-use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::ending::Ended;
 use rollcage_model::task::Task;
 use rollcage_proxy::endpoint::Endpoint;
@@ -43,10 +43,10 @@ async fn nothing_is_left_after_many_bad_rollouts_at_once() {
         registry: Registry::at("http://127.0.0.1:9/"),
         sandboxes: Arc::new(Local::open(sandboxes).await.unwrap()),
         catalogue: Arc::new(Catalogue::built_in()),
-        limits: Limits {
+        limits: EngineLimits {
             slots: 8,
             owner_slots: 8,
-            ..Limits::default()
+            ..EngineLimits::default()
         },
         listener: None,
         on_install: None,

@@ -17,7 +17,7 @@ use super::source::{Npm, Target};
 use super::storage::{self, Lock, Staging, StorageError};
 use super::tree::{self, PlacedPackage};
 use super::unpack::{self, UnpackState};
-use super::{Bundle, BundleSpec, FORMAT, InstallError, MANIFEST, Manifest};
+use super::{Bundle, BundleManifest, BundleSpec, FORMAT, InstallError, MANIFEST};
 
 /// What to install, with the lock that permits it.
 pub(super) struct InstallRequest<'a> {
@@ -171,7 +171,7 @@ impl InstallJob {
             (name.to_owned(), part.version.clone())
         });
         let own = self.parts.first();
-        let manifest = Manifest {
+        let manifest = BundleManifest {
             format: FORMAT,
             agent: self.agent.clone(),
             version: self.version.clone(),
@@ -248,7 +248,7 @@ pub(super) fn place(staging: &Staging, tree: &Path, directory: &Path) -> Result<
     synced.map_err(storage)
 }
 
-pub(super) fn write_manifest(tree: &Path, manifest: &Manifest) -> Result<(), StorageError> {
+pub(super) fn write_manifest(tree: &Path, manifest: &BundleManifest) -> Result<(), StorageError> {
     let path = tree.join(MANIFEST);
     let write = || -> io::Result<()> {
         // The archive may contain a file or a link of this name.

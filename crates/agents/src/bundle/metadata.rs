@@ -116,7 +116,7 @@ impl PackageDescription {
 }
 
 /// The outcome of looking up a package version.
-pub(super) enum Lookup<T> {
+pub(super) enum VersionLookup<T> {
     Found(T),
     /// The package exists, this version or tag does not.
     NoVersion {
@@ -131,16 +131,16 @@ pub(super) async fn resolve_tag(
     fetcher: &Fetcher<'_>,
     package: &str,
     tag: &str,
-) -> Result<Lookup<String>, FetchError> {
+) -> Result<VersionLookup<String>, FetchError> {
     if let Some(version) = version_of(fetcher, package, tag).await? {
-        return Ok(Lookup::Found(version.version));
+        return Ok(VersionLookup::Found(version.version));
     }
     let Some(described) = package_of(fetcher, package).await? else {
-        return Ok(Lookup::NoPackage);
+        return Ok(VersionLookup::NoPackage);
     };
     Ok(match described.tags.get(tag) {
-        Some(version) => Lookup::Found(version.clone()),
-        None => Lookup::NoVersion {
+        Some(version) => VersionLookup::Found(version.clone()),
+        None => VersionLookup::NoVersion {
             latest: described.tags.get("latest").cloned(),
             near: described.tags.into_keys().collect(),
         },
@@ -151,11 +151,11 @@ pub(super) async fn resolve_tag(
 pub(super) async fn describe(
     fetcher: &Fetcher<'_>,
     package: &str,
-) -> Result<Lookup<PackageDescription>, FetchError> {
+) -> Result<VersionLookup<PackageDescription>, FetchError> {
     let described = package_of(fetcher, package).await?;
     Ok(match described {
-        Some(described) => Lookup::Found(PackageDescription(described)),
-        None => Lookup::NoPackage,
+        Some(described) => VersionLookup::Found(PackageDescription(described)),
+        None => VersionLookup::NoPackage,
     })
 }
 
@@ -164,12 +164,12 @@ pub(super) async fn find(
     fetcher: &Fetcher<'_>,
     package: &str,
     version: &str,
-) -> Result<Lookup<Dist>, FetchError> {
+) -> Result<VersionLookup<Dist>, FetchError> {
     let found = find_with_dependencies(fetcher, package, version).await?;
     Ok(match found {
-        Lookup::Found((dist, _)) => Lookup::Found(dist),
-        Lookup::NoVersion { latest, near } => Lookup::NoVersion { latest, near },
-        Lookup::NoPackage => Lookup::NoPackage,
+        VersionLookup::Found((dist, _)) => VersionLookup::Found(dist),
+        VersionLookup::NoVersion { latest, near } => VersionLookup::NoVersion { latest, near },
+        VersionLookup::NoPackage => VersionLookup::NoPackage,
     })
 }
 
@@ -178,17 +178,17 @@ pub(super) async fn find_with_dependencies(
     fetcher: &Fetcher<'_>,
     package: &str,
     version: &str,
-) -> Result<Lookup<(Dist, Dependencies)>, FetchError> {
+) -> Result<VersionLookup<(Dist, Dependencies)>, FetchError> {
     let direct = version_of(fetcher, package, version).await?;
     if let Some(direct) = direct.filter(|direct| direct.version == version) {
-        return Ok(Lookup::Found((direct.dist, direct.dependencies)));
+        return Ok(VersionLookup::Found((direct.dist, direct.dependencies)));
     }
     let Some(mut described) = package_of(fetcher, package).await? else {
-        return Ok(Lookup::NoPackage);
+        return Ok(VersionLookup::NoPackage);
     };
     Ok(match described.versions.remove(version) {
-        Some(found) => Lookup::Found((found.dist, found.dependencies)),
-        None => Lookup::NoVersion {
+        Some(found) => VersionLookup::Found((found.dist, found.dependencies)),
+        None => VersionLookup::NoVersion {
             latest: described.tags.remove("latest"),
             near: near(described.versions.into_keys().collect(), version),
         },

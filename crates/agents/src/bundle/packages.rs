@@ -10,7 +10,7 @@ use super::download::{self, DownloadRequest, VerifiedTarball};
 use super::error::needing;
 use super::fetch::Fetcher;
 use super::integrity::Integrity;
-use super::metadata::{self, Lookup};
+use super::metadata::{self, VersionLookup};
 use super::progress::{DownloadProgress, ProgressReporter};
 use super::source::PackageId;
 use super::tree::{PlacedPackage, Tarball};
@@ -130,7 +130,7 @@ impl PackageFetcher<'_> {
             other => return other,
         };
         // Some registries keep tarballs at URLs that only their descriptions reveal.
-        if let Lookup::Found(dist) = metadata::find(&self.fetcher, package, version).await? {
+        if let VersionLookup::Found(dist) = metadata::find(&self.fetcher, package, version).await? {
             let urls = metadata::tarball_urls(&self.fetcher, package, &dist.tarball);
             match download::download(request, urls).await {
                 Err(error) if is_absent(&error) => {}

@@ -8,7 +8,7 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(50);
 
 /// The current state of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InstallProgress {
+pub struct InstallStatus {
     pub agent: String,
     /// As requested, until a tag is resolved.
     pub version: String,
@@ -31,18 +31,18 @@ pub enum InstallPhase {
 }
 
 /// The callback for progress reports.
-pub type OnProgress<'a> = &'a (dyn Fn(InstallProgress) + Send + Sync);
+pub type OnProgress<'a> = &'a (dyn Fn(InstallStatus) + Send + Sync);
 
 #[derive(Clone)]
 pub(super) struct ProgressReporter<'a> {
     on: OnProgress<'a>,
-    current: InstallProgress,
+    current: InstallStatus,
     last: Option<Instant>,
 }
 
 impl<'a> ProgressReporter<'a> {
     pub(super) fn new(on: OnProgress<'a>, agent: &str, version: &str) -> Self {
-        let current = InstallProgress {
+        let current = InstallStatus {
             agent: agent.to_owned(),
             version: version.to_owned(),
             phase: InstallPhase::Resolving,
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn concurrent_downloads_are_reported_as_one() {
         let reports = Mutex::new(Vec::new());
-        let on = |progress: InstallProgress| {
+        let on = |progress: InstallStatus| {
             let mut reports = reports.lock().unwrap();
             reports.push((progress.phase, progress.bytes, progress.total));
         };

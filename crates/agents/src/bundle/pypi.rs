@@ -19,7 +19,7 @@ use super::progress::{InstallPhase, ProgressReporter};
 use super::registry::Registry;
 use super::source::{Pypi, Source};
 use super::storage::{self, StorageError};
-use super::{Bundle, FORMAT, InstallError, Manifest};
+use super::{Bundle, BundleManifest, FORMAT, InstallError};
 
 const PACKAGES: &str = "site-packages";
 const LAUNCHER: &str = "main.py";
@@ -65,7 +65,7 @@ pub(super) async fn install(
         let (components, integrity) = inventory(&packages)?;
         write_launcher(&tree, &entry)?;
         let bytes = make_readable(&tree)?;
-        let manifest = Manifest {
+        let manifest = BundleManifest {
             format: FORMAT,
             agent,
             version,

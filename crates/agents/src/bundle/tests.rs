@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::fake::{Cut, FAKE, Gate, Package, Reply, bundles, elf};
 use super::{
-    Bundles, InstallError, InstallPhase, InstallProgress, Libc, Manifest, Registry, RemoveError,
-    Removed, StorageError, Target, VersionRequest,
+    BundleManifest, Bundles, InstallError, InstallPhase, InstallStatus, Libc, Registry,
+    RemoveError, Removed, StorageError, Target, VersionRequest,
 };
 
 /// The contents of the temporary directory.
@@ -42,7 +42,7 @@ async fn an_agent_is_installed_once_and_then_needs_no_network() {
     let server = Package::with_program(&elf(300_000)).serve();
     let (directory, bundles) = bundles(server.registry());
     let phases = Mutex::new(Vec::new());
-    let on = |progress: InstallProgress| {
+    let on = |progress: InstallStatus| {
         assert_eq!(
             (progress.agent.as_str(), progress.version.as_str()),
             ("fake", "1.0.0")
@@ -64,7 +64,7 @@ async fn an_agent_is_installed_once_and_then_needs_no_network() {
     assert_eq!(mode(&bundle.path), 0o755);
     assert_eq!(mode(&bundle.program), 0o755);
     let text = std::fs::read(bundle.path.join("bundle.json")).unwrap();
-    let manifest: Manifest = serde_json::from_slice(&text).unwrap();
+    let manifest: BundleManifest = serde_json::from_slice(&text).unwrap();
     assert_eq!(
         (manifest.format, manifest.program.as_str()),
         (2, "bin/fake")
@@ -124,7 +124,7 @@ async fn two_installations_at_once_download_once() {
     });
     let (_directory, bundles) = bundles(server.registry());
     // The download continues only once the second one reports that it waits.
-    let on = |progress: InstallProgress| {
+    let on = |progress: InstallStatus| {
         if progress.phase == InstallPhase::Waiting {
             gate.open();
         }
@@ -138,7 +138,7 @@ async fn two_installations_at_once_download_once() {
 /// Starts an installation and drops it as soon as it reports `phase`.
 async fn drop_in(phase: InstallPhase, bundles: &Bundles) {
     let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
-    let on = |progress: InstallProgress| {
+    let on = |progress: InstallStatus| {
         if progress.phase == phase {
             let _ = tx.send(());
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::{OnceCell, Semaphore};
 
 use rollcage_agents::bundle::{
-    self, Bundles, InstallError, InstallProgress, Npm, OnProgress, Origin, VersionRequest,
+    self, Bundles, InstallError, InstallStatus, Npm, OnProgress, Origin, VersionRequest,
 };
 use rollcage_agents::{Agent, ReadyAgent, WarmError, warm_up};
 use rollcage_endpoints::choice::EndpointChoice;
@@ -80,7 +80,7 @@ pub(crate) struct Preparer {
     scripted: OnceCell<Scripted>,
     scripted_log: OnceLock<Arc<rollcage_scripted::Log>>,
     /// Called with the progress of agent installations.
-    on_install: Option<Box<dyn Fn(InstallProgress) + Send + Sync>>,
+    on_install: Option<Box<dyn Fn(InstallStatus) + Send + Sync>>,
     /// One permit per agent: otherwise its first concurrent rollouts would all install and warm it up.
     turns: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
@@ -91,7 +91,7 @@ impl Preparer {
         catalogue: Arc<Catalogue>,
         bundles: Bundles,
         sandboxes: Arc<dyn Sandboxes>,
-        on_install: Option<Box<dyn Fn(InstallProgress) + Send + Sync>>,
+        on_install: Option<Box<dyn Fn(InstallStatus) + Send + Sync>>,
     ) -> Self {
         Preparer {
             catalogue,
@@ -126,7 +126,7 @@ impl Preparer {
                 let turn = self.turn(rollout.agent.name());
                 // The semaphore is never closed, so this cannot fail.
                 let _turn = turn.acquire().await;
-                let tell = |step: InstallProgress| {
+                let tell = |step: InstallStatus| {
                     if let Some(on_install) = &self.on_install {
                         on_install(step);
                     }

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn limits(slots: usize, owner_slots: usize, queue_max: usize) -> Limits {
-    Limits {
+fn limits(slots: usize, owner_slots: usize, queue_max: usize) -> EngineLimits {
+    EngineLimits {
         slots,
         owner_slots,
         queue_max,
-        ..Limits::default()
+        ..EngineLimits::default()
     }
 }
 

@@ -13,7 +13,7 @@ fn minutes(text: &str) -> Play {
 }
 
 async fn narrow() -> Lab {
-    let limits = Limits {
+    let limits = EngineLimits {
         slots: 1,
         owner_slots: 1,
         queue_max: 2,

@@ -15,7 +15,7 @@ use rollcage_engine::intake::{
     Catalogue, EndpointOptions, KeySource, ModelOptions, PlanError, RequestError, ResolvedRollout,
     RolloutRequest, resolve,
 };
-use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::ending::Ended;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::{MAX_TOKENS_CAP, TOP_LOGPROBS, Task};
@@ -225,7 +225,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         listener: Some(listener),
         on_install: Some(Box::new({
             let installing = Arc::clone(&installing);
-            move |step: bundle::InstallProgress| installing.show(&step)
+            move |step: bundle::InstallStatus| installing.show(&step)
         })),
         ..settings::engine_options().await?
     };
@@ -346,10 +346,10 @@ impl Arguments {
         })
     }
 
-    fn limits(&self) -> Limits {
-        let default = Limits::default();
+    fn limits(&self) -> EngineLimits {
+        let default = EngineLimits::default();
         let slots = self.jobs.map_or(default.slots, usize::from);
-        Limits {
+        EngineLimits {
             slots,
             queue_max: usize::from(self.n),
             owner_slots: slots,

@@ -7,8 +7,8 @@ use rollcage_agents::bundle::VersionRequest;
 use rollcage_endpoints::choice::EndpointChoice;
 use rollcage_engine::intake::ResolvedRollout;
 use rollcage_engine::{
-    CommandError, EndedFilter, Engine, EngineError, Filter, Limits, QueueError, RolloutCommand,
-    RolloutEntry,
+    CommandError, EndedFilter, Engine, EngineError, EngineLimits, Filter, QueueError,
+    RolloutCommand, RolloutEntry,
 };
 use rollcage_model::ending::Ended;
 use rollcage_model::event::{Phase, What};
@@ -24,7 +24,7 @@ struct Served {
 }
 
 impl Served {
-    async fn new(limits: Limits) -> Self {
+    async fn new(limits: EngineLimits) -> Self {
         let home = Home::new();
         let engine = open_engine_with(home.path(), limits).await;
         let upstream = Upstream::start(|_, _| says("ok")).unwrap();
@@ -59,12 +59,12 @@ impl Served {
     }
 }
 
-fn limits(slots: usize, queue_max: usize) -> Limits {
-    Limits {
+fn limits(slots: usize, queue_max: usize) -> EngineLimits {
+    EngineLimits {
         slots,
         queue_max,
         owner_slots: slots,
-        ..Limits::default()
+        ..EngineLimits::default()
     }
 }
 
@@ -170,7 +170,7 @@ async fn an_aborted_rollout_is_graded_for_who_asks_in_time_and_holds_no_slot() {
 
 #[tokio::test]
 async fn an_aborted_rollout_that_nobody_asks_for_ends_ungraded_and_says_so() {
-    let served = Served::new(Limits {
+    let served = Served::new(EngineLimits {
         keep_aborted: Duration::from_millis(100),
         ..limits(1, 10)
     })
@@ -193,7 +193,7 @@ async fn an_aborted_rollout_that_nobody_asks_for_ends_ungraded_and_says_so() {
 
 #[tokio::test]
 async fn a_kept_sandbox_ends_at_once_with_the_server_or_when_it_is_cancelled() {
-    let served = Served::new(Limits {
+    let served = Served::new(EngineLimits {
         keep_aborted: Duration::from_secs(86_400),
         ..limits(2, 10)
     })
@@ -307,11 +307,11 @@ async fn events_are_numbered_and_can_be_read_again_from_any_of_them() {
 
 #[tokio::test]
 async fn a_full_queue_refuses_and_an_owner_gets_no_more_than_its_slots() {
-    let served = Served::new(Limits {
+    let served = Served::new(EngineLimits {
         slots: 2,
         queue_max: 2,
         owner_slots: 1,
-        ..Limits::default()
+        ..EngineLimits::default()
     })
     .await;
     let sleeping = format!("{ASK}; sleep 1000");

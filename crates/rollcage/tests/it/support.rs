@@ -9,7 +9,7 @@ use rollcage_agents::bundle::Registry;
 use rollcage_agents::{Agent, ReadyAgent};
 use rollcage_engine::intake::{Catalogue, ResolvedRollout};
 use rollcage_engine::openenv_trace::OpenEnvTrace;
-use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 use rollcage_proxy::ModelSettings;
@@ -112,7 +112,7 @@ pub(crate) fn traced(result: &RolloutResult) -> OpenEnvTrace {
 
 /// An engine that runs at once whatever a test asks for at once.
 pub(crate) async fn open_engine(home: PathBuf) -> Engine {
-    let many = Limits {
+    let many = EngineLimits {
         slots: 64,
         owner_slots: 64,
         queue_max: 1000,
@@ -121,7 +121,7 @@ pub(crate) async fn open_engine(home: PathBuf) -> Engine {
     open_engine_with(home, many).await
 }
 
-pub(crate) async fn open_engine_with(home: PathBuf, limits: Limits) -> Engine {
+pub(crate) async fn open_engine_with(home: PathBuf, limits: EngineLimits) -> Engine {
     let options = EngineOptions {
         sandboxes: sandboxes(&home).await,
         home,
