@@ -1,4 +1,4 @@
-//! Everything about one rollout that is known before it starts.
+//! The plan of one rollout: everything known before its sandbox starts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::remote::Remotes;
 
-/// A rollout whose agent is installed and whose endpoint is known.
+/// A rollout with an installed agent and a known endpoint.
 pub(crate) struct Plan {
     pub(crate) task: Task,
-    /// The content of `task.upload`, by path inside.
+    /// The content of `task.upload`, by path in the sandbox.
     pub(crate) uploads: Arc<BTreeMap<String, Vec<u8>>>,
     pub(crate) agent: Arc<dyn Agent>,
     pub(crate) ready: ReadyAgent,

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rollcage_sandbox::{BoxedStream, Listener, Peers, Stream};
+use rollcage_sandbox::{AllowedPeers, BoxedStream, Listener, Stream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -64,7 +64,7 @@ pub fn serve(listener: Listener, handler: Handler) -> std::io::Result<Serving> {
 
 async fn accept(
     listener: tokio::net::TcpListener,
-    from: Peers,
+    from: AllowedPeers,
     handler: Handler,
     cancel: CancellationToken,
 ) {

@@ -231,7 +231,7 @@ fn spinner(live: &MultiProgress) -> ProgressBar {
 pub(crate) struct InstallProgress {
     screen: Screen,
     bar: Mutex<Option<ProgressBar>>,
-    last: Mutex<Option<bundle::Phase>>,
+    last: Mutex<Option<bundle::InstallPhase>>,
 }
 
 impl InstallProgress {
@@ -244,16 +244,16 @@ impl InstallProgress {
         }
     }
 
-    pub(crate) fn show(&self, step: &bundle::Progress) {
+    pub(crate) fn show(&self, step: &bundle::InstallStatus) {
         let what = match step.phase {
-            bundle::Phase::Resolving => "looking up",
-            bundle::Phase::Waiting => "waiting for another process that installs",
-            bundle::Phase::Downloading => "downloading",
-            bundle::Phase::Unpacking => "unpacking",
-            bundle::Phase::Done => "installed",
+            bundle::InstallPhase::Resolving => "looking up",
+            bundle::InstallPhase::Waiting => "waiting for another process that installs",
+            bundle::InstallPhase::Downloading => "downloading",
+            bundle::InstallPhase::Unpacking => "unpacking",
+            bundle::InstallPhase::Done => "installed",
         };
         let mut message = format!("{what} {} {}", step.agent, step.version);
-        if step.phase == bundle::Phase::Resolving && step.packages > 0 {
+        if step.phase == bundle::InstallPhase::Resolving && step.packages > 0 {
             message = format!("{message}: {} packages", step.packages);
         }
         let Some(live) = &self.screen.live else {
@@ -267,7 +267,7 @@ impl InstallProgress {
             }
             return;
         };
-        if step.phase == bundle::Phase::Done {
+        if step.phase == bundle::InstallPhase::Done {
             return self.clear();
         }
         let mut bar = lock(&self.bar);

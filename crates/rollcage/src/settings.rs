@@ -12,7 +12,7 @@ use rollcage_endpoints::check::ProviderError;
 use rollcage_endpoints::provider::Providers;
 use rollcage_engine::intake::Catalogue;
 use rollcage_engine::store::Store;
-use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::budget::Price;
 use rollcage_proxy::secret::Secret;
 use rollcage_sandbox::local::{Local, Options};
@@ -192,7 +192,7 @@ pub(crate) async fn engine_options() -> anyhow::Result<EngineOptions> {
         registry,
         sandboxes: Arc::new(sandboxes),
         catalogue: Arc::new(catalogue),
-        limits: Limits::default(),
+        limits: EngineLimits::default(),
         listener: None,
         on_install: None,
     })

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rollcage_agents::bundle::Registry;
-use rollcage_engine::intake::{Catalogue, Resolved};
-use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_engine::intake::{Catalogue, ResolvedRollout};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::ending::Ended;
 use rollcage_model::task::Task;
 use rollcage_proxy::endpoint::Endpoint;
@@ -43,10 +43,10 @@ async fn nothing_is_left_after_many_bad_rollouts_at_once() {
         registry: Registry::at("http://127.0.0.1:9/"),
         sandboxes: Arc::new(Local::open(sandboxes).await.unwrap()),
         catalogue: Arc::new(Catalogue::built_in()),
-        limits: Limits {
+        limits: EngineLimits {
             slots: 8,
             owner_slots: 8,
-            ..Limits::default()
+            ..EngineLimits::default()
         },
         listener: None,
         on_install: None,
@@ -97,7 +97,7 @@ async fn nothing_is_left_after_many_bad_rollouts_at_once() {
     assert!(state.is_empty(), "{state:?}");
 }
 
-fn rollout(script: &str, base_url: &str, bundle: &Path) -> Resolved {
+fn rollout(script: &str, base_url: &str, bundle: &Path) -> ResolvedRollout {
     let task = Task {
         instruction: "go".to_owned(),
         verify: vec!["true".to_owned()],
@@ -119,5 +119,5 @@ fn rollout(script: &str, base_url: &str, bundle: &Path) -> Resolved {
         guard: None,
     };
     let ready = empty_bundle(bundle.to_owned());
-    Resolved::new(task, ShellAgent::shared(script), ready, endpoint)
+    ResolvedRollout::new(task, ShellAgent::shared(script), ready, endpoint)
 }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use rollcage_sandbox::doctor::{Check, Status};
 use rollcage_sandbox::{
-    BoxedStream, Capabilities, Command, Entrance, Entry, Error, Isolation, Listener, NetworkPolicy,
-    Process, Sandbox, Sandboxes, Snapshot, Spec, Usage,
+    BoxedStream, Capabilities, Command, DirectoryEntry, Entrance, Error, Isolation, Listener,
+    NetworkPolicy, Process, Sandbox, Sandboxes, Snapshot, Spec, Usage,
 };
 use tokio::sync::mpsc;
 
@@ -269,7 +269,12 @@ impl Sandbox for FakeSandbox {
         self.machine.files().read(path, bytes_max)
     }
 
-    async fn list(&self, path: &str, depth: u32, entries_max: usize) -> Result<Vec<Entry>, Error> {
+    async fn list(
+        &self,
+        path: &str,
+        depth: u32,
+        entries_max: usize,
+    ) -> Result<Vec<DirectoryEntry>, Error> {
         self.record(Operation::List, path).await?;
         self.machine.files().list(path, depth, entries_max)
     }

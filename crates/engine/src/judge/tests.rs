@@ -3,8 +3,8 @@ use rollcage_model::ending::Ended;
 use super::*;
 use rollcage_proxy::{Problem, Stopped};
 
-fn exit(code: i32) -> Stop {
-    Stop::Exited(ExitStatus {
+fn exit(code: i32) -> StopReason {
+    StopReason::Exited(ExitStatus {
         code: Some(code),
         signal: None,
     })
@@ -50,7 +50,7 @@ fn said(why: &str) -> AgentEnd {
     AgentEnd::Failed(why.to_owned())
 }
 
-fn find(stop: Stop, calls: &Calls, end: &AgentEnd, has_model: bool) -> Ending {
+fn find(stop: StopReason, calls: &Calls, end: &AgentEnd, has_model: bool) -> Ending {
     judge(&Evidence {
         stop,
         calls,
@@ -63,7 +63,7 @@ fn find(stop: Stop, calls: &Calls, end: &AgentEnd, has_model: bool) -> Ending {
 }
 
 #[track_caller]
-fn check(stop: Stop, calls: Calls, end: &AgentEnd, cause: Cause) {
+fn check(stop: StopReason, calls: Calls, end: &AgentEnd, cause: Cause) {
     let ending = find(stop, &calls, end, true);
     assert_eq!(ending.cause, cause, "{:?}", ending.error);
     assert_eq!(ending.error.is_none(), cause == Cause::Completed);
@@ -73,7 +73,7 @@ fn check(stop: Stop, calls: Calls, end: &AgentEnd, cause: Cause) {
 fn an_agent_that_had_answers_is_judged_by_its_own_end() {
     use Cause::*;
     let (unsaid, done) = (AgentEnd::Unsaid, AgentEnd::Done);
-    let killed = Stop::Exited(ExitStatus {
+    let killed = StopReason::Exited(ExitStatus {
         code: None,
         signal: Some(9),
     });
@@ -88,13 +88,18 @@ fn an_agent_that_had_answers_is_judged_by_its_own_end() {
     check(exit(1), refused(), &unsaid, AgentRequestRefused);
     check(exit(0), refused(), &unsaid, Completed);
     check(exit(1), by_itself(AgentHungUp), &unsaid, AgentHungUp);
-    check(Stop::TimedOut, answered(), &unsaid, AgentTimeUsed);
+    check(StopReason::TimedOut, answered(), &unsaid, AgentTimeUsed);
     // In the middle of a call that went well.
     let calling = by_itself(AgentHungUp);
-    check(Stop::TimedOut, calling, &unsaid, AgentTimeUsed);
-    check(Stop::Idle, answered(), &unsaid, IdleAgent);
-    check(Stop::Cancelled, failed(EndpointError), &unsaid, Cancelled);
-    check(Stop::Unrecorded, answered(), &unsaid, EngineFailed);
+    check(StopReason::TimedOut, calling, &unsaid, AgentTimeUsed);
+    check(StopReason::Idle, answered(), &unsaid, IdleAgent);
+    check(
+        StopReason::Cancelled,
+        failed(EndpointError),
+        &unsaid,
+        Cancelled,
+    );
+    check(StopReason::Unrecorded, answered(), &unsaid, EngineFailed);
 }
 
 #[test]
@@ -111,7 +116,13 @@ fn the_endpoints_last_failure_counts_whatever_the_agent_makes_of_it() {
         KeyRefused,
         NotFound,
     ] {
-        for stop in [exit(0), exit(1), Stop::TimedOut, Stop::Idle, Stop::Hopeless] {
+        for stop in [
+            exit(0),
+            exit(1),
+            StopReason::TimedOut,
+            StopReason::Idle,
+            StopReason::Hopeless,
+        ] {
             // goose exits with 0 after its last call failed.
             for end in [AgentEnd::Unsaid, AgentEnd::Done, said("Network error")] {
                 check(stop, failed(cause), &end, cause);
@@ -129,10 +140,10 @@ fn without_any_answer_the_model_had_no_part_in_it() {
     let unsaid = AgentEnd::Unsaid;
     check(exit(0), nothing(), &AgentEnd::Done, NothingAnswered);
     check(exit(1), nothing(), &unsaid, NothingAnswered);
-    check(Stop::TimedOut, nothing(), &unsaid, NothingAnswered);
-    check(Stop::Idle, nothing(), &unsaid, NothingAnswered);
+    check(StopReason::TimedOut, nothing(), &unsaid, NothingAnswered);
+    check(StopReason::Idle, nothing(), &unsaid, NothingAnswered);
     let hung_up = || refused_by_itself(nothing(), AgentHungUp);
-    check(Stop::TimedOut, hung_up(), &unsaid, NothingAnswered);
+    check(StopReason::TimedOut, hung_up(), &unsaid, NothingAnswered);
     // It went away by itself, or asked for what no model takes.
     check(exit(1), hung_up(), &unsaid, AgentHungUp);
     let refused = refused_by_itself(nothing(), AgentRequestRefused);
@@ -145,12 +156,12 @@ fn limits_and_cut_replies_are_the_same_for_every_agent() {
     let unsaid = AgentEnd::Unsaid;
     let limited = |by| stopped(answered(), by, false);
     check(exit(0), limited("calls"), &unsaid, BudgetLimit);
-    check(Stop::Exhausted, limited("usd"), &unsaid, BudgetLimit);
+    check(StopReason::Exhausted, limited("usd"), &unsaid, BudgetLimit);
     check(exit(0), limited("context"), &unsaid, ContextOverflow);
     let at_first = |calls| stopped(calls, "context", true);
     check(exit(0), at_first(Calls::default()), &unsaid, TaskDoesNotFit);
     check(
-        Stop::TimedOut,
+        StopReason::TimedOut,
         at_first(answered()),
         &unsaid,
         TaskDoesNotFit,
@@ -168,7 +179,7 @@ fn agents_without_a_model_need_no_answers() {
     for (stop, cause) in [
         (exit(0), Cause::Completed),
         (exit(3), Cause::AgentExited),
-        (Stop::TimedOut, Cause::AgentTimeUsed),
+        (StopReason::TimedOut, Cause::AgentTimeUsed),
     ] {
         let ending = find(stop, &Calls::default(), &AgentEnd::Unsaid, false);
         assert_eq!(ending.cause, cause);
@@ -193,12 +204,12 @@ fn a_verifier_that_fails_takes_the_place_of_what_would_be_valid() {
     let problem = || Some("no number".to_owned());
     let end = |cause| Ending::new(cause, "why");
     let ended = |ending: Ending| ending.cause.verdict().ended;
-    let after = with_verifiers(end(Cause::AgentExited), problem());
+    let after = with_verifier_problem(end(Cause::AgentExited), problem());
     assert_eq!(ended(after), Ended::VerifierFailed);
-    let after = with_verifiers(end(Cause::RateLimited), problem());
+    let after = with_verifier_problem(end(Cause::RateLimited), problem());
     assert_eq!(ended(after), Ended::UpstreamFailed);
     assert_eq!(
-        ended(with_verifiers(end(Cause::Completed), None)),
+        ended(with_verifier_problem(end(Cause::Completed), None)),
         Ended::Completed
     );
 }

@@ -1,11 +1,11 @@
-//! Every way in which a rollout ends without a model.
+//! Every way in which a rollout without a model ends.
 
 use rollcage_model::ending::{Cause, Ended};
 use rollcage_model::finding::Code;
 use rollcage_testkit::sandbox::{Fault, Operation};
 
 use super::*;
-use crate::{Command, CommandError};
+use crate::{CommandError, RolloutCommand};
 
 fn all_well(_: &str) -> CommandBehaviour {
     CommandBehaviour::exits(0)
@@ -39,7 +39,7 @@ async fn what_works_is_graded_after_everything_of_the_agent_is_dead() {
     assert!(lab.sandboxes.is_shut_down());
 }
 
-/// What each command does, by name: one of them goes wrong.
+/// The behaviour of all commands in a named scenario, in which one of them goes wrong.
 fn wrong(name: &'static str) -> fn(&str) -> CommandBehaviour {
     match name {
         "setup fails" => |text| CommandBehaviour::exits(i32::from(text == "setup")),
@@ -155,15 +155,17 @@ async fn an_aborted_rollout_is_graded_for_who_asks_in_time() {
         let lab = Lab::new(wrong("agent hangs")).await;
         let entry = lab.start(task());
         lab.until_asked("\nagent").await;
-        lab.engine.command(&entry, Command::Abort).unwrap();
-        let again = lab.engine.command(&entry, Command::Abort);
+        lab.engine.command(&entry, RolloutCommand::Abort).unwrap();
+        let again = lab.engine.command(&entry, RolloutCommand::Abort);
         assert_eq!(again, Err(CommandError::Over));
         while !entry.is_kept() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(lab.engine.load().running, 0, "it holds no slot");
         if asks {
-            lab.engine.command(&entry, Command::Finalize).unwrap();
+            lab.engine
+                .command(&entry, RolloutCommand::Finalize)
+                .unwrap();
         }
         let result = lab.end_of(entry).await;
         assert_eq!((result.ended, result.reward), (ended, reward));
@@ -176,7 +178,7 @@ async fn an_agent_that_runs_to_its_exit_takes_no_messages() {
     let lab = Lab::new(wrong("agent hangs")).await;
     let entry = lab.start(task());
     lab.until_asked("\nagent").await;
-    let hello = Command::Message("hello".to_owned());
+    let hello = RolloutCommand::Message("hello".to_owned());
     let told = lab.engine.command(&entry, hello.clone());
     assert_eq!(told, Err(CommandError::NoMessages));
     let result = lab.end_of(Arc::clone(&entry)).await;

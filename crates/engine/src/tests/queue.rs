@@ -1,4 +1,4 @@
-//! Many rollouts at once: slots, the queue, and the end of the process.
+//! Many concurrent rollouts: slots, the queue, and shutdown.
 
 use rollcage_model::ending::Ended;
 
@@ -13,7 +13,7 @@ fn minutes(text: &str) -> CommandBehaviour {
 }
 
 async fn narrow() -> Lab {
-    let limits = Limits {
+    let limits = EngineLimits {
         slots: 1,
         owner_slots: 1,
         queue_max: 2,

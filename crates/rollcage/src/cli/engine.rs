@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 use rollcage_agents::Agent;
 use rollcage_agents::ReadyAgent;
 use rollcage_agents::bundle::VersionRequest;
-use rollcage_engine::intake::Resolved;
+use rollcage_engine::intake::ResolvedRollout;
 use rollcage_engine::{Engine, EngineOptions};
 use rollcage_model::record::RolloutResult;
 
@@ -48,7 +48,7 @@ pub(crate) async fn make_ready(
 /// Runs one rollout that a command made for itself.
 pub(crate) async fn run_one(
     engine: &Engine,
-    rollout: Resolved,
+    rollout: ResolvedRollout,
     cancel: &CancellationToken,
 ) -> anyhow::Result<RolloutResult> {
     let entries = engine.submit(rollout, 1)?;

@@ -12,10 +12,10 @@ use rollcage_agents::bundle;
 use rollcage_dialect::chat::ConstraintPolicy;
 use rollcage_endpoints::serving::ServingStep;
 use rollcage_engine::intake::{
-    Catalogue, EndpointWish, Key, ModelOptions, PlanError, RequestError, Resolved, RolloutRequest,
-    resolve,
+    Catalogue, EndpointOptions, KeySource, ModelOptions, PlanError, RequestError, ResolvedRollout,
+    RolloutRequest, resolve,
 };
-use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::ending::Ended;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::{MAX_TOKENS_CAP, TOP_LOGPROBS, Task};
@@ -225,7 +225,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         listener: Some(listener),
         on_install: Some(Box::new({
             let installing = Arc::clone(&installing);
-            move |step: bundle::Progress| installing.show(&step)
+            move |step: bundle::InstallStatus| installing.show(&step)
         })),
         ..settings::engine_options().await?
     };
@@ -264,7 +264,7 @@ fn is_fine(result: &RolloutResult) -> bool {
 /// Finds out which endpoint and model it is, with its server running; what takes long is shown.
 async fn settle(
     engine: &Engine,
-    rollout: &mut Resolved,
+    rollout: &mut ResolvedRollout,
     cancel: &CancellationToken,
     is_json: bool,
 ) -> anyhow::Result<()> {
@@ -346,10 +346,10 @@ impl Arguments {
         })
     }
 
-    fn limits(&self) -> Limits {
-        let default = Limits::default();
+    fn limits(&self) -> EngineLimits {
+        let default = EngineLimits::default();
         let slots = self.jobs.map_or(default.slots, usize::from);
-        Limits {
+        EngineLimits {
             slots,
             queue_max: usize::from(self.n),
             owner_slots: slots,
@@ -379,11 +379,11 @@ impl EndpointArguments {
         }
     }
 
-    fn wish(&self, catalogue: &Catalogue) -> anyhow::Result<EndpointWish> {
-        let mut wish = EndpointWish {
+    fn wish(&self, catalogue: &Catalogue) -> anyhow::Result<EndpointOptions> {
+        let mut wish = EndpointOptions {
             kind: self.endpoint.clone(),
             base_url: self.base_url.clone(),
-            key: self.api_key_env.clone().map(Key::Variable),
+            key: self.api_key_env.clone().map(KeySource::Variable),
             model: self.model.clone(),
             is_thinking_disabled: self.disable_thinking.or(self.thinking.map(|is_on| !is_on)),
             dialect: self.dialect.map(Into::into),

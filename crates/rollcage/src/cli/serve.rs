@@ -251,9 +251,9 @@ async fn backend(
     tasks: Arc<Tasks>,
     guard: Option<Arc<Guard>>,
 ) -> anyhow::Result<Arc<Backend>> {
-    let default = rollcage_engine::Limits::default();
+    let default = rollcage_engine::EngineLimits::default();
     let slots = arguments.jobs.map_or(default.slots, usize::from);
-    let limits = rollcage_engine::Limits {
+    let limits = rollcage_engine::EngineLimits {
         slots,
         queue_max: arguments.queue,
         // One owner may use everything; those who wait take turns.

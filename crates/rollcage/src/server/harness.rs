@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rollcage_agents::bundle::Registry;
 use rollcage_engine::intake::Catalogue;
-use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_sandbox::local::{Local, Options};
 
 use super::listen::BODY_LIMIT;
@@ -22,13 +22,13 @@ fn target() -> PathBuf {
 
 /// A backend whose home is kept between runs, so that the agent is fetched once. Tests tell their rollouts apart by
 /// owner.
-pub(crate) async fn backend(limits: Limits) -> Arc<Backend> {
+pub(crate) async fn backend(limits: EngineLimits) -> Arc<Backend> {
     backend_with(limits, BODY_LIMIT, |_| ()).await
 }
 
 /// The same, with something changed around it.
 pub(crate) async fn backend_with(
-    limits: Limits,
+    limits: EngineLimits,
     body_limit: Duration,
     change: impl FnOnce(&mut Catalogue),
 ) -> Arc<Backend> {
@@ -64,12 +64,12 @@ pub(crate) async fn backend_with(
     Backend::new(engine, tasks, body_limit)
 }
 
-pub(crate) fn limits() -> Limits {
-    Limits {
+pub(crate) fn limits() -> EngineLimits {
+    EngineLimits {
         slots: 2,
         queue_max: 4,
         owner_slots: 2,
-        ..Limits::default()
+        ..EngineLimits::default()
     }
 }
 

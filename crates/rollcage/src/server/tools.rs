@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use rollcage_engine::{Command, Entry, Found};
+use rollcage_engine::{RolloutCommand, RolloutEntry, RolloutLookup};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::text::chain;
 use rollcage_model::view::TraceDetail;
@@ -136,7 +136,7 @@ impl Call<'_> {
         let entries = self.backend.submit("run_rollout", owner, arguments).await?;
         for entry in &entries {
             // One that has ended already needs no telling.
-            let _ = self.backend.engine.command(entry, Command::Finalize);
+            let _ = self.backend.engine.command(entry, RolloutCommand::Finalize);
         }
         follow::until_ended(&entries, self.caller.progress.as_ref()).await;
         let mut results = Vec::new();
@@ -178,13 +178,13 @@ impl Call<'_> {
         let (offset, limit) = (place("offset")?, place("limit")?);
         let unknown = || ToolError::Failed(format!("unknown rollout_id: {id}"));
         let result = match self.find(&id).await.ok_or_else(unknown)? {
-            Found::Known(entry) if !entry.is_ended() => {
+            RolloutLookup::InMemory(entry) if !entry.is_ended() => {
                 let text =
                     format!("rollout {id} has not ended: get_messages shows what was said so far");
                 return Err(ToolError::Failed(text));
             }
-            Found::Known(entry) => self.result(&entry).await,
-            Found::Stored(summary) => {
+            RolloutLookup::InMemory(entry) => self.result(&entry).await,
+            RolloutLookup::Stored(summary) => {
                 let stored = self.backend.engine.stored(summary.rollout_id).await;
                 stored.map_err(|error| ToolError::Failed(chain(&error)))?
             }
@@ -198,7 +198,7 @@ impl Call<'_> {
     }
 
     /// A result, or what is known where it cannot be read: never an error.
-    async fn result(&self, entry: &Entry) -> Arc<RolloutResult> {
+    async fn result(&self, entry: &RolloutEntry) -> Arc<RolloutResult> {
         match self.backend.engine.wait(entry).await {
             Ok(result) => result,
             Err(error) => {
@@ -244,8 +244,12 @@ impl Call<'_> {
         let (id, _) = self.id_of("abort_rollout", arguments, &[])?;
         Ok(match self.find(&id).await {
             None => json!({"rollout_id": id, "aborted": false, "reason": "unknown"}),
-            Some(Found::Known(entry))
-                if self.backend.engine.command(&entry, Command::Abort).is_ok() =>
+            Some(RolloutLookup::InMemory(entry))
+                if self
+                    .backend
+                    .engine
+                    .command(&entry, RolloutCommand::Abort)
+                    .is_ok() =>
             {
                 json!({"rollout_id": id, "aborted": true})
             }
@@ -265,8 +269,11 @@ impl Call<'_> {
                 let text = format!("unknown rollout_id: {id}");
                 return answer::not_finalized(&id, "", ("unknown", &text), 0);
             }
-            Some(Found::Known(entry)) => {
-                let _ = self.backend.engine.command(&entry, Command::Finalize);
+            Some(RolloutLookup::InMemory(entry)) => {
+                let _ = self
+                    .backend
+                    .engine
+                    .command(&entry, RolloutCommand::Finalize);
                 let entries = [Arc::clone(&entry)];
                 let followed = follow::until_ended(&entries, self.caller.progress.as_ref());
                 let limit = std::time::Duration::from_secs_f64(wait_s);
@@ -276,7 +283,7 @@ impl Call<'_> {
                 }
                 self.result(&entry).await
             }
-            Some(Found::Stored(summary)) => {
+            Some(RolloutLookup::Stored(summary)) => {
                 match self.backend.engine.stored(summary.rollout_id).await {
                     Ok(result) => result,
                     Err(error) => {
@@ -353,7 +360,7 @@ impl Call<'_> {
         found.map_err(|error| ToolError::Failed(error.to_string()))
     }
 
-    async fn find(&self, id: &str) -> Option<Found> {
+    async fn find(&self, id: &str) -> Option<RolloutLookup> {
         let found = self.backend.engine.find(&self.caller.owner, id).await;
         found.ok()
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::agents::shared_home;
 use crate::support::Plan;
 use crate::support::{open_engine, run_one};
-use rollcage_engine::traced::Traced;
+use rollcage_engine::openenv_trace::OpenEnvTrace;
 use rollcage_model::ending::Ended;
 use rollcage_model::finding::{CaptureLevel, Code, RolloutType};
 use rollcage_model::record::RolloutResult;
@@ -174,7 +174,7 @@ async fn drills(known: &Known, streams: Streams) {
     );
     let served = log.served();
     let account = DrillReport::new(&served, &seen);
-    let traced = Traced::new(&seen);
+    let traced = OpenEnvTrace::new(&seen);
     check_tokens((&result, &traced), &served, &expected.thrown_away);
     assert!(account.replies >= known.replies_min, "{account:#?}");
     let parts = account.changed.iter().map(|told| told.part);
@@ -183,13 +183,13 @@ async fn drills(known: &Known, streams: Streams) {
     check_reasons((&result, &traced), &account, &expected.thrown_away);
 }
 
-fn trained(traced: &Traced) -> &[TrainingTurn] {
+fn trained(traced: &OpenEnvTrace) -> &[TrainingTurn] {
     &traced.training_trace.as_ref().unwrap().turns
 }
 
 /// Every whole reply of the agent's conversations is one turn of the trace, and nothing else is.
 fn check_tokens(
-    (result, traced): (&RolloutResult, &Traced),
+    (result, traced): (&RolloutResult, &OpenEnvTrace),
     served: &[ServedAnswer],
     thrown_away: &[Part],
 ) {
@@ -227,7 +227,7 @@ fn check_tokens(
 /// What is said of changed, dropped and broken replies is true: the endpoint saw the same prompt again after each that was
 /// dropped, and another one after each that was changed.
 fn check_reasons(
-    (result, traced): (&RolloutResult, &Traced),
+    (result, traced): (&RolloutResult, &OpenEnvTrace),
     account: &DrillReport,
     thrown_away: &[Part],
 ) {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use rollcage_engine::store::{Start, Store};
+use rollcage_engine::store::{StartInfo, Store};
 use rollcage_model::exchange::{Encoder, Line, Request, Response};
 use rollcage_model::export::Format;
 use rollcage_model::id::RolloutId;
@@ -73,9 +73,9 @@ fn leave_record(home: &std::path::Path) -> String {
         instruction: "go".to_owned(),
         ..Task::default()
     };
-    let start = Start {
+    let start = StartInfo {
         mcp_names: Some(McpNames::new("{server}_{tool}", [&"docs".to_owned()])),
-        ..Start::default()
+        ..StartInfo::default()
     };
     let record = store.begin(id, &task, &start, None).unwrap();
     std::fs::write(record.exchanges(), exchanges()).unwrap();

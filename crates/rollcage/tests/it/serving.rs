@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_endpoints::provider::Providers;
-use rollcage_engine::intake::Resolved;
+use rollcage_engine::intake::ResolvedRollout;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -403,7 +403,7 @@ async fn rollouts_at_once_share_one_server_of_the_settings() {
     let home = Home::new();
     let engine = home.engine().await;
     let task = task(&["true"]);
-    let rollout = || Resolved {
+    let rollout = || ResolvedRollout {
         endpoint: choice.clone(),
         ..home.plan(task.clone(), ASK, "http://replaced").resolved()
     };

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use futures::stream::StreamExt;
 use rollcage_agents::bundle::Registry;
 use rollcage_agents::{Agent, ReadyAgent};
-use rollcage_engine::intake::{Catalogue, Resolved};
-use rollcage_engine::traced::Traced;
-use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_engine::intake::{Catalogue, ResolvedRollout};
+use rollcage_engine::openenv_trace::OpenEnvTrace;
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 use rollcage_proxy::ModelSettings;
@@ -36,13 +36,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn resolved(&self) -> Resolved {
+    pub(crate) fn resolved(&self) -> ResolvedRollout {
         let (agent, ready) = (Arc::clone(&self.agent), self.ready.clone());
-        Resolved {
+        ResolvedRollout {
             uploads: Arc::new(self.uploads.clone()),
             settings: self.settings.clone(),
             mcp: self.mcp.clone(),
-            ..Resolved::new(self.task.clone(), agent, ready, self.endpoint.clone())
+            ..ResolvedRollout::new(self.task.clone(), agent, ready, self.endpoint.clone())
         }
     }
 }
@@ -106,13 +106,13 @@ impl Home {
 }
 
 /// A result's calls, read from its record.
-pub(crate) fn traced(result: &RolloutResult) -> Traced {
-    Traced::read(result).unwrap()
+pub(crate) fn traced(result: &RolloutResult) -> OpenEnvTrace {
+    OpenEnvTrace::read(result).unwrap()
 }
 
 /// An engine that runs at once whatever a test asks for at once.
 pub(crate) async fn open_engine(home: PathBuf) -> Engine {
-    let many = Limits {
+    let many = EngineLimits {
         slots: 64,
         owner_slots: 64,
         queue_max: 1000,
@@ -121,7 +121,7 @@ pub(crate) async fn open_engine(home: PathBuf) -> Engine {
     open_engine_with(home, many).await
 }
 
-pub(crate) async fn open_engine_with(home: PathBuf, limits: Limits) -> Engine {
+pub(crate) async fn open_engine_with(home: PathBuf, limits: EngineLimits) -> Engine {
     let options = EngineOptions {
         sandboxes: sandboxes(&home).await,
         home,

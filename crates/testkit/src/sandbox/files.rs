@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 
 use rollcage_sandbox::guest::{AGENT_LOGS, HOME, LOGS, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR};
-use rollcage_sandbox::{Entry, EntryKind, Error};
+use rollcage_sandbox::{DirectoryEntry, EntryKind, Error};
 
 const SEALED: [&str; 2] = [VERIFIER_LOGS, TESTS];
 
@@ -88,7 +88,7 @@ impl Files {
         path: &str,
         depth: u32,
         entries_max: usize,
-    ) -> Result<Vec<Entry>, Error> {
+    ) -> Result<Vec<DirectoryEntry>, Error> {
         let path = absolute(path);
         if !self.is_directory(&path) {
             let kind = match self.content.contains_key(&path) {
@@ -110,7 +110,7 @@ impl Files {
         }
         let entry = |inner: String| {
             let content = self.content.get(&format!("{path}/{inner}"));
-            Entry {
+            DirectoryEntry {
                 kind: match content {
                     Some(_) => EntryKind::File,
                     None => EntryKind::Directory,

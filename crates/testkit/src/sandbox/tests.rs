@@ -73,7 +73,7 @@ async fn started() -> (FakeSandboxes, Box<dyn Sandbox>) {
     (sandboxes, sandbox)
 }
 
-async fn finish(sandbox: &dyn Sandbox, text: &str) -> rollcage_sandbox::Finished {
+async fn finish(sandbox: &dyn Sandbox, text: &str) -> rollcage_sandbox::CommandOutcome {
     let finished = run(sandbox, shell(text), 2 * HOUR, OutputLimit::default());
     finished.await.unwrap()
 }
@@ -160,7 +160,7 @@ async fn files_are_read_listed_and_refused_as_in_real_sandboxes() {
     assert!(matches!(read("none", 9).await, Err(Error::File { .. })));
     assert!(matches!(write("a/below").await, Err(Error::File { .. })));
     assert!(matches!(write("deep").await, Err(Error::File { .. })));
-    let paths = |entries: Vec<Entry>| -> Vec<String> {
+    let paths = |entries: Vec<DirectoryEntry>| -> Vec<String> {
         entries.into_iter().map(|entry| entry.path).collect()
     };
     let listed = sandbox.list(WORKDIR, 2, 10).await.unwrap();

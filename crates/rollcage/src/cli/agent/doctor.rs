@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use rollcage_agents::Agent;
 use rollcage_agents::bundle::VersionRequest;
 use rollcage_engine::Engine;
-use rollcage_engine::intake::Resolved;
-use rollcage_engine::traced::Traced;
+use rollcage_engine::intake::ResolvedRollout;
+use rollcage_engine::openenv_trace::OpenEnvTrace;
 use rollcage_model::ending::Ended;
 use rollcage_model::finding::CaptureLevel;
 use rollcage_model::record::RolloutResult;
@@ -162,7 +162,7 @@ async fn try_all(
             let served = log.take();
             let seen = engine.store().interpret_result(&result)?;
             let finding = match mode.play {
-                Play::OneFile => judge(&*agent, mode, &result, &Traced::new(&seen)),
+                Play::OneFile => judge(&*agent, mode, &result, &OpenEnvTrace::new(&seen)),
                 Play::Drill => judge_drill(&*agent, mode, &result, (&served, &seen)),
             };
             are_fine &= finding.is_fine;
@@ -185,7 +185,7 @@ fn rollout(
     agent: &Arc<dyn Agent>,
     ready: rollcage_agents::ReadyAgent,
     mode: Mode,
-) -> anyhow::Result<Resolved> {
+) -> anyhow::Result<ResolvedRollout> {
     let (task, script) = match mode.play {
         Play::OneFile => {
             let task = one_tool_task("doctor", agent.name());
@@ -213,10 +213,15 @@ fn rollout(
         }),
         ..Endpoint::scripted(scripted.base_url(), rollcage_scripted::MODEL, key)
     };
-    Ok(Resolved::new(task, Arc::clone(agent), ready, endpoint))
+    Ok(ResolvedRollout::new(
+        task,
+        Arc::clone(agent),
+        ready,
+        endpoint,
+    ))
 }
 
-fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult, traced: &Traced) -> Finding {
+fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult, traced: &OpenEnvTrace) -> Finding {
     let expected = agent.expectation();
     let of_agent = traced
         .proxy_turns

@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use tokio::io::AsyncWriteExt;
 
 use rollcage_agents::{Launch, LaunchRequest, ModelAccess, ReadyAgent, base_environment};
-use rollcage_engine::intake::Resolved;
+use rollcage_engine::intake::ResolvedRollout;
 use rollcage_sandbox::guest::{AGENT_LOGS, BUNDLE_DIR, HOME, NODE_DIR, WORKDIR};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -24,7 +24,7 @@ pub(super) struct Bare {
 impl Bare {
     /// `scratch` is made, and gone again with this. Nothing of it is measured.
     pub(super) fn prepare(
-        (rollout, ready): (&Resolved, &ReadyAgent),
+        (rollout, ready): (&ResolvedRollout, &ReadyAgent),
         access: &ModelAccess,
         scratch: &Path,
     ) -> anyhow::Result<Self> {
@@ -90,7 +90,7 @@ impl Bare {
     }
 
     /// Paths as they are outside, in everything that the agent is told.
-    fn translate(&mut self, rollout: &Resolved, ready: &ReadyAgent) {
+    fn translate(&mut self, rollout: &ResolvedRollout, ready: &ReadyAgent) {
         let shown = |path: &Path| path.display().to_string();
         let mut places = vec![
             (BUNDLE_DIR, shown(&ready.bundle.path)),

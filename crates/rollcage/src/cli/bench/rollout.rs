@@ -13,7 +13,7 @@ use rollcage_agents::ReadyAgent;
 use rollcage_agents::bundle::VersionRequest;
 use rollcage_agents::{Agent, ModelAccess, WireDialect};
 use rollcage_engine::Engine;
-use rollcage_engine::intake::Resolved;
+use rollcage_engine::intake::ResolvedRollout;
 use rollcage_model::task::{Task, absolute};
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_sandbox::guest::WORKDIR;
@@ -190,7 +190,7 @@ fn chosen(names: &[String]) -> anyhow::Result<Vec<Choice>> {
 struct Bench<'a> {
     engine: &'a Engine,
     cancel: &'a CancellationToken,
-    rollout: Resolved,
+    rollout: ResolvedRollout,
     ready: ReadyAgent,
     scripted: ScriptedEndpoint,
     log: Arc<Log>,
@@ -231,7 +231,7 @@ impl<'a> Bench<'a> {
         })?;
         let key = scripted.add(Script::new(task.solution.clone()))?;
         let endpoint = Endpoint::scripted(scripted.base_url(), rollcage_scripted::MODEL, key);
-        let rollout = Resolved::new(task, agent, ready.clone(), endpoint);
+        let rollout = ResolvedRollout::new(task, agent, ready.clone(), endpoint);
         Ok(Bench {
             engine,
             cancel,

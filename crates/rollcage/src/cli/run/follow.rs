@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_engine::store::Store;
-use rollcage_engine::{Engine, Entry, LOCAL};
+use rollcage_engine::{Engine, LOCAL, RolloutEntry};
 use rollcage_model::ending::Ended;
 use rollcage_model::event::{Event, Phase};
 use rollcage_model::id::RolloutId;
@@ -23,7 +23,7 @@ use crate::{Interrupted, output};
 /// Shows the events of the rollouts until all have ended. With `--json` each result is printed when it comes.
 pub(super) async fn follow(
     engine: &Engine,
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Arc<RolloutEntry>>,
     mut events: mpsc::UnboundedReceiver<Event>,
     cancel: &CancellationToken,
     (json, screen): (Option<TraceDetail>, Screen),
@@ -39,7 +39,7 @@ pub(super) async fn follow(
     let mut results = Vec::new();
     let has_begun = |id: RolloutId| {
         let entry = entries.iter().find(|entry| entry.id == id);
-        let phase = entry.and_then(|entry| entry.feed.standing().phase);
+        let phase = entry.and_then(|entry| entry.feed.status().phase);
         phase.is_some_and(|phase| phase != Phase::Prepare)
     };
     let deliver = |result: RolloutResult| {

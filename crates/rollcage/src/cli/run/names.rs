@@ -158,7 +158,7 @@ fn a_task_file_takes_the_same_names() {
     assert_eq!(known, set(&[&left]));
 }
 
-fn read_tool(arguments: &Value) -> Resolved {
+fn read_tool(arguments: &Value) -> ResolvedRollout {
     let around = Surroundings {
         tasks: Arc::new(Tasks::default()),
         catalogue: Arc::new(Catalogue::built_in()),
@@ -171,7 +171,7 @@ fn read_tool(arguments: &Value) -> Resolved {
     }
 }
 
-fn read_flags(flags: &[&str]) -> Resolved {
+fn read_flags(flags: &[&str]) -> ResolvedRollout {
     let line = ["run"].iter().chain(flags);
     let matches = command().try_get_matches_from(line).unwrap();
     let arguments = Arguments::from_arg_matches(&matches).unwrap();
@@ -181,7 +181,7 @@ fn read_flags(flags: &[&str]) -> Resolved {
 }
 
 #[track_caller]
-fn check_same(made: Resolved, asked: Value, file: &str) {
+fn check_same(made: ResolvedRollout, asked: Value, file: &str) {
     let asked = read_tool(&asked);
     let read = Task::from_toml(file).unwrap();
     assert_eq!(made.task, asked.task);

@@ -11,8 +11,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
-use rollcage_engine::store::end_of;
-use rollcage_engine::{EngineError, Found};
+use rollcage_engine::store::read_tail;
+use rollcage_engine::{EngineError, RolloutLookup};
 use rollcage_model::export::{Arguments, Format, Options};
 use rollcage_model::sequence::Trained;
 use rollcage_model::task::absolute;
@@ -69,7 +69,7 @@ pub(super) async fn trace(
     Ok(plain_text(content_type, body))
 }
 
-fn directory(backend: &Backend, found: &Found) -> PathBuf {
+fn directory(backend: &Backend, found: &RolloutLookup) -> PathBuf {
     backend.engine.store().directory(id_of(found))
 }
 
@@ -144,7 +144,7 @@ pub(super) async fn logs(
         Some(_) => return Err(ApiError::bad("`name` must be agent, agent_stderr or proxy")),
     };
     let path = directory(&backend, &found).join(name);
-    let read = tokio::task::spawn_blocking(move || end_of(&path, LOG_BYTES_MAX)).await;
+    let read = tokio::task::spawn_blocking(move || read_tail(&path, LOG_BYTES_MAX)).await;
     let text = read.map_err(|error| ApiError::internal(&error))?;
     match text {
         Ok(text) => Ok(plain_text(TEXT, text)),

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use rollcage_engine::{Entry, Found};
+use rollcage_engine::{RolloutEntry, RolloutLookup};
 use rollcage_model::view;
 use rollcage_proxy::read_request_body;
 
@@ -83,18 +83,18 @@ pub(super) async fn show(
     let trace = trace.map_err(|error| ApiError::bad(error.to_string()))?;
     let found = backend.engine.find(&owner, &id).await?;
     let result = match &found {
-        Found::Known(entry) if !entry.is_ended() => {
+        RolloutLookup::InMemory(entry) if !entry.is_ended() => {
             return Ok(Json(standing(entry)).into_response());
         }
-        Found::Known(entry) => backend.engine.wait(entry).await?,
-        Found::Stored(summary) if summary.ended.is_none() => {
+        RolloutLookup::InMemory(entry) => backend.engine.wait(entry).await?,
+        RolloutLookup::Stored(summary) if summary.ended.is_none() => {
             let answer = json!({
                 "rollout_id": summary.rollout_id, "status": "running", "ended": null, "task_id": summary.task_id,
                 "started_at": summary.started_at,
             });
             return Ok(Json(answer).into_response());
         }
-        Found::Stored(summary) => backend.engine.stored(summary.rollout_id).await?,
+        RolloutLookup::Stored(summary) => backend.engine.stored(summary.rollout_id).await?,
     };
     let form = Form::View(trace.unwrap_or_default());
     let text = backend.result_text(&result, form, usize::MAX).await?;
@@ -109,8 +109,8 @@ fn ended(result: &str) -> Response {
     )
 }
 
-fn standing(entry: &Entry) -> Value {
-    let standing = entry.feed.standing();
+fn standing(entry: &RolloutEntry) -> Value {
+    let standing = entry.feed.status();
     json!({
         "rollout_id": entry.id,
         "status": if standing.phase.is_none() { "queued" } else { "running" },
@@ -134,17 +134,19 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let answer = match backend.engine.find(&owner, &id).await? {
-        Found::Known(entry) => {
+        RolloutLookup::InMemory(entry) => {
             let is_cancelled = backend.engine.cancel(&entry);
             json!({"rollout_id": entry.id, "cancelled": is_cancelled})
         }
-        Found::Stored(summary) if summary.ended.is_none() => {
+        RolloutLookup::Stored(summary) if summary.ended.is_none() => {
             return Err(ApiError::conflict(
                 "not_here",
                 "another process runs this rollout",
             ));
         }
-        Found::Stored(summary) => json!({"rollout_id": summary.rollout_id, "cancelled": false}),
+        RolloutLookup::Stored(summary) => {
+            json!({"rollout_id": summary.rollout_id, "cancelled": false})
+        }
     };
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
 }

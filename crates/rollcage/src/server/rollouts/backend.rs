@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use rollcage_engine::{Engine, Entry, QueueError};
+use rollcage_engine::{Engine, QueueError, RolloutEntry};
 
 use super::request::{self, RolloutArguments};
 use super::surroundings::Surroundings;
@@ -51,7 +51,7 @@ impl Backend {
         tool: &'static str,
         owner: &str,
         values: Map<String, Value>,
-    ) -> Result<Vec<Arc<Entry>>, SubmitError> {
+    ) -> Result<Vec<Arc<RolloutEntry>>, SubmitError> {
         let this = Arc::clone(self);
         // A task of the server's is read from disk.
         let read =

@@ -2,21 +2,21 @@
 
 use serde_json::{Value, json};
 
-use rollcage_engine::feed::Told;
-use rollcage_engine::{Engine, Entry};
+use rollcage_engine::feed::NumberedEvent;
+use rollcage_engine::{Engine, RolloutEntry};
 use rollcage_model::event::{Event, What};
 use rollcage_model::id::RolloutId;
 
 /// `queued`, then the phases.
-pub(crate) fn phase(entry: &Entry) -> &'static str {
-    match entry.feed.standing().phase {
+pub(crate) fn phase(entry: &RolloutEntry) -> &'static str {
+    match entry.feed.status().phase {
         None => "queued",
         Some(phase) => phase.as_str(),
     }
 }
 
 /// One event with its number.
-pub(crate) fn event_value(told: &Told) -> Value {
+pub(crate) fn event_value(told: &NumberedEvent) -> Value {
     let mut value = serde_json::to_value(&told.event).unwrap_or_default();
     if let Some(members) = value.as_object_mut() {
         members.insert("seq".to_owned(), json!(told.seq));
@@ -25,7 +25,10 @@ pub(crate) fn event_value(told: &Told) -> Value {
 }
 
 /// What is left to tell of a rollout that is known from its record alone: that it finished. None when it has not.
-pub(crate) async fn stored_events(engine: &Engine, id: RolloutId) -> Result<Vec<Told>, String> {
+pub(crate) async fn stored_events(
+    engine: &Engine,
+    id: RolloutId,
+) -> Result<Vec<NumberedEvent>, String> {
     let Ok(result) = engine.stored(id).await else {
         return Ok(Vec::new());
     };
@@ -39,7 +42,7 @@ pub(crate) async fn stored_events(engine: &Engine, id: RolloutId) -> Result<Vec<
             error: result.error.clone(),
         },
     };
-    Ok(vec![Told {
+    Ok(vec![NumberedEvent {
         seq: LAST_SEQ,
         event,
     }])

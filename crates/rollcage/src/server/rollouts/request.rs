@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 use rollcage_dialect::EndpointDialect;
 use rollcage_endpoints::check::EndpointError;
 use rollcage_engine::intake::{
-    Catalogue, EndpointWish, Key, ModelOptions, Origin, RequestError, RolloutRequest,
+    Catalogue, EndpointOptions, KeySource, ModelOptions, RequestError, RequestOrigin,
+    RolloutRequest,
 };
 use rollcage_model::script::Step;
 use rollcage_model::task::{Mode, SandboxLimits, Task, TaskBudget};
@@ -126,7 +127,7 @@ pub(crate) fn read(
         agent,
         endpoint,
         options,
-        origin: Origin::Client { mcp },
+        origin: RequestOrigin::Client { mcp },
         ..RolloutRequest::new(task)
     };
     Ok(RolloutArguments { request, count })
@@ -137,7 +138,7 @@ fn read_endpoint(
     given: &mut Arguments,
     has_default: bool,
     catalogue: &Catalogue,
-) -> Result<EndpointWish, Wrong> {
+) -> Result<EndpointOptions, Wrong> {
     let thinking = given.flag("thinking")?;
     let disabled = given.flag("disable_thinking")?;
     if let (Some(thinking), Some(disabled)) = (thinking, disabled)
@@ -151,8 +152,8 @@ fn read_endpoint(
         Some("anthropic") => Some(EndpointDialect::Anthropic),
         Some(_) => return Err("argument `dialect` must be chat or anthropic".to_owned()),
     };
-    let key = |secret: String| Key::new(Secret::new(secret));
-    let mut wish = EndpointWish {
+    let key = |secret: String| KeySource::new(Secret::new(secret));
+    let mut wish = EndpointOptions {
         dialect,
         kind: given.text("endpoint")?,
         base_url: given.text("base_url")?,
@@ -186,7 +187,7 @@ fn read_endpoint(
 }
 
 /// Whether the model is a `provider/model`.
-fn has_provider(wish: &EndpointWish, catalogue: &Catalogue) -> bool {
+fn has_provider(wish: &EndpointOptions, catalogue: &Catalogue) -> bool {
     let split = |model: &String| matches!(catalogue.providers.split_model(model), Ok(Some(_)));
     wish.base_url.is_none() && wish.model.as_ref().is_some_and(split)
 }
@@ -205,7 +206,11 @@ fn no_endpoint(catalogue: &Catalogue) -> Wrong {
 }
 
 /// `vllm://repo`, `hf-router://repo:provider`, or `kind/model`.
-fn read_model_key(key: &str, wish: &mut EndpointWish, catalogue: &Catalogue) -> Result<(), Wrong> {
+fn read_model_key(
+    key: &str,
+    wish: &mut EndpointOptions,
+    catalogue: &Catalogue,
+) -> Result<(), Wrong> {
     let Ok(Some((kind, model))) = catalogue.providers.split_model(key) else {
         return Err(
             "argument `model_key` must be vllm://REPO, hf-router://REPO:PROVIDER or KIND/MODEL with a kind that \

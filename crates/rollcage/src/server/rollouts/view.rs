@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use rollcage_engine::Found;
+use rollcage_engine::RolloutLookup;
 use rollcage_model::export::{Format, Meta, Options, write};
 use rollcage_model::finding::Finding;
 use rollcage_model::id::RolloutId;
@@ -28,10 +28,10 @@ pub(crate) struct Conversation {
     pub(crate) findings: Vec<Finding>,
 }
 
-pub(crate) fn id_of(found: &Found) -> RolloutId {
+pub(crate) fn id_of(found: &RolloutLookup) -> RolloutId {
     match found {
-        Found::Known(entry) => entry.id,
-        Found::Stored(summary) => summary.rollout_id,
+        RolloutLookup::InMemory(entry) => entry.id,
+        RolloutLookup::Stored(summary) => summary.rollout_id,
     }
 }
 
@@ -39,13 +39,15 @@ impl Backend {
     /// The result of an ended rollout; `None` while it runs.
     pub(crate) async fn result_of(
         &self,
-        found: &Found,
+        found: &RolloutLookup,
     ) -> Result<Option<Arc<RolloutResult>>, ViewError> {
         match found {
-            Found::Known(entry) if !entry.is_ended() => Ok(None),
-            Found::Known(entry) => Ok(Some(self.engine.wait(entry).await?)),
-            Found::Stored(summary) if summary.ended.is_none() => Ok(None),
-            Found::Stored(summary) => Ok(Some(self.engine.stored(summary.rollout_id).await?)),
+            RolloutLookup::InMemory(entry) if !entry.is_ended() => Ok(None),
+            RolloutLookup::InMemory(entry) => Ok(Some(self.engine.wait(entry).await?)),
+            RolloutLookup::Stored(summary) if summary.ended.is_none() => Ok(None),
+            RolloutLookup::Stored(summary) => {
+                Ok(Some(self.engine.stored(summary.rollout_id).await?))
+            }
         }
     }
 
@@ -75,7 +77,7 @@ impl Backend {
     /// A rollout in one of the formats that trainers read, also while it runs.
     pub(crate) async fn export(
         &self,
-        found: Found,
+        found: RolloutLookup,
         format: Format,
         options: Options,
     ) -> Result<Vec<u8>, ViewError> {
@@ -123,9 +125,9 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// What is known of a rollout that has no result yet.
-fn running_meta(found: &Found) -> Meta {
+fn running_meta(found: &RolloutLookup) -> Meta {
     match found {
-        Found::Known(entry) => Meta {
+        RolloutLookup::InMemory(entry) => Meta {
             rollout_id: entry.id.to_string(),
             task_id: entry.task_id.clone(),
             group: entry.group.clone(),
@@ -137,7 +139,7 @@ fn running_meta(found: &Found) -> Meta {
             started_at: entry.queued_at,
             ..Meta::default()
         },
-        Found::Stored(summary) => Meta {
+        RolloutLookup::Stored(summary) => Meta {
             rollout_id: summary.rollout_id.to_string(),
             task_id: summary.task_id.clone(),
             group: summary.group.clone(),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use rollcage_engine::{Engine, Entry, Found};
+use rollcage_engine::{Engine, RolloutEntry, RolloutLookup};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
@@ -48,7 +48,7 @@ pub(crate) fn not_finalized(
     })
 }
 
-pub(crate) fn handle(entry: &Entry) -> Value {
+pub(crate) fn handle(entry: &RolloutEntry) -> Value {
     json!({
         "rollout_id": entry.id,
         "task_id": entry.task_id,
@@ -59,10 +59,10 @@ pub(crate) fn handle(entry: &Entry) -> Value {
 }
 
 /// Where a rollout stands, in the original's members first.
-pub(crate) async fn state(engine: &Engine, found: &Found) -> Value {
+pub(crate) async fn state(engine: &Engine, found: &RolloutLookup) -> Value {
     let entry = match found {
-        Found::Known(entry) => entry,
-        Found::Stored(summary) => {
+        RolloutLookup::InMemory(entry) => entry,
+        RolloutLookup::Stored(summary) => {
             let result = engine.stored(summary.rollout_id).await.ok();
             let status = if summary.ended.is_some() {
                 "done"
@@ -79,7 +79,7 @@ pub(crate) async fn state(engine: &Engine, found: &Found) -> Value {
             });
         }
     };
-    let standing = entry.feed.standing();
+    let standing = entry.feed.status();
     let result = match entry.is_ended() {
         true => engine.wait(entry).await.ok(),
         false => None,
@@ -103,7 +103,7 @@ pub(crate) async fn state(engine: &Engine, found: &Found) -> Value {
 }
 
 /// An aborted rollout is done, as far as it goes by itself: the rest is finalize_rollout's.
-fn status(entry: &Entry) -> &'static str {
+fn status(entry: &RolloutEntry) -> &'static str {
     if entry.is_ended() || entry.is_kept() {
         "done"
     } else {
@@ -111,15 +111,17 @@ fn status(entry: &Entry) -> &'static str {
     }
 }
 
-fn id_and_status(found: &Found) -> (RolloutId, &'static str) {
+fn id_and_status(found: &RolloutLookup) -> (RolloutId, &'static str) {
     match found {
-        Found::Known(entry) => (entry.id, status(entry)),
-        Found::Stored(summary) if summary.ended.is_none() => (summary.rollout_id, "running"),
-        Found::Stored(summary) => (summary.rollout_id, "done"),
+        RolloutLookup::InMemory(entry) => (entry.id, status(entry)),
+        RolloutLookup::Stored(summary) if summary.ended.is_none() => {
+            (summary.rollout_id, "running")
+        }
+        RolloutLookup::Stored(summary) => (summary.rollout_id, "done"),
     }
 }
 
-pub(crate) async fn messages(backend: &Backend, found: &Found) -> Result<Value, ViewError> {
+pub(crate) async fn messages(backend: &Backend, found: &RolloutLookup) -> Result<Value, ViewError> {
     let (id, status) = id_and_status(found);
     let Conversation { messages, findings } = backend.conversation(id).await?;
     Ok(json!({
@@ -128,11 +130,15 @@ pub(crate) async fn messages(backend: &Backend, found: &Found) -> Result<Value, 
     }))
 }
 
-pub(crate) async fn events(engine: &Engine, found: &Found, after: u64) -> Result<Value, String> {
+pub(crate) async fn events(
+    engine: &Engine,
+    found: &RolloutLookup,
+    after: u64,
+) -> Result<Value, String> {
     let (id, status) = id_and_status(found);
     let told = match found {
-        Found::Known(entry) => entry.feed.after(after),
-        Found::Stored(_) => stored_events(engine, id).await?,
+        RolloutLookup::InMemory(entry) => entry.feed.after(after),
+        RolloutLookup::Stored(_) => stored_events(engine, id).await?,
     };
     let events: Vec<Value> = told
         .iter()

@@ -6,13 +6,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures::future::join_all;
 use tokio::sync::mpsc;
 
-use rollcage_engine::Entry;
+use rollcage_engine::RolloutEntry;
 use rollcage_model::event::What;
 
 use crate::server::tool::Progress;
 
 /// Returns when all have ended. Whoever drops this stops listening and nothing else.
-pub(crate) async fn until_ended(entries: &[Arc<Entry>], progress: Option<&mpsc::Sender<Progress>>) {
+pub(crate) async fn until_ended(
+    entries: &[Arc<RolloutEntry>],
+    progress: Option<&mpsc::Sender<Progress>>,
+) {
     let Some(progress) = progress else {
         join_all(entries.iter().map(|entry| entry.wait())).await;
         return;
@@ -43,7 +46,7 @@ impl Reporter<'_> {
     }
 }
 
-async fn follow(entry: &Entry, number: usize, of: usize, reporter: &Reporter<'_>) {
+async fn follow(entry: &RolloutEntry, number: usize, of: usize, reporter: &Reporter<'_>) {
     let mut seq = 0;
     let mut is_finished = false;
     while !is_finished {
@@ -62,7 +65,7 @@ async fn follow(entry: &Entry, number: usize, of: usize, reporter: &Reporter<'_>
     }
 }
 
-fn describe(what: &What, entry: &Entry) -> Option<String> {
+fn describe(what: &What, entry: &RolloutEntry) -> Option<String> {
     match what {
         What::Queued => Some(format!("queued as {}", entry.id)),
         What::Entered { phase } => Some(phase.as_str().to_owned()),
@@ -85,7 +88,7 @@ fn describe(what: &What, entry: &Entry) -> Option<String> {
             phase.as_str()
         )),
         What::Call { .. } => {
-            let standing = entry.feed.standing();
+            let standing = entry.feed.status();
             Some(format!(
                 "{} model calls, {} + {} tokens",
                 standing.calls, standing.prompt_tokens, standing.completion_tokens

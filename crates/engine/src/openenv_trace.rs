@@ -1,4 +1,4 @@
-//! A result's calls in the form of OpenEnv's original.
+//! A result's model calls in the format of OpenEnv's original environment.
 
 use std::path::Path;
 
@@ -7,22 +7,22 @@ use rollcage_model::record::{RolloutResult, RolloutTurn};
 use rollcage_model::trace::{Interpretation, SCHEMA_VERSION, TrainingTrace};
 
 use crate::result::proxy_turns;
-use crate::store::{StoreError, of_result};
+use crate::store::{StoreError, interpret_at};
 
-/// A result's calls as OpenEnv's original has them, and the strict trace made of them: every prompt whole, so that both
-/// grow with the square of a conversation.
+/// A result's model calls in OpenEnv's format, and the strict trace made from them. Every prompt is whole in both, so
+/// they grow with the square of the conversation's length.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Traced {
+pub struct OpenEnvTrace {
     pub proxy_turns: Vec<RolloutTurn>,
-    /// Only of a rollout that is for training.
+    /// Only for a training rollout.
     pub training_trace: Option<TrainingTrace>,
 }
 
-impl Traced {
-    /// From where the result says that its record lies.
+impl OpenEnvTrace {
+    /// Reads the record at the path stored in the result.
     pub fn read(result: &RolloutResult) -> Result<Self, StoreError> {
-        let seen = of_result(result, Path::new(&result.record))?;
-        Ok(Traced::new(&seen))
+        let seen = interpret_at(result, Path::new(&result.record))?;
+        Ok(OpenEnvTrace::new(&seen))
     }
 
     pub fn new(seen: &Interpretation) -> Self {
@@ -30,7 +30,7 @@ impl Traced {
             schema_version: SCHEMA_VERSION,
             turns: seen.training_turns().collect(),
         };
-        Traced {
+        OpenEnvTrace {
             proxy_turns: proxy_turns(seen).collect(),
             training_trace: (seen.rollout_type == RolloutType::Train).then(trace),
         }
