@@ -9,7 +9,7 @@ use crate::provider::{Provider, Providers, Serving};
 use crate::serving::command::CommandServer;
 use crate::serving::{Managed, Server, StartPolicy, Wanted, host_url, origin};
 use rollcage_proxy::endpoint::{Auth, Endpoint};
-use rollcage_proxy::outbound::{Forbidden, Guard, is_here};
+use rollcage_proxy::outbound::{ForbiddenAddress, Guard, is_loopback};
 use rollcage_proxy::secret::Secret;
 
 /// For a provider of the user's own that is an Ollama too.
@@ -48,7 +48,7 @@ impl EndpointChoice {
     }
 
     /// Refuses a URL that somebody else named and may not, before anything is done for it.
-    pub async fn check_address(&self) -> Result<(), Forbidden> {
+    pub async fn check_address(&self) -> Result<(), ForbiddenAddress> {
         let (url, guard) = match self {
             EndpointChoice::Scripted => return Ok(()),
             EndpointChoice::Url(endpoint) => (endpoint.base_url.clone(), &endpoint.guard),
@@ -154,7 +154,7 @@ impl EndpointRequest {
             .or_else(|| of(&provider.model_variables))
             .or_else(|| provider.model.clone());
         // A server of one's own is asked for what it serves. Hosted services have hundreds, and Ollama may have none.
-        let is_asked = provider.serving.is_none() && (has_url || is_here(&base_url));
+        let is_asked = provider.serving.is_none() && (has_url || is_loopback(&base_url));
         if model.is_none() && !is_asked {
             return Err(EndpointError::NoModel {
                 kind,
@@ -237,7 +237,7 @@ fn ollama(
         Some(text) => host_url(&text),
         None => origin(&endpoint.base_url),
     };
-    let start = if has_url || !is_here(&host) {
+    let start = if has_url || !is_loopback(&host) {
         StartPolicy::Fail
     } else {
         StartPolicy::Start

@@ -20,7 +20,7 @@ use crate::plan::Plan;
 use crate::shell::{LOG_TAIL_CHARS, last_events};
 use crate::store::{EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDOUT_FILE, private_file};
 use rollcage_model::text::tail;
-use rollcage_proxy::{Serving, Session};
+use rollcage_proxy::{ServerHandle, Session};
 
 mod driver;
 pub(crate) mod exec;
@@ -61,7 +61,7 @@ pub(crate) struct Stage<'a> {
 pub(crate) async fn drive(
     stage: &Stage<'_>,
     driver: &mut dyn Driver,
-    serving: &mut Serving,
+    serving: &mut ServerHandle,
 ) -> Result<Driven, Ending> {
     let Stage {
         sandbox,
@@ -104,7 +104,7 @@ pub(crate) async fn drive(
         stop,
         calls: &session.calls(),
         has_model: plan.agent.dialect().is_some(),
-        unrecorded: session.broken(),
+        unrecorded: session.record_error(),
         agent_timeout_s: plan.task.agent_timeout_s(),
         end: &transcript.end,
         stderr: &stderr,

@@ -5,7 +5,7 @@ use rollcage_model::transcript::AgentEnd;
 use rollcage_sandbox::ExitStatus;
 
 use rollcage_model::text::tail;
-use rollcage_proxy::Calls;
+use rollcage_proxy::CallSummary;
 
 /// What mini-swe-agent calls the end after replies that it could not read.
 const UNREADABLE_REPLIES: &str = "RepeatedFormatError";
@@ -64,7 +64,7 @@ pub(crate) enum Stop {
 /// Everything that an end is judged by.
 pub(crate) struct Evidence<'a> {
     pub(crate) stop: Stop,
-    pub(crate) calls: &'a Calls,
+    pub(crate) calls: &'a CallSummary,
     /// Whether the agent asks a model at all.
     pub(crate) has_model: bool,
     /// Why exchanges can no longer be written, if so.
@@ -130,7 +130,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Ending {
 /// Whether the agent itself made its first calls come to nothing: it asked for what no model takes, or went away by
 /// itself before an answer could come.
 fn is_agents_doing(evidence: &Evidence<'_>) -> bool {
-    match evidence.calls.agents_doing {
+    match evidence.calls.agent_fault {
         Some(Cause::AgentRequestRefused) => true,
         Some(_) => matches!(evidence.stop, Stop::Exited(_)),
         // A limit of no calls at all.
@@ -169,7 +169,7 @@ fn judge_exit(exit: ExitStatus, evidence: &Evidence<'_>) -> Ending {
     }
     let is_unreadable =
         matches!(evidence.end, AgentEnd::Failed(why) if why.starts_with(UNREADABLE_REPLIES));
-    let cause = match (exit.signal, evidence.calls.agents_doing) {
+    let cause = match (exit.signal, evidence.calls.agent_fault) {
         _ if is_unreadable => Cause::MalformedCalls,
         (Some(_), _) => Cause::AgentKilled,
         (None, Some(cause)) => cause,

@@ -1,4 +1,4 @@
-//! What an agent asks, in whichever dialect: the request as it is asked of the endpoint, and how the agent is answered.
+//! An agent's request in any dialect, translated for the endpoint where needed, and the format of the agent's answer.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,55 +11,55 @@ use rollcage_dialect::{Dialect, EndpointDialect, Render, Route, anthropic};
 
 use crate::answer::{self, Body};
 
-/// An error in the shape of the agent's dialect.
+/// An error response in the agent's dialect.
 pub(crate) fn refuse(route: &Route, status: StatusCode, message: &str) -> Response<Body> {
     let body = route.dialect().error_body(status.as_u16(), message);
     answer::whole(status, answer::JSON, body)
 }
 
-/// Answers what is no model call; such requests are never recorded. `None` for one that is.
-pub(crate) fn answer_aside(
+/// Answers requests that need no model, such as lists of models; these are never recorded. `None` for a model call.
+pub(crate) fn answer_without_model(
     route: &Route,
     model: &str,
     body_bytes: usize,
 ) -> Option<Response<Body>> {
     let body = match route {
         Route::Ask(_) | Route::Gemini { .. } => return None,
-        // Nobody here tokenises, so the count is the rough one that clients use to decide when to compact.
+        // We have no tokeniser. Clients use the count to decide when to compact, so an estimate is enough.
         Route::CountTokens(dialect) => dialect.count_tokens_answer(body_bytes as u64 / 4),
         Route::Models(dialect) => dialect.models_answer(model),
     };
     Some(answer::whole(StatusCode::OK, answer::JSON, body))
 }
 
-/// One request as it is asked of the endpoint.
+/// One model call as it is made to the endpoint.
 pub(crate) struct Question {
     pub(crate) dialect: Dialect,
     /// The agent's own bytes when it speaks the endpoint's dialect, else the request in chat.
     pub(crate) body: Bytes,
     /// The agent does not speak the endpoint's dialect.
     pub(crate) is_translated: bool,
-    /// Known at once in dialects that are translated to chat.
+    /// Whether the agent wants a stream; `None` until the body is parsed, for requests that are not translated.
     is_stream: Option<bool>,
-    /// What has no word in chat.
+    /// Parts of the agent's request that have no equivalent in chat.
     pub(crate) dropped: Vec<String>,
-    /// The agent asked for no thoughts, in a dialect where that is no member of the request in chat.
+    /// The agent disabled thinking in a way that its translation to chat cannot express as a member.
     pub(crate) is_thinking_disabled: bool,
 }
 
-/// How an agent is answered.
+/// The format of an agent's answer.
 pub(crate) struct AnswerForm {
     dialect: Dialect,
-    /// The agent's own request, which may say more about it.
+    /// The agent's own request, whose options may affect the format.
     body: Bytes,
     /// The content type of a streamed answer.
     pub(crate) stream_type: &'static str,
-    /// For an agent that does not speak the endpoint's dialect.
+    /// Renders answers for an agent that does not speak the endpoint's dialect.
     pub(crate) render: Option<Box<dyn Render>>,
 }
 
 impl Question {
-    /// Reads a request. The error is told to the agent with status 400.
+    /// Parses a request. The error is returned to the agent with status 400.
     pub(crate) fn read(
         route: &Route,
         body: &Bytes,
@@ -93,13 +93,13 @@ impl Question {
                 form.stream_type = asked.stream_type;
                 form.render = Some(asked.render);
             }
-            // It is chat already.
+            // The request is chat already, only the endpoint is not.
             None => form.render = Some(form.own_render(&model_of(body))),
         }
         Ok((question, form))
     }
 
-    /// Whether the agent wants a stream. Reads the body, so it is asked only where nothing else did.
+    /// Whether the agent wants a stream. Parses the body if that is not known yet.
     pub(crate) fn is_stream(&self) -> bool {
         #[derive(serde::Deserialize)]
         struct Wish {
@@ -112,13 +112,13 @@ impl Question {
 }
 
 impl AnswerForm {
-    /// Renders answers that are not passed on as they come.
+    /// A renderer for answers that are not passed on unchanged.
     pub(crate) fn into_render(mut self, model: &str) -> Box<dyn Render> {
         let render = self.render.take();
         render.unwrap_or_else(|| self.own_render(model))
     }
 
-    /// For an agent whose request is in its own dialect.
+    /// A renderer for an agent whose request was not translated to chat.
     fn own_render(&self, model: &str) -> Box<dyn Render> {
         if self.dialect == Dialect::Anthropic {
             return Box::new(anthropic::MessagesRenderer::new(model));
@@ -151,7 +151,7 @@ impl AnswerForm {
     }
 }
 
-/// The events of an answer behind those that begin its stream.
+/// The events of an answer after the opening events of its stream.
 pub(crate) fn rest_of_stream(render: &mut dyn Render, reply: &Reply) -> Vec<u8> {
     let mut out = Vec::new();
     for delta in reply.deltas() {
@@ -170,7 +170,7 @@ fn model_of(body: &[u8]) -> String {
     named.and_then(|named| named.model).unwrap_or_default()
 }
 
-/// Whether a chat request asks for a last chunk with the usage.
+/// Whether a chat request asks for a final chunk with the usage.
 fn wants_usage(body: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
     struct Wish {

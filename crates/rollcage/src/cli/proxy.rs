@@ -9,10 +9,10 @@ use anyhow::Context;
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_endpoints::serving::Servers;
 use rollcage_proxy::endpoint::Endpoint;
-use rollcage_proxy::outbound::{Allowed, Guard};
+use rollcage_proxy::outbound::{AllowRule, Guard};
 use rollcage_proxy::probe::Profile;
 use rollcage_proxy::secret::Secret;
-use rollcage_proxy::{Handler, Serving};
+use rollcage_proxy::{Handler, ServerHandle};
 
 use super::listen::refused;
 use super::patience::PatienceArguments;
@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     /// ADDRESS or ADDRESS/BITS; may be given more than once. Public addresses are allowed as they are; `rollcage serve
     /// --help` has the rule
     #[arg(long, value_name = "WHAT")]
-    allow_url: Vec<Allowed>,
+    allow_url: Vec<AllowRule>,
 
     #[command(flatten)]
     patience: PatienceArguments,
@@ -102,7 +102,7 @@ async fn serve(
     arguments: &Arguments,
     admin_key: Option<Secret>,
     servers: &Servers,
-) -> anyhow::Result<(Serving, Arc<Capture>)> {
+) -> anyhow::Result<(ServerHandle, Arc<Capture>)> {
     let (endpoint, profile) = find(arguments, servers).await?;
     let directory = settings::store()?.root().join("sessions");
     std::fs::DirBuilder::new()

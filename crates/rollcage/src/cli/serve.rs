@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use rollcage_engine::EngineOptions;
 use rollcage_engine::intake::Catalogue;
 use rollcage_model::text::chain;
-use rollcage_proxy::outbound::{Allowed, Guard};
+use rollcage_proxy::outbound::{AllowRule, Guard};
 
 use super::listen::refused;
 use super::patience::PatienceArguments;
@@ -101,7 +101,7 @@ pub(crate) struct Arguments {
     /// Such URLs do not go through HTTP_PROXY or HTTPS_PROXY, which would resolve names themselves, except to hosts
     /// that are allowed by name.
     #[arg(long, value_name = "WHAT")]
-    allow_url: Vec<Allowed>,
+    allow_url: Vec<AllowRule>,
 
     /// Close a session that no socket holds and no call uses for so many seconds
     #[arg(long, default_value_t = 3600.0, value_name = "SECONDS", value_parser = seconds)]

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use rollcage_model::ending::Ended;
 use rollcage_model::task::mcp::{McpServer, McpServers};
 use rollcage_proxy::outbound::{Guard, Resolver};
-use rollcage_proxy::remote::Remotes;
+use rollcage_proxy::remote::RemoteMcpServers;
 use rollcage_testkit::upstream::Upstream;
 use tokio_util::sync::CancellationToken;
 
@@ -102,7 +102,7 @@ async fn an_mcp_server_that_moves_is_not_followed() {
             ..McpServer::default()
         };
         task.mcp = McpServers::from([("docs".to_owned(), server)]);
-        let mut mcp = Remotes::take(&mut task.mcp, |_| None).unwrap();
+        let mut mcp = RemoteMcpServers::take(&mut task.mcp, |_| None).unwrap();
         mcp.guard(&BTreeSet::from(["docs".to_owned()]), &guard(&names));
         let home = Home::new();
         let plan = Plan {

@@ -2,7 +2,7 @@
 
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_proxy::endpoint::Endpoint;
-use rollcage_proxy::outbound::{Forbidden, client_for};
+use rollcage_proxy::outbound::{ForbiddenAddress, client_for};
 use rollcage_proxy::probe::{Profile, probe};
 use rollcage_proxy::{Unusable, settle_model};
 
@@ -10,7 +10,7 @@ use rollcage_proxy::{Unusable, settle_model};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unresolved {
     #[error(transparent)]
-    Forbidden(#[from] Forbidden),
+    Forbidden(#[from] ForbiddenAddress),
     #[error(transparent)]
     Unusable(#[from] Unusable),
 }

@@ -16,7 +16,7 @@ use rollcage_model::id::RolloutId;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::outbound::client_for;
 use rollcage_proxy::probe::{Profile, probe};
-use rollcage_proxy::remote::Remotes;
+use rollcage_proxy::remote::RemoteMcpServers;
 use rollcage_proxy::secret::Secret;
 use rollcage_proxy::{ModelSettings, OnOverflow, SamplingPolicy, Session, SessionOptions};
 
@@ -118,7 +118,7 @@ impl Capture {
             record: record.clone(),
             agent_time: None,
             observe: Box::new(|_| {}),
-            mcp: Remotes::default(),
+            mcp: RemoteMcpServers::default(),
             clients: Arc::default(),
         };
         let session_key = key.clone();
