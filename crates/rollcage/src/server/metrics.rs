@@ -1,4 +1,4 @@
-//! The numbers of a server in Prometheus' text format. The format is a few lines, so it is written here.
+//! A server's metrics in Prometheus' text format, which is simple enough to need no library.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use rollcage_engine::tally::SECONDS;
 
 use super::rollouts::backend::Backend;
 
-/// What scrapers expect as the content type.
+/// The content type that scrapers expect.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(crate) fn text(backend: &Backend) -> String {

@@ -12,7 +12,7 @@ use rollcage_testkit::agent::ShellAgent;
 use rollcage_testkit::upstream::{Reply, Upstream};
 
 use super::*;
-use crate::server::access::Token;
+use crate::server::access::AccessToken;
 use crate::server::harness;
 use crate::server::listen::BODY_LIMIT;
 use crate::server::rollouts::Backend;
@@ -48,7 +48,7 @@ struct Attacked {
 }
 
 impl Attacked {
-    async fn start(guard: Option<Arc<Guard>>, policy: Policy) -> Self {
+    async fn start(guard: Option<Arc<Guard>>, policy: AccessPolicy) -> Self {
         let backend = harness::backend_with(harness::limits(), BODY_LIMIT, |catalogue| {
             catalogue.guard = guard;
             catalogue.agents.push(ShellAgent::shared(
@@ -56,24 +56,24 @@ impl Attacked {
             ));
         });
         let backend = backend.await;
-        let assembly = Assembly {
+        let options = ServerOptions {
             policy,
             extra: api::routes(Arc::clone(&backend)),
-            ..assembly()
+            ..options()
         };
-        let served = Served::with(assembly).await;
+        let served = Served::with(options).await;
         Attacked { served, backend }
     }
 
     /// As an operator starts it for others.
     async fn with_tokens(allowed: &[&str], names: Arc<dyn Resolver>) -> Self {
         let allowed = allowed.iter().map(|rule| rule.parse().unwrap()).collect();
-        let token = Token {
+        let token = AccessToken {
             owner: harness::owner(),
             value: Secret::new(TOKEN),
         };
         let guard = Guard::with_resolver(allowed, names);
-        Self::start(Some(guard), Policy::Tokens(vec![token])).await
+        Self::start(Some(guard), AccessPolicy::Tokens(vec![token])).await
     }
 
     async fn post(&self, arguments: Value) -> (u16, Value) {
@@ -272,7 +272,7 @@ async fn what_the_operator_allows_is_reached() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_on_loopback_without_tokens_is_not_concerned() {
     let upstream = model();
-    let server = Attacked::start(None, Policy::Loopback).await;
+    let server = Attacked::start(None, AccessPolicy::Loopback).await;
     let result = server.roll_out(upstream.base_url()).await;
     assert_eq!(result["ended"], "completed", "{result}");
     server.close().await;

@@ -22,15 +22,15 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     let limit = Duration::from_millis(100);
     let backend = harness::backend_with(harness::limits(), limit, |_| ());
     let backend = backend.await;
-    let assembly = Assembly {
+    let options = ServerOptions {
         extra: api::routes(Arc::clone(&backend)),
         limits: Limits {
             body_read: limit,
             ..limits()
         },
-        ..assembly()
+        ..options()
     };
-    let served = Served::with(assembly).await;
+    let served = Served::with(options).await;
     for path in ["/v1/rollouts", "/mcp", "/reset", "/step", "/rollcage/task"] {
         let address = served.address;
         let answer = tokio::task::spawn_blocking(move || trickle(address, path));

@@ -4,15 +4,15 @@ use super::*;
 
 #[tokio::test]
 async fn idle_sockets_are_told_and_running_calls_finish() {
-    let (at_stop, hook) = oneshot::channel();
-    let mut served = Served::with(Assembly {
+    let (on_shutdown, hook) = oneshot::channel();
+    let mut served = Served::with(ServerOptions {
         grace: Duration::from_secs(60),
-        at_stop: Box::new(|left| {
+        on_shutdown: Box::new(|left| {
             Box::pin(async move {
-                let _ = at_stop.send(left);
+                let _ = on_shutdown.send(left);
             })
         }),
-        ..assembly()
+        ..options()
     })
     .await;
     let mut idle = served.socket("/ws").await;
@@ -39,9 +39,9 @@ async fn idle_sockets_are_told_and_running_calls_finish() {
 
 #[tokio::test]
 async fn what_outlasts_the_grace_is_dropped() {
-    let mut served = Served::with(Assembly {
+    let mut served = Served::with(ServerOptions {
         grace: Duration::from_millis(50),
-        ..assembly()
+        ..options()
     })
     .await;
     let mut socket = served.socket("/ws").await;

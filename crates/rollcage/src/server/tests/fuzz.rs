@@ -148,9 +148,9 @@ async fn throw_raw(served: &Served, bytes: &[u8]) {
 #[test]
 fn nothing_that_is_sent_harms_another_client() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let served = runtime.block_on(Served::with(Assembly {
+    let served = runtime.block_on(Served::with(ServerOptions {
         sessions_max: 10_000,
-        ..assembly()
+        ..options()
     }));
     let mut witness = runtime.block_on(async {
         let mut witness = served.socket("/ws").await;

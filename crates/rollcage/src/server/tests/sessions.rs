@@ -102,9 +102,9 @@ async fn a_session_remembers_its_last_rollout() {
 #[tokio::test]
 async fn a_full_server_says_so_on_every_way_in() {
     let sessions_max = 1;
-    let served = Served::with(Assembly {
+    let served = Served::with(ServerOptions {
         sessions_max,
-        ..assembly()
+        ..options()
     })
     .await;
     let _held = served.create().await;
@@ -141,9 +141,9 @@ async fn what_is_no_text_object_ends_a_socket() {
 
 #[tokio::test]
 async fn a_message_that_is_too_large_closes_with_1009() {
-    let mut assembly = assembly();
-    assembly.limits.body_bytes_max = 1000;
-    let served = Served::with(assembly).await;
+    let mut options = options();
+    options.limits.body_bytes_max = 1000;
+    let served = Served::with(options).await;
     let mut socket = served.socket("/ws").await;
     socket.send_text("x".repeat(2000)).await;
     assert_eq!(socket.close_code().await, 1009);
@@ -181,11 +181,11 @@ async fn a_large_answer_arrives_in_one_piece() {
 
 #[tokio::test]
 async fn a_client_that_answers_no_pings_is_let_go() {
-    let mut assembly = assembly();
-    assembly.sessions_max = 1;
-    assembly.limits.ping_every = Duration::from_millis(50);
-    assembly.limits.silence_max = Duration::from_millis(120);
-    let served = Served::with(assembly).await;
+    let mut options = options();
+    options.sessions_max = 1;
+    options.limits.ping_every = Duration::from_millis(50);
+    options.limits.silence_max = Duration::from_millis(120);
+    let served = Served::with(options).await;
     // A client that is not polled sends no pongs.
     let _silent = served.socket("/ws").await;
     let freed = async {
@@ -200,9 +200,9 @@ async fn a_client_that_answers_no_pings_is_let_go() {
 
 #[tokio::test]
 async fn idle_sessions_are_closed_and_held_ones_are_not() {
-    let mut assembly = assembly();
-    assembly.limits.session_idle = Duration::from_millis(200);
-    let served = Served::with(assembly).await;
+    let mut options = options();
+    options.limits.session_idle = Duration::from_millis(200);
+    let served = Served::with(options).await;
     let idle = served.create().await;
     let held = served.create().await;
     let mut socket = served.socket(&format!("/ws?session_id={held}")).await;

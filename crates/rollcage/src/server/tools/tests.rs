@@ -3,7 +3,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::server::harness::{backend, close, limits, owner};
-use crate::server::tool::{Client as Kind, Progress};
+use crate::server::tool::{ClientKind, ProgressUpdate};
 
 struct Client {
     tools: RolloutTools,
@@ -26,11 +26,11 @@ impl Client {
         &self,
         name: &str,
         arguments: Value,
-        progress: Option<mpsc::Sender<Progress>>,
+        progress: Option<mpsc::Sender<ProgressUpdate>>,
     ) -> Result<ToolOutput, ToolError> {
         let caller = Caller {
             owner: self.owner.clone(),
-            client: Kind::OpenEnv,
+            client: ClientKind::OpenEnv,
             progress,
         };
         let arguments = arguments.as_object().cloned().unwrap();
@@ -121,7 +121,7 @@ async fn a_whole_rollout_returns_both_variants_of_the_result() {
 }
 
 /// Numbered from the queue to the end.
-fn check_progress(progress: &mut mpsc::Receiver<Progress>) {
+fn check_progress(progress: &mut mpsc::Receiver<ProgressUpdate>) {
     let mut told = Vec::new();
     while let Ok(step) = progress.try_recv() {
         assert_eq!(step.done, told.len() as f64 + 1.0);
@@ -399,10 +399,8 @@ async fn what_is_unknown_or_wrong_is_answered_as_the_original_does() {
 
 #[test]
 fn a_model_gets_a_summary_unless_it_asks_for_more() {
-    use super::super::tool::Client;
-
-    assert_eq!(form_for(None, Client::Mcp), Form::Summary);
-    assert_eq!(form_for(None, Client::OpenEnv), Form::OpenEnv);
-    let asked = form_for(Some(Wanted::Turns), Client::Mcp);
-    assert_eq!(asked, Form::View(Wanted::Turns));
+    assert_eq!(form_for(None, ClientKind::Mcp), ResultForm::Summary);
+    assert_eq!(form_for(None, ClientKind::OpenEnv), ResultForm::OpenEnv);
+    let asked = form_for(Some(Wanted::Turns), ClientKind::Mcp);
+    assert_eq!(asked, ResultForm::View(Wanted::Turns));
 }

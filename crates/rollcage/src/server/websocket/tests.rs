@@ -33,7 +33,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// What a stream of bytes is read as, when it comes in pieces.
-fn read(pieces: &[&[u8]], bytes_max: usize) -> (Vec<Received>, Broken) {
+fn read(pieces: &[&[u8]], bytes_max: usize) -> (Vec<SocketMessage>, SocketError) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
@@ -79,20 +79,20 @@ fn messages_come_whole_with_control_frames_between() {
     assert_eq!(
         received,
         [
-            Received::Ping(b"are you there".to_vec()),
-            Received::Text("héllo".to_owned()),
-            Received::Binary(b"\xff".to_vec()),
-            Received::Pong,
-            Received::Close(Some(1000)),
+            SocketMessage::Ping(b"are you there".to_vec()),
+            SocketMessage::Text("héllo".to_owned()),
+            SocketMessage::Binary(b"\xff".to_vec()),
+            SocketMessage::Pong,
+            SocketMessage::Close(Some(1000)),
         ]
     );
-    assert!(matches!(broken, Broken::Ended));
+    assert!(matches!(broken, SocketError::Ended));
 }
 
 #[test]
 fn a_message_is_as_large_as_all_its_frames() {
     let (received, _) = read(&[&frame(0x81, &[b'x'; 1000])], 1000);
-    assert_eq!(received, [Received::Text("x".repeat(1000))]);
+    assert_eq!(received, [SocketMessage::Text("x".repeat(1000))]);
     check_broken(&frame(0x81, &[b'x'; 1001]), CloseCode::TooLarge);
     let mut bytes = frame(0x01, &[b'x'; 600]);
     bytes.extend(frame(0x80, &[b'x'; 401]));
@@ -112,7 +112,10 @@ async fn an_idle_socket_keeps_nothing_of_a_large_message() {
         .write_all(&frame(0x81, &vec![b'x'; 900_000]))
         .await
         .unwrap();
-    assert!(matches!(socket.receive().await.unwrap(), Received::Text(_)));
+    assert!(matches!(
+        socket.receive().await.unwrap(),
+        SocketMessage::Text(_)
+    ));
     assert!(socket.receive().now_or_never().is_none());
     let kept = socket.buffer.capacity() + socket.message.capacity() + socket.control.capacity();
     assert!(kept <= 2 * IDLE_BYTES, "{kept}");

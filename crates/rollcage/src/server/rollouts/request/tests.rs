@@ -19,13 +19,13 @@ fn variables(name: &str) -> Option<String> {
         .map(|(_, value)| (*value).to_owned())
 }
 
-fn around() -> Surroundings {
+fn context() -> RequestContext {
     let catalogue = Catalogue {
         variables: Arc::new(variables),
         keys: Arc::new(variables),
         ..Catalogue::built_in()
     };
-    Surroundings {
+    RequestContext {
         tasks: Arc::new(Tasks::default()),
         catalogue: Arc::new(catalogue),
         body_limit: crate::server::listen::BODY_LIMIT,
@@ -37,13 +37,13 @@ struct Read {
     count: usize,
 }
 
-fn given(value: Value) -> Result<Read, Wrong> {
+fn given(value: Value) -> Result<Read, ArgumentError> {
     let Value::Object(values) = value else {
         panic!("an object");
     };
-    let around = around();
-    let RolloutArguments { request, count } = read("run_rollout", values, &around)?;
-    let rollout = resolve(request, &around.catalogue).map_err(explain)?;
+    let context = context();
+    let RolloutArguments { request, count } = read("run_rollout", values, &context)?;
+    let rollout = resolve(request, &context.catalogue).map_err(explain)?;
     Ok(Read { rollout, count })
 }
 

@@ -77,7 +77,7 @@ fn codes(answer: &Value) -> Vec<&str> {
 fn an_answer_that_fits_is_the_originals_with_the_strict_trace() {
     in_store(|store| {
         let result = stored(store, 5);
-        let answer = text(store, &result, Form::OpenEnv, ANSWER_BYTES_MAX).unwrap();
+        let answer = text(store, &result, ResultForm::OpenEnv, ANSWER_BYTES_MAX).unwrap();
         let answer = parsed(&answer);
         assert_eq!(answer["proxy_turns"].as_array().unwrap().len(), 5);
         let turn = &answer["proxy_turns"][4];
@@ -96,7 +96,7 @@ fn what_does_not_fit_is_left_out_in_steps_and_told_of() {
     in_store(|store| {
         let result = stored(store, 60);
         let within = |bytes_max: usize| {
-            let answer = text(store, &result, Form::OpenEnv, bytes_max).unwrap();
+            let answer = text(store, &result, ResultForm::OpenEnv, bytes_max).unwrap();
             assert!(
                 escaped(&answer) <= bytes_max,
                 "{} of {bytes_max}",
@@ -104,7 +104,7 @@ fn what_does_not_fit_is_left_out_in_steps_and_told_of() {
             );
             parsed(&answer)
         };
-        let whole = text(store, &result, Form::OpenEnv, usize::MAX).unwrap();
+        let whole = text(store, &result, ResultForm::OpenEnv, usize::MAX).unwrap();
         let turns = turns_text(
             &store.interpret_result(&result).unwrap(),
             MessageScope::Whole,
@@ -159,7 +159,7 @@ fn pages_make_the_whole_trace() {
         let mut turns = Vec::new();
         let mut next = Some(0);
         while let Some(offset) = next {
-            let page = parsed(&page(store, &result, Pages::TrainingTrace, offset, 7).unwrap());
+            let page = parsed(&page(store, &result, PagedTrace::TrainingTrace, offset, 7).unwrap());
             assert_eq!(page["total"], 30);
             turns.extend(page["items"].as_array().unwrap().clone());
             next = page["next_offset"]
@@ -167,12 +167,12 @@ fn pages_make_the_whole_trace() {
                 .map(|next| usize::try_from(next).unwrap());
         }
         assert_eq!(json!(turns), serde_json::to_value(&all).unwrap());
-        let past = parsed(&page(store, &result, Pages::Turns, 100, 7).unwrap());
+        let past = parsed(&page(store, &result, PagedTrace::Turns, 100, 7).unwrap());
         assert_eq!(
             (&past["items"], &past["next_offset"]),
             (&json!([]), &Value::Null)
         );
-        let rows = parsed(&page(store, &result, Pages::Sequences, 0, usize::MAX).unwrap());
+        let rows = parsed(&page(store, &result, PagedTrace::Sequences, 0, usize::MAX).unwrap());
         assert_eq!(
             (&rows["total"], &rows["items"][0]["n_trainable"]),
             (&json!(1), &json!(300))
@@ -206,7 +206,7 @@ fn a_result_of_the_first_version_is_read() {
         std::fs::write(record.join("result.json"), old.to_string()).unwrap();
         let read = store.result(result.rollout_id).unwrap();
         assert_eq!((read.schema_version, read.group.as_str()), (1, ""));
-        let rows = parsed(&text(store, &read, Form::View(Wanted::Sequences), 0).unwrap());
+        let rows = parsed(&text(store, &read, ResultForm::View(Wanted::Sequences), 0).unwrap());
         assert_eq!(rows["sequences"][0]["n_trainable"], 30);
     });
 }
@@ -215,15 +215,15 @@ fn a_result_of_the_first_version_is_read() {
 fn a_summary_is_short_and_a_view_has_what_is_wanted() {
     in_store(|store| {
         let result = stored(store, 200);
-        let summary = text(store, &result, Form::Summary, 0).unwrap();
+        let summary = text(store, &result, ResultForm::Summary, 0).unwrap();
         assert!(summary.len() < 4000, "{summary}");
         assert_eq!(parsed(&summary)["rollout_id"], json!(result.rollout_id));
-        let bare = text(store, &result, Form::View(Wanted::None), 0).unwrap();
+        let bare = text(store, &result, ResultForm::View(Wanted::None), 0).unwrap();
         let bare = parsed(&bare);
         for name in ["sequences", "turns", "proxy_turns", "training_trace"] {
             assert!(bare.get(name).is_none(), "{name}");
         }
-        let rows = parsed(&text(store, &result, Form::View(Wanted::Sequences), 0).unwrap());
+        let rows = parsed(&text(store, &result, ResultForm::View(Wanted::Sequences), 0).unwrap());
         assert_eq!(rows["sequences"].as_array().unwrap().len(), 1);
     });
 }
