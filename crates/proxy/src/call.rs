@@ -61,9 +61,9 @@ where
     let _memory = held.request_memory.reserve(&head.headers).await;
     let body = match read_agent_request(body).await {
         Ok(body) => body,
-        Err(unread) => {
+        Err(error) => {
             session.note_refused_request();
-            return close_after(refuse(&route, unread.status(), &unread.to_string()));
+            return close_after(refuse(&route, error.status(), &error.to_string()));
         }
     };
     let endpoint = &session.options.endpoint;
@@ -161,13 +161,13 @@ async fn make(call: Call, mut hold: BudgetHold, mut request: UpstreamRequest) ->
             AttemptOutcome::Settled(outcome) => return outcome,
             AttemptOutcome::Refused(refused) => refused,
         };
-        let again = refused
+        let retry_hold = refused
             .hold
             .filter(|_| should_retry_reduced(refused.lesson, tries));
-        let Some(kept) = again else {
+        let Some(reused) = retry_hold else {
             return settle_refusal(&call.session, &call.question, refused.refusal);
         };
-        hold = kept;
+        hold = reused;
         request = match prepare(&call.session, &call.question, &hold) {
             Ok(request) => request,
             Err(invalid) => return invalid,
@@ -244,8 +244,8 @@ fn record(
     if let Some(body) = request.translation.take() {
         session.record(Line::Sent(Sent { exchange, body }))?;
     }
-    let asked = call.question.body.clone();
-    let mut open = OpenExchange::new(Arc::clone(session), exchange, asked, hold);
+    let request_body = call.question.body.clone();
+    let mut open = OpenExchange::new(Arc::clone(session), exchange, request_body, hold);
     open.is_replayed = call.mode == OutputMode::Replayed;
     Ok(open)
 }

@@ -59,7 +59,7 @@ pub(crate) struct OpenExchange {
     hold: Option<BudgetHold>,
     exchange: u64,
     /// The agent's request.
-    asked: Bytes,
+    request_body: Bytes,
     has_tools: bool,
     since: Instant,
     pub(crate) status: Option<u16>,
@@ -79,15 +79,15 @@ impl OpenExchange {
     pub(crate) fn new(
         session: Arc<Session>,
         exchange: u64,
-        asked: Bytes,
+        request_body: Bytes,
         hold: BudgetHold,
     ) -> Self {
         OpenExchange {
             session,
             hold: Some(hold),
             exchange,
-            has_tools: offers_tools(&asked),
-            asked,
+            has_tools: offers_tools(&request_body),
+            request_body,
             since: Instant::now(),
             status: None,
             is_stream: false,
@@ -108,8 +108,8 @@ impl OpenExchange {
         self.pieces.push(bytes);
     }
 
-    pub(crate) fn forget_request(&mut self) {
-        self.asked = Bytes::new();
+    pub(crate) fn drop_request_body(&mut self) {
+        self.request_body = Bytes::new();
     }
 
     pub(crate) fn session(&self) -> &Session {
@@ -257,7 +257,7 @@ impl OpenExchange {
     fn is_refused_for_its_body(&self, response: &Response) -> bool {
         matches!(response.status, Some(400 | 413 | 422))
             && response.error.is_none()
-            && (self.session.has_answers() || is_malformed(&self.asked))
+            && (self.session.has_answers() || is_malformed(&self.request_body))
     }
 }
 

@@ -10,23 +10,23 @@ use rollcage_model::exchange::Response;
 const LINES_MAX: usize = 200;
 
 #[derive(Default)]
-pub(crate) struct Log(VecDeque<Line>);
+pub(crate) struct SessionLog(VecDeque<LogLine>);
 
-enum Line {
+enum LogLine {
     Call(CallLine),
     Other(String),
 }
 
-impl Log {
+impl SessionLog {
     pub(crate) fn add_call(&mut self, line: CallLine) {
-        self.push(Line::Call(line));
+        self.push(LogLine::Call(line));
     }
 
     pub(crate) fn add(&mut self, line: String) {
-        self.push(Line::Other(line));
+        self.push(LogLine::Other(line));
     }
 
-    fn push(&mut self, line: Line) {
+    fn push(&mut self, line: LogLine) {
         self.0.push_back(line);
         if self.0.len() > LINES_MAX {
             self.0.pop_front();
@@ -34,11 +34,11 @@ impl Log {
     }
 }
 
-impl fmt::Display for Log {
+impl fmt::Display for SessionLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|line| match line {
-            Line::Call(call) => writeln!(f, "{call}"),
-            Line::Other(text) => writeln!(f, "{text}"),
+            LogLine::Call(call) => writeln!(f, "{call}"),
+            LogLine::Other(text) => writeln!(f, "{text}"),
         })
     }
 }

@@ -52,7 +52,7 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
     let _memory = session.request_memory.reserve(&head.headers).await;
     let body = match read_agent_request(body).await {
         Ok(body) => body,
-        Err(unread) => return close_after(refuse(unread.status(), &unread.to_string())),
+        Err(error) => return close_after(refuse(error.status(), &error.to_string())),
     };
     let answered = ask(&session, remote, &head, body).await;
     let result = match &answered {

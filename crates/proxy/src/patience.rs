@@ -18,11 +18,11 @@ const ADVISED_DELAY_MAX: Duration = Duration::from_secs(30);
 /// The time during which calls of a session waited for an endpoint that had failed. Overlapping waits count once.
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
-    state: Mutex<State>,
+    state: Mutex<OutageState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OutageState {
     open: usize,
     since: Option<Instant>,
     total: Duration,
@@ -42,7 +42,7 @@ impl Outages {
         state.total + state.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, OutageState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -85,13 +85,13 @@ impl Question {
         }
         let translated = route.to_chat(body).map_err(|error| error.to_string())?;
         match translated {
-            Some(asked) => {
-                question.body = asked.chat.into();
-                question.is_stream = Some(asked.is_stream);
-                question.dropped = asked.dropped;
-                question.is_thinking_disabled = asked.is_thinking_disabled;
-                form.stream_type = asked.stream_type;
-                form.render = Some(asked.render);
+            Some(translated) => {
+                question.body = translated.chat.into();
+                question.is_stream = Some(translated.is_stream);
+                question.dropped = translated.dropped;
+                question.is_thinking_disabled = translated.is_thinking_disabled;
+                form.stream_type = translated.stream_type;
+                form.render = Some(translated.render);
             }
             // The request is chat already, only the endpoint is not.
             None => form.render = Some(form.own_render(&model_of(body))),
@@ -102,11 +102,12 @@ impl Question {
     /// Whether the agent wants a stream. Parses the body if that is not known yet.
     pub(crate) fn is_stream(&self) -> bool {
         #[derive(serde::Deserialize)]
-        struct Wish {
+        struct Flags {
             stream: Option<bool>,
         }
         self.is_stream.unwrap_or_else(|| {
-            serde_json::from_slice::<Wish>(&self.body).is_ok_and(|wish| wish.stream == Some(true))
+            serde_json::from_slice::<Flags>(&self.body)
+                .is_ok_and(|flags| flags.stream == Some(true))
         })
     }
 }
@@ -163,24 +164,26 @@ pub(crate) fn rest_of_stream(render: &mut dyn Render, reply: &Reply) -> Vec<u8> 
 
 fn model_of(body: &[u8]) -> String {
     #[derive(serde::Deserialize)]
-    struct Named {
+    struct ChatRequest {
         model: Option<String>,
     }
-    let named: Option<Named> = serde_json::from_slice(body).ok();
-    named.and_then(|named| named.model).unwrap_or_default()
+    let request: Option<ChatRequest> = serde_json::from_slice(body).ok();
+    request
+        .and_then(|request| request.model)
+        .unwrap_or_default()
 }
 
 /// Whether a chat request asks for a final chunk with the usage.
 fn wants_usage(body: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
-    struct Wish {
-        stream_options: Option<Options>,
+    struct ChatRequest {
+        stream_options: Option<StreamOptions>,
     }
     #[derive(serde::Deserialize)]
-    struct Options {
+    struct StreamOptions {
         include_usage: Option<bool>,
     }
-    let wish: Option<Wish> = serde_json::from_slice(body).ok();
-    let options = wish.and_then(|wish| wish.stream_options);
+    let request: Option<ChatRequest> = serde_json::from_slice(body).ok();
+    let options = request.and_then(|request| request.stream_options);
     options.is_some_and(|options| options.include_usage == Some(true))
 }

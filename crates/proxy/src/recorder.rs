@@ -16,11 +16,11 @@ use rollcage_model::exchange::{Encoder, Frame, Line};
 
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    state: Mutex<State>,
+    state: Mutex<RecorderState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RecorderState {
     file: File,
     encoder: Encoder,
     bytes: u64,
@@ -28,7 +28,7 @@ struct State {
     broken: Option<String>,
 }
 
-impl State {
+impl RecorderState {
     /// Returns buffers that are not needed any more, to be freed outside of the lock.
     fn write(&mut self, frame: serde_json::Result<Frame>) -> Result<Vec<Bytes>, String> {
         if let Some(broken) = &self.broken {
@@ -60,7 +60,7 @@ impl Recorder {
     }
 
     pub(crate) fn new(file: File) -> Self {
-        let state = State {
+        let state = RecorderState {
             file,
             encoder: Encoder::default(),
             bytes: 0,
@@ -86,7 +86,7 @@ impl Recorder {
         gone.map(drop)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RecorderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

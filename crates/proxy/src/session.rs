@@ -21,7 +21,7 @@ use rollcage_model::finding::CaptureLevel;
 use crate::calls::{CallSummary, CallVerdict};
 use crate::endpoint::Endpoint;
 use crate::lessons::{EndpointLessons, Lesson, Lessons, Requirements, SamplingSource};
-use crate::log::{CallLine, Log};
+use crate::log::{CallLine, SessionLog};
 use crate::outbound::Clients;
 use crate::patience::Outages;
 use crate::policy::{OnOverflow, SamplingPolicy};
@@ -84,11 +84,11 @@ pub struct Session {
     pub(crate) outages: Arc<Outages>,
     /// Patience was used up, and no call has succeeded since.
     pub(crate) is_patience_used: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
 }
 
 /// The part of a session that changes with every call.
-struct State {
+struct SessionState {
     first_call: Option<Instant>,
     last_activity: Instant,
     open_calls: usize,
@@ -97,7 +97,7 @@ struct State {
     had_outage: bool,
     budget: Budget,
     counts: CallCounts,
-    log: Log,
+    log: SessionLog,
 }
 
 /// The number of a session's finished calls.
@@ -151,7 +151,7 @@ impl Session {
             hopeless: CancellationToken::new(),
             outages: Arc::default(),
             is_patience_used: AtomicBool::new(false),
-            state: Mutex::new(State {
+            state: Mutex::new(SessionState {
                 first_call: None,
                 last_activity: Instant::now(),
                 open_calls: 0,
@@ -159,7 +159,7 @@ impl Session {
                 had_outage: false,
                 budget,
                 counts: CallCounts::default(),
-                log: Log::default(),
+                log: SessionLog::default(),
             }),
             options,
         })
@@ -467,7 +467,7 @@ impl Session {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SessionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn respond(form: AnswerForm, streaming: StreamedAnswer) -> Response<B
         response,
     } = streaming;
     // The request was accepted and is not needed any more; it may be large, and the stream may last long.
-    exchange.forget_request();
+    exchange.drop_request_body();
     let live = LiveStream {
         exchange,
         response,

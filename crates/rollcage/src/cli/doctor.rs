@@ -29,13 +29,13 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let stop = StopSignal::watch(Screen::new(), "Ending; again to end at once.")?;
     let home = settings::home()?;
-    let place = data_directory(&home);
-    let checks = if place.status == Status::Missing {
+    let data_check = data_directory(&home);
+    let checks = if data_check.status == Status::Missing {
         // Sandboxes are built there, so no other check can succeed.
-        vec![place]
+        vec![data_check]
     } else {
         let mut checks = check_sandboxes(&home, &stop).await?;
-        checks.push(place);
+        checks.push(data_check);
         checks
     };
     let mut out = output::stdout();

@@ -18,7 +18,7 @@ pub(crate) fn text(backend: &Backend) -> String {
 
 fn render(load: &Load, sessions: usize) -> String {
     let numbers = &load.numbers;
-    let mut out = Page::default();
+    let mut out = MetricsText::default();
     out.gauge(
         "rollcage_rollouts_running",
         "Rollouts that run now.",
@@ -86,11 +86,11 @@ fn render(load: &Load, sessions: usize) -> String {
 }
 
 #[derive(Default)]
-struct Page {
+struct MetricsText {
     text: String,
 }
 
-impl Page {
+impl MetricsText {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");

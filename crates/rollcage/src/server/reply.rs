@@ -76,10 +76,10 @@ pub(crate) async fn read_body(
     limit: Duration,
 ) -> Result<Bytes, Response> {
     let read = read_request_body(body, bytes_max, limit).await;
-    read.map_err(|unread| last(detail(unread.status(), &unread.to_string())))
+    read.map_err(|error| last(detail(error.status(), &error.to_string())))
 }
 
-/// Closes the connection after this response: the unread rest of a body is still on it, so it cannot be reused.
+/// Closes the connection after this response: the error rest of a body is still on it, so it cannot be reused.
 pub(crate) fn last(mut response: Response) -> Response {
     response
         .headers_mut()

@@ -26,7 +26,7 @@ mod sessions;
 #[derive(Default)]
 struct TestTools {
     infos: Vec<ToolInfo>,
-    /// Calls of `slow` under way, and those that came to their end.
+    /// Calls of `slow` in progress, and those that ran to their end.
     running: Arc<AtomicUsize>,
     finished: Arc<AtomicUsize>,
 }
@@ -150,7 +150,7 @@ impl Tools for TestTools {
 /// A server in this process.
 struct Served {
     address: SocketAddr,
-    /// Calls of `slow` under way, and those that came to their end.
+    /// Calls of `slow` in progress, and those that ran to their end.
     running: Arc<AtomicUsize>,
     finished: Arc<AtomicUsize>,
     stop: Option<oneshot::Sender<()>>,
@@ -235,7 +235,7 @@ impl Served {
         Socket(tokio_tungstenite::connect_async(url).await.unwrap().0)
     }
 
-    /// Waits until so many calls of `slow` are under way.
+    /// Waits until `count` calls of `slow` are in progress.
     async fn until_running(&self, count: usize) {
         until(|| self.running.load(Ordering::SeqCst) == count).await;
     }

@@ -12,7 +12,7 @@ use rollcage_model::record::RolloutResult;
 use rollcage_model::text::chain;
 use rollcage_model::view::Wanted;
 
-use super::rollouts::arguments::Arguments;
+use super::rollouts::arguments::ToolArguments;
 use super::rollouts::tokens::{ANSWER_BYTES_MAX, PagedTrace, ResultForm};
 use super::rollouts::{Backend, SubmitError, ViewError, catalogue};
 use super::tool::{Caller, ClientKind, FinishedRollout, ToolError, ToolInfo, ToolOutput, Tools};
@@ -93,7 +93,7 @@ fn json_output(value: Value) -> ToolOutput {
 }
 
 fn no_arguments(tool: &str, arguments: Map<String, Value>) -> Result<(), ToolError> {
-    Arguments::new(tool, arguments, &[])
+    ToolArguments::new(tool, arguments, &[])
         .map(|_| ())
         .map_err(ToolError::InvalidArguments)
 }
@@ -313,7 +313,7 @@ impl ToolCall<'_> {
     fn tasks(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {
         let wrong = ToolError::InvalidArguments;
         let names = ["split", "start", "stop"];
-        let mut given = Arguments::new("list_tasks", arguments, &names).map_err(wrong)?;
+        let mut given = ToolArguments::new("list_tasks", arguments, &names).map_err(wrong)?;
         let split = given.text("split").map_err(wrong)?;
         let mut place = |name| {
             let number = given.integer(name).map_err(wrong)?;
@@ -334,10 +334,10 @@ impl ToolCall<'_> {
         tool: &str,
         arguments: Map<String, Value>,
         more: &[&str],
-    ) -> Result<(String, Arguments), ToolError> {
+    ) -> Result<(String, ToolArguments), ToolError> {
         let names = [&["rollout_id"], more].concat();
         let mut given =
-            Arguments::new(tool, arguments, &names).map_err(ToolError::InvalidArguments)?;
+            ToolArguments::new(tool, arguments, &names).map_err(ToolError::InvalidArguments)?;
         let id = given
             .required_text(tool, "rollout_id")
             .map_err(ToolError::InvalidArguments)?;

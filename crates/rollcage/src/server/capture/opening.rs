@@ -33,7 +33,7 @@ impl CaptureServer {
         let body = request.into_body();
         let body =
             rollcage_proxy::read_request_body(body, PAYLOAD_BYTES_MAX, self.body_limit).await;
-        let body = body.map_err(|unread| HttpError(unread.status(), unread.to_string()))?;
+        let body = body.map_err(|error| HttpError(error.status(), error.to_string()))?;
         let body = if body.is_empty() {
             b"{}".as_slice().into()
         } else {

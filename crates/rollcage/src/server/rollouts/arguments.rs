@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 /// The arguments of one call, with known names only.
-pub(crate) struct Arguments {
+pub(crate) struct ToolArguments {
     values: Map<String, Value>,
 }
 
-impl std::fmt::Debug for Arguments {
+impl std::fmt::Debug for ToolArguments {
     /// Shows names only, since a value may be a key.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_set().entries(self.values.keys()).finish()
@@ -20,7 +20,7 @@ impl std::fmt::Debug for Arguments {
 /// What is wrong with an argument, as text for the caller.
 pub(crate) type ArgumentError = String;
 
-impl Arguments {
+impl ToolArguments {
     /// Refuses names that are not in `known`; `null` counts as omitted.
     pub(crate) fn new(
         tool: &str,
@@ -34,7 +34,7 @@ impl Arguments {
             ));
         }
         values.retain(|_, value| !value.is_null());
-        Ok(Arguments { values })
+        Ok(ToolArguments { values })
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -147,7 +147,7 @@ impl Arguments {
     ) -> Result<Option<Self>, ArgumentError> {
         match self.values.remove(name) {
             None => Ok(None),
-            Some(Value::Object(members)) => Arguments::new(name, members, known).map(Some),
+            Some(Value::Object(members)) => ToolArguments::new(name, members, known).map(Some),
             Some(other) => Err(wrong(name, "an object", &other)),
         }
     }
@@ -200,11 +200,11 @@ mod tests {
 
     use super::*;
 
-    fn arguments(value: Value) -> Arguments {
+    fn arguments(value: Value) -> ToolArguments {
         let Value::Object(values) = value else {
             panic!("an object");
         };
-        Arguments::new("tool", values, &["a", "b"]).unwrap()
+        ToolArguments::new("tool", values, &["a", "b"]).unwrap()
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn errors_name_the_argument_and_never_its_value() {
         let values = json!({"c": "sk-secret"}).as_object().cloned().unwrap();
-        let error = Arguments::new("tool", values, &["a", "b"]).unwrap_err();
+        let error = ToolArguments::new("tool", values, &["a", "b"]).unwrap_err();
         assert_eq!(error, "unknown argument `c`: tool takes a, b");
         let given = arguments(json!({"a": "sk-secret"}));
         assert_eq!(format!("{given:?}"), "{\"a\"}");

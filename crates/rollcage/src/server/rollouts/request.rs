@@ -14,7 +14,7 @@ use rollcage_model::script::Step;
 use rollcage_model::task::{Budget, Limits, Mode, Task};
 use rollcage_proxy::secret::Secret;
 
-use super::arguments::{ArgumentError, Arguments, integer_of, wrong};
+use super::arguments::{ArgumentError, ToolArguments, integer_of, wrong};
 use super::context::RequestContext;
 use crate::server::tasks::TaskEntry;
 use crate::task_file::LoadedTask;
@@ -93,7 +93,7 @@ pub(crate) fn read(
     values: Map<String, Value>,
     context: &RequestContext,
 ) -> Result<RolloutArguments, ArgumentError> {
-    let mut given = Arguments::new(tool, values, NAMES)?;
+    let mut given = ToolArguments::new(tool, values, NAMES)?;
     let agent = given.text("agent")?;
     let agent = agent.unwrap_or_else(|| "opencode".to_owned());
     let chosen = rollcage_agents::choose(context.catalogue.agents.clone(), &agent);
@@ -134,7 +134,7 @@ pub(crate) fn read(
 
 /// The endpoint, in the arguments of either original variant.
 fn read_endpoint(
-    given: &mut Arguments,
+    given: &mut ToolArguments,
     has_default: bool,
     catalogue: &Catalogue,
 ) -> Result<EndpointWish, ArgumentError> {
@@ -260,7 +260,7 @@ pub(crate) fn explain(error: RequestError) -> ArgumentError {
 /// The task: one of the server's, overridden by the arguments, or one built from the arguments alone; and the names of
 /// the MCP servers that come from the client.
 fn read_task(
-    given: &mut Arguments,
+    given: &mut ToolArguments,
     context: &RequestContext,
 ) -> Result<(LoadedTask, BTreeSet<String>), ArgumentError> {
     let mut loaded = match given.value("task") {
@@ -314,7 +314,7 @@ fn replace<T>(value: &mut T, given: Option<T>) {
     }
 }
 
-fn read_mode(given: &mut Arguments) -> Result<Option<Mode>, ArgumentError> {
+fn read_mode(given: &mut ToolArguments) -> Result<Option<Mode>, ArgumentError> {
     let Some(text) = given.text("mode")? else {
         return Ok(None);
     };
@@ -340,7 +340,7 @@ fn find_task<'a>(
         Value::String(id) => tasks.by_id(None, id),
         Value::Number(_) => tasks.by_index(None, index_of(value)?),
         Value::Object(members) => {
-            let mut given = Arguments::new("task", members.clone(), &["id", "index", "split"])?;
+            let mut given = ToolArguments::new("task", members.clone(), &["id", "index", "split"])?;
             let split = given.text("split")?;
             match (given.text("id")?, given.value("index")) {
                 (Some(id), None) => tasks.by_id(split.as_deref(), &id),
@@ -365,7 +365,7 @@ fn read_solution(value: Value) -> Result<Vec<Step>, ArgumentError> {
     items.into_iter().enumerate().map(step).collect()
 }
 
-fn read_budget(given: &mut Arguments, budget: &mut Budget) -> Result<(), ArgumentError> {
+fn read_budget(given: &mut ToolArguments, budget: &mut Budget) -> Result<(), ArgumentError> {
     let Some(mut given) = given.object("budget", BUDGET)? else {
         return Ok(());
     };
@@ -382,7 +382,7 @@ fn read_budget(given: &mut Arguments, budget: &mut Budget) -> Result<(), Argumen
     Ok(())
 }
 
-fn read_limits(given: &mut Arguments, limits: &mut Limits) -> Result<(), ArgumentError> {
+fn read_limits(given: &mut ToolArguments, limits: &mut Limits) -> Result<(), ArgumentError> {
     let Some(mut given) = given.object("limits", LIMITS)? else {
         return Ok(());
     };
@@ -402,7 +402,7 @@ fn read_limits(given: &mut Arguments, limits: &mut Limits) -> Result<(), Argumen
     Ok(())
 }
 
-fn read_options(given: &mut Arguments) -> Result<ModelOptions, ArgumentError> {
+fn read_options(given: &mut ToolArguments) -> Result<ModelOptions, ArgumentError> {
     let default = ModelOptions::default();
     let top_logprobs = given.integer("top_logprobs")?.map(u32::try_from);
     let top_logprobs = top_logprobs.unwrap_or(Ok(default.top_logprobs));

@@ -1,4 +1,4 @@
-//! Who gets in.
+//! Which requests are admitted.
 
 use rollcage_proxy::secret::Secret;
 

@@ -1,4 +1,4 @@
-//! The official Python clients against the server, where they are at hand.
+//! The official Python clients against the server, where they are installed.
 
 use super::*;
 

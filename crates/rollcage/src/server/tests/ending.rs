@@ -1,9 +1,9 @@
-//! How a server ends: nothing new, the running calls, what outlives them.
+//! How a server shuts down: it accepts nothing new, waits for running calls, and ends what outlives them.
 
 use super::*;
 
 #[tokio::test]
-async fn idle_sockets_are_told_and_running_calls_finish() {
+async fn idle_sockets_are_closed_and_running_calls_finish() {
     let (on_shutdown, hook) = oneshot::channel();
     let mut served = Served::with(ServerOptions {
         grace: Duration::from_secs(60),
@@ -38,7 +38,7 @@ async fn idle_sockets_are_told_and_running_calls_finish() {
 }
 
 #[tokio::test]
-async fn what_outlasts_the_grace_is_dropped() {
+async fn calls_that_outlast_the_grace_are_dropped() {
     let mut served = Served::with(ServerOptions {
         grace: Duration::from_millis(50),
         ..options()

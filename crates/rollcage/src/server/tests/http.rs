@@ -7,7 +7,7 @@ async fn status_and_body(response: reqwest::Response) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn unknown_paths_and_methods_are_told_as_the_original_does() {
+async fn unknown_paths_and_methods_are_answered_like_the_original() {
     let served = Served::start().await;
     let gone = (404, json!({"detail": "Not Found"}));
     for path in ["/", "/nope", "/ws", "/harness", "/a/b/c"] {
@@ -184,7 +184,7 @@ async fn a_body_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_given_up() {
+async fn a_body_that_never_arrives_is_given_up() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut options = options();
     options.limits.body_read = Duration::from_millis(100);
@@ -295,7 +295,7 @@ async fn bytes_flow_while_a_call_runs() {
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_takes_its_call_along() {
+async fn a_call_ends_when_its_caller_disconnects() {
     let mut options = options();
     options.limits.keep_alive.grace = Duration::from_millis(100);
     let served = Served::with(options).await;
@@ -316,7 +316,7 @@ async fn a_caller_that_leaves_takes_its_call_along() {
 }
 
 #[tokio::test]
-async fn what_is_served_beside_knows_its_caller() {
+async fn additional_routes_know_their_caller() {
     let hello =
         |owner: axum::Extension<crate::server::access::Owner>| async move { owner.0.0.to_string() };
     let extra = Router::new().route("/v1/who", axum::routing::get(hello));

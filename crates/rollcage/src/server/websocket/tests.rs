@@ -32,7 +32,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What a stream of bytes is read as, when it comes in pieces.
+/// The messages in a stream of bytes that arrives in pieces, and its final error.
 fn read(pieces: &[&[u8]], bytes_max: usize) -> (Vec<SocketMessage>, SocketError) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -43,7 +43,7 @@ fn read(pieces: &[&[u8]], bytes_max: usize) -> (Vec<SocketMessage>, SocketError)
         let mut received = Vec::new();
         for piece in pieces {
             theirs.write_all(piece).await.unwrap();
-            // Taken as far as it goes, then dropped, as a `select!` does.
+            // Polled once and dropped, as `select!` does.
             while let Some(next) = socket.receive().now_or_never() {
                 match next {
                     Ok(next) => received.push(next),
@@ -68,7 +68,7 @@ fn check_broken(bytes: &[u8], expected: CloseCode) {
 }
 
 #[test]
-fn messages_come_whole_with_control_frames_between() {
+fn control_frames_may_come_between_the_frames_of_a_message() {
     let mut bytes = frame(0x01, "hé".as_bytes());
     bytes.extend(frame(0x89, b"are you there"));
     bytes.extend(frame(0x80, b"llo"));
@@ -97,7 +97,7 @@ fn a_message_is_as_large_as_all_its_frames() {
     let mut bytes = frame(0x01, &[b'x'; 600]);
     bytes.extend(frame(0x80, &[b'x'; 401]));
     check_broken(&bytes, CloseCode::TooLarge);
-    // The length alone is enough to know.
+    // The declared length is enough to refuse it.
     let mut huge = vec![0x81, 0xff];
     huge.extend([0xff; 8]);
     huge.extend([0; 4]);
@@ -139,7 +139,7 @@ async fn every_length_is_written_as_clients_read_it() {
 }
 
 proptest! {
-    /// However the bytes are cut into pieces, they say the same.
+    /// The result does not depend on how the bytes are split into pieces.
     #[test]
     fn pieces_change_nothing(
         frames in prop::collection::vec(

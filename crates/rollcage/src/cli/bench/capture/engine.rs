@@ -16,7 +16,7 @@ use super::load::{MODELS, asks_for_stream, read_message};
 pub(super) const STEP: Duration = Duration::from_millis(5);
 
 /// A stream, and the shortest request that it answers.
-pub(super) struct StreamedAnswer {
+pub(super) struct MockStream {
     pub(super) request_bytes: usize,
     pub(super) events: Vec<String>,
 }
@@ -24,7 +24,7 @@ pub(super) struct StreamedAnswer {
 /// The engine's answers. The streams are sorted by `request_bytes`.
 pub(super) struct Answers {
     pub(super) whole: Arc<[u8]>,
-    pub(super) streams: Vec<StreamedAnswer>,
+    pub(super) streams: Vec<MockStream>,
 }
 
 pub(super) struct MockEngine {

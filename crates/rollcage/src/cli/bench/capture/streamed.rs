@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::conversation::{COMPLETION_TOKENS, PROMPT_TOKENS, TURNS, answer, requests};
-use super::engine::{Answers, MockEngine, StreamedAnswer};
+use super::engine::{Answers, MockEngine, MockStream};
 use super::process::{OURSELVES, ProxyProcess};
 use super::{CONNECTIONS, milliseconds, whole};
 
@@ -137,7 +137,7 @@ fn spread(mut numbers: Vec<f64>) -> Spread {
 
 fn answers(bodies: &[Vec<String>]) -> Answers {
     let shortest = |turn: usize| bodies.iter().map(|agent| agent[turn].len()).min();
-    let stream = |turn: usize| StreamedAnswer {
+    let stream = |turn: usize| MockStream {
         request_bytes: shortest(turn).unwrap_or_default(),
         events: answer(turn),
     };

@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use rollcage_model::task::mcp::{McpServer, McpServers};
 
-use super::super::arguments::{ArgumentError, Arguments, wrong};
+use super::super::arguments::{ArgumentError, ToolArguments, wrong};
 
 /// Adds a client's servers to those of the task and returns their names. `${NAME}` in headers is refused, since it
 /// would give clients the variables of our own environment. Errors never contain a value.
 pub(crate) fn read(
-    given: &mut Arguments,
+    given: &mut ToolArguments,
     servers: &mut McpServers,
 ) -> Result<BTreeSet<String>, ArgumentError> {
     let mut names = BTreeSet::new();

@@ -5,11 +5,14 @@ use serde_json::Value;
 
 use rollcage_model::task::{AgentOptions, merge};
 
-use super::super::arguments::{ArgumentError, Arguments, wrong};
+use super::super::arguments::{ArgumentError, ToolArguments, wrong};
 use super::replace;
 
 /// Given options replace the task's; variables and configuration are merged with the task's.
-pub(super) fn read(given: &mut Arguments, options: &mut AgentOptions) -> Result<(), ArgumentError> {
+pub(super) fn read(
+    given: &mut ToolArguments,
+    options: &mut AgentOptions,
+) -> Result<(), ArgumentError> {
     let Some(mut given) = given.object("agent_options", AgentOptions::NAMES)? else {
         return Ok(());
     };

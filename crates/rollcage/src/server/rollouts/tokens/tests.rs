@@ -5,7 +5,7 @@ use rollcage_model::trace::TrainingTrace;
 
 use super::*;
 
-/// A stored rollout of so many calls, each of which repeats all before it and says a little more.
+/// A stored rollout of `n_calls` calls, each of which repeats all earlier messages and adds a little.
 fn stored(store: &Store, n_calls: u32) -> RolloutResult {
     let id = RolloutId::generate();
     let mut encoder = Encoder::default();
@@ -74,7 +74,7 @@ fn codes(answer: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn an_answer_that_fits_is_the_originals_with_the_strict_trace() {
+fn an_answer_that_fits_has_the_originals_form_with_the_strict_trace() {
     in_store(|store| {
         let result = stored(store, 5);
         let answer = text(store, &result, ResultForm::OpenEnv, ANSWER_BYTES_MAX).unwrap();
@@ -92,7 +92,7 @@ fn an_answer_that_fits_is_the_originals_with_the_strict_trace() {
 }
 
 #[test]
-fn what_does_not_fit_is_left_out_in_steps_and_told_of() {
+fn parts_that_do_not_fit_are_omitted_in_steps_with_a_finding() {
     in_store(|store| {
         let result = stored(store, 60);
         let within = |bytes_max: usize| {
@@ -148,7 +148,7 @@ fn what_does_not_fit_is_left_out_in_steps_and_told_of() {
 }
 
 #[test]
-fn pages_make_the_whole_trace() {
+fn pages_together_are_the_whole_trace() {
     in_store(|store| {
         let result = stored(store, 30);
         let all: Vec<_> = store
@@ -190,7 +190,7 @@ fn a_page_ends_where_it_would_be_too_large_but_never_before_its_first_item() {
     assert_eq!(page_of(large, 0, usize::MAX).unwrap().len(), 1);
 }
 
-/// A result of the first version held its tokens. They are read from the record like those of any other.
+/// Results of the first version contained their tokens, which are now read from the record as for any other.
 #[test]
 fn a_result_of_the_first_version_is_read() {
     in_store(|store| {
@@ -212,7 +212,7 @@ fn a_result_of_the_first_version_is_read() {
 }
 
 #[test]
-fn a_summary_is_short_and_a_view_has_what_is_wanted() {
+fn a_summary_is_short_and_a_view_has_the_requested_tokens() {
     in_store(|store| {
         let result = stored(store, 200);
         let summary = text(store, &result, ResultForm::Summary, 0).unwrap();

@@ -1,4 +1,4 @@
-//! A server that says back every message: our connections, handshake and frames, with nothing of OpenEnv around them.
+//! An echo server: our connections, handshake and frames, without OpenEnv.
 
 use std::net::SocketAddr;
 
@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::server::listen;
 
-/// The longest of Autobahn's messages.
+/// The length of Autobahn's longest messages.
 pub(super) const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// It ends when this is dropped.
+/// A running echo server; dropping it ends it.
 pub(super) struct Echo {
     pub(super) address: SocketAddr,
     _serving: JoinSet<()>,
