@@ -98,8 +98,8 @@ struct TrialReport {
     calls: usize,
     /// Requests outside the agent's main conversation, such as titles.
     side_calls: usize,
-    /// The share of the turns that the agent continued from whose prompt has the exact tokens of the turn before;
-    /// `None` without tokens. It is 1 except in long conversations, where agents change what they send back.
+    /// The share of the turns that the agent continued from which are trained with their exact tokens; `None` without
+    /// tokens. Agents continue from every turn, except in long conversations, where they change what they send back.
     exact_prefix_rate: Option<f64>,
     first_call_s: Option<f64>,
     wall_s: f64,
