@@ -9,7 +9,7 @@ use crate::provider::{Provider, Providers, ServerKind};
 use crate::serving::command::CommandServer;
 use crate::serving::{ManagedEndpoint, OllamaSettings, Server, StartPolicy, host_url, origin};
 use rollcage_proxy::endpoint::{Auth, Endpoint};
-use rollcage_proxy::outbound::{Forbidden, Guard, is_here};
+use rollcage_proxy::outbound::{ForbiddenAddress, Guard, is_loopback};
 use rollcage_proxy::secret::Secret;
 
 /// Default context for Ollama servers among the user's own providers.
@@ -48,7 +48,7 @@ impl EndpointChoice {
     }
 
     /// Fails early if the URL comes from a client and its guard forbids it.
-    pub async fn check_address(&self) -> Result<(), Forbidden> {
+    pub async fn check_address(&self) -> Result<(), ForbiddenAddress> {
         let (url, guard) = match self {
             EndpointChoice::Scripted => return Ok(()),
             EndpointChoice::Url(endpoint) => (endpoint.base_url.clone(), &endpoint.guard),
@@ -155,7 +155,7 @@ impl EndpointRequest {
             .or_else(|| provider.model.clone());
         // A self-hosted server is asked later which model it serves. Hosted services have hundreds, and Ollama may have
         // none.
-        let is_listed = provider.serving.is_none() && (has_url || is_here(&base_url));
+        let is_listed = provider.serving.is_none() && (has_url || is_loopback(&base_url));
         if model.is_none() && !is_listed {
             return Err(EndpointError::NoModel {
                 kind,
@@ -238,7 +238,7 @@ fn ollama(
         Some(text) => host_url(&text),
         None => origin(&endpoint.base_url),
     };
-    let start = if has_url || !is_here(&host) {
+    let start = if has_url || !is_loopback(&host) {
         StartPolicy::Fail
     } else {
         StartPolicy::Start

@@ -20,7 +20,7 @@ use crate::plan::Plan;
 use crate::shell::{LOG_TAIL_CHARS, last_events};
 use crate::store::{EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDOUT_FILE, private_file};
 use rollcage_model::text::tail;
-use rollcage_proxy::{Serving, Session};
+use rollcage_proxy::{ServerHandle, Session};
 
 mod driver;
 pub(crate) mod exec;
@@ -62,7 +62,7 @@ pub(crate) struct DriveContext<'a> {
 pub(crate) async fn drive(
     cx: &DriveContext<'_>,
     driver: &mut dyn Driver,
-    serving: &mut Serving,
+    serving: &mut ServerHandle,
 ) -> Result<AgentRun, Ending> {
     let DriveContext {
         sandbox,
@@ -105,7 +105,7 @@ pub(crate) async fn drive(
         stop,
         calls: &session.calls(),
         has_model: plan.agent.dialect().is_some(),
-        unrecorded: session.broken(),
+        unrecorded: session.record_error(),
         agent_timeout_s: plan.task.agent_timeout_s(),
         end: &transcript.end,
         stderr: &stderr,

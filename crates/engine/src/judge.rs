@@ -5,7 +5,7 @@ use rollcage_model::transcript::AgentEnd;
 use rollcage_sandbox::ExitStatus;
 
 use rollcage_model::text::tail;
-use rollcage_proxy::Calls;
+use rollcage_proxy::CallSummary;
 
 /// mini-swe-agent's name for giving up after replies that it could not parse.
 const UNREADABLE_REPLIES: &str = "RepeatedFormatError";
@@ -64,7 +64,7 @@ pub(crate) enum StopReason {
 /// Everything that an end is judged by.
 pub(crate) struct Evidence<'a> {
     pub(crate) stop: StopReason,
-    pub(crate) calls: &'a Calls,
+    pub(crate) calls: &'a CallSummary,
     /// Whether the agent uses a model at all.
     pub(crate) has_model: bool,
     /// Why exchanges can no longer be written, if so.
@@ -134,7 +134,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Ending {
 /// Whether the agent itself is why no call was answered: it sent requests that no model accepts, or hung up before an
 /// answer could arrive.
 fn is_agents_fault(evidence: &Evidence<'_>) -> bool {
-    match evidence.calls.agents_doing {
+    match evidence.calls.agent_fault {
         Some(Cause::AgentRequestRefused) => true,
         Some(_) => matches!(evidence.stop, StopReason::Exited(_)),
         // The budget allowed no call at all.
@@ -173,7 +173,7 @@ fn judge_exit(exit: ExitStatus, evidence: &Evidence<'_>) -> Ending {
     }
     let is_unreadable =
         matches!(evidence.end, AgentEnd::Failed(why) if why.starts_with(UNREADABLE_REPLIES));
-    let cause = match (exit.signal, evidence.calls.agents_doing) {
+    let cause = match (exit.signal, evidence.calls.agent_fault) {
         _ if is_unreadable => Cause::MalformedCalls,
         (Some(_), _) => Cause::AgentKilled,
         (None, Some(cause)) => cause,

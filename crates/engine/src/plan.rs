@@ -8,7 +8,7 @@ use rollcage_model::task::Task;
 use rollcage_model::transcript::McpNames;
 use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
-use rollcage_proxy::remote::Remotes;
+use rollcage_proxy::remote::RemoteMcpServers;
 
 /// A rollout with an installed agent and a known endpoint.
 pub(crate) struct Plan {
@@ -20,7 +20,7 @@ pub(crate) struct Plan {
     pub(crate) endpoint: Endpoint,
     pub(crate) settings: ModelSettings,
     /// The task's MCP servers outside the sandbox.
-    pub(crate) mcp: Remotes,
+    pub(crate) mcp: RemoteMcpServers,
 }
 
 impl Plan {

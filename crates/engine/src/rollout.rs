@@ -34,7 +34,7 @@ use rollcage_proxy::Profiles;
 use rollcage_proxy::outbound::ClientError;
 use rollcage_proxy::outbound::Clients;
 use rollcage_proxy::probe::Profile;
-use rollcage_proxy::{OnOverflow, Serving, Session, SessionOptions, Sessions};
+use rollcage_proxy::{OnOverflow, ServerHandle, Session, SessionOptions, Sessions};
 
 /// State shared by all rollouts of a process.
 pub(crate) struct Context {
@@ -193,7 +193,7 @@ async fn attempt(
     };
     let ending = inside.run(record, result, &mut serving).await;
     serving.close().await;
-    if session.has_endpoint_been_away() {
+    if session.had_outage() {
         cx.profiles.forget(&plan.endpoint);
     }
     note_usage(result, &session, &sandbox.usage().await);
@@ -205,7 +205,7 @@ async fn attempt(
         let finding = Finding::warn(Code::SandboxNotRemoved, problem);
         result.findings.push(finding);
     }
-    match session.broken() {
+    match session.record_error() {
         Some(broken) => Err(Ending::new(Cause::EngineFailed, broken)),
         None => ending,
     }
@@ -261,7 +261,7 @@ impl OpenRollout<'_> {
         &self,
         record: &Record,
         result: &mut RolloutResult,
-        serving: &mut Serving,
+        serving: &mut ServerHandle,
     ) -> Result<Ending, Ending> {
         let prepared = self.cancel.run_until_cancelled(self.prepare(result)).await;
         let services = prepared.ok_or_else(Ending::cancelled)??;

@@ -12,8 +12,8 @@ use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_model::record::EndpointInfo;
 use rollcage_model::task::{Mode, Task, TaskError};
 use rollcage_proxy::endpoint::Endpoint;
-use rollcage_proxy::outbound::Forbidden;
-use rollcage_proxy::remote::{RemoteError, Remotes};
+use rollcage_proxy::outbound::ForbiddenAddress;
+use rollcage_proxy::remote::{RemoteMcpError, RemoteMcpServers};
 use rollcage_proxy::secret::Secret;
 use rollcage_proxy::{ModelSettings, SamplingPolicy};
 
@@ -48,7 +48,7 @@ pub enum RequestError {
     #[error(transparent)]
     Options(#[from] LaunchError),
     #[error(transparent)]
-    Mcp(#[from] RemoteError),
+    Mcp(#[from] RemoteMcpError),
     #[error("the headers of the task's MCP servers are not known to this process: give them again")]
     HeadersLost,
     #[error("{0}")]
@@ -66,7 +66,7 @@ pub enum RequestError {
     #[error("`top_logprobs` must be between 0 and {TOP_LOGPROBS_MAX}")]
     TopLogprobs,
     #[error(transparent)]
-    Forbidden(#[from] Forbidden),
+    Forbidden(#[from] ForbiddenAddress),
     #[error("a budget in dollars needs the price of `{model}`")]
     NoPrice { model: String },
 }
@@ -84,7 +84,7 @@ pub struct ResolvedRollout {
     pub endpoint: EndpointChoice,
     pub settings: ModelSettings,
     /// The task's MCP servers outside the sandbox.
-    pub mcp: Remotes,
+    pub mcp: RemoteMcpServers,
     pub owner: Option<String>,
     pub group: Option<String>,
     pub labels: BTreeMap<String, String>,
@@ -124,7 +124,7 @@ pub fn resolve(
     if has_lost_headers {
         return Err(RequestError::HeadersLost);
     }
-    let mut mcp = Remotes::take(&mut servers, |name| catalogue.variable(name))?;
+    let mut mcp = RemoteMcpServers::take(&mut servers, |name| catalogue.variable(name))?;
     if let (RequestOrigin::Client { mcp: named }, Some(guard)) = (&origin, &catalogue.guard) {
         mcp.guard(named, guard);
     }
@@ -243,7 +243,7 @@ impl ResolvedRollout {
             ready: Some(ready),
             endpoint: EndpointChoice::Url(endpoint),
             settings: ModelSettings::default(),
-            mcp: Remotes::default(),
+            mcp: RemoteMcpServers::default(),
             owner: None,
             group: None,
             labels: BTreeMap::new(),
@@ -267,7 +267,7 @@ impl ResolvedRollout {
     }
 
     /// Refuses addresses that a client may not name, before anything is done with them.
-    pub async fn check_addresses(&self) -> Result<(), Forbidden> {
+    pub async fn check_addresses(&self) -> Result<(), ForbiddenAddress> {
         self.endpoint.check_address().await?;
         self.mcp.check_addresses().await
     }

@@ -1,7 +1,7 @@
 use rollcage_model::ending::Ended;
 
 use super::*;
-use rollcage_proxy::{Problem, Stopped};
+use rollcage_proxy::{LimitReached, Problem};
 
 fn exit(code: i32) -> StopReason {
     StopReason::Exited(ExitStatus {
@@ -10,37 +10,37 @@ fn exit(code: i32) -> StopReason {
     })
 }
 
-fn answered() -> Calls {
-    Calls {
+fn answered() -> CallSummary {
+    CallSummary {
         is_answered: true,
-        ..Calls::default()
+        ..CallSummary::default()
     }
 }
 
-fn failed(cause: Cause) -> Calls {
-    Calls {
+fn failed(cause: Cause) -> CallSummary {
+    CallSummary {
         failure: Some(Problem::new(cause, "it failed")),
         ..answered()
     }
 }
 
-fn refused_by_itself(calls: Calls, cause: Cause) -> Calls {
-    Calls {
-        agents_doing: Some(cause),
+fn refused_by_itself(calls: CallSummary, cause: Cause) -> CallSummary {
+    CallSummary {
+        agent_fault: Some(cause),
         ..calls
     }
 }
 
-fn stopped(calls: Calls, by: &str, is_at_first: bool) -> Calls {
+fn stopped(calls: CallSummary, by: &str, is_at_first: bool) -> CallSummary {
     let by = by.to_owned();
-    Calls {
-        stopped: Some(Stopped { by, is_at_first }),
+    CallSummary {
+        stopped: Some(LimitReached { by, is_at_first }),
         ..calls
     }
 }
 
-fn cut() -> Calls {
-    Calls {
+fn cut() -> CallSummary {
+    CallSummary {
         is_cut: true,
         ..answered()
     }
@@ -50,7 +50,7 @@ fn said(why: &str) -> AgentEnd {
     AgentEnd::Failed(why.to_owned())
 }
 
-fn find(stop: StopReason, calls: &Calls, end: &AgentEnd, has_model: bool) -> Ending {
+fn find(stop: StopReason, calls: &CallSummary, end: &AgentEnd, has_model: bool) -> Ending {
     judge(&Evidence {
         stop,
         calls,
@@ -63,7 +63,7 @@ fn find(stop: StopReason, calls: &Calls, end: &AgentEnd, has_model: bool) -> End
 }
 
 #[track_caller]
-fn check(stop: StopReason, calls: Calls, end: &AgentEnd, cause: Cause) {
+fn check(stop: StopReason, calls: CallSummary, end: &AgentEnd, cause: Cause) {
     let ending = find(stop, &calls, end, true);
     assert_eq!(ending.cause, cause, "{:?}", ending.error);
     assert_eq!(ending.error.is_none(), cause == Cause::Completed);
@@ -136,7 +136,7 @@ fn the_endpoints_last_failure_counts_whatever_the_agent_makes_of_it() {
 #[test]
 fn without_any_answer_the_model_had_no_part_in_it() {
     use Cause::*;
-    let nothing = Calls::default;
+    let nothing = CallSummary::default;
     let unsaid = AgentEnd::Unsaid;
     check(exit(0), nothing(), &AgentEnd::Done, NothingAnswered);
     check(exit(1), nothing(), &unsaid, NothingAnswered);
@@ -159,7 +159,12 @@ fn limits_and_cut_replies_are_the_same_for_every_agent() {
     check(StopReason::Exhausted, limited("usd"), &unsaid, BudgetLimit);
     check(exit(0), limited("context"), &unsaid, ContextOverflow);
     let at_first = |calls| stopped(calls, "context", true);
-    check(exit(0), at_first(Calls::default()), &unsaid, TaskDoesNotFit);
+    check(
+        exit(0),
+        at_first(CallSummary::default()),
+        &unsaid,
+        TaskDoesNotFit,
+    );
     check(
         StopReason::TimedOut,
         at_first(answered()),
@@ -181,7 +186,7 @@ fn agents_without_a_model_need_no_answers() {
         (exit(3), Cause::AgentExited),
         (StopReason::TimedOut, Cause::AgentTimeUsed),
     ] {
-        let ending = find(stop, &Calls::default(), &AgentEnd::Unsaid, false);
+        let ending = find(stop, &CallSummary::default(), &AgentEnd::Unsaid, false);
         assert_eq!(ending.cause, cause);
     }
 }
@@ -191,7 +196,12 @@ fn the_agents_own_words_say_why() {
     let ending = find(exit(7), &answered(), &AgentEnd::Unsaid, true);
     let error = ending.error.unwrap();
     assert_eq!(error, "agent failed (exit 7): last words");
-    let ending = find(exit(1), &Calls::default(), &said("no such option"), true);
+    let ending = find(
+        exit(1),
+        &CallSummary::default(),
+        &said("no such option"),
+        true,
+    );
     let error = ending.error.unwrap();
     assert!(
         error.ends_with("agent ended (exit 1): no such option"),

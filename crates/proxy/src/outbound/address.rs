@@ -1,15 +1,16 @@
-//! Which addresses are nobody's but the operator's, and how an operator writes down which of them others may use. Pure.
+//! Which addresses are restricted because they are not public, and the rules with which an operator allows some of
+//! them. Pure: no I/O.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// Networks of IPv4 that are no public ones, as IANA's registry of special purposes has them.
-const CLOSED_V4: [(Ipv4Addr, u8, &str); 17] = [
+/// IPv4 networks that are not public, from IANA's special-purpose address registry.
+const RESTRICTED_V4: [(Ipv4Addr, u8, &str); 17] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8, "an unspecified"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, "a private"),
     (Ipv4Addr::new(100, 64, 0, 0), 10, "a shared"),
     (Ipv4Addr::new(127, 0, 0, 0), 8, "a loopback"),
-    // A public address by its number, and the metadata service of every machine on Azure.
+    // Formally a public address, but the metadata service of every machine on Azure.
     (Ipv4Addr::new(168, 63, 129, 16), 32, "a metadata"),
     (Ipv4Addr::new(169, 254, 169, 254), 32, "a metadata"),
     (Ipv4Addr::new(169, 254, 0, 0), 16, "a link-local"),
@@ -25,14 +26,14 @@ const CLOSED_V4: [(Ipv4Addr, u8, &str); 17] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4, "a reserved"),
 ];
 
-/// The same of IPv6, where everything outside of 2000::/3 is closed too.
-const CLOSED_V6: [(Ipv6Addr, u8, &str); 8] = [
+/// The same for IPv6, where everything outside of 2000::/3 is restricted too.
+const RESTRICTED_V6: [(Ipv6Addr, u8, &str); 8] = [
     (Ipv6Addr::UNSPECIFIED, 128, "an unspecified"),
     (Ipv6Addr::LOCALHOST, 128, "a loopback"),
     (prefix_v6(0xfc00, 0, 0), 7, "a private"),
     (prefix_v6(0xfe80, 0, 0), 10, "a link-local"),
     (prefix_v6(0xff00, 0, 0), 8, "a multicast"),
-    // Of protocols, Teredo among them, whose addresses stand for other ones.
+    // Protocol assignments; among them Teredo, whose addresses embed IPv4 addresses.
     (prefix_v6(0x2001, 0, 0), 23, "a reserved"),
     (prefix_v6(0x2001, 0xdb8, 0), 32, "a documentation"),
     (prefix_v6(0x3fff, 0, 0), 20, "a documentation"),
@@ -42,22 +43,22 @@ const fn prefix_v6(first: u16, second: u16, third: u16) -> Ipv6Addr {
     Ipv6Addr::new(first, second, third, 0, 0, 0, 0, 0)
 }
 
-/// What kind of address it is that clients may not name; `None` for a public one.
-pub(crate) fn closed_kind(address: IpAddr) -> Option<&'static str> {
+/// The kind of a restricted address, for the error message; `None` for a public one.
+pub(crate) fn restricted_kind(address: IpAddr) -> Option<&'static str> {
     match address {
-        IpAddr::V4(address) => closed_v4(address),
-        IpAddr::V6(address) => closed_v6(address),
+        IpAddr::V4(address) => restricted_v4(address),
+        IpAddr::V6(address) => restricted_v6(address),
     }
 }
 
-fn closed_v4(address: Ipv4Addr) -> Option<&'static str> {
-    let mut closed = CLOSED_V4.iter();
+fn restricted_v4(address: Ipv4Addr) -> Option<&'static str> {
+    let mut closed = RESTRICTED_V4.iter();
     let found = closed.find(|(network, bits, _)| is_in(address.into(), (*network).into(), *bits));
     found.map(|(_, _, kind)| *kind)
 }
 
-fn closed_v6(address: Ipv6Addr) -> Option<&'static str> {
-    let closed = CLOSED_V6.iter();
+fn restricted_v6(address: Ipv6Addr) -> Option<&'static str> {
+    let closed = RESTRICTED_V6.iter();
     let mut closed =
         closed.filter(|(network, bits, _)| is_in(address.into(), (*network).into(), *bits));
     if let Some((_, _, kind)) = closed.next() {
@@ -66,10 +67,10 @@ fn closed_v6(address: Ipv6Addr) -> Option<&'static str> {
     let parts = address.segments();
     let embedded = |high: u16, low: u16| {
         let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
-        closed_v4(Ipv4Addr::new(a, b, c, d))
+        restricted_v4(Ipv4Addr::new(a, b, c, d))
     };
     match parts {
-        // Mapped, and NAT64's: the kernel, or a router, goes to the IPv4 address inside.
+        // IPv4-mapped and NAT64: the kernel, or a router, connects to the embedded IPv4 address.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             embedded(high, low)
         }
@@ -79,9 +80,9 @@ fn closed_v6(address: Ipv6Addr) -> Option<&'static str> {
     }
 }
 
-/// Whether the first bits of both are the same.
+/// Whether the address is in the network, by comparing the first `bits` bits.
 fn is_in(address: IpAddr, network: IpAddr, bits: u8) -> bool {
-    // Nothing is left of a number that is shifted by its whole width.
+    // A shift by the whole width is an overflow in Rust; its result here is 0.
     match (address, network) {
         (IpAddr::V4(address), IpAddr::V4(network)) => {
             let differing = address.to_bits() ^ network.to_bits();
@@ -101,31 +102,34 @@ fn is_in(address: IpAddr, network: IpAddr, bits: u8) -> bool {
     }
 }
 
-/// What an operator lets clients name although it is closed.
+/// An operator's exception: a host or network that clients may use although it is restricted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Allowed {
-    /// What a URL says, whatever that resolves to.
-    Host { host: HostRule, port: Option<u16> },
-    /// Every address in it, by whatever name.
+pub enum AllowRule {
+    /// Matches a URL's host and port, whatever the name resolves to.
+    Host {
+        host: HostPattern,
+        port: Option<u16>,
+    },
+    /// Matches every address in the network, whatever the host is called.
     Network { address: IpAddr, bits: u8 },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HostRule {
-    /// A name in lower case, or an address.
+pub enum HostPattern {
+    /// A lower-case name, or an address.
     Exactly(String),
-    /// Every name below this one, which begins with a dot.
+    /// Every subdomain of this suffix, which begins with a dot.
     Below(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is none of HOST, HOST:PORT, *.DOMAIN, ADDRESS, ADDRESS/BITS and a URL")]
-pub struct NotAllowed(String);
+pub struct InvalidAllowRule(String);
 
-impl Allowed {
-    /// `host` as [`plain_host`] gives it.
+impl AllowRule {
+    /// `host` must be normalised by [`plain_host`].
     pub(crate) fn has_host(&self, host: &str, port: u16) -> bool {
-        let Allowed::Host {
+        let AllowRule::Host {
             host: rule,
             port: only,
         } = self
@@ -133,35 +137,35 @@ impl Allowed {
             return false;
         };
         let is_named = match rule {
-            HostRule::Exactly(name) => name == host,
-            HostRule::Below(suffix) => host.ends_with(suffix.as_str()),
+            HostPattern::Exactly(name) => name == host,
+            HostPattern::Below(suffix) => host.ends_with(suffix.as_str()),
         };
         is_named && only.is_none_or(|only| only == port)
     }
 
     pub(crate) fn has_address(&self, address: IpAddr) -> bool {
         match self {
-            Allowed::Network {
+            AllowRule::Network {
                 address: network,
                 bits,
             } => is_in(address.to_canonical(), *network, *bits),
-            Allowed::Host { .. } => false,
+            AllowRule::Host { .. } => false,
         }
     }
 }
 
-impl FromStr for Allowed {
-    type Err = NotAllowed;
+impl FromStr for AllowRule {
+    type Err = InvalidAllowRule;
 
-    fn from_str(text: &str) -> Result<Self, NotAllowed> {
-        let wrong = || NotAllowed(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidAllowRule> {
+        let wrong = || InvalidAllowRule(text.to_owned());
         let given = text.trim();
         if given.contains("://") {
             let url: reqwest::Url = given.parse().map_err(|_| wrong())?;
             let host = plain_host(url.host_str().ok_or_else(wrong)?);
             let port = url.port_or_known_default().ok_or_else(wrong)?;
-            return Ok(Allowed::Host {
-                host: HostRule::Exactly(host),
+            return Ok(AllowRule::Host {
+                host: HostPattern::Exactly(host),
                 port: Some(port),
             });
         }
@@ -170,7 +174,7 @@ impl FromStr for Allowed {
             let bits: u8 = bits.parse().map_err(|_| wrong())?;
             let bits_max = if address.is_ipv4() { 32 } else { 128 };
             return match bits <= bits_max {
-                true => Ok(Allowed::Network { address, bits }),
+                true => Ok(AllowRule::Network { address, bits }),
                 false => Err(wrong()),
             };
         }
@@ -178,7 +182,7 @@ impl FromStr for Allowed {
         if let Ok(address) = unwrapped.parse::<IpAddr>() {
             let address = address.to_canonical();
             let bits = if address.is_ipv4() { 32 } else { 128 };
-            return Ok(Allowed::Network { address, bits });
+            return Ok(AllowRule::Network { address, bits });
         }
         let (host, port) = match given.rsplit_once(':') {
             None => (given, None),
@@ -186,8 +190,8 @@ impl FromStr for Allowed {
         };
         let host = plain_host(host);
         let (rule, name) = match host.strip_prefix("*.") {
-            Some(domain) => (HostRule::Below(format!(".{domain}")), domain),
-            None => (HostRule::Exactly(host.clone()), host.as_str()),
+            Some(domain) => (HostPattern::Below(format!(".{domain}")), domain),
+            None => (HostPattern::Exactly(host.clone()), host.as_str()),
         };
         let is_plain =
             |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
@@ -195,11 +199,11 @@ impl FromStr for Allowed {
         if !is_name && name.parse::<IpAddr>().is_err() {
             return Err(wrong());
         }
-        Ok(Allowed::Host { host: rule, port })
+        Ok(AllowRule::Host { host: rule, port })
     }
 }
 
-/// A URL's host as rules have it: in lower case, without brackets and the root's dot, an address in its one spelling.
+/// A URL's host in normal form: lower case, without brackets and trailing dot, addresses in canonical spelling.
 pub(crate) fn plain_host(host: &str) -> String {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
@@ -292,18 +296,18 @@ mod tests {
     ];
 
     #[test]
-    fn every_closed_network_is_known_in_every_spelling() {
+    fn every_restricted_network_is_recognised_in_every_spelling() {
         for (text, kind) in CLOSED {
-            assert_eq!(closed_kind(text.parse().unwrap()), Some(kind), "{text}");
+            assert_eq!(restricted_kind(text.parse().unwrap()), Some(kind), "{text}");
         }
         for text in PUBLIC {
-            assert_eq!(closed_kind(text.parse().unwrap()), None, "{text}");
+            assert_eq!(restricted_kind(text.parse().unwrap()), None, "{text}");
         }
     }
 
     #[test]
     fn rules_match_what_they_say_and_nothing_else() {
-        let rule = |text: &str| text.parse::<Allowed>().unwrap();
+        let rule = |text: &str| text.parse::<AllowRule>().unwrap();
         let host = |text: &str, host: &str, port: u16| rule(text).has_host(&plain_host(host), port);
         assert!(host("gpu", "GPU.", 8000));
         assert!(!host("gpu", "gpu.evil.example", 8000));
@@ -343,7 +347,7 @@ mod tests {
             "a/b",
             "http://",
         ] {
-            assert!(text.parse::<Allowed>().is_err(), "{text}");
+            assert!(text.parse::<AllowRule>().is_err(), "{text}");
         }
     }
 }

@@ -14,19 +14,19 @@ use super::listen::BODY_LIMIT;
 use super::rollouts::backend::Backend;
 use super::tasks::Tasks;
 
-/// Where cargo puts what it builds.
+/// Cargo's output directory.
 fn target() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     tests.ancestors().nth(2).unwrap().to_owned()
 }
 
-/// A backend whose home is kept between runs, so that the agent is fetched once. Tests tell their rollouts apart by
+/// A backend whose home is kept between runs, so that the agent is downloaded once. Tests separate their rollouts by
 /// owner.
 pub(crate) async fn backend(limits: EngineLimits) -> Arc<Backend> {
     backend_with(limits, BODY_LIMIT, |_| ()).await
 }
 
-/// The same, with something changed around it.
+/// Like [`backend`], with a changed catalogue.
 pub(crate) async fn backend_with(
     limits: EngineLimits,
     body_limit: Duration,
@@ -73,7 +73,7 @@ pub(crate) fn limits() -> EngineLimits {
     }
 }
 
-/// An owner that no other test and no other run has.
+/// An owner that is unique to this test and run.
 pub(crate) fn owner() -> String {
     rollcage_model::id::RolloutId::generate().to_string()
 }

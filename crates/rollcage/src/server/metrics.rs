@@ -1,4 +1,4 @@
-//! The counters of a server in Prometheus' text format. The format is a few lines, so it is written here.
+//! A server's metrics in Prometheus' text format, which is simple enough to need no library.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use rollcage_engine::metrics::DURATION_BUCKETS_S;
 
 use super::rollouts::backend::Backend;
 
-/// What scrapers expect as the content type.
+/// The content type that scrapers expect.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(crate) fn text(backend: &Backend) -> String {
@@ -18,7 +18,7 @@ pub(crate) fn text(backend: &Backend) -> String {
 
 fn render(load: &Load, sessions: usize) -> String {
     let counters = &load.counters;
-    let mut out = Page::default();
+    let mut out = MetricsText::default();
     out.gauge(
         "rollcage_rollouts_running",
         "Rollouts that run now.",
@@ -86,11 +86,11 @@ fn render(load: &Load, sessions: usize) -> String {
 }
 
 #[derive(Default)]
-struct Page {
+struct MetricsText {
     text: String,
 }
 
-impl Page {
+impl MetricsText {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");

@@ -1,6 +1,6 @@
-//! The OpenEnv tools: rollouts for trainers and agents. They know nothing of sockets.
+//! The OpenEnv tools: rollouts for trainers and agents. They know nothing about sockets.
 //!
-//! Every tool answers with JSON in a string, as the original does.
+//! Every tool answers with JSON in a string, as in the original.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use rollcage_model::record::RolloutResult;
 use rollcage_model::text::chain;
 use rollcage_model::view::TraceDetail;
 
-use super::rollouts::arguments::Arguments;
-use super::rollouts::tokens::{ANSWER_BYTES_MAX, Form, Pages};
+use super::rollouts::arguments::ToolArguments;
+use super::rollouts::tokens::{ANSWER_BYTES_MAX, PagedTrace, ResultForm};
 use super::rollouts::{Backend, SubmitError, ViewError, catalogue};
-use super::tool::{Caller, Client, FinishedRollout, ToolError, ToolInfo, ToolOutput, Tools};
+use super::tool::{Caller, ClientKind, FinishedRollout, ToolError, ToolInfo, ToolOutput, Tools};
 
 mod answer;
 mod follow;
 mod schema;
 
-/// How long `finalize_rollout` waits unless told otherwise, in seconds.
+/// How long `finalize_rollout` waits by default, in seconds.
 const WAIT_S: f64 = 300.0;
 /// Longer than any rollout.
 const WAIT_S_MAX: f64 = 604_800.0;
@@ -53,30 +53,31 @@ impl Tools for RolloutTools {
         arguments: Map<String, Value>,
         caller: Caller,
     ) -> Result<ToolOutput, ToolError> {
-        let call = Call {
+        let call = ToolCall {
             backend: &self.backend,
             caller,
         };
         match name {
             "run_rollout" => call.run(arguments).await,
             "start_rollout" => call.start(arguments).await,
-            "get_state" => call.state(arguments).await.map(plain),
-            "get_messages" => call.messages(arguments).await.map(plain),
-            "abort_rollout" => call.abort(arguments).await.map(plain),
+            "get_state" => call.state(arguments).await.map(json_output),
+            "get_messages" => call.messages(arguments).await.map(json_output),
+            "abort_rollout" => call.abort(arguments).await.map(json_output),
             "finalize_rollout" => call.finalize(arguments).await,
             "get_trace" => call.trace(arguments).await,
-            "subscribe_events" => call.events(arguments).await.map(plain),
+            "subscribe_events" => call.events(arguments).await.map(json_output),
             "list_agents" => {
-                nothing(name, arguments)?;
+                no_arguments(name, arguments)?;
                 let agents = call.look_up(catalogue::agents).await?;
-                Ok(plain(json!({"agents": agents})))
+                Ok(json_output(json!({"agents": agents})))
             }
-            "list_endpoints" => nothing(name, arguments)
-                .map(|()| plain(json!({"endpoints": catalogue::endpoints(&self.backend.around)}))),
-            "list_tasks" => call.tasks(arguments).map(plain),
+            "list_endpoints" => no_arguments(name, arguments).map(|()| {
+                json_output(json!({"endpoints": catalogue::endpoints(&self.backend.context)}))
+            }),
+            "list_tasks" => call.tasks(arguments).map(json_output),
             "capabilities" => {
-                nothing(name, arguments)?;
-                call.look_up(catalogue::capabilities).await.map(plain)
+                no_arguments(name, arguments)?;
+                call.look_up(catalogue::capabilities).await.map(json_output)
             }
             _ => Err(ToolError::NotFound(name.to_owned())),
         }
@@ -84,15 +85,15 @@ impl Tools for RolloutTools {
 }
 
 /// A JSON answer as a string.
-fn plain(value: Value) -> ToolOutput {
+fn json_output(value: Value) -> ToolOutput {
     ToolOutput {
         value: Value::String(value.to_string()),
         finished: None,
     }
 }
 
-fn nothing(tool: &str, arguments: Map<String, Value>) -> Result<(), ToolError> {
-    Arguments::new(tool, arguments, &[])
+fn no_arguments(tool: &str, arguments: Map<String, Value>) -> Result<(), ToolError> {
+    ToolArguments::new(tool, arguments, &[])
         .map(|_| ())
         .map_err(ToolError::InvalidArguments)
 }
@@ -112,22 +113,22 @@ impl From<ViewError> for ToolError {
     }
 }
 
-/// What is asked for, or what the client is used to.
-fn form_for(wanted: Option<TraceDetail>, client: Client) -> Form {
+/// The requested form, or the default for this kind of client.
+fn form_for(wanted: Option<TraceDetail>, client: ClientKind) -> ResultForm {
     match (wanted, client) {
-        (Some(wanted), _) => Form::View(wanted),
-        (None, Client::OpenEnv) => Form::OpenEnv,
-        (None, Client::Mcp) => Form::Summary,
+        (Some(wanted), _) => ResultForm::View(wanted),
+        (None, ClientKind::OpenEnv) => ResultForm::OpenEnv,
+        (None, ClientKind::Mcp) => ResultForm::Summary,
     }
 }
 
 /// One call of one tool.
-struct Call<'a> {
+struct ToolCall<'a> {
     backend: &'a Arc<Backend>,
     caller: Caller,
 }
 
-impl Call<'_> {
+impl ToolCall<'_> {
     async fn run(&self, mut arguments: Map<String, Value>) -> Result<ToolOutput, ToolError> {
         let wanted = arguments.remove("trace").filter(|value| !value.is_null());
         let wanted = wanted.map(|value| wanted_of(value.as_str().unwrap_or_default()));
@@ -135,7 +136,7 @@ impl Call<'_> {
         let owner = &self.caller.owner;
         let entries = self.backend.submit("run_rollout", owner, arguments).await?;
         for entry in &entries {
-            // One that has ended already needs no telling.
+            // Fails if the rollout has already ended, which is fine.
             let _ = self.backend.engine.command(entry, RolloutCommand::Finalize);
         }
         follow::until_ended(&entries, self.caller.progress.as_ref()).await;
@@ -159,15 +160,15 @@ impl Call<'_> {
         })
     }
 
-    /// A result's tokens, page by page.
+    /// One page of a result's tokens.
     async fn trace(&self, arguments: Map<String, Value>) -> Result<ToolOutput, ToolError> {
         let wrong = ToolError::InvalidArguments;
         let (id, mut more) = self.id_of("get_trace", arguments, &["form", "offset", "limit"])?;
         let form = more.text("form").map_err(wrong)?;
-        let pages = Pages::named(form.as_deref().unwrap_or("sequences")).ok_or_else(|| {
+        let pages = PagedTrace::named(form.as_deref().unwrap_or("sequences")).ok_or_else(|| {
             wrong(format!(
                 "argument `form` must be one of {}",
-                Pages::NAMES.join(", ")
+                PagedTrace::NAMES.join(", ")
             ))
         })?;
         let mut place = |name: &str| match more.integer(name).map_err(wrong)?.map(usize::try_from) {
@@ -197,7 +198,7 @@ impl Call<'_> {
         })
     }
 
-    /// A result, or what is known where it cannot be read: never an error.
+    /// The result of a rollout, or an empty one with the error if it cannot be read.
     async fn result(&self, entry: &RolloutEntry) -> Arc<RolloutResult> {
         match self.backend.engine.wait(entry).await {
             Ok(result) => result,
@@ -219,7 +220,7 @@ impl Call<'_> {
             1 => handles.remove(0),
             _ => Value::Array(handles),
         };
-        Ok(plain(answer))
+        Ok(json_output(answer))
     }
 
     async fn state(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {
@@ -288,8 +289,8 @@ impl Call<'_> {
                     Ok(result) => result,
                     Err(error) => {
                         let text = chain(&error);
-                        let told = ("unknown", text.as_str());
-                        return answer::not_finalized(&id, &summary.task_id, told, -1);
+                        let status = ("unknown", text.as_str());
+                        return answer::not_finalized(&id, &summary.task_id, status, -1);
                     }
                 }
             }
@@ -319,7 +320,7 @@ impl Call<'_> {
     fn tasks(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {
         let wrong = ToolError::InvalidArguments;
         let names = ["split", "start", "stop"];
-        let mut given = Arguments::new("list_tasks", arguments, &names).map_err(wrong)?;
+        let mut given = ToolArguments::new("list_tasks", arguments, &names).map_err(wrong)?;
         let split = given.text("split").map_err(wrong)?;
         let mut place = |name| {
             let number = given.integer(name).map_err(wrong)?;
@@ -327,7 +328,7 @@ impl Call<'_> {
         };
         let (start, stop) = (place("start")?.unwrap_or(0), place("stop")?);
         Ok(catalogue::tasks(
-            &self.backend.around.tasks,
+            &self.backend.context.tasks,
             split.as_deref(),
             start,
             stop,
@@ -340,17 +341,17 @@ impl Call<'_> {
         tool: &str,
         arguments: Map<String, Value>,
         more: &[&str],
-    ) -> Result<(String, Arguments), ToolError> {
+    ) -> Result<(String, ToolArguments), ToolError> {
         let names = [&["rollout_id"], more].concat();
         let mut given =
-            Arguments::new(tool, arguments, &names).map_err(ToolError::InvalidArguments)?;
+            ToolArguments::new(tool, arguments, &names).map_err(ToolError::InvalidArguments)?;
         let id = given
             .required_text(tool, "rollout_id")
             .map_err(ToolError::InvalidArguments)?;
         Ok((id, given))
     }
 
-    /// Something that is read from disk.
+    /// Runs a lookup that reads from disk on a blocking thread.
     async fn look_up<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Backend) -> T + Send + 'static,

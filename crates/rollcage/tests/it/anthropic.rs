@@ -416,7 +416,7 @@ fn first_requests(is_stream: bool) -> [(&'static str, Value); 4] {
 }
 
 #[tokio::test]
-async fn an_error_in_the_middle_of_a_stream_is_told_in_the_agents_dialect() {
+async fn an_error_in_mid_stream_is_reported_in_the_agents_dialect() {
     let upstream = Upstream::start(|_, asked| anthropic::fails_midway(asked)).unwrap();
     let (proxy, key) = open(&upstream, json!({})).await;
     for (path, body) in first_requests(true) {
@@ -442,7 +442,7 @@ async fn an_error_in_the_middle_of_a_stream_is_told_in_the_agents_dialect() {
 }
 
 #[tokio::test]
-async fn a_busy_service_is_asked_again_as_it_advises() {
+async fn a_busy_service_is_retried_as_it_advises() {
     for (status, kind) in [(529, "overloaded_error"), (429, "rate_limit_error")] {
         let busy = AtomicUsize::new(0);
         let upstream =
@@ -468,7 +468,7 @@ async fn a_busy_service_is_asked_again_as_it_advises() {
 }
 
 #[tokio::test]
-async fn a_stream_whose_first_event_is_an_error_that_may_pass_is_asked_for_again() {
+async fn a_stream_that_begins_with_a_transient_error_is_retried() {
     let busy = AtomicUsize::new(0);
     let upstream = Upstream::start(move |_, asked| {
         let kind = match busy.fetch_add(1, Ordering::Relaxed) {
@@ -505,7 +505,7 @@ async fn a_stream_whose_first_event_is_an_error_that_may_pass_is_asked_for_again
 }
 
 #[tokio::test]
-async fn a_refusal_keeps_its_status_and_its_words() {
+async fn a_refusal_keeps_its_status_and_its_message() {
     let upstream = Upstream::start(|_, _| {
         let message = format!("max_tokens: too large, key {API_KEY}");
         anthropic::refuses(
@@ -530,7 +530,7 @@ async fn a_refusal_keeps_its_status_and_its_words() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_is_too_long_is_told_in_the_agents_dialect() {
+async fn a_prompt_that_is_too_long_is_reported_in_the_agents_dialect() {
     let upstream = Upstream::start(|_, _| {
         let message = "prompt is too long: 210000 tokens > 200000 maximum";
         anthropic::refuses(400, "", "invalid_request_error", message)

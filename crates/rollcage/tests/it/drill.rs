@@ -1,5 +1,5 @@
-//! Every agent, the real one, in a long conversation with what breaks the way from turn to turn: what it goes on from is
-//! trained, token by token as the endpoint sent it, and what is left out is left out for the reason that is given.
+//! Every agent, the real one, in a long conversation with what breaks the way from turn to turn: what it goes on from
+//! is trained, token by token as the endpoint sent it, and what is left out is left out for the reason that is given.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use rollcage_scripted::{Log, Options, Script, ScriptedEndpoint, ServedAnswer};
 use tokio_util::sync::CancellationToken;
 
 /// What an agent is known to do in a drill.
-struct Known {
+struct ExpectedBehaviour {
     name: &'static str,
     replies_min: usize,
     /// What it sends back in other words.
@@ -31,7 +31,7 @@ struct Known {
 }
 
 /// A call that broke off comes back beside the next one if OpenCode had begun with it.
-const OPENCODE: Known = Known {
+const OPENCODE: ExpectedBehaviour = ExpectedBehaviour {
     name: "opencode",
     replies_min: 18,
     changed: &[
@@ -43,7 +43,7 @@ const OPENCODE: Known = Known {
     ],
     at_times: Some(Part::BrokenStream),
 };
-const CLAUDE: Known = Known {
+const CLAUDE: ExpectedBehaviour = ExpectedBehaviour {
     name: "claude",
     replies_min: 18,
     changed: &[
@@ -59,33 +59,33 @@ const CLAUDE: Known = Known {
     at_times: None,
 };
 /// An answer that the token limit cut would end its run.
-const CODEX: Known = Known {
+const CODEX: ExpectedBehaviour = ExpectedBehaviour {
     name: "codex",
     replies_min: 17,
     changed: &[],
     at_times: None,
 };
-const GEMINI: Known = Known {
+const GEMINI: ExpectedBehaviour = ExpectedBehaviour {
     name: "gemini",
     replies_min: 18,
     changed: &[Part::Float, Part::Exponent],
     at_times: None,
 };
 /// It throws two replies away, and asks the same again.
-const QWEN: Known = Known {
+const QWEN: ExpectedBehaviour = ExpectedBehaviour {
     name: "qwen",
     replies_min: 18,
     changed: &[Part::Float, Part::Exponent],
     at_times: None,
 };
 /// It does not send malformed calls back, but what was wrong with them.
-const MINI: Known = Known {
+const MINI: ExpectedBehaviour = ExpectedBehaviour {
     name: "mini-swe-agent",
     replies_min: 15,
     changed: &[Part::BrokenArguments, Part::UnknownTool, Part::CutCall],
     at_times: None,
 };
-const PI: Known = Known {
+const PI: ExpectedBehaviour = ExpectedBehaviour {
     name: "pi",
     replies_min: 15,
     changed: &[
@@ -98,7 +98,7 @@ const PI: Known = Known {
 };
 // There is no other build of it.
 #[cfg(target_arch = "x86_64")]
-const GOOSE: Known = Known {
+const GOOSE: ExpectedBehaviour = ExpectedBehaviour {
     name: "goose",
     replies_min: 15,
     changed: &[
@@ -114,7 +114,7 @@ const GOOSE: Known = Known {
 };
 /// It has no tools, and asks four times at most. Each time it says anew what it wants in the last message, so that no
 /// prompt goes on from the one before.
-const AIDER: Known = Known {
+const AIDER: ExpectedBehaviour = ExpectedBehaviour {
     name: "aider",
     replies_min: 4,
     changed: &[Part::TextBefore, Part::ServerError, Part::BrokenStream],
@@ -129,7 +129,7 @@ enum Streams {
 }
 
 /// Plays the drill with an agent and compares.
-async fn drills(known: &Known, streams: Streams) {
+async fn drills(known: &ExpectedBehaviour, streams: Streams) {
     let name = known.name;
     let engine = open_engine(shared_home()).await;
     let log = Log::new(1000);
@@ -224,8 +224,8 @@ fn check_tokens(
     assert_eq!(result.usage.trainable_tokens, tokens as u64);
 }
 
-/// What is said of changed, dropped and broken replies is true: the endpoint saw the same prompt again after each that was
-/// dropped, and another one after each that was changed.
+/// What is said of changed, dropped and broken replies is true: the endpoint saw the same prompt again after each that
+/// was dropped, and another one after each that was changed.
 fn check_reasons(
     (result, traced): (&RolloutResult, &OpenEnvTrace),
     account: &DrillReport,

@@ -353,7 +353,7 @@ async fn a_silent_endpoint_does_not_hold_a_slot() {
 
 /// llama.cpp answers so while it reads its model.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_loads_is_waited_for() {
+async fn a_model_that_is_loading_is_waited_for() {
     let upstream = Upstream::start(|number, _| match number {
         0 => whole(503, r#"{"error":{"message":"Loading model","code":503}}"#),
         _ => says("ok"),
@@ -374,7 +374,7 @@ async fn a_model_that_loads_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_grading_could_not_use_is_told() {
+async fn unusable_grading_results_are_reported() {
     let results = check(vec![
         Case::new("no program", ASK, &[says("ok")], Cause::Completed)
             .with(|plan| plan.task.verify = vec!["no-such-program".into(), QUARTER.into()]),

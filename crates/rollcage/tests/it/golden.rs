@@ -87,7 +87,7 @@ async fn ask(proxy: &Proxy, key: &str, exchange: &Exchange) -> (u16, String) {
 
 /// One exchange as both sides saw it.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Seen {
+struct ExchangeSeen {
     /// The request that the endpoint got. It is long, so it is kept as its length and a digest.
     up_bytes: usize,
     up_digest: String,
@@ -136,7 +136,7 @@ async fn check_conversation(agent: &str) {
         let (status, down) = ask(&proxy, &key, exchange).await;
         assert_eq!(status, 200, "{agent}: {down}");
         let up = upstream.requests().pop().unwrap().body;
-        seen.push(Seen {
+        seen.push(ExchangeSeen {
             up_bytes: up.len(),
             up_digest: digest(up.as_bytes()),
             down: steady(&down),
@@ -152,7 +152,7 @@ async fn check_conversation(agent: &str) {
         assert_eq!(again.request.body, before.request.body, "{agent}");
         assert_eq!(again.sent, before.sent, "{agent}: the translation");
     }
-    let expect: Vec<Seen> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let expect: Vec<ExchangeSeen> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(seen, expect, "{agent}");
 }
 
@@ -193,44 +193,44 @@ fn steady(text: &str) -> String {
 }
 
 /// An endpoint as it is known by what it gives.
-struct Kind {
+struct EndpointKind {
     name: &'static str,
     arguments: &'static [&'static str],
     answer: fn(&ReceivedRequest) -> Reply,
 }
 
-const KINDS: [Kind; 7] = [
-    Kind {
+const KINDS: [EndpointKind; 7] = [
+    EndpointKind {
         name: "vLLM",
         arguments: &[],
         answer: vllm,
     },
-    Kind {
+    EndpointKind {
         name: "vLLM, streams lose ids",
         arguments: &[],
         answer: lossy,
     },
-    Kind {
+    EndpointKind {
         name: "SGLang",
         arguments: &[],
         answer: sglang::says,
     },
-    Kind {
+    EndpointKind {
         name: "SGLang, no ids in streams",
         arguments: &[],
         answer: sglang::says_without_sglext,
     },
-    Kind {
+    EndpointKind {
         name: "hosted, with logprobs",
         arguments: &[],
         answer: with_logprobs,
     },
-    Kind {
+    EndpointKind {
         name: "hosted, text alone",
         arguments: &[],
         answer: text_alone,
     },
-    Kind {
+    EndpointKind {
         name: "Anthropic",
         arguments: &["--upstream-dialect", "anthropic"],
         answer: |asked| anthropic::says(asked, "ok"),
@@ -306,7 +306,7 @@ fn remove(value: &mut Value, member: &str) {
 }
 
 /// The level that one call of an agent gets, and how its answer came.
-async fn capture(kind: &Kind, agent: &str) -> String {
+async fn capture(kind: &EndpointKind, agent: &str) -> String {
     let exchanges = recorded(agent);
     let answer = kind.answer;
     let upstream = Upstream::start(move |_, asked| answer(asked)).unwrap();

@@ -88,7 +88,7 @@ async fn a_wrong_key_is_refused_and_not_forwarded() {
 }
 
 #[tokio::test]
-async fn an_unreachable_endpoint_is_told_at_once() {
+async fn an_unreachable_endpoint_is_reported_at_once() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -134,7 +134,7 @@ async fn an_upstreams_error_reaches_the_agent_and_the_record() {
 
 /// Agents would ask for minutes after we gave up if they were told of it by a status that may pass.
 #[tokio::test]
-async fn what_did_not_pass_is_told_as_something_that_is_not_tried_again() {
+async fn a_call_that_was_given_up_is_reported_as_not_retryable() {
     let busy = r#"{"error":{"message":"try later","type":"server_error","code":503}}"#;
     let status = |status| Reply::Whole {
         status,
@@ -389,7 +389,7 @@ async fn bodies_of_twenty_megabytes_pass() {
 }
 
 #[tokio::test]
-async fn limits_and_thinking_are_set_as_asked() {
+async fn limits_and_thinking_are_set_as_requested() {
     let upstream = Upstream::start(|_, _| says("ok")).unwrap();
     let home = Home::new();
     let engine = home.engine().await;

@@ -94,7 +94,7 @@ fn rollcage(home: &std::path::Path, arguments: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn what_a_result_says_of_holes_everybody_says() {
+async fn every_view_reports_the_gaps_of_a_record() {
     let home = tempfile::tempdir().unwrap();
     let id = leave_record(home.path());
     let server = Server::start_in(home, &[]);
@@ -200,7 +200,7 @@ async fn a_listing_of_sessions_reads_no_record() {
 }
 
 #[tokio::test]
-async fn a_capture_session_says_it_too() {
+async fn a_capture_session_reports_them_too() {
     let upstream = Upstream::start(|_, _| says("ok")).unwrap();
     let proxy = Proxy::start(&upstream, &[]);
     let session = proxy.session(json!({})).await;

@@ -401,7 +401,7 @@ async fn a_rollout_is_its_owners_alone_and_a_local_record_everybodys() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_prepared_is_a_result_too() {
+async fn a_failed_preparation_is_a_result_too() {
     let served = Served::new(limits(1, 10)).await;
     let mut rollout = served.rollout("a", "true");
     rollout.ready = None;

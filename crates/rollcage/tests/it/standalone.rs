@@ -283,7 +283,7 @@ async fn every_dialect_is_answered_in_its_own_shape_and_captured() {
 }
 
 #[tokio::test]
-async fn what_is_no_model_call_is_answered_and_not_recorded() {
+async fn requests_that_are_not_model_calls_are_answered_and_not_recorded() {
     let upstream = Upstream::start(vllm).unwrap();
     let proxy = Proxy::start(&upstream, &[]);
     let session = proxy.session(json!({})).await;
@@ -382,7 +382,7 @@ async fn at_the_limit_every_dialect_gets_a_last_answer() {
 }
 
 #[tokio::test]
-async fn the_session_routes_ask_for_the_admin_key() {
+async fn the_session_routes_require_the_admin_key() {
     let upstream = Upstream::start(vllm).unwrap();
     let proxy = Proxy::start(&upstream, &["--admin-key-env", "ADMIN"]);
     assert_eq!(proxy.send("GET", "/sessions", "", &json!({})).await.0, 401);
@@ -690,7 +690,7 @@ async fn an_answer_without_end_costs_no_more_than_its_limit() {
 
 /// The endpoint's key in an answer that is no error: whole, in a header, and torn between the chunks of a stream.
 #[tokio::test]
-async fn a_key_that_is_echoed_in_a_good_answer_is_taken_out() {
+async fn a_key_that_is_echoed_in_a_good_answer_is_removed() {
     let upstream = Upstream::start(|_, asked| {
         let (one, two) = API_KEY.split_at(9);
         if !asked.body.contains("echo") {

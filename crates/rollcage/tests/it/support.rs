@@ -14,7 +14,7 @@ use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
-use rollcage_proxy::remote::Remotes;
+use rollcage_proxy::remote::RemoteMcpServers;
 use rollcage_proxy::secret::Secret;
 use rollcage_sandbox::local::{Local, Options};
 use rollcage_testkit::agent::{ShellAgent, empty_bundle};
@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     pub(crate) ready: ReadyAgent,
     pub(crate) endpoint: Endpoint,
     pub(crate) settings: ModelSettings,
-    pub(crate) mcp: Remotes,
+    pub(crate) mcp: RemoteMcpServers,
 }
 
 impl Plan {

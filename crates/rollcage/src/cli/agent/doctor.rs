@@ -1,4 +1,4 @@
-//! `rollcage agent doctor`: does an agent still behave as its manifest expects?
+//! `rollcage agent doctor`: checks that an agent still behaves as its manifest says.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -23,91 +23,93 @@ use rollcage_scripted::drill::{Conversation, Drill};
 use rollcage_scripted::{Log, Options, Script, ScriptedEndpoint, ServedAnswer};
 
 use crate::cli::engine::{make_ready, run_one, with_engine};
-use crate::cli::signals::Stop;
+use crate::cli::signals::StopSignal;
 use crate::progress::Screen;
 use crate::task_file::one_tool_task;
 use crate::{Interrupted, Outcome, output, settings, text};
 
-/// What the endpoint gives, and how its answers reach the agent. Only streams with token ids are ever replayed.
+/// What the endpoint returns in a trial run, and how its answers are delivered. Only streams with token ids are ever
+/// replayed.
 #[derive(Clone, Copy)]
-struct Mode {
+struct TrialMode {
     name: &'static str,
     level: CaptureLevel,
     has_live_streams: bool,
-    play: Play,
+    scenario: Scenario,
 }
 
-/// What the model plays.
+/// What the scripted model does in a trial run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Play {
-    /// One file and a last word.
+enum Scenario {
+    /// Writes one file and ends.
     OneFile,
-    /// A long conversation with everything that agents change, drop or ask again for.
+    /// A long conversation with everything that agents are known to change, drop or retry.
     Drill,
 }
 
-const MODES: [Mode; 5] = [
-    Mode {
+const MODES: [TrialMode; 5] = [
+    TrialMode {
         name: "live",
         level: CaptureLevel::Tokens,
         has_live_streams: true,
-        play: Play::OneFile,
+        scenario: Scenario::OneFile,
     },
-    Mode {
+    TrialMode {
         name: "replayed",
         level: CaptureLevel::Tokens,
         has_live_streams: false,
-        play: Play::OneFile,
+        scenario: Scenario::OneFile,
     },
-    Mode {
+    TrialMode {
         name: "logprobs",
         level: CaptureLevel::Logprobs,
         has_live_streams: true,
-        play: Play::OneFile,
+        scenario: Scenario::OneFile,
     },
-    Mode {
+    TrialMode {
         name: "text",
         level: CaptureLevel::Text,
         has_live_streams: true,
-        play: Play::OneFile,
+        scenario: Scenario::OneFile,
     },
-    Mode {
+    TrialMode {
         name: "long",
         level: CaptureLevel::Tokens,
         has_live_streams: true,
-        play: Play::Drill,
+        scenario: Scenario::Drill,
     },
 ];
 
-/// Answers of one run that are kept.
+/// The most answers of one run that are logged.
 const ANSWERS_MAX: usize = 1000;
 
-/// What one run showed.
+/// The result of one trial run.
 #[derive(Debug, Serialize)]
-struct Finding {
+struct TrialReport {
     agent: String,
     version: String,
-    /// `live` passes streams with all tokens on as they come; `replayed` makes them from whole answers; `logprobs` and
-    /// `text` pass on those of an endpoint that gives no more than that; `long` is `live` with a long conversation.
+    /// `live` passes streams with all tokens on as they arrive; `replayed` makes streams from whole answers; `logprobs`
+    /// and `text` pass on streams of an endpoint that returns no more than that; `long` is `live` with a long
+    /// conversation.
     mode: &'static str,
     is_fine: bool,
     problems: Vec<String>,
     level: CaptureLevel,
     calls: usize,
-    /// Requests beside the agent's own conversation.
+    /// Requests outside the agent's main conversation, such as titles.
     side_calls: usize,
-    /// Of the turns that the agent went on from, how many are trained exactly; unknown where there are no tokens. All of
-    /// them go on from the one before, but for a long conversation's, where agents change what they send back.
+    /// The share of the turns that the agent continued from which are trained with their exact tokens; `None` without
+    /// tokens. Agents continue from every turn, except in long conversations, where they change what they send back.
     exact_prefix_rate: Option<f64>,
     first_call_s: Option<f64>,
     wall_s: f64,
     memory_peak_bytes: Option<u64>,
-    /// What became of a long conversation's replies.
+    /// What happened to the replies of a long conversation.
     #[serde(skip_serializing_if = "Option::is_none")]
     drill: Option<DrillReport>,
 }
 
-/// Installs each agent, has it write a file with the scripted model in every mode, and compares.
+/// Installs each agent, runs it with the scripted model in every mode, and compares the results with its manifest.
 pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outcome> {
     let agents: Vec<(Arc<dyn Agent>, VersionRequest)> = if names.is_empty() {
         let all = settings::agents()?.into_iter();
@@ -119,7 +121,7 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
         let found = names.iter().map(|name| settings::agent(name));
         found.collect::<anyhow::Result<_>>()?
     };
-    let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
+    let stop = StopSignal::watch(Screen::new(), "Ending; again to end at once.")?;
     let tried = with_engine(async |engine| {
         let log = Log::new(ANSWERS_MAX);
         let scripted = ScriptedEndpoint::start(Options {
@@ -144,7 +146,7 @@ async fn try_all(
     let mut out = output::stdout();
     let mut are_fine = true;
     if !is_json {
-        head(&mut out)?;
+        table_head(&mut out)?;
     }
     for (agent, version) in agents {
         let ready = match make_ready(engine, (&*agent, version), cancel).await {
@@ -161,22 +163,22 @@ async fn try_all(
             let result = run_one(engine, rollout, cancel).await?;
             let served = log.take();
             let seen = engine.store().interpret_result(&result)?;
-            let finding = match mode.play {
-                Play::OneFile => judge(&*agent, mode, &result, &OpenEnvTrace::new(&seen)),
-                Play::Drill => judge_drill(&*agent, mode, &result, (&served, &seen)),
+            let report = match mode.scenario {
+                Scenario::OneFile => judge(&*agent, mode, &result, &OpenEnvTrace::new(&seen)),
+                Scenario::Drill => judge_drill(&*agent, mode, &result, (&served, &seen)),
             };
-            are_fine &= finding.is_fine;
+            are_fine &= report.is_fine;
             if is_json {
-                writeln!(out, "{}", serde_json::to_string(&finding)?)?;
+                writeln!(out, "{}", serde_json::to_string(&report)?)?;
             } else {
-                row(&mut out, &finding)?;
+                row(&mut out, &report)?;
             }
         }
     }
     Ok(if are_fine {
-        Outcome::Fine
+        Outcome::Success
     } else {
-        Outcome::Bad
+        Outcome::Failure
     })
 }
 
@@ -184,15 +186,15 @@ fn rollout(
     scripted: &ScriptedEndpoint,
     agent: &Arc<dyn Agent>,
     ready: rollcage_agents::ReadyAgent,
-    mode: Mode,
+    mode: TrialMode,
 ) -> anyhow::Result<ResolvedRollout> {
-    let (task, script) = match mode.play {
-        Play::OneFile => {
+    let (task, script) = match mode.scenario {
+        Scenario::OneFile => {
             let task = one_tool_task("doctor", agent.name());
             let script = Script::new(task.solution.clone());
             (task, script)
         }
-        Play::Drill => {
+        Scenario::Drill => {
             let expected = agent.expectation().long;
             let drill = Drill::without(&expected.without);
             let mut task = drill.task(format!("doctor-{}", agent.name()));
@@ -221,7 +223,12 @@ fn rollout(
     ))
 }
 
-fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult, traced: &OpenEnvTrace) -> Finding {
+fn judge(
+    agent: &dyn Agent,
+    mode: TrialMode,
+    result: &RolloutResult,
+    traced: &OpenEnvTrace,
+) -> TrialReport {
     let expected = agent.expectation();
     let of_agent = traced
         .proxy_turns
@@ -251,16 +258,16 @@ fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult, traced: &OpenEnv
         compare("exact turns", exact, expected.calls);
     }
     problems.extend(unread_events(agent, result));
-    Finding {
+    TrialReport {
         exact_prefix_rate: has_tokens.then(|| exact as f64 / of_agent.max(1) as f64),
         side_calls: calls - of_agent,
-        ..finding(mode, result, problems)
+        ..report(mode, result, problems)
     }
 }
 
-/// What every run tells.
-fn finding(mode: Mode, result: &RolloutResult, problems: Vec<String>) -> Finding {
-    Finding {
+/// The part of a report that all scenarios have in common.
+fn report(mode: TrialMode, result: &RolloutResult, problems: Vec<String>) -> TrialReport {
+    TrialReport {
         agent: result.agent.name.clone(),
         version: result.agent.version.clone(),
         mode: mode.name,
@@ -277,14 +284,14 @@ fn finding(mode: Mode, result: &RolloutResult, problems: Vec<String>) -> Finding
     }
 }
 
-/// Whether every reply of a long conversation is trained as it was sampled, but for those that the agent is known to
-/// throw away.
+/// Whether every reply of a long conversation is trained as it was sampled, except those that the agent is known to
+/// discard.
 fn judge_drill(
     agent: &dyn Agent,
-    mode: Mode,
+    mode: TrialMode,
     result: &RolloutResult,
     (served, seen): (&[ServedAnswer], &Interpretation),
-) -> Finding {
+) -> TrialReport {
     let expected = agent.expectation();
     let account = DrillReport::new(served, seen);
     let mut problems = Vec::new();
@@ -311,15 +318,15 @@ fn judge_drill(
     let is_aside = |served: &&ServedAnswer| {
         served.played.map(|played| played.conversation) == Some(Conversation::Aside)
     };
-    Finding {
+    TrialReport {
         side_calls: served.iter().filter(is_aside).count(),
         exact_prefix_rate: Some(account.trained as f64 / gone_on_from.max(1) as f64),
         drill: Some(account),
-        ..finding(mode, result, problems)
+        ..report(mode, result, problems)
     }
 }
 
-/// Why the task was not done, if it was not.
+/// Why the task was not solved, if it was not.
 fn unsolved(result: &RolloutResult) -> Option<String> {
     (result.ended != Ended::Completed || result.reward != Some(1.0)).then(|| {
         let why = result.error.as_deref().unwrap_or("the file is not there");
@@ -327,7 +334,8 @@ fn unsolved(result: &RolloutResult) -> Option<String> {
     })
 }
 
-/// An agent that tells its events in another way than before still does its task, and its account is lost in silence.
+/// Whether the agent's events could not be read. An agent whose event format has changed still solves its task, so its
+/// transcript would be lost without notice.
 fn unread_events(agent: &dyn Agent, result: &RolloutResult) -> Option<String> {
     let report = &result.agent_report;
     let has_events = agent.events().format != TranscriptFormat::Text;
@@ -343,8 +351,8 @@ fn unread_events(agent: &dyn Agent, result: &RolloutResult) -> Option<String> {
     })
 }
 
-/// What became of a long conversation, in a few words.
-fn tell(account: &DrillReport) -> String {
+/// What happened to a long conversation, in a few words.
+fn describe_drill(account: &DrillReport) -> String {
     let mut text = format!("{} of {} replies trained", account.trained, account.replies);
     let again: Vec<_> = account
         .asked_again
@@ -364,7 +372,7 @@ fn tell(account: &DrillReport) -> String {
     text
 }
 
-fn head(out: &mut impl Write) -> std::io::Result<()> {
+fn table_head(out: &mut impl Write) -> std::io::Result<()> {
     writeln!(
         out,
         "{:<16} {:<10} {:<9} {:<8} {:>5} {:>5} {:>6} {:>10} {:>9} {:>10}  verdict",
@@ -381,30 +389,32 @@ fn head(out: &mut impl Write) -> std::io::Result<()> {
     )
 }
 
-fn row(out: &mut impl Write, finding: &Finding) -> std::io::Result<()> {
+fn row(out: &mut impl Write, report: &TrialReport) -> std::io::Result<()> {
     let seconds = |value: Option<f64>| value.map_or("-".to_owned(), text::duration);
-    let verdict = match (finding.is_fine, &finding.drill) {
+    let verdict = match (report.is_fine, &report.drill) {
         (true, None) => "ok".to_owned(),
-        (true, Some(account)) => format!("ok: {}", tell(account)),
-        (false, None) => finding.problems.join("; "),
-        (false, Some(account)) => format!("{}; {}", finding.problems.join("; "), tell(account)),
+        (true, Some(account)) => format!("ok: {}", describe_drill(account)),
+        (false, None) => report.problems.join("; "),
+        (false, Some(account)) => format!(
+            "{}; {}",
+            report.problems.join("; "),
+            describe_drill(account)
+        ),
     };
-    let level = format!("{:?}", finding.level).to_lowercase();
+    let level = format!("{:?}", report.level).to_lowercase();
     writeln!(
         out,
         "{:<16} {:<10} {:<9} {level:<8} {:>5} {:>5} {:>6} {:>10} {:>9} {:>10}  {verdict}",
-        finding.agent,
-        finding.version,
-        finding.mode,
-        finding.calls,
-        finding.side_calls,
-        finding
+        report.agent,
+        report.version,
+        report.mode,
+        report.calls,
+        report.side_calls,
+        report
             .exact_prefix_rate
             .map_or("-".to_owned(), |rate| format!("{:.0}%", 100.0 * rate)),
-        seconds(finding.first_call_s),
-        text::duration(finding.wall_s),
-        finding
-            .memory_peak_bytes
-            .map_or("-".to_owned(), text::bytes),
+        seconds(report.first_call_s),
+        text::duration(report.wall_s),
+        report.memory_peak_bytes.map_or("-".to_owned(), text::bytes),
     )
 }

@@ -1,4 +1,4 @@
-//! A rollout's events as server-sent events. A client that lost its connection goes on with `Last-Event-ID`.
+//! A rollout's events as server-sent events. A client that lost its connection resumes with `Last-Event-ID`.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,10 +18,10 @@ use rollcage_engine::{RolloutEntry, RolloutLookup};
 use rollcage_model::event::What;
 
 use super::error::ApiError;
-use super::{OwnerName, Shared};
+use super::{BackendState, OwnerName};
 use crate::server::rollouts::events::{event_value, stored_events};
 
-/// Between comments that keep a quiet connection alive; proxies close one after about a minute.
+/// Between keep-alive comments; proxies close idle connections after about a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Default, Deserialize)]
@@ -32,7 +32,7 @@ pub(super) struct EventsQuery {
 }
 
 pub(super) async fn stream(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     headers: HeaderMap,
@@ -71,7 +71,7 @@ pub(super) async fn stream(
 
 /// One reader of a rollout's events.
 struct Follower {
-    /// `None` when there is nothing more to come than what waits.
+    /// `None` when no events will follow those in `waiting`.
     entry: Option<Arc<RolloutEntry>>,
     seq: u64,
     waiting: VecDeque<NumberedEvent>,

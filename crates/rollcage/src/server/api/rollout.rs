@@ -1,4 +1,4 @@
-//! One rollout: start, look at, cancel, delete.
+//! One rollout: start, show, cancel, delete.
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -13,14 +13,14 @@ use rollcage_model::view;
 use rollcage_proxy::read_request_body;
 
 use super::error::ApiError;
-use super::{BODY_BYTES_MAX, OwnerName, Shared, plain_text};
+use super::{BODY_BYTES_MAX, BackendState, OwnerName, plain_text};
 use crate::server::access::is_json;
 use crate::server::reply;
 use crate::server::rollouts::events::phase;
-use crate::server::rollouts::tokens::Form;
+use crate::server::rollouts::tokens::ResultForm;
 
 pub(super) async fn create(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -31,7 +31,7 @@ pub(super) async fn create(
             "send `content-type: application/json`",
         ));
     }
-    let limit = backend.around.body_limit;
+    let limit = backend.context.body_limit;
     let body = match read_request_body(request.into_body(), BODY_BYTES_MAX, limit).await {
         Ok(body) => body,
         Err(unread) => {
@@ -42,7 +42,7 @@ pub(super) async fn create(
     let arguments = match serde_json::from_slice(&body) {
         Ok(Value::Object(arguments)) => arguments,
         Ok(_) => return Err(ApiError::bad("the body must be a JSON object")),
-        // The position, but nothing of the text: it may hold a key.
+        // Gives the position but not the text, which may contain a key.
         Err(error) => {
             let text = format!(
                 "the body is not JSON (line {}, column {})",
@@ -70,9 +70,9 @@ pub(super) struct ShowQuery {
     trace: Option<String>,
 }
 
-/// The whole result of an ended rollout with `"status": "ended"`, or where a running one stands.
+/// The whole result of an ended rollout with `"status": "ended"`, or the progress of a running one.
 pub(super) async fn show(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     wanted: Result<Query<ShowQuery>, QueryRejection>,
@@ -84,7 +84,7 @@ pub(super) async fn show(
     let found = backend.engine.find(&owner, &id).await?;
     let result = match &found {
         RolloutLookup::InMemory(entry) if !entry.is_ended() => {
-            return Ok(Json(standing(entry)).into_response());
+            return Ok(Json(progress(entry)).into_response());
         }
         RolloutLookup::InMemory(entry) => backend.engine.wait(entry).await?,
         RolloutLookup::Stored(summary) if summary.ended.is_none() => {
@@ -96,7 +96,7 @@ pub(super) async fn show(
         }
         RolloutLookup::Stored(summary) => backend.engine.stored(summary.rollout_id).await?,
     };
-    let form = Form::View(trace.unwrap_or_default());
+    let form = ResultForm::View(trace.unwrap_or_default());
     let text = backend.result_text(&result, form, usize::MAX).await?;
     Ok(ended(&text))
 }
@@ -109,7 +109,7 @@ fn ended(result: &str) -> Response {
     )
 }
 
-fn standing(entry: &RolloutEntry) -> Value {
+fn progress(entry: &RolloutEntry) -> Value {
     let standing = entry.feed.status();
     json!({
         "rollout_id": entry.id,
@@ -129,7 +129,7 @@ fn standing(entry: &RolloutEntry) -> Value {
 }
 
 pub(super) async fn cancel(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
@@ -152,7 +152,7 @@ pub(super) async fn cancel(
 }
 
 pub(super) async fn delete(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {

@@ -1,4 +1,4 @@
-//! A rollout's events and phase, as both the API and the tools show them.
+//! A rollout's events and phase, in the form that both the API and the tools use.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use rollcage_engine::{Engine, RolloutEntry};
 use rollcage_model::event::{Event, What};
 use rollcage_model::id::RolloutId;
 
-/// `queued`, then the phases.
+/// `queued`, or the name of the current phase.
 pub(crate) fn phase(entry: &RolloutEntry) -> &'static str {
     match entry.feed.status().phase {
         None => "queued",
@@ -24,7 +24,7 @@ pub(crate) fn event_value(told: &NumberedEvent) -> Value {
     value
 }
 
-/// What is left to tell of a rollout that is known from its record alone: that it finished. None when it has not.
+/// The events of a rollout that is known only from its record: just `finished`, or none if it has not ended.
 pub(crate) async fn stored_events(
     engine: &Engine,
     id: RolloutId,
@@ -48,5 +48,5 @@ pub(crate) async fn stored_events(
     }])
 }
 
-/// Above the number of any event, so that a reader that comes back after a restart still hears of the end.
+/// Higher than the number of any event, so that a client that resumes after a restart of the server still gets the end.
 const LAST_SEQ: u64 = 1 << 52;

@@ -1,7 +1,7 @@
-//! What was kept of rollouts, read and rendered.
+//! Reads and renders stored rollouts.
 //!
-//! A record is as large as its rollout was long, so everything here happens on threads that may block: those that answer
-//! requests are few, and those of the proxy serve model calls.
+//! A record can be large, so all of this runs on blocking threads: the few async threads answer requests and serve
+//! model calls.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use rollcage_model::trace::Facts;
 use super::backend::Backend;
 use super::conversation::conversation;
 use super::error::ViewError;
-use super::tokens::{self, Form, Pages};
+use super::tokens::{self, PagedTrace, ResultForm};
 
-/// Exchanges of the longest rollouts; more would not fit an answer.
+/// Larger records are not rendered as a conversation, which would not fit into an answer.
 const EXCHANGES_BYTES_MAX: u64 = 512 << 20;
 
-/// What agent and model said to each other, and what is wrong with the record of it.
+/// The messages between agent and model, and the findings about their record.
 pub(crate) struct Conversation {
     pub(crate) messages: Vec<Value>,
     pub(crate) findings: Vec<Finding>,
@@ -51,22 +51,22 @@ impl Backend {
         }
     }
 
-    /// A result as JSON, in at most so many bytes where its form can be made shorter.
+    /// A result as JSON, within `bytes_max` if its form can be shortened.
     pub(crate) async fn result_text(
         &self,
         result: &Arc<RolloutResult>,
-        form: Form,
+        form: ResultForm,
         bytes_max: usize,
     ) -> Result<String, ViewError> {
         let (store, result) = (self.engine.store().clone(), Arc::clone(result));
         blocking(move || tokens::text(&store, &result, form, bytes_max)).await
     }
 
-    /// Some of a result's tokens.
+    /// One page of a result's trace.
     pub(crate) async fn page(
         &self,
         result: &Arc<RolloutResult>,
-        pages: Pages,
+        pages: PagedTrace,
         offset: usize,
         limit: usize,
     ) -> Result<String, ViewError> {
@@ -74,7 +74,7 @@ impl Backend {
         blocking(move || tokens::page(&store, &result, pages, offset, limit)).await
     }
 
-    /// A rollout in one of the formats that trainers read, also while it runs.
+    /// A rollout in one of the export formats, also while it runs.
     pub(crate) async fn export(
         &self,
         found: RolloutLookup,
@@ -95,7 +95,7 @@ impl Backend {
         .await
     }
 
-    /// What was said so far.
+    /// The conversation so far.
     pub(crate) async fn conversation(&self, id: RolloutId) -> Result<Conversation, ViewError> {
         let store = self.engine.store().clone();
         blocking(move || {
@@ -103,7 +103,7 @@ impl Backend {
             if size.is_ok_and(|bytes| bytes > EXCHANGES_BYTES_MAX) {
                 return Err(ViewError::TooLarge);
             }
-            // The agent's conversation is shown of a black box too: it lists no calls.
+            // A black box hides calls, but not the agent's conversation.
             let facts = Facts {
                 is_black_box: false,
                 ..store.facts(id)?
@@ -124,7 +124,7 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await?
 }
 
-/// What is known of a rollout that has no result yet.
+/// The metadata of a rollout that has no result yet.
 fn running_meta(found: &RolloutLookup) -> Meta {
     match found {
         RolloutLookup::InMemory(entry) => Meta {

@@ -1,4 +1,4 @@
-//! What the tools answer, in the original's shapes.
+//! The tools' answers, in the original's format.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::server::rollouts::view::Conversation;
 use crate::server::rollouts::{Backend, ViewError, tokens};
 use crate::server::tool::{ToolError, ToolOutput};
 
-/// A result in which nothing happened.
+/// A result of a rollout that did nothing.
 pub(crate) fn empty_result(id: RolloutId, task_id: &str, error: String) -> RolloutResult {
     let task = Task {
         id: task_id.to_owned(),
@@ -25,8 +25,8 @@ pub(crate) fn empty_result(id: RolloutId, task_id: &str, error: String) -> Rollo
     }
 }
 
-/// The original's answer where there is nothing to finalize: a result with an error. It has not ended, and says what it
-/// does instead.
+/// The original's answer if there is nothing to finalize: a result with an error, whose `ended` is null and whose
+/// `status` gives the rollout's state.
 pub(crate) fn not_finalized(
     id: &str,
     task_id: &str,
@@ -58,7 +58,7 @@ pub(crate) fn handle(entry: &RolloutEntry) -> Value {
     })
 }
 
-/// Where a rollout stands, in the original's members first.
+/// The state of a rollout: the original's members first, then ours.
 pub(crate) async fn state(engine: &Engine, found: &RolloutLookup) -> Value {
     let entry = match found {
         RolloutLookup::InMemory(entry) => entry,
@@ -88,7 +88,7 @@ pub(crate) async fn state(engine: &Engine, found: &RolloutLookup) -> Value {
         "rollout_id": entry.id,
         "task_id": entry.task_id,
         "status": status(entry),
-        // No agent is driven through a server of its own.
+        // We do not run agents as servers.
         "serve_session_id": null,
         "proxy_turns_so_far": standing.calls,
         "error": result.as_ref().and_then(|result| result.error.clone()),
@@ -102,7 +102,7 @@ pub(crate) async fn state(engine: &Engine, found: &RolloutLookup) -> Value {
     })
 }
 
-/// An aborted rollout is done, as far as it goes by itself: the rest is finalize_rollout's.
+/// An aborted rollout whose sandbox is kept counts as done: only finalize_rollout continues it.
 fn status(entry: &RolloutEntry) -> &'static str {
     if entry.is_ended() || entry.is_kept() {
         "done"

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_busy_endpoint_is_asked_again_and_a_refusal_is_not() {
+async fn a_busy_endpoint_is_retried_and_a_refusal_is_not() {
     let busy = std::sync::atomic::AtomicUsize::new(0);
     let upstream = Upstream::start(move |_, asked| {
         let refused = |status, message: &str| Reply::Whole {
@@ -56,7 +56,7 @@ fn streamed() -> Value {
 }
 
 #[tokio::test]
-async fn a_stream_that_fails_before_it_says_anything_is_asked_for_again() {
+async fn a_stream_that_fails_before_its_first_content_is_retried() {
     let busy = error("InternalServerError", 500);
     // A comment says nothing; a stream may also break off, or end, before it says anything.
     let first = [
@@ -98,7 +98,7 @@ async fn a_stream_that_fails_before_it_says_anything_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_stream_that_begins_with_an_error_that_will_last_is_passed_on() {
+async fn a_stream_that_begins_with_a_permanent_error_is_passed_on() {
     let upstream = Upstream::start(|_, asked| match asked.body.contains("again") {
         true => {
             let lasting = error("BadRequestError", 400);
@@ -138,7 +138,7 @@ async fn a_stream_that_begins_with_an_error_that_will_last_is_passed_on() {
 }
 
 #[tokio::test]
-async fn a_call_on_a_connection_that_goes_away_is_made_again_and_recorded() {
+async fn a_call_on_a_lost_connection_is_repeated_and_recorded() {
     let is_gone = std::sync::atomic::AtomicBool::new(false);
     let upstream = Upstream::start(move |_, asked| {
         let is_told = asked.body.contains("go away");
