@@ -38,7 +38,7 @@ use crate::schedule::QueueError;
 use crate::store::{Store, StoreError, Summary};
 use crate::trial::{self, TrialError};
 
-/// The owner of all rollouts where clients are not told apart.
+/// The owner of all rollouts when clients are not distinguished.
 pub const LOCAL: &str = "local";
 
 /// The dependencies and settings of an engine.

@@ -219,7 +219,7 @@ mod tests {
         let feed = Feed::new(RolloutId::generate(), Arc::default(), None);
         feed.publish(What::Queued);
         feed.publish(call(1));
-        let numbers: Vec<_> = feed.after(1).iter().map(|told| told.seq).collect();
+        let numbers: Vec<_> = feed.after(1).iter().map(|numbered| numbered.seq).collect();
         assert_eq!(numbers, [2]);
         assert_eq!(feed.after(7), []);
         feed.wait_after(1).await;

@@ -58,15 +58,19 @@ pub(crate) async fn leave_logs(sandbox: &dyn Sandbox, agent: &str, events: &str,
 
 pub(crate) fn spec(id: RolloutId, plan: &Plan) -> Spec {
     const MIB: u64 = 1 << 20;
-    let (default, wanted) = (Limits::default(), &plan.task.limits);
+    let (default, requested) = (Limits::default(), &plan.task.limits);
     let limits = Limits {
-        memory_bytes: wanted
+        memory_bytes: requested
             .memory_mb
             .map_or(default.memory_bytes, |mib| mib * MIB),
-        pids: wanted.pids.unwrap_or(default.pids),
-        cpus: wanted.cpus.or(default.cpus),
-        disk_bytes: wanted.disk_mb.map_or(default.disk_bytes, |mib| mib * MIB),
-        file_bytes: wanted.file_mb.map_or(default.file_bytes, |mib| mib * MIB),
+        pids: requested.pids.unwrap_or(default.pids),
+        cpus: requested.cpus.or(default.cpus),
+        disk_bytes: requested
+            .disk_mb
+            .map_or(default.disk_bytes, |mib| mib * MIB),
+        file_bytes: requested
+            .file_mb
+            .map_or(default.file_bytes, |mib| mib * MIB),
     };
     Spec {
         id: id.to_string(),

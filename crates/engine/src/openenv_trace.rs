@@ -21,18 +21,18 @@ pub struct OpenEnvTrace {
 impl OpenEnvTrace {
     /// Reads the record at the path stored in the result.
     pub fn read(result: &RolloutResult) -> Result<Self, StoreError> {
-        let seen = interpret_at(result, Path::new(&result.record))?;
-        Ok(OpenEnvTrace::new(&seen))
+        let interpretation = interpret_at(result, Path::new(&result.record))?;
+        Ok(OpenEnvTrace::new(&interpretation))
     }
 
-    pub fn new(seen: &Interpretation) -> Self {
+    pub fn new(interpretation: &Interpretation) -> Self {
         let trace = || TrainingTrace {
             schema_version: SCHEMA_VERSION,
-            turns: seen.training_turns().collect(),
+            turns: interpretation.training_turns().collect(),
         };
         OpenEnvTrace {
-            proxy_turns: proxy_turns(seen).collect(),
-            training_trace: (seen.rollout_type == RolloutType::Train).then(trace),
+            proxy_turns: proxy_turns(interpretation).collect(),
+            training_trace: (interpretation.rollout_type == RolloutType::Train).then(trace),
         }
     }
 }

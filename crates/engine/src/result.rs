@@ -82,7 +82,7 @@ fn components(plan: &Plan) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// As [`begin`], for a rollout of which only the task is known.
+/// As `begin`, for a rollout of which only the task is known.
 pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
     let agent_timeout_s = task.agent_timeout_s();
     RolloutResult {

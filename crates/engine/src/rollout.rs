@@ -367,10 +367,10 @@ impl OpenRollout<'_> {
             phase: Phase::Verify,
         });
         let since = Instant::now();
-        let tell = |index: usize, of: usize, told: CommandProgress<'_>| {
-            self.publish_command(Phase::Verify, index, of, told);
+        let report = |index: usize, of: usize, progress: CommandProgress<'_>| {
+            self.publish_command(Phase::Verify, index, of, progress);
         };
-        let problem = verify::verify(self.sandbox, self.plan, result, tell).await?;
+        let problem = verify::verify(self.sandbox, self.plan, result, report).await?;
         result.timings.verify_s = seconds(since.elapsed());
         Ok(problem)
     }
@@ -388,8 +388,8 @@ impl OpenRollout<'_> {
             files_extra: result.files_extra.clone(),
         });
         // The grade is final by now, whatever state the agent left its files in.
-        let told = |problem| Finding::info(Code::FilesNotCollected, problem);
-        result.findings.extend(collected.problem.map(told));
+        let finding = |problem| Finding::info(Code::FilesNotCollected, problem);
+        result.findings.extend(collected.problem.map(finding));
         result.timings.collect_s = seconds(since.elapsed());
     }
 
@@ -407,9 +407,15 @@ impl OpenRollout<'_> {
         }
     }
 
-    fn publish_command(&self, phase: Phase, index: usize, of: usize, told: CommandProgress<'_>) {
+    fn publish_command(
+        &self,
+        phase: Phase,
+        index: usize,
+        of: usize,
+        progress: CommandProgress<'_>,
+    ) {
         let number = index + 1;
-        self.feed.publish(match told {
+        self.feed.publish(match progress {
             CommandProgress::Started(cmd) => What::CommandStarted {
                 phase,
                 number,

@@ -51,7 +51,7 @@ pub(crate) async fn verify(
     sandbox: &dyn Sandbox,
     plan: &Plan,
     result: &mut RolloutResult,
-    tell: impl Fn(usize, usize, CommandProgress<'_>),
+    report: impl Fn(usize, usize, CommandProgress<'_>),
 ) -> Result<Option<String>, Error> {
     sandbox.unseal().await?;
     let task = &plan.task;
@@ -68,9 +68,9 @@ pub(crate) async fn verify(
     let commands = task.verify.iter().map(String::as_str).chain(script);
     let of = task.verify.len() + usize::from(script.is_some());
     for (index, command) in commands.enumerate() {
-        tell(index, of, CommandProgress::Started(command));
+        report(index, of, CommandProgress::Started(command));
         let outcome = verifier.run(command).await?;
-        tell(index, of, CommandProgress::Ended(&outcome));
+        report(index, of, CommandProgress::Ended(&outcome));
         if let Some(text) = not_runnable(index, &outcome) {
             verifier.find(Code::VerifyNotRunnable, text);
         }
@@ -95,17 +95,17 @@ pub(crate) async fn verify(
 /// Describes a command that the shell could not find or execute: more often the task's mistake than the agent's.
 fn not_runnable(index: usize, outcome: &CommandResult) -> Option<String> {
     let code = outcome.exit_code;
-    let said = outcome
+    let message = outcome
         .stderr
         .lines()
         .rev()
         .find(|it| !it.trim().is_empty());
-    let said = said.map(|line| format!(": {}", tail(line.trim(), 300)));
+    let message = message.map(|line| format!(": {}", tail(line.trim(), 300)));
     matches!(code, 126 | 127).then(|| {
         format!(
             "verify command {} could not be run (exit {code}){}",
             index + 1,
-            said.unwrap_or_default()
+            message.unwrap_or_default()
         )
     })
 }

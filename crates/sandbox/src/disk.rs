@@ -20,7 +20,7 @@ pub struct Disk {
     /// Available to ordinary users, not only to root.
     pub free_bytes: u64,
     pub is_read_only: bool,
-    /// Programs on it cannot be executed, in sandboxes neither.
+    /// Programs on it cannot be executed, not in sandboxes either.
     pub is_noexec: bool,
     pub is_network: bool,
 }

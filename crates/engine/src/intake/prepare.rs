@@ -126,12 +126,13 @@ impl Preparer {
                 let turn = self.turn(rollout.agent.name());
                 // The semaphore is never closed, so this cannot fail.
                 let _turn = turn.acquire().await;
-                let tell = |step: InstallStatus| {
+                let report = |step: InstallStatus| {
                     if let Some(on_install) = &self.on_install {
                         on_install(step);
                     }
                 };
-                self.ready(&*rollout.agent, rollout.version, &tell).await?
+                self.ready(&*rollout.agent, rollout.version, &report)
+                    .await?
             }
         };
         let plan = Plan {

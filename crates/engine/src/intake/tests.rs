@@ -178,7 +178,7 @@ fn invalid_requests_are_refused_before_anything_is_done() {
         change(&mut request);
         refused(request).to_string()
     };
-    for (told, expect) in [
+    for (error, expect) in [
         (
             with(|it| it.agent = "nobody".to_owned()),
             "unknown agent `nobody`",
@@ -218,6 +218,6 @@ fn invalid_requests_are_refused_before_anything_is_done() {
             "none of them longer than 200 characters",
         ),
     ] {
-        assert!(told.contains(expect), "{told}");
+        assert!(error.contains(expect), "{error}");
     }
 }

@@ -46,7 +46,7 @@ fn cut() -> CallSummary {
     }
 }
 
-fn said(why: &str) -> AgentEnd {
+fn failed_with(why: &str) -> AgentEnd {
     AgentEnd::Failed(why.to_owned())
 }
 
@@ -81,7 +81,7 @@ fn an_agent_that_had_answers_is_judged_by_its_own_end() {
     check(exit(0), answered(), &unsaid, Completed);
     // Its word counts before its exit code.
     check(exit(1), answered(), &done, Completed);
-    check(exit(0), answered(), &said("gave up"), AgentExited);
+    check(exit(0), answered(), &failed_with("gave up"), AgentExited);
     check(exit(7), answered(), &unsaid, AgentExited);
     check(killed, answered(), &unsaid, AgentKilled);
     let refused = || by_itself(AgentRequestRefused);
@@ -124,7 +124,11 @@ fn the_endpoints_last_failure_counts_whatever_the_agent_makes_of_it() {
             StopReason::Hopeless,
         ] {
             // goose exits with 0 after its last call failed.
-            for end in [AgentEnd::Unsaid, AgentEnd::Done, said("Network error")] {
+            for end in [
+                AgentEnd::Unsaid,
+                AgentEnd::Done,
+                failed_with("Network error"),
+            ] {
                 check(stop, failed(cause), &end, cause);
             }
         }
@@ -172,10 +176,10 @@ fn limits_and_cut_replies_are_the_same_for_every_agent() {
         TaskDoesNotFit,
     );
     // codex fails then, others do not.
-    let incomplete = said("Incomplete response returned, reason: max_output_tokens");
+    let incomplete = failed_with("Incomplete response returned, reason: max_output_tokens");
     check(exit(1), cut(), &incomplete, OutputLength);
     check(exit(0), cut(), &AgentEnd::Done, OutputLength);
-    let unreadable = said("RepeatedFormatError: Please always provide exactly one action");
+    let unreadable = failed_with("RepeatedFormatError: Please always provide exactly one action");
     check(exit(0), answered(), &unreadable, MalformedCalls);
 }
 
@@ -199,7 +203,7 @@ fn the_agents_own_words_say_why() {
     let ending = find(
         exit(1),
         &CallSummary::default(),
-        &said("no such option"),
+        &failed_with("no such option"),
         true,
     );
     let error = ending.error.unwrap();

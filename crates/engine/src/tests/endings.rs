@@ -179,8 +179,8 @@ async fn an_agent_that_runs_to_its_exit_takes_no_messages() {
     let entry = lab.start(task());
     lab.until_asked("\nagent").await;
     let hello = RolloutCommand::Message("hello".to_owned());
-    let told = lab.engine.command(&entry, hello.clone());
-    assert_eq!(told, Err(CommandError::NoMessages));
+    let refused = lab.engine.command(&entry, hello.clone());
+    assert_eq!(refused, Err(CommandError::NoMessages));
     let result = lab.end_of(Arc::clone(&entry)).await;
     assert_eq!(result.cause, Some(Cause::AgentTimeUsed));
     assert_eq!(lab.engine.command(&entry, hello), Err(CommandError::Over));

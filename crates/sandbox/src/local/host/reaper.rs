@@ -201,7 +201,7 @@ impl ReaperState {
             tracing::warn!(%error, "a sandbox could not be removed");
             self.stuck.push(resources);
         }
-        // Nobody may be waiting for the result.
+        // It is fine if nobody waits for the result.
         let _ = done.map(|done| done.send(result));
     }
 

@@ -19,7 +19,7 @@ pub(crate) const NOSUID_NODEV: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NO
 pub(crate) const EMPTY: &str = "empty";
 const NO: Option<&str> = None;
 
-/// The uids of the sandbox's root and user, outside its user namespace.
+/// The uids of the sandbox's root and user, as seen by the process that builds it.
 #[derive(Clone, Copy)]
 pub(crate) struct Owners {
     pub(crate) root: u32,

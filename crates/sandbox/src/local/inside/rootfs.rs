@@ -48,7 +48,7 @@ pub(crate) struct StagedRoot<'a> {
 impl StagedRoot<'_> {
     pub(crate) fn prepare(context: BuildContext<'_>) -> Result<StagedRoot<'_>, Failure> {
         let owners = context.owners;
-        // A slave while it is a spare: what is unmounted outside must not be kept busy by spares.
+        // A slave while it is a spare: a disk unmounted outside must not be kept busy by spares.
         propagate(MsFlags::MS_SLAVE)?;
         let skeleton = context.tree(&context.setup.skeleton)?;
         let mounts = programs::host_mounts()?;

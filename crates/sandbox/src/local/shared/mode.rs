@@ -9,7 +9,7 @@ use super::userns;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mode {
-    /// Real root: each sandbox gets its own range of 65536 uids, so inner root is nobody outside.
+    /// Real root: each sandbox gets its own range of 65536 uids, so root inside is an unprivileged uid outside.
     Root,
     /// An ordinary user, or root without some capability: the sandbox's user is that user, alone in a user namespace,
     /// in which it has all capabilities.
