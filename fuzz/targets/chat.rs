@@ -4,8 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use rollcage_dialect::chat::{
-    Added, Capture, ChatEvent, Rewrite, Sampling, last_usage, prepare, read_reply, strip_body,
-    tokens_wanted,
+    AddedFields, CaptureMode, ChatEvent, Rewrite, Sampling, last_usage, prepare, read_reply, strip_body,
+    requested_max_tokens,
 };
 use serde_json::{Map, Value};
 
@@ -23,15 +23,15 @@ fn ask(flags: u8, body: &[u8]) {
         tokens_max: has(1).then_some(64),
         is_thinking_disabled: has(2),
         capture: if has(3) {
-            Capture::Tokens
+            CaptureMode::Tokens
         } else {
-            Capture::Off
+            CaptureMode::Off
         },
         is_stream_off: has(4),
         sampling: has(5).then_some(Sampling { temperature: 1.0 }),
         ..Rewrite::default()
     };
-    let _ = tokens_wanted(body);
+    let _ = requested_max_tokens(body);
     let Ok(prepared) = prepare(&body.to_vec().into(), &rewrite) else {
         return;
     };
@@ -55,7 +55,7 @@ fn ask(flags: u8, body: &[u8]) {
 fn answer(flags: u8, body: &[u8]) {
     let has = |bit: u8| flags & (1 << bit) != 0;
     let text = String::from_utf8_lossy(body);
-    let added = Added {
+    let added = AddedFields {
         logprobs: has(0),
         top_logprobs: has(1),
         token_ids: has(2),
@@ -70,6 +70,6 @@ fn answer(flags: u8, body: &[u8]) {
             .expect("what was JSON stays JSON");
     }
     let event = ChatEvent::read(&text);
-    let _ = (event.mark(), event.usage(), event.deltas());
+    let _ = (event.kind(), event.usage(), event.deltas());
     let _ = event.strip(&added);
 }

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rollcage_dialect::chat::{Delta, Rewrite, deltas, prepare, read_reply};
-use rollcage_dialect::gemini::Form;
+use rollcage_dialect::gemini::ResponseEncoding;
 use rollcage_dialect::sse::Splitter;
 use rollcage_dialect::{Render, anthropic, gemini, responses};
 use serde_json::Value;
@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
         1 => anthropic::to_chat(request)
             .ok()
             .map(|translation| (translation.chat, Box::new(translation.answer) as _)),
-        2 => gemini::to_chat(request, "model", Form::Events)
+        2 => gemini::to_chat(request, "model", ResponseEncoding::Events)
             .ok()
             .map(|translation| (translation.chat, Box::new(translation.answer) as _)),
         _ => {

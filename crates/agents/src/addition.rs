@@ -1,4 +1,4 @@
-//! What a task's option adds to a launch, as a manifest's `[options.NAME]` says it.
+//! What a task's option adds to a launch, as described by `[options.NAME]` in a manifest.
 
 use std::collections::BTreeMap;
 
@@ -11,44 +11,45 @@ use super::error::ManifestError;
 use super::fill::{self, Quoting};
 use super::{Launch, LaunchError, patch};
 
-/// A text of the task, or the names of a list joined with commas.
+/// The placeholder for the option's value: a text, or the names of a list joined with commas.
 const VALUE: &str = "value";
-/// The same names as a list of the configuration file, or among others in one.
+/// The placeholder for the names as a JSON list, or spliced into a longer list.
 const LIST: &str = "{list}";
-/// Options that are lists.
+/// Options whose value is a list.
 const LISTS: [&str; 2] = ["tools", "disabled_tools"];
 
-/// `{value}` stands for what the task says.
+/// Changes to a launch, in which `{value}` is replaced by the task's value.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Addition {
-    /// Arguments of the agent's own command that go.
+pub(super) struct LaunchAddition {
+    /// Arguments removed from the agent's own command.
     pub(super) drop: Vec<String>,
     command: Vec<String>,
     env: BTreeMap<String, String>,
     files: BTreeMap<String, String>,
     /// Merged into the agent's configuration file.
     config: Map<String, Value>,
-    /// Every name there is, for an agent that can only be told the opposite: the value is the rest of these.
+    /// All valid names, for an agent that only accepts the complement: the value becomes the names that the task does
+    /// not list.
     all: Vec<String>,
-    /// What each name of a list adds.
-    each: Option<Box<Addition>>,
-    /// What certain names of a list add, of which there are no others then.
-    named: BTreeMap<String, Addition>,
+    /// Applied once for each name of a list.
+    each: Option<Box<LaunchAddition>>,
+    /// Applied for particular names of a list; other names are then refused.
+    named: BTreeMap<String, LaunchAddition>,
 }
 
-/// What an addition is made with.
-pub(super) struct Surroundings<'a> {
+/// The context that an addition is applied in.
+pub(super) struct AdditionContext<'a> {
     pub(super) agent: &'a str,
     pub(super) option: &'static str,
-    /// The agent's configuration file, by path inside.
+    /// The path of the agent's configuration file in the sandbox.
     pub(super) config: Option<&'a str>,
     pub(super) home: &'a [(String, String)],
     pub(super) values: &'a [(&'static str, String)],
 }
 
-impl Addition {
-    /// That every placeholder means something and every file has a place.
+impl LaunchAddition {
+    /// Checks that every placeholder is known and every file path is allowed.
     pub(super) fn check(&self, option: &str, has_config: bool) -> Result<(), ManifestError> {
         let texts = self.command.iter().chain(self.env.values());
         let mut texts: Vec<&str> = texts
@@ -93,22 +94,22 @@ impl Addition {
         })
     }
 
-    /// Of all files, by path below the home directory.
+    /// The paths of all its files, relative to the home directory.
     pub(super) fn paths(&self) -> Vec<&String> {
         let inner = self.each.as_deref().into_iter().chain(self.named.values());
-        let inner = inner.flat_map(Addition::paths);
+        let inner = inner.flat_map(LaunchAddition::paths);
         self.files.keys().chain(inner).collect()
     }
 
-    /// Changes a launch as the task asks for it.
+    /// Applies the changes to a launch.
     pub(super) fn apply(
         &self,
         launch: &mut Launch,
         value: OptionValue<'_>,
-        around: &Surroundings<'_>,
+        cx: &AdditionContext<'_>,
     ) -> Result<(), LaunchError> {
-        let list = self.names(value, around.agent, around.option)?;
-        let mut values = around.values.to_vec();
+        let list = self.names(value, cx.agent, cx.option)?;
+        let mut values = cx.values.to_vec();
         values.push(match value {
             OptionValue::Text(text) => (VALUE, text.to_owned()),
             OptionValue::List(_) => (VALUE, list.join(",")),
@@ -122,27 +123,27 @@ impl Addition {
         let files = self.files.iter();
         launch
             .files
-            .extend(files.map(|(path, text)| fill::inside(path, text, &values)));
+            .extend(files.map(|(path, text)| fill::home_file(path, text, &values)));
         if !self.config.is_empty()
-            && let Some(path) = around.config
+            && let Some(path) = cx.config
         {
             let config = Value::Object(self.config.clone());
             let filled = filled(&config, &values, &list);
-            patch::merge(&mut launch.files, around.home, path, &filled)?;
+            patch::merge(&mut launch.files, cx.home, path, &filled)?;
         }
         for name in &list {
             let one = OptionValue::List(std::slice::from_ref(name));
             if let Some(each) = &self.each {
-                each.apply(launch, one, around)?;
+                each.apply(launch, one, cx)?;
             }
             if let Some(named) = self.named.get(name) {
-                named.apply(launch, one, around)?;
+                named.apply(launch, one, cx)?;
             }
         }
         Ok(())
     }
 
-    /// The names of a list as the agent is told them. One that it does not know is refused, where we know all of them.
+    /// The names of a list as they are passed to the agent. Unknown names are refused if all valid names are known.
     pub(super) fn names(
         &self,
         value: OptionValue<'_>,
@@ -171,7 +172,7 @@ impl Addition {
     }
 }
 
-/// Every key and text in a value, at any depth.
+/// Collects every key and text in a value, at any depth.
 fn add_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
     match value {
         Value::String(text) => texts.push(text),

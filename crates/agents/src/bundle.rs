@@ -1,8 +1,7 @@
-//! Bundles: agents installed once per host, straight from the npm registry, or from PyPI with the host's pip.
-//! Start at `Bundles::ensure`. Nothing here runs an agent, nor npm or node.
+//! Bundles: agents installed once per host, from the npm registry directly, or from PyPI with the host's pip. Start
+//! reading at `Bundles::ensure`. Nothing here runs an agent, npm or node.
 //!
-//! Layout: `ROOT/AGENT/VERSION/` is a whole bundle or absent; everything half
-//! done lives in `ROOT/.tmp`.
+//! Layout: `ROOT/AGENT/VERSION/` is a complete bundle or absent; unfinished work lives in `ROOT/.tmp`.
 
 mod download;
 mod error;
@@ -12,7 +11,7 @@ mod integrity;
 mod list;
 mod metadata;
 mod npmrc;
-mod part;
+mod packages;
 mod pin;
 mod progress;
 mod pypi;
@@ -32,30 +31,30 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::fetch::Fetcher;
-use self::metadata::Found;
-use self::progress::Reporter;
+use self::metadata::VersionLookup;
+use self::progress::ProgressReporter;
 use self::storage::{Lock, Staging};
 
 pub use self::error::{InstallError, ListError, PypiError, RemoveError};
 pub use self::fetch::FetchError;
-pub use self::pin::PinnedList;
-pub use self::progress::{OnProgress, Phase, Progress};
-pub use self::registry::{Limits, Registry};
+pub use self::pin::PinOutcome;
+pub use self::progress::{InstallPhase, InstallStatus, OnProgress};
+pub use self::registry::{Registry, RegistryLimits};
 pub use self::source::{
-    Architecture, Cpu, Libc, List, NODE_VERSION, Npm, Origin, Pypi, Source, Target, VersionRequest,
-    node,
+    Architecture, Cpu, Libc, NODE_VERSION, Npm, Origin, PinnedListSource, Pypi, Source, Target,
+    VersionRequest, node,
 };
 pub use self::storage::StorageError;
 pub use self::unpack::UnpackError;
 
-/// How often we look whether another process is done; `flock` cannot be awaited.
+/// The polling interval for the lock of another process; `flock` cannot be awaited.
 const LOCK_INTERVAL: Duration = Duration::from_millis(100);
 
 const MANIFEST: &str = "bundle.json";
 const FORMAT: u32 = 2;
-/// What an agent without a bundle gets mounted.
+/// The empty directory that is mounted for an agent without a bundle.
 const EMPTY: &str = ".empty";
-/// The version of an agent that states none and is not installed from anywhere.
+/// The version reported for an agent that states none and is not installed from a registry.
 const UNVERSIONED: &str = "local";
 
 /// An installed agent.
@@ -69,23 +68,23 @@ pub struct Bundle {
     /// The program, inside `path`.
     pub program: PathBuf,
     pub bytes: u64,
-    /// What was checked of the tarball, for instance `sha512-…`.
+    /// The verified hash of the tarball, for instance `sha512-…`.
     pub integrity: String,
     /// Every package in it, with its version.
     pub components: BTreeMap<String, String>,
-    /// What runs the program, when that is a Python of the sandbox's.
+    /// The Python interpreter that runs the program, as a path in the sandbox.
     pub interpreter: Option<PathBuf>,
 }
 
-/// What a removal gave back.
+/// The outcome of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
     pub bytes: u64,
 }
 
-/// `bundle.json`: written last, so a directory without it is no bundle.
+/// `bundle.json`: written last, so a directory without it is not a bundle.
 #[derive(Debug, Serialize, Deserialize)]
-struct Manifest {
+struct BundleManifest {
     format: u32,
     agent: String,
     version: String,
@@ -101,16 +100,16 @@ struct Manifest {
     interpreter: Option<PathBuf>,
 }
 
-/// All bundles below one root directory, and where new ones come from.
+/// All bundles below one root directory, and the registry that new ones are installed from.
 #[derive(Clone, Debug)]
 pub struct Bundles {
     root: PathBuf,
     registry: Registry,
 }
 
-/// One agent in one version for one kind of machine.
+/// One version of an agent for one kind of machine.
 #[derive(Clone, Debug)]
-struct Wanted<'a> {
+struct BundleSpec<'a> {
     source: &'a Source,
     target: Target,
     version: String,
@@ -123,10 +122,9 @@ impl Bundles {
         Self { root, registry }
     }
 
-    /// The bundle asked for, for this machine, installed now if need be.
+    /// Returns the requested bundle for this machine, installing it if necessary.
     ///
-    /// An exact version that is already here needs no network. Dropping the
-    /// future is safe at any time.
+    /// An exact version that is already installed needs no network. Dropping the future is safe at any time.
     pub async fn ensure(
         &self,
         source: &Source,
@@ -137,7 +135,7 @@ impl Bundles {
             .await
     }
 
-    /// As `ensure`, for a sandbox that is another kind of machine than the host.
+    /// As [`Bundles::ensure`], for a sandbox of another kind of machine than the host.
     pub async fn ensure_for(
         &self,
         source: &Source,
@@ -160,45 +158,49 @@ impl Bundles {
         on: OnProgress<'_>,
     ) -> Result<Bundle, InstallError> {
         if let Origin::Path { .. } | Origin::Nothing = source.origin {
-            return self.uninstalled(source, &version);
+            return self.host_bundle(source, &version);
         }
-        let wanted = self.wanted(source, target, version, on).await?;
-        for name in [&source.agent, &wanted.version] {
+        let spec = self.spec(source, target, version, on).await?;
+        for name in [&source.agent, &spec.version] {
             if !source::is_plain_name(name) {
                 let name = name.to_owned();
                 return Err(InstallError::Name { name });
             }
         }
-        let directory = self.directory(&wanted);
-        if let Some(bundle) = read(&directory, &wanted.package) {
+        let directory = self.directory(&spec);
+        if let Some(bundle) = read(&directory, &spec.package) {
             return Ok(bundle);
         }
-        let mut reporter = Reporter::new(on, &source.agent, &wanted.version);
+        let mut reporter = ProgressReporter::new(on, &source.agent, &spec.version);
         storage::prepare(&self.root)?;
         let lock = self.lock(source, &directory, &mut reporter).await?;
-        // Whoever held the lock before us may have done the work.
-        if let Some(bundle) = read(&directory, &wanted.package) {
-            reporter.phase(Phase::Done, Some(bundle.bytes));
+        // The previous holder of the lock may have installed it.
+        if let Some(bundle) = read(&directory, &spec.package) {
+            reporter.phase(InstallPhase::Done, Some(bundle.bytes));
             return Ok(bundle);
         }
-        reporter.phase(Phase::Resolving, None);
-        let order = install::Order {
+        reporter.phase(InstallPhase::Resolving, None);
+        let request = install::InstallRequest {
             root: &self.root,
             directory,
-            wanted,
+            spec,
             lock,
         };
         let bundle = match &source.origin {
-            Origin::Pypi(pypi) => pypi::install(&self.registry, pypi, order, &mut reporter).await?,
-            Origin::Npm(npm) => install::install(&self.registry, npm, order, &mut reporter).await?,
+            Origin::Pypi(pypi) => {
+                pypi::install(&self.registry, pypi, request, &mut reporter).await?
+            }
+            Origin::Npm(npm) => {
+                install::install(&self.registry, npm, request, &mut reporter).await?
+            }
             Origin::Path { .. } | Origin::Nothing => return Err(InstallError::NoTarball),
         };
-        reporter.phase(Phase::Done, Some(bundle.bytes));
+        reporter.phase(InstallPhase::Done, Some(bundle.bytes));
         Ok(bundle)
     }
 
-    /// What needs no installation.
-    fn uninstalled(
+    /// The bundle of an agent that needs no installation.
+    fn host_bundle(
         &self,
         source: &Source,
         version: &VersionRequest,
@@ -243,13 +245,13 @@ impl Bundles {
         })
     }
 
-    async fn wanted<'a>(
+    async fn spec<'a>(
         &self,
         source: &'a Source,
         target: Target,
         version: VersionRequest,
         on: OnProgress<'_>,
-    ) -> Result<Wanted<'a>, InstallError> {
+    ) -> Result<BundleSpec<'a>, InstallError> {
         let version = self.version(source, version, on).await?;
         let package = match &source.origin {
             Origin::Npm(npm) => {
@@ -263,7 +265,7 @@ impl Bundles {
             Origin::Pypi(pypi) => pypi.package.clone(),
             Origin::Path { .. } | Origin::Nothing => String::new(),
         };
-        Ok(Wanted {
+        Ok(BundleSpec {
             source,
             target,
             version,
@@ -302,7 +304,7 @@ impl Bundles {
             }
             .into());
         };
-        Reporter::new(on, &source.agent, tag).phase(Phase::Resolving, None);
+        ProgressReporter::new(on, &source.agent, tag).phase(InstallPhase::Resolving, None);
         let fetcher = Fetcher::new(&self.registry)?;
         let found = metadata::resolve_tag(&fetcher, &npm.package, tag).await?;
         found.or_missing(&npm.package, tag)
@@ -312,33 +314,33 @@ impl Bundles {
         &self,
         source: &Source,
         directory: &Path,
-        reporter: &mut Reporter<'_>,
+        reporter: &mut ProgressReporter<'_>,
     ) -> Result<Lock, InstallError> {
         let name = lock_name(&source.agent, directory);
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
             if let Some(lock) = Lock::try_take(&self.root, &name)? {
                 return Ok(lock);
             }
-            if !is_told {
-                reporter.phase(Phase::Waiting, None);
-                is_told = true;
+            if !is_reported {
+                reporter.phase(InstallPhase::Waiting, None);
+                is_reported = true;
             }
             tokio::time::sleep(LOCK_INTERVAL).await;
         }
     }
 
-    /// Builds for other machines than this one stand beside ours.
-    fn directory(&self, wanted: &Wanted<'_>) -> PathBuf {
-        let name = if wanted.target == Target::of_host() {
-            wanted.version.clone()
+    /// The directory of a bundle. Those for other machines have the machine's name appended.
+    fn directory(&self, spec: &BundleSpec<'_>) -> PathBuf {
+        let name = if spec.target == Target::of_host() {
+            spec.version.clone()
         } else {
-            format!("{}+{}", wanted.version, wanted.target)
+            format!("{}+{}", spec.version, spec.target)
         };
-        self.root.join(&wanted.source.agent).join(name)
+        self.root.join(&spec.source.agent).join(name)
     }
 
-    /// Every whole bundle, by agent and version.
+    /// Every complete bundle, sorted by agent and version.
     pub fn list(&self) -> Vec<Bundle> {
         let agents = children(&self.root).into_iter();
         let directories = agents.flat_map(|agent| children(&agent));
@@ -381,7 +383,7 @@ impl Bundles {
                 });
             };
             bytes += bundle_at(&directory).map_or(0, |bundle| bundle.bytes);
-            // Moved away first: a bundle is never half there.
+            // Renamed first, so that a bundle is never half removed.
             let staging = Staging::new(&self.root)?;
             std::fs::rename(&directory, staging.path().join("removed"))
                 .map_err(|error| StorageError::new("remove", &directory, error))?;
@@ -390,11 +392,11 @@ impl Bundles {
     }
 }
 
-impl<T> Found<T> {
+impl<T> VersionLookup<T> {
     fn or_missing(self, package: &str, version: &str) -> Result<T, InstallError> {
         let package = package.to_owned();
         match self {
-            Self::Yes(found) => Ok(found),
+            Self::Found(found) => Ok(found),
             Self::NoPackage => Err(InstallError::NoPackage { package }),
             Self::NoVersion { latest, near } => Err(InstallError::NoVersion {
                 package,
@@ -428,7 +430,7 @@ fn read(directory: &Path, package: &str) -> Option<Bundle> {
 
 fn bundle_at(directory: &Path) -> Option<Bundle> {
     let text = std::fs::read(directory.join(MANIFEST)).ok()?;
-    let manifest: Manifest = serde_json::from_slice(&text).ok()?;
+    let manifest: BundleManifest = serde_json::from_slice(&text).ok()?;
     let program = directory.join(&manifest.program);
     let has_interpreter = |path: &PathBuf| path.is_file();
     let is_usable = manifest.format == FORMAT
@@ -437,7 +439,7 @@ fn bundle_at(directory: &Path) -> Option<Bundle> {
     is_usable.then(|| manifest.bundle(directory))
 }
 
-impl Manifest {
+impl BundleManifest {
     fn bundle(self, directory: &Path) -> Bundle {
         Bundle {
             path: directory.to_owned(),

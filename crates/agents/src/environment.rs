@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rollcage_sandbox::guest::{HOME, USER};
 
-/// What every process in a sandbox starts with; nothing comes from our own environment.
+/// The initial environment of every process in a sandbox; nothing is inherited from our own.
 pub fn base_environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let fixed = [
         (

@@ -1,8 +1,8 @@
-//! What is wrong with a manifest.
+//! Errors of manifests.
 
 use rollcage_model::task::TaskError;
 
-/// Why a manifest describes no agent.
+/// Why a manifest is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! Placeholders of manifests: `{model}` and the like, in commands, variables and files.
+//! Fills in the placeholders of manifests: `{model}` and the like, in commands, variables and files.
 
 use rollcage_sandbox::guest::{AGENT_LOGS, BUNDLE_DIR, HOME, NODE_DIR, WORKDIR};
 
@@ -7,12 +7,12 @@ use crate::bundle::Bundle;
 use super::patch::Format;
 use super::{LaunchRequest, ModelAccess};
 
-/// Those that are the same in every rollout of a bundle.
-const FIXED: [&str; 7] = [
+/// Placeholders whose values depend on the bundle only.
+const BUNDLE_NAMES: [&str; 7] = [
     "bundle", "program", "node", "python", "home", "workdir", "logs",
 ];
-/// Those that a rollout settles.
-const LIVE: [&str; 8] = [
+/// Placeholders whose values depend on the rollout.
+const ROLLOUT_NAMES: [&str; 8] = [
     "instruction",
     "base_url",
     "root_url",
@@ -23,10 +23,10 @@ const LIVE: [&str; 8] = [
     "patience_ms",
 ];
 
-/// How a value is written where it is filled in.
+/// How a value is escaped when it is filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quoting {
-    /// As it is.
+    /// Unchanged.
     Plain,
     /// For the inside of a double-quoted string in JSON, TOML or YAML.
     Escaped,
@@ -51,7 +51,7 @@ impl Quoting {
     }
 }
 
-/// Every `{name}` in a text. Braces around anything else are the text's own.
+/// Every `{name}` in a text. Braces around anything else are literal.
 pub(super) fn names(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut rest = text;
@@ -68,20 +68,20 @@ pub(super) fn names(text: &str) -> Vec<&str> {
     names
 }
 
-/// The names that mean nothing everywhere.
+/// The names in a text that are not common placeholders.
 pub(super) fn unknown(text: &str) -> Vec<&str> {
-    let is_known = |name: &&str| FIXED.contains(name) || LIVE.contains(name);
+    let is_known = |name: &&str| BUNDLE_NAMES.contains(name) || ROLLOUT_NAMES.contains(name);
     let names = names(text).into_iter();
     names.filter(|name| !is_known(name)).collect()
 }
 
-/// Whether a text depends on the rollout.
-pub(super) fn is_live(text: &str) -> bool {
-    names(text).iter().any(|name| LIVE.contains(name))
+/// Whether a text has a placeholder whose value depends on the rollout.
+pub(super) fn depends_on_rollout(text: &str) -> bool {
+    names(text).iter().any(|name| ROLLOUT_NAMES.contains(name))
 }
 
-/// What the names that a bundle settles stand for.
-pub(super) fn fixed(bundle: Option<&Bundle>) -> Vec<(&'static str, String)> {
+/// The values of the placeholders that depend on the bundle only.
+pub(super) fn bundle_values(bundle: Option<&Bundle>) -> Vec<(&'static str, String)> {
     let program = bundle.and_then(|bundle| bundle.program.strip_prefix(&bundle.path).ok());
     let program = program.map(|program| format!("{BUNDLE_DIR}/{}", program.display()));
     let python = bundle.and_then(|bundle| bundle.interpreter.as_ref());
@@ -99,16 +99,16 @@ pub(super) fn fixed(bundle: Option<&Bundle>) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The proxy without the version of an API.
+/// The proxy's URL without the API version.
 pub(super) fn root_url(access: &ModelAccess) -> &str {
     let base_url = &access.base_url;
     base_url.strip_suffix("/v1").unwrap_or(base_url)
 }
 
-/// What all names stand for in one rollout.
-pub(super) fn live(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
+/// The values of all placeholders in one rollout.
+pub(super) fn rollout_values(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
     let access = request.access;
-    let mut values = fixed(Some(request.bundle));
+    let mut values = bundle_values(Some(request.bundle));
     values.extend([
         ("instruction", request.task.instruction.clone()),
         ("base_url", access.base_url.clone()),
@@ -122,16 +122,18 @@ pub(super) fn live(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
     values
 }
 
-/// One value for every name, to see what a text is like around them.
-pub(super) fn all_as(value: &str) -> Vec<(&'static str, String)> {
-    let names = FIXED.into_iter().chain(LIVE);
+/// The same value for every placeholder, to check the text around them.
+pub(super) fn uniform_values(value: &str) -> Vec<(&'static str, String)> {
+    let names = BUNDLE_NAMES.into_iter().chain(ROLLOUT_NAMES);
     names.map(|name| (name, value.to_owned())).collect()
 }
 
-/// The values of another rollout: none that a rollout settles is the same.
-pub(super) fn other(values: &[(&'static str, String)]) -> Vec<(&'static str, String)> {
+/// The values of a hypothetical other rollout: each that depends on the rollout is different.
+pub(super) fn other_rollout_values(
+    values: &[(&'static str, String)],
+) -> Vec<(&'static str, String)> {
     let change = |(name, value): &(&'static str, String)| {
-        let other = match (LIVE.contains(name), value.as_str()) {
+        let other = match (ROLLOUT_NAMES.contains(name), value.as_str()) {
             (false, value) => value,
             (true, "0") => "1",
             (true, _) => "0",
@@ -141,8 +143,8 @@ pub(super) fn other(values: &[(&'static str, String)]) -> Vec<(&'static str, Str
     values.iter().map(change).collect()
 }
 
-/// A file of the home directory, filled in.
-pub(super) fn inside(
+/// A file of the home directory with its placeholders filled in, and its absolute path.
+pub(super) fn home_file(
     path: &str,
     text: &str,
     values: &[(&'static str, String)],
@@ -151,7 +153,7 @@ pub(super) fn inside(
     (format!("{HOME}/{path}"), filled)
 }
 
-/// Fills every name in, in one pass: a value that looks like a placeholder stays what it is.
+/// Replaces every placeholder in one pass: a value that looks like a placeholder is not replaced again.
 pub(super) fn fill(text: &str, values: &[(&'static str, String)], quoting: Quoting) -> String {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -193,6 +195,6 @@ mod tests {
     #[test]
     fn a_name_that_means_nothing_is_found() {
         assert_eq!(unknown("{model} {env:X} {} {modle}"), ["modle"]);
-        assert!(is_live("x{key}") && !is_live("{home}"));
+        assert!(depends_on_rollout("x{key}") && !depends_on_rollout("{home}"));
     }
 }

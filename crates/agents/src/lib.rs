@@ -1,14 +1,14 @@
 //! Agents: how to launch each, as data. Adapters are pure and spawn nothing.
 //!
-//! An agent is a TOML manifest ([`Manifest`]): the built-in ones in `agent/builtin`, a user's own in files of theirs.
-//! Rust is only for what data cannot say: the reference solution played without a model ([`Oracle`]).
+//! An agent is a TOML manifest ([`Manifest`]): the built-in ones are in `src/builtin`, users write their own. Rust is
+//! used only for what data cannot express: playing the reference solution without a model ([`Oracle`]).
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use rollcage_model::task::{AgentLimits, AgentOptions, Task};
-use rollcage_model::transcript::Format;
+use rollcage_model::transcript::TranscriptFormat;
 
 use crate::bundle::{Bundle, Source, VersionRequest};
 use rollcage_model::drill::Part;
@@ -21,8 +21,8 @@ mod fill;
 mod manifest;
 mod mcp;
 mod oracle;
-mod own;
 mod patch;
+mod protected;
 mod warm;
 
 pub use environment::base_environment;
@@ -31,7 +31,7 @@ pub use manifest::{Manifest, WireDialect};
 pub use oracle::Oracle;
 pub use warm::{ReadyAgent, WarmError, warm_up};
 
-/// The manifests that come with us, in the order in which they are listed, each with the pinned list of its version.
+/// The built-in manifests in listing order, each with the pinned list of its version.
 const BUILT_IN: [(&str, &str); 10] = [
     (
         include_str!("builtin/opencode.toml"),
@@ -72,7 +72,7 @@ const BUILT_IN: [(&str, &str); 10] = [
     (include_str!("builtin/nop.toml"), ""),
 ];
 
-/// What an agent is told of the model: our proxy as it looks from inside the sandbox.
+/// The model as the agent sees it: our proxy, from inside the sandbox.
 #[derive(Clone, Debug)]
 pub struct ModelAccess {
     /// Ends in `/v1`.
@@ -80,14 +80,14 @@ pub struct ModelAccess {
     /// The session's key, worthless anywhere else.
     pub key: String,
     pub model: String,
-    /// The model's context length, as far as an agent needs to know one.
+    /// The model's context length, or a default.
     pub context_tokens: u64,
     pub output_tokens: u64,
-    /// For agents that have a deadline of their own for an answer.
+    /// For agents with their own timeout for a response.
     pub patience_ms: u64,
 }
 
-/// What a launch is made from.
+/// The inputs of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchRequest<'a> {
     pub task: &'a Task,
@@ -101,11 +101,11 @@ pub struct Launch {
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub stdin: String,
-    /// Written before it starts, by path inside.
+    /// Files written before it starts, by path in the sandbox.
     pub files: Vec<(String, String)>,
 }
 
-/// This agent cannot do this task.
+/// Why an agent cannot run a task.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LaunchError {
     #[error(
@@ -123,12 +123,12 @@ pub enum LaunchError {
     #[error(
         "{what} `{name}` leads the agent to the rollout's model or task, so a task may not set it"
     )]
-    Kept { what: &'static str, name: String },
+    Protected { what: &'static str, name: String },
     #[error("{agent} has no way to set `{option}`; {able}")]
     Option {
         agent: String,
         option: &'static str,
-        /// Which agents do.
+        /// The agents that support it.
         able: String,
     },
     #[error(
@@ -147,88 +147,88 @@ pub enum LaunchError {
     ConfigFile { path: String, problem: String },
 }
 
-/// Where an agent tells what it does.
+/// Where and how an agent logs what it does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Events {
-    pub format: Format,
-    /// A file inside the sandbox; `None` is standard output.
+    pub format: TranscriptFormat,
+    /// A file in the sandbox; `None` means standard output.
     pub file: Option<String>,
 }
 
-/// What the engine must know of an agent.
+/// An agent, as the engine sees it.
 pub trait Agent: Send + Sync {
     fn name(&self) -> &str;
 
-    /// Other names by which it may be asked for; records have its own.
+    /// Other names by which it may be requested; records use its own name.
     fn aliases(&self) -> &[String] {
         &[]
     }
 
-    /// One line on what it is.
+    /// A one-line description.
     fn title(&self) -> &str;
 
     /// Where its bundle comes from.
     fn source(&self) -> &Source;
 
-    /// The dialect it speaks; `None` for one that asks no model.
+    /// The dialect of its model calls; `None` for an agent that uses no model.
     fn dialect(&self) -> Option<WireDialect>;
 
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, LaunchError>;
 
-    /// Files of the pre-baked home, by path inside the sandbox.
+    /// Files of the pre-baked home directory, by path in the sandbox.
     fn home_files(&self) -> Vec<(String, String)>;
 
-    /// A command that makes the agent write its first-start state, and what to keep of it.
+    /// A command that makes the agent write its first-start state, and which of its files to keep.
     fn warm_up(&self, bundle: &Bundle) -> Option<WarmUp>;
 
     fn events(&self) -> Events;
 
-    /// Whether a task may set this option for it.
+    /// Whether it supports this task option.
     fn has_option(&self, name: &str) -> bool {
         name == "env"
     }
 
-    /// Refuses a task's own configuration or variables where they cannot be.
+    /// Refuses configuration or variables in a task that this agent does not allow.
     fn check(&self, _task: &Task) -> Result<(), LaunchError> {
         Ok(())
     }
 
-    /// Limits of its rollouts, for tasks that do not set them.
+    /// Default limits of its rollouts, for tasks that do not set them.
     fn limits(&self) -> AgentLimits {
         AgentLimits::default()
     }
 
-    /// How it names the tools of MCP servers, with `{server}` and `{tool}`; `None` when it takes no servers.
+    /// The pattern of its names for MCP tools, with `{server}` and `{tool}`; `None` if it does not support MCP servers.
     fn mcp_tool(&self) -> Option<&str> {
         None
     }
 
-    /// What it does with a task of one tool call, and in a long conversation.
+    /// Its expected behaviour in a task of one tool call, and in a long conversation.
     fn expectation(&self) -> Expectation {
         Expectation::default()
     }
 }
 
-/// How an agent behaves in a task of one tool call and a last word, for `rollcage agent doctor`.
+/// The expected behaviour of an agent in a task of one tool call and a final reply, for `rollcage agent doctor`.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expectation {
-    /// Model calls of its own conversation, all of them exact.
+    /// Model calls of its main conversation, all with exact tokens.
     pub calls: usize,
     /// Model calls for anything else, such as a title.
     pub side_calls: usize,
     pub long: LongExpectation,
 }
 
-/// How an agent behaves in the drill, a long conversation.
+/// The expected behaviour of an agent in the drill, a long conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LongExpectation {
-    /// Parts that would end its run, and are left out.
+    /// Parts that would end its run; they are skipped.
     pub without: Vec<Part>,
-    /// Parts whose reply it throws away.
+    /// Parts whose reply it discards.
     pub thrown_away: Vec<Part>,
-    /// The tools that it is given, where its usual ones lack some that the drill has a part for.
+    /// The tools it gets, if its default ones lack some that the drill needs.
     pub tools: Option<Vec<String>>,
 }
 
@@ -242,16 +242,16 @@ impl Default for Expectation {
     }
 }
 
-/// Run once per bundle, so that no rollout pays for an agent's first start.
+/// A command run once per bundle, so that no rollout pays for an agent's first start.
 #[derive(Clone, Debug)]
 pub struct WarmUp {
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
-    /// Directories below the home whose files are kept.
+    /// Directories below the home directory whose files are kept.
     pub keep: Vec<String>,
 }
 
-/// An agent that we do not have, or cannot read.
+/// Why an agent was not found or not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     #[error("unknown agent `{name}`: there is {known}")]
@@ -265,12 +265,12 @@ pub enum AgentError {
     Manifest { path: String, source: ManifestError },
 }
 
-/// The agents that come with us.
+/// The built-in agents.
 pub fn all() -> Vec<Arc<dyn Agent>> {
     let read = |(text, list)| match Manifest::built_in(text, list) {
         Ok(manifest) => Some(Arc::new(manifest) as Arc<dyn Agent>),
         Err(error) => {
-            // A test reads them all, so nobody sees this.
+            // Unreachable in practice: a test loads them all.
             tracing::error!(%error, "a built-in agent is unreadable");
             None
         }
@@ -283,7 +283,7 @@ pub fn all() -> Vec<Arc<dyn Agent>> {
         .collect()
 }
 
-/// The agents that come with us and those in a folder of the user's, whose own come first.
+/// The built-in agents and those in a user's folder, which come first and replace built-in ones of the same name.
 pub fn all_in(folder: &Path) -> Result<Vec<Arc<dyn Agent>>, AgentError> {
     let mut agents: Vec<Arc<dyn Agent>> = Vec::new();
     let mut paths: Vec<_> = std::fs::read_dir(folder)
@@ -308,18 +308,18 @@ pub fn all_in(folder: &Path) -> Result<Vec<Arc<dyn Agent>>, AgentError> {
     Ok(agents)
 }
 
-/// Reads `NAME` or `NAME@VERSION` of an agent that comes with us.
+/// Finds a built-in agent by `NAME` or `NAME@VERSION`.
 pub fn find(text: &str) -> Result<(Arc<dyn Agent>, VersionRequest), AgentError> {
     choose(all(), text)
 }
 
-/// As [`find`], with a folder of the user's.
+/// As [`find`], including the agents in a user's folder.
 pub fn find_in(folder: &Path, text: &str) -> Result<(Arc<dyn Agent>, VersionRequest), AgentError> {
     choose(all_in(folder)?, text)
 }
 
-/// The agent that a manifest file describes. Such a file can have any directory of the host mounted into sandboxes, so
-/// its path must come from whoever runs the program.
+/// Loads an agent from a manifest file. Such a file can have any directory of the host mounted into sandboxes, so its
+/// path must come from the operator.
 pub fn load(path: &Path) -> Result<Arc<dyn Agent>, AgentError> {
     let shown = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|source| AgentError::Read {
@@ -335,20 +335,20 @@ pub fn load(path: &Path) -> Result<Arc<dyn Agent>, AgentError> {
     Ok(Arc::new(manifest))
 }
 
-/// What a task may set for an agent, by name.
+/// The names of the options that a task may set for an agent.
 pub fn options(agent: &dyn Agent) -> Vec<&'static str> {
     let names = AgentOptions::NAMES.iter().copied();
     names.filter(|name| agent.has_option(name)).collect()
 }
 
-/// Refuses a task that asks for more than the agent can do.
+/// Refuses a task with options that the agent does not support.
 pub fn check_options(agent: &dyn Agent, task: &Task) -> Result<(), LaunchError> {
     let able = |can: &dyn Fn(&dyn Agent) -> bool| {
         let agents = all().into_iter().filter(|agent| can(&**agent));
         let names: Vec<_> = agents.map(|agent| agent.name().to_owned()).collect();
         names.join(", ")
     };
-    // Who asks no model calls no tools either, so servers mean nothing to it.
+    // An agent without a model calls no tools, so it may ignore the servers.
     if !task.mcp.is_empty() && agent.dialect().is_some() && agent.mcp_tool().is_none() {
         return Err(LaunchError::Mcp {
             agent: agent.name().to_owned(),
@@ -367,7 +367,7 @@ pub fn check_options(agent: &dyn Agent, task: &Task) -> Result<(), LaunchError> 
     })
 }
 
-/// Reads `NAME` or `NAME@VERSION` of one of these agents; a name comes before another's alias.
+/// Finds one of these agents by `NAME` or `NAME@VERSION`; names take precedence over aliases.
 pub fn choose(
     agents: Vec<Arc<dyn Agent>>,
     text: &str,
@@ -388,7 +388,7 @@ pub fn choose(
     Ok((agent, VersionRequest::parse(version)))
 }
 
-/// An agent's name, with those that mean the same in brackets.
+/// An agent's name, with its aliases in brackets.
 fn names(agent: &dyn Agent) -> String {
     match agent.aliases() {
         [] => agent.name().to_owned(),

@@ -1,4 +1,4 @@
-//! An agent as data: a TOML file that says where its bundle comes from and how it is started.
+//! An agent as data: a TOML file that defines where its bundle comes from and how it is started.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,19 +6,19 @@ use std::path::Path;
 use serde::Deserialize;
 
 use rollcage_model::task::{AgentLimits, Task};
-use rollcage_model::transcript::Format;
+use rollcage_model::transcript::TranscriptFormat;
 use rollcage_sandbox::guest::HOME;
 
-use crate::bundle::{Bundle, List, Origin, Source};
+use crate::bundle::{Bundle, Origin, PinnedListSource, Source};
 
-use super::addition::{Addition, Surroundings};
+use super::addition::{AdditionContext, LaunchAddition};
 use super::error::ManifestError;
 use super::fill::{self, Quoting};
 use super::mcp::McpText;
 use super::{Agent, Events, Expectation, Launch, LaunchError, LaunchRequest, WarmUp};
-use super::{own, patch};
+use super::{patch, protected};
 
-/// What a task may set, as `rollcage_model::task::AgentOptions` names it.
+/// The options that a task may set, as named by `rollcage_model::task::AgentOptions`.
 const OPTIONS: [&str; 5] = [
     "system_prompt",
     "instructions",
@@ -26,10 +26,10 @@ const OPTIONS: [&str; 5] = [
     "tools",
     "disabled_tools",
 ];
-/// Linux allows an argument 128 KiB; some of it may be the command's own.
+/// Linux limits an argument to 128 KiB; part of that may be the command's own text.
 const ARGUMENT_BYTES_MAX: usize = 120 << 10;
 
-/// The wire an agent speaks to its model.
+/// The wire format of an agent's model calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WireDialect {
@@ -50,10 +50,10 @@ impl WireDialect {
     }
 }
 
-/// What stands in the file.
+/// The content of the file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Text {
+struct ManifestText {
     name: String,
     #[serde(default)]
     aliases: Vec<String>,
@@ -71,9 +71,9 @@ struct Text {
     env: BTreeMap<String, String>,
     #[serde(default)]
     files: BTreeMap<String, String>,
-    /// The agent's main configuration file, one of `files` or one that is made when it is needed.
+    /// The agent's main configuration file: one of `files`, or created when needed.
     config: Option<String>,
-    /// Keys of it, with dots between, that a task may not set.
+    /// Dotted keys of it that a task may not set.
     #[serde(default)]
     config_kept: Vec<String>,
     warm_up: Option<WarmUpText>,
@@ -82,7 +82,7 @@ struct Text {
     #[serde(default)]
     expect: Expectation,
     #[serde(default)]
-    options: BTreeMap<String, Addition>,
+    options: BTreeMap<String, LaunchAddition>,
     #[serde(default)]
     limits: AgentLimits,
     mcp: Option<McpText>,
@@ -98,7 +98,7 @@ struct WarmUpText {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct EventsText {
-    format: Format,
+    format: TranscriptFormat,
     file: Option<String>,
 }
 
@@ -113,33 +113,36 @@ fn instruction() -> String {
 /// An agent that a manifest describes.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    text: Text,
+    text: ManifestText,
     source: Source,
 }
 
 impl Manifest {
     /// Reads and checks a manifest.
     pub fn read(text: &str) -> Result<Self, ManifestError> {
-        let text: Text =
+        let text: ManifestText =
             toml::from_str(text).map_err(|error| ManifestError::Toml(Box::new(error)))?;
         check(&text)?;
         let source = Source {
             agent: text.name.clone(),
             default_version: text.version.clone(),
             origin: text.bundle.clone(),
-            list: text.bundle.lock().map(|path| List::File(path.to_owned())),
+            list: text
+                .bundle
+                .lock()
+                .map(|path| PinnedListSource::File(path.to_owned())),
         };
         Ok(Manifest { text, source })
     }
 
-    /// A manifest that comes with us, and the pinned list of its version; empty when it has no packages.
+    /// A built-in manifest with the pinned list of its version; empty if it has no packages.
     pub(super) fn built_in(text: &str, list: &'static str) -> Result<Self, ManifestError> {
         let mut manifest = Manifest::read(text)?;
-        manifest.source.list = (!list.is_empty()).then_some(List::BuiltIn(list));
+        manifest.source.list = (!list.is_empty()).then_some(PinnedListSource::BuiltIn(list));
         Ok(manifest)
     }
 
-    /// Takes relative paths as relative to the manifest's own folder.
+    /// Resolves relative paths against the manifest's own folder.
     pub(super) fn below(mut self, folder: &Path) -> Result<Self, ManifestError> {
         let whole = |path: &Path| {
             let joined = folder.join(path);
@@ -151,7 +154,7 @@ impl Manifest {
         if let Origin::Path { directory } = &mut self.source.origin {
             *directory = whole(directory)?;
         }
-        if let Some(List::File(path)) = &mut self.source.list {
+        if let Some(PinnedListSource::File(path)) = &mut self.source.list {
             *path = whole(path)?;
         }
         Ok(self)
@@ -162,19 +165,23 @@ impl Manifest {
         Some(format!("{HOME}/{path}"))
     }
 
-    /// Refuses what would lead the agent away from the rollout's model.
-    fn check_own(&self, task: &Task, values: &[(&'static str, String)]) -> Result<(), LaunchError> {
-        own::check_env(&task.agent.env, &self.text.env)?;
+    /// Refuses settings that would lead the agent away from the rollout's model.
+    fn check_protected(
+        &self,
+        task: &Task,
+        values: &[(&'static str, String)],
+    ) -> Result<(), LaunchError> {
+        protected::check_env(&task.agent.env, &self.text.env)?;
         let Some(path) = &self.text.config else {
             return Ok(());
         };
         let template = self.text.files.get(path).map_or("", String::as_str);
         let (config, kept) = (&task.agent.config, &self.text.config_kept);
-        own::check_config(config, kept, (path, template), values)
+        protected::check_config(config, kept, (path, template), values)
     }
 }
 
-fn check(text: &Text) -> Result<(), ManifestError> {
+fn check(text: &ManifestText) -> Result<(), ManifestError> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
     let is_name = |name: &str| !name.is_empty() && name.len() <= 64 && name.chars().all(is_plain);
     let mut names = std::iter::once(&text.name).chain(&text.aliases);
@@ -227,7 +234,7 @@ fn check(text: &Text) -> Result<(), ManifestError> {
         option.check(name, text.config.is_some())?;
     }
     text.limits.check()?;
-    let of_options = text.options.values().flat_map(Addition::paths);
+    let of_options = text.options.values().flat_map(LaunchAddition::paths);
     for path in text.files.keys().chain(of_options).chain(&text.config) {
         let is_inside =
             !path.is_empty() && !path.starts_with('/') && !path.split('/').any(|part| part == "..");
@@ -242,8 +249,8 @@ fn check(text: &Text) -> Result<(), ManifestError> {
     }
 }
 
-/// That the configuration file can be changed when a task asks for it.
-fn check_config(text: &Text) -> Result<(), ManifestError> {
+/// Checks that options of a task can be merged into the configuration file.
+fn check_config(text: &ManifestText) -> Result<(), ManifestError> {
     let Some(path) = &text.config else {
         return Ok(());
     };
@@ -255,8 +262,8 @@ fn check_config(text: &Text) -> Result<(), ManifestError> {
     let format =
         format.ok_or_else(|| wrong("its name must end in .json, .toml or .yaml".to_owned()))?;
     let template = text.files.get(path).map_or("", String::as_str);
-    // Whatever is filled in is a number or stands inside a string, and a digit is well-formed as both.
-    let filled = fill::fill(template, &fill::all_as("0"), Quoting::Plain);
+    // Placeholders are numbers or parts of strings, and a digit is valid as both.
+    let filled = fill::fill(template, &fill::uniform_values("0"), Quoting::Plain);
     format.read(&filled).map(drop).map_err(wrong)
 }
 
@@ -283,8 +290,8 @@ impl Agent for Manifest {
 
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, LaunchError> {
         super::check_options(self, request.task)?;
-        let values = fill::live(request);
-        self.check_own(request.task, &values)?;
+        let values = fill::rollout_values(request);
+        self.check_protected(request.task, &values)?;
         let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
         let (files, env) = (self.text.files.iter(), self.text.env.iter());
         let wanted = &request.task.agent;
@@ -309,13 +316,13 @@ impl Agent for Manifest {
                 .collect(),
             stdin: plain(&self.text.stdin),
             files: files
-                .filter(|(_, text)| fill::is_live(text))
-                .map(|(path, text)| fill::inside(path, text, &values))
+                .filter(|(_, text)| fill::depends_on_rollout(text))
+                .map(|(path, text)| fill::home_file(path, text, &values))
                 .collect(),
         };
         let (home, config) = (self.home_files(), self.config_path());
         for (option, value) in options {
-            let around = Surroundings {
+            let cx = AdditionContext {
                 agent: &self.text.name,
                 option,
                 config: config.as_deref(),
@@ -323,7 +330,7 @@ impl Agent for Manifest {
                 values: &values,
             };
             if let Some(addition) = self.text.options.get(option) {
-                addition.apply(&mut launch, value, &around)?;
+                addition.apply(&mut launch, value, &cx)?;
             }
         }
         if let Some(mcp) = mcp {
@@ -350,26 +357,26 @@ impl Agent for Manifest {
     }
 
     fn home_files(&self) -> Vec<(String, String)> {
-        let values = fill::fixed(None);
+        let values = fill::bundle_values(None);
         let fixed = self
             .text
             .files
             .iter()
-            .filter(|(_, text)| !fill::is_live(text));
+            .filter(|(_, text)| !fill::depends_on_rollout(text));
         fixed
-            .map(|(path, text)| fill::inside(path, text, &values))
+            .map(|(path, text)| fill::home_file(path, text, &values))
             .collect()
     }
 
     fn warm_up(&self, bundle: &Bundle) -> Option<WarmUp> {
         let warm_up = self.text.warm_up.as_ref()?;
-        let values = fill::fixed(Some(bundle));
+        let values = fill::bundle_values(Some(bundle));
         let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
         let env = self
             .text
             .env
             .iter()
-            .filter(|(_, text)| !fill::is_live(text));
+            .filter(|(_, text)| !fill::depends_on_rollout(text));
         Some(WarmUp {
             argv: warm_up.command.iter().map(plain).collect(),
             env: env
@@ -393,7 +400,7 @@ impl Agent for Manifest {
                 addition.names(value, &self.text.name, option)?;
             }
         }
-        self.check_own(task, &fill::all_as("0"))
+        self.check_protected(task, &fill::uniform_values("0"))
     }
 
     fn limits(&self) -> AgentLimits {
@@ -409,7 +416,7 @@ impl Agent for Manifest {
     }
 
     fn events(&self) -> Events {
-        let values = fill::fixed(None);
+        let values = fill::bundle_values(None);
         let file = self.text.events.file.as_ref();
         Events {
             format: self.text.events.format,

@@ -1,5 +1,5 @@
-//! How an agent is given MCP servers, as a manifest says it: an object for each in one of its configuration files, and
-//! the names under which it shows their tools.
+//! How an agent gets MCP servers, as defined in its manifest: an object per server in one of its configuration files,
+//! and a pattern for the names of their tools.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::error::ManifestError;
 use super::fill::{self, Quoting};
 use super::{Launch, LaunchError, LaunchRequest, patch};
 
-/// What stands for a server in the manifest, beside the placeholders that there are everywhere.
+/// Placeholders of this section, in addition to the common ones.
 const SERVER: &str = "server";
 const SCRIPT: &str = "script";
 const URL: &str = "mcp_url";
@@ -23,31 +23,31 @@ const URL: &str = "mcp_url";
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct McpText {
-    /// Where the servers go, when that is not the agent's configuration file.
+    /// The file for the servers, by default the agent's configuration file.
     file: Option<String>,
-    /// The keys that lead to the object of servers there.
+    /// The path of keys to the object of servers in the file.
     at: Vec<String>,
-    /// The object for a server that the agent starts, which is `/bin/sh {script}`.
+    /// The object for a server that the agent starts as `/bin/sh {script}`.
     stdio: Map<String, Value>,
-    /// The object for a server that it reaches over HTTP, at `{mcp_url}` and with `{key}`.
+    /// The object for a server over HTTP, at `{mcp_url}` and with `{key}`.
     http: Map<String, Value>,
-    /// How the agent names a server's tool: `{server}` and then `{tool}`.
+    /// The pattern of tool names: `{server}`, then `{tool}`.
     pub(super) tool: String,
-    /// Added when a task has servers.
+    /// Arguments added when a task has servers.
     #[serde(default)]
     command: Vec<String>,
-    /// Words of the agent's command that are left out then.
+    /// Arguments removed from the agent's command then.
     #[serde(default)]
     pub(super) drop: Vec<String>,
-    /// Names that no server may have, since the agent's own tools bear them.
+    /// Names that no server may have, because tools of the agent use them.
     #[serde(default)]
     reserved: Vec<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// What else must stand in the file then.
+    /// Further settings merged into the file when a task has servers.
     #[serde(default)]
     config: Map<String, Value>,
-    /// The same for each server.
+    /// Further settings merged into the file for each server.
     #[serde(default)]
     each: Map<String, Value>,
 }
@@ -107,7 +107,8 @@ impl McpText {
         Ok(())
     }
 
-    /// Adds a task's servers to a launch. `home` is the pre-baked home, `config` the agent's configuration file.
+    /// Adds a task's servers to a launch. `home` holds the files of the pre-baked home directory, `config` is the
+    /// agent's configuration file.
     pub(super) fn add(
         &self,
         launch: &mut Launch,
@@ -121,7 +122,7 @@ impl McpText {
                 server: server.clone(),
             });
         }
-        let values = fill::live(request);
+        let values = fill::rollout_values(request);
         let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
         launch.argv.extend(self.command.iter().map(plain));
         let env = self
@@ -169,12 +170,12 @@ impl McpText {
     }
 }
 
-/// Starts a server as it was declared, whatever the agent does to commands, directories and environments: some replace
-/// `$NAME` in them, and some hand on only a few variables.
+/// A script that starts a server as it was declared. Agents do not do so reliably: some expand `$NAME` in commands, and
+/// some pass on only a few variables.
 fn start_script(env: &BTreeMap<String, String>, server: &McpServer) -> String {
     let mut script = format!("cd {WORKDIR} || exit 1\n");
     for (name, value) in env.iter().chain(&server.env) {
-        // The task's own variables may have names that no shell knows; `env` takes them all.
+        // Passed through `env`, because a task's variables may have names that a shell does not allow.
         script.push_str(&format!(
             "set -- \"$@\" {}\n",
             quote(&format!("{name}={value}"))

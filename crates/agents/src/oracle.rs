@@ -1,6 +1,7 @@
-//! The oracle: plays a task's reference solution in the sandbox, without a model. It shows that a task can be solved.
+//! The oracle: plays a task's reference solution in the sandbox without a model, which shows that the task can be
+//! solved.
 
-use rollcage_model::transcript::Format;
+use rollcage_model::transcript::TranscriptFormat;
 
 use crate::bundle::{Bundle, Origin, Source};
 
@@ -65,7 +66,7 @@ impl Agent for Oracle {
                 script.push_str(&format!(
                     "echo '[step {number}]'\n/bin/bash -c {command} < /dev/null\n"
                 ));
-                // As with an agent, the next step follows whatever this one returned.
+                // As with an agent, the next step runs whatever the exit code of this one.
                 script.push_str(&format!("echo \"[step {number}: exit $?]\"\n"));
             }
             if let (Some(path), Some(content)) = (&step.write, &step.content) {
@@ -77,7 +78,7 @@ impl Agent for Oracle {
             }
         }
         script.push_str("exit 0\n");
-        // On standard input, where a solution may be as long as it likes.
+        // On standard input, where the length is not limited.
         Ok(Launch {
             argv: ["/bin/bash", "--noprofile", "--norc", "-s"]
                 .map(str::to_owned)
@@ -98,7 +99,7 @@ impl Agent for Oracle {
 
     fn events(&self) -> Events {
         Events {
-            format: Format::Text,
+            format: TranscriptFormat::Text,
             file: None,
         }
     }

@@ -1,4 +1,4 @@
-//! Changes to an agent's configuration files: an object is merged into one of them, in the file's own format.
+//! Merges an object into an agent's configuration file, in the file's own format.
 
 use serde_json::{Map, Value};
 
@@ -6,12 +6,12 @@ use rollcage_model::task;
 
 use super::LaunchError;
 
-/// How a configuration file is written, which its name says.
+/// The format of a configuration file, from its extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Json,
     Toml,
-    /// Only the part of YAML that is JSON, as our own files are.
+    /// Only the JSON subset of YAML, which our own files use.
     Yaml,
 }
 
@@ -25,7 +25,7 @@ impl Format {
         }
     }
 
-    /// The object that a text is in this format, or why it is none.
+    /// Parses a text into an object, or returns what is wrong with it.
     pub(super) fn read(self, text: &str) -> Result<Map<String, Value>, String> {
         match self {
             Format::Toml => {
@@ -40,8 +40,8 @@ impl Format {
     }
 }
 
-/// Merges an object into one of a launch's files: objects key by key, while anything else replaces what was there. A
-/// file of the pre-baked home (`home`) is taken over into the launch first, and one that is nowhere is made.
+/// Merges an object into one of a launch's files: objects key by key; any other value replaces the old one. A file of
+/// the pre-baked home directory (`home`) is copied into the launch first, and a missing file is created.
 pub(super) fn merge(
     files: &mut Vec<(String, String)>,
     home: &[(String, String)],
@@ -74,7 +74,7 @@ fn merged(text: &str, path: &str, addition: &Value) -> Result<String, String> {
     match Format::of(path) {
         Some(Format::Toml) => {
             let mut table = read_toml(text)?;
-            // A table with a date in it does not survive a way through JSON, so the addition comes to the table.
+            // Converted to TOML, because a table with a date does not survive a conversion to JSON.
             let addition = toml::Table::try_from(addition)
                 .map_err(|error| format!("what is added does not fit into TOML: {error}"))?;
             add_toml(&mut table, addition);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_merged_is_told() {
+    fn what_cannot_be_merged_is_reported() {
         let mut files = vec![file("/h/a.yaml", "a: 1\n"), file("/h/a.ini", "")];
         let mut error = |path: &str, addition: &Value| {
             let error = merge(&mut files, &[], path, addition).unwrap_err();

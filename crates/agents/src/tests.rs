@@ -75,7 +75,7 @@ fn the_instruction_arrives_as_it_is_and_no_key_in_the_arguments() {
             .files
             .iter()
             .map(|(path, text)| match path.ends_with(".yaml") {
-                // What the one YAML file holds is JSON.
+                // The content of the one YAML file is JSON.
                 true => serde_json::from_str::<serde_json::Value>(text).unwrap()["run"]["task"]
                     .as_str()
                     .unwrap_or_default()
@@ -114,7 +114,7 @@ fn files_stay_well_formed_whatever_the_model_is_called() {
 }
 
 #[test]
-fn a_version_stands_behind_the_name() {
+fn a_version_follows_the_name() {
     let (agent, version) = find("codex@1.2.3").unwrap();
     assert_eq!(agent.name(), "codex");
     assert_eq!(version, VersionRequest::Exact("1.2.3".to_owned()));
@@ -171,7 +171,7 @@ fn a_users_own_agent_comes_before_ours() {
 }
 
 #[test]
-fn a_wrong_manifest_is_told_what_is_wrong() {
+fn an_invalid_manifest_is_reported_with_its_mistake() {
     let wrong = |text: &str| Manifest::read(text).unwrap_err().to_string();
     assert!(wrong("name = \"a\"\ncommand = []").contains("`command` is empty"));
     let typo = wrong("name = \"a\"\ncommand = [\"{modle}\"]");
@@ -297,7 +297,7 @@ fn launch_with(agent: &dyn Agent, options: &str) -> Result<Launch, LaunchError> 
 }
 
 #[test]
-fn a_list_of_tools_is_told_as_each_agent_wants_it() {
+fn a_list_of_tools_is_passed_in_each_agents_format() {
     let of = |name: &str| find(name).unwrap().0;
     let argv = |name: &str, options: &str| launch_with(&*of(name), options).unwrap().argv;
     let json = |name: &str, file: &str, options: &str| -> serde_json::Value {

@@ -1,4 +1,4 @@
-//! Makes an installed agent ready: a pre-baked home, made once per bundle, that every sandbox gets as a layer.
+//! Prepares an installed agent: builds a pre-baked home directory once per bundle, which every sandbox gets as a layer.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -19,7 +19,7 @@ use crate::environment::base_environment;
 use crate::{Agent, WarmUp};
 use rollcage_model::text::tail;
 
-/// Part of the layer's name: a change in how it is baked makes a new one.
+/// Part of the layer's name: increase it when the way layers are built changes.
 const LAYER_VERSION: u32 = 2;
 const WARM_UP_LIMIT: Duration = Duration::from_secs(120);
 const KEPT_FILE_BYTES_MAX: u64 = 64 << 20;
@@ -28,13 +28,13 @@ const KEPT_FILE_BYTES_MAX: u64 = 64 << 20;
 #[derive(Clone, Debug)]
 pub struct ReadyAgent {
     pub bundle: Bundle,
-    /// The Node that runs it, for an agent made of JavaScript.
+    /// The Node that runs it, for a JavaScript agent.
     pub node: Option<Bundle>,
     pub home_layer: Option<PathBuf>,
 }
 
 impl ReadyAgent {
-    /// What a sandbox must show for the agent to run.
+    /// The mounts that the agent needs.
     pub fn mounts(&self) -> Vec<Mount> {
         let mount = |bundle: &Bundle, target: &str| Mount {
             content: Content::HostTree(bundle.path.clone()),
@@ -63,7 +63,7 @@ pub enum WarmError {
     Failed { how: String, said: String },
 }
 
-/// Bakes the home if it is not there yet. Two processes may do so at once; the first to finish wins.
+/// Builds the home directory if it does not exist yet. Two processes may do so concurrently; the first to finish wins.
 pub async fn warm_up(
     agent: &dyn Agent,
     (bundle, node): (Bundle, Option<Bundle>),
@@ -107,7 +107,7 @@ pub async fn warm_up(
     Ok(ready)
 }
 
-/// A layer in the making. After a success its directory is gone already; it goes too when baking fails or is given up.
+/// A layer under construction, removed on drop; after a success it was renamed and is gone already.
 struct Partial(PathBuf);
 
 impl Drop for Partial {
@@ -116,9 +116,9 @@ impl Drop for Partial {
     }
 }
 
-/// Says everything that the layer depends on: a user's own manifest may change without its version.
+/// A name made from everything that the layer depends on: a user's manifest may change without its version.
 fn layer_name(bundle: &Bundle, files: &[(String, String)], warm_up: Option<&WarmUp>) -> String {
-    // Whose files they are differs between root and an ordinary user, so they do not share a layer.
+    // Root and an ordinary user create files with different owners, so they do not share a layer.
     let owner = if is_root() { "root" } else { "user" };
     let baked = format!("{files:?} {warm_up:?}");
     let hash = Sha256::digest(baked.as_bytes());
@@ -159,7 +159,7 @@ async fn bake(
     Ok(closed?)
 }
 
-/// Starts the agent once and reads what it left in its home.
+/// Starts the agent once and reads what it wrote into its home directory.
 async fn first_start(
     sandbox: &dyn Sandbox,
     warm_up: WarmUp,
@@ -204,7 +204,7 @@ async fn first_start(
     Ok(kept)
 }
 
-/// Writes files by their path inside the sandbox, owned by the user there.
+/// Writes files into a layer by their path in the sandbox, owned by the sandbox's user.
 struct LayerWriter {
     root: PathBuf,
 }
@@ -229,7 +229,8 @@ impl LayerWriter {
         fs::write(target, content)?;
         fs::set_permissions(target, fs::Permissions::from_mode(0o644))?;
         if is_root() {
-            // As root the layer's owners are mapped, so what shall be the user's inside has this number outside. The home directory and everything below it, but not what is above.
+            // As root, the owners of a layer's files are id-mapped: what belongs to the user inside must have this id
+            // outside. This applies to the home directory and everything below it, but not to its parents.
             for part in Path::new(path)
                 .ancestors()
                 .filter(|part| part.starts_with(HOME))
@@ -243,7 +244,7 @@ impl LayerWriter {
 }
 
 fn is_root() -> bool {
-    // The owner of our own /proc entry is our effective user.
+    // The owner of /proc/self is our effective user.
     fs::metadata("/proc/self")
         .is_ok_and(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata) == 0)
 }

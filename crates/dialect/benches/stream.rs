@@ -1,18 +1,18 @@
-//! What one streamed answer costs on its way to the agent, event by event: in the endpoint's own dialect, and as the pieces
-//! that another is rendered from: `cargo bench -p rollcage-dialect --bench stream`.
+//! The cost of one streamed answer, event by event: forwarded in the endpoint's dialect, and parsed into deltas: `cargo
+//! bench -p rollcage-dialect --bench stream`.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use rollcage_dialect::EndpointDialect;
-use rollcage_dialect::chat::Added;
-use rollcage_dialect::upstream::View;
+use rollcage_dialect::chat::AddedFields;
+use rollcage_dialect::upstream::StreamView;
 use serde_json::{Value, json};
 
 const ROUNDS: u32 = 100;
 const REPEATS: u32 = 5;
 
-/// As vLLM writes it, a token at a time.
+/// As vLLM sends it, one token per event.
 fn chunks(prompt_tokens: usize, completion_tokens: usize) -> Vec<String> {
     let prompt: Vec<usize> = (0..prompt_tokens).map(|at| 10_000 + at % 50_000).collect();
     let first =
@@ -41,7 +41,7 @@ fn chunks(prompt_tokens: usize, completion_tokens: usize) -> Vec<String> {
 
 #[expect(clippy::print_stdout, reason = "a bench prints what it measured")]
 fn main() {
-    let added = Added {
+    let added = AddedFields {
         logprobs: true,
         top_logprobs: true,
         token_ids: true,
@@ -50,8 +50,8 @@ fn main() {
     };
     for (prompt_tokens, completion_tokens) in [(8000, 300), (60_000, 300), (100, 4000)] {
         let chunks = chunks(prompt_tokens, completion_tokens);
-        for view in [View::Own, View::Pieces] {
-            // The fastest repeat is the one that others on the machine disturbed least.
+        for view in [StreamView::Original, StreamView::Deltas] {
+            // The fastest repeat is the one least disturbed by other load.
             let best = (0..REPEATS).map(|_| {
                 let since = Instant::now();
                 for _ in 0..ROUNDS {

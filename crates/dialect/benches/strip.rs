@@ -1,16 +1,16 @@
-//! What one answer costs on its way to the agent: an engine's body with ids and logprobs, stripped of them:
+//! The cost of stripping token ids and logprobs from one answer:
 //! `cargo bench -p rollcage-dialect --bench strip`.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use rollcage_dialect::chat::{Added, strip_body};
+use rollcage_dialect::chat::{AddedFields, strip_body};
 use serde_json::json;
 
 const ROUNDS: u32 = 2000;
 const REPEATS: u32 = 5;
 
-/// As vLLM writes it.
+/// As vLLM sends it.
 fn answer(prompt_tokens: usize, completion_tokens: usize) -> Vec<u8> {
     let prompt: Vec<usize> = (0..prompt_tokens).map(|at| 10_000 + at % 50_000).collect();
     let sampled: Vec<usize> = (0..completion_tokens).map(|at| 20_000 + at).collect();
@@ -35,7 +35,7 @@ fn answer(prompt_tokens: usize, completion_tokens: usize) -> Vec<u8> {
 
 #[expect(clippy::print_stdout, reason = "a bench prints what it measured")]
 fn main() {
-    let added = Added {
+    let added = AddedFields {
         logprobs: true,
         top_logprobs: true,
         token_ids: true,
@@ -44,7 +44,7 @@ fn main() {
     };
     for (prompt_tokens, completion_tokens) in [(8000, 300), (60_000, 300), (100, 4000)] {
         let body = answer(prompt_tokens, completion_tokens);
-        // The fastest repeat is the one that others on the machine disturbed least.
+        // The fastest repeat is the one least disturbed by other load.
         let best = (0..REPEATS).map(|_| {
             let since = Instant::now();
             for _ in 0..ROUNDS {

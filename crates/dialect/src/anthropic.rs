@@ -1,9 +1,10 @@
-//! The Anthropic Messages dialect, on both sides: an agent that speaks it is asked for in chat (`to_chat`,
-//! `MessagesRenderer`), and an endpoint that speaks it is asked from chat (`from_chat_request`, `read_with_thoughts`,
-//! `PieceReader`). Where both speak it the request goes through with few members changed (`prepare`), and the answer as it
-//! is.
+//! The Anthropic Messages dialect, on both sides. The requests of an agent that speaks it are translated to chat, and
+//! the answers back (`to_chat`, `MessagesRenderer`); chat requests to an endpoint that speaks it are translated to
+//! Messages, and the answers back (`from_chat_request`, `read_with_thoughts`, `DeltaReader`). Where both speak it, the
+//! request is forwarded with few members changed (`prepare`), and the answer unchanged.
 //!
-//! What has no counterpart is an error, a text the model can read, or a line in `Translation::dropped`; never nothing.
+//! Nothing is lost silently: a feature without a counterpart becomes an error, text that the model can read, or an
+//! entry in `Translation::dropped`.
 
 mod answer;
 mod block;
@@ -21,12 +22,12 @@ use super::TranslateError;
 pub use answer::MessagesRenderer;
 pub use from_chat::{MessagesRequest, from_chat_request};
 pub use prepare::prepare;
-pub(crate) use reader::{Counts, PieceReader};
-pub use reader::{Kept, error_message, read_message, read_with_thoughts, usage_of};
+pub use reader::{CallThoughts, error_message, read_message, read_with_thoughts, usage_of};
+pub(crate) use reader::{DeltaReader, UsageCounts};
 pub use request::{Translation, messages_of, to_chat};
 pub use thought::Thoughts;
 
-/// An error in Anthropic's shape. Clients choose by the type whether to try again.
+/// An error body in Anthropic's format. Clients decide by its type whether to retry.
 pub fn error_body(status: u16, message: &str) -> Vec<u8> {
     let kind = match status {
         401 => "authentication_error",
@@ -35,7 +36,7 @@ pub fn error_body(status: u16, message: &str) -> Vec<u8> {
         404 => "not_found_error",
         408 | 504 => "timeout_error",
         413 => "request_too_large",
-        // A dependency that failed: ours, not the request.
+        // Failed dependency: the fault is on our side, not in the request.
         424 => "api_error",
         429 => "rate_limit_error",
         503 | 529 => "overloaded_error",
@@ -58,7 +59,7 @@ pub fn models_answer(model: &str) -> Vec<u8> {
         "type": "model",
         "id": model,
         "display_name": model,
-        // The member is required, and nobody knows the date.
+        // The member is required, but the date is unknown.
         "created_at": "1970-01-01T00:00:00Z",
     });
     json!({ "data": [entry], "has_more": false, "first_id": model, "last_id": model })
@@ -85,7 +86,7 @@ fn unsupported(what: impl Into<String>) -> TranslateError {
     TranslateError::Unsupported { what: what.into() }
 }
 
-/// A string member of an object, or an error that names its place.
+/// A string member of an object, or an error that names its path.
 fn string<'a>(value: &'a Value, name: &str, place: &str) -> Result<&'a str, TranslateError> {
     let text = value.get(name).and_then(Value::as_str);
     text.ok_or_else(|| wrong(format!("{place}.{name}"), "is no string"))
@@ -96,8 +97,8 @@ fn list<'a>(value: &'a Value, place: &str) -> Result<&'a [Value], TranslateError
     list.ok_or_else(|| wrong(place, "is no list"))
 }
 
-/// A call's arguments as the object that Anthropic wants. What is no object is wrapped under the name that Anthropic's
-/// documentation gives for it, so that it stays readable.
+/// A tool call's arguments as the JSON object that Anthropic requires. Anything else is wrapped in an object under the
+/// name that Anthropic's documentation uses for that case, so that the model can still read it.
 fn input_of(arguments: &str) -> Value {
     if arguments.trim().is_empty() {
         return json!({});

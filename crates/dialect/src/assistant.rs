@@ -1,17 +1,17 @@
-//! One turn of the model, gathered from the several pieces in which a dialect sends it back.
+//! One assistant message, assembled from the separate items or parts in which some dialects send it back.
 
 use serde_json::{Value, json};
 
 #[derive(Default)]
-pub(super) struct Assistant {
+pub(super) struct AssistantMessage {
     pub(super) reasoning: String,
     pub(super) text: String,
-    /// In chat's shape.
+    /// Tool calls in chat's format.
     pub(super) calls: Vec<Value>,
 }
 
-impl Assistant {
-    /// The turn as chat has it. The same pieces give the same bytes, so that a prompt continues the one before.
+impl AssistantMessage {
+    /// The chat message. Deterministic, so that each prompt begins with the exact bytes of the previous one.
     pub(super) fn into_message(self) -> Value {
         let is_silent = self.text.is_empty() && !self.calls.is_empty();
         let content = (!is_silent).then_some(self.text);

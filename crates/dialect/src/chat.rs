@@ -1,7 +1,7 @@
-//! The OpenAI chat completions dialect: what is changed on the way up, what is taken out on the way down, and what a
-//! stored answer says.
+//! The OpenAI chat completions dialect: rewriting requests, stripping answers of what the agent did not request, and
+//! reading stored answers.
 //!
-//! Members that need no change keep their bytes. Nothing here knows of sockets or files.
+//! Members that need no change keep their bytes. No I/O here.
 
 mod added;
 mod constraint;
@@ -11,32 +11,32 @@ mod event;
 mod finish;
 mod malformed;
 pub(crate) mod members;
-mod pieces;
 mod prepare;
 mod refusal;
 pub mod render;
 mod reply;
+mod segments;
 mod skim;
 mod strip;
 
-pub use added::Added;
-pub use constraint::{Constrained, STRICT_TOOLS, constraints_in};
+pub use added::AddedFields;
+pub use constraint::{ConstraintPolicy, STRICT_TOOLS, constraints_in};
 
 pub use delta::Delta;
 pub use error::{StreamError, is_transient_status};
-pub use event::{ChatEvent, Mark, deltas};
-pub(crate) use finish::{ends_by, failed_finish_of_whole};
-pub use finish::{is_no_answer, offers_tools};
+pub use event::{ChatEvent, EventKind, deltas};
+pub(crate) use finish::{aborted_finish_reason, has_finish_reason};
+pub use finish::{is_aborted_finish, offers_tools};
 pub use malformed::is_malformed;
-pub use pieces::Pieces;
-pub(crate) use prepare::Draft;
+pub(crate) use prepare::RequestDraft;
 pub use prepare::{
-    Capture, MaxTokensName, PrepareError, Prepared, Rewrite, Sampling, has_member, prepare,
-    tokens_wanted,
+    CaptureMode, MaxTokensName, PrepareError, PreparedRequest, Rewrite, Sampling, has_member,
+    prepare, requested_max_tokens,
 };
 pub use refusal::{RefusedParameter, is_context_overflow};
 pub use render::Render;
 pub use reply::{
     Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, is_done, last_usage, read_reply,
 };
-pub use strip::{Stripped, strip_body};
+pub use segments::BodySegments;
+pub use strip::{StrippedEvent, strip_body};

@@ -1,7 +1,7 @@
-//! Gemini's generateContent, as Gemini CLI speaks it, asked of a chat endpoint.
+//! Gemini's generateContent, as Gemini CLI uses it, translated to and from chat.
 //!
-//! The model and whether to stream are in the path, not in the body: see `Route`. Members are read under both of their
-//! JSON names (`topP`, `top_p`), as Google does.
+//! The model and whether to stream are in the path, not in the body: see `ModelMethod`. Members are accepted under both
+//! of their JSON names (`topP`, `top_p`), as Google does.
 
 mod answer;
 mod config;
@@ -14,65 +14,74 @@ use serde_json::{Map, Value, json};
 pub use self::answer::GeminiRenderer;
 use super::TranslateError;
 
-/// A request as chat, and what is needed to render its answer.
+/// A request translated to chat, and the renderer for its answer.
 #[derive(Debug)]
 pub struct Translation {
     /// A chat completions body.
     pub chat: Vec<u8>,
     pub is_stream: bool,
     pub answer: GeminiRenderer,
-    /// What the agent asked for and chat cannot say, in the request's own words.
+    /// What chat cannot express, by the request's own member names.
     pub dropped: Vec<String>,
 }
 
-/// What a path asks for.
+/// The method that a request path calls, and on which model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Route {
-    Generate { model: String, form: Form },
-    CountTokens { model: String },
+pub enum ModelMethod {
+    Generate {
+        model: String,
+        encoding: ResponseEncoding,
+    },
+    CountTokens {
+        model: String,
+    },
 }
 
-/// How an answer is sent.
+/// How an answer is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ResponseEncoding {
     /// One JSON object, for `generateContent`.
     Whole,
     /// Server-sent events, for `streamGenerateContent?alt=sse`.
     Events,
-    /// One JSON array, element by element, for `streamGenerateContent` alone.
+    /// One JSON array, sent element by element, for `streamGenerateContent` without `alt=sse`.
     Array,
 }
 
-impl Form {
+impl ResponseEncoding {
     pub fn content_type(self) -> &'static str {
         match self {
-            Form::Whole | Form::Array => "application/json",
-            Form::Events => "text/event-stream",
+            ResponseEncoding::Whole | ResponseEncoding::Array => "application/json",
+            ResponseEncoding::Events => "text/event-stream",
         }
     }
 }
 
-impl Route {
-    /// Reads `/v1beta/models/{model}:{method}`; the model's name may have slashes in it.
-    pub fn read(path: &str, query: &str) -> Option<Self> {
+impl ModelMethod {
+    /// Parses `/v1beta/models/{model}:{method}`; the model's name may contain slashes.
+    pub fn parse(path: &str, query: &str) -> Option<Self> {
         let (_, rest) = path.split_once("/models/")?;
         let (model, method) = rest.rsplit_once(':')?;
         let model = model.to_owned();
-        let form = match method {
-            "generateContent" => Form::Whole,
+        let encoding = match method {
+            "generateContent" => ResponseEncoding::Whole,
             "streamGenerateContent" if query.split('&').any(|pair| pair == "alt=sse") => {
-                Form::Events
+                ResponseEncoding::Events
             }
-            "streamGenerateContent" => Form::Array,
-            "countTokens" => return Some(Route::CountTokens { model }),
+            "streamGenerateContent" => ResponseEncoding::Array,
+            "countTokens" => return Some(ModelMethod::CountTokens { model }),
             _ => return None,
         };
-        Some(Route::Generate { model, form })
+        Some(ModelMethod::Generate { model, encoding })
     }
 }
 
-/// Translates a request's body. The same history gives the same messages, byte for byte.
-pub fn to_chat(body: &[u8], model: &str, form: Form) -> Result<Translation, TranslateError> {
+/// Translates a request body. Deterministic: the same history yields the same messages, byte for byte.
+pub fn to_chat(
+    body: &[u8],
+    model: &str,
+    encoding: ResponseEncoding,
+) -> Result<Translation, TranslateError> {
     let request: Map<String, Value> = serde_json::from_slice(body)
         .map_err(|error| TranslateError::NotObject(error.to_string()))?;
     if member(&request, "cachedContent").is_some() {
@@ -87,14 +96,14 @@ pub fn to_chat(body: &[u8], model: &str, form: Form) -> Result<Translation, Tran
     chat.insert("messages".to_owned(), messages.into());
     config::tools(&request, &mut chat, &mut dropped)?;
     config::generation(&request, &mut chat, &mut dropped)?;
-    let is_stream = form != Form::Whole;
+    let is_stream = encoding != ResponseEncoding::Whole;
     if is_stream {
         chat.insert("stream".to_owned(), true.into());
-        // The last piece of the answer has to tell the usage.
+        // The last chunk of the answer has to report the usage.
         let options = json!({"include_usage": true});
         chat.insert("stream_options".to_owned(), options);
     }
-    let answer = GeminiRenderer::new(&request, model, form, n_calls);
+    let answer = GeminiRenderer::new(&request, model, encoding, n_calls);
     Ok(Translation {
         chat: Value::Object(chat).to_string().into_bytes(),
         is_stream,
@@ -103,7 +112,7 @@ pub fn to_chat(body: &[u8], model: &str, form: Form) -> Result<Translation, Tran
     })
 }
 
-/// The body of an answer that is an error.
+/// The body of an error response.
 pub fn error_body(status: u16, message: &str) -> Vec<u8> {
     error_value(status, message).to_string().into_bytes()
 }
@@ -123,7 +132,7 @@ fn error_value(status: u16, message: &str) -> Value {
     json!({"error": {"code": status, "message": message, "status": name}})
 }
 
-/// The body of `GET /v1beta/models`.
+/// The response body of `GET /v1beta/models`.
 pub fn models_answer(model: &str) -> Vec<u8> {
     let methods = ["generateContent", "countTokens"];
     let model = json!({
@@ -134,12 +143,12 @@ pub fn models_answer(model: &str) -> Vec<u8> {
     json!({"models": [model]}).to_string().into_bytes()
 }
 
-/// The body of an answer to `:countTokens`.
+/// The response body of `:countTokens`.
 pub fn count_tokens_answer(n: u64) -> Vec<u8> {
     json!({"totalTokens": n}).to_string().into_bytes()
 }
 
-/// A member under its camel-case name or the snake-case one; null is as good as none.
+/// A member under its camel-case or its snake-case name; null counts as absent.
 fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     let found = object.get(name).or_else(|| {
         let snake = name.chars().fold(String::new(), |mut out, letter| {
@@ -154,7 +163,7 @@ fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     found.filter(|value| !value.is_null())
 }
 
-/// A member of what should be an object.
+/// A member of `value`; `None` also if `value` is no object.
 fn inside<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     member(value.as_object()?, name)
 }

@@ -1,10 +1,10 @@
-//! What the head of a model request says, in any dialect: where it goes, and whose key it has.
+//! Reads the head of a model request in any dialect: its route and its API key.
 
 use http::Request;
 
 use crate::{Dialect, Route};
 
-/// `None` for what is no request of any dialect.
+/// `None` if it is not a request in any dialect.
 pub fn route<B>(request: &Request<B>) -> Option<Route> {
     let uri = request.uri();
     let query = uri.query().unwrap_or_default();
@@ -12,7 +12,7 @@ pub fn route<B>(request: &Request<B>) -> Option<Route> {
     if route != Route::Models(Dialect::Chat) {
         return Some(route);
     }
-    // Three dialects list models at the same path; each client has a header that the others do not send.
+    // Three dialects list models at the same path; a header of the client tells them apart.
     let has = |name: &str| request.headers().contains_key(name);
     Some(Route::Models(if has("anthropic-version") {
         Dialect::Anthropic
@@ -23,8 +23,9 @@ pub fn route<B>(request: &Request<B>) -> Option<Route> {
     }))
 }
 
-/// Agents send their key in the header of the dialect they speak. Google's clients alone send it in the query, where it
-/// ends up in logs and histories, so nobody else's is read there; `route` is `None` for what is no model request.
+/// The API key, from the header that the client's dialect uses. The query parameter `key` is accepted only on Gemini's
+/// routes, where Google's clients send it: URLs end up in logs and histories. `route` is `None` for other than model
+/// requests.
 pub fn key<'a, B>(request: &'a Request<B>, route: Option<&Route>) -> Option<&'a str> {
     let header = |name: &str| request.headers().get(name)?.to_str().ok();
     let bearer = header("authorization").and_then(|value| {

@@ -1,5 +1,5 @@
-//! The four dialects in which agents ask. Chat completions are the common tongue: the others are translated to chat on
-//! the way up and rendered from chat on the way down, each in a module of its own and each a pure function.
+//! The four API dialects that agents speak. Chat completions are the common format: requests in the other dialects are
+//! translated to chat, and answers rendered from chat, by pure functions in one module per dialect.
 
 pub mod anthropic;
 mod assistant;
@@ -16,7 +16,7 @@ pub use chat::Render;
 pub use route::{Route, TranslatedRequest};
 pub use upstream::EndpointDialect;
 
-/// What an agent speaks.
+/// The API dialect of an agent.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -29,7 +29,7 @@ pub enum Dialect {
     Gemini,
 }
 
-/// Why a request cannot be asked in another dialect. The text goes to the agent, with status 400.
+/// Why a request cannot be translated to another dialect. The text goes to the agent, with status 400.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TranslateError {
     #[error("the request body is not a JSON object: {0}")]

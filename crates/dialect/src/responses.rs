@@ -1,7 +1,7 @@
-//! OpenAI Responses, as Codex and OpenCode's `openai` provider speak it, asked of a chat endpoint.
+//! OpenAI Responses, as Codex and OpenCode's `openai` provider use it, translated to and from chat.
 //!
-//! Stateless: whatever points at something stored (`previous_response_id`, item references) is refused. Hosted tools
-//! cannot run here and are left out rather than failing the request; `Translation::dropped` names them.
+//! Stateless: references to stored objects (`previous_response_id`, item references) are refused. Hosted tools cannot
+//! run here; they are dropped without failing the request, and `Translation::dropped` lists them.
 
 mod answer;
 mod content;
@@ -14,24 +14,24 @@ use serde_json::{Map, Value, json};
 pub use self::answer::ResponsesRenderer;
 use super::TranslateError;
 
-/// A request as chat, and what is needed to render its answer.
+/// A request translated to chat, and the renderer for its answer.
 #[derive(Debug)]
 pub struct Translation {
     /// A chat completions body.
     pub chat: Vec<u8>,
     pub is_stream: bool,
     pub answer: ResponsesRenderer,
-    /// What the agent asked for and chat cannot say, in the request's own words.
+    /// What chat cannot express, by the request's own member names.
     pub dropped: Vec<String>,
 }
 
-/// Translates a body of `POST /v1/responses`. The same history gives the same messages, byte for byte.
+/// Translates a body of `POST /v1/responses`. Deterministic: the same history yields the same messages, byte for byte.
 pub fn to_chat(body: &[u8]) -> Result<Translation, TranslateError> {
     let request: Map<String, Value> = serde_json::from_slice(body)
         .map_err(|error| TranslateError::NotObject(error.to_string()))?;
     refuse_state(&request)?;
     let mut dropped = Vec::new();
-    let tools = tool::Tools::read(&request, &mut dropped);
+    let tools = tool::OfferedTools::read(&request, &mut dropped);
     let messages = input::messages(&request, &mut dropped)?;
     let is_stream = request.get("stream") == Some(&Value::Bool(true));
 
@@ -44,7 +44,7 @@ pub fn to_chat(body: &[u8]) -> Result<Translation, TranslateError> {
     let same = |name: &str| request.get(name).cloned();
     set("model", same("model"));
     set("messages", Some(Value::Array(messages)));
-    // Endpoints refuse a choice among no tools, and Codex sends one.
+    // Endpoints refuse a `tool_choice` without tools, and Codex sends one.
     if !tools.offered.is_empty() {
         set("tool_choice", tools.choice(&request, &mut dropped));
         set("parallel_tool_calls", same("parallel_tool_calls"));
@@ -65,11 +65,11 @@ pub fn to_chat(body: &[u8]) -> Result<Translation, TranslateError> {
     }
     if is_stream {
         set("stream", Some(Value::Bool(true)));
-        // The last event of the answer has to tell the usage.
+        // The last event of the answer has to report the usage.
         set("stream_options", Some(json!({"include_usage": true})));
     }
     let chat = Value::Object(chat).to_string().into_bytes();
-    let answer = ResponsesRenderer::new(&request, tools.targets, &chat);
+    let answer = ResponsesRenderer::new(&request, tools.originals, &chat);
     Ok(Translation {
         chat,
         is_stream,
@@ -107,14 +107,14 @@ fn response_format(request: &Map<String, Value>) -> Option<Value> {
     }
 }
 
-/// The body of an answer that is an error.
+/// The body of an error response.
 pub fn error_body(status: u16, message: &str) -> Vec<u8> {
     let kind = match status {
         401 => "authentication_error",
         403 => "permission_error",
         404 => "not_found_error",
         429 => "rate_limit_error",
-        // A dependency that failed: ours, not the request.
+        // Failed dependency: the fault is on our side, not in the request.
         424 => "upstream_error",
         500.. => "server_error",
         _ => "invalid_request_error",
@@ -125,7 +125,7 @@ pub fn error_body(status: u16, message: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Agents stop for good on a prompt that is too long only if its code says so.
+/// Agents give up on a prompt that is too long only if the error code says so; otherwise they retry.
 fn is_overflow(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     ["maximum context length", "context_length_exceeded"]
@@ -133,7 +133,7 @@ fn is_overflow(message: &str) -> bool {
         .any(|phrase| message.contains(phrase))
 }
 
-/// The body of `GET /v1/models`.
+/// The response body of `GET /v1/models`.
 pub fn models_answer(model: &str) -> Vec<u8> {
     let model = json!({"id": model, "object": "model", "created": 0, "owned_by": "rollcage"});
     json!({"object": "list", "data": [model]})

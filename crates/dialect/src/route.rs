@@ -1,14 +1,15 @@
-//! Which dialect a request is in, by its path, and the chat request it means. For whoever serves all four.
+//! Determines the dialect of a request by its path and translates it to chat, for servers that accept all four
+//! dialects.
 
 use serde_json::Value;
 
 use super::{Dialect, Render, TranslateError, anthropic, gemini, responses};
 
-/// Where a request goes.
+/// What kind of request a path denotes, and in which dialect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    Ask(Dialect),
-    /// Gemini names the model, and what is wanted of it, in the path.
+    ModelCall(Dialect),
+    /// Gemini puts the model and the method in the path.
     Gemini {
         path: String,
         query: String,
@@ -17,7 +18,7 @@ pub enum Route {
     Models(Dialect),
 }
 
-/// A request of another dialect, as chat.
+/// A request in another dialect, translated to chat.
 pub struct TranslatedRequest {
     /// The chat completions body.
     pub chat: Vec<u8>,
@@ -25,20 +26,20 @@ pub struct TranslatedRequest {
     /// The content type of a streamed answer.
     pub stream_type: &'static str,
     pub render: Box<dyn Render>,
-    /// What has no word in chat.
+    /// What chat cannot express.
     pub dropped: Vec<String>,
-    /// The agent asked for no thoughts, in a dialect where that is no member of the request in chat.
+    /// The agent disabled thinking. A flag, because chat has no standard member for it.
     pub is_thinking_disabled: bool,
 }
 
 const EVENTS: &str = "text/event-stream";
 
 impl Route {
-    /// `method` in capitals, `query` without its question mark.
+    /// `method` in upper case, `query` without its question mark.
     pub fn of(method: &str, path: &str, query: &str) -> Option<Self> {
-        // Base URLs are given with and without the version.
+        // Users give base URLs with and without the version.
         let plain = path.strip_prefix("/v1").unwrap_or(path);
-        // Google's clients have moved between versions; only theirs name a method behind a colon.
+        // Google's clients use several versions; only theirs name a method after a colon.
         let is_method = plain.starts_with("/models/") && plain.contains(':');
         let is_gemini = is_method
             || ["/v1beta/", "/v1alpha/"]
@@ -53,9 +54,9 @@ impl Route {
                 query: query.to_owned(),
             }),
             ("GET", _) if is_gemini => Some(Route::Models(Dialect::Gemini)),
-            ("POST", "/chat/completions") => Some(Route::Ask(Dialect::Chat)),
-            ("POST", "/responses") => Some(Route::Ask(Dialect::Responses)),
-            ("POST", "/messages") => Some(Route::Ask(Dialect::Anthropic)),
+            ("POST", "/chat/completions") => Some(Route::ModelCall(Dialect::Chat)),
+            ("POST", "/responses") => Some(Route::ModelCall(Dialect::Responses)),
+            ("POST", "/messages") => Some(Route::ModelCall(Dialect::Anthropic)),
             ("POST", "/messages/count_tokens") => Some(Route::CountTokens(Dialect::Anthropic)),
             ("GET", "/models") => Some(Route::Models(Dialect::Chat)),
             _ => None,
@@ -64,15 +65,17 @@ impl Route {
 
     pub fn dialect(&self) -> Dialect {
         match self {
-            Route::Ask(dialect) | Route::Models(dialect) | Route::CountTokens(dialect) => *dialect,
+            Route::ModelCall(dialect) | Route::Models(dialect) | Route::CountTokens(dialect) => {
+                *dialect
+            }
             Route::Gemini { .. } => Dialect::Gemini,
         }
     }
 
-    /// What is asked, or counted, in chat; `None` when it is chat already or no such request.
+    /// Translates a completion or token-count request to chat; `None` for chat itself and for other kinds of request.
     pub fn to_chat(&self, body: &[u8]) -> Result<Option<TranslatedRequest>, TranslateError> {
-        let asked = match self {
-            Route::Ask(Dialect::Responses) => {
+        let translated = match self {
+            Route::ModelCall(Dialect::Responses) => {
                 let translation = responses::to_chat(body)?;
                 TranslatedRequest {
                     chat: translation.chat,
@@ -83,7 +86,7 @@ impl Route {
                     is_thinking_disabled: false,
                 }
             }
-            Route::Ask(Dialect::Anthropic) | Route::CountTokens(Dialect::Anthropic) => {
+            Route::ModelCall(Dialect::Anthropic) | Route::CountTokens(Dialect::Anthropic) => {
                 let translation = anthropic::to_chat(body)?;
                 TranslatedRequest {
                     chat: translation.chat,
@@ -94,23 +97,25 @@ impl Route {
                     is_thinking_disabled: translation.is_thinking_disabled,
                 }
             }
-            Route::Gemini { path, query } => match gemini::Route::read(path, query) {
-                Some(gemini::Route::Generate { model, form }) => from_gemini(body, &model, form)?,
+            Route::Gemini { path, query } => match gemini::ModelMethod::parse(path, query) {
+                Some(gemini::ModelMethod::Generate { model, encoding }) => {
+                    from_gemini(body, &model, encoding)?
+                }
                 _ => return Err(TranslateError::Unsupported { what: path.clone() }),
             },
             Route::CountTokens(Dialect::Gemini) => {
-                from_gemini(&counted(body), "", gemini::Form::Whole)?
+                from_gemini(&counted(body), "", gemini::ResponseEncoding::Whole)?
             }
-            Route::Ask(Dialect::Chat | Dialect::Gemini)
+            Route::ModelCall(Dialect::Chat | Dialect::Gemini)
             | Route::CountTokens(Dialect::Chat | Dialect::Responses)
             | Route::Models(_) => return Ok(None),
         };
-        Ok(Some(asked))
+        Ok(Some(translated))
     }
 }
 
 impl Dialect {
-    /// The body of an answer that is an error.
+    /// The body of an error response.
     pub fn error_body(self, status: u16, message: &str) -> Vec<u8> {
         match self {
             Dialect::Chat => crate::chat::render::error_body(status, message),
@@ -120,7 +125,7 @@ impl Dialect {
         }
     }
 
-    /// The answer to the question which models there are, where there is one.
+    /// The response body of a model listing with one model.
     pub fn models_answer(self, model: &str) -> Vec<u8> {
         match self {
             Dialect::Chat | Dialect::Responses => responses::models_answer(model),
@@ -129,7 +134,7 @@ impl Dialect {
         }
     }
 
-    /// The answer to a request to count tokens.
+    /// The response body of a token count.
     pub fn count_tokens_answer(self, tokens: u64) -> Vec<u8> {
         match self {
             Dialect::Gemini => gemini::count_tokens_answer(tokens),
@@ -143,20 +148,20 @@ impl Dialect {
 fn from_gemini(
     body: &[u8],
     model: &str,
-    form: gemini::Form,
+    encoding: gemini::ResponseEncoding,
 ) -> Result<TranslatedRequest, TranslateError> {
-    let translation = gemini::to_chat(body, model, form)?;
+    let translation = gemini::to_chat(body, model, encoding)?;
     Ok(TranslatedRequest {
         chat: translation.chat,
         is_stream: translation.is_stream,
-        stream_type: form.content_type(),
+        stream_type: encoding.content_type(),
         render: Box::new(translation.answer),
         dropped: translation.dropped,
         is_thinking_disabled: false,
     })
 }
 
-/// Gemini's clients send what they want counted as it is or, with tools, inside of another object.
+/// The request whose tokens to count: Gemini's clients send it bare or, with tools, wrapped in another object.
 fn counted(body: &[u8]) -> Vec<u8> {
     let mut request: Value = serde_json::from_slice(body).unwrap_or_default();
     match request.get_mut("generateContentRequest") {
@@ -178,9 +183,12 @@ mod tests {
         };
         assert_eq!(
             of("POST /v1/messages?beta=true"),
-            Some(Route::Ask(Dialect::Anthropic))
+            Some(Route::ModelCall(Dialect::Anthropic))
         );
-        assert_eq!(of("POST /responses"), Some(Route::Ask(Dialect::Responses)));
+        assert_eq!(
+            of("POST /responses"),
+            Some(Route::ModelCall(Dialect::Responses))
+        );
         assert_eq!(
             of("POST /v1beta/models/m:countTokens"),
             Some(Route::CountTokens(Dialect::Gemini))
@@ -196,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counted_request_is_read_like_one_that_asks() {
+    fn a_count_request_is_translated_like_a_model_call() {
         let plain = r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]}]}"#;
         let inside = format!(r#"{{"generateContentRequest":{plain}}}"#);
         let route = Route::CountTokens(Dialect::Gemini);

@@ -1,4 +1,4 @@
-//! What a turn was sampled with, and whether its logprobs are of the distribution that it was sampled from.
+//! Whether the logprobs of a turn are of the distribution that it was sampled from, by its sampling parameters.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -28,7 +28,7 @@ impl LogprobsMode {
         }
     }
 
-    /// In words, behind "logprobs are ".
+    /// Completes the sentence "logprobs are ...".
     pub fn in_words(self) -> &'static str {
         match self {
             LogprobsMode::Raw => "of the model itself, whatever it is sampled with",
@@ -39,75 +39,75 @@ impl LogprobsMode {
     }
 }
 
-/// A sampler beside the temperature, and where it does nothing.
-struct Sampler {
+/// A sampling parameter other than the temperature, and the values at which it has no effect.
+struct SamplingParameter {
     name: &'static str,
-    /// What is sent to put it to rest.
+    /// The value that is sent to disable it.
     neutral: i32,
-    /// Another value at which it rests.
+    /// Another value that disables it.
     also: Option<i32>,
 }
 
-const fn sampler(name: &'static str, neutral: i32) -> Sampler {
-    Sampler {
+const fn parameter(name: &'static str, neutral: i32) -> SamplingParameter {
+    SamplingParameter {
         name,
         neutral,
         also: None,
     }
 }
 
-/// Those that a model's own defaults (`generation_config.json`) may set, so that they must be sent to be known.
-const DEFAULTED: [Sampler; 6] = [
-    sampler("top_p", 1),
-    Sampler {
+/// Parameters that a model's own defaults (`generation_config.json`) may set: unless sent, their values are unknown.
+const DEFAULTED: [SamplingParameter; 6] = [
+    parameter("top_p", 1),
+    SamplingParameter {
         name: "top_k",
         neutral: -1,
         also: Some(0),
     },
-    sampler("min_p", 0),
-    sampler("presence_penalty", 0),
-    sampler("frequency_penalty", 0),
-    sampler("repetition_penalty", 1),
+    parameter("min_p", 0),
+    parameter("presence_penalty", 0),
+    parameter("frequency_penalty", 0),
+    parameter("repetition_penalty", 1),
 ];
 
-/// Those that do nothing unless a request says so.
-const OTHERS: [Sampler; 8] = [
-    sampler("typical_p", 1),
-    sampler("top_a", 0),
-    sampler("tfs_z", 1),
-    sampler("mirostat", 0),
-    sampler("dynatemp_range", 0),
-    sampler("xtc_probability", 0),
-    sampler("dry_multiplier", 0),
-    Sampler {
+/// Parameters that have no effect unless a request sets them.
+const OTHERS: [SamplingParameter; 8] = [
+    parameter("typical_p", 1),
+    parameter("top_a", 0),
+    parameter("tfs_z", 1),
+    parameter("mirostat", 0),
+    parameter("dynatemp_range", 0),
+    parameter("xtc_probability", 0),
+    parameter("dry_multiplier", 0),
+    SamplingParameter {
         name: "top_n_sigma",
         neutral: -1,
         also: Some(0),
     },
 ];
 
-impl Sampler {
-    fn rests_at(&self, value: &Value) -> bool {
+impl SamplingParameter {
+    fn is_neutral(&self, value: &Value) -> bool {
         let is = |neutral: i32| value.as_f64() == Some(f64::from(neutral));
         is(self.neutral) || self.also.is_some_and(is)
     }
 }
 
-/// What a training session sends beside its temperature.
-pub(crate) fn at_rest() -> impl Iterator<Item = (&'static str, i32)> {
+/// The neutral values that a training session sends along with its temperature.
+pub(crate) fn neutral_values() -> impl Iterator<Item = (&'static str, i32)> {
     DEFAULTED.iter().map(|it| (it.name, it.neutral))
 }
 
-/// Why the logprobs of a turn are not of the distribution that it was sampled from, in words; empty when they are.
+/// The reasons why the logprobs of a turn are not of the distribution that it was sampled from; empty if they are.
 ///
-/// `sent` are the request's members as the endpoint got them, `refused` those that it does not know, so that there is
-/// nothing to put to rest. The rule:
+/// `sent` are the request's members as the endpoint received them, `refused` those that it does not support and that
+/// therefore cannot have an effect. The logprobs match if the mode is
 ///
-/// - processed: yes, unless the temperature is 0, where there is no distribution;
-/// - after the temperature: the temperature was sent, and every other sampler was sent at rest;
-/// - raw, or not known: the temperature was sent as 1, and every other sampler at rest.
+/// - processed: and the temperature is not 0, where there is no distribution;
+/// - after the temperature: and the temperature was sent, and every other parameter was sent with a neutral value;
+/// - raw or unknown: and the temperature was sent as 1, and every other parameter with a neutral value.
 ///
-/// `None` stands for a record from before this was stored, which is taken as it was then.
+/// `None` means a record from before the mode was stored; its logprobs are accepted, as they were then.
 pub fn mismatch(
     mode: Option<LogprobsMode>,
     sent: &Map<String, Value>,
@@ -126,28 +126,28 @@ pub fn mismatch(
     };
     let mut reasons = Vec::new();
     if !is_fine {
-        reasons.push(said("temperature", value("temperature")));
+        reasons.push(describe("temperature", value("temperature")));
     }
     if mode == LogprobsMode::Processed {
         return reasons;
     }
-    for sampler in &DEFAULTED {
-        let is_refused = refused.iter().any(|name| name == sampler.name);
-        match value(sampler.name) {
-            Some(value) if sampler.rests_at(value) => {}
+    for parameter in &DEFAULTED {
+        let is_refused = refused.iter().any(|name| name == parameter.name);
+        match value(parameter.name) {
+            Some(value) if parameter.is_neutral(value) => {}
             None if is_refused => {}
-            other => reasons.push(said(sampler.name, other)),
+            other => reasons.push(describe(parameter.name, other)),
         }
     }
-    for sampler in &OTHERS {
-        if let Some(value) = value(sampler.name).filter(|value| !sampler.rests_at(value)) {
-            reasons.push(said(sampler.name, Some(value)));
+    for parameter in &OTHERS {
+        if let Some(value) = value(parameter.name).filter(|value| !parameter.is_neutral(value)) {
+            reasons.push(describe(parameter.name, Some(value)));
         }
     }
     reasons
 }
 
-fn said(name: &str, value: Option<&Value>) -> String {
+fn describe(name: &str, value: Option<&Value>) -> String {
     match value {
         Some(value) => format!("{name}={value}"),
         None => format!("no {name}"),
@@ -171,7 +171,7 @@ mod tests {
 
     fn pinned(temperature: f64) -> Value {
         let mut sent = json!({ "temperature": temperature });
-        for (name, value) in at_rest() {
+        for (name, value) in neutral_values() {
             sent[name] = value.into();
         }
         sent
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_logprobs_are_of_what_was_sampled_at_temperature_1_and_nothing_else() {
+    fn raw_logprobs_match_only_at_temperature_1_with_neutral_parameters() {
         use LogprobsMode::{Raw, Unknown};
         for mode in [Raw, Unknown] {
             check(mode, pinned(1.0), &[], &[]);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_may_be_the_models_own_default() {
+    fn parameters_that_were_not_sent_may_have_model_defaults() {
         let sent = json!({"temperature": 1, "top_p": 1.0});
         check(
             LogprobsMode::Raw,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn logprobs_after_the_temperature_take_any_but_no_other_sampler() {
+    fn logprobs_after_the_temperature_match_any_temperature_but_no_other_parameter() {
         let mode = LogprobsMode::Temperature;
         check(mode, pinned(0.7), &[], &[]);
         check(
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn processed_logprobs_take_everything_but_a_temperature_of_0() {
+    fn processed_logprobs_match_unless_the_temperature_is_0() {
         let mode = LogprobsMode::Processed;
         check(
             mode,
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_from_before_is_taken_as_it_was() {
+    fn a_record_without_a_mode_is_accepted() {
         assert_eq!(mismatch(None, &Map::new(), &[]), Vec::<String>::new());
     }
 }

@@ -1,17 +1,17 @@
-//! Bytes to server-sent events, however the bytes were chunked.
+//! Splits bytes, however they are chunked, into server-sent events.
 //!
-//! Every input byte is in exactly one event's `raw` or in the tail, in order, so a proxy can pass on what it does not
-//! change byte for byte. Field names other than `event` and `data` are read over.
+//! Every input byte is in exactly one event's `raw` or in the tail, in order, so a proxy can forward unchanged events
+//! byte for byte. Fields other than `event` and `data` are ignored.
 
 use thiserror::Error;
 
-/// One block of a stream, up to and with the empty line that ends it.
+/// One block of a stream, including the empty line that ends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SseEvent {
     /// The `event` field, empty when there is none.
     pub name: String,
     /// The `data` lines joined by line feeds; `None` for a block without any (comments, keep-alives, stray empty
-    /// lines), which says nothing but is to be passed on. Bytes that are not UTF-8 are replaced.
+    /// lines), which has no meaning but must be forwarded. Invalid UTF-8 is replaced.
     pub data: Option<String>,
     pub raw: Vec<u8>,
 }
@@ -22,16 +22,16 @@ pub enum SseError {
     TooLong { bytes_max: usize },
 }
 
-/// What came after the last whole event.
+/// The bytes after the last complete event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// The stream ended inside an event.
     pub is_torn: bool,
-    /// The tail read as if its event had ended; the last line may be cut anywhere.
+    /// The tail parsed as if its event were complete; the last line may be truncated anywhere.
     pub event: SseEvent,
 }
 
-/// Cuts a stream into events and holds at most one unfinished event in memory.
+/// Splits a stream into events. Buffers at most one unfinished event.
 #[derive(Debug)]
 pub struct Splitter {
     event_bytes_max: usize,
@@ -55,19 +55,19 @@ impl Splitter {
         }
     }
 
-    /// Takes the next bytes and gives the events that they end. Events before one that is too long are still given;
-    /// the error then comes with the next call, and with each one after it.
+    /// Consumes bytes and returns the events that they complete. Events before one that is too long are still returned;
+    /// the next call and all later ones then return the error.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, SseError> {
         let mut events = Vec::new();
         let mut rest = bytes;
         while !rest.is_empty() && !self.is_failed {
-            // Up to and with the next line end; events may hold the ids of a whole prompt in one line.
+            // Through the next line end. Lines are long: one may hold the token ids of a whole prompt.
             let end = memchr::memchr2(b'\r', b'\n', rest).map_or(rest.len(), |at| at + 1);
             let (line, behind) = rest.split_at(end);
             rest = behind;
             self.is_failed = self.pending.len() + line.len() > self.event_bytes_max;
             if self.is_failed {
-                // Nobody gets to see it.
+                // It is never returned, so its memory can go.
                 self.pending = Vec::new();
                 break;
             }
@@ -86,7 +86,7 @@ impl Splitter {
         Ok(events)
     }
 
-    /// The stream has ended.
+    /// Returns the rest at the end of the stream.
     pub fn finish(mut self) -> Result<Tail, SseError> {
         self.check()?;
         let event = self.take_event();
@@ -104,7 +104,8 @@ impl Splitter {
     }
 
     fn ends_event(&mut self, byte: u8) -> bool {
-        // An event that a CR ended is given at once; the LF that may follow opens the next event's `raw` as no line.
+        // An event that ends with a CR is returned at once. The LF of a CRLF then comes first in the next event's
+        // `raw`, where it must not count as an empty line.
         let is_second_half = self.is_after_cr && byte == b'\n';
         self.is_after_cr = byte == b'\r';
         if is_second_half {
@@ -171,7 +172,7 @@ mod tests {
         (events, splitter.finish().unwrap())
     }
 
-    /// The only place that knows the API; every test below is data.
+    /// The tests below are data for this one function.
     #[track_caller]
     fn check(stream: &str, expect: &str) {
         let (events, tail) = split(&[stream.as_bytes()]);
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_end_ends_a_line() {
+    fn all_line_endings_are_accepted() {
         check(
             "data: 1\n\ndata: 2\r\n\r\ndata: 3\r\rdata: 4\n\r\n",
             "|1 / |2 / |3 / |4",
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_a_torn_tail_apart() {
+    fn a_torn_tail_is_separate() {
         check("data: 1\n\ndata: 2", "|1 / torn");
         check("data: 1\n\ndata: 2\n", "|1 / torn");
         check("data: 1\r\n\r\n", "|1");
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_other_fields_say_nothing() {
+    fn comments_and_other_fields_are_ignored() {
         check(
             ": keep-alive\n\nid: 7\nretry: 1\n\n\ndata:\n\n",
             "|(none) / |(none) / |(none) / |",
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_above_the_limit_is_an_error_that_stays() {
+    fn an_event_above_the_limit_is_a_permanent_error() {
         let mut splitter = Splitter::new(12);
         let events = splitter.push(b"data: 1\n\ndata: 123456789").unwrap();
         assert_eq!(events.len(), 1);

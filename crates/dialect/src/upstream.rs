@@ -1,25 +1,25 @@
-//! The dialects in which endpoints are asked, and all that differs between them.
+//! The dialects that endpoints speak, and everything that differs between them.
 //!
-//! Whoever asks an endpoint goes through [`EndpointDialect`] and never looks at which one it is. Another dialect is a file
-//! beside `upstream/chat.rs` with the same functions, and a line in each `match` here.
+//! Callers use the methods of [`EndpointDialect`] and never match on it. To add a dialect, add a file next to
+//! `upstream/chat.rs` with the same functions, and an arm to each `match` here.
 
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::anthropic::{Kept, Thoughts};
-use crate::chat::{Added, Delta, PrepareError, Prepared, Reply, Rewrite, Usage};
+use crate::anthropic::{CallThoughts, Thoughts};
+use crate::chat::{AddedFields, Delta, PrepareError, PreparedRequest, Reply, Rewrite, Usage};
 use crate::sse::{Splitter, SseError, SseEvent};
 use crate::{Dialect, TranslateError};
 
-pub use crate::chat::Mark;
+pub use crate::chat::EventKind;
 
 mod anthropic;
 mod chat;
 
-/// One event may hold the ids of a whole prompt.
+/// Large, because one event may hold the token ids of a whole prompt.
 const EVENT_BYTES_MAX: usize = 64 << 20;
 
-/// What an endpoint speaks.
+/// The API dialect of an endpoint.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -30,28 +30,28 @@ pub enum EndpointDialect {
     Anthropic,
 }
 
-/// A request as an endpoint gets it.
+/// A request as it is sent to an endpoint.
 #[derive(Debug)]
 pub struct UpstreamRequest {
-    pub prepared: Prepared,
-    /// What `prepared` was made from, where that are not the agent's own bytes.
+    pub prepared: PreparedRequest,
+    /// The translated request that `prepared` was made from; `None` if it was made from the agent's own bytes.
     pub translation: Option<Bytes>,
-    /// What the endpoint's dialect has no word for.
+    /// What the endpoint's dialect cannot express.
     pub dropped: Vec<String>,
 }
 
-/// Why a request cannot be asked of an endpoint. The text goes to the agent, with status 400.
+/// Why a request cannot be sent to an endpoint. The text goes to the agent, with status 400.
 #[derive(Debug, thiserror::Error)]
-pub enum RequestError {
+pub enum UpstreamRequestError {
     #[error(transparent)]
     Prepare(#[from] PrepareError),
     #[error(transparent)]
     Translate(#[from] TranslateError),
 }
 
-/// What of an agent's request goes along to an endpoint that speaks its dialect.
+/// The headers and query of an agent's request that are forwarded to an endpoint of the same dialect.
 #[derive(Clone, Debug, Default)]
-pub struct PassedHead {
+pub struct ForwardedHead {
     pub headers: HeaderMap,
     pub query: Option<String>,
 }
@@ -59,7 +59,7 @@ pub struct PassedHead {
 /// The header that carries an endpoint's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyHeader {
-    /// Services differ; the endpoint's own settings say.
+    /// Differs between services; set in the endpoint's configuration.
     AsConfigured,
     XApiKey,
 }
@@ -69,7 +69,7 @@ impl EndpointDialect {
         *self == EndpointDialect::Chat
     }
 
-    /// Whether an agent's own bytes can go to the endpoint, and the endpoint's to the agent.
+    /// Whether requests and answers can pass between the agent and the endpoint without translation.
     pub fn speaks(self, agent: Dialect) -> bool {
         match self {
             EndpointDialect::Chat => agent == Dialect::Chat,
@@ -77,7 +77,7 @@ impl EndpointDialect {
         }
     }
 
-    /// Whether answers can have token ids and logprobs. Streams of a dialect without them have nothing to lose.
+    /// Whether answers can have token ids and logprobs.
     pub fn has_tokens(self) -> bool {
         match self {
             EndpointDialect::Chat => true,
@@ -85,7 +85,7 @@ impl EndpointDialect {
         }
     }
 
-    /// Whether clients of the dialect know an error in the middle of a stream for what it is. Chat has no event for it.
+    /// Whether clients recognise an error in the middle of a stream. Chat defines no event for it.
     pub fn has_error_events(self) -> bool {
         match self {
             EndpointDialect::Chat => false,
@@ -93,7 +93,7 @@ impl EndpointDialect {
         }
     }
 
-    /// Where model calls go, below the endpoint's base URL.
+    /// The path of model calls, relative to the endpoint's base URL.
     pub fn path(self) -> &'static str {
         match self {
             EndpointDialect::Chat => chat::PATH,
@@ -101,7 +101,7 @@ impl EndpointDialect {
         }
     }
 
-    /// Where tokens are counted, below [`Self::path`]; `None` where endpoints do not count.
+    /// The path that counts tokens, relative to [`Self::path`]; `None` if the dialect has none.
     pub fn count_path(self) -> Option<&'static str> {
         match self {
             EndpointDialect::Chat => None,
@@ -109,7 +109,7 @@ impl EndpointDialect {
         }
     }
 
-    /// Headers that every request has, unless the agent's own replace them.
+    /// Default headers of every request; the agent's own override them.
     pub fn headers(self) -> HeaderMap {
         match self {
             EndpointDialect::Chat => HeaderMap::new(),
@@ -124,15 +124,15 @@ impl EndpointDialect {
         }
     }
 
-    /// The dialect's own headers and query, out of an agent's.
-    pub fn passed(self, headers: &HeaderMap, query: Option<&str>) -> PassedHead {
+    /// Selects the headers and query of an agent's request that are forwarded.
+    pub fn forwarded_head(self, headers: &HeaderMap, query: Option<&str>) -> ForwardedHead {
         match self {
-            EndpointDialect::Chat => PassedHead::default(),
-            EndpointDialect::Anthropic => anthropic::passed(headers, query),
+            EndpointDialect::Chat => ForwardedHead::default(),
+            EndpointDialect::Anthropic => anthropic::forwarded_head(headers, query),
         }
     }
 
-    /// The request as it is sent. `body` is in the endpoint's dialect where that is the agent's, else in chat;
+    /// Builds the request to send. `body` is in the endpoint's dialect if the agent speaks it, otherwise in chat;
     /// `thoughts` are those of earlier answers in the same session.
     pub fn prepare(
         self,
@@ -140,31 +140,32 @@ impl EndpointDialect {
         agent: Dialect,
         rewrite: &Rewrite,
         thoughts: &Thoughts,
-    ) -> Result<UpstreamRequest, RequestError> {
+    ) -> Result<UpstreamRequest, UpstreamRequestError> {
         match self {
             EndpointDialect::Chat => chat::prepare(body, agent, rewrite),
             EndpointDialect::Anthropic => anthropic::prepare(body, agent, rewrite, thoughts),
         }
     }
 
-    /// A stored answer, JSON or stream, and the thoughts that have to come back with its calls.
-    pub fn read(self, body: &str, is_stream: bool) -> (Reply, Vec<Kept>) {
+    /// Parses a stored answer, JSON or stream. Also returns the thinking blocks that must be sent back with its tool
+    /// calls.
+    pub fn read(self, body: &str, is_stream: bool) -> (Reply, Vec<CallThoughts>) {
         match self {
             EndpointDialect::Chat => (crate::chat::read_reply(body, is_stream), Vec::new()),
             EndpointDialect::Anthropic => crate::anthropic::read_with_thoughts(body, is_stream),
         }
     }
 
-    /// A whole answer without what the agent did not ask for, `None` when nothing changes; and what it used, where the
-    /// same look finds that.
-    pub fn strip(self, body: &[u8], added: &Added) -> (Option<Vec<u8>>, Option<Usage>) {
+    /// Removes what the agent did not request from a JSON answer; `None` if nothing changes. Also returns the usage, if
+    /// the same pass finds it.
+    pub fn strip(self, body: &[u8], added: &AddedFields) -> (Option<Vec<u8>>, Option<Usage>) {
         match self {
             EndpointDialect::Chat => crate::chat::strip_body(body, added),
             EndpointDialect::Anthropic => (None, None),
         }
     }
 
-    /// What an answer used, JSON or stream, without reading the rest of it.
+    /// The usage in an answer, JSON or stream, without parsing the rest.
     pub fn usage(self, body: &[u8]) -> Option<Usage> {
         match self {
             EndpointDialect::Chat => crate::chat::last_usage(body),
@@ -172,23 +173,23 @@ impl EndpointDialect {
         }
     }
 
-    /// Whether an answer, JSON or stream, was cut by the limit on its length.
-    pub fn is_cut(self, body: &[u8]) -> bool {
+    /// Whether an answer, JSON or stream, was truncated by the limit on completion tokens.
+    pub fn is_truncated(self, body: &[u8]) -> bool {
         match self {
-            EndpointDialect::Chat => chat::is_cut(body),
-            EndpointDialect::Anthropic => anthropic::is_cut(body),
+            EndpointDialect::Chat => chat::is_truncated(body),
+            EndpointDialect::Anthropic => anthropic::is_truncated(body),
         }
     }
 
-    /// The finish reason of a whole answer that the engine gave up on, which is none.
-    pub fn aborted(self, body: &str) -> Option<String> {
+    /// The finish reason of a JSON answer that the inference engine aborted; `None` for any other answer.
+    pub fn abort_reason(self, body: &str) -> Option<String> {
         match self {
-            EndpointDialect::Chat => chat::aborted(body),
+            EndpointDialect::Chat => chat::abort_reason(body),
             EndpointDialect::Anthropic => None,
         }
     }
 
-    /// What a refusal says, in words that agents of other dialects may see; `None` when it is best shown as it is.
+    /// The message of an error response, for agents of other dialects; `None` to pass on the body unchanged.
     pub fn error_message(self, body: &str) -> Option<String> {
         match self {
             EndpointDialect::Chat => None,
@@ -196,11 +197,11 @@ impl EndpointDialect {
         }
     }
 
-    /// Reads one streamed answer as it comes.
-    pub fn stream(self, view: View, added: Added) -> StreamReader {
+    /// A reader for one streamed answer.
+    pub fn stream(self, view: StreamView, added: AddedFields) -> StreamReader {
         let events = match self {
-            EndpointDialect::Chat => Events::Chat(chat::Events::new(view, added)),
-            EndpointDialect::Anthropic => Events::Anthropic(anthropic::Events::new(view)),
+            EndpointDialect::Chat => EventReader::Chat(chat::EventReader::new(view, added)),
+            EndpointDialect::Anthropic => EventReader::Anthropic(anthropic::EventReader::new(view)),
         };
         StreamReader {
             splitter: Splitter::new(EVENT_BYTES_MAX),
@@ -209,83 +210,83 @@ impl EndpointDialect {
     }
 }
 
-/// What an agent is to see of a streamed answer.
+/// The form in which a streamed answer is passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
-    /// The endpoint's own events, without what we asked for on top.
-    Own,
-    /// The pieces of the answer, for another dialect to be rendered from.
-    Pieces,
+pub enum StreamView {
+    /// The endpoint's own events, without what we requested in addition.
+    Original,
+    /// Dialect-independent deltas, to render another dialect from.
+    Deltas,
 }
 
-/// One event, after it was read.
+/// One parsed event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamEvent {
-    pub mark: Mark,
-    pub shown: Shown,
+    pub kind: EventKind,
+    pub output: EventOutput,
 }
 
-/// What an agent sees of an event.
+/// What is passed on of an event.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Shown {
-    /// In the endpoint's dialect: as they came, where nothing had to be taken out. An error's are always as they came.
+pub enum EventOutput {
+    /// In the endpoint's dialect: the original bytes unless something was stripped. Errors are never changed.
     Bytes(Vec<u8>),
-    Pieces(Vec<Delta>),
+    Deltas(Vec<Delta>),
 }
 
-/// Reads a streamed answer. Each event is parsed once, and what everybody needs of it is taken from that.
+/// Reads a streamed answer. Parses each event once, for all consumers.
 #[derive(Debug)]
 pub struct StreamReader {
     splitter: Splitter,
-    events: Events,
+    events: EventReader,
 }
 
 #[derive(Debug)]
-enum Events {
-    Chat(chat::Events),
-    Anthropic(anthropic::Events),
+enum EventReader {
+    Chat(chat::EventReader),
+    Anthropic(anthropic::EventReader),
 }
 
 impl StreamReader {
-    /// Takes the next bytes and gives the events that they end.
+    /// Consumes bytes and returns the events that they complete.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<StreamEvent>, SseError> {
         let events = self.splitter.push(bytes)?.into_iter();
         Ok(events.map(|event| self.events.read(event)).collect())
     }
 
-    /// What the answer used, by what it said so far.
+    /// The usage reported so far.
     pub fn usage(&self) -> Option<Usage> {
         match &self.events {
-            Events::Chat(events) => events.usage(),
-            Events::Anthropic(events) => events.usage(),
+            EventReader::Chat(events) => events.usage(),
+            EventReader::Anthropic(events) => events.usage(),
         }
     }
 
-    /// The thoughts that have to come back with the answer's calls. Each is given once.
-    pub fn take_thoughts(&mut self) -> Vec<Kept> {
+    /// The thinking blocks that must be sent back with the answer's tool calls. Each is returned once.
+    pub fn take_thoughts(&mut self) -> Vec<CallThoughts> {
         match &mut self.events {
-            Events::Chat(_) => Vec::new(),
-            Events::Anthropic(events) => events.take_thoughts(),
+            EventReader::Chat(_) => Vec::new(),
+            EventReader::Anthropic(events) => events.take_thoughts(),
         }
     }
 }
 
-impl Events {
+impl EventReader {
     fn read(&mut self, event: SseEvent) -> StreamEvent {
         match self {
-            Events::Chat(events) => events.read(event),
-            Events::Anthropic(events) => events.read(event),
+            EventReader::Chat(events) => events.read(event),
+            EventReader::Anthropic(events) => events.read(event),
         }
     }
 }
 
-/// An event that has no data, such as a comment that keeps a connection alive.
-fn without_data(event: SseEvent, view: View) -> StreamEvent {
+/// An event without data, such as a keep-alive comment.
+fn without_data(event: SseEvent, view: StreamView) -> StreamEvent {
     StreamEvent {
-        mark: Mark::Nothing,
-        shown: match view {
-            View::Own => Shown::Bytes(event.raw),
-            View::Pieces => Shown::Pieces(Vec::new()),
+        kind: EventKind::Nothing,
+        output: match view {
+            StreamView::Original => EventOutput::Bytes(event.raw),
+            StreamView::Deltas => EventOutput::Deltas(Vec::new()),
         },
     }
 }

@@ -1,11 +1,11 @@
-//! What may be said of endpoints, and what is wrong with what was said: names, URLs, and the errors of both.
+//! Validates the names and URLs of endpoints, and defines the errors.
 
 use std::path::PathBuf;
 
-/// Names that mean something else.
+/// Names with a special meaning.
 const RESERVED: [&str; 3] = ["scripted", "custom", "none"];
 
-/// Why an endpoint cannot be settled on.
+/// Why an endpoint cannot be resolved.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum EndpointError {
     #[error("unknown endpoint kind `{kind}`: use one of {known}, or give a base URL and a model")]
@@ -26,10 +26,10 @@ pub enum EndpointError {
     CredentialsInUrl,
 }
 
-/// What is wrong with a file of providers or servers.
+/// What is wrong with a providers or servers file.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
-    /// The source says where in the file, and which key.
+    /// The source has the position and the key.
     #[error("read {path}")]
     Syntax {
         path: PathBuf,
@@ -43,7 +43,7 @@ pub enum ProviderError {
     },
 }
 
-/// Names stand before the slash of `PROVIDER/MODEL`, and in names of variables.
+/// Restricted, because a name is part of `PROVIDER/MODEL` and of environment variables.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-.".contains(c);
     if name.is_empty() || !name.chars().all(is_plain) {
@@ -57,10 +57,10 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses what is no URL of a server, without repeating credentials.
+/// Checks that this is a server's URL. Errors never contain credentials.
 pub(crate) fn check_url(url: &str) -> Result<(), EndpointError> {
     let parsed = reqwest::Url::parse(url).map_err(|_| EndpointError::NotUrl(url.to_owned()))?;
-    // First, so that no later error repeats them.
+    // First, so that no later error contains them.
     if !parsed.username().is_empty() || parsed.password().is_some() {
         return Err(EndpointError::CredentialsInUrl);
     }
@@ -70,16 +70,16 @@ pub(crate) fn check_url(url: &str) -> Result<(), EndpointError> {
     Ok(())
 }
 
-/// `http://host:8000` and `http://host:8000/v1/` are the same endpoint. `path` is what it has to end in; of a path with
-/// several parts the first may be there already.
+/// Appends `path` unless the URL ends in it: `http://host:8000` and `http://host:8000/v1/` are the same endpoint. The
+/// URL may also end in the first segments of `path`.
 pub(crate) fn normalise(url: &str, path: &str) -> Result<String, EndpointError> {
     check_url(url)?;
     let trimmed = url.trim_end_matches('/');
     let ends = path.match_indices('/').map(|(place, _)| place);
     let ends: Vec<_> = ends.skip(1).chain([path.len()]).collect();
-    let there = ends
+    let present = ends
         .into_iter()
         .rev()
         .find(|end| trimmed.ends_with(&path[..*end]));
-    Ok(format!("{trimmed}{}", &path[there.unwrap_or(0)..]))
+    Ok(format!("{trimmed}{}", &path[present.unwrap_or(0)..]))
 }

@@ -1,21 +1,21 @@
-//! Endpoints: a model behind a URL. Resolved once per run: explicit value, then environment variable, then default.
+//! Resolves a user's request for an endpoint, once per run: explicit value, then environment variable, then default.
 
 use std::sync::Arc;
 
 use rollcage_dialect::EndpointDialect;
 
 use crate::check::{EndpointError, normalise};
-use crate::provider::{Provider, Providers, Serving};
+use crate::provider::{Provider, Providers, ServerKind};
 use crate::serving::command::CommandServer;
-use crate::serving::{Managed, Server, StartPolicy, Wanted, host_url, origin};
+use crate::serving::{ManagedEndpoint, OllamaSettings, Server, StartPolicy, host_url, origin};
 use rollcage_proxy::endpoint::{Auth, Endpoint};
-use rollcage_proxy::outbound::{Forbidden, Guard, is_here};
+use rollcage_proxy::outbound::{ForbiddenAddress, Guard, is_loopback};
 use rollcage_proxy::secret::Secret;
 
-/// For a provider of the user's own that is an Ollama too.
+/// Default context for Ollama servers among the user's own providers.
 const OLLAMA_CONTEXT: u64 = 32_768;
 
-/// What the user said about the endpoint.
+/// What the user specified about the endpoint.
 #[derive(Clone, Debug, Default)]
 pub struct EndpointRequest {
     pub kind: Option<String>,
@@ -23,19 +23,19 @@ pub struct EndpointRequest {
     pub key: Option<Secret>,
     pub model: Option<String>,
     pub is_thinking_disabled: Option<bool>,
-    /// What it is asked in; the kind's own when not given, chat for a custom URL.
+    /// The default is the provider's dialect, or chat for a custom URL.
     pub dialect: Option<EndpointDialect>,
-    /// Where `base_url` comes from somebody else: what of it may be connected to.
+    /// If `base_url` comes from a client: which addresses it may connect to.
     pub guard: Option<Arc<Guard>>,
 }
 
-/// A real endpoint, one whose server is ours to find or start, or our own scripted one, which is started per process and
-/// told each task's solution.
+/// The resolved endpoint: a URL, a server that we find or start, or the built-in scripted model, which runs once per
+/// process and plays each task's solution.
 #[derive(Clone, Debug)]
 pub enum EndpointChoice {
     Scripted,
     Url(Endpoint),
-    Managed(Managed),
+    Managed(ManagedEndpoint),
 }
 
 impl EndpointChoice {
@@ -47,8 +47,8 @@ impl EndpointChoice {
         }
     }
 
-    /// Refuses a URL that somebody else named and may not, before anything is done for it.
-    pub async fn check_address(&self) -> Result<(), Forbidden> {
+    /// Fails early if the URL comes from a client and its guard forbids it.
+    pub async fn check_address(&self) -> Result<(), ForbiddenAddress> {
         let (url, guard) = match self {
             EndpointChoice::Scripted => return Ok(()),
             EndpointChoice::Url(endpoint) => (endpoint.base_url.clone(), &endpoint.guard),
@@ -62,7 +62,7 @@ impl EndpointChoice {
 }
 
 impl EndpointRequest {
-    /// Settles on one endpoint among those that come with the program. With nothing said it is the scripted one.
+    /// Resolves among the built-in providers. The default is the scripted model.
     pub fn resolve(
         self,
         variable: impl Fn(&str) -> Option<String>,
@@ -70,14 +70,14 @@ impl EndpointRequest {
         self.resolve_among(Providers::built_in(), variable)
     }
 
-    /// The same, among the user's own too.
+    /// Resolves among these providers, which may include the user's own.
     pub fn resolve_among(
         mut self,
         providers: &Providers,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<EndpointChoice, EndpointError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-        // Every other URL is the operator's own.
+        // Only a client's own URL is guarded; all others are the operator's.
         let guard = self.guard.take().filter(|_| self.base_url.is_some());
         if let (None, None, Some(model)) = (&self.kind, &self.base_url, &self.model)
             && let Some((kind, model)) = providers.split_model(model)?
@@ -136,14 +136,14 @@ impl EndpointRequest {
                 kind: kind.clone(),
                 variable: provider.url_variable().to_owned(),
             })?;
-        // A token that other programs share is for the provider's own address, not for one that was given.
-        let asked = match provider.key_variables.as_slice() {
+        // A key variable that other programs share is used for the provider's own URL only, not for a custom one.
+        let key_variables = match provider.key_variables.as_slice() {
             [own, ..] if is_elsewhere => std::slice::from_ref(own),
             all => all,
         };
         let key = self
             .key
-            .or_else(|| of(asked).map(Secret::new))
+            .or_else(|| of(key_variables).map(Secret::new))
             .or_else(|| provider.placeholder_key.clone().map(Secret::new))
             .ok_or_else(|| EndpointError::NoKey {
                 kind: kind.clone(),
@@ -153,9 +153,10 @@ impl EndpointRequest {
             .model
             .or_else(|| of(&provider.model_variables))
             .or_else(|| provider.model.clone());
-        // A server of one's own is asked for what it serves. Hosted services have hundreds, and Ollama may have none.
-        let is_asked = provider.serving.is_none() && (has_url || is_here(&base_url));
-        if model.is_none() && !is_asked {
+        // A self-hosted server is asked later which model it serves. Hosted services have hundreds, and Ollama may have
+        // none.
+        let is_listed = provider.serving.is_none() && (has_url || is_loopback(&base_url));
+        if model.is_none() && !is_listed {
             return Err(EndpointError::NoModel {
                 kind,
                 variable: provider.model_variable().to_owned(),
@@ -179,13 +180,13 @@ impl EndpointRequest {
         };
         Ok(match provider.serving {
             None => EndpointChoice::Url(endpoint),
-            Some(Serving::Ollama) => {
+            Some(ServerKind::Ollama) => {
                 EndpointChoice::Managed(ollama(endpoint, provider, has_url, variable))
             }
         })
     }
 
-    /// A server of the user's settings; at a URL that is given it runs already.
+    /// A server from the user's servers file. With an explicit URL it is assumed to be running.
     fn resolve_server(
         self,
         server: &Arc<CommandServer>,
@@ -214,7 +215,7 @@ impl EndpointRequest {
             guard: None,
         };
         let Some(url) = self.base_url else {
-            return Ok(EndpointChoice::Managed(Managed {
+            return Ok(EndpointChoice::Managed(ManagedEndpoint {
                 endpoint,
                 server: Server::Command(Arc::clone(server)),
                 search_path: variable("PATH"),
@@ -225,30 +226,30 @@ impl EndpointRequest {
     }
 }
 
-/// Ollama where it is said to be, or where it is by itself; only on this machine may one be started.
+/// Ollama at the given URL, at OLLAMA_HOST or at its default address. It is started only on this machine.
 fn ollama(
     endpoint: Endpoint,
     provider: &Provider,
     has_url: bool,
     variable: impl Fn(&str) -> Option<String>,
-) -> Managed {
+) -> ManagedEndpoint {
     let own = variable("OLLAMA_HOST").filter(|_| !has_url);
     let host = match own {
         Some(text) => host_url(&text),
         None => origin(&endpoint.base_url),
     };
-    let start = if has_url || !is_here(&host) {
+    let start = if has_url || !is_loopback(&host) {
         StartPolicy::Fail
     } else {
         StartPolicy::Start
     };
     let context = variable("OLLAMA_CONTEXT_LENGTH").and_then(|text| text.trim().parse().ok());
     let context = context.filter(|tokens| *tokens > 0);
-    Managed {
+    ManagedEndpoint {
         server: Server::Ollama {
             host,
             start,
-            wanted: Wanted {
+            settings: OllamaSettings {
                 context_tokens: context
                     .or(provider.context_tokens)
                     .unwrap_or(OLLAMA_CONTEXT),

@@ -1,5 +1,5 @@
-//! Which model a rollout talks to: what a user says of it ([`choice`]), who serves models where ([`provider`]), and
-//! servers that are found or started here ([`serving`]).
+//! Which model a rollout uses: the user's choice ([`choice`]), known providers ([`provider`]), and model servers that
+//! we find or start ([`serving`]).
 
 pub mod check;
 pub mod choice;

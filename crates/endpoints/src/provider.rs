@@ -1,5 +1,5 @@
-//! Providers: who serves models where, as data. Ours are in `providers.toml`; a user's own file changes and adds.
-//! Nothing here reads a file or an environment variable.
+//! Providers: services and server programs that serve models, as data. The built-in ones are in `providers.toml`; a
+//! user's own file overrides and adds. Reads no files and no environment variables.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,59 +15,59 @@ use rollcage_proxy::endpoint::Auth;
 
 const BUILT_IN: &str = include_str!("providers.toml");
 
-/// Who looks after the server of a provider.
+/// Which kind of server we find or start for a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Serving {
+pub enum ServerKind {
     Ollama,
 }
 
-/// A service or a server program that models are asked at. Holds no key.
+/// A service or server program that serves models. Contains no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
     pub name: String,
     pub aliases: Vec<String>,
-    /// `None` where a URL has to be given.
+    /// `None` if the user must give one.
     pub base_url: Option<String>,
-    /// What a URL that lacks it gets.
+    /// Appended to URLs that do not end in it.
     pub path: String,
-    /// Asked in order, and never empty.
+    /// Environment variables, in order of precedence; never empty.
     pub url_variables: Vec<String>,
     pub key_variables: Vec<String>,
     pub model_variables: Vec<String>,
-    /// Sent when no key is given; `None` where one is needed.
+    /// Sent if no key is given; `None` if a key is required.
     pub placeholder_key: Option<String>,
     pub auth: Auth,
     pub dialect: EndpointDialect,
     pub model: Option<String>,
     pub is_thinking_disabled: bool,
     pub has_token_ids: bool,
-    pub serving: Option<Serving>,
+    pub serving: Option<ServerKind>,
     pub context_tokens: Option<u64>,
-    /// How long a server of ours, or one that is found, keeps a model loaded after a call.
+    /// How long a managed server keeps a model loaded after a call.
     pub keep_alive: Option<String>,
     pub contexts: BTreeMap<String, u64>,
 }
 
-/// All providers by name, and the servers that a user's settings start.
+/// All providers, and the servers of the user's servers file.
 #[derive(Clone, Debug, Default)]
 pub struct Providers {
-    entries: Vec<Entry>,
+    entries: Vec<ProviderEntry>,
     providers: Vec<Provider>,
     servers: Vec<Arc<CommandServer>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ProvidersFile {
     #[serde(default)]
-    provider: Vec<Entry>,
+    provider: Vec<ProviderEntry>,
 }
 
-/// A provider as it is written: what is not given is left to the entry it changes, or to the default.
+/// A provider as written in a file. Missing values come from the entry that it overrides, or from the defaults.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct ProviderEntry {
     name: String,
     aliases: Option<Vec<String>>,
     base_url: Option<String>,
@@ -81,14 +81,15 @@ struct Entry {
     model: Option<String>,
     is_thinking_disabled: Option<bool>,
     has_token_ids: Option<bool>,
-    serving: Option<Serving>,
+    serving: Option<ServerKind>,
     context_tokens: Option<u64>,
     keep_alive: Option<String>,
     contexts: Option<BTreeMap<String, u64>>,
 }
 
-impl Entry {
-    fn over(self, old: Entry) -> Entry {
+impl ProviderEntry {
+    /// This entry, with missing values from `old`.
+    fn merged_over(self, old: ProviderEntry) -> ProviderEntry {
         let contexts = match (self.contexts, old.contexts) {
             (Some(new), Some(mut known)) => {
                 known.extend(new);
@@ -96,7 +97,7 @@ impl Entry {
             }
             (new, known) => new.or(known),
         };
-        Entry {
+        ProviderEntry {
             name: self.name,
             aliases: self.aliases.or(old.aliases),
             base_url: self.base_url.or(old.base_url),
@@ -117,7 +118,7 @@ impl Entry {
         }
     }
 
-    /// Fills in the defaults; the error says what is wrong with which key.
+    /// Fills in the defaults. Errors name the key.
     fn finish(self) -> Result<Provider, String> {
         check_name(&self.name)?;
         for alias in self.aliases.iter().flatten() {
@@ -194,25 +195,25 @@ fn first(variables: &[String]) -> &str {
 }
 
 impl Providers {
-    /// Whether a variable of that name holds the key of one of them.
+    /// Whether a provider reads its API key from this environment variable.
     pub fn is_key(&self, name: &str) -> bool {
         let mut names = self.providers.iter().flat_map(|it| &it.key_variables);
         names.any(|key| key == name)
     }
 
-    /// Those that come with the program.
+    /// The built-in providers.
     pub fn built_in() -> &'static Providers {
         static PROVIDERS: LazyLock<Providers> = LazyLock::new(|| {
             let read = Providers::default().with_providers(BUILT_IN, Path::new("providers.toml"));
-            // A test reads the file that is compiled in.
+            // A test checks that the built-in file is valid.
             read.unwrap_or_default()
         });
         &PROVIDERS
     }
 
-    /// Changes and adds what a providers file says.
+    /// Overrides and adds the providers of a file.
     pub fn with_providers(&self, text: &str, path: &Path) -> Result<Providers, ProviderError> {
-        let file: File = toml::from_str(text).map_err(|source| ProviderError::Syntax {
+        let file: ProvidersFile = toml::from_str(text).map_err(|source| ProviderError::Syntax {
             path: path.to_owned(),
             source,
         })?;
@@ -229,7 +230,7 @@ impl Providers {
             }
             let place = made.entries.iter().position(|old| old.name == name);
             let entry = match place {
-                Some(place) => entry.clone().over(made.entries[place].clone()),
+                Some(place) => entry.clone().merged_over(made.entries[place].clone()),
                 None => entry.clone(),
             };
             let provider = entry
@@ -253,7 +254,7 @@ impl Providers {
         }
     }
 
-    /// Adds what a servers file says; each server is used by its name, like a provider.
+    /// Adds the servers of a file; each is selected by its name, like a provider.
     pub fn with_servers(&self, text: &str, path: &Path) -> Result<Providers, ProviderError> {
         let mut made = self.clone();
         for server in read_servers(text, path)? {
@@ -270,7 +271,7 @@ impl Providers {
         }
     }
 
-    /// Two things of one name would leave it to chance which is meant.
+    /// A name that is used twice, and would therefore be ambiguous.
     fn shared_name(&self) -> Option<String> {
         let mut seen = std::collections::BTreeSet::new();
         let names = self
@@ -294,7 +295,7 @@ impl Providers {
         self.servers.iter()
     }
 
-    /// By name or alias; `-` and `_` are the same, as in `hf-router`.
+    /// Finds by name or alias; `-` and `_` are equivalent, as in `hf-router`.
     pub fn find(&self, name: &str) -> Option<&Provider> {
         let exact = self.providers.iter().find(|entry| entry.is_called(name));
         let wanted = name.replace('-', "_");
@@ -305,20 +306,20 @@ impl Providers {
         self.servers.iter().find(|server| server.name == name)
     }
 
-    /// Everything that an endpoint may be called, besides aliases.
+    /// All endpoint names, without aliases.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let providers = self.providers.iter().map(|provider| provider.name.as_str());
         let servers = self.servers.iter().map(|server| server.name.as_str());
         providers.chain(servers).chain(["scripted"])
     }
 
-    /// The name that stands for what is called so.
+    /// The canonical name for a name or alias.
     fn name_of(&self, called: &str) -> Option<&str> {
         let provider = self.find(called).map(|provider| provider.name.as_str());
         provider.or_else(|| self.names().find(|name| *name == called))
     }
 
-    /// What `--model` names by itself: `PROVIDER/MODEL` or `PROVIDER://MODEL`. `None` when it is a model's name alone.
+    /// Splits `PROVIDER/MODEL` or `PROVIDER://MODEL`, as in `--model`. `None` if the text is only a model's name.
     pub fn split_model(&self, text: &str) -> Result<Option<(String, String)>, EndpointError> {
         let Some(key) = parse_model_key(text) else {
             return Ok(None);
@@ -339,7 +340,7 @@ impl Providers {
     }
 }
 
-/// A model with who serves it.
+/// A model and its provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelKey<'a> {
     pub provider: &'a str,
@@ -349,14 +350,14 @@ pub struct ModelKey<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyForm {
-    /// `vllm://repo`: it can be nothing else.
+    /// `vllm://repo`: unambiguous.
     Url,
     /// `openrouter/anthropic/claude`: may also be a model's own name.
     Path,
 }
 
-/// Takes `vllm://Qwen/Qwen3-4B`, `hf-router://repo:provider` or `openrouter/vendor/model` apart. Whether there is such
-/// a provider is another question.
+/// Parses `vllm://Qwen/Qwen3-4B`, `hf-router://repo:provider` or `openrouter/vendor/model`. Does not check that the
+/// provider exists.
 pub fn parse_model_key(text: &str) -> Option<ModelKey<'_>> {
     let (provider, model, form) = match text.split_once("://") {
         Some((provider, model)) => (provider, model, KeyForm::Url),

@@ -1,5 +1,5 @@
-//! Model servers that we find or start ourselves: Ollama, and commands from a user's settings. Each is started once per
-//! process when a rollout first needs it, shared by all that do, and stopped at the end.
+//! Model servers that we find or start: Ollama, and commands from the user's servers file. Each is started once per
+//! process when a rollout first needs it, shared by all rollouts, and stopped at the end.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -20,29 +20,29 @@ mod process;
 
 use command::{CommandServer, fill};
 use ollama::Ollama;
-use process::{Launch, Process, find_program, free_port};
+use process::{ServerLaunch, ServerProcess, find_program, free_port};
 
 pub(crate) use ollama::host_url;
 
-/// For one look whether an Ollama server is there.
+/// Timeout of a check whether an Ollama server is running.
 const LOOK_LIMIT: Duration = Duration::from_secs(3);
-/// `ollama serve` looks for graphics cards before it answers.
+/// Long, because `ollama serve` looks for GPUs before it answers.
 const OLLAMA_READY_LIMIT: Duration = Duration::from_secs(60);
 const OLLAMA: &str = "ollama";
-/// The log of a server that did not come up is there to be read.
+/// How long to keep the logs of servers that failed to start, so that users can read them.
 const LOG_KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// An endpoint whose server is ours to find or start. Until then its URL and its model are what was asked for.
+/// An endpoint whose server we find or start. Until then its URL and model are the requested ones.
 #[derive(Clone, Debug)]
-pub struct Managed {
+pub struct ManagedEndpoint {
     pub endpoint: Endpoint,
     pub server: Server,
-    /// Where programs are looked for.
+    /// Where to look for programs.
     pub search_path: Option<String>,
 }
 
-impl Managed {
-    /// Where the server is looked for, or what is known of where it will be.
+impl ManagedEndpoint {
+    /// Where to look for the server, or the URL template of one to be started.
     pub fn url(&self) -> String {
         match &self.server {
             Server::Ollama { host, .. } => format!("{host}/v1"),
@@ -54,33 +54,33 @@ impl Managed {
 #[derive(Clone, Debug)]
 pub enum Server {
     Ollama {
-        /// Without a path.
+        /// A URL without a path.
         host: String,
         start: StartPolicy,
-        wanted: Wanted,
+        settings: OllamaSettings,
     },
     Command(Arc<CommandServer>),
 }
 
-/// What an Ollama server is asked to give a model.
+/// Per-model settings of an Ollama server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct OllamaSettings {
     pub context_tokens: u64,
-    /// How long the model stays loaded after a call; a server's own setting where nothing is said.
+    /// How long the model stays loaded after a call; `None` for the server's own setting.
     pub keep_alive: Option<String>,
 }
 
-/// What to do when no server answers.
+/// What to do if no server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartPolicy {
     Start,
-    /// It is somebody else's, on another machine or at a URL that was given.
+    /// Not ours to start: it is on another machine or at an explicit URL.
     Fail,
 }
 
-/// Something that takes a while, for whoever shows progress.
+/// A slow step of finding or starting a server, for progress displays.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ServingStep {
     Starting {
         name: String,
     },
@@ -92,7 +92,7 @@ pub enum Step {
         model: String,
         status: String,
         completed: u64,
-        /// Of what is known so far; 0 when nothing is.
+        /// In bytes, of the parts known so far; 0 if none is.
         total: u64,
     },
     Widening {
@@ -105,7 +105,7 @@ pub enum Step {
     Done,
 }
 
-pub type OnStep<'a> = &'a (dyn Fn(&Step) + Send + Sync);
+pub type OnServingStep<'a> = &'a (dyn Fn(&ServingStep) + Send + Sync);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
@@ -156,27 +156,27 @@ pub enum ServingError {
     Client(#[from] ClientError),
 }
 
-/// What is made once by whoever needs it first, by name.
-type Slots<T> = Mutex<HashMap<String, Arc<OnceCell<T>>>>;
+/// Values by name, each created once by the first caller that needs it.
+type OnceMap<T> = Mutex<HashMap<String, Arc<OnceCell<T>>>>;
 
-/// The servers of this process.
+/// The managed servers of this process.
 pub struct Servers {
-    /// Logs of servers that run lie here.
+    /// Contains the logs of running servers.
     directory: PathBuf,
-    running: Slots<Arc<Running>>,
-    /// Ollama's models that are ready, by server and name.
-    models: Slots<(String, u64)>,
+    running: OnceMap<Arc<RunningServer>>,
+    /// Ollama models that are ready, with their context, by server and name.
+    models: OnceMap<(String, u64)>,
 }
 
-struct Running {
-    /// Where it is asked; Ollama's has no path.
+struct RunningServer {
+    /// The base URL; for Ollama without a path.
     url: String,
-    /// None when the server was there before us.
-    process: Mutex<Option<Process>>,
+    /// `None` if the server was already running.
+    process: Mutex<Option<ServerProcess>>,
     is_ours: bool,
 }
 
-impl Running {
+impl RunningServer {
     fn is_alive(&self) -> bool {
         let mut process = lock(&self.process);
         !self.is_ours
@@ -195,24 +195,24 @@ impl Servers {
         }
     }
 
-    /// The endpoint to ask, once its server runs and has the model.
+    /// Makes sure that the server runs and has the model; returns the endpoint to use.
     pub async fn endpoint(
         &self,
-        managed: &Managed,
-        on_step: OnStep<'_>,
+        managed: &ManagedEndpoint,
+        on_step: OnServingStep<'_>,
     ) -> Result<Endpoint, ServingError> {
         let mut endpoint = managed.endpoint.clone();
         match &managed.server {
             Server::Ollama {
                 host,
                 start,
-                wanted,
+                settings,
             } => {
                 let name = format!("{OLLAMA} {host}");
                 let search_path = managed.search_path.as_deref();
                 let guard = managed.endpoint.guard.as_ref();
                 let place = (host.as_str(), guard);
-                let begin = self.find_or_start(place, (*start, search_path), wanted, on_step);
+                let begin = self.find_or_start(place, (*start, search_path), settings, on_step);
                 let running = self.running(&name, begin).await?;
                 let cell = slot(&self.models, &format!("{} {}", running.url, endpoint.model));
                 let client = client_for(&running.url, guard)?;
@@ -221,7 +221,7 @@ impl Servers {
                     host: &running.url,
                     has_context: running.is_ours,
                 };
-                let prepare = || server.prepare(&endpoint.model, wanted, on_step);
+                let prepare = || server.prepare(&endpoint.model, settings, on_step);
                 let (model, context) = cell.get_or_try_init(prepare).await?.clone();
                 endpoint.base_url = format!("{}/v1", running.url);
                 endpoint.model = model;
@@ -242,22 +242,22 @@ impl Servers {
                 settled.map_err(failed)?;
             }
         }
-        on_step(&Step::Done);
+        on_step(&ServingStep::Done);
         Ok(endpoint)
     }
 
-    /// The one server of that name: running already, being started by somebody else, or started now.
+    /// The server of this name; starts it unless it is running or another task is starting it.
     async fn running(
         &self,
         name: &str,
-        begin: impl Future<Output = Result<Running, ServingError>>,
-    ) -> Result<Arc<Running>, ServingError> {
+        begin: impl Future<Output = Result<RunningServer, ServingError>>,
+    ) -> Result<Arc<RunningServer>, ServingError> {
         let cell = {
             let mut known = lock(&self.running);
-            let is_dead = |cell: &Arc<OnceCell<Arc<Running>>>| {
+            let is_dead = |cell: &Arc<OnceCell<Arc<RunningServer>>>| {
                 cell.get().is_some_and(|running| !running.is_alive())
             };
-            // One that died is started again rather than asked in vain.
+            // A server that died is started again.
             if known.get(name).is_some_and(is_dead) {
                 known.remove(name);
             }
@@ -271,9 +271,9 @@ impl Servers {
         &self,
         (host, guard): (&str, Option<&Arc<Guard>>),
         (start, search_path): (StartPolicy, Option<&str>),
-        wanted: &Wanted,
-        on_step: OnStep<'_>,
-    ) -> Result<Running, ServingError> {
+        settings: &OllamaSettings,
+        on_step: OnServingStep<'_>,
+    ) -> Result<RunningServer, ServingError> {
         let client = client_for(host, guard)?;
         let found = Ollama {
             client: &client,
@@ -281,7 +281,7 @@ impl Servers {
             has_context: false,
         };
         if found.is_there(LOOK_LIMIT).await {
-            return Ok(Running {
+            return Ok(RunningServer {
                 url: host.to_owned(),
                 process: Mutex::new(None),
                 is_ours: false,
@@ -295,14 +295,14 @@ impl Servers {
             return Err(ServingError::NoOllama { host });
         };
         let port = self.free_port(OLLAMA)?;
-        let keep_alive = wanted.keep_alive.as_deref().unwrap_or(ollama::KEEP_ALIVE);
+        let keep_alive = settings.keep_alive.as_deref().unwrap_or(ollama::KEEP_ALIVE);
         let env = [
             ("OLLAMA_HOST", format!("127.0.0.1:{port}")),
-            ("OLLAMA_CONTEXT_LENGTH", wanted.context_tokens.to_string()),
+            ("OLLAMA_CONTEXT_LENGTH", settings.context_tokens.to_string()),
             ("OLLAMA_KEEP_ALIVE", keep_alive.to_owned()),
         ];
         let url = format!("http://127.0.0.1:{port}");
-        let launch = Launch {
+        let launch = ServerLaunch {
             name: OLLAMA.to_owned(),
             command: vec![program.display().to_string(), "serve".to_owned()],
             env: env.map(|(name, value)| (name.to_owned(), value)).into(),
@@ -310,7 +310,7 @@ impl Servers {
         };
         let ready = (format!("{url}/api/version"), OLLAMA_READY_LIMIT);
         let process = launch_and_wait(launch, &ready, on_step).await?;
-        Ok(Running {
+        Ok(RunningServer {
             url,
             process: Mutex::new(Some(process)),
             is_ours: true,
@@ -319,10 +319,10 @@ impl Servers {
 
     async fn start_command(
         &self,
-        managed: &Managed,
+        managed: &ManagedEndpoint,
         server: &CommandServer,
-        on_step: OnStep<'_>,
-    ) -> Result<Running, ServingError> {
+        on_step: OnServingStep<'_>,
+    ) -> Result<RunningServer, ServingError> {
         let name = server.name.clone();
         let port = self.free_port(&name)?;
         let filled = |text: &String| fill(text, port, &managed.endpoint.model);
@@ -341,7 +341,7 @@ impl Servers {
             Some(path) => format!("{}{path}", origin(&url)),
             None => format!("{url}/models"),
         };
-        let launch = Launch {
+        let launch = ServerLaunch {
             command,
             env: server
                 .env
@@ -352,7 +352,7 @@ impl Servers {
             name,
         };
         let process = launch_and_wait(launch, &(ready, server.ready_limit), on_step).await?;
-        Ok(Running {
+        Ok(RunningServer {
             url,
             process: Mutex::new(Some(process)),
             is_ours: true,
@@ -366,7 +366,7 @@ impl Servers {
         })
     }
 
-    /// A log of this server's own. Old ones of processes that are gone are removed on the way.
+    /// The path of a new log. Also removes old logs of processes that have ended.
     fn log(&self, name: &str, port: u16) -> Result<PathBuf, ServingError> {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new()
@@ -382,9 +382,9 @@ impl Servers {
             .flatten()
             .flatten()
         {
-            let is_left =
+            let is_orphaned =
                 log_owner(&entry.file_name().to_string_lossy()).is_some_and(|pid| !is_running(pid));
-            if is_left && is_old(&entry) {
+            if is_orphaned && is_old(&entry) {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -393,26 +393,26 @@ impl Servers {
             .join(format!("{}-{name}-{port}.log", std::process::id())))
     }
 
-    /// Stops what was started, all at once. Nothing may be started afterwards.
+    /// Stops all servers that we started, concurrently. Nothing may be started afterwards.
     pub async fn close(&self) {
         let running: Vec<_> = lock(&self.running).drain().collect();
         let processes = running
             .iter()
             .filter_map(|(_, cell)| lock(&cell.get()?.process).take());
-        futures::future::join_all(processes.map(Process::stop)).await;
+        futures::future::join_all(processes.map(ServerProcess::stop)).await;
     }
 }
 
 async fn launch_and_wait(
-    launch: Launch,
+    launch: ServerLaunch,
     (ready, limit): &(String, Duration),
-    on_step: OnStep<'_>,
-) -> Result<Process, ServingError> {
+    on_step: OnServingStep<'_>,
+) -> Result<ServerProcess, ServingError> {
     let name = launch.name.clone();
-    on_step(&Step::Starting { name: name.clone() });
+    on_step(&ServingStep::Starting { name: name.clone() });
     let since = Instant::now();
     let client = client_for(ready, None)?;
-    let mut process = Process::start(launch)?;
+    let mut process = ServerProcess::start(launch)?;
     if let Err(error) = process.wait_ready(&client, ready, *limit).await {
         process.end().await;
         return Err(error);
@@ -423,7 +423,7 @@ async fn launch_and_wait(
         after_s = since.elapsed().as_secs_f64(),
         "a model server is ready"
     );
-    on_step(&Step::Started {
+    on_step(&ServingStep::Started {
         name,
         url: origin(ready),
     });
@@ -452,7 +452,7 @@ pub(crate) fn origin(url: &str) -> String {
     }
 }
 
-fn slot<T>(slots: &Slots<T>, name: &str) -> Arc<OnceCell<T>> {
+fn slot<T>(slots: &OnceMap<T>, name: &str) -> Arc<OnceCell<T>> {
     Arc::clone(lock(slots).entry(name.to_owned()).or_default())
 }
 

@@ -1,4 +1,4 @@
-//! What is kept of the work directory: small text files, within the original's limits.
+//! Collects small text files from the work directory, within the limits of OpenEnv's original.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use rollcage_model::text::chain;
 
 const DEPTH: u32 = 2;
 const FILES_MAX: usize = 32;
-/// A work directory may hold a million files; the first ones are enough to find 32.
+/// The most directory entries that are looked at: a work directory may hold a million files.
 const ENTRIES_MAX: usize = 4096;
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 const FILE_CHARS_MAX: usize = 8000;
@@ -18,13 +18,13 @@ const FILE_CHARS_MAX: usize = 8000;
 pub(crate) struct Collected {
     /// By absolute path.
     pub(crate) files: BTreeMap<String, String>,
-    /// Listed but not readable as text, or too large.
+    /// The paths of files that are not text or too large.
     pub(crate) extra: Vec<String>,
-    /// Why this is not all.
+    /// Why collecting stopped early, if it did.
     pub(crate) problem: Option<String>,
 }
 
-/// Takes what it can get: whatever the agent made of its work directory, it cannot make this fail.
+/// Never fails, whatever the agent left in its work directory.
 pub(crate) async fn collect(sandbox: &dyn Sandbox) -> Collected {
     let mut collected = Collected::default();
     let entries = match sandbox.list(WORKDIR, DEPTH, ENTRIES_MAX).await {
@@ -57,7 +57,7 @@ pub(crate) async fn collect(sandbox: &dyn Sandbox) -> Collected {
             | Err(Error::NotRegular { .. } | Error::TooLarge { .. } | Error::File { .. }) => {
                 collected.extra.push(path);
             }
-            // The next one would fail in the same way.
+            // The sandbox is broken, so the next file would fail too.
             Err(error) => {
                 collected.problem = Some(chain(&error));
                 break;

@@ -1,6 +1,7 @@
-//! Runs many rollouts side by side: each gets a slot when it is its turn ([`Schedule`]), and a result, whatever breaks.
+//! Runs many rollouts concurrently: each gets a slot in its turn ([`Schedule`]), and exactly one result, whatever
+//! breaks.
 //!
-//! Only this file changes where a rollout stands in the queue. Everything else reads it.
+//! Only this file changes the position of a rollout in the queue; everything else reads it.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -19,31 +20,31 @@ use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{EndpointInfo, RolloutResult};
 
-use crate::controls::{Command, CommandError, Controls, Keeping};
+use crate::controls::{CommandError, Controls, RolloutCommand, SandboxRetention};
 use crate::feed::Feed;
-use crate::intake::Resolved;
+use crate::intake::ResolvedRollout;
 use crate::judge::Ending;
-use crate::limits::Limits;
+use crate::limits::EngineLimits;
+use crate::metrics::Metrics;
 use crate::result;
 use crate::rollout::{self, Context};
 use crate::schedule::{QueueError, Schedule};
-use crate::tally::Tally;
 
 /// Ended rollouts whose events stay in memory.
 const ENDED_MAX: usize = 1000;
 /// Events of ended rollouts that stay in memory, over all of them.
 const ENDED_EVENTS_MAX: usize = 100_000;
-/// Ended rollouts whose whole results stay in memory; a result can be megabytes, and the others are on disk.
+/// Ended rollouts whose whole results stay in memory: a result can be megabytes, and the others can be read from disk.
 const RESULTS_MAX: usize = 16;
 
-/// A rollout that was taken on, until it is forgotten.
+/// A rollout accepted by this process, until it is evicted from memory.
 #[derive(Debug)]
-pub struct Entry {
+pub struct RolloutEntry {
     pub id: RolloutId,
-    /// `None` for one that was made on this machine, which everybody may see.
+    /// `None` for a rollout made on this machine, which everybody may see.
     pub owner: Option<String>,
     pub task_id: String,
-    /// The same for all that were taken on together.
+    /// Shared by the rollouts of one submission.
     pub group: String,
     pub agent: String,
     pub endpoint: EndpointInfo,
@@ -54,43 +55,43 @@ pub struct Entry {
     result: Mutex<Option<Arc<RolloutResult>>>,
 }
 
-impl Entry {
+impl RolloutEntry {
     pub fn is_ended(&self) -> bool {
         self.feed.is_finished()
     }
 
-    /// Whether it was aborted, and its sandbox kept for the grade.
+    /// Whether it was aborted and its sandbox is kept for grading.
     pub fn is_kept(&self) -> bool {
         self.controls.is_kept()
     }
 
     /// The result, while it is still in memory.
     pub fn result(&self) -> Option<Arc<RolloutResult>> {
-        self.kept().clone()
+        self.result_slot().clone()
     }
 
     pub async fn wait(&self) {
         self.feed.finished().await;
     }
 
-    pub(crate) fn kept(&self) -> MutexGuard<'_, Option<Arc<RolloutResult>>> {
+    pub(crate) fn result_slot(&self) -> MutexGuard<'_, Option<Arc<RolloutResult>>> {
         self.result.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-struct Board {
+struct DispatchState {
     schedule: Schedule,
-    entries: HashMap<RolloutId, Arc<Entry>>,
-    /// Those that wait.
-    waiting: HashMap<RolloutId, Resolved>,
+    entries: HashMap<RolloutId, Arc<RolloutEntry>>,
+    /// Rollouts without a slot yet.
+    waiting: HashMap<RolloutId, ResolvedRollout>,
     /// The oldest first.
-    ended: VecDeque<Arc<Entry>>,
+    ended: VecDeque<Arc<RolloutEntry>>,
     ended_events: usize,
 }
 
-impl Board {
-    /// Keeps an ended rollout, and forgets the oldest of those beyond what may be kept.
-    fn keep(&mut self, entry: Arc<Entry>) {
+impl DispatchState {
+    /// Keeps an ended rollout in memory, and evicts the oldest beyond the limits.
+    fn keep(&mut self, entry: Arc<RolloutEntry>) {
         self.ended_events += entry.feed.len();
         self.ended.push_back(entry);
         while self.ended.len() > ENDED_MAX || self.ended_events > ENDED_EVENTS_MAX {
@@ -102,32 +103,32 @@ impl Board {
         }
         let stale = self.ended.len().checked_sub(RESULTS_MAX + 1);
         if let Some(entry) = stale.and_then(|index| self.ended.get(index)) {
-            let mut kept = entry.kept();
-            // A result that could not be written is nowhere else.
+            let mut kept = entry.result_slot();
+            // A result that could not be written exists only here.
             kept.take_if(|result| !result.record.is_empty());
         }
     }
 }
 
-/// Takes rollouts on and gives each a slot when there is one for it.
+/// Accepts rollouts and gives each a slot when one is free.
 pub(crate) struct Dispatcher {
     cx: Arc<Context>,
-    board: Mutex<Board>,
+    state: Mutex<DispatchState>,
     tasks: TaskTracker,
-    /// Ends every rollout; each has a token below it.
+    /// Cancels every rollout; each has a child token.
     stop: CancellationToken,
-    keeping: Keeping,
-    pub(crate) tally: Arc<Tally>,
+    retention: SandboxRetention,
+    pub(crate) metrics: Arc<Metrics>,
     listener: Option<mpsc::UnboundedSender<Event>>,
 }
 
 impl Dispatcher {
     pub(crate) fn new(
         cx: Arc<Context>,
-        limits: Limits,
+        limits: EngineLimits,
         listener: Option<mpsc::UnboundedSender<Event>>,
     ) -> Arc<Self> {
-        let board = Board {
+        let state = DispatchState {
             schedule: Schedule::new(limits),
             entries: HashMap::new(),
             waiting: HashMap::new(),
@@ -136,40 +137,40 @@ impl Dispatcher {
         };
         Arc::new(Dispatcher {
             cx,
-            keeping: Keeping::new(limits.keep_aborted, limits.slots.max(1)),
-            board: Mutex::new(board),
+            retention: SandboxRetention::new(limits.keep_aborted, limits.slots.max(1)),
+            state: Mutex::new(state),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-            tally: Arc::default(),
+            metrics: Arc::default(),
             listener,
         })
     }
 
-    /// Takes `count` rollouts on, all or none.
+    /// Queues `count` rollouts, all or none.
     pub(crate) fn submit(
         self: &Arc<Self>,
-        rollout: &Resolved,
+        rollout: &ResolvedRollout,
         count: usize,
-    ) -> Result<Vec<Arc<Entry>>, QueueError> {
+    ) -> Result<Vec<Arc<RolloutEntry>>, QueueError> {
         let entries: Vec<_> = (0..count).map(|_| self.entry(rollout)).collect();
         let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
-        let mut board = self.board();
-        board
+        let mut state = self.state();
+        state
             .schedule
             .add(rollout.owner.as_deref().unwrap_or_default(), &ids)?;
         for entry in &entries {
-            entry.feed.tell(What::Queued);
-            board.entries.insert(entry.id, Arc::clone(entry));
-            board.waiting.insert(entry.id, rollout.clone());
+            entry.feed.publish(What::Queued);
+            state.entries.insert(entry.id, Arc::clone(entry));
+            state.waiting.insert(entry.id, rollout.clone());
         }
-        self.fill_slots(&mut board);
+        self.fill_slots(&mut state);
         Ok(entries)
     }
 
-    fn entry(&self, rollout: &Resolved) -> Arc<Entry> {
+    fn entry(&self, rollout: &ResolvedRollout) -> Arc<RolloutEntry> {
         let id = RolloutId::generate();
-        let feed = Feed::new(id, Arc::clone(&self.tally), self.listener.clone());
-        Arc::new(Entry {
+        let feed = Feed::new(id, Arc::clone(&self.metrics), self.listener.clone());
+        Arc::new(RolloutEntry {
             id,
             owner: rollout.owner.clone(),
             task_id: rollout.task.id.clone(),
@@ -178,51 +179,51 @@ impl Dispatcher {
             endpoint: rollout.endpoint_info(),
             queued_at: rollcage_proxy::clock::now(),
             feed: Arc::new(feed),
-            controls: Controls::new(self.stop.child_token(), self.keeping.clone()),
+            controls: Controls::new(self.stop.child_token(), self.retention.clone()),
             result: Mutex::default(),
         })
     }
 
-    pub(crate) fn find(&self, id: RolloutId) -> Option<Arc<Entry>> {
-        self.board().entries.get(&id).cloned()
+    pub(crate) fn find(&self, id: RolloutId) -> Option<Arc<RolloutEntry>> {
+        self.state().entries.get(&id).cloned()
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
-        self.board().entries.values().cloned().collect()
+    pub(crate) fn all(&self) -> Vec<Arc<RolloutEntry>> {
+        self.state().entries.values().cloned().collect()
     }
 
-    /// Rollouts that run and that wait.
+    /// The numbers of running and waiting rollouts.
     pub(crate) fn load(&self) -> (usize, usize) {
-        let board = self.board();
-        (board.schedule.running(), board.schedule.waiting())
+        let state = self.state();
+        (state.schedule.running(), state.schedule.waiting())
     }
 
     pub(crate) fn forget(&self, id: RolloutId) {
-        let mut board = self.board();
-        if let Some(index) = board.ended.iter().position(|entry| entry.id == id) {
-            board.entries.remove(&id);
-            if let Some(entry) = board.ended.remove(index) {
-                board.ended_events -= entry.feed.len();
+        let mut state = self.state();
+        if let Some(index) = state.ended.iter().position(|entry| entry.id == id) {
+            state.entries.remove(&id);
+            if let Some(entry) = state.ended.remove(index) {
+                state.ended_events -= entry.feed.len();
             }
         }
     }
 
-    /// Ends a rollout, also one that waits: it gets its result at once, without a slot.
-    pub(crate) fn cancel(self: &Arc<Self>, entry: &Entry) {
+    /// Cancels a rollout. One that still waits gets its result at once, without a slot.
+    pub(crate) fn cancel(self: &Arc<Self>, entry: &RolloutEntry) {
         entry.controls.cancel.cancel();
-        let mut board = self.board();
-        if board.schedule.withdraw(entry.id) {
-            self.start(&mut board, entry.id);
+        let mut state = self.state();
+        if state.schedule.withdraw(entry.id) {
+            self.start(&mut state, entry.id);
         }
     }
 
-    /// Ends a rollout's agent and keeps its sandbox for who wants the grade. Where there is no agent yet, or it is being
-    /// graded, that is the end of the rollout. False when it is over, or was aborted before.
-    fn abort(self: &Arc<Self>, entry: &Entry) -> bool {
+    /// Stops the agent and keeps its sandbox for whoever requests the grade. If the agent has not started or has
+    /// already ended, this cancels the whole rollout. False when the rollout has ended, or was aborted before.
+    fn abort(self: &Arc<Self>, entry: &RolloutEntry) -> bool {
         if entry.is_ended() || entry.controls.abort.is_cancelled() {
             return false;
         }
-        match entry.feed.standing().phase {
+        match entry.feed.status().phase {
             Some(Phase::Agent) => entry.controls.abort.cancel(),
             _ => self.cancel(entry),
         }
@@ -231,16 +232,16 @@ impl Dispatcher {
 
     pub(crate) fn command(
         self: &Arc<Self>,
-        entry: &Entry,
-        command: Command,
+        entry: &RolloutEntry,
+        command: RolloutCommand,
     ) -> Result<(), CommandError> {
         match command {
-            Command::Abort if self.abort(entry) => Ok(()),
-            Command::Abort => Err(CommandError::Over),
+            RolloutCommand::Abort if self.abort(entry) => Ok(()),
+            RolloutCommand::Abort => Err(CommandError::Over),
             _ if entry.is_ended() => Err(CommandError::Over),
-            Command::Message(text) => entry.controls.message(text),
-            Command::Finalize => {
-                entry.controls.want();
+            RolloutCommand::Message(text) => entry.controls.message(text),
+            RolloutCommand::Finalize => {
+                entry.controls.request_grade();
                 Ok(())
             }
         }
@@ -252,38 +253,38 @@ impl Dispatcher {
         }
     }
 
-    /// Ends everything, in phases: nothing new, no waiting, time for what runs, then the end of it. Returns when every
-    /// rollout has its result.
+    /// Shuts down in phases: accept nothing, drop the queue, wait for running rollouts, then cancel them. Returns when
+    /// every rollout has its result.
     pub(crate) async fn shut_down(self: &Arc<Self>, grace: Duration) {
-        // 1. Nothing new is taken on, and nothing is kept for later.
-        let waiting = self.board().schedule.close();
-        self.keeping.close();
+        // 1. Accept nothing new, and keep no more sandboxes of aborted rollouts.
+        let waiting = self.state().schedule.close();
+        self.retention.close();
         self.tasks.close();
-        // 2. What waits ends without having run.
+        // 2. Waiting rollouts end without having run.
         for entry in waiting.into_iter().filter_map(|id| self.find(id)) {
             self.cancel(&entry);
         }
-        // 3. What runs may come to its own end.
+        // 3. Running rollouts may finish by themselves.
         if tokio::time::timeout(grace, self.tasks.wait())
             .await
             .is_err()
         {
-            // 4. What still runs is ended. Each step of that has its own limit, so this wait has an end.
+            // 4. The rest is cancelled. Every step of a cancellation has its own time limit, so this wait ends.
             self.cancel_all();
             self.tasks.wait().await;
         }
     }
 
-    fn fill_slots(self: &Arc<Self>, board: &mut Board) {
-        while let Some(id) = board.schedule.start_next() {
-            self.start(board, id);
+    fn fill_slots(self: &Arc<Self>, state: &mut DispatchState) {
+        while let Some(id) = state.schedule.start_next() {
+            self.start(state, id);
         }
     }
 
-    /// Runs a rollout that has left the queue, be it to end at once.
-    fn start(self: &Arc<Self>, board: &mut Board, id: RolloutId) {
-        let rollout = board.waiting.remove(&id);
-        let (Some(entry), Some(rollout)) = (board.entries.get(&id).cloned(), rollout) else {
+    /// Runs a rollout that has left the queue, even if only to end it as cancelled.
+    fn start(self: &Arc<Self>, state: &mut DispatchState, id: RolloutId) {
+        let rollout = state.waiting.remove(&id);
+        let (Some(entry), Some(rollout)) = (state.entries.get(&id).cloned(), rollout) else {
             return;
         };
         let this = Arc::clone(self);
@@ -297,8 +298,12 @@ impl Dispatcher {
         );
     }
 
-    /// A panic is our fault, but still one result.
-    async fn run(self: &Arc<Self>, entry: &Entry, rollout: Resolved) -> RolloutResult {
+    /// Runs a rollout; a panic becomes a result too.
+    async fn run(
+        self: &Arc<Self>,
+        entry: &RolloutEntry,
+        rollout: ResolvedRollout,
+    ) -> RolloutResult {
         let begun = result::begin(entry.id, &rollout);
         let started = Instant::now();
         let run = rollout::run(&self.cx, rollout, &entry.feed, &entry.controls);
@@ -307,29 +312,29 @@ impl Dispatcher {
             biased;
             ran = &mut run => ran,
             () = entry.controls.kept() => {
-                self.release(entry.id, &mut self.board());
+                self.release(entry.id, &mut self.state());
                 run.await
             }
         };
         match ran {
             Ok(result) => result,
             Err(panic) => {
-                let said = panic
+                let message = panic
                     .downcast_ref::<String>()
                     .map(String::as_str)
                     .or_else(|| panic.downcast_ref::<&str>().copied())
                     .unwrap_or("no message");
-                let text = format!("the engine panicked: {said}");
+                let text = format!("the engine panicked: {message}");
                 let ending = Ending::new(Cause::EngineFailed, text);
                 self.commit_broken(entry.id, result::finish(begun, ending, started))
             }
         }
     }
 
-    /// Gives a slot back, and to the next in the queue.
-    fn release(self: &Arc<Self>, id: RolloutId, board: &mut Board) {
-        board.schedule.release(id);
-        self.fill_slots(board);
+    /// Frees a slot and gives it to the next rollout in the queue.
+    fn release(self: &Arc<Self>, id: RolloutId, state: &mut DispatchState) {
+        state.schedule.release(id);
+        self.fill_slots(state);
     }
 
     fn commit_broken(&self, id: RolloutId, mut result: RolloutResult) -> RolloutResult {
@@ -347,22 +352,22 @@ impl Dispatcher {
         result
     }
 
-    fn finish(self: &Arc<Self>, entry: &Arc<Entry>, result: RolloutResult) {
+    fn finish(self: &Arc<Self>, entry: &Arc<RolloutEntry>, result: RolloutResult) {
         let finished = What::Finished {
             ended: result.ended,
             reward: result.reward,
             wall_s: result.wall_s,
             error: result.error.clone(),
         };
-        *entry.kept() = Some(Arc::new(result));
-        // From here on the rollout counts as ended, for every reader at once.
-        entry.feed.tell(finished);
-        let mut board = self.board();
-        board.keep(Arc::clone(entry));
-        self.release(entry.id, &mut board);
+        *entry.result_slot() = Some(Arc::new(result));
+        // The event after which every reader sees the rollout as ended.
+        entry.feed.publish(finished);
+        let mut state = self.state();
+        state.keep(Arc::clone(entry));
+        self.release(entry.id, &mut state);
     }
 
-    fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, DispatchState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

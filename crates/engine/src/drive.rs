@@ -1,5 +1,5 @@
-//! Drives the agent until it is over, its time is up, or we are told to stop; afterwards nothing of it is alive. How it is
-//! started, spoken to and asked to end is its driver's to know.
+//! Drives the agent until it exits, its time is up, or it is cancelled; afterwards none of its processes is alive. How
+//! an agent is started, messaged and asked to stop is up to its [`Driver`].
 
 use std::io::Write as _;
 use std::path::Path;
@@ -14,13 +14,13 @@ use rollcage_model::transcript::{Report, Transcript};
 use rollcage_sandbox::{ExitStatus, Sandbox};
 
 use crate::controls::Controls;
-use crate::judge::{Ending, Evidence, Stop, judge};
-use crate::places::leave_logs;
+use crate::judge::{Ending, Evidence, StopReason, judge};
+use crate::layout::leave_logs;
 use crate::plan::Plan;
 use crate::shell::{LOG_TAIL_CHARS, last_events};
 use crate::store::{EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDOUT_FILE, private_file};
 use rollcage_model::text::tail;
-use rollcage_proxy::{Serving, Session};
+use rollcage_proxy::{ServerHandle, Session};
 
 mod driver;
 pub(crate) mod exec;
@@ -31,26 +31,27 @@ pub(crate) use driver::Driver;
 use driver::Streams;
 use log::Log;
 
-/// For an agent whose budget is used up to write down what it has.
+/// How long an agent may still run once its budget is used up, to write down its results.
 const LAST_WORDS: Duration = Duration::from_secs(30);
-/// While the endpoint is out of order, the agent's time is looked at this often.
+/// The minimum interval between checks of the agent's remaining time, which does not run down during an outage of the
+/// endpoint.
 const CLOCK_TICK: Duration = Duration::from_millis(50);
-/// For output that is still in the pipes.
+/// How long to read output still in the pipes after every process is dead.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
-/// How the agent ended.
+/// The outcome of one agent run.
 #[derive(Debug)]
-pub(crate) struct Driven {
+pub(crate) struct AgentRun {
     pub(crate) ending: Ending,
     pub(crate) exit_code: Option<i32>,
     pub(crate) log_tail: String,
     pub(crate) report: Report,
-    /// Processes that were alive when the agent had ended.
+    /// Processes that were still alive when the agent had ended.
     pub(crate) killed: u64,
 }
 
-/// Where an agent is driven, and what its end is judged by.
-pub(crate) struct Stage<'a> {
+/// What driving an agent needs: its sandbox, and the sources that its end is judged by.
+pub(crate) struct DriveContext<'a> {
     pub(crate) sandbox: &'a dyn Sandbox,
     pub(crate) plan: &'a Plan,
     pub(crate) record: &'a Record,
@@ -59,23 +60,23 @@ pub(crate) struct Stage<'a> {
 }
 
 pub(crate) async fn drive(
-    stage: &Stage<'_>,
+    cx: &DriveContext<'_>,
     driver: &mut dyn Driver,
-    serving: &mut Serving,
-) -> Result<Driven, Ending> {
-    let Stage {
+    serving: &mut ServerHandle,
+) -> Result<AgentRun, Ending> {
+    let DriveContext {
         sandbox,
         plan,
         record,
         session,
         ..
-    } = *stage;
+    } = *cx;
     let mut logs = Logs::create(record.path())?;
     let streams = driver.start(sandbox).await?;
     let (stop, exit, killed) = {
         let dead = CancellationToken::new();
         let streams = logs.fill_from(streams);
-        // With everything dead the streams end by themselves; should something hold them open, we do not wait for it.
+        // Once every process is dead the streams end by themselves; if something holds them open, stop waiting for it.
         let fill = async {
             tokio::select! {
                 () = streams => {}
@@ -83,33 +84,33 @@ pub(crate) async fn drive(
             }
         };
         let watch = async {
-            let watched = end_of_agent(stage, driver).await;
+            let watched = run_to_end(cx, driver).await;
             dead.cancel();
             watched
         };
         let ((), watched) = tokio::join!(fill, watch);
-        // Nobody who may ask the model is left. Whoever runs from here on grades the agent or is graded.
+        // No process that may call the model is left: from here on only verify commands run.
         serving.close().await;
         watched?
     };
     let (stdout, stderr) = logs.finish();
-    let account = account(sandbox, plan, record, &stdout).await;
-    leave_logs(sandbox, plan.agent.name(), &account, &session.log()).await;
+    let events = read_events(sandbox, plan, record, &stdout).await;
+    leave_logs(sandbox, plan.agent.name(), &events, &session.log()).await;
     let exit_code = exit.map(|exit| {
         exit.code
             .unwrap_or_else(|| 128 + exit.signal.unwrap_or_default())
     });
-    let transcript = transcript(plan, account).await;
+    let transcript = transcript(plan, events).await;
     let ending = judge(&Evidence {
         stop,
         calls: &session.calls(),
         has_model: plan.agent.dialect().is_some(),
-        unrecorded: session.broken(),
+        unrecorded: session.record_error(),
         agent_timeout_s: plan.task.agent_timeout_s(),
         end: &transcript.end,
         stderr: &stderr,
     });
-    Ok(Driven {
+    Ok(AgentRun {
         ending,
         killed,
         exit_code,
@@ -122,8 +123,8 @@ pub(crate) async fn drive(
     })
 }
 
-/// The agent's own account, from its output or from the file that it keeps.
-async fn account(sandbox: &dyn Sandbox, plan: &Plan, record: &Record, stdout: &str) -> String {
+/// The agent's own event log, from its standard output or from the file that it writes.
+async fn read_events(sandbox: &dyn Sandbox, plan: &Plan, record: &Record, stdout: &str) -> String {
     match &plan.agent.events().file {
         None => whole_output(record)
             .await
@@ -131,7 +132,7 @@ async fn account(sandbox: &dyn Sandbox, plan: &Plan, record: &Record, stdout: &s
         Some(path) => {
             let content = sandbox.read_file(path, EVENTS_BYTES_MAX).await;
             let content = content.unwrap_or_default();
-            // Kept with the record: the sandbox is gone soon.
+            // Saved with the record, because the sandbox is removed soon.
             if let Ok(mut file) = private_file(&record.path().join(EVENTS_FILE)) {
                 let _ = file.write_all(&content);
             }
@@ -153,7 +154,7 @@ async fn transcript(plan: &Plan, text: String) -> Transcript {
     tokio::task::spawn_blocking(read).await.unwrap_or_default()
 }
 
-/// All that was printed, unless it was a flood; its end is enough then to tell how it went.
+/// Everything printed, or `None` if that is too large; its tail is enough then.
 async fn whole_output(record: &Record) -> Option<String> {
     let path = record.path().join(STDOUT_FILE);
     let metadata = tokio::fs::metadata(&path).await.ok()?;
@@ -164,67 +165,67 @@ async fn whole_output(record: &Record) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Waits for the agent and leaves nothing of it alive.
-async fn end_of_agent(
-    stage: &Stage<'_>,
+/// Waits for the end of the agent and kills what is left of it.
+async fn run_to_end(
+    cx: &DriveContext<'_>,
     driver: &mut dyn Driver,
-) -> Result<(Stop, Option<ExitStatus>, u64), Ending> {
-    let stop = wait(stage, driver).await?;
+) -> Result<(StopReason, Option<ExitStatus>, u64), Ending> {
+    let stop = wait(cx, driver).await?;
     let exit = match stop {
-        Stop::Exited(exit) => Some(exit),
-        Stop::TimedOut
-        | Stop::Cancelled
-        | Stop::Unrecorded
-        | Stop::Exhausted
-        | Stop::Hopeless
-        | Stop::Idle => driver.stop().await,
+        StopReason::Exited(exit) => Some(exit),
+        StopReason::TimedOut
+        | StopReason::Cancelled
+        | StopReason::Unrecorded
+        | StopReason::Exhausted
+        | StopReason::Hopeless
+        | StopReason::Idle => driver.stop().await,
     };
     // Also after a clean exit: agents leave shells and servers behind.
-    let killed = stage.sandbox.kill_all().await?;
+    let killed = cx.sandbox.kill_all().await?;
     Ok((stop, exit, killed))
 }
 
-/// Returns when the agent is over, or when it has to be. Until then it is told what somebody has to say to it.
-async fn wait(stage: &Stage<'_>, driver: &mut dyn Driver) -> Result<Stop, Ending> {
-    let Stage {
+/// Returns when the agent has exited or must be stopped. Until then it delivers messages to the agent.
+async fn wait(cx: &DriveContext<'_>, driver: &mut dyn Driver) -> Result<StopReason, Ending> {
+    let DriveContext {
         plan,
         session,
         controls,
         ..
-    } = *stage;
+    } = *cx;
     let takes_messages = driver.takes_messages();
     let mut mailbox = takes_messages.then(|| controls.open_mailbox());
     let whole = Duration::from_secs_f64(plan.task.agent_timeout_s());
     let limits = async {
         tokio::select! {
             biased;
-            () = exhausted(session) => Stop::Exhausted,
-            () = session.hopeless() => Stop::Hopeless,
-            () = idle(session, plan.task.budget.idle_s.map(Duration::from_secs_f64)) => Stop::Idle,
-            () = time_used(session, whole) => Stop::TimedOut,
+            () = exhausted(session) => StopReason::Exhausted,
+            () = session.hopeless() => StopReason::Hopeless,
+            () = idle(session, plan.task.budget.idle_s.map(Duration::from_secs_f64)) => StopReason::Idle,
+            () = time_used(session, whole) => StopReason::TimedOut,
         }
     };
     let mut limits = std::pin::pin!(limits);
     loop {
         tokio::select! {
             biased;
-            () = controls.abort.cancelled() => return Ok(Stop::Cancelled),
-            () = session.unrecorded() => return Ok(Stop::Unrecorded),
-            exit = driver.over() => return Ok(Stop::Exited(exit?)),
+            () = controls.abort.cancelled() => return Ok(StopReason::Cancelled),
+            () = session.unrecorded() => return Ok(StopReason::Unrecorded),
+            exit = driver.exited() => return Ok(StopReason::Exited(exit?)),
             stop = &mut limits => return Ok(stop),
-            Some(text) = next(&mut mailbox) => driver.message(text).await?,
+            Some(text) = next_message(&mut mailbox) => driver.message(text).await?,
         }
     }
 }
 
-async fn next(mailbox: &mut Option<mpsc::Receiver<String>>) -> Option<String> {
+async fn next_message(mailbox: &mut Option<mpsc::Receiver<String>>) -> Option<String> {
     match mailbox {
         Some(mailbox) => mailbox.recv().await,
         None => std::future::pending().await,
     }
 }
 
-/// Returns once the agent has had its time. The clock stands still while the endpoint is out of order.
+/// Returns once the agent's time is used up. The clock is paused during outages of the endpoint.
 async fn time_used(session: &Session, limit: Duration) {
     let since = Instant::now();
     loop {
@@ -237,7 +238,7 @@ async fn time_used(session: &Session, limit: Duration) {
     }
 }
 
-/// Returns a while after a limit was reached: an agent that was told so ends by itself.
+/// Returns a grace period after a limit was reached: an agent that was notified of it usually ends by itself.
 async fn exhausted(session: &Session) {
     session.exhausted().await;
     tokio::time::sleep(LAST_WORDS).await;

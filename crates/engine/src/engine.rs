@@ -1,7 +1,7 @@
-//! The front of the engine: rollouts are submitted, looked at, cancelled, waited for, listed and deleted here.
+//! The public interface of the engine: submit, look up, cancel, wait for, list and delete rollouts.
 //!
-//! Every rollout belongs to an owner, and nobody else can tell that it is there. Records without an owner were made by
-//! `rollcage run` on this machine: everybody may read them.
+//! Every rollout belongs to an owner and is invisible to all others. Records without an owner were made by `rollcage
+//! run` on this machine; everybody may read them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_agents::bundle::{Bundles, OnProgress, Progress, Registry, VersionRequest};
+use rollcage_agents::bundle::{Bundles, InstallStatus, OnProgress, Registry, VersionRequest};
 use rollcage_agents::{Agent, ReadyAgent};
-use rollcage_endpoints::serving::OnStep;
+use rollcage_endpoints::serving::OnServingStep;
 use rollcage_model::ending::Cause;
 use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
@@ -23,37 +23,37 @@ use rollcage_proxy::Profiles;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_sandbox::Sandboxes;
 
-use crate::controls::{Command, CommandError};
-use crate::dispatch::{Dispatcher, Entry};
+use crate::controls::{CommandError, RolloutCommand};
+use crate::dispatch::{Dispatcher, RolloutEntry};
 use crate::intake::{
-    Catalogue, PlanError, Preparation, RequestError, Resolved, RolloutRequest, resolve,
+    Catalogue, PlanError, Preparer, RequestError, ResolvedRollout, RolloutRequest, resolve,
 };
 use crate::judge::Ending;
-use crate::limits::Limits;
+use crate::limits::EngineLimits;
 use crate::listing::{Filter, Listing, Page, is_visible};
+use crate::metrics::Counters;
 use crate::result;
 use crate::rollout::Context;
 use crate::schedule::QueueError;
 use crate::store::{Store, StoreError, Summary};
-use crate::tally::Numbers;
 use crate::trial::{self, TrialError};
 
-/// The owner of whoever is not told apart from others.
+/// The owner of all rollouts when clients are not distinguished.
 pub const LOCAL: &str = "local";
 
-/// What an engine needs from outside.
+/// The dependencies and settings of an engine.
 pub struct EngineOptions {
-    /// Everything that is kept lies below this directory.
+    /// The root of everything the engine stores.
     pub home: PathBuf,
     pub registry: Registry,
-    /// Where rollouts run. The engine shuts them down when it is closed.
+    /// The sandbox backend. The engine shuts it down when it is closed.
     pub sandboxes: Arc<dyn Sandboxes>,
     pub catalogue: Arc<Catalogue>,
-    pub limits: Limits,
-    /// Hears the events of all rollouts.
+    pub limits: EngineLimits,
+    /// Receives the events of all rollouts.
     pub listener: Option<mpsc::UnboundedSender<Event>>,
-    /// Is told how installations of agents go.
-    pub on_install: Option<Box<dyn Fn(Progress) + Send + Sync>>,
+    /// Called with the progress of agent installations.
+    pub on_install: Option<Box<dyn Fn(InstallStatus) + Send + Sync>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ pub enum OpenError {
     },
 }
 
-/// Why a rollout cannot be looked at or deleted.
+/// Why a rollout cannot be read or deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error("no rollout `{0}`")]
@@ -82,21 +82,21 @@ pub enum EngineError {
     Thread(#[from] tokio::task::JoinError),
 }
 
-/// A rollout that was found.
+/// Where a rollout was found.
 #[derive(Clone, Debug)]
-pub enum Found {
-    /// Taken on by this process and still known in memory, ended or not.
-    Known(Arc<Entry>),
+pub enum RolloutLookup {
+    /// Submitted to this process and still in memory, ended or not.
+    InMemory(Arc<RolloutEntry>),
     /// On disk only.
     Stored(Box<Summary>),
 }
 
-/// What a running process reports of itself.
+/// The current load of a process, and its counters since it started.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     pub running: usize,
     pub waiting: usize,
-    pub numbers: Numbers,
+    pub counters: Counters,
 }
 
 /// Runs the rollouts of one process.
@@ -107,13 +107,13 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens the home directory, closes what a killed process left open.
+    /// Opens the home directory and closes the records that a killed process left open.
     pub async fn open(options: EngineOptions) -> Result<Self, OpenError> {
         let store = Store::open(&options.home)?;
         close_abandoned(&store).await?;
         private_directory(&options.home.join("layers"))?;
         let sandboxes = options.sandboxes;
-        let preparation = Preparation::new(
+        let preparer = Preparer::new(
             &options.home,
             options.catalogue,
             Bundles::new(options.home.join("bundles"), options.registry),
@@ -122,9 +122,9 @@ impl Engine {
         );
         let cx = Arc::new(Context {
             store: store.clone(),
-            clients: Arc::clone(&preparation.clients),
+            clients: Arc::clone(&preparer.clients),
             profiles: Arc::new(Profiles::default()),
-            preparation,
+            preparer,
             sandboxes,
         });
         Ok(Engine {
@@ -134,9 +134,9 @@ impl Engine {
         })
     }
 
-    /// Keeps a copy of what the scripted endpoint sends, for tests that compare a trace with it.
+    /// Logs what the scripted endpoint sends, for tests that compare a trace with it.
     pub fn log_scripted(&self, log: Arc<rollcage_scripted::Log>) {
-        self.cx.preparation.log_scripted(log);
+        self.cx.preparer.log_scripted(log);
     }
 
     pub fn store(&self) -> &Store {
@@ -144,67 +144,68 @@ impl Engine {
     }
 
     pub fn catalogue(&self) -> &Arc<Catalogue> {
-        &self.cx.preparation.catalogue
+        &self.cx.preparer.catalogue
     }
 
-    /// The agents that are installed.
+    /// The installed agents.
     pub fn bundles(&self) -> &Bundles {
-        &self.cx.preparation.bundles
+        &self.cx.preparer.bundles
     }
 
-    /// Whether rollouts can run here, by starting a sandbox.
+    /// Checks that rollouts can run here, by starting a sandbox.
     pub async fn try_sandbox(&self) -> Result<(), TrialError> {
         trial::try_sandbox(&*self.cx.sandboxes).await
     }
 
-    /// Installs an agent if need be and bakes its home.
+    /// Installs an agent if necessary and prepares its pre-baked home directory.
     pub async fn ready(
         &self,
         agent: &dyn Agent,
         version: VersionRequest,
         on_progress: OnProgress<'_>,
     ) -> Result<ReadyAgent, PlanError> {
-        let preparation = &self.cx.preparation;
-        preparation.ready(agent, version, on_progress).await
+        let preparer = &self.cx.preparer;
+        preparer.ready(agent, version, on_progress).await
     }
 
-    /// Settles on agent, endpoint and settings, and refuses what whoever asks may not name. Nothing is done for it yet.
-    pub async fn resolve(&self, request: RolloutRequest) -> Result<Resolved, RequestError> {
+    /// Chooses agent, endpoint and settings, and refuses addresses that the requester may not name. Has no side
+    /// effects.
+    pub async fn resolve(&self, request: RolloutRequest) -> Result<ResolvedRollout, RequestError> {
         let resolved = resolve(request, self.catalogue())?;
         resolved.check_addresses().await?;
         Ok(resolved)
     }
 
-    /// Asks the endpoint of a rollout what is not known of it yet, and starts its server where that is ours to do; for
-    /// whoever wants to hear of a wrong endpoint before anything is submitted.
+    /// Queries the endpoint of a rollout for what is still unknown (such as its model), and starts its server if that
+    /// is ours to manage; for callers that want to report a wrong endpoint before anything is submitted.
     pub async fn settle(
         &self,
-        rollout: &mut Resolved,
-        on_step: OnStep<'_>,
+        rollout: &mut ResolvedRollout,
+        on_step: OnServingStep<'_>,
     ) -> Result<Endpoint, PlanError> {
-        self.cx.preparation.settle(rollout, on_step).await
+        self.cx.preparer.settle(rollout, on_step).await
     }
 
-    /// Takes `count` rollouts on, all or none, and returns before anything of them is prepared.
+    /// Queues `count` rollouts, all or none, and returns before any of them is prepared.
     pub fn submit(
         &self,
-        mut rollout: Resolved,
+        mut rollout: ResolvedRollout,
         count: usize,
-    ) -> Result<Vec<Arc<Entry>>, QueueError> {
+    ) -> Result<Vec<Arc<RolloutEntry>>, QueueError> {
         let new_group = || RolloutId::generate().to_string();
         rollout.group.get_or_insert_with(new_group);
         self.dispatcher.submit(&rollout, count)
     }
 
-    /// Hands over each result as it comes. Cancelling ends those that run and gives those that wait a result without
-    /// starting them; so does dropping this.
+    /// Calls `deliver` with each result as it arrives. Cancelling ends the rollouts that run and gives those that wait
+    /// a result without starting them; dropping this future does the same.
     pub async fn deliver(
         &self,
-        entries: Vec<Arc<Entry>>,
+        entries: Vec<Arc<RolloutEntry>>,
         cancel: CancellationToken,
         mut deliver: impl FnMut(RolloutResult),
     ) {
-        let ending = EndAll {
+        let guard = CancelOnDrop {
             dispatcher: &self.dispatcher,
             entries: entries.clone(),
         };
@@ -217,15 +218,15 @@ impl Engine {
             .collect();
         let watch = async {
             cancel.cancelled().await;
-            ending.end();
+            guard.cancel_all();
             std::future::pending::<()>().await;
         };
         let collect = async {
             while let Some(entry) = waits.next().await {
-                let kept = entry.kept().take();
+                let kept = entry.result_slot().take();
                 let result = match kept {
                     Some(result) => Ok(Arc::unwrap_or_clone(result)),
-                    // Pushed out of memory by others that ended since.
+                    // Evicted from memory by rollouts that ended later.
                     None => self.store().result(entry.id),
                 };
                 match result {
@@ -243,19 +244,19 @@ impl Engine {
         }
     }
 
-    /// Whether it was taken on and has no slot yet.
+    /// Whether the rollout was accepted and has no slot yet.
     pub fn is_waiting(&self, id: RolloutId) -> bool {
         let entry = self.dispatcher.find(id);
-        entry.is_some_and(|entry| entry.feed.standing().phase.is_none() && !entry.is_ended())
+        entry.is_some_and(|entry| entry.feed.status().phase.is_none() && !entry.is_ended())
     }
 
-    /// A rollout of the owner's, or one without an owner.
-    pub async fn find(&self, owner: &str, id: &str) -> Result<Found, EngineError> {
+    /// Finds a rollout that belongs to `owner` or has no owner.
+    pub async fn find(&self, owner: &str, id: &str) -> Result<RolloutLookup, EngineError> {
         let unknown = || EngineError::Unknown(id.to_owned());
         let parsed: RolloutId = id.parse().map_err(|_| unknown())?;
         if let Some(entry) = self.dispatcher.find(parsed) {
             return if entry.owner.as_deref().is_none_or(|own| own == owner) {
-                Ok(Found::Known(entry))
+                Ok(RolloutLookup::InMemory(entry))
             } else {
                 Err(unknown())
             };
@@ -263,13 +264,15 @@ impl Engine {
         let listing = Arc::clone(&self.listing);
         let summary = tokio::task::spawn_blocking(move || listing.get(parsed)).await?;
         match summary {
-            Some(summary) if is_visible(&summary, owner) => Ok(Found::Stored(Box::new(summary))),
+            Some(summary) if is_visible(&summary, owner) => {
+                Ok(RolloutLookup::Stored(Box::new(summary)))
+            }
             _ => Err(unknown()),
         }
     }
 
-    /// Asks a rollout to end; true when it had not. Its result comes a little later.
-    pub fn cancel(&self, entry: &Entry) -> bool {
+    /// Requests cancellation; true unless the rollout had already ended. The result arrives a little later.
+    pub fn cancel(&self, entry: &RolloutEntry) -> bool {
         let is_running = !entry.is_ended();
         if is_running {
             self.dispatcher.cancel(entry);
@@ -277,13 +280,17 @@ impl Engine {
         is_running
     }
 
-    /// Says something to a rollout that runs.
-    pub fn command(&self, entry: &Entry, command: Command) -> Result<(), CommandError> {
+    /// Sends a command to a running rollout.
+    pub fn command(
+        &self,
+        entry: &RolloutEntry,
+        command: RolloutCommand,
+    ) -> Result<(), CommandError> {
         self.dispatcher.command(entry, command)
     }
 
-    /// Waits for the end. Whoever stops waiting does not stop the rollout.
-    pub async fn wait(&self, entry: &Entry) -> Result<Arc<RolloutResult>, EngineError> {
+    /// Waits for the end. Dropping this future does not stop the rollout.
+    pub async fn wait(&self, entry: &RolloutEntry) -> Result<Arc<RolloutResult>, EngineError> {
         entry.wait().await;
         match entry.result() {
             Some(result) => Ok(result),
@@ -291,14 +298,14 @@ impl Engine {
         }
     }
 
-    /// A result from disk.
+    /// Reads a result from disk.
     pub async fn stored(&self, id: RolloutId) -> Result<Arc<RolloutResult>, EngineError> {
         let store = self.store().clone();
         let read = tokio::task::spawn_blocking(move || store.result(id)).await?;
         Ok(Arc::new(read?))
     }
 
-    /// Rollouts of the owner and those without one, the newest first.
+    /// Lists the owner's rollouts and those without an owner, the newest first.
     pub async fn list(&self, owner: &str, filter: Filter) -> Result<Page, EngineError> {
         let known = self.dispatcher.all();
         let listing = Arc::clone(&self.listing);
@@ -307,28 +314,28 @@ impl Engine {
         Ok(listed.await??)
     }
 
-    /// Forgets an ended rollout and everything kept of it.
+    /// Deletes an ended rollout with its record.
     pub async fn delete(&self, owner: &str, id: &str) -> Result<(), EngineError> {
         let id = match self.find(owner, id).await? {
-            Found::Known(entry) if !entry.is_ended() => {
+            RolloutLookup::InMemory(entry) if !entry.is_ended() => {
                 return Err(EngineError::Running(entry.id));
             }
-            Found::Known(entry) if entry.owner.is_none() && owner != LOCAL => {
+            RolloutLookup::InMemory(entry) if entry.owner.is_none() && owner != LOCAL => {
                 return Err(EngineError::NotYours(entry.id));
             }
-            Found::Known(entry) => entry.id,
-            Found::Stored(summary) if summary.owner.is_none() && owner != LOCAL => {
+            RolloutLookup::InMemory(entry) => entry.id,
+            RolloutLookup::Stored(summary) if summary.owner.is_none() && owner != LOCAL => {
                 return Err(EngineError::NotYours(summary.rollout_id));
             }
-            Found::Stored(summary) if summary.ended.is_none() => {
+            RolloutLookup::Stored(summary) if summary.ended.is_none() => {
                 return Err(EngineError::Running(summary.rollout_id));
             }
-            Found::Stored(summary) => summary.rollout_id,
+            RolloutLookup::Stored(summary) => summary.rollout_id,
         };
         let listing = Arc::clone(&self.listing);
         let removed = tokio::task::spawn_blocking(move || listing.remove(id)).await?;
         match removed {
-            // One whose record could not be written is known in memory only.
+            // A rollout whose record could not be written exists in memory only.
             Ok(()) | Err(StoreError::Unknown(_)) => {
                 self.dispatcher.forget(id);
                 Ok(())
@@ -342,15 +349,15 @@ impl Engine {
         Load {
             running,
             waiting,
-            numbers: self.dispatcher.tally.numbers(),
+            counters: self.dispatcher.metrics.counters(),
         }
     }
 
-    /// Takes nothing more on, lets what runs end within the grace period, ends the rest, and closes everything that was
-    /// started. Every rollout has its result and record before this returns.
+    /// Accepts no more rollouts, lets running ones finish within the grace period, cancels the rest, and closes
+    /// everything that was started. Every rollout has its result and record before this returns.
     pub async fn shut_down(&self, grace: Duration) {
         self.dispatcher.shut_down(grace).await;
-        self.cx.preparation.close().await;
+        self.cx.preparer.close().await;
         if let Err(error) = self.cx.sandboxes.shutdown().await {
             tracing::warn!(
                 error = rollcage_model::text::chain(&error),
@@ -359,40 +366,40 @@ impl Engine {
         }
     }
 
-    /// Ends what the engine started, at once.
+    /// Shuts down without a grace period.
     pub async fn close(&self) {
         self.shut_down(Duration::ZERO).await;
     }
 }
 
-/// Ends rollouts that nobody waits for any more.
-struct EndAll<'a> {
+/// Cancels rollouts on drop, when nobody waits for them any more.
+struct CancelOnDrop<'a> {
     dispatcher: &'a Arc<Dispatcher>,
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Arc<RolloutEntry>>,
 }
 
-impl EndAll<'_> {
-    fn end(&self) {
+impl CancelOnDrop<'_> {
+    fn cancel_all(&self) {
         for entry in self.entries.iter().filter(|entry| !entry.is_ended()) {
             self.dispatcher.cancel(entry);
         }
     }
 }
 
-impl Drop for EndAll<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        self.end();
+        self.cancel_all();
     }
 }
 
-/// Gives every rollout whose process was killed its one result, with what was captured until then.
+/// Commits the one result of every rollout whose process was killed, with what was captured until then.
 async fn close_abandoned(store: &Store) -> Result<(), OpenError> {
     for (id, task, record) in store.abandoned()? {
         let mut result = result::begin_abandoned(id, task.unwrap_or_default());
-        // An id tells its own time.
+        // The id contains its creation time.
         result.started_at = id.unix_seconds();
         if let Some(start) = record.start() {
-            start.note(&mut result);
+            start.apply_to(&mut result);
         }
         result.record = record.path().display().to_string();
         let ending = Ending::new(
@@ -406,7 +413,7 @@ async fn close_abandoned(store: &Store) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Removes the pre-baked homes of an agent's version, together with its bundle.
+/// Removes the pre-baked home directories of an agent's version; called when its bundle is removed.
 pub fn forget_home(home: &std::path::Path, agent: &str, version: &str) {
     let prefix = format!("{agent}-{version}-");
     for entry in std::fs::read_dir(home.join("layers"))
@@ -415,7 +422,7 @@ pub fn forget_home(home: &std::path::Path, agent: &str, version: &str) {
         .flatten()
     {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            // One that stays is made anew when it is next needed.
+            // Harmless if it fails: the next installation replaces it.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }

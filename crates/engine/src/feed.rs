@@ -1,5 +1,5 @@
-//! What one rollout tells of itself: its last events, numbered, and where it stands. Readers come and go; each reads
-//! from the number it knows and waits for more.
+//! The event feed of one rollout: its latest events, numbered, and the status derived from them. Each reader asks for
+//! the events after the last number it has seen, and waits for more.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,30 +9,30 @@ use tokio::sync::{mpsc, watch};
 use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::id::RolloutId;
 
-use crate::tally::Tally;
+use crate::metrics::Metrics;
 
-/// Events kept per rollout: a few for each model call, and agents make hundreds. The oldest go first, which shows as a
-/// gap in the numbers.
+/// Events kept per rollout: each model call makes a few, and agents make hundreds of calls. The oldest are dropped
+/// first, which readers see as a gap in the numbers.
 const EVENTS_MAX: usize = 4096;
 
-/// One event and its number, which counts from 1.
+/// An event with its sequence number, which starts at 1.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct NumberedEvent {
     pub seq: u64,
     pub event: Event,
 }
 
-/// Where a rollout stands, as its events say.
+/// The status of a rollout, derived from its events.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Standing {
-    /// `None` while it waits.
+pub struct RolloutStatus {
+    /// `None` while it waits for a slot.
     pub phase: Option<Phase>,
     pub calls: u64,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     /// Unix seconds.
     pub started_at: Option<f64>,
-    /// Since when the sandbox of an aborted rollout is kept.
+    /// When the sandbox of the aborted rollout was first kept for grading.
     pub kept_at: Option<f64>,
     pub finished_at: Option<f64>,
 }
@@ -41,34 +41,34 @@ pub struct Standing {
 #[derive(Debug)]
 pub struct Feed {
     rollout: RolloutId,
-    seen: Mutex<Seen>,
+    state: Mutex<FeedState>,
     /// The number of the last event.
     last: watch::Sender<u64>,
-    tally: Arc<Tally>,
-    /// Hears the events of all rollouts in one order. Unbounded because a rollout says a few things per model call, and
-    /// whoever listens only prints.
+    metrics: Arc<Metrics>,
+    /// Receives the events of all rollouts in one order. Unbounded because a rollout emits only a few events per model
+    /// call, and the listener only prints them.
     listener: Option<mpsc::UnboundedSender<Event>>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct FeedState {
     events: VecDeque<Event>,
-    /// How many were dropped from the front.
+    /// The number of events dropped from the front.
     dropped: u64,
-    standing: Standing,
+    status: RolloutStatus,
 }
 
 impl Feed {
     pub(crate) fn new(
         rollout: RolloutId,
-        tally: Arc<Tally>,
+        metrics: Arc<Metrics>,
         listener: Option<mpsc::UnboundedSender<Event>>,
     ) -> Self {
         Feed {
             rollout,
-            seen: Mutex::default(),
+            state: Mutex::default(),
             last: watch::Sender::new(0),
-            tally,
+            metrics,
             listener,
         }
     }
@@ -77,74 +77,73 @@ impl Feed {
         self.rollout
     }
 
-    pub(crate) fn tell(&self, what: What) {
+    pub(crate) fn publish(&self, what: What) {
         log(self.rollout, &what);
-        self.tally.count(&what);
+        self.metrics.count(&what);
         let event = Event {
             rollout: self.rollout,
             at: rollcage_proxy::clock::now(),
             what,
         };
-        let mut seen = self.seen();
-        seen.standing.note(&event);
+        let mut state = self.state();
+        state.status.update(&event);
         if let Some(listener) = &self.listener {
-            // Under the lock, so that the listener hears a rollout's events in their order. Nobody listening is no
-            // reason to stop.
+            // Sent under the lock, so that a rollout's events arrive in order. A listener that is gone is no error.
             let _ = listener.send(event.clone());
         }
-        seen.events.push_back(event);
-        if seen.events.len() > EVENTS_MAX {
-            seen.events.pop_front();
-            seen.dropped += 1;
+        state.events.push_back(event);
+        if state.events.len() > EVENTS_MAX {
+            state.events.pop_front();
+            state.dropped += 1;
         }
-        let last = seen.dropped + seen.events.len() as u64;
-        drop(seen);
+        let last = state.dropped + state.events.len() as u64;
+        drop(state);
         self.last.send_replace(last);
     }
 
-    /// The kept events with a number above `seq`.
-    pub fn after(&self, seq: u64) -> Vec<Told> {
-        let seen = self.seen();
-        let skipped = usize::try_from(seq.saturating_sub(seen.dropped)).unwrap_or(usize::MAX);
-        let numbered = seen.events.iter().enumerate().skip(skipped);
+    /// The events still kept with a number above `seq`.
+    pub fn after(&self, seq: u64) -> Vec<NumberedEvent> {
+        let state = self.state();
+        let skipped = usize::try_from(seq.saturating_sub(state.dropped)).unwrap_or(usize::MAX);
+        let numbered = state.events.iter().enumerate().skip(skipped);
         numbered
-            .map(|(index, event)| Told {
-                seq: seen.dropped + index as u64 + 1,
+            .map(|(index, event)| NumberedEvent {
+                seq: state.dropped + index as u64 + 1,
                 event: event.clone(),
             })
             .collect()
     }
 
-    /// Returns at once when there is an event above `seq`, else when one comes.
+    /// Returns as soon as there is an event above `seq`.
     pub async fn wait_after(&self, seq: u64) {
-        // The sender lives as long as we do, so waiting cannot fail.
+        // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.last.subscribe().wait_for(|last| *last > seq).await;
     }
 
     pub fn is_finished(&self) -> bool {
-        self.seen().standing.finished_at.is_some()
+        self.state().status.finished_at.is_some()
     }
 
-    /// Returns once the rollout has told its end.
+    /// Returns once the `Finished` event was published.
     pub async fn finished(&self) {
         let _ = self.last.subscribe().wait_for(|_| self.is_finished()).await;
     }
 
-    pub fn standing(&self) -> Standing {
-        self.seen().standing.clone()
+    pub fn status(&self) -> RolloutStatus {
+        self.state().status.clone()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.seen().events.len()
+        self.state().events.len()
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> std::sync::MutexGuard<'_, FeedState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Standing {
-    fn note(&mut self, event: &Event) {
+impl RolloutStatus {
+    fn update(&mut self, event: &Event) {
         match &event.what {
             What::Queued
             | What::CommandStarted { .. }
@@ -172,7 +171,7 @@ impl Standing {
     }
 }
 
-/// A rollout's milestones in the log. Prompts, answers and commands stay out of it.
+/// Logs a rollout's milestones. Prompts, answers and commands are not logged.
 fn log(rollout: RolloutId, what: &What) {
     match what {
         What::Queued => tracing::info!(%rollout, "queued"),
@@ -218,25 +217,25 @@ mod tests {
     #[tokio::test]
     async fn a_reader_goes_on_from_the_number_it_knows() {
         let feed = Feed::new(RolloutId::generate(), Arc::default(), None);
-        feed.tell(What::Queued);
-        feed.tell(call(1));
-        let numbers: Vec<_> = feed.after(1).iter().map(|told| told.seq).collect();
+        feed.publish(What::Queued);
+        feed.publish(call(1));
+        let numbers: Vec<_> = feed.after(1).iter().map(|numbered| numbered.seq).collect();
         assert_eq!(numbers, [2]);
         assert_eq!(feed.after(7), []);
         feed.wait_after(1).await;
         let more = async {
-            feed.tell(call(2));
+            feed.publish(call(2));
         };
         tokio::join!(feed.wait_after(2), more);
-        let standing = feed.standing();
-        assert_eq!((standing.calls, standing.prompt_tokens), (2, 20));
+        let status = feed.status();
+        assert_eq!((status.calls, status.prompt_tokens), (2, 20));
     }
 
     #[test]
     fn a_talkative_rollout_loses_its_oldest_events_and_no_number() {
         let feed = Feed::new(RolloutId::generate(), Arc::default(), None);
         for exchange in 1..=EVENTS_MAX as u64 + 10 {
-            feed.tell(call(exchange));
+            feed.publish(call(exchange));
         }
         let kept = feed.after(0);
         assert_eq!((kept.len(), kept[0].seq), (EVENTS_MAX, 11));

@@ -1,7 +1,7 @@
-//! How a rollout is asked for, by whoever asks: [`RolloutRequest`] → [`resolve()`] (which agent, which endpoint, all
-//! defaults) → [`Resolved`] → `prepare` (an agent that is installed, a server that runs) → a plan.
+//! From a request to a runnable plan: [`RolloutRequest`] → [`resolve()`] (chooses agent and endpoint, applies all
+//! defaults) → [`ResolvedRollout`] → `prepare` (installs the agent, starts the endpoint's server) → a plan.
 //!
-//! The command line, the tools and REST build the request; nothing that comes after it knows who asked.
+//! The command line, the tools and REST all build the same request; nothing after it depends on where it came from.
 
 mod catalogue;
 mod prepare;
@@ -9,11 +9,11 @@ mod request;
 mod resolve;
 mod sealed;
 
-pub use catalogue::{Catalogue, LookUp};
+pub use catalogue::{Catalogue, Lookup};
 pub use prepare::PlanError;
-pub(crate) use prepare::Preparation;
-pub use request::{EndpointWish, Key, ModelOptions, Origin, RolloutRequest};
-pub use resolve::{RequestError, Resolved, resolve};
+pub(crate) use prepare::Preparer;
+pub use request::{EndpointOptions, KeySource, ModelOptions, RequestOrigin, RolloutRequest};
+pub use resolve::{RequestError, ResolvedRollout, resolve};
 pub use sealed::Sealed;
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! Finds the cause of a rollout's end. What follows from a cause is `rollcage_model::ending`'s to say.
+//! Determines the cause of a rollout's end. What follows from a cause is defined by `rollcage_model::ending`.
 
 use rollcage_model::ending::Cause;
 use rollcage_model::transcript::AgentEnd;
 use rollcage_sandbox::ExitStatus;
 
 use rollcage_model::text::tail;
-use rollcage_proxy::Calls;
+use rollcage_proxy::CallSummary;
 
-/// What mini-swe-agent calls the end after replies that it could not read.
+/// mini-swe-agent's name for giving up after replies that it could not parse.
 const UNREADABLE_REPLIES: &str = "RepeatedFormatError";
 
-/// Why a rollout ended, and what there is to say of it.
+/// Why a rollout ended, with a message for the user.
 #[derive(Debug)]
 pub(crate) struct Ending {
     pub(crate) cause: Cause,
@@ -25,7 +25,7 @@ impl Ending {
         }
     }
 
-    /// A file that does not fit is the task's mistake, not the sandbox's.
+    /// For errors during setup: a file that cannot be written is the task's mistake, not the sandbox's.
     pub(crate) fn from_setup(error: rollcage_sandbox::Error) -> Self {
         match error {
             rollcage_sandbox::Error::File { .. } => {
@@ -46,15 +46,15 @@ impl From<rollcage_sandbox::Error> for Ending {
     }
 }
 
-/// What stopped the wait for the agent.
+/// Why driving the agent stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum StopReason {
     Exited(ExitStatus),
     TimedOut,
     Cancelled,
-    /// The exchanges can no longer be written, so going on would lose tokens.
+    /// The exchanges can no longer be written; continuing would lose tokens.
     Unrecorded,
-    /// A limit was reached, and the agent went on for the whole grace period.
+    /// A limit was reached, and the agent kept running for the whole grace period.
     Exhausted,
     /// Too many calls failed in a row.
     Hopeless,
@@ -63,14 +63,14 @@ pub(crate) enum Stop {
 
 /// Everything that an end is judged by.
 pub(crate) struct Evidence<'a> {
-    pub(crate) stop: Stop,
-    pub(crate) calls: &'a Calls,
-    /// Whether the agent asks a model at all.
+    pub(crate) stop: StopReason,
+    pub(crate) calls: &'a CallSummary,
+    /// Whether the agent uses a model at all.
     pub(crate) has_model: bool,
     /// Why exchanges can no longer be written, if so.
     pub(crate) unrecorded: Option<String>,
     pub(crate) agent_timeout_s: f64,
-    /// What the agent says of its end.
+    /// How the agent itself reported its end.
     pub(crate) end: &'a AgentEnd,
     pub(crate) stderr: &'a str,
 }
@@ -78,10 +78,10 @@ pub(crate) struct Evidence<'a> {
 pub(crate) fn judge(evidence: &Evidence<'_>) -> Ending {
     let calls = evidence.calls;
     match evidence.stop {
-        Stop::Cancelled => {
+        StopReason::Cancelled => {
             return Ending::new(Cause::Cancelled, "cancelled while the agent ran");
         }
-        Stop::Unrecorded => {
+        StopReason::Unrecorded => {
             let why = evidence.unrecorded.clone();
             return Ending::new(Cause::EngineFailed, why.unwrap_or_default());
         }
@@ -100,11 +100,11 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Ending {
             ),
         };
     }
-    // Nothing good came after it, whatever the agent made of it.
+    // The last call failed and no later one succeeded, so the failure counts whatever the agent's exit code is.
     if let Some(failure) = &calls.failure {
         return Ending::new(failure.cause, failure.text.clone());
     }
-    if evidence.has_model && !calls.is_answered && !is_agents_doing(evidence) {
+    if evidence.has_model && !calls.is_answered && !is_agents_fault(evidence) {
         return Ending::new(Cause::NothingAnswered, unanswered(evidence));
     }
     match (stopped, evidence.stop) {
@@ -112,45 +112,49 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Ending {
             Cause::BudgetLimit,
             format!("the rollout's budget is used up: {}", stopped.by),
         ),
-        (None, Stop::Exited(exit)) => judge_exit(exit, evidence),
-        (None, Stop::TimedOut) => Ending::new(
+        (None, StopReason::Exited(exit)) => judge_exit(exit, evidence),
+        (None, StopReason::TimedOut) => Ending::new(
             Cause::AgentTimeUsed,
             format!("agent timeout: {} s", evidence.agent_timeout_s),
         ),
-        (None, Stop::Idle) => Ending::new(
+        (None, StopReason::Idle) => Ending::new(
             Cause::IdleAgent,
             "the agent made no model call for too long: idle_s",
         ),
-        (None, Stop::Exhausted | Stop::Hopeless | Stop::Cancelled | Stop::Unrecorded) => {
-            Ending::new(Cause::BudgetLimit, "the rollout's budget is used up")
-        }
+        (
+            None,
+            StopReason::Exhausted
+            | StopReason::Hopeless
+            | StopReason::Cancelled
+            | StopReason::Unrecorded,
+        ) => Ending::new(Cause::BudgetLimit, "the rollout's budget is used up"),
     }
 }
 
-/// Whether the agent itself made its first calls come to nothing: it asked for what no model takes, or went away by
-/// itself before an answer could come.
-fn is_agents_doing(evidence: &Evidence<'_>) -> bool {
-    match evidence.calls.agents_doing {
+/// Whether the agent itself is why no call was answered: it sent requests that no model accepts, or hung up before an
+/// answer could arrive.
+fn is_agents_fault(evidence: &Evidence<'_>) -> bool {
+    match evidence.calls.agent_fault {
         Some(Cause::AgentRequestRefused) => true,
-        Some(_) => matches!(evidence.stop, Stop::Exited(_)),
-        // A limit of no calls at all.
+        Some(_) => matches!(evidence.stop, StopReason::Exited(_)),
+        // The budget allowed no call at all.
         None => evidence.calls.stopped.is_some(),
     }
 }
 
 fn unanswered(evidence: &Evidence<'_>) -> String {
     let ended = match evidence.stop {
-        Stop::Exited(exit) => format!("agent ended ({})", how(exit)),
-        Stop::TimedOut => format!("agent timeout: {} s", evidence.agent_timeout_s),
+        StopReason::Exited(exit) => format!("agent ended ({})", exit_text(exit)),
+        StopReason::TimedOut => format!("agent timeout: {} s", evidence.agent_timeout_s),
         _ => "the agent made no model call for too long: idle_s".to_owned(),
     };
-    let said = said(evidence).map(|text| format!(": {text}"));
-    let said = said.unwrap_or_default();
-    format!("no model call was answered before the {ended}{said}")
+    let message = agent_message(evidence).map(|text| format!(": {text}"));
+    let message = message.unwrap_or_default();
+    format!("no model call was answered before the {ended}{message}")
 }
 
-/// What the agent says of its end counts before its exit code: several exit with 0 after a failure, or with 1 after an
-/// error that they got over.
+/// The agent's own report takes precedence over its exit code: several agents exit with 0 after a failure, or with 1
+/// after an error that they recovered from.
 fn judge_exit(exit: ExitStatus, evidence: &Evidence<'_>) -> Ending {
     if evidence.calls.is_cut {
         let text = "the model's last reply was cut by the limit on its length";
@@ -169,18 +173,21 @@ fn judge_exit(exit: ExitStatus, evidence: &Evidence<'_>) -> Ending {
     }
     let is_unreadable =
         matches!(evidence.end, AgentEnd::Failed(why) if why.starts_with(UNREADABLE_REPLIES));
-    let cause = match (exit.signal, evidence.calls.agents_doing) {
+    let cause = match (exit.signal, evidence.calls.agent_fault) {
         _ if is_unreadable => Cause::MalformedCalls,
         (Some(_), _) => Cause::AgentKilled,
         (None, Some(cause)) => cause,
         (None, None) => Cause::AgentExited,
     };
-    let said = said(evidence).map(|text| format!(": {text}"));
-    let said = said.unwrap_or_default();
-    Ending::new(cause, format!("agent failed ({}){said}", how(exit)))
+    let message = agent_message(evidence).map(|text| format!(": {text}"));
+    let message = message.unwrap_or_default();
+    Ending::new(
+        cause,
+        format!("agent failed ({}){message}", exit_text(exit)),
+    )
 }
 
-fn how(exit: ExitStatus) -> String {
+fn exit_text(exit: ExitStatus) -> String {
     match (exit.code, exit.signal) {
         (Some(code), _) => format!("exit {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
@@ -188,15 +195,15 @@ fn how(exit: ExitStatus) -> String {
     }
 }
 
-/// The agent's own words, or the last line of its errors.
-fn said(evidence: &Evidence<'_>) -> Option<String> {
+/// The agent's own error message, or the last line of its standard error.
+fn agent_message(evidence: &Evidence<'_>) -> Option<String> {
     match evidence.end {
         AgentEnd::Failed(why) => Some(head(why)),
         AgentEnd::Done | AgentEnd::Unsaid => last_line(evidence.stderr),
     }
 }
 
-/// The beginning of a reason: some agents give a whole page.
+/// The beginning of a message: some agents print a whole page.
 fn head(text: &str) -> String {
     text.chars().take(300).collect()
 }
@@ -208,19 +215,19 @@ fn last_line(text: &str) -> Option<String> {
         .map(|line| tail(line.trim(), 300))
 }
 
-/// What a verifier that failed makes of a rollout's end: a cause that is not valid stays the cause.
-pub(crate) fn with_verifiers(ending: Ending, problem: Option<String>) -> Ending {
+/// Replaces the ending if the verifier failed. A cause that is already invalid stays the cause.
+pub(crate) fn with_verifier_problem(ending: Ending, problem: Option<String>) -> Ending {
     match problem {
         Some(problem) if ending.cause.verdict().is_valid => {
             Ending::new(Cause::VerifierFailed, problem)
         }
-        // Who had it graded all the same is told why there is no grade.
+        // A cancelled rollout that was graded on request: the requester learns why there is no grade.
         Some(problem) if ending.cause == Cause::Cancelled => Ending::new(Cause::Cancelled, problem),
         _ => ending,
     }
 }
 
-/// The name of the limit that a cause stands for, where the session does not know it.
+/// The name of the limit behind a cause, for limits that the session does not track.
 pub(crate) fn stopped_by(cause: Cause) -> Option<&'static str> {
     match cause {
         Cause::AgentTimeUsed => Some("agent_timeout_s"),

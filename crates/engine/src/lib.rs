@@ -1,6 +1,7 @@
 //! Runs rollouts. A library: no printing, no argument parsing, no environment variables.
 //!
-//! [`Engine`] is the front; [`intake`] is how a rollout is asked for, and one rollout reads top to bottom in `rollout.rs`.
+//! [`Engine`] is the entry point, [`intake`] turns a request into something runnable, and one rollout reads top to
+//! bottom in `rollout.rs`.
 
 mod collect;
 mod controls;
@@ -12,28 +13,29 @@ pub mod feed;
 mod installed;
 pub mod intake;
 mod judge;
+mod layout;
+mod layout;
 mod limits;
 mod listing;
 pub mod network;
-mod places;
 mod plan;
 pub mod result;
 mod rollout;
 mod schedule;
 mod shell;
 pub mod store;
-pub mod tally;
-pub mod traced;
 mod trial;
 mod verify;
 
 #[cfg(test)]
 mod tests;
 
-pub use controls::{Command, CommandError};
-pub use dispatch::Entry;
-pub use engine::{Engine, EngineError, EngineOptions, Found, LOCAL, Load, OpenError, forget_home};
-pub use limits::{KEEP_ABORTED, Limits};
+pub use controls::{CommandError, RolloutCommand};
+pub use dispatch::RolloutEntry;
+pub use engine::{
+    Engine, EngineError, EngineOptions, LOCAL, Load, OpenError, RolloutLookup, forget_home,
+};
+pub use limits::{EngineLimits, KEEP_ABORTED};
 pub use listing::{EndedFilter, Filter, Page};
 pub use schedule::QueueError;
 pub use trial::TrialError;

@@ -1,28 +1,28 @@
-//! How much a process takes on, and for how long it waits for others.
+//! Limits on what one process runs, queues and keeps.
 
 use std::time::Duration;
 
-/// How much may run and wait.
+/// Limits of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Rollouts that run at once.
+pub struct EngineLimits {
+    /// Rollouts that run concurrently.
     pub slots: usize,
     /// Rollouts that wait for a slot; more are refused.
     pub queue_max: usize,
-    /// Slots that one owner may hold at once.
+    /// Slots that one owner may hold concurrently.
     pub owner_slots: usize,
-    /// How long the sandbox of an aborted rollout waits for whoever wants its grade; zero is not at all.
+    /// How long the sandbox of an aborted rollout is kept for grading; zero means not at all.
     pub keep_aborted: Duration,
 }
 
-/// Unless somebody says otherwise.
+/// The default of [`EngineLimits::keep_aborted`].
 pub const KEEP_ABORTED: Duration = Duration::from_secs(60);
 
-impl Default for Limits {
-    /// A slot for every core, all of which one owner may hold.
+impl Default for EngineLimits {
+    /// One slot per core, all of which one owner may hold.
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Limits {
+        EngineLimits {
             slots: cores,
             queue_max: 1000,
             owner_slots: cores,

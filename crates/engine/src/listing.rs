@@ -1,4 +1,4 @@
-//! Summaries of all records, read from disk once. A record never changes after its end, so what was read stays true.
+//! Lists rollouts from memory and from disk. Summaries of ended rollouts never change, so each is read from disk once.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rollcage_model::ending::Ended;
 use rollcage_model::id::RolloutId;
 
-use crate::dispatch::Entry;
+use crate::dispatch::RolloutEntry;
 use crate::store::{Store, StoreError, Summary};
 
-/// Which rollouts are wanted.
+/// Which rollouts to list.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub task: Option<String>,
@@ -19,12 +19,12 @@ pub struct Filter {
     pub ended: Option<EndedFilter>,
     /// Unix seconds; started at or after.
     pub since: Option<f64>,
-    /// Only those older than this one.
+    /// Only rollouts older than this one.
     pub before: Option<RolloutId>,
     pub limit: usize,
 }
 
-/// What a rollout's end is compared with.
+/// A condition on a rollout's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndedFilter {
     /// Has not ended.
@@ -32,26 +32,26 @@ pub enum EndedFilter {
     As(Ended),
 }
 
-/// Some of the rollouts that were wanted.
+/// One page of a listing.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     /// The newest first.
     pub rollouts: Vec<Summary>,
-    /// Where the next page goes on; `None` on the last.
+    /// Pass this as [`Filter::before`] for the next page; `None` on the last page.
     pub next: Option<RolloutId>,
 }
 
 pub(crate) struct Listing {
     store: Store,
-    /// Ended rollouts that were read.
-    read: Mutex<HashMap<RolloutId, Arc<Summary>>>,
+    /// A cache of the summaries of ended rollouts.
+    cache: Mutex<HashMap<RolloutId, Arc<Summary>>>,
 }
 
 impl Listing {
     pub(crate) fn new(store: Store) -> Self {
         Listing {
             store,
-            read: Mutex::default(),
+            cache: Mutex::default(),
         }
     }
 
@@ -64,14 +64,14 @@ impl Listing {
     }
 
     pub(crate) fn remove(&self, id: RolloutId) -> Result<(), StoreError> {
-        self.read().remove(&id);
+        self.cache().remove(&id);
         self.store.remove(id)
     }
 
     pub(crate) fn list(
         &self,
         owner: &str,
-        known: &[Arc<Entry>],
+        known: &[Arc<RolloutEntry>],
         filter: &Filter,
     ) -> Result<Page, StoreError> {
         let known: HashMap<_, _> = known.iter().map(|entry| (entry.id, entry)).collect();
@@ -89,7 +89,7 @@ impl Listing {
                 Some(entry) if !entry.is_ended() || entry.result().is_some() => {
                     Arc::new(summary_of(entry))
                 }
-                // An ended one's result may have left the memory.
+                // The result of an ended rollout may have been evicted from memory.
                 _ => self.summary(id),
             };
             if !is_visible(&summary, owner) || !filter.matches(&summary) {
@@ -105,27 +105,27 @@ impl Listing {
     }
 
     fn summary(&self, id: RolloutId) -> Arc<Summary> {
-        if let Some(summary) = self.read().get(&id) {
+        if let Some(summary) = self.cache().get(&id) {
             return Arc::clone(summary);
         }
         let summary = Arc::new(self.store.summary(id));
         if summary.ended.is_some() {
-            self.read().insert(id, Arc::clone(&summary));
+            self.cache().insert(id, Arc::clone(&summary));
         }
         summary
     }
 
-    /// Records may be removed by other processes too.
+    /// Drops cached summaries of records that are gone: other processes may remove records too.
     fn drop_removed(&self, ids: &[RolloutId]) {
-        let mut read = self.read();
-        if read.len() > ids.len() {
+        let mut cache = self.cache();
+        if cache.len() > ids.len() {
             let there: std::collections::HashSet<_> = ids.iter().collect();
-            read.retain(|id, _| there.contains(id));
+            cache.retain(|id, _| there.contains(id));
         }
     }
 
-    fn read(&self) -> std::sync::MutexGuard<'_, HashMap<RolloutId, Arc<Summary>>> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> std::sync::MutexGuard<'_, HashMap<RolloutId, Arc<Summary>>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,16 +151,16 @@ pub(crate) fn is_visible(summary: &Summary, owner: &str) -> bool {
     summary.owner.as_deref().is_none_or(|own| own == owner)
 }
 
-/// A summary of a rollout that this process knows.
-fn summary_of(entry: &Entry) -> Summary {
+/// The summary of a rollout in memory.
+fn summary_of(entry: &RolloutEntry) -> Summary {
     if let Some(result) = entry.result() {
         return Summary {
             owner: entry.owner.clone(),
             ..Summary::from(&*result)
         };
     }
-    let standing = entry.feed.standing();
-    let now = standing
+    let status = entry.feed.status();
+    let now = status
         .finished_at
         .unwrap_or_else(rollcage_proxy::clock::now);
     Summary {
@@ -171,9 +171,9 @@ fn summary_of(entry: &Entry) -> Summary {
         model: entry.endpoint.model.clone(),
         ended: None,
         reward: None,
-        calls: standing.calls,
-        wall_s: standing.started_at.map_or(0.0, |started| now - started),
-        started_at: standing.started_at.unwrap_or(entry.queued_at),
+        calls: status.calls,
+        wall_s: status.started_at.map_or(0.0, |started| now - started),
+        started_at: status.started_at.unwrap_or(entry.queued_at),
         owner: entry.owner.clone(),
     }
 }

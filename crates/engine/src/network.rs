@@ -8,8 +8,8 @@ use rollcage_egress::{Audit, Filter, Gates, Limits, Options, Outside};
 use rollcage_model::ending::Cause;
 use rollcage_model::finding::{Code, Finding};
 use rollcage_model::network::{
-    AttemptVerdict, ClientRights, HostEntry, Network, NotForClients, Origin, Phase, Policy, Presets, Rules,
-    UnknownPreset, restrict,
+    AttemptVerdict, ClientRights, HostEntry, Network, NotForClients, Origin, Phase, Policy,
+    Presets, Rules, UnknownPreset, restrict,
 };
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
@@ -90,7 +90,9 @@ impl PhaseRules {
         for phase in Phase::ALL {
             let mut listed = host.listed.clone();
             if *network.policy(phase) == Policy::Open {
-                let packages = PACKAGES.iter().filter(|name| host.presets.contains_key(**name));
+                let packages = PACKAGES
+                    .iter()
+                    .filter(|name| host.presets.contains_key(**name));
                 listed.extend(packages.map(|name| HostEntry::Preset((*name).to_owned())));
             }
             rules.push(network.rules(phase, origin, &listed, &host.presets)?);
@@ -119,7 +121,10 @@ impl PhaseRules {
             Phase::Agent => true,
             Phase::Verify => task.has_verifier(),
         };
-        let used = Phase::ALL.into_iter().filter(runs).map(|phase| self.of(phase));
+        let used = Phase::ALL
+            .into_iter()
+            .filter(runs)
+            .map(|phase| self.of(phase));
         let used: Vec<&Rules> = used.filter(|rules| !rules.is_none()).collect();
         let ports: BTreeSet<u16> = used.iter().flat_map(|rules| rules.ports()).collect();
         (!used.is_empty()).then(|| ports.into_iter().collect())

@@ -1,4 +1,4 @@
-//! Everything about one rollout that is known before it starts.
+//! The plan of one rollout: everything known before its sandbox starts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use rollcage_model::task::Task;
 use rollcage_model::transcript::McpNames;
 use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
-use rollcage_proxy::remote::Remotes;
+use rollcage_proxy::remote::RemoteMcpServers;
 
 use crate::network::PhaseRules;
 
 /// A rollout whose agent is installed and whose endpoint is known.
 pub(crate) struct Plan {
     pub(crate) task: Task,
-    /// The content of `task.upload`, by path inside.
+    /// The content of `task.upload`, by path in the sandbox.
     pub(crate) uploads: Arc<BTreeMap<String, Vec<u8>>>,
     pub(crate) agent: Arc<dyn Agent>,
     pub(crate) ready: ReadyAgent,
     pub(crate) endpoint: Endpoint,
     pub(crate) settings: ModelSettings,
     /// The task's MCP servers outside the sandbox.
-    pub(crate) mcp: Remotes,
+    pub(crate) mcp: RemoteMcpServers,
     /// What the task's phases may reach.
     pub(crate) network: PhaseRules,
 }

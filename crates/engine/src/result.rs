@@ -1,4 +1,4 @@
-//! Puts a rollout's result together.
+//! Builds the result of a rollout.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,24 @@ use rollcage_model::ending::Ended;
 use rollcage_model::finding::{CaptureLevel, RolloutType};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{
-    AgentInfo, Budget, EndpointInfo, RolloutResult, RolloutTurn, SCHEMA_VERSION, SandboxInfo,
+    AgentInfo, BudgetReport, EndpointInfo, RolloutResult, RolloutTurn, SCHEMA_VERSION, SandboxInfo,
     Timings, Usage,
 };
 use rollcage_model::task::{Mode, Task};
 use rollcage_model::trace::{Facts, Interpretation};
 use rollcage_model::turn::Turn;
 
-use crate::intake::Resolved;
+use crate::intake::ResolvedRollout;
 use crate::judge::{Ending, stopped_by};
 use crate::plan::Plan;
 use crate::shell::seconds;
-use crate::store::{Record, Start, read_exchanges};
+use crate::store::{Record, StartInfo, read_exchanges};
 use rollcage_model::text::{chain, tail};
 use rollcage_proxy::clock::now;
 use rollcage_proxy::probe::Profile;
 
-/// A result in which nothing has happened yet.
-pub(crate) fn begin(id: RolloutId, rollout: &Resolved) -> RolloutResult {
+/// The initial result of a rollout.
+pub(crate) fn begin(id: RolloutId, rollout: &ResolvedRollout) -> RolloutResult {
     let version = rollout.ready.as_ref().map(|ready| &ready.bundle.version);
     RolloutResult {
         agent: AgentInfo {
@@ -41,9 +41,9 @@ pub(crate) fn begin(id: RolloutId, rollout: &Resolved) -> RolloutResult {
     }
 }
 
-/// What of a result is known before it ends.
-pub(crate) fn start_of(result: &RolloutResult) -> Start {
-    Start {
+/// The parts of a result that are known before the rollout ends.
+pub(crate) fn start_info(result: &RolloutResult) -> StartInfo {
+    StartInfo {
         started_at: result.started_at,
         agent: result.agent.clone(),
         endpoint: result.endpoint.clone(),
@@ -54,7 +54,7 @@ pub(crate) fn start_of(result: &RolloutResult) -> Start {
     }
 }
 
-/// Adds what is known once the agent is installed and the endpoint settled.
+/// Adds what is known once the agent is installed and the endpoint chosen.
 pub(crate) fn note_plan(result: &mut RolloutResult, plan: &Plan) {
     result.agent = AgentInfo {
         name: plan.agent.name().to_owned(),
@@ -68,7 +68,7 @@ pub(crate) fn note_plan(result: &mut RolloutResult, plan: &Plan) {
     }
 }
 
-/// Every package that the agent is made of, with its version.
+/// Every package that the agent consists of, with its version.
 fn components(plan: &Plan) -> BTreeMap<String, String> {
     let ready = &plan.ready;
     let node = ready.node.iter();
@@ -120,9 +120,9 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         findings: Vec::new(),
         timings: Timings::default(),
         usage: Usage::default(),
-        budget: Budget {
+        budget: BudgetReport {
             agent_timeout_s,
-            ..Budget::default()
+            ..BudgetReport::default()
         },
         agent: AgentInfo::default(),
         endpoint: EndpointInfo::default(),
@@ -132,7 +132,7 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
     }
 }
 
-/// Adds what was found out about the endpoint.
+/// Adds what probing the endpoint found out.
 pub(crate) fn note_profile(result: &mut RolloutResult, profile: &Profile) {
     result
         .endpoint
@@ -148,7 +148,7 @@ pub(crate) fn note_profile(result: &mut RolloutResult, profile: &Profile) {
     result.endpoint.streams = streams.to_owned();
 }
 
-/// Settles how the rollout ended.
+/// Adds how the rollout ended.
 pub(crate) fn finish(mut result: RolloutResult, ending: Ending, started: Instant) -> RolloutResult {
     let verdict = ending.cause.verdict();
     result.ended = verdict.ended;
@@ -160,7 +160,7 @@ pub(crate) fn finish(mut result: RolloutResult, ending: Ending, started: Instant
     if let Some(limit) = stopped_by(ending.cause) {
         result.budget.stopped_by.get_or_insert(limit.to_owned());
     }
-    // The earlier variant's clients want a number here.
+    // Clients of the earlier environment expect a number here.
     result.exit_code = Some(result.agent_exit_code.unwrap_or(-1));
     result.workdir_files = result.files.clone();
     let outputs = |pick: fn(&rollcage_model::record::CommandResult) -> &str| {
@@ -188,7 +188,7 @@ pub(crate) fn finish(mut result: RolloutResult, ending: Ending, started: Instant
     result
 }
 
-/// Reads what was captured and adds what it means. A record that cannot be read is our failure.
+/// Interprets the captured exchanges and adds what they show. A record that cannot be read is an engine failure.
 pub(crate) async fn add_trace(
     result: &mut RolloutResult,
     record: &Record,
@@ -214,13 +214,13 @@ pub(crate) async fn add_trace(
     result.usage.cached_tokens = interpretation.usage.cached_tokens;
     result.usage.trainable_turns = interpretation.trained().count() as u64;
     result.usage.trainable_tokens = interpretation.n_trainable_tokens;
-    // What the rollout itself found comes after what its exchanges tell.
+    // Findings from the exchanges come first, then those of the rollout itself.
     let own = std::mem::replace(&mut result.findings, interpretation.findings);
     result.findings.extend(own);
     ending
 }
 
-/// Every model call, as the original's results list them.
+/// Every model call, in the format of OpenEnv's original results.
 pub fn proxy_turns(interpretation: &Interpretation) -> impl Iterator<Item = RolloutTurn> + '_ {
     let turns = interpretation.turns.iter().enumerate();
     turns.map(|(index, turn)| {
@@ -233,7 +233,7 @@ pub fn proxy_turns(interpretation: &Interpretation) -> impl Iterator<Item = Roll
 }
 
 fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
-    // Lists that do not belong together are worse than none.
+    // Leave out tokens and logprobs if their lengths do not match.
     let ids = turn.completion_token_ids.clone().unwrap_or_default();
     let logprobs = turn.logprobs.clone().unwrap_or_default();
     let is_aligned = ids.is_empty() || ids.len() == logprobs.len();
@@ -242,7 +242,7 @@ fn rollout_turn(turn: &Turn, role: &str) -> RolloutTurn {
     } else {
         (Vec::new(), Vec::new())
     };
-    // As it was sent: the original's members, and what else shaped the sampling.
+    // The request as it was sent: the original format's members, and every other sampling parameter.
     let mut request = turn.compact.clone();
     request.extend(turn.sampling.clone());
     request.insert("messages".to_owned(), serde_json::json!(turn.messages));

@@ -19,32 +19,32 @@ use rollcage_sandbox::{Sandbox, Sandboxes};
 use crate::collect::collect;
 use crate::controls::Controls;
 use crate::drive::exec::Exec;
-use crate::drive::{Stage, drive};
+use crate::drive::{DriveContext, drive};
 use crate::environment;
 use crate::feed::Feed;
 use crate::installed;
-use crate::intake::{PlanError, Preparation, Resolved};
-use crate::judge::{Ending, with_verifiers};
+use crate::intake::{PlanError, Preparer, ResolvedRollout};
+use crate::judge::{Ending, with_verifier_problem};
+use crate::layout::{self, note_sandbox, spec};
 use crate::network::RolloutNetwork;
-use crate::places::{self, note_sandbox, spec};
 use crate::plan::Plan;
 use crate::result;
-use crate::shell::{LOG_TAIL_CHARS, alive, run_command, seconds};
+use crate::shell::{LOG_TAIL_CHARS, live_processes, run_command, seconds};
 use crate::store::{Record, Store, StoreError};
-use crate::verify::{self, Told};
+use crate::verify::{self, CommandProgress};
 use rollcage_agents::{LaunchRequest, ModelAccess};
 use rollcage_model::text::tail;
 use rollcage_proxy::Profiles;
 use rollcage_proxy::outbound::ClientError;
 use rollcage_proxy::outbound::Clients;
 use rollcage_proxy::probe::Profile;
-use rollcage_proxy::{OnOverflow, Serving, Session, SessionOptions, Sessions};
+use rollcage_proxy::{OnOverflow, ServerHandle, Session, SessionOptions, Sessions};
 
-/// What rollouts of one process share.
+/// State shared by all rollouts of a process.
 pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) sandboxes: Arc<dyn Sandboxes>,
-    pub(crate) preparation: Preparation,
+    pub(crate) preparer: Preparer,
     pub(crate) clients: Arc<Clients>,
     pub(crate) profiles: Arc<Profiles>,
 }
@@ -52,13 +52,13 @@ pub(crate) struct Context {
 /// Runs one rollout to its result. Always returns one.
 pub(crate) async fn run(
     cx: &Context,
-    rollout: Resolved,
-    teller: &Arc<Feed>,
+    rollout: ResolvedRollout,
+    feed: &Arc<Feed>,
     controls: &Controls,
 ) -> RolloutResult {
     let cancel = &controls.cancel;
     let started = Instant::now();
-    let id = teller.rollout();
+    let id = feed.rollout();
     let mut result = result::begin(id, &rollout);
     let record = match begin_record(cx, &rollout, &result).await {
         Ok(record) => record,
@@ -71,11 +71,11 @@ pub(crate) async fn run(
         }
     };
     result.record = record.path().display().to_string();
-    teller.tell(What::Entered {
+    feed.publish(What::Entered {
         phase: Phase::Prepare,
     });
     let ending = match cancel
-        .run_until_cancelled(Box::pin(cx.preparation.prepare(rollout)))
+        .run_until_cancelled(Box::pin(cx.preparer.prepare(rollout)))
         .await
     {
         None => Ending::cancelled(),
@@ -89,10 +89,10 @@ pub(crate) async fn run(
         Some(Ok(prepared)) => {
             let plan = &prepared.plan;
             result::note_plan(&mut result, plan);
-            let (path, start) = (record.path().to_owned(), result::start_of(&result));
-            // What is there already is nearly as good.
-            let _ = at_the_disk(move || start.write(&path)).await;
-            match attempt(cx, plan, &record, &mut result, teller, controls).await {
+            let (path, start) = (record.path().to_owned(), result::start_info(&result));
+            // A failure is harmless: the start information written by `begin_record` stays.
+            let _ = run_blocking(move || start.write(&path)).await;
+            match attempt(cx, plan, &record, &mut result, feed, controls).await {
                 Ok(ending) | Err(ending) => ending,
             }
         }
@@ -101,14 +101,14 @@ pub(crate) async fn run(
     let result = Arc::new(result::finish(result, ending, started));
     let committed = {
         let result = Arc::clone(&result);
-        at_the_disk(move || record.commit(&result)).await
+        run_blocking(move || record.commit(&result)).await
     };
     let result = Arc::unwrap_or_clone(result);
     match committed {
         Ok(()) => result,
         Err(error) => result::finish(
             RolloutResult {
-                // Nothing of it can be read there.
+                // The record is incomplete, so the result must not refer to it.
                 record: String::new(),
                 ..result
             },
@@ -120,36 +120,36 @@ pub(crate) async fn run(
 
 async fn begin_record(
     cx: &Context,
-    rollout: &Resolved,
+    rollout: &ResolvedRollout,
     result: &RolloutResult,
 ) -> Result<Record, StoreError> {
     let (store, task) = (cx.store.clone(), rollout.task.clone());
     let (id, owner) = (result.rollout_id, rollout.owner.clone());
-    let start = result::start_of(result);
-    at_the_disk(move || store.begin(id, &task, &start, owner.as_deref())).await
+    let start = result::start_info(result);
+    run_blocking(move || store.begin(id, &task, &start, owner.as_deref())).await
 }
 
-/// Waits for the disk on a thread of its own, so that nobody else waits with us.
-async fn at_the_disk<T: Send + 'static>(
+/// Runs disk work on a blocking thread, so that it does not stall the runtime.
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(StoreError::Thread(error)))
 }
 
-/// Opens what the rollout needs, runs it inside, and closes everything again however that went.
+/// Opens everything the rollout needs, runs it inside, and closes everything again whatever the outcome.
 async fn attempt(
     cx: &Context,
     plan: &Plan,
     record: &Record,
     result: &mut RolloutResult,
-    teller: &Arc<Feed>,
+    feed: &Arc<Feed>,
     controls: &Controls,
 ) -> Result<Ending, Ending> {
     let cancel = &controls.cancel;
     let endpoint = &plan.endpoint;
     let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
-    let client = client.map_err(no_client)?;
+    let client = client.map_err(client_ending)?;
     let profile = cx.profiles.of(&client, &plan.endpoint, &plan.settings);
     let profile = cancel.run_until_cancelled(profile).await;
     let profile = profile
@@ -157,18 +157,18 @@ async fn attempt(
         .map_err(|error| Ending::new(error.cause(), error.to_string()))?;
     result::note_profile(result, &profile);
 
-    teller.tell(What::Entered {
+    feed.publish(What::Entered {
         phase: Phase::Sandbox,
     });
     let since = Instant::now();
     let sandbox = cancel
-        .run_until_cancelled(cx.sandboxes.start(spec(teller.rollout(), plan)))
+        .run_until_cancelled(cx.sandboxes.start(spec(feed.rollout(), plan)))
         .await;
     let mut sandbox = sandbox.ok_or_else(Ending::cancelled)??;
     result.timings.sandbox_s = seconds(since.elapsed());
     note_sandbox(result, &cx.sandboxes.capabilities().kind, &*sandbox);
 
-    let session = open_session(cx, client, plan, record, teller, &profile).map_err(|error| {
+    let session = open_session(cx, client, plan, record, feed, &profile).map_err(|error| {
         Ending::new(
             Cause::EngineFailed,
             format!("open the rollout's exchanges: {error}"),
@@ -197,38 +197,38 @@ async fn attempt(
     let entrance = entrance.ok_or_else(|| unserved(std::io::ErrorKind::NotFound.into()))?;
     let (listener, base_url) = entrance.open().map_err(unserved)?;
     let mut serving = rollcage_proxy::serve(listener, handler).map_err(unserved)?;
-    let inside = Inside {
+    let inside = OpenRollout {
         sandbox: &*sandbox,
         base_url,
         network: &network,
         plan,
         session: &session,
-        teller,
+        feed,
         cancel,
         controls,
     };
     let ending = inside.run(record, result, &mut serving).await;
     serving.close().await;
     network.close(record.path(), result).await;
-    if session.has_endpoint_been_away() {
+    if session.had_outage() {
         cx.profiles.forget(&plan.endpoint);
     }
-    note_use(result, &session, &sandbox.usage().await);
+    note_usage(result, &session, &sandbox.usage().await);
     let closed = sandbox.close().await;
     if let Err(error) = closed {
-        // Ours to clean up: it takes nothing from what the rollout came to.
+        // Cleaning up is our job: a failure of it does not change the outcome of the rollout.
         let problem = rollcage_model::text::chain(&error);
         tracing::warn!(%problem, "a sandbox is not gone");
         let finding = Finding::warn(Code::SandboxNotRemoved, problem);
         result.findings.push(finding);
     }
-    match session.broken() {
+    match session.record_error() {
         Some(broken) => Err(Ending::new(Cause::EngineFailed, broken)),
         None => ending,
     }
 }
 
-fn no_client(error: ClientError) -> Ending {
+fn client_ending(error: ClientError) -> Ending {
     match &error {
         ClientError::Http(_) => {
             Ending::new(Cause::EngineFailed, rollcage_model::text::chain(&error))
@@ -242,10 +242,10 @@ fn open_session(
     client: reqwest::Client,
     plan: &Plan,
     record: &Record,
-    teller: &Arc<Feed>,
+    feed: &Arc<Feed>,
     profile: &Profile,
 ) -> std::io::Result<Arc<Session>> {
-    let teller = Arc::clone(teller);
+    let feed = Arc::clone(feed);
     let options = SessionOptions {
         client,
         endpoint: plan.endpoint.clone(),
@@ -254,7 +254,7 @@ fn open_session(
         on_overflow: OnOverflow::Stop,
         record: record.exchanges(),
         agent_time: Some(Duration::from_secs_f64(plan.task.agent_timeout_s())),
-        observe: Box::new(move |what| teller.tell(what)),
+        observe: Box::new(move |what| feed.publish(what)),
         mcp: plan.mcp.clone(),
         clients: Arc::clone(&cx.clients),
     };
@@ -262,24 +262,24 @@ fn open_session(
 }
 
 /// A rollout whose sandbox, proxy and record are open.
-struct Inside<'a> {
+struct OpenRollout<'a> {
     sandbox: &'a dyn Sandbox,
-    /// The proxy's, as the agent sees it.
+    /// The proxy's base URL as seen from inside the sandbox.
     base_url: String,
     network: &'a RolloutNetwork,
     plan: &'a Plan,
     session: &'a Arc<Session>,
-    teller: &'a Arc<Feed>,
+    feed: &'a Arc<Feed>,
     cancel: &'a CancellationToken,
     controls: &'a Controls,
 }
 
-impl Inside<'_> {
+impl OpenRollout<'_> {
     async fn run(
         &self,
         record: &Record,
         result: &mut RolloutResult,
-        serving: &mut Serving,
+        serving: &mut ServerHandle,
     ) -> Result<Ending, Ending> {
         let prepared = self.cancel.run_until_cancelled(self.prepare(result)).await;
         let services = prepared.ok_or_else(Ending::cancelled)??;
@@ -297,7 +297,7 @@ impl Inside<'_> {
             bundle: &self.plan.ready.bundle,
         });
         let launch = launch.map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
-        let stage = Stage {
+        let stage = DriveContext {
             sandbox: self.sandbox,
             plan: self.plan,
             record,
@@ -306,28 +306,28 @@ impl Inside<'_> {
         };
         let env = self.environment(network::Phase::Agent);
         let mut driver = Exec::new(launch, &env);
-        let driven = drive(&stage, &mut driver, serving).await;
+        let agent_run = drive(&stage, &mut driver, serving).await;
         self.network.shut();
-        let driven = driven?;
+        let agent_run = agent_run?;
         self.teller.tell(What::AgentExited {
-            exit_code: driven.exit_code,
+            exit_code: agent_run.exit_code,
         });
         result.timings.agent_s = seconds(since.elapsed());
         result.timings.first_call_s = self
             .session
             .first_call()
             .map(|call| seconds(call.duration_since(since)));
-        result.agent_exit_code = driven.exit_code;
-        result.agent_log_tail = driven.log_tail;
-        result.agent_report = driven.report;
-        if driven.killed > 0 {
+        result.agent_exit_code = agent_run.exit_code;
+        result.agent_log_tail = agent_run.log_tail;
+        result.agent_report = agent_run.report;
+        if agent_run.killed > 0 {
             result.findings.extend(services_killed(&services));
         }
-        let is_aborted = driven.ending.cause == Cause::Cancelled;
-        if !is_aborted && !driven.ending.cause.verdict().is_graded {
-            return Ok(driven.ending);
+        let is_aborted = agent_run.ending.cause == Cause::Cancelled;
+        if !is_aborted && !agent_run.ending.cause.verdict().is_graded {
+            return Ok(agent_run.ending);
         }
-        if is_aborted && let Some(ungraded) = self.controls.keep(self.teller).await {
+        if is_aborted && let Some(ungraded) = self.controls.keep(self.feed).await {
             return Ok(ungraded);
         }
 
@@ -338,18 +338,18 @@ impl Inside<'_> {
             .run_until_cancelled(self.keep_files(result))
             .await;
         collected.ok_or_else(Ending::cancelled)?;
-        Ok(with_verifiers(driven.ending, problem))
+        Ok(with_verifier_problem(agent_run.ending, problem))
     }
 
-    /// Task files, then setup commands one by one. The first that fails ends the rollout before the agent starts. The answer
-    /// is what is left alive.
+    /// Writes the task files, then runs the setup commands one by one. The first failure ends the rollout before the
+    /// agent starts. Returns the names of processes left running.
     async fn prepare(&self, result: &mut RolloutResult) -> Result<Vec<String>, Ending> {
-        self.teller.tell(What::Entered {
+        self.feed.publish(What::Entered {
             phase: Phase::Setup,
         });
         let since = Instant::now();
         let task = &self.plan.task;
-        let files = places::before_setup(self.plan)
+        let files = layout::before_setup(self.plan)
             .map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
         for (path, content) in files {
             let written = self.sandbox.write_file(&path, 0o644, content.to_vec());
@@ -362,9 +362,9 @@ impl Inside<'_> {
         let limit = Duration::from_secs_f64(task.command_timeout_s);
         let of = task.setup.len();
         for (index, command) in task.setup.iter().enumerate() {
-            self.tell_command(Phase::Setup, index, of, Told::Started(command));
+            self.publish_command(Phase::Setup, index, of, CommandProgress::Started(command));
             let outcome = run_command(self.sandbox, command, env.clone(), WORKDIR, limit).await?;
-            self.tell_command(Phase::Setup, index, of, Told::Ended(&outcome));
+            self.publish_command(Phase::Setup, index, of, CommandProgress::Ended(&outcome));
             let (code, is_late) = (outcome.exit_code, outcome.timed_out);
             result.setup_results.push(outcome);
             if code != 0 {
@@ -379,7 +379,7 @@ impl Inside<'_> {
         }
         let services = match task.setup.is_empty() {
             true => Vec::new(),
-            false => alive(self.sandbox).await?,
+            false => live_processes(self.sandbox).await?,
         };
         self.network.shut();
         installed::settle(self.sandbox, !task.setup.is_empty()).await?;
@@ -387,17 +387,17 @@ impl Inside<'_> {
         Ok(services)
     }
 
-    /// Grades what the agent left. The answer is what is wrong with the verifier, if anything.
+    /// Runs the verifier. Returns what is wrong with the verifier itself, if anything.
     async fn grade(&self, result: &mut RolloutResult) -> Result<Option<String>, Ending> {
         if !self.plan.task.has_verifier() {
             return Ok(None);
         }
-        self.teller.tell(What::Entered {
+        self.feed.publish(What::Entered {
             phase: Phase::Verify,
         });
         let since = Instant::now();
-        let tell = |index: usize, of: usize, told: Told<'_>| {
-            self.tell_command(Phase::Verify, index, of, told);
+        let report = |index: usize, of: usize, progress: CommandProgress<'_>| {
+            self.publish_command(Phase::Verify, index, of, progress);
         };
         self.network
             .enter(network::Phase::Verify, self.sandbox)
@@ -410,20 +410,20 @@ impl Inside<'_> {
     }
 
     async fn keep_files(&self, result: &mut RolloutResult) {
-        self.teller.tell(What::Entered {
+        self.feed.publish(What::Entered {
             phase: Phase::Collect,
         });
         let since = Instant::now();
         let collected = collect(self.sandbox).await;
         result.files = collected.files;
         result.files_extra = collected.extra;
-        self.teller.tell(What::Collected {
+        self.feed.publish(What::Collected {
             files: result.files.keys().cloned().collect(),
             files_extra: result.files_extra.clone(),
         });
-        // The grade is there already, and how the agent left its files does not change it.
-        let told = |problem| Finding::info(Code::FilesNotCollected, problem);
-        result.findings.extend(collected.problem.map(told));
+        // The grade is final by now, whatever state the agent left its files in.
+        let finding = |problem| Finding::info(Code::FilesNotCollected, problem);
+        result.findings.extend(collected.problem.map(finding));
         result.timings.collect_s = seconds(since.elapsed());
     }
 
@@ -442,22 +442,28 @@ impl Inside<'_> {
             key: self.session.key().to_owned(),
             model: self.plan.endpoint.model.clone(),
             context_tokens,
-            // What an agent may ask for has to leave room for a prompt.
+            // The output limit has to leave room for a prompt.
             output_tokens: output_tokens.min(context_tokens / 2).max(1),
             patience_ms: 600_000,
         }
     }
 
-    fn tell_command(&self, phase: Phase, index: usize, of: usize, told: Told<'_>) {
+    fn publish_command(
+        &self,
+        phase: Phase,
+        index: usize,
+        of: usize,
+        progress: CommandProgress<'_>,
+    ) {
         let number = index + 1;
-        self.teller.tell(match told {
-            Told::Started(cmd) => What::CommandStarted {
+        self.feed.publish(match progress {
+            CommandProgress::Started(cmd) => What::CommandStarted {
                 phase,
                 number,
                 of,
                 cmd: cmd.to_owned(),
             },
-            Told::Ended(outcome) => What::Command {
+            CommandProgress::Ended(outcome) => What::Command {
                 phase,
                 number,
                 of,
@@ -468,7 +474,7 @@ impl Inside<'_> {
     }
 }
 
-/// Tells of what setup commands had started and nothing that comes after the agent will find.
+/// Warns that processes started by setup commands are gone when the verify commands run.
 fn services_killed(services: &[String]) -> Option<Finding> {
     let text = format!(
         "setup commands left processes ({}), which ran beside the agent and were ended with it: a verify command that needs \
@@ -478,7 +484,7 @@ fn services_killed(services: &[String]) -> Option<Finding> {
     (!services.is_empty()).then(|| Finding::warn(Code::ServicesKilled, text))
 }
 
-fn note_use(result: &mut RolloutResult, session: &Session, used: &rollcage_sandbox::Usage) {
+fn note_usage(result: &mut RolloutResult, session: &Session, used: &rollcage_sandbox::Usage) {
     result.proxy_log_tail = tail(&session.log(), LOG_TAIL_CHARS);
     result.usage.memory_peak_bytes = used.memory_peak_bytes;
     result.usage.cpu_s = used.cpu_s;

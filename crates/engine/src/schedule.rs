@@ -1,12 +1,12 @@
-//! Which rollout runs next: a queue and its slots, as plain data. It starts nothing and waits for nothing.
+//! Which rollout runs next: a queue and its slots, as a pure data structure. It starts nothing and waits for nothing.
 
 use std::collections::{HashMap, VecDeque};
 
 use rollcage_model::id::RolloutId;
 
-use crate::limits::Limits;
+use crate::limits::EngineLimits;
 
-/// Why rollouts were not taken on.
+/// Why rollouts were not accepted.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum QueueError {
     #[error("the queue is full ({waiting} rollouts wait, {max} may): try again later")]
@@ -15,10 +15,10 @@ pub enum QueueError {
     Closed,
 }
 
-/// Who waits, and who holds a slot.
+/// The waiting rollouts, and those that hold a slot.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    limits: Limits,
+    limits: EngineLimits,
     is_closed: bool,
     queue: VecDeque<(RolloutId, String)>,
     /// The owner of each rollout that holds a slot.
@@ -26,9 +26,9 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: EngineLimits) -> Self {
         Schedule {
-            limits: Limits {
+            limits: EngineLimits {
                 slots: limits.slots.max(1),
                 owner_slots: limits.owner_slots.max(1),
                 ..limits
@@ -39,7 +39,8 @@ impl Schedule {
         }
     }
 
-    /// Puts all of them at the end of the queue, or none. What gets a slot at once does not count as waiting.
+    /// Appends all of them to the queue, or none. Rollouts that fit into free slots do not count against the queue's
+    /// limit.
     pub(crate) fn add(&mut self, owner: &str, ids: &[RolloutId]) -> Result<(), QueueError> {
         if self.is_closed {
             return Err(QueueError::Closed);
@@ -70,18 +71,18 @@ impl Schedule {
         Some(id)
     }
 
-    /// Takes a rollout out of the queue; false when it does not wait.
+    /// Removes a rollout from the queue; false when it is not in it.
     pub(crate) fn withdraw(&mut self, id: RolloutId) -> bool {
         let index = self.queue.iter().position(|(waiting, _)| *waiting == id);
         index.and_then(|index| self.queue.remove(index)).is_some()
     }
 
-    /// Gives a slot back. A rollout that holds none has nothing to give.
+    /// Frees the slot of a rollout, if it holds one.
     pub(crate) fn release(&mut self, id: RolloutId) {
         self.running.remove(&id);
     }
 
-    /// Takes nothing more on. Returns those that wait, which stay in the queue.
+    /// Accepts nothing more. Returns the waiting rollouts, which stay in the queue.
     pub(crate) fn close(&mut self) -> Vec<RolloutId> {
         self.is_closed = true;
         self.queue.iter().map(|(id, _)| *id).collect()

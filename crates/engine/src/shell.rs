@@ -1,4 +1,4 @@
-//! Setup and verify commands: one shell command each, in an environment that the agent had no hand in.
+//! Runs setup and verify commands: one shell command each, in an environment that the agent cannot influence.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,21 +8,22 @@ use rollcage_model::record::CommandResult;
 use rollcage_model::text::tail;
 use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
-/// Characters kept of each output stream of a command, as the original does.
+/// Characters kept of each output stream of a command; the same limit as in OpenEnv's original.
 pub(crate) const TAIL_CHARS: usize = 2000;
 /// Characters kept of logs, and of each event of an agent.
 pub(crate) const LOG_TAIL_CHARS: usize = 4000;
-/// Events kept of an agent's account.
+/// Events kept of an agent's event log.
 const TAIL_EVENTS: usize = 20;
 /// Room for [`TAIL_CHARS`] characters of four bytes.
 const TAIL_BYTES: usize = 4 * TAIL_CHARS;
 
-/// For a list of processes.
+/// The time limit for listing processes.
 const LIST_LIMIT: Duration = Duration::from_secs(10);
 
-/// The names of the processes that are alive in a sandbox, but for those that are not its user's.
-pub(crate) async fn alive(sandbox: &dyn Sandbox) -> Result<Vec<String>, Error> {
-    // Only the user's own have an environment that can be read. The list is made before anything else is started.
+/// The names of the live processes of the sandbox's user.
+pub(crate) async fn live_processes(sandbox: &dyn Sandbox) -> Result<Vec<String>, Error> {
+    // Only the environment of the user's own processes is readable. The shell expands the list before it starts
+    // anything.
     const LIST: &str = r#"for process in /proc/[0-9]*; do
         [ "$process" != "/proc/$$" ] && head -c 1 "$process/environ" > /dev/null && cat "$process/comm"
     done 2> /dev/null; true"#;
@@ -72,7 +73,7 @@ pub(crate) async fn run_command(
     })
 }
 
-/// The last events of an agent's account, one per line; a long one is cut to its end.
+/// The last events of an agent's event log, one per line; a long line is cut to its end.
 pub(crate) fn last_events(text: &str) -> String {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let first = lines.len().saturating_sub(TAIL_EVENTS);
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_ends_with_its_last_twenty_events() {
+    fn the_last_twenty_events_are_kept() {
         let text: String = (0..30)
             .map(|number| format!("{{\"n\":{number}}}\n"))
             .collect();

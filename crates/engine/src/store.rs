@@ -1,13 +1,14 @@
-//! Records on disk: one private directory per rollout, its result written last and whole.
+//! Records on disk: one private directory per rollout; its result is written last and atomically.
 //!
-//! `rollouts/ID/` holds `task.json`, `start.json`, `exchanges.rec`, `agent.log`, `result.json` and the small `summary.json` that
-//! listings read. `running/ID` is locked by the process that runs the rollout, so that a later process can tell a
-//! running rollout from one whose process was killed.
+//! `rollouts/ID/` holds `task.json`, `start.json`, `exchanges.rec`, the agent's logs, `result.json` and the small
+//! `summary.json` that listings read. `running/ID` is a marker file locked by the process that runs the rollout, so
+//! that a later process can tell a running rollout from one whose process was killed.
 //!
-//! **Durability.** What was written survives the end of our process at any moment, also by SIGKILL: it is in the kernel.
-//! Against a power cut the directories are synced when a record begins, and `exchanges.rec`, the result and their
-//! directory when it is committed; nothing is synced per model call. So a committed rollout is whole, and of a running one
-//! a power cut may take the end: the next start closes it with what is left, and a torn end is a finding.
+//! **Durability.** What was written survives the end of our process at any moment, even by SIGKILL, because it is in
+//! the kernel's page cache. Against power loss the directories are synced when a record begins, and `exchanges.rec`,
+//! the result and their directory when it is committed; nothing is synced per model call. So a committed rollout is
+//! complete, and a running one may lose its latest exchanges to a power loss: the next start closes it with what is
+//! left, and reports a torn end as a finding.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -27,24 +28,24 @@ mod interpret;
 mod record;
 
 pub(crate) use disk::private_file;
-pub use disk::{end_of, sync_directory};
-pub(crate) use interpret::of_result;
+pub use disk::{read_tail, sync_directory};
+pub(crate) use interpret::interpret_at;
 pub use interpret::read_exchanges;
-pub use record::{Record, Start};
+pub use record::{Record, StartInfo};
 
-use disk::{is_at, mark, remove_partial_files, write_whole};
+use disk::{create_marker, is_same_file, remove_partial_files, write_atomic};
 
-/// The file of a record that holds what was asked and answered.
+/// The file of a record that holds the requests and responses of all model calls.
 const EXCHANGES_FILE: &str = "exchanges.rec";
-/// The end of a record's name while it is removed; what a killed process left of one goes with the next start.
+/// The suffix of a record that is being removed; the next start removes what a killed process left of one.
 const REMOVED: &str = ".removed";
-/// An event file that the agent kept.
+/// The event file written by the agent.
 pub(crate) const EVENTS_FILE: &str = "agent.events";
-/// What the agent printed.
+/// The agent's standard output.
 pub(crate) const STDOUT_FILE: &str = "agent.stdout.log";
-/// Of an agent's events; beyond it only the end is read.
+/// The most that is read of an agent's events; of a longer file only the end is read.
 pub(crate) const EVENTS_BYTES_MAX: u64 = 16 << 20;
-/// Holds the name of who asked for a rollout.
+/// The file that holds the owner's name.
 const OWNER: &str = "owner";
 
 /// The records below one `$ROLLCAGE_HOME`.
@@ -87,13 +88,13 @@ pub struct Summary {
     pub group: String,
     pub agent: String,
     pub model: String,
-    /// `None` while it runs, or when its process died and nobody has closed it yet.
+    /// `None` while it runs, or when its process died and the record is not closed yet.
     pub ended: Option<Ended>,
     pub reward: Option<f64>,
     pub calls: u64,
     pub wall_s: f64,
     pub started_at: f64,
-    /// Who asked a server for it; `None` for one that was run here.
+    /// The client of a server that requested it; `None` for a rollout run on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
 }
@@ -134,13 +135,13 @@ impl Store {
         &self.root
     }
 
-    /// Makes a rollout's directory and marks it as running. Once this returns, a power cut leaves enough of it to be
-    /// closed by the next start.
+    /// Creates a rollout's directory and its running marker. Once this returns, the record survives power loss far
+    /// enough to be closed by the next start.
     pub fn begin(
         &self,
         id: RolloutId,
         task: &Task,
-        start: &Start,
+        start: &StartInfo,
         owner: Option<&str>,
     ) -> Result<Record, StoreError> {
         let path = self.directory(id);
@@ -150,7 +151,7 @@ impl Store {
             path: path.to_owned(),
             source,
         };
-        let marker = mark(&marker_path).map_err(|source| open(&marker_path, source))?;
+        let marker = create_marker(&marker_path).map_err(|source| open(&marker_path, source))?;
         DirBuilder::new()
             .mode(0o700)
             .create(&path)
@@ -162,13 +163,13 @@ impl Store {
             _marker: marker,
         };
         if let Some(owner) = owner {
-            write_whole(&record.path.join(OWNER), owner.as_bytes())?;
+            write_atomic(&record.path.join(OWNER), owner.as_bytes())?;
         }
         let text = serde_json::to_vec_pretty(task).map_err(|source| StoreError::Format {
             path: record.path.join("task.json"),
             source,
         })?;
-        write_whole(&record.path.join("task.json"), &text)?;
+        write_atomic(&record.path.join("task.json"), &text)?;
         start.write(&record.path)?;
         for directory in [&record.path, &self.root.join("rollouts"), &markers] {
             sync_directory(directory).map_err(|source| open(directory, source))?;
@@ -176,7 +177,7 @@ impl Store {
         Ok(record)
     }
 
-    /// The newest first, at most `count`; unfinished ones have no `ended`.
+    /// At most `count` summaries, the newest first; unfinished rollouts have no `ended`.
     pub fn list(&self, count: usize) -> Result<Vec<Summary>, StoreError> {
         let mut ids = self.ids()?;
         ids.sort_unstable_by(|left, right| right.cmp(left));
@@ -184,7 +185,7 @@ impl Store {
         Ok(ids.into_iter().map(|id| self.summary(id)).collect())
     }
 
-    /// Finds a rollout by its id, the beginning of its id or its end.
+    /// Finds a rollout by its id, or by a prefix or suffix of it.
     pub fn find(&self, text: &str) -> Result<RolloutId, StoreError> {
         if let Ok(id) = text.parse::<RolloutId>() {
             return if self.directory(id).is_dir() {
@@ -220,8 +221,8 @@ impl Store {
         serde_json::from_slice(&text).map_err(|source| StoreError::Format { path, source })
     }
 
-    /// What the agent told of its work, read again from what it wrote; of a flood only the end. `None` if it was never
-    /// started.
+    /// The agent's own event log, parsed again from what it wrote; if that is too long, only its end. `None` if the
+    /// agent was never started.
     pub fn transcript(&self, result: &RolloutResult) -> Result<Option<Transcript>, StoreError> {
         let Some(format) = result.agent_report.format else {
             return Ok(None);
@@ -232,7 +233,7 @@ impl Store {
             true => events,
             false => directory.join(STDOUT_FILE),
         };
-        let text = end_of(&path, EVENTS_BYTES_MAX);
+        let text = read_tail(&path, EVENTS_BYTES_MAX);
         let text = text.map_err(|source| StoreError::Read { path, source })?;
         let mut transcript = Transcript::read(format, &text);
         if let Some(names) = &result.agent_report.mcp_names {
@@ -245,7 +246,7 @@ impl Store {
         self.root.join("rollouts").join(id.to_string())
     }
 
-    /// Forgets a rollout that has a result, and everything kept of it.
+    /// Removes the record of an ended rollout.
     pub fn remove(&self, id: RolloutId) -> Result<(), StoreError> {
         let path = self.directory(id);
         if !path.is_dir() {
@@ -254,7 +255,7 @@ impl Store {
         if !path.join("result.json").exists() {
             return Err(StoreError::Unfinished(id));
         }
-        // Away first, so that nobody sees half a record.
+        // Renamed first, so that no reader sees half a record.
         let doomed = self.root.join("running").join(format!("{id}{REMOVED}"));
         let write = |source| StoreError::Write {
             path: path.clone(),
@@ -264,7 +265,7 @@ impl Store {
         fs::remove_dir_all(&doomed).map_err(write)
     }
 
-    /// Rollouts whose process died: their marker is there and nobody holds its lock.
+    /// Rollouts whose process died: the marker exists and nobody holds its lock.
     pub fn abandoned(&self) -> Result<Vec<(RolloutId, Option<Task>, Record)>, StoreError> {
         let directory = self.root.join("running");
         let read = |source| StoreError::Read {
@@ -288,7 +289,7 @@ impl Store {
             let Ok(marker) = File::options().write(true).open(&marker_path) else {
                 continue;
             };
-            if marker.try_lock().is_err() || !is_at(&marker, &marker_path) {
+            if marker.try_lock().is_err() || !is_same_file(&marker, &marker_path) {
                 continue;
             }
             let path = self.directory(id);
@@ -314,7 +315,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Every rollout there is, in no order.
+    /// The ids of all rollouts, in no particular order.
     pub fn ids(&self) -> Result<Vec<RolloutId>, StoreError> {
         let directory = self.root.join("rollouts");
         let read = |source| StoreError::Read {
@@ -341,7 +342,7 @@ impl Store {
             let task: Option<Task> = fs::read(path.join("task.json"))
                 .ok()
                 .and_then(|text| serde_json::from_slice(&text).ok());
-            let start = Start::read(&path).unwrap_or_default();
+            let start = StartInfo::read(&path).unwrap_or_default();
             Summary {
                 rollout_id: id,
                 task_id: task.map(|task| task.id).unwrap_or_default(),

@@ -10,28 +10,28 @@ use rollcage_model::task::Task;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_sandbox::Command;
 use rollcage_testkit::agent::{ShellAgent, empty_bundle};
-use rollcage_testkit::sandbox::{FakeSandboxes, Play, shell_text};
+use rollcage_testkit::sandbox::{CommandBehaviour, FakeSandboxes, shell_text};
 use tokio_util::sync::CancellationToken;
 
-use crate::intake::{Catalogue, Resolved};
-use crate::{Engine, EngineOptions, Entry, Limits};
+use crate::intake::{Catalogue, ResolvedRollout};
+use crate::{Engine, EngineLimits, EngineOptions, RolloutEntry};
 
 mod endings;
 mod queue;
 
-/// An engine over sandboxes in which a function plays every command.
+/// An engine with fake sandboxes, in which a function decides what each command does.
 struct Lab {
     directory: tempfile::TempDir,
     sandboxes: FakeSandboxes,
     engine: Engine,
 }
 
-/// What agents of all rollouts here are started as.
+/// The command that starts the agent in these tests.
 const AGENT: &str = "agent";
 
 impl Lab {
-    async fn new(play: fn(&str) -> Play) -> Self {
-        let limits = Limits {
+    async fn new(play: fn(&str) -> CommandBehaviour) -> Self {
+        let limits = EngineLimits {
             slots: 4,
             owner_slots: 4,
             queue_max: 4,
@@ -40,7 +40,7 @@ impl Lab {
         Lab::with(limits, play).await
     }
 
-    async fn with(limits: Limits, play: fn(&str) -> Play) -> Self {
+    async fn with(limits: EngineLimits, play: fn(&str) -> CommandBehaviour) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let sandboxes = FakeSandboxes::new(move |command| played(command, play));
         let options = EngineOptions {
@@ -63,14 +63,14 @@ impl Lab {
         self.directory.path().join("home")
     }
 
-    /// A rollout of an agent that asks no model.
-    fn rollout(&self, task: Task) -> Resolved {
+    /// A rollout of an agent that uses no model.
+    fn rollout(&self, task: Task) -> ResolvedRollout {
         let bundle = self.directory.path().join("bundle");
         let (agent, ready) = (ShellAgent::shared(AGENT), empty_bundle(bundle));
-        Resolved::new(task, agent, ready, Endpoint::none())
+        ResolvedRollout::new(task, agent, ready, Endpoint::none())
     }
 
-    fn start(&self, task: Task) -> Arc<Entry> {
+    fn start(&self, task: Task) -> Arc<RolloutEntry> {
         let mut entries = self.engine.submit(self.rollout(task), 1).unwrap();
         entries.remove(0)
     }
@@ -79,7 +79,7 @@ impl Lab {
         self.end_of(self.start(task)).await
     }
 
-    async fn end_of(&self, entry: Arc<Entry>) -> RolloutResult {
+    async fn end_of(&self, entry: Arc<RolloutEntry>) -> RolloutResult {
         let mut ended = None;
         let deliver = |result| ended = Some(result);
         let cancel = CancellationToken::new();
@@ -87,7 +87,7 @@ impl Lab {
         ended.unwrap()
     }
 
-    /// Returns once something was asked of a sandbox.
+    /// Returns once an operation was requested of a sandbox.
     async fn until_asked(&self, what: &str) {
         while !self.asked(what) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -99,16 +99,17 @@ impl Lab {
     }
 
     fn place(&self, what: &str) -> Option<usize> {
-        let asked = self.sandboxes.asked();
+        let asked = self.sandboxes.operations();
         asked.iter().position(|line| line.contains(what))
     }
 }
 
-/// The command as its test knows it: an agent by its name, setup and verify commands by their text.
-fn played(command: &Command, play: fn(&str) -> Play) -> Play {
+/// Passes a command to the test's function by a short name: the agent by [`AGENT`], setup and verify commands by their
+/// text.
+fn played(command: &Command, play: fn(&str) -> CommandBehaviour) -> CommandBehaviour {
     let text = shell_text(command).unwrap_or_default();
     if text.starts_with("for process in /proc") {
-        return Play::prints("");
+        return CommandBehaviour::prints("");
     }
     play(text.lines().last().unwrap_or_default())
 }

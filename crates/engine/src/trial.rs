@@ -1,10 +1,10 @@
-//! One sandbox for nothing, by the way that rollouts take, to know whether there can be others.
+//! A self-test: starts one sandbox in the same way as rollouts do, to check that rollouts can run here.
 
 use std::time::Duration;
 
 use rollcage_sandbox::{Command, OutputLimit, Sandboxes, Spec, run};
 
-/// For a command that does nothing.
+/// The time limit for a command that does nothing.
 const COMMAND_LIMIT: Duration = Duration::from_secs(30);
 
 /// Why no rollout can run here.

@@ -1,7 +1,7 @@
-//! Grading: runs the verify commands after everything of the agent is dead, and reads the reward.
+//! Grading: runs the verify commands after every process of the agent is dead, and reads the reward.
 //!
-//! What the agent left may be hostile. Whatever it did to its directories, its disk or its memory, the verifier gets to say
-//! what that is worth; nothing here fails because of it.
+//! What the agent left may be hostile. Whatever it did to its directories, its disk or its memory, the verify commands
+//! decide what that is worth; nothing here fails because of it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,41 +15,43 @@ use rollcage_model::task::{TEST_SCRIPT, Task};
 use rollcage_sandbox::guest::{HOME, VERIFIER_LOGS, WORKDIR};
 use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
-use crate::places;
+use crate::layout;
 use crate::plan::Plan;
 use crate::shell::run_command;
 use rollcage_model::text::chain;
 use rollcage_model::text::tail;
 
-/// Where verify commands run when the work directory cannot be entered: it is always there, and never the agent's.
+/// Where verify commands run when the work directory cannot be entered. It always exists, and the agent cannot change
+/// it.
 const ELSEWHERE: &str = "/";
-/// For the kernel to give back what dead processes held: it counts them for a moment longer.
+/// How long to retry while the kernel still charges memory and processes of the dead to the sandbox.
 const STARVED_LIMIT: Duration = Duration::from_secs(3);
 const STARVED_PAUSE: Duration = Duration::from_millis(20);
 
-/// What grading found.
+/// The outcome of grading.
 #[derive(Debug)]
 pub(crate) struct Grade {
-    /// `None` when the verifier itself was wrong.
+    /// `None` when the verifier itself failed.
     reward: Option<f64>,
     /// What is wrong with the verifier.
     problem: Option<String>,
 }
 
-/// What is told of a verify command.
-pub(crate) enum Told<'a> {
+/// A progress report about one setup or verify command.
+pub(crate) enum CommandProgress<'a> {
     Started(&'a str),
     Ended(&'a CommandResult),
 }
 
-/// Runs every verify command, whatever each returns, and reads the reward. The answer is what is wrong with the verifier,
-/// if anything. Nothing that one command started is alive when the next one runs, or when the reward is read.
+/// Runs every verify command, whatever its exit code, and reads the reward. Returns what is wrong with the verifier
+/// itself, if anything. Everything that one command started is dead before the next one runs, and before the reward is
+/// read.
 pub(crate) async fn verify(
     sandbox: &dyn Sandbox,
     plan: &Plan,
     env: BTreeMap<String, String>,
     result: &mut RolloutResult,
-    tell: impl Fn(usize, usize, Told<'_>),
+    report: impl Fn(usize, usize, CommandProgress<'_>),
 ) -> Result<Option<String>, Error> {
     sandbox.unseal().await?;
     let task = &plan.task;
@@ -66,9 +68,9 @@ pub(crate) async fn verify(
     let commands = task.verify.iter().map(String::as_str).chain(script);
     let of = task.verify.len() + usize::from(script.is_some());
     for (index, command) in commands.enumerate() {
-        tell(index, of, Told::Started(command));
+        report(index, of, CommandProgress::Started(command));
         let outcome = verifier.run(command).await?;
-        tell(index, of, Told::Ended(&outcome));
+        report(index, of, CommandProgress::Ended(&outcome));
         if let Some(text) = not_runnable(index, &outcome) {
             verifier.find(Code::VerifyNotRunnable, text);
         }
@@ -90,20 +92,20 @@ pub(crate) async fn verify(
     Ok(grade.problem)
 }
 
-/// What a shell says of a command that it cannot find or execute: the task's mistake more often than the agent's.
+/// Describes a command that the shell could not find or execute: more often the task's mistake than the agent's.
 fn not_runnable(index: usize, outcome: &CommandResult) -> Option<String> {
     let code = outcome.exit_code;
-    let said = outcome
+    let message = outcome
         .stderr
         .lines()
         .rev()
         .find(|it| !it.trim().is_empty());
-    let said = said.map(|line| format!(": {}", tail(line.trim(), 300)));
+    let message = message.map(|line| format!(": {}", tail(line.trim(), 300)));
     matches!(code, 126 | 127).then(|| {
         format!(
             "verify command {} could not be run (exit {code}){}",
             index + 1,
-            said.unwrap_or_default()
+            message.unwrap_or_default()
         )
     })
 }
@@ -117,16 +119,16 @@ struct Verifier<'a> {
 
 impl Verifier<'_> {
     fn find(&mut self, code: Code, text: String) {
-        // One of each says enough.
+        // One finding per code is enough.
         if self.findings.iter().all(|finding| finding.code != code) {
             self.findings.push(Finding::warn(code, text));
         }
     }
 
-    /// Puts the task's tests into their directory, which was empty and sealed until now. The answer is what is wrong with
+    /// Writes the task's tests into their directory, which was empty and sealed until now. Returns what is wrong with
     /// them, if anything.
     async fn place_tests(&mut self, plan: &Plan) -> Result<Option<String>, Error> {
-        let files = match places::tests(plan) {
+        let files = match layout::tests(plan) {
             Ok(files) => files,
             Err(error) => return Ok(Some(chain(&error))),
         };
@@ -151,8 +153,8 @@ impl Verifier<'_> {
         Ok(None)
     }
 
-    /// Runs one command in the work directory, or elsewhere if the agent left none. `Err` means that the sandbox itself is
-    /// broken.
+    /// Runs one command in the work directory, or in [`ELSEWHERE`] if the agent left it unusable. `Err` means that the
+    /// sandbox itself is broken.
     async fn run(&mut self, command: &str) -> Result<CommandResult, Error> {
         let mut ran = self.run_in(command, WORKDIR).await;
         if let Err(error @ Error::Directory { .. }) = &ran {
@@ -190,8 +192,8 @@ impl Verifier<'_> {
         unstarved(|| run_command(sandbox, command, self.env.clone(), cwd, limit)).await
     }
 
-    /// The way to the verifier's logs leads through the agent's home, which it may have locked. It owns that, and so do
-    /// we: nothing is opened that is not the agent's own.
+    /// Makes the home directory accessible again: the verifier's logs are below it, and the agent may have locked it.
+    /// This runs as the agent's user, so it opens nothing that the agent could not.
     async fn open_home(&self) {
         let command = Command {
             argv: ["chmod", "u+rwx", HOME].map(str::to_owned).to_vec(),
@@ -199,12 +201,12 @@ impl Verifier<'_> {
             cwd: ELSEWHERE.to_owned(),
             ..Command::default()
         };
-        // If this fails, so will what needs it.
+        // A failure shows in the operation that is retried next.
         let _ = run(self.sandbox, command, self.limit, OutputLimit::default()).await;
     }
 
-    /// The reward: a number that a verify command wrote, else the share of commands that passed. A test script must write
-    /// one: its exit code says nothing.
+    /// The reward: the number that a verify command wrote, otherwise the share of commands that passed. A test script
+    /// must write a number, because its exit code is not a grade.
     async fn grade(&mut self, task: &Task, results: &[CommandResult]) -> Result<Grade, Error> {
         let path = format!("{VERIFIER_LOGS}/reward.txt");
         let sandbox = self.sandbox;
@@ -219,7 +221,7 @@ impl Verifier<'_> {
                     },
                 });
             }
-            // There is no memory left in which to read it, and who used that up is graded by it.
+            // The memory is used up by files of the agent, so the agent gets the reward for that.
             Err(error) if is_starved(&error) => {
                 let text = format!("the reward could not be read, and is 0: {}", chain(&error));
                 self.find(Code::VerifierStarved, text);
@@ -228,7 +230,7 @@ impl Verifier<'_> {
                     problem: None,
                 });
             }
-            // Not a number, whatever it is; that shows as the verifier's error below.
+            // Not a readable number; reported as the verifier's error below.
             Err(Error::TooLarge { .. } | Error::NotRegular { .. } | Error::File { .. }) => {
                 Vec::new()
             }
@@ -238,7 +240,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Tries again for a while what the kernel had no room for.
+/// Retries for a while what the kernel had no memory or process slot for.
 async fn unstarved<T, F: Future<Output = Result<T, Error>>>(
     work: impl Fn() -> F,
 ) -> Result<T, Error> {
@@ -253,8 +255,8 @@ async fn unstarved<T, F: Future<Output = Result<T, Error>>>(
     }
 }
 
-/// Whether something in the sandbox could not be done for want of memory or processes. What is alive in there is the
-/// verifier's alone, so it is files of the agent that take up the memory.
+/// Whether an operation failed for lack of memory or process slots. Only the verifier's processes are alive by then, so
+/// it is files of the agent that take up the memory.
 fn is_starved(error: &Error) -> bool {
     use io::ErrorKind::{OutOfMemory, WouldBlock};
     match error {
@@ -262,7 +264,7 @@ fn is_starved(error: &Error) -> bool {
             matches!(source.kind(), OutOfMemory | WouldBlock)
         }
         Error::File { source, .. } => {
-            // Without a number: the process that did it was killed.
+            // No errno: the process that did the operation was killed.
             source.kind() == OutOfMemory || source.raw_os_error().is_none()
         }
         _ => false,

@@ -3,10 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Limits of one rollout; `None` is no limit.
+/// Limits on what one rollout may spend; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct SpendingLimits {
     /// Model calls.
     pub calls: Option<u64>,
     pub prompt_tokens: Option<u64>,
@@ -84,7 +84,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// The most completion tokens the call may ask for; `None` when nothing limits them.
-    pub fn completion_tokens_max(&self, limits: &Limits) -> Option<u64> {
+    pub fn completion_tokens_max(&self, limits: &SpendingLimits) -> Option<u64> {
         let is_limited = limits.completion_tokens.is_some() || limits.usd.is_some();
         is_limited.then_some(self.amount.completion_tokens)
     }
@@ -92,24 +92,24 @@ impl Reservation {
 
 /// What a rollout has spent and reserved, against its limits.
 #[derive(Debug, Default)]
-pub struct Budget {
-    limits: Limits,
+pub struct BudgetLedger {
+    limits: SpendingLimits,
     price: Option<Price>,
     spent: Spent,
     reserved: Spent,
     stops: u64,
 }
 
-impl Budget {
-    pub fn new(limits: Limits, price: Option<Price>) -> Self {
-        Budget {
+impl BudgetLedger {
+    pub fn new(limits: SpendingLimits, price: Option<Price>) -> Self {
+        BudgetLedger {
             limits,
             price,
-            ..Budget::default()
+            ..BudgetLedger::default()
         }
     }
 
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &SpendingLimits {
         &self.limits
     }
 
@@ -235,11 +235,11 @@ mod tests {
 
     #[test]
     fn calls_at_once_cannot_overshoot_together() {
-        let limits = Limits {
+        let limits = SpendingLimits {
             calls: Some(2),
-            ..Limits::default()
+            ..SpendingLimits::default()
         };
-        let mut budget = Budget::new(limits, None);
+        let mut budget = BudgetLedger::new(limits, None);
         let first = budget.reserve(10, 10).unwrap();
         let second = budget.reserve(10, 10).unwrap();
         assert_eq!(budget.reserve(10, 10), Err(Limit::Calls));
@@ -253,11 +253,11 @@ mod tests {
 
     #[test]
     fn completions_are_cut_to_what_is_left() {
-        let limits = Limits {
+        let limits = SpendingLimits {
             completion_tokens: Some(100),
-            ..Limits::default()
+            ..SpendingLimits::default()
         };
-        let mut budget = Budget::new(limits, None);
+        let mut budget = BudgetLedger::new(limits, None);
         let first = budget.reserve(5, 70).unwrap();
         let second = budget.reserve(5, 70).unwrap();
         assert_eq!(second.completion_tokens_max(&limits), Some(30));
@@ -275,9 +275,9 @@ mod tests {
 
     #[test]
     fn dollars_count_prompt_and_completion() {
-        let limits = Limits {
+        let limits = SpendingLimits {
             usd: Some(0.01),
-            ..Limits::default()
+            ..SpendingLimits::default()
         };
         let price = Price {
             prompt: 1.0,
@@ -285,7 +285,7 @@ mod tests {
             cached: Some(0.5),
             cache_write: None,
         };
-        let mut budget = Budget::new(limits, Some(price));
+        let mut budget = BudgetLedger::new(limits, Some(price));
         let call = budget.reserve(1000, 8000).unwrap();
         assert_eq!(call.completion_tokens_max(&limits), Some(900));
         budget.settle(call, used(1000, 900));
@@ -315,8 +315,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_spent_never_passes_the_limit(calls in prop::collection::vec((1_u64..50, any::<bool>()), 0..40)) {
-            let limits = Limits { calls: Some(20), completion_tokens: Some(300), ..Limits::default() };
-            let mut budget = Budget::new(limits, None);
+            let limits = SpendingLimits { calls: Some(20), completion_tokens: Some(300), ..SpendingLimits::default() };
+            let mut budget = BudgetLedger::new(limits, None);
             let mut open = Vec::new();
             for (wanted, is_settled) in calls {
                 if let Ok(call) = budget.reserve(1, wanted) {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::network::AttemptTotals;
 use crate::budget::Spent;
 use crate::ending::{Cause, Ended};
 use crate::finding::{CaptureLevel, Finding, RolloutType};
 use crate::id::RolloutId;
+use crate::network::AttemptTotals;
 use crate::transcript::Report;
 use rollcage_dialect::sampling::LogprobsMode;
 
@@ -148,8 +148,8 @@ pub struct Usage {
 
 /// What bounded the rollout and what of it was used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Budget {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Budget"))]
+pub struct BudgetReport {
     /// The agent's time.
     pub agent_timeout_s: f64,
     /// Which limit ended the rollout, if one did.
@@ -259,7 +259,7 @@ pub struct RolloutResult {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub network: BTreeMap<String, AttemptTotals>,
     /// What bounded it.
-    pub budget: Budget,
+    pub budget: BudgetReport,
     /// Which agent it was.
     pub agent: AgentInfo,
     /// The agent's own account: its last words, what it counted, what went wrong.

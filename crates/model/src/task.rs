@@ -69,12 +69,12 @@ pub struct Task {
     /// For each setup and verify command.
     pub command_timeout_s: f64,
     /// What the sandbox may use.
-    pub limits: Limits,
+    pub limits: SandboxLimits,
     /// What setup commands, the agent and verify commands may reach.
     #[serde(skip_serializing_if = "Network::is_default")]
     pub network: Network,
     /// What may be spent on the model.
-    pub budget: Budget,
+    pub budget: TaskBudget,
     /// What is seen of the model calls.
     pub mode: Mode,
     /// What is asked of the agent beside the instruction.
@@ -109,9 +109,9 @@ impl Mode {
 
 /// What a rollout may spend on its model; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Budget"))]
 #[serde(deny_unknown_fields, default)]
-pub struct Budget {
+pub struct TaskBudget {
     /// Model calls.
     pub calls: Option<u64>,
     /// Over all calls.
@@ -124,9 +124,9 @@ pub struct Budget {
     pub idle_s: Option<f64>,
 }
 
-impl From<Budget> for budget::Limits {
-    fn from(budget: Budget) -> Self {
-        budget::Limits {
+impl From<TaskBudget> for budget::SpendingLimits {
+    fn from(budget: TaskBudget) -> Self {
+        budget::SpendingLimits {
             calls: budget.calls,
             prompt_tokens: budget.prompt_tokens,
             completion_tokens: budget.completion_tokens,
@@ -137,9 +137,9 @@ impl From<Budget> for budget::Limits {
 
 /// What the sandbox may use at most. Sizes are in MiB; `None` takes the default of the sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Limits"))]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct SandboxLimits {
     /// Includes what is written to the sandbox's file system.
     pub memory_mb: Option<u64>,
     /// Processes and threads.
@@ -167,9 +167,9 @@ impl Default for Task {
             env: BTreeMap::new(),
             agent_timeout_s: None,
             command_timeout_s: COMMAND_TIMEOUT_S,
-            limits: Limits::default(),
+            limits: SandboxLimits::default(),
             network: Network::default(),
-            budget: Budget::default(),
+            budget: TaskBudget::default(),
             mode: Mode::default(),
             agent: AgentOptions::default(),
             mcp: McpServers::new(),
@@ -294,7 +294,7 @@ impl Task {
     }
 }
 
-impl Limits {
+impl SandboxLimits {
     fn check(&self) -> Result<(), TaskError> {
         let sizes = [
             ("memory_mb", self.memory_mb, 16),

@@ -21,9 +21,9 @@ pub use mcp::{McpNames, McpTool};
 
 /// The shape of an agent's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Format"))]
 #[serde(rename_all = "snake_case")]
-pub enum Format {
+pub enum TranscriptFormat {
     /// `opencode run --format json`.
     Opencode,
     /// `claude -p --output-format stream-json`, and Qwen Code's.
@@ -120,7 +120,7 @@ pub struct Transcript {
 pub struct Report {
     /// How its events are read; none when it was never started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub format: Option<Format>,
+    pub format: Option<TranscriptFormat>,
     /// How it names the tools of the task's MCP servers, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp_names: Option<McpNames>,
@@ -146,17 +146,17 @@ const TEXT_CHARS_MAX: usize = 2000;
 
 impl Transcript {
     /// Reads what an agent wrote. Lines that are no events are passed over: agents print warnings between them.
-    pub fn read(format: Format, text: &str) -> Self {
+    pub fn read(format: TranscriptFormat, text: &str) -> Self {
         let mut transcript = Transcript::default();
         match format {
-            Format::Opencode => opencode::read(events(text), &mut transcript),
-            Format::Claude => claude::read(events(text), &mut transcript),
-            Format::Codex => codex::read(events(text), &mut transcript),
-            Format::Gemini => gemini::read(events(text), &mut transcript),
-            Format::Goose => goose::read(events(text), &mut transcript),
-            Format::Pi => pi::read(events(text), &mut transcript),
-            Format::Mini => mini::read(text, &mut transcript),
-            Format::Text => transcript.say(Speaker::Assistant, text.trim()),
+            TranscriptFormat::Opencode => opencode::read(events(text), &mut transcript),
+            TranscriptFormat::Claude => claude::read(events(text), &mut transcript),
+            TranscriptFormat::Codex => codex::read(events(text), &mut transcript),
+            TranscriptFormat::Gemini => gemini::read(events(text), &mut transcript),
+            TranscriptFormat::Goose => goose::read(events(text), &mut transcript),
+            TranscriptFormat::Pi => pi::read(events(text), &mut transcript),
+            TranscriptFormat::Mini => mini::read(text, &mut transcript),
+            TranscriptFormat::Text => transcript.say(Speaker::Assistant, text.trim()),
         }
         transcript
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::exchange::{Exchange, Request};
 use crate::finding::Code;
 use crate::tokens::Tokens;
-use rollcage_dialect::chat::{self, Flaw, Message, Reply, STRICT_TOOLS, Usage, is_no_answer};
+use rollcage_dialect::chat::{self, Flaw, Message, Reply, STRICT_TOOLS, Usage, is_aborted_finish};
 use rollcage_dialect::sampling::{self, LogprobsMode};
 use rollcage_dialect::{Dialect, EndpointDialect};
 
@@ -347,7 +347,11 @@ fn exactness_of(reply: &Reply) -> Exactness {
 
 /// The first reason not to trust the tokens, the most obvious ones first.
 fn flaw_of(reply: &Reply) -> Option<Code> {
-    if reply.finish_reason.as_deref().is_some_and(is_no_answer) {
+    if reply
+        .finish_reason
+        .as_deref()
+        .is_some_and(is_aborted_finish)
+    {
         return Some(Code::AbortedTurn);
     }
     if reply

@@ -1,4 +1,4 @@
-//! A result as somebody asks for it: with the tokens in the wanted form, or without any.
+//! A result with the requested amount of trace data.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,9 +12,9 @@ use crate::record::RolloutResult;
 use crate::sequence::{self, Row};
 use crate::trace::Interpretation;
 
-/// How much of the tokens goes with a result.
+/// How much of the trace is included in a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum TraceDetail {
     None,
     /// Rows for training.
     #[default]
@@ -23,19 +23,23 @@ pub enum Wanted {
     Turns,
 }
 
-impl Wanted {
-    pub const ALL: [Wanted; 3] = [Wanted::None, Wanted::Sequences, Wanted::Turns];
+impl TraceDetail {
+    pub const ALL: [TraceDetail; 3] = [
+        TraceDetail::None,
+        TraceDetail::Sequences,
+        TraceDetail::Turns,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Wanted::None => "none",
-            Wanted::Sequences => "sequences",
-            Wanted::Turns => "turns",
+            TraceDetail::None => "none",
+            TraceDetail::Sequences => "sequences",
+            TraceDetail::Turns => "turns",
         }
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for TraceDetail {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())
     }
@@ -45,13 +49,13 @@ impl fmt::Display for Wanted {
 #[error("`trace` must be none, sequences or turns")]
 pub struct UnknownTrace;
 
-impl FromStr for Wanted {
+impl FromStr for TraceDetail {
     type Err = UnknownTrace;
 
     fn from_str(name: &str) -> Result<Self, UnknownTrace> {
-        let found = Wanted::ALL
+        let found = TraceDetail::ALL
             .into_iter()
-            .find(|wanted| wanted.as_str() == name);
+            .find(|detail| detail.as_str() == name);
         found.ok_or(UnknownTrace)
     }
 }
@@ -80,18 +84,18 @@ impl<'a> View<'a> {
         }
     }
 
-    pub fn new(result: &'a RolloutResult, seen: &Interpretation, wanted: Wanted) -> Self {
+    pub fn new(result: &'a RolloutResult, seen: &Interpretation, detail: TraceDetail) -> Self {
         let bare = View {
             result: seen.complete(result),
             ..View::bare(result)
         };
-        match wanted {
-            Wanted::None => bare,
-            Wanted::Sequences => View {
+        match detail {
+            TraceDetail::None => bare,
+            TraceDetail::Sequences => View {
                 sequences: Some(sequence::rows(seen)),
                 ..bare
             },
-            Wanted::Turns => View {
+            TraceDetail::Turns => View {
                 turns: Some(call::calls(seen).collect()),
                 ..bare
             },

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use rollcage_dialect::chat::{Constrained, RefusedParameter, Rewrite, StreamError, prepare};
+use rollcage_dialect::chat::{ConstraintPolicy, RefusedParameter, Rewrite, StreamError, prepare};
 use rollcage_dialect::sampling::LogprobsMode;
 use rollcage_model::exchange::{Exchange, Request, Response};
 use rollcage_model::finding::{Code, Level, RolloutType};
@@ -163,7 +163,7 @@ fn line_tool_choice_and_strict_are_sampled_under_a_grammar() {
     }
     let body = tape("required-whole").request.body;
     let refuse = Rewrite {
-        constrained: Constrained::Refuse,
+        constrained: ConstraintPolicy::Refuse,
         ..Rewrite::default()
     };
     let error = prepare(&body, &refuse).unwrap_err().to_string();
@@ -221,7 +221,7 @@ fn line_thoughts_that_are_not_included_cost_the_ids() {
     }
     // So they are asked for.
     let rewrite = Rewrite {
-        capture: rollcage_dialect::chat::Capture::Tokens,
+        capture: rollcage_dialect::chat::CaptureMode::Tokens,
         ..Rewrite::default()
     };
     let body = tape("no-reasoning-whole").request.body;

@@ -1,4 +1,4 @@
-//! Answers that are the proxy's own, in the shape of the OpenAI API.
+//! Responses that the proxy itself writes, in the format of the OpenAI API.
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -7,7 +7,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::json;
 
-/// The body of every answer.
+/// The body of every response to an agent.
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 pub(crate) const JSON: &str = "application/json";
@@ -38,7 +38,7 @@ pub(crate) fn error(status: StatusCode, kind: &str, message: &str) -> Response<B
     whole(status, JSON, error_body(status, kind, message))
 }
 
-/// A JSON answer for routes that others add beside the proxy's.
+/// A JSON response, for routes that other crates serve next to the proxy's.
 pub fn json(status: StatusCode, value: &serde_json::Value) -> Response<Body> {
     whole(status, JSON, value.to_string())
 }

@@ -1,8 +1,8 @@
-//! One model call, from top to bottom: read the question, set its budget aside, prepare it for the endpoint, record it,
-//! send it, receive what comes (`receive`); ask again for less after a refusal that teaches something; and hand the
-//! outcome to `output`, which gives it to the agent live, whole or replayed.
+//! One model call, from top to bottom: read the request, reserve its budget, prepare it for the endpoint, record it,
+//! send it, receive the answer (`receive`), and pass the outcome to `output`, which sends it to the agent live, whole
+//! or replayed. When the endpoint refuses a parameter, the call is repeated without that parameter.
 //!
-//! Whatever goes wrong on the way becomes a [`CallOutcome`], on record, in the same way for all three.
+//! Every failure on the way becomes a recorded [`CallOutcome`], in the same way for all three output modes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,37 +12,37 @@ use hyper::header::HeaderMap;
 use hyper::{Request, Response, StatusCode};
 
 use rollcage_dialect::Route;
-use rollcage_dialect::chat::render::farewell;
-use rollcage_dialect::chat::tokens_wanted;
-use rollcage_dialect::upstream::{PassedHead, UpstreamRequest, View};
+use rollcage_dialect::chat::render::closing_reply;
+use rollcage_dialect::chat::requested_max_tokens;
+use rollcage_dialect::upstream::{ForwardedHead, StreamView, UpstreamRequest};
 use rollcage_model::exchange::{self, Line, Sent};
 
 use crate::answer::{self, Body};
+use crate::body::{close_after, read_agent_request};
 use crate::clock::now;
-use crate::exchange::{OpenExchange, Ticket};
-use crate::learned::Lesson;
+use crate::exchange::{BudgetHold, OpenExchange};
+use crate::lessons::Lesson;
 use crate::outcome::{CallOutcome, GIVEN_UP};
-use crate::output::{Output, OutputMode};
-use crate::question::{Question, answer_aside, refuse};
-use crate::receive::{Expected, Received, fail, receive, settle_refusal};
+use crate::output::{OutputMode, Responder};
+use crate::question::{Question, answer_without_model, refuse};
+use crate::receive::{AttemptOutcome, CallContext, fail, receive, settle_refusal};
 use crate::session::Session;
-use crate::unread::{close_after, read_agent_request};
-use crate::upstream::{Outgoing, count_tokens, send};
+use crate::upstream::{OutgoingRequest, count_tokens, send};
 
-/// How often a call is made again with less in it.
-const LESS_MAX: usize = 3;
+/// How often a call is repeated with fewer parameters after refusals.
+const REDUCED_RETRIES_MAX: usize = 3;
 
-/// A call while it is being made.
+/// A call in progress.
 struct Call {
     session: Arc<Session>,
     question: Question,
     mode: OutputMode,
-    /// Where the agent sent it, and with what.
+    /// Path and headers of the agent's request.
     path: String,
     headers: HeaderMap,
-    /// What of that the endpoint sees.
-    passed: PassedHead,
-    /// The agent's own bytes.
+    /// The query and headers that are forwarded to the endpoint.
+    passed: ForwardedHead,
+    /// The agent's body, unchanged.
     body: Bytes,
 }
 
@@ -58,20 +58,22 @@ where
 {
     let (head, body) = request.into_parts();
     let held = Arc::clone(&session);
-    let _room = held.room.enter(&head.headers).await;
+    let _memory = held.request_memory.reserve(&head.headers).await;
     let body = match read_agent_request(body).await {
         Ok(body) => body,
-        Err(unread) => {
+        Err(error) => {
             session.note_refused_request();
-            return close_after(refuse(&route, unread.status(), &unread.to_string()));
+            return close_after(refuse(&route, error.status(), &error.to_string()));
         }
     };
     let endpoint = &session.options.endpoint;
-    let passed = endpoint.dialect.passed(&head.headers, head.uri.query());
+    let passed = endpoint
+        .dialect
+        .forwarded_head(&head.headers, head.uri.query());
     if let Some(count) = count_tokens(&session, &route, &passed, &body).await {
         return answer::whole(StatusCode::OK, answer::JSON, count);
     }
-    if let Some(answer) = answer_aside(&route, &endpoint.model, body.len()) {
+    if let Some(answer) = answer_without_model(&route, &endpoint.model, body.len()) {
         return answer;
     }
     let (question, form) = match Question::read(&route, &body, endpoint.dialect) {
@@ -81,20 +83,20 @@ where
             return refuse(&route, StatusCode::BAD_REQUEST, &problem);
         }
     };
-    let output = |mode: OutputMode| Output {
+    let output = |mode: OutputMode| Responder {
         session: Arc::clone(&held),
         route,
         mode,
         form,
     };
-    let ticket = match reserve(&session, &question, body.len()) {
-        Ok(ticket) => ticket,
+    let hold = match reserve(&session, &question, body.len()) {
+        Ok(hold) => hold,
         Err(stopped) => {
             let mode = OutputMode::of(question.is_stream(), session.has_live_streams);
             return output(mode).respond(stopped);
         }
     };
-    let prepared = prepare(&session, &question, &ticket);
+    let prepared = prepare(&session, &question, &hold);
     let is_stream = prepared.as_ref().is_ok_and(|it| it.prepared.is_stream);
     let mode = OutputMode::of(is_stream, session.has_live_streams);
     let output = output(mode);
@@ -111,35 +113,37 @@ where
         passed,
         body,
     };
-    output.give(make(call, ticket, request)).await
+    output.run(make(call, hold, request)).await
 }
 
-/// Sets aside what the call may use. At a limit the agent gets a last answer.
+/// Reserves what the call may use of the budget. When a limit is reached the agent gets a final answer instead.
 fn reserve(
     session: &Arc<Session>,
     question: &Question,
     body_bytes: usize,
-) -> Result<Ticket, CallOutcome> {
+) -> Result<BudgetHold, CallOutcome> {
     let limits = &session.options.settings.budget;
     let is_counted = limits.completion_tokens.is_some() || limits.usd.is_some();
-    let wanted = is_counted.then(|| tokens_wanted(&question.body)).flatten();
+    let wanted = is_counted
+        .then(|| requested_max_tokens(&question.body))
+        .flatten();
     match session.reserve(body_bytes, wanted) {
-        Ok(reservation) => Ok(Ticket::new(Arc::clone(session), reservation)),
+        Ok(reservation) => Ok(BudgetHold::new(Arc::clone(session), reservation)),
         Err(limit) => {
             let limit = limit.as_str();
             let text = format!("The budget of this task is used up ({limit}). I stop here.");
-            Err(CallOutcome::Stopped(Box::new(farewell(&text))))
+            Err(CallOutcome::Stopped(Box::new(closing_reply(&text))))
         }
     }
 }
 
-/// The request as it is to be sent, by all that was learnt of the endpoint so far.
+/// The request to send, without the parameters that the endpoint has refused so far.
 fn prepare(
     session: &Session,
     question: &Question,
-    ticket: &Ticket,
+    hold: &BudgetHold,
 ) -> Result<UpstreamRequest, CallOutcome> {
-    let rewrite = session.rewrite(ticket.tokens_max(), question.is_thinking_disabled);
+    let rewrite = session.rewrite(hold.tokens_max(), question.is_thinking_disabled);
     let dialect = session.options.endpoint.dialect;
     let prepared = dialect.prepare(
         &question.body,
@@ -153,22 +157,22 @@ fn prepare(
     })
 }
 
-/// Makes the call, again for as long as each refusal teaches to ask for less.
-async fn make(call: Call, mut ticket: Ticket, mut request: UpstreamRequest) -> CallOutcome {
+/// Makes the call, and repeats it as long as each refusal names a parameter that can be left out.
+async fn make(call: Call, mut hold: BudgetHold, mut request: UpstreamRequest) -> CallOutcome {
     let mut tries = 0;
     loop {
-        let refused = match attempt(&call, ticket, request).await {
-            Received::Settled(outcome) => return outcome,
-            Received::Refused(refused) => refused,
+        let refused = match attempt(&call, hold, request).await {
+            AttemptOutcome::Settled(outcome) => return outcome,
+            AttemptOutcome::Refused(refused) => refused,
         };
-        let again = refused
-            .ticket
-            .filter(|_| is_worth_another(refused.lesson, tries));
-        let Some(kept) = again else {
+        let retry_hold = refused
+            .hold
+            .filter(|_| should_retry_reduced(refused.lesson, tries));
+        let Some(reused) = retry_hold else {
             return settle_refusal(&call.session, &call.question, refused.refusal);
         };
-        ticket = kept;
-        request = match prepare(&call.session, &call.question, &ticket) {
+        hold = reused;
+        request = match prepare(&call.session, &call.question, &hold) {
             Ok(request) => request,
             Err(invalid) => return invalid,
         };
@@ -176,54 +180,55 @@ async fn make(call: Call, mut ticket: Ticket, mut request: UpstreamRequest) -> C
     }
 }
 
-/// Whether a call is made again with less in it. A known lesson helps one that was under way when it was learnt.
-fn is_worth_another(lesson: Option<Lesson>, tries: usize) -> bool {
+/// Whether to repeat a refused call with fewer parameters. A lesson that is already known justifies one repetition: a
+/// concurrent call may have learnt it after this one was sent.
+fn should_retry_reduced(lesson: Option<Lesson>, tries: usize) -> bool {
     let is_new = match lesson {
         None => false,
         Some(Lesson::New) => true,
         Some(Lesson::Known) => tries == 0,
     };
-    is_new && tries < LESS_MAX
+    is_new && tries < REDUCED_RETRIES_MAX
 }
 
-/// Records, sends and receives.
-async fn attempt(call: &Call, ticket: Ticket, mut request: UpstreamRequest) -> Received {
-    let mut exchange = match record(call, ticket, &mut request) {
+/// One attempt at the call: record, send, receive.
+async fn attempt(call: &Call, hold: BudgetHold, mut request: UpstreamRequest) -> AttemptOutcome {
+    let mut exchange = match record(call, hold, &mut request) {
         Ok(exchange) => exchange,
-        Err(problem) => return Received::Settled(CallOutcome::unrecorded(problem)),
+        Err(problem) => return AttemptOutcome::Settled(CallOutcome::unrecorded(problem)),
     };
-    let outgoing = Outgoing {
+    let outgoing = OutgoingRequest {
         passed: &call.passed,
         body: request.prepared.body,
         view: match call.question.is_translated {
-            true => View::Pieces,
-            false => View::Own,
+            true => StreamView::Deltas,
+            false => StreamView::Original,
         },
         added: request.prepared.added,
     };
-    match send(&call.session, &outgoing, &mut exchange.trouble).await {
+    match send(&call.session, &outgoing, &mut exchange.retry).await {
         Ok(response) => {
-            let expected = Expected {
+            let context = CallContext {
                 session: &call.session,
                 question: &call.question,
                 mode: call.mode,
                 added: outgoing.added,
             };
-            receive(&expected, exchange, response).await
+            receive(&context, exchange, response).await
         }
-        Err(failure) => Received::Settled(fail(exchange, GIVEN_UP, failure.unanswered())),
+        Err(failure) => AttemptOutcome::Settled(fail(exchange, GIVEN_UP, failure.unanswered())),
     }
 }
 
-/// Written before anything is sent, so that a lost answer shows as a hole.
+/// Records the request before it is sent, so that a lost answer is visible as a request without a response.
 fn record(
     call: &Call,
-    ticket: Ticket,
+    hold: BudgetHold,
     request: &mut UpstreamRequest,
 ) -> Result<OpenExchange, String> {
     let session = &call.session;
     let exchange = session.next_exchange();
-    let (logprobs_of, refused) = session.known_of_endpoint();
+    let (logprobs_of, refused) = session.capture_notes();
     let mut dropped = call.question.dropped.clone();
     dropped.append(&mut request.dropped);
     session.record(Line::Request(exchange::Request {
@@ -243,13 +248,13 @@ fn record(
     if let Some(body) = request.translation.take() {
         session.record(Line::Sent(Sent { exchange, body }))?;
     }
-    let asked = call.question.body.clone();
-    let mut open = OpenExchange::new(Arc::clone(session), exchange, asked, ticket);
+    let request_body = call.question.body.clone();
+    let mut open = OpenExchange::new(Arc::clone(session), exchange, request_body, hold);
     open.is_replayed = call.mode == OutputMode::Replayed;
     Ok(open)
 }
 
-/// Everything but credentials.
+/// All headers except credentials.
 fn recorded_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
     const SECRET: [&str; 5] = [
         "authorization",

@@ -1,4 +1,4 @@
-//! The time of day, as records have it.
+//! Wall-clock time for records.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! A model behind a URL, as everybody who asks it knows it.
+//! A model behind a URL: where it is, how requests authenticate, and which API it speaks.
 
 use std::sync::Arc;
 
@@ -30,27 +30,27 @@ pub enum Auth {
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     pub kind: String,
-    /// Ends in `/v1` or what the provider has instead, without a slash behind it.
+    /// Ends in `/v1` or the provider's equivalent, without a trailing slash.
     pub base_url: String,
     pub key: Option<Secret>,
     pub auth: Auth,
-    /// Empty until the endpoint has been asked which one it serves.
+    /// Empty until the endpoint has been queried for the model it serves.
     pub model: String,
     pub is_thinking_disabled: bool,
-    /// Whether to ask for token ids: hosted services refuse members they do not know.
+    /// Whether to request token ids: hosted services refuse members they do not know.
     pub has_token_ids: bool,
-    /// The model's context, where it is known without asking.
+    /// The length of the model's context, where it is known without a probe.
     pub context_tokens: Option<u64>,
-    /// What it is asked in.
+    /// The API that it is called with.
     pub dialect: EndpointDialect,
-    /// What its answers give, where that is known without asking.
+    /// What it can deliver, where that is known without a probe.
     pub profile: Option<Profile>,
-    /// Where somebody else named the URL: what may be connected to.
+    /// Restricts the addresses that may be connected to, where the URL comes from an untrusted client.
     pub guard: Option<Arc<Guard>>,
 }
 
 impl Endpoint {
-    /// For an agent that asks no model.
+    /// For an agent that calls no model.
     pub fn none() -> Self {
         Endpoint {
             kind: "none".to_owned(),
@@ -67,7 +67,7 @@ impl Endpoint {
         }
     }
 
-    /// Our own scripted one, which gives every token unless its script says otherwise.
+    /// Our own scripted endpoint, which returns every token unless its script says otherwise.
     pub fn scripted(base_url: String, model: &str, key: String) -> Self {
         Endpoint {
             kind: "scripted".to_owned(),
@@ -86,12 +86,12 @@ impl Endpoint {
 }
 
 impl Endpoint {
-    /// Where model calls go.
+    /// The URL of model calls.
     pub fn url(&self) -> String {
         format!("{}{}", self.base_url, self.dialect.path())
     }
 
-    /// What every request is sent with: the key in the header that the endpoint reads.
+    /// The headers of every request, with the key in the header that the endpoint reads.
     pub(crate) fn headers(&self) -> Result<HeaderMap, InvalidHeaderValue> {
         let mut headers = self.dialect.headers();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer::JSON));
@@ -121,9 +121,9 @@ impl Endpoint {
         Ok(headers)
     }
 
-    /// A request that is no model call, with the endpoint's key.
+    /// Adds the endpoint's headers and key to a request that is not a model call.
     pub(crate) fn authorise(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
-        // A key that no header can hold is told of when a session opens.
+        // A key that is not a valid header value is reported when a session opens.
         request.headers(self.headers().unwrap_or_default())
     }
 

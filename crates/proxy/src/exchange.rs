@@ -1,4 +1,5 @@
-//! One exchange under way. However it ends, exactly one response is written for it and its reservation is settled.
+//! One exchange in progress. However it ends, exactly one response is recorded for it and its budget reservation is
+//! settled.
 
 use std::sync::Arc;
 
@@ -11,22 +12,22 @@ use rollcage_model::ending::Cause;
 use rollcage_model::event::What;
 use rollcage_model::exchange::{Line, Response};
 
+use crate::body::compact;
 use crate::calls::{AnsweredCall, CallVerdict, Problem};
 use crate::clock::now;
 use crate::log::CallLine;
-use crate::patience::Trouble;
+use crate::patience::RetryState;
 use crate::session::Session;
-use crate::unread::compact;
 
-/// A call's place in the budget. Dropped, it has used nothing.
-pub(crate) struct Ticket {
+/// A call's reservation in the budget. Dropped without being settled, it is released: the call has used nothing.
+pub(crate) struct BudgetHold {
     session: Arc<Session>,
     reservation: Option<Reservation>,
 }
 
-impl Ticket {
+impl BudgetHold {
     pub(crate) fn new(session: Arc<Session>, reservation: Reservation) -> Self {
-        Ticket {
+        BudgetHold {
             session,
             reservation: Some(reservation),
         }
@@ -46,47 +47,52 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for BudgetHold {
     fn drop(&mut self) {
         self.settle(None);
     }
 }
 
-/// A request that is on record, and what is known of its answer so far.
+/// A recorded request, and its answer as far as it has arrived.
 pub(crate) struct OpenExchange {
     session: Arc<Session>,
-    ticket: Option<Ticket>,
+    hold: Option<BudgetHold>,
     exchange: u64,
     /// The agent's request.
-    asked: Bytes,
+    request_body: Bytes,
     has_tools: bool,
     since: Instant,
     pub(crate) status: Option<u16>,
     pub(crate) is_stream: bool,
     pub(crate) is_replayed: bool,
-    pub(crate) trouble: Trouble,
-    /// What the answer says it used, where that was seen on the way.
+    pub(crate) retry: RetryState,
+    /// The answer's own usage numbers, where they were read while it was passed on.
     pub(crate) usage: Option<Usage>,
     first_byte_s: Option<f64>,
-    /// The body as it came, in pieces.
+    /// The chunks of the body, as received.
     pieces: Vec<Bytes>,
     bytes: usize,
     is_closed: bool,
 }
 
 impl OpenExchange {
-    pub(crate) fn new(session: Arc<Session>, exchange: u64, asked: Bytes, ticket: Ticket) -> Self {
+    pub(crate) fn new(
+        session: Arc<Session>,
+        exchange: u64,
+        request_body: Bytes,
+        hold: BudgetHold,
+    ) -> Self {
         OpenExchange {
             session,
-            ticket: Some(ticket),
+            hold: Some(hold),
             exchange,
-            has_tools: offers_tools(&asked),
-            asked,
+            has_tools: offers_tools(&request_body),
+            request_body,
             since: Instant::now(),
             status: None,
             is_stream: false,
             is_replayed: false,
-            trouble: Trouble::default(),
+            retry: RetryState::default(),
             usage: None,
             first_byte_s: None,
             pieces: Vec::new(),
@@ -102,27 +108,27 @@ impl OpenExchange {
         self.pieces.push(bytes);
     }
 
-    pub(crate) fn forget_request(&mut self) {
-        self.asked = Bytes::new();
+    pub(crate) fn drop_request_body(&mut self) {
+        self.request_body = Bytes::new();
     }
 
     pub(crate) fn session(&self) -> &Session {
         &self.session
     }
 
-    /// How much of the body has come.
+    /// The number of body bytes received so far.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The body so far, in one piece.
+    /// The body so far, as one contiguous buffer.
     pub(crate) fn body(&mut self) -> Bytes {
         let body = match self.pieces.as_mut_slice() {
             [] => Bytes::new(),
             [whole] => compact(std::mem::take(whole)),
             _ => {
                 let mut whole = Vec::with_capacity(self.bytes);
-                // Each is let go as soon as it is copied: together they may be large.
+                // Each is freed as soon as it is copied, since together they may be large.
                 for piece in self.pieces.drain(..) {
                     whole.extend_from_slice(&piece);
                 }
@@ -133,7 +139,7 @@ impl OpenExchange {
         body
     }
 
-    /// Keeps the beginning of an answer that is too large to be one.
+    /// Keeps only the beginning of an answer that exceeds the size limit.
     pub(crate) fn cut(&mut self) {
         const KEPT_BYTES: usize = 64 << 10;
         let mut kept = Vec::new();
@@ -145,17 +151,17 @@ impl OpenExchange {
         self.pieces = vec![kept.into()];
     }
 
-    /// For another try at the same call.
-    pub(crate) fn take_ticket(&mut self) -> Option<Ticket> {
-        self.ticket.take()
+    /// Takes the reservation over to another attempt at the same call.
+    pub(crate) fn take_hold(&mut self) -> Option<BudgetHold> {
+        self.hold.take()
     }
 
-    /// Writes the answer down. After this, and only then, may the agent see its end.
+    /// Records the answer. The agent may see the end of the answer only after this.
     pub(crate) fn close(&mut self, problem: Option<Problem>) -> Result<(), String> {
-        self.finish(problem, Ending::Answered)
+        self.finish(problem, CloseReason::UpstreamEnded)
     }
 
-    fn finish(&mut self, problem: Option<Problem>, ending: Ending) -> Result<(), String> {
+    fn finish(&mut self, problem: Option<Problem>, ending: CloseReason) -> Result<(), String> {
         self.is_closed = true;
         let (cause, error) = match problem {
             Some(Problem { cause, text }) => (Some(cause), Some(text)),
@@ -163,7 +169,7 @@ impl OpenExchange {
         };
         self.session.note_echoed_key(self.exchange);
         let mut body = self.body();
-        // An upstream that repeats our key in an error must not put it into the record.
+        // An upstream that echoes our key in an error must not get it into the record.
         let is_error = error.is_some() || self.status.is_none_or(|status| status >= 300);
         if is_error {
             body = self.session.scrub_body(body);
@@ -176,13 +182,13 @@ impl OpenExchange {
             first_byte_s: self.first_byte_s,
             total_s: self.since.elapsed().as_secs_f64(),
             error,
-            attempts: std::mem::take(&mut self.trouble.attempts),
+            attempts: std::mem::take(&mut self.retry.attempts),
             is_replayed: self.is_replayed,
             body,
         };
         let verdict = match ending {
-            Ending::HungUp => self.verdict_without_agent(),
-            Ending::Answered => self.verdict(&response, cause),
+            CloseReason::AgentHungUp => self.verdict_without_agent(),
+            CloseReason::UpstreamEnded => self.verdict(&response, cause),
         };
         let dialect = self.session.options.endpoint.dialect;
         let usage = self.usage.or_else(|| dialect.usage(&response.body));
@@ -190,10 +196,10 @@ impl OpenExchange {
         let (exchange, status) = (response.exchange, response.status);
         let is_answered = status.is_some_and(|status| (200..300).contains(&status));
         let written = self.session.record(Line::Response(response));
-        if let Some(ticket) = &mut self.ticket
+        if let Some(hold) = &mut self.hold
             && is_answered
         {
-            ticket.settle(Some(spent(usage)));
+            hold.settle(Some(spent(usage)));
         }
         let what = What::Call {
             exchange,
@@ -205,21 +211,26 @@ impl OpenExchange {
         written
     }
 
-    /// What an answer says of the endpoint; `cause` is what broke it.
+    /// Who is responsible for this result; `cause` is what broke the answer, if anything did.
     fn verdict(&self, response: &Response, cause: Option<Cause>) -> CallVerdict {
         if self.is_refused_for_its_body(response) {
             return match is_too_long(response) {
                 true => self.too_long(),
-                false => CallVerdict::AgentsDoing(Cause::AgentRequestRefused),
+                false => CallVerdict::AgentFault(Cause::AgentRequestRefused),
             };
         }
         match failure(response, cause) {
             Some(_) if is_too_long(response) => self.too_long(),
             Some(problem) => CallVerdict::Failed(problem),
             None => CallVerdict::Good(AnsweredCall {
-                is_cut: self.session.options.endpoint.dialect.is_cut(&response.body),
+                is_cut: self
+                    .session
+                    .options
+                    .endpoint
+                    .dialect
+                    .is_truncated(&response.body),
                 has_tools: self.has_tools,
-                longest_silence: self.trouble.silence.longest(),
+                longest_silence: self.retry.silence.longest(),
             }),
         }
     }
@@ -230,28 +241,28 @@ impl OpenExchange {
         }
     }
 
-    /// Who hung up on an endpoint that had failed, or that said nothing for far too long, is not to blame.
+    /// An agent that hangs up is not to blame if the endpoint had failed before, or was silent for far too long.
     fn verdict_without_agent(&mut self) -> CallVerdict {
-        if let Some(problem) = self.trouble.failing.take() {
+        if let Some(problem) = self.retry.last_problem.take() {
             return CallVerdict::Failed(problem);
         }
-        match self.trouble.silence.since() {
+        match self.retry.silence.since() {
             Some(since) if self.session.is_hung(since) => {
                 let seconds = since.elapsed().as_secs();
                 let text = format!("endpoint failed: nothing came from it for {seconds} s");
                 CallVerdict::Failed(Problem::new(Cause::EndpointSilent, text))
             }
-            _ => CallVerdict::AgentsDoing(Cause::AgentHungUp),
+            _ => CallVerdict::AgentFault(Cause::AgentHungUp),
         }
     }
 
-    /// Whether the agent's own words were refused, which is no fault of the endpoint: it answered this agent before, or
-    /// no endpoint would take them. The first refusals of a request that looks well may as well mean that agent and
-    /// endpoint do not go together.
+    /// Whether the request was refused for its content, which is the agent's fault: the endpoint has answered this
+    /// agent before, or the request is malformed for every endpoint. If the first well-formed requests are refused,
+    /// agent and endpoint may instead be incompatible.
     fn is_refused_for_its_body(&self, response: &Response) -> bool {
         matches!(response.status, Some(400 | 413 | 422))
             && response.error.is_none()
-            && (self.session.has_answers() || is_malformed(&self.asked))
+            && (self.session.has_answers() || is_malformed(&self.request_body))
     }
 }
 
@@ -266,14 +277,14 @@ fn spent(usage: Option<Usage>) -> Spent {
     }
 }
 
-/// What ended an exchange.
-enum Ending {
-    /// The upstream, with an answer or without.
-    Answered,
-    HungUp,
+/// Which side ended an exchange.
+enum CloseReason {
+    /// The upstream, with or without an answer.
+    UpstreamEnded,
+    AgentHungUp,
 }
 
-/// Why this exchange is the upstream's failure, if it is one.
+/// The upstream's failure in this exchange, if there is one.
 fn failure(response: &Response, cause: Option<Cause>) -> Option<Problem> {
     match (response.status, &response.error) {
         (Some(status), None) if (200..300).contains(&status) => None,
@@ -301,10 +312,10 @@ fn is_too_long(response: &Response) -> bool {
 impl Drop for OpenExchange {
     fn drop(&mut self) {
         if !self.is_closed {
-            // What cannot be written here shows as a request without a response.
+            // If this cannot be written, the record shows a request without a response.
             let text = "the agent hung up before the answer ended";
             let problem = Problem::new(Cause::AgentHungUp, text);
-            let _ = self.finish(Some(problem), Ending::HungUp);
+            let _ = self.finish(Some(problem), CloseReason::AgentHungUp);
         }
     }
 }

@@ -1,22 +1,23 @@
 //! The proxy: an agent's only way to a model, and where every exchange is recorded.
 //!
 //! It runs in our process. For a rollout it listens on a socket that was opened inside the rollout's network
-//! namespace, so whoever connects is in that sandbox. The agent's key names its session; the endpoint's key is put in
-//! here.
+//! namespace, so only processes of that sandbox can connect. The agent's key identifies its session; the endpoint's key
+//! is added here and never reaches the agent.
 //!
-//! The files of one model call, in the order in which a reader meets them: `serve` (connections, routes), `call` (the one
-//! path), `question` (what is asked, in any dialect), `exchange` (its place in the budget and the record), `upstream`
-//! (sending, and trying again), `response` (the answer while it comes), `receive` (what it is), `outcome`, `output` (what
-//! the agent gets of it).
+//! The files of one model call, in reading order: `serve` (connections, routes), `call` (the control flow of one call),
+//! `question` (the request, in any dialect), `exchange` (its budget reservation and its record), `upstream` (sending
+//! and retrying), `response` (the answer while it arrives), `receive` (classifying it), `outcome`, `output` (the
+//! agent's response).
 
 mod answer;
+mod body;
 mod call;
 mod calls;
 pub mod clock;
 pub mod endpoint;
 mod exchange;
 mod failure;
-mod learned;
+mod lessons;
 mod log;
 mod mcp;
 pub mod outbound;
@@ -32,29 +33,28 @@ mod reach;
 mod receive;
 mod recorder;
 pub mod remote;
+mod request_memory;
 mod response;
-mod room;
 mod scrub;
 pub mod secret;
 mod serve;
-mod served;
+mod served_models;
 mod session;
 mod sessions;
 mod settings;
 mod transport;
-mod unread;
 mod upstream;
 mod workers;
 
 pub use answer::{Body, json};
-pub use calls::{Calls, Problem, Stopped};
+pub use body::{BodyError, SMALL_BYTES_MAX, read_request_body, read_text};
+pub use calls::{CallSummary, LimitReached, Problem};
 pub use failure::cause;
 pub use policy::{OnOverflow, SamplingPolicy};
 pub use profiles::Profiles;
 pub use reach::{Unusable, reach};
-pub use serve::{Handler, Serving, answer, serve};
-pub use served::settle_model;
+pub use serve::{Handler, ServerHandle, answer, serve};
+pub use served_models::settle_model;
 pub use session::{CallCounts, Session, SessionOptions};
 pub use sessions::{Sessions, random_key};
 pub use settings::ModelSettings;
-pub use unread::{SMALL_BYTES_MAX, Unread, read_request_body, read_text};

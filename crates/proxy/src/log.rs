@@ -1,4 +1,4 @@
-//! The proxy's log of a session: a line for each call, kept in memory for the result's tail.
+//! The proxy's log of a session: one line per call, kept in memory for the log tail of the result.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,27 +6,27 @@ use std::fmt;
 use rollcage_dialect::chat::Usage;
 use rollcage_model::exchange::Response;
 
-/// Lines kept, the last ones.
+/// Older lines are dropped.
 const LINES_MAX: usize = 200;
 
 #[derive(Default)]
-pub(crate) struct Log(VecDeque<Line>);
+pub(crate) struct SessionLog(VecDeque<LogLine>);
 
-enum Line {
+enum LogLine {
     Call(CallLine),
     Other(String),
 }
 
-impl Log {
+impl SessionLog {
     pub(crate) fn add_call(&mut self, line: CallLine) {
-        self.push(Line::Call(line));
+        self.push(LogLine::Call(line));
     }
 
     pub(crate) fn add(&mut self, line: String) {
-        self.push(Line::Other(line));
+        self.push(LogLine::Other(line));
     }
 
-    fn push(&mut self, line: Line) {
+    fn push(&mut self, line: LogLine) {
         self.0.push_back(line);
         if self.0.len() > LINES_MAX {
             self.0.pop_front();
@@ -34,16 +34,16 @@ impl Log {
     }
 }
 
-impl fmt::Display for Log {
+impl fmt::Display for SessionLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|line| match line {
-            Line::Call(call) => writeln!(f, "{call}"),
-            Line::Other(text) => writeln!(f, "{text}"),
+            LogLine::Call(call) => writeln!(f, "{call}"),
+            LogLine::Other(text) => writeln!(f, "{text}"),
         })
     }
 }
 
-/// What the log says of an exchange. Put into words only when somebody reads it: calls are many, readers few.
+/// The log line of one exchange. Formatted only when it is read, since there are many calls and few readers.
 pub(crate) struct CallLine {
     exchange: u64,
     status: Option<u16>,
@@ -71,8 +71,9 @@ impl CallLine {
         }
     }
 
-    /// It was asked for so often that the endpoint must have been away. Once is a connection that was closed meanwhile.
-    pub(crate) fn is_late(&self) -> bool {
+    /// Whether it took so many tries that the endpoint must have been down. A single failed try is usually an idle
+    /// connection that the endpoint had closed.
+    pub(crate) fn was_retried(&self) -> bool {
         self.tries > 1
     }
 }

@@ -1,8 +1,8 @@
-//! An agent's way to the MCP servers outside that its task declares: `/mcp/NAME`, for streamable HTTP.
+//! Forwards an agent's requests to the remote MCP servers that its task declares: `/mcp/NAME`, for streamable HTTP.
 //!
-//! A request goes to exactly the declared URL, with the declared headers and those of the protocol, and to nowhere
-//! else: neither its path, its query nor a redirect can lead it away. These are no model calls, so nothing is recorded
-//! of them but a line in the proxy's log.
+//! A request goes to exactly the declared URL, with the declared headers and those of the protocol, and nowhere else:
+//! neither its path, its query nor a redirect can change the destination. These are not model calls, so all that is
+//! recorded of them is a line in the proxy's log.
 
 use std::io;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderVa
 use hyper::{Method, Request, Response, StatusCode};
 
 use crate::answer::{self, Body};
+use crate::body::{ANSWER_BYTES_MAX, close_after, read_agent_request};
 use crate::failure::cause;
-use crate::remote::Remote;
+use crate::remote::RemoteMcpServer;
 use crate::session::Session;
-use crate::unread::{ANSWER_BYTES_MAX, close_after, read_agent_request};
 
-/// Of a refusal, which is read whole to take secrets out of it.
+/// The most that is read of a refusal, which is buffered to remove secrets from it.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// The server's name in a path that is one of these routes.
+/// The server's name, if the path is one of these routes.
 pub(crate) fn name_in(path: &str) -> Option<&str> {
     path.strip_prefix("/mcp/")
 }
 
-/// Answers one request to a server.
+/// Forwards one request and answers it.
 pub(crate) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
     let name = name_in(head.uri.path()).unwrap_or_default();
@@ -49,17 +49,17 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
         refusal.headers_mut().insert(ALLOW, allowed);
         return refusal;
     }
-    let _room = session.room.enter(&head.headers).await;
+    let _memory = session.request_memory.reserve(&head.headers).await;
     let body = match read_agent_request(body).await {
         Ok(body) => body,
-        Err(unread) => return close_after(refuse(unread.status(), &unread.to_string())),
+        Err(error) => return close_after(refuse(error.status(), &error.to_string())),
     };
     let answered = ask(&session, remote, &head, body).await;
-    let told = match &answered {
+    let result = match &answered {
         Ok(answer) => answer.status().to_string(),
         Err(problem) => problem.clone(),
     };
-    session.log_line(format!("mcp {name}: {} {told}", head.method));
+    session.log_line(format!("mcp {name}: {} {result}", head.method));
     match answered {
         Ok(answer) => pass_on(name, remote, answer).await,
         Err(problem) => {
@@ -71,7 +71,7 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
 
 async fn ask(
     session: &Session,
-    remote: &Remote,
+    remote: &RemoteMcpServer,
     head: &hyper::http::request::Parts,
     body: Bytes,
 ) -> Result<reqwest::Response, String> {
@@ -99,12 +99,16 @@ async fn ask(
     request.send().await.map_err(|error| cause(&error))
 }
 
-/// `Mcp-Session-Id`, `MCP-Protocol-Version` and those that later versions add.
+/// `Mcp-Session-Id`, `MCP-Protocol-Version` and headers that later versions of the protocol add.
 fn is_protocol(name: &HeaderName) -> bool {
     name.as_str().starts_with("mcp-")
 }
 
-async fn pass_on(name: &str, remote: &Remote, answer: reqwest::Response) -> Response<Body> {
+async fn pass_on(
+    name: &str,
+    remote: &RemoteMcpServer,
+    answer: reqwest::Response,
+) -> Response<Body> {
     let status = answer.status();
     if status.is_redirection() {
         let text = format!(
@@ -125,7 +129,7 @@ async fn pass_on(name: &str, remote: &Remote, answer: reqwest::Response) -> Resp
         *response.body_mut() = streamed(answer);
         response
     } else {
-        // Servers like to repeat the credentials that they refuse.
+        // Servers often echo the credentials that they refuse.
         answer::whole(status, answer::JSON, remote.scrub(&beginning(answer).await))
     };
     let headers = response.headers_mut();
@@ -137,7 +141,8 @@ async fn pass_on(name: &str, remote: &Remote, answer: reqwest::Response) -> Resp
     response
 }
 
-/// The body as it comes. A server that breaks off, or never ends, breaks the agent's connection too.
+/// The body, passed through as it arrives. If the server breaks off or exceeds the size limit, the agent's connection
+/// breaks too.
 fn streamed(answer: reqwest::Response) -> Body {
     let frames = stream::unfold((answer, 0), |(mut answer, bytes)| async move {
         let (next, bytes) = match answer.chunk().await {

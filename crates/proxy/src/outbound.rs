@@ -1,10 +1,9 @@
-//! Connections to endpoints and MCP servers: the clients that make them, and the guard of those whose address somebody
-//! else names.
+//! Connections to endpoints and MCP servers: the HTTP clients, and protection against server-side request forgery.
 //!
-//! A server's clients name URLs (`base_url`, an MCP server's `url`), and the server stands where they do not: beside
-//! metadata services, databases and other people's loopback. Such a URL carries a [`Guard`] from where it is read to
-//! where it is connected to. Names are resolved here and nowhere else, every address is checked, and what was checked is
-//! what is connected to; so a name that changes its mind in between gains nothing. Redirects are never followed.
+//! Clients of our server can send URLs (`base_url`, an MCP server's `url`), while the server may reach hosts that they
+//! cannot: metadata services, databases, loopback. Such a URL carries a [`Guard`] from where it is parsed to where it
+//! is connected to. Names are resolved only here, every address is checked, and the checked address is the one that is
+//! connected to, so DNS rebinding gains nothing. Redirects are never followed.
 
 use std::fmt;
 use std::io;
@@ -18,26 +17,26 @@ use rollcage_model::network::address::{ClosedKind, closed_kind};
 
 mod allowed;
 
-pub use allowed::{Allowed, NotAllowed};
+pub use allowed::{AllowRule, InvalidAllowRule};
 
 const USER_AGENT: &str = concat!("rollcage/", env!("CARGO_PKG_VERSION"));
-/// For a connection to an endpoint. There is no limit on a whole answer: models think for minutes.
+/// For connecting to an endpoint. There is no limit on a whole answer: models think for minutes.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
-/// Between two pieces of an answer.
+/// Between two chunks of an answer.
 const READ_LIMIT: Duration = Duration::from_secs(600);
-/// For a connection that waits for its next call. Servers and what stands before them close what is quiet for longer.
+/// For an idle connection in the pool. Servers and load balancers close those that are idle for longer.
 const IDLE_LIMIT: Duration = Duration::from_secs(30);
-/// For a name that is looked up before anything is started.
+/// For resolving a name in [`Guard::check`].
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(5);
 
-/// An address that clients of this server may not name. Says what kind it is, not which: names of the server's own
-/// network are looked up where clients cannot.
+/// An address that clients of this server may not use. The error gives the kind of the address, not the address itself,
+/// so that clients cannot resolve names of the server's internal network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{host}` is {kind} address, which clients of this server may not name: whoever runs it can allow it with \
      --allow-url {host}"
 )]
-pub struct Forbidden {
+pub struct ForbiddenAddress {
     host: String,
     kind: &'static str,
 }
@@ -48,19 +47,19 @@ pub enum ClientError {
     #[error("set up HTTPS")]
     Http(#[from] reqwest::Error),
     #[error(transparent)]
-    Forbidden(#[from] Forbidden),
+    Forbidden(#[from] ForbiddenAddress),
 }
 
-/// How names become addresses. Tests have names that change.
+/// Resolves host names; a trait so that tests can change the addresses of a name.
 pub trait Resolver: fmt::Debug + Send + Sync {
     fn resolve(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
 }
 
-/// As the machine does it.
+/// The operating system's resolver.
 #[derive(Debug)]
-struct System;
+struct SystemResolver;
 
-impl Resolver for System {
+impl Resolver for SystemResolver {
     fn resolve(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
         let host = host.to_owned();
         Box::pin(async move {
@@ -70,30 +69,30 @@ impl Resolver for System {
     }
 }
 
-/// Which addresses the clients of a server may name.
+/// Which addresses the clients of a server may use in URLs.
 #[derive(Debug)]
 pub struct Guard {
-    allowed: Vec<Allowed>,
+    allowed: Vec<AllowRule>,
     resolver: Arc<dyn Resolver>,
-    /// Made when it is first needed; knows no company's proxy, which would resolve names itself.
+    /// Built on first use. Ignores a configured HTTP proxy, which would resolve names itself.
     client: OnceLock<reqwest::Client>,
 }
 
 /// Why there is no address to connect to.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoAddress {
+pub(crate) enum AddressError {
     #[error(transparent)]
-    Forbidden(#[from] Forbidden),
+    Forbidden(#[from] ForbiddenAddress),
     #[error(transparent)]
     Lookup(#[from] io::Error),
 }
 
 impl Guard {
-    pub fn new(allowed: Vec<Allowed>) -> Arc<Self> {
-        Self::with_resolver(allowed, Arc::new(System))
+    pub fn new(allowed: Vec<AllowRule>) -> Arc<Self> {
+        Self::with_resolver(allowed, Arc::new(SystemResolver))
     }
 
-    pub fn with_resolver(allowed: Vec<Allowed>, resolver: Arc<dyn Resolver>) -> Arc<Self> {
+    pub fn with_resolver(allowed: Vec<AllowRule>, resolver: Arc<dyn Resolver>) -> Arc<Self> {
         Arc::new(Guard {
             allowed,
             resolver,
@@ -101,9 +100,9 @@ impl Guard {
         })
     }
 
-    /// Looks at a URL before anything is done for it. A name that cannot be looked up passes: it is asked for again by
-    /// every connection.
-    pub async fn check(&self, url: &str) -> Result<(), Forbidden> {
+    /// Checks a URL early, before any work is done for it. A name that cannot be resolved passes: every connection
+    /// resolves and checks it again.
+    pub async fn check(&self, url: &str) -> Result<(), ForbiddenAddress> {
         let Ok(url) = reqwest::Url::parse(url) else {
             return Ok(());
         };
@@ -111,12 +110,12 @@ impl Guard {
             return Ok(());
         };
         match tokio::time::timeout(LOOK_UP_LIMIT, self.addresses(host)).await {
-            Ok(Err(NoAddress::Forbidden(forbidden))) => Err(forbidden),
-            Ok(Ok(_) | Err(NoAddress::Lookup(_))) | Err(_) => Ok(()),
+            Ok(Err(AddressError::Forbidden(forbidden))) => Err(forbidden),
+            Ok(Ok(_) | Err(AddressError::Lookup(_))) | Err(_) => Ok(()),
         }
     }
 
-    /// Whether the operator allows what the URL says, wherever that leads.
+    /// Whether the operator allows the URL's host and port, whatever the name resolves to.
     fn is_trusted(&self, url: &reqwest::Url) -> bool {
         let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
             return false;
@@ -124,8 +123,8 @@ impl Guard {
         self.allowed.iter().any(|rule| rule.has_host(host, port))
     }
 
-    /// Where a host may be connected to. One bad address among several is enough to refuse all of them.
-    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAddress> {
+    /// The addresses of a host. One forbidden address among several refuses all of them.
+    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, AddressError> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let found = match host.parse::<IpAddr>() {
             Ok(address) => vec![address],
@@ -140,22 +139,22 @@ impl Guard {
         Ok(found)
     }
 
-    fn check_address(&self, host: &str, address: IpAddr) -> Result<(), Forbidden> {
+    fn check_address(&self, host: &str, address: IpAddr) -> Result<(), ForbiddenAddress> {
         if self.allowed.iter().any(|rule| rule.has_address(address)) {
             return Ok(());
         }
         let own = || is_own(address).then_some("the server's own");
         match closed_kind(address).map(ClosedKind::as_str).or_else(own) {
             None => Ok(()),
-            Some(kind) => Err(Forbidden {
+            Some(kind) => Err(ForbiddenAddress {
                 host: host.to_owned(),
                 kind,
             }),
         }
     }
 
-    /// A client that connects to checked addresses only. A URL with an address in it is checked here, since nobody
-    /// resolves it.
+    /// A client that connects to checked addresses only. A URL with a literal address is checked here, since it is
+    /// never resolved.
     fn client(self: &Arc<Self>, url: &reqwest::Url) -> Result<reqwest::Client, ClientError> {
         let host = url.host_str().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -165,14 +164,14 @@ impl Guard {
         if let Some(client) = self.client.get() {
             return Ok(client.clone());
         }
-        let resolver = Guarded(Arc::clone(self));
+        let resolver = GuardedResolver(Arc::clone(self));
         let made = builder().no_proxy().dns_resolver(Arc::new(resolver));
         let made = made.build()?;
         Ok(self.client.get_or_init(|| made).clone())
     }
 }
 
-/// Whether a packet to that address would stay on this machine: then its source is the address itself. Nothing is sent.
+/// Whether the address belongs to this machine: a connected UDP socket then has it as its source. No packet is sent.
 fn is_own(address: IpAddr) -> bool {
     let any: SocketAddr = match address {
         IpAddr::V4(_) => ([0; 4], 0).into(),
@@ -185,27 +184,27 @@ fn is_own(address: IpAddr) -> bool {
     source.is_ok_and(|source| source.ip() == address)
 }
 
-/// The guard as the general client asks it.
-struct Guarded(Arc<Guard>);
+/// The guard as the DNS resolver of an HTTP client.
+struct GuardedResolver(Arc<Guard>);
 
-impl Resolve for Guarded {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let guard = Arc::clone(&self.0);
         Box::pin(async move {
             let found = guard.addresses(name.as_str()).await?;
-            // The port is the URL's.
+            // The client replaces port 0 by the URL's.
             let found = found.into_iter().map(|address| SocketAddr::new(address, 0));
             Ok::<Addrs, _>(Box::new(found))
         })
     }
 }
 
-/// HTTP clients, made when they are first needed and then shared: one for endpoints on this machine, one for others.
-/// Guarded URLs have their guard's.
+/// HTTP clients, built on first use and then shared: one for endpoints on this machine, one for remote ones. Guarded
+/// URLs use their guard's client.
 #[derive(Default)]
 pub struct Clients {
-    here: OnceLock<reqwest::Client>,
-    elsewhere: OnceLock<reqwest::Client>,
+    local: OnceLock<reqwest::Client>,
+    remote: OnceLock<reqwest::Client>,
 }
 
 impl Clients {
@@ -217,10 +216,10 @@ impl Clients {
         if let Some(client) = guarded(url, guard)? {
             return Ok(client);
         }
-        let known = if is_here(url) {
-            &self.here
+        let known = if is_loopback(url) {
+            &self.local
         } else {
-            &self.elsewhere
+            &self.remote
         };
         match known.get() {
             Some(client) => Ok(client.clone()),
@@ -232,7 +231,7 @@ impl Clients {
     }
 }
 
-/// A client for a URL that somebody else may have named.
+/// A client for a URL that may come from an untrusted client, in which case it has a guard.
 pub fn client_for(url: &str, guard: Option<&Arc<Guard>>) -> Result<reqwest::Client, ClientError> {
     match guarded(url, guard)? {
         Some(client) => Ok(client),
@@ -240,7 +239,7 @@ pub fn client_for(url: &str, guard: Option<&Arc<Guard>>) -> Result<reqwest::Clie
     }
 }
 
-/// `None` where there is nothing to guard against.
+/// The guard's client; `None` for a URL without a guard, or one that the operator allows.
 fn guarded(url: &str, guard: Option<&Arc<Guard>>) -> Result<Option<reqwest::Client>, ClientError> {
     match (guard, reqwest::Url::parse(url)) {
         (Some(guard), Ok(url)) if !guard.is_trusted(&url) => guard.client(&url).map(Some),
@@ -248,10 +247,10 @@ fn guarded(url: &str, guard: Option<&Arc<Guard>>) -> Result<Option<reqwest::Clie
     }
 }
 
-/// A client for one endpoint. An endpoint on this machine is never asked for through a company's proxy.
+/// A client for one endpoint. An endpoint on this machine is never reached through an HTTP proxy.
 pub fn client(base_url: &str) -> reqwest::Result<reqwest::Client> {
     let builder = builder();
-    if is_here(base_url) {
+    if is_loopback(base_url) {
         builder.no_proxy()
     } else {
         builder
@@ -260,7 +259,7 @@ pub fn client(base_url: &str) -> reqwest::Result<reqwest::Client> {
 }
 
 fn builder() -> reqwest::ClientBuilder {
-    // Already installed is as good.
+    // Fails if a provider is installed already, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
@@ -270,7 +269,7 @@ fn builder() -> reqwest::ClientBuilder {
         .user_agent(USER_AGENT)
 }
 
-pub fn is_here(base_url: &str) -> bool {
+pub fn is_loopback(base_url: &str) -> bool {
     reqwest::Url::parse(base_url).is_ok_and(|url| is_this_machine(&url))
 }
 

@@ -1,4 +1,4 @@
-//! What a call came to, whichever way the agent wants its answer.
+//! The outcome of a model call, independent of how the agent wants its answer.
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -9,55 +9,55 @@ use rollcage_dialect::chat::Reply;
 use crate::exchange::OpenExchange;
 use crate::response::UpstreamResponse;
 
-/// The status of a call that the endpoint did not answer however often it was asked, or answered with something else.
+/// The status of a call that we gave up on: no retry got an answer, or the answer was not usable.
 ///
-/// Agents take 429 and every 5xx for a wish to be asked again, and ask for minutes after we gave up. Failed Dependency is
-/// true of us, is tried again by no client, and does not put the fault on the request as 400 would.
+/// Agents retry after 429 and every 5xx, some for minutes after we gave up. Failed Dependency (424) describes our
+/// situation, is not retried by any client, and does not blame the request as 400 would.
 pub(crate) const GIVEN_UP: StatusCode = StatusCode::FAILED_DEPENDENCY;
 /// The clients of OpenAI and Anthropic read this before the status.
 pub(crate) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// What a call came to. All but a stream is on record already.
+/// The outcome of a model call. Everything except a stream is already recorded.
 pub(crate) enum CallOutcome {
-    /// The endpoint's own stream, of which nothing was passed on.
-    Streaming(Box<Streaming>),
+    /// The endpoint's own stream; nothing of it has been passed on yet.
+    Streaming(Box<StreamedAnswer>),
     Answered(WholeAnswer),
-    /// A limit was reached: a last answer of our own.
+    /// A limit was reached: the final answer is our own.
     Stopped(Box<Reply>),
     Refused(Box<Refusal>),
-    /// There is no answer. `GIVEN_UP` is told so that no agent tries again what we gave up.
+    /// There is no answer. With status `GIVEN_UP` the response is worded so that agents do not retry.
     Failed {
         status: StatusCode,
         problem: String,
     },
 }
 
-/// An answer that comes, and its exchange, which is closed with it.
-pub(crate) struct Streaming {
+/// A stream that is still arriving, and its exchange, which is closed when the stream ends.
+pub(crate) struct StreamedAnswer {
     pub(crate) exchange: OpenExchange,
     pub(crate) response: UpstreamResponse,
 }
 
-/// A good answer as the agent may see it, without what we asked for on top.
+/// A complete good answer, without the data that only we requested.
 pub(crate) enum WholeAnswer {
-    /// In the endpoint's own words.
+    /// The endpoint's own body.
     Body(Bytes),
-    /// To be said in the agent's dialect, or as a stream.
+    /// To be rendered in the agent's dialect, or as a stream.
     Reply(Box<Reply>),
 }
 
-/// An endpoint's refusal, without our key in it.
+/// An endpoint's error response, with our key removed.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) text: String,
     pub(crate) content_type: String,
-    /// Those that the agent's client reads.
+    /// The response headers that the agent's client may act on.
     pub(crate) headers: HeaderMap,
 }
 
 impl Refusal {
-    /// What of an endpoint's headers a client may act on.
+    /// The endpoint's headers that a client may act on.
     pub(crate) fn headers_of(response: &UpstreamResponse) -> HeaderMap {
         let names = [
             RETRY_AFTER,
@@ -74,7 +74,7 @@ impl Refusal {
 }
 
 impl CallOutcome {
-    /// What could not be recorded is not answered: a token that is not on disk was not captured.
+    /// An answer that could not be recorded is withheld: a token that is not on disk was not captured.
     pub(crate) fn unrecorded(problem: String) -> Self {
         CallOutcome::Failed {
             status: StatusCode::INTERNAL_SERVER_ERROR,
@@ -82,7 +82,7 @@ impl CallOutcome {
         }
     }
 
-    /// No endpoint would take the request.
+    /// The request is invalid for every endpoint.
     pub(crate) fn invalid(problem: String) -> Self {
         CallOutcome::Failed {
             status: StatusCode::BAD_REQUEST,

@@ -1,8 +1,8 @@
-//! How a call's outcome becomes what the agent gets: its stream as it comes (`live`), a whole answer, or a stream made from
-//! a whole answer (`replayed`).
+//! Turns a call's outcome into the agent's response: the endpoint's stream as it arrives (`live`), a whole answer, or a
+//! stream made from a whole answer (`replayed`).
 //!
-//! Until anything was sent an outcome has a status to be told by, and is told in the same way in all three. A stream that
-//! has begun can only go on or break: that is the one difference, and [`break_off`] is all that is to it.
+//! Until the first byte is sent, every outcome can be expressed by an HTTP status, in the same way in all three modes.
+//! A stream that has begun can only continue or break; [`break_off`] handles that one difference.
 
 use std::io;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::session::Session;
 mod live;
 mod replayed;
 
-/// What an agent is told of a call that we gave up. OpenCode asks again whatever the status is when it finds a number such
-/// as 429, or words such as `server error` and `connection refused`, anywhere in the body; so the cause stands beside it.
+/// The error message of a call that we gave up on. OpenCode retries, whatever the status, when the body contains a
+/// number such as 429 or words such as `server error` and `connection refused`; so the cause goes into a header.
 const GIVEN_UP_TEXT: &str = "The model endpoint gave no usable answer, as often as it was asked. This call has failed for good; the header x-rollcage-cause says why.";
-/// What the endpoint answered, shortened; the record has it as it came.
+/// The endpoint's answer, shortened; the record has all of it.
 const CAUSE: HeaderName = HeaderName::from_static("x-rollcage-cause");
 const CAUSE_CHARS_MAX: usize = 500;
 
-/// How an answer gets to the agent.
+/// How an answer is delivered to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutputMode {
-    /// The endpoint's stream, passed on as it comes.
+    /// The endpoint's stream, passed on as it arrives.
     Live,
     Whole,
     /// A stream made from a whole answer, for endpoints whose own streams lose token ids.
@@ -48,17 +48,17 @@ impl OutputMode {
     }
 }
 
-/// Where one call's outcome goes.
-pub(crate) struct Output {
+/// Builds the agent's response from the outcome of one call.
+pub(crate) struct Responder {
     pub(crate) session: Arc<Session>,
     pub(crate) route: Route,
     pub(crate) mode: OutputMode,
     pub(crate) form: AnswerForm,
 }
 
-impl Output {
-    /// Answers with what the call comes to.
-    pub(crate) async fn give(
+impl Responder {
+    /// Runs the call and responds with its outcome.
+    pub(crate) async fn run(
         self,
         calling: impl Future<Output = CallOutcome> + Send + 'static,
     ) -> Response<Body> {
@@ -68,7 +68,7 @@ impl Output {
         }
     }
 
-    /// The response to an agent that was sent nothing so far.
+    /// The response to an agent to which nothing has been sent so far.
     pub(crate) fn respond(self, outcome: CallOutcome) -> Response<Body> {
         let model = &self.session.options.endpoint.model;
         match outcome {
@@ -87,7 +87,7 @@ impl Output {
         }
     }
 
-    /// As it came to an agent of the endpoint's dialect, else in the agent's own.
+    /// The refusal unchanged for an agent of the endpoint's dialect, else rendered in the agent's dialect.
     fn refused(self, refusal: Refusal) -> Response<Body> {
         let Refusal {
             status,
@@ -108,7 +108,7 @@ impl Output {
     }
 }
 
-/// A failure, told so that no agent tries again what we gave up.
+/// A failure; with [`GIVEN_UP`] it is worded so that agents do not retry.
 fn failed(route: &Route, status: StatusCode, problem: &str) -> Response<Body> {
     if status != GIVEN_UP {
         return refuse(route, status, problem);
@@ -127,14 +127,15 @@ fn failed(route: &Route, status: StatusCode, problem: &str) -> Response<Body> {
     response
 }
 
-/// The end of a stream that has begun and gets no further. There is no status to tell it by any more; agents take a broken
-/// connection for what it is, while a stream that ended cleanly without a finish reason would make some of them ask again
-/// without end. Clients that do not ask again after either are `told` what their dialect has for it.
-async fn break_off(told: Option<&'static [u8]>, problem: String) -> io::Result<Bytes> {
-    if told.is_none() {
-        // The server sends what it has once it has to wait; what it has when the body breaks is lost.
+/// Ends a stream that has begun and cannot continue. The status is already sent, so the connection is broken: agents
+/// treat that as an error, while a stream that ends cleanly without a finish reason makes some of them retry forever.
+/// Where the agent's dialect has a closing event for this case, that is sent instead.
+async fn break_off(closing_event: Option<&'static [u8]>, problem: String) -> io::Result<Bytes> {
+    if closing_event.is_none() {
+        // The server flushes buffered data when the body is pending; what is buffered when the body fails is lost.
         tokio::task::yield_now().await;
     }
-    told.map(Bytes::from_static)
+    closing_event
+        .map(Bytes::from_static)
         .ok_or_else(|| io::Error::other(problem))
 }

@@ -1,4 +1,4 @@
-//! How long calls bear with an endpoint that is out of order, and how much of the agent's time that was.
+//! How long failed calls are retried, and how much of the agent's time was lost to outages of the endpoint.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,20 +10,19 @@ use rollcage_model::exchange::Attempt;
 use crate::calls::Problem;
 
 const FIRST_DELAY: Duration = Duration::from_millis(500);
-/// A restarted server should not wait long for its calls.
+/// Short enough that calls resume soon after a server has restarted.
 const DOUBLED_DELAY_MAX: Duration = Duration::from_secs(10);
-/// Of what an endpoint advises.
+/// Caps the delay that an endpoint advises.
 const ADVISED_DELAY_MAX: Duration = Duration::from_secs(30);
 
-/// The times during which calls of a session waited for an endpoint that had failed them. Calls at the same time wait
-/// for the same endpoint, so their times count once.
+/// The time during which calls of a session waited for an endpoint that had failed. Overlapping waits count once.
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
-    state: Mutex<State>,
+    state: Mutex<OutageState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OutageState {
     open: usize,
     since: Option<Instant>,
     total: Duration,
@@ -37,18 +36,18 @@ impl Outages {
         Outage(Arc::clone(self))
     }
 
-    /// All of them together, with what is under way.
+    /// The total time, including an outage in progress.
     pub(crate) fn total(&self) -> Duration {
         let state = self.state();
         state.total + state.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, OutageState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One call's wait. It ends when this is dropped.
+/// One call's wait, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Outage(Arc<Outages>);
 
@@ -64,7 +63,7 @@ impl Drop for Outage {
     }
 }
 
-/// Since when an endpoint has said nothing in a call. Time in which the agent does not read is not counted.
+/// How long an endpoint has sent nothing in a call. Time in which the agent does not read is not counted.
 #[derive(Debug, Default)]
 pub(crate) struct Silence {
     state: Mutex<(Option<Instant>, Duration)>,
@@ -82,7 +81,7 @@ impl Silence {
         }
     }
 
-    /// `None` while the endpoint is not waited for.
+    /// The start of the current silence; `None` while we are not waiting for the endpoint.
     pub(crate) fn since(&self) -> Option<Instant> {
         self.state().0
     }
@@ -96,21 +95,21 @@ impl Silence {
     }
 }
 
-/// What went wrong with a call so far.
+/// The failed tries of a call so far.
 #[derive(Debug, Default)]
-pub(crate) struct Trouble {
-    /// The tries that failed, for the record.
+pub(crate) struct RetryState {
+    /// The failed tries, for the record.
     pub(crate) attempts: Vec<Attempt>,
-    /// What the last try failed of, while another is to come.
-    pub(crate) failing: Option<Problem>,
+    /// Why the last try failed, while another one is still to come.
+    pub(crate) last_problem: Option<Problem>,
     pub(crate) silence: Arc<Silence>,
-    /// Since when it is tried again.
+    /// When retrying began.
     since: Option<Instant>,
     tries: u32,
 }
 
-impl Trouble {
-    /// How long to wait before the next try; `None` when patience is used up.
+impl RetryState {
+    /// The delay before the next try; `None` when `patience`, the time for retries, is used up.
     pub(crate) fn delay(
         &mut self,
         patience: Duration,
@@ -127,7 +126,7 @@ impl Trouble {
             Some(advised) => advised.min(ADVISED_DELAY_MAX),
             None => doubled.min(DOUBLED_DELAY_MAX),
         };
-        // The last try is made when patience ends.
+        // The last try is made exactly when patience ends.
         Some(delay.min(left))
     }
 }
@@ -140,19 +139,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn delays_grow_until_patience_ends() {
-        let mut trouble = Trouble::default();
+        let mut retry = RetryState::default();
         let patience = Duration::from_secs(180);
         let delays: Vec<f64> = (0..7)
-            .map(|_| trouble.delay(patience, None).unwrap().as_secs_f64())
+            .map(|_| retry.delay(patience, None).unwrap().as_secs_f64())
             .collect();
         assert_eq!(delays, [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]);
-        let advised = trouble.delay(patience, Some(Duration::from_secs(99)));
+        let advised = retry.delay(patience, Some(Duration::from_secs(99)));
         assert_eq!(advised, Some(ADVISED_DELAY_MAX));
         advance(patience).await;
-        assert_eq!(trouble.delay(patience, None), None);
-        assert_eq!(Trouble::default().delay(Duration::ZERO, None), None);
+        assert_eq!(retry.delay(patience, None), None);
+        assert_eq!(RetryState::default().delay(Duration::ZERO, None), None);
         let short = Duration::from_millis(10);
-        assert_eq!(Trouble::default().delay(short, None), Some(short));
+        assert_eq!(RetryState::default().delay(short, None), Some(short));
     }
 
     #[tokio::test(start_paused = true)]
@@ -168,7 +167,7 @@ mod tests {
         drop(other);
         assert_eq!(outages.total(), 2 * second);
         advance(second).await;
-        assert_eq!(outages.total(), 2 * second, "nothing is out of order");
+        assert_eq!(outages.total(), 2 * second, "no outage is in progress");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,24 +1,25 @@
-//! What a session samples with, and what becomes of calls that would make its tokens unfit for training.
+//! A session's sampling policy, and how it handles a conversation that exceeds the model's context.
 
 use rollcage_dialect::chat::Sampling;
 
-/// Who says what is sampled with.
+/// Who chooses the sampling parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum SamplingPolicy {
-    /// Temperature 1 and nothing else where the endpoint gives tokens, so that they can be trained on; else the agent.
+    /// Temperature 1 and neutral samplers where the endpoint returns tokens, so that they can be trained on; otherwise
+    /// the agent's choice.
     #[default]
     Auto,
-    /// The agent, or the model's own defaults where it says nothing.
+    /// The agent's choice, or the model's defaults where it makes none.
     Agent,
-    /// This, whatever the agent asks for: a training session.
+    /// This, whatever the agent requests: a training session.
     Pinned(Sampling),
 }
 
 impl SamplingPolicy {
-    /// What a user can say without a temperature.
+    /// The values that a user can choose.
     pub const NAMES: [&'static str; 2] = ["auto", "agent"];
 
-    /// What a user said. The error is for that user.
+    /// Reads a user's choice. The error is addressed to that user.
     pub fn new(who: Option<&str>, temperature: Option<f64>) -> Result<Self, String> {
         match (who, temperature) {
             (_, Some(temperature)) if !(temperature > 0.0 && temperature.is_finite()) => {
@@ -39,10 +40,10 @@ impl SamplingPolicy {
     }
 }
 
-/// What becomes of a conversation that no longer fits the model's context.
+/// What happens when a conversation no longer fits the model's context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnOverflow {
-    /// The agent gets a last answer, and the rollout is over.
+    /// The agent gets a final answer, and the rollout ends.
     Stop,
     /// The agent gets the endpoint's refusal.
     PassOn,

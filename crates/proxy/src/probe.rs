@@ -1,5 +1,6 @@
-//! Finds out, once per endpoint, what its answers give: how much can be captured, whether its streams carry the token
-//! ids whole (also around tool calls), what model it serves, how long a prompt may be, and what its logprobs are of.
+//! Probes, once per endpoint, what it can deliver: how much can be captured, whether its streams carry all token ids
+//! (also around tool calls), which model it serves, how long a prompt may be, and which distribution its logprobs are
+//! of.
 
 use std::time::Duration;
 
@@ -8,53 +9,53 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use rollcage_dialect::chat::{
-    Capture, Flaw, Prepared, RefusedParameter, Reply, Rewrite, prepare, read_reply,
+    CaptureMode, Flaw, PreparedRequest, RefusedParameter, Reply, Rewrite, prepare, read_reply,
 };
 pub use rollcage_dialect::sampling::LogprobsMode;
 use rollcage_model::ending::Cause;
 use rollcage_model::finding::CaptureLevel;
 
+use crate::body::{SMALL_BYTES_MAX, read_text};
 use crate::calls::Problem;
 use crate::endpoint::Endpoint;
 use crate::failure::cause;
 pub use crate::profile::Profile;
-pub use crate::reach::Bounds;
+pub use crate::reach::ReachLimits;
 use crate::reach::{Unusable, is_loading, reach, wait_for_loading};
-use crate::served::instead_of;
-use crate::unread::{SMALL_BYTES_MAX, read_text};
+use crate::served_models::suggest_models;
 
-/// For each of the few small calls, once the first was answered.
+/// For each of the small calls after the first one.
 const CALL_LIMIT: Duration = Duration::from_secs(120);
 
-/// Asks the endpoint a few small things. The error says why it cannot be used at all.
+/// Makes a few small calls to the endpoint. The error says why it cannot be used at all.
 pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Profile, Unusable> {
-    probe_within(client, endpoint, Bounds::default()).await
+    probe_within(client, endpoint, ReachLimits::default()).await
 }
 
-/// As [`probe`], with limits of one's own.
+/// Like [`probe`], with the caller's limits.
 pub async fn probe_within(
     client: &reqwest::Client,
     endpoint: &Endpoint,
-    bounds: Bounds,
+    limits: ReachLimits,
 ) -> Result<Profile, Unusable> {
     let since = Instant::now();
-    reach(client, endpoint, bounds).await?;
+    reach(client, endpoint, limits).await?;
     let prober = Prober { client, endpoint };
     if !endpoint.dialect.has_tokens() {
         return prober.without_tokens().await;
     }
     let (served_model, context_tokens) = prober.model().await;
     let mut capture = if endpoint.has_token_ids {
-        Capture::Tokens
+        CaptureMode::Tokens
     } else {
-        Capture::Logprobs
+        CaptureMode::Logprobs
     };
     let first =
         |limit: &str| json!({"messages": [{"role": "user", "content": "Say ok."}], (limit): 8});
     let mut question = first("max_tokens");
     let reply = loop {
         match prober
-            .ask_first(&question, capture, (since, bounds))
+            .ask_first(&question, capture, (since, limits))
             .await?
         {
             ProbeAnswer::Replied(reply) => break reply,
@@ -65,14 +66,14 @@ pub async fn probe_within(
                 question = first("max_completion_tokens");
             }
             ProbeAnswer::Refused { text, .. }
-                if capture == Capture::Tokens && text.contains("return_token_ids") =>
+                if capture == CaptureMode::Tokens && text.contains("return_token_ids") =>
             {
-                capture = Capture::Logprobs;
+                capture = CaptureMode::Logprobs;
             }
             ProbeAnswer::Refused { text, .. }
-                if capture != Capture::Off && text.contains("logprobs") =>
+                if capture != CaptureMode::Off && text.contains("logprobs") =>
             {
-                capture = Capture::Off;
+                capture = CaptureMode::Off;
             }
             ProbeAnswer::Refused { status, text } => {
                 return Err(prober.refused(status, &text).await);
@@ -82,15 +83,15 @@ pub async fn probe_within(
     let mut level = level_of(&reply);
     let mut has_live_streams = match level {
         CaptureLevel::Tokens => prober.is_stream_whole(capture).await,
-        // Nothing that is trained on can be lost.
+        // Without token ids there is nothing for a stream to lose.
         CaptureLevel::Logprobs | CaptureLevel::Text => true,
     };
-    // SGLang refuses the usual flag in streams, and gives the ids there when it is asked in its own way.
+    // SGLang refuses the usual flag in streams, and returns the ids there when its own flags are used.
     let is_lacking = level != CaptureLevel::Tokens || !has_live_streams;
-    if capture == Capture::Tokens && is_lacking && prober.has_sglext(&question).await {
-        let is_whole = prober.is_stream_whole(Capture::TokensInSglext).await;
+    if capture == CaptureMode::Tokens && is_lacking && prober.has_sglext(&question).await {
+        let is_whole = prober.is_stream_whole(CaptureMode::TokensInSglext).await;
         if is_whole || level != CaptureLevel::Tokens {
-            capture = Capture::TokensInSglext;
+            capture = CaptureMode::TokensInSglext;
             (level, has_live_streams) = (CaptureLevel::Tokens, is_whole);
         }
     }
@@ -101,21 +102,22 @@ pub async fn probe_within(
     Ok(Profile {
         level,
         has_live_streams,
-        has_sglext: capture == Capture::TokensInSglext,
+        has_sglext: capture == CaptureMode::TokensInSglext,
         served_model: served_model.or(reply.model),
         context_tokens: context_tokens.or(endpoint.context_tokens),
         logprobs,
     })
 }
 
-/// Whether every token was sure to come.
+/// Whether every token had probability 1.
 fn is_certain(tokens: &[(u32, f64)]) -> bool {
     tokens.iter().all(|(_, logprob)| logprob.abs() < 1e-6)
 }
 
-/// What logprobs are of that do not know of the cut, by the same tokens at two temperatures. Engines compute a little
-/// differently each time; a temperature of 2 changes much more than that.
-fn compare(cold: &[(u32, f64)], hot: &[(u32, f64)]) -> LogprobsMode {
+/// For logprobs that top-k does not change: whether they are taken before or after the temperature is applied, by
+/// comparing the same tokens at two temperatures. Engines are not fully deterministic, but a temperature of 2 changes
+/// logprobs far more than their noise does.
+fn compare_temperatures(cold: &[(u32, f64)], hot: &[(u32, f64)]) -> LogprobsMode {
     let same = cold
         .iter()
         .zip(hot)
@@ -126,7 +128,7 @@ fn compare(cold: &[(u32, f64)], hot: &[(u32, f64)]) -> LogprobsMode {
         change += (cold - hot).abs();
     }
     match change / size {
-        // Nothing to go by.
+        // Too small to tell.
         _ if size < 1e-3 => LogprobsMode::Unknown,
         ratio if ratio < 0.1 => LogprobsMode::Raw,
         ratio if ratio > 0.25 => LogprobsMode::Temperature,
@@ -159,7 +161,7 @@ struct Prober<'a> {
 }
 
 impl Prober<'_> {
-    /// Why a first question was refused for good.
+    /// The error for a first call that was finally refused.
     async fn refused(&self, status: StatusCode, text: &str) -> Unusable {
         if let Err(unusable) = Unusable::check_key(self.endpoint, status) {
             return unusable;
@@ -168,7 +170,7 @@ impl Prober<'_> {
             base_url, model, ..
         } = self.endpoint;
         if status == StatusCode::NOT_FOUND {
-            let instead = instead_of(self.client, self.endpoint).await;
+            let instead = suggest_models(self.client, self.endpoint).await;
             return Unusable::Model(format!(
                 "endpoint {base_url} has no model `{model}`, or no chat completions: {instead}"
             ));
@@ -178,7 +180,8 @@ impl Prober<'_> {
         Unusable::Failed(Problem::new(Cause::of_status(status.as_u16()), text))
     }
 
-    /// Its dialect has no tokens, so there is nothing to ask a model; whether there is that model costs nothing to ask.
+    /// The profile of an endpoint whose dialect has no tokens: no model call is needed. Whether the model exists is
+    /// checked with its entry in the list of models, which costs nothing.
     async fn without_tokens(&self) -> Result<Profile, Unusable> {
         let Endpoint {
             base_url, model, ..
@@ -196,7 +199,7 @@ impl Prober<'_> {
                 && entry["error"]["type"] == "not_found_error"
                 && text.contains(model.as_str());
             if is_unknown {
-                let instead = instead_of(self.client, self.endpoint).await;
+                let instead = suggest_models(self.client, self.endpoint).await;
                 return Err(Unusable::Model(format!(
                     "endpoint {base_url} has no model `{model}`: {instead}"
                 )));
@@ -212,21 +215,21 @@ impl Prober<'_> {
         })
     }
 
-    /// Bears with a server that has to load its model first, whether it says so or says nothing.
+    /// The first call. Waits for a server that is still loading its model, whether it says so or does not answer.
     async fn ask_first(
         &self,
         question: &Value,
-        capture: Capture,
-        (since, bounds): (Instant, Bounds),
+        capture: CaptureMode,
+        (since, limits): (Instant, ReachLimits),
     ) -> Result<ProbeAnswer, Unusable> {
         loop {
             let asked = Instant::now();
-            let left = bounds.loading.saturating_sub(since.elapsed());
-            // One that is there, but slow, has as long as to be reached at least.
-            let limit = left.max(bounds.reach);
+            let left = limits.loading.saturating_sub(since.elapsed());
+            // Even when the time for loading is used up, a slow server has the usual time to answer.
+            let limit = left.max(limits.reach);
             match self.ask_within(question, capture, limit).await {
                 Ok(ProbeAnswer::Refused { status, .. })
-                    if is_loading(status) && wait_for_loading(since, bounds).await => {}
+                    if is_loading(status) && wait_for_loading(since, limits).await => {}
                 Ok(asked) => return Ok(asked),
                 Err(text) if asked.elapsed() >= limit => {
                     return Err(Unusable::Failed(Problem::new(Cause::EndpointSilent, text)));
@@ -236,14 +239,14 @@ impl Prober<'_> {
         }
     }
 
-    async fn ask(&self, question: &Value, capture: Capture) -> Result<ProbeAnswer, String> {
+    async fn ask(&self, question: &Value, capture: CaptureMode) -> Result<ProbeAnswer, String> {
         self.ask_within(question, capture, CALL_LIMIT).await
     }
 
     async fn ask_within(
         &self,
         question: &Value,
-        capture: Capture,
+        capture: CaptureMode,
         limit: Duration,
     ) -> Result<ProbeAnswer, String> {
         let rewrite = Rewrite {
@@ -252,7 +255,7 @@ impl Prober<'_> {
             capture,
             ..Rewrite::default()
         };
-        let Prepared {
+        let PreparedRequest {
             body, is_stream, ..
         } = prepare(&question.to_string().into(), &rewrite).map_err(|error| error.to_string())?;
         let request = self
@@ -277,18 +280,18 @@ impl Prober<'_> {
         })
     }
 
-    /// Without our key, and no more than such an answer can be.
+    /// Reads an answer up to a size limit, and removes our key from it.
     async fn read(&self, answer: reqwest::Response) -> Result<String, String> {
         read_text(answer, SMALL_BYTES_MAX, self.endpoint.key.as_ref()).await
     }
 
     async fn has_sglext(&self, question: &Value) -> bool {
-        let asked = self.ask(question, Capture::TokensInSglext).await;
+        let asked = self.ask(question, CaptureMode::TokensInSglext).await;
         matches!(asked, Ok(ProbeAnswer::Replied(reply)) if level_of(&reply) == CaptureLevel::Tokens)
     }
 
-    /// Counts ids against usage in a stream with text, and in one that a tool parser sees.
-    async fn is_stream_whole(&self, capture: Capture) -> bool {
+    /// Compares the number of ids with the usage in a stream of text, and in one that passes through a tool parser.
+    async fn is_stream_whole(&self, capture: CaptureMode) -> bool {
         let tool = json!({"type": "function", "function": {
             "name": "note",
             "description": "Keeps a note.",
@@ -311,7 +314,8 @@ impl Prober<'_> {
             let is_whole = reply
                 .usage
                 .is_some_and(|usage| usage.completion_tokens == ids && ids == logprobs);
-            // A null among the logprobs is one bad turn (vLLM's speculation has them now and then), not a lost token.
+            // A null among the logprobs spoils one turn (vLLM's speculative decoding produces some), but loses no
+            // token.
             let is_lost = |flaw: &Flaw| !matches!(flaw, Flaw::Logprob { .. });
             let is_lossy = reply.flaws.iter().any(is_lost);
             if !is_whole || ids == 0 || reply.prompt_token_ids.is_none() || is_lossy {
@@ -321,9 +325,10 @@ impl Prober<'_> {
         true
     }
 
-    /// The likeliest tokens, cut down to by top-k, are the same at every temperature. Where the logprobs know of the cut
-    /// they are 0; where they know of the temperature alone they change with it; else they stay as they are.
-    async fn logprobs_mode(&self, capture: Capture) -> LogprobsMode {
+    /// Which distribution the logprobs are of. With top-k 1 the same most likely tokens are sampled at every
+    /// temperature. Logprobs taken after the cut are then 0; those taken after the temperature, but before the cut,
+    /// change with the temperature; raw ones do not.
+    async fn logprobs_mode(&self, capture: CaptureMode) -> LogprobsMode {
         let cut = |temperature: f64| json!({"temperature": temperature, "top_k": 1, "top_p": 1});
         let cold = self.sampled(capture, cut(1.0)).await;
         let hot = self.sampled(capture, cut(2.0)).await;
@@ -331,9 +336,9 @@ impl Prober<'_> {
             return LogprobsMode::Unknown;
         };
         if !is_certain(&cold) || !is_certain(&hot) {
-            return compare(&cold, &hot);
+            return compare_temperatures(&cold, &hot);
         }
-        // Either they are of the cut distribution, or the model is that sure of itself.
+        // Either the logprobs are of the cut distribution, or the model is that certain of these tokens.
         let free = json!({"temperature": 1.0, "top_k": -1, "top_p": 1});
         let narrow = json!({"temperature": 1.0, "top_k": -1, "top_p": 1e-4});
         let free = self.sampled(capture, free).await;
@@ -347,7 +352,7 @@ impl Prober<'_> {
     }
 
     /// A few tokens and their logprobs; `None` when there are none to compare.
-    async fn sampled(&self, capture: Capture, sampling: Value) -> Option<Vec<(u32, f64)>> {
+    async fn sampled(&self, capture: CaptureMode, sampling: Value) -> Option<Vec<(u32, f64)>> {
         let mut question = json!({
             "messages": [{"role": "user", "content": "Name any animal."}],
             "max_tokens": 16,
@@ -398,7 +403,7 @@ impl Prober<'_> {
         let length = length
             .iter()
             .find_map(|name| entry.get(*name).and_then(Value::as_u64))
-            // As llama.cpp gives it.
+            // llama.cpp's name for it.
             .or_else(|| entry.pointer("/meta/n_ctx").and_then(Value::as_u64));
         (text("root").or_else(|| text("id")), length)
     }

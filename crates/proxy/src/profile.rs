@@ -1,17 +1,17 @@
-//! What is known of an endpoint before it is used.
+//! What an endpoint can deliver, as far as it is known before it is used.
 
 use serde::{Deserialize, Serialize};
 
 use rollcage_dialect::sampling::LogprobsMode;
 use rollcage_model::finding::CaptureLevel;
 
-/// What an endpoint gives.
+/// What an endpoint can deliver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     pub level: CaptureLevel,
     /// Streams carry everything that whole answers do, so they may be passed on live.
     pub has_live_streams: bool,
-    /// Token ids are to be asked for with SGLang's own flags.
+    /// Token ids are requested with SGLang's own flags.
     #[serde(default)]
     pub has_sglext: bool,
     pub served_model: Option<String>,
@@ -20,7 +20,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// What the scripted endpoint gives, and what tests assume of theirs.
+    /// Everything; the scripted endpoint's profile, and the one that tests assume.
     pub fn whole() -> Self {
         Profile {
             level: CaptureLevel::Tokens,
@@ -28,7 +28,7 @@ impl Profile {
             has_sglext: false,
             served_model: None,
             context_tokens: None,
-            // They are of what the script plays, whatever it is asked to sample with.
+            // They are those of the script, whatever the sampling parameters are.
             logprobs: LogprobsMode::Processed,
         }
     }

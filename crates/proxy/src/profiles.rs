@@ -1,4 +1,4 @@
-//! What is known of the endpoints of this process, so that each is probed once.
+//! A cache of endpoint profiles, so that each endpoint is probed once per process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,34 +9,34 @@ use tokio::time::Instant;
 use crate::endpoint::Endpoint;
 use crate::probe::probe_within;
 use crate::profile::Profile;
-use crate::reach::{Bounds, Unusable, reach};
+use crate::reach::{ReachLimits, Unusable, reach};
 use crate::settings::ModelSettings;
 
-/// A server meets many endpoints; past this it forgets what it learnt and asks again.
+/// A server may use many endpoints; at this size the cache is cleared and endpoints are probed again.
 const PROFILES_MAX: usize = 1024;
 
-/// What was found out about endpoints, shared by rollouts that need it at the same time.
+/// The profiles of endpoints. Concurrent rollouts with the same endpoint share one probe.
 #[derive(Default)]
 pub struct Profiles {
-    by_endpoint: Mutex<HashMap<String, Arc<Known>>>,
+    by_endpoint: Mutex<HashMap<String, Arc<ProfileSlot>>>,
 }
 
-/// What is known of one endpoint.
+/// The cached profile of one endpoint, or its last failure.
 #[derive(Default)]
-struct Known {
+struct ProfileSlot {
     profile: OnceCell<Profile>,
-    /// When it was last found to be of no use, and why.
+    /// When it was last found to be unusable, and why.
     failed: Mutex<Option<(Instant, Unusable)>>,
 }
 
-impl Known {
-    /// The profile, found out by whoever comes first. If that fails it has failed for all who waited for it: one after
-    /// the other, they would hold their slots for nothing.
+impl ProfileSlot {
+    /// The profile, probed by the first caller. If the probe fails it fails for all who waited for it: if they probed
+    /// one after the other, they would hold their slots for nothing.
     async fn of(
         &self,
         client: &reqwest::Client,
         endpoint: &Endpoint,
-        bounds: Bounds,
+        limits: ReachLimits,
     ) -> Result<Profile, Unusable> {
         let since = Instant::now();
         let failed = || self.failed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +45,7 @@ impl Known {
                 tracing::debug!(?at, "found to be of no use while we waited");
                 return Err(why);
             }
-            let probed = probe_within(client, endpoint, bounds).await;
+            let probed = probe_within(client, endpoint, limits).await;
             probed.inspect_err(|error| *failed() = Some((Instant::now(), error.clone())))
         };
         self.profile.get_or_try_init(find).await.cloned()
@@ -53,7 +53,7 @@ impl Known {
 }
 
 impl Profiles {
-    /// Probes the endpoint unless somebody did.
+    /// The endpoint's profile, probed if it is not cached.
     pub async fn of(
         &self,
         client: &reqwest::Client,
@@ -63,33 +63,33 @@ impl Profiles {
         if endpoint.is_none() {
             return Ok(Profile::whole());
         }
-        let bounds = Bounds {
+        let limits = ReachLimits {
             reach: settings.reach_limit,
             loading: settings.upstream_patience,
         };
         if let Some(profile) = &endpoint.profile {
-            reach(client, endpoint, bounds).await?;
+            reach(client, endpoint, limits).await?;
             return Ok(profile.clone());
         }
         let name = name_of(endpoint);
-        let known = {
-            let mut known = self
+        let slot = {
+            let mut slots = self
                 .by_endpoint
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            if known.len() >= PROFILES_MAX && !known.contains_key(&name) {
-                known.clear();
+            if slots.len() >= PROFILES_MAX && !slots.contains_key(&name) {
+                slots.clear();
             }
-            Arc::clone(known.entry(name).or_default())
+            Arc::clone(slots.entry(name).or_default())
         };
-        known.of(client, endpoint, bounds).await
+        slot.of(client, endpoint, limits).await
     }
 
-    /// After an outage another server, or one with other settings, may be there: it is probed again when it is needed.
+    /// Drops a profile. After an outage another server, or one with other settings, may be running at the same URL.
     pub fn forget(&self, endpoint: &Endpoint) {
-        let known = self.by_endpoint.lock();
-        let mut known = known.unwrap_or_else(PoisonError::into_inner);
-        known.remove(&name_of(endpoint));
+        let slots = self.by_endpoint.lock();
+        let mut slots = slots.unwrap_or_else(PoisonError::into_inner);
+        slots.remove(&name_of(endpoint));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an agent asks, in whichever dialect: the request as it is asked of the endpoint, and how the agent is answered.
+//! An agent's request in any dialect, translated for the endpoint where needed, and the format of the agent's answer.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,55 +11,55 @@ use rollcage_dialect::{Dialect, EndpointDialect, Render, Route, anthropic};
 
 use crate::answer::{self, Body};
 
-/// An error in the shape of the agent's dialect.
+/// An error response in the agent's dialect.
 pub(crate) fn refuse(route: &Route, status: StatusCode, message: &str) -> Response<Body> {
     let body = route.dialect().error_body(status.as_u16(), message);
     answer::whole(status, answer::JSON, body)
 }
 
-/// Answers what is no model call; such requests are never recorded. `None` for one that is.
-pub(crate) fn answer_aside(
+/// Answers requests that need no model, such as lists of models; these are never recorded. `None` for a model call.
+pub(crate) fn answer_without_model(
     route: &Route,
     model: &str,
     body_bytes: usize,
 ) -> Option<Response<Body>> {
     let body = match route {
-        Route::Ask(_) | Route::Gemini { .. } => return None,
-        // Nobody here tokenises, so the count is the rough one that clients use to decide when to compact.
+        Route::ModelCall(_) | Route::Gemini { .. } => return None,
+        // We have no tokeniser. Clients use the count to decide when to compact, so an estimate is enough.
         Route::CountTokens(dialect) => dialect.count_tokens_answer(body_bytes as u64 / 4),
         Route::Models(dialect) => dialect.models_answer(model),
     };
     Some(answer::whole(StatusCode::OK, answer::JSON, body))
 }
 
-/// One request as it is asked of the endpoint.
+/// One model call as it is made to the endpoint.
 pub(crate) struct Question {
     pub(crate) dialect: Dialect,
     /// The agent's own bytes when it speaks the endpoint's dialect, else the request in chat.
     pub(crate) body: Bytes,
     /// The agent does not speak the endpoint's dialect.
     pub(crate) is_translated: bool,
-    /// Known at once in dialects that are translated to chat.
+    /// Whether the agent wants a stream; `None` until the body is parsed, for requests that are not translated.
     is_stream: Option<bool>,
-    /// What has no word in chat.
+    /// Parts of the agent's request that have no equivalent in chat.
     pub(crate) dropped: Vec<String>,
-    /// The agent asked for no thoughts, in a dialect where that is no member of the request in chat.
+    /// The agent disabled thinking in a way that its translation to chat cannot express as a member.
     pub(crate) is_thinking_disabled: bool,
 }
 
-/// How an agent is answered.
+/// The format of an agent's answer.
 pub(crate) struct AnswerForm {
     dialect: Dialect,
-    /// The agent's own request, which may say more about it.
+    /// The agent's own request, whose options may affect the format.
     body: Bytes,
     /// The content type of a streamed answer.
     pub(crate) stream_type: &'static str,
-    /// For an agent that does not speak the endpoint's dialect.
+    /// Renders answers for an agent that does not speak the endpoint's dialect.
     pub(crate) render: Option<Box<dyn Render>>,
 }
 
 impl Question {
-    /// Reads a request. The error is told to the agent with status 400.
+    /// Parses a request. The error is returned to the agent with status 400.
     pub(crate) fn read(
         route: &Route,
         body: &Bytes,
@@ -85,40 +85,41 @@ impl Question {
         }
         let translated = route.to_chat(body).map_err(|error| error.to_string())?;
         match translated {
-            Some(asked) => {
-                question.body = asked.chat.into();
-                question.is_stream = Some(asked.is_stream);
-                question.dropped = asked.dropped;
-                question.is_thinking_disabled = asked.is_thinking_disabled;
-                form.stream_type = asked.stream_type;
-                form.render = Some(asked.render);
+            Some(translated) => {
+                question.body = translated.chat.into();
+                question.is_stream = Some(translated.is_stream);
+                question.dropped = translated.dropped;
+                question.is_thinking_disabled = translated.is_thinking_disabled;
+                form.stream_type = translated.stream_type;
+                form.render = Some(translated.render);
             }
-            // It is chat already.
+            // The request is chat already, only the endpoint is not.
             None => form.render = Some(form.own_render(&model_of(body))),
         }
         Ok((question, form))
     }
 
-    /// Whether the agent wants a stream. Reads the body, so it is asked only where nothing else did.
+    /// Whether the agent wants a stream. Parses the body if that is not known yet.
     pub(crate) fn is_stream(&self) -> bool {
         #[derive(serde::Deserialize)]
-        struct Wish {
+        struct Flags {
             stream: Option<bool>,
         }
         self.is_stream.unwrap_or_else(|| {
-            serde_json::from_slice::<Wish>(&self.body).is_ok_and(|wish| wish.stream == Some(true))
+            serde_json::from_slice::<Flags>(&self.body)
+                .is_ok_and(|flags| flags.stream == Some(true))
         })
     }
 }
 
 impl AnswerForm {
-    /// Renders answers that are not passed on as they come.
+    /// A renderer for answers that are not passed on unchanged.
     pub(crate) fn into_render(mut self, model: &str) -> Box<dyn Render> {
         let render = self.render.take();
         render.unwrap_or_else(|| self.own_render(model))
     }
 
-    /// For an agent whose request is in its own dialect.
+    /// A renderer for an agent whose request was not translated to chat.
     fn own_render(&self, model: &str) -> Box<dyn Render> {
         if self.dialect == Dialect::Anthropic {
             return Box::new(anthropic::MessagesRenderer::new(model));
@@ -151,7 +152,7 @@ impl AnswerForm {
     }
 }
 
-/// The events of an answer behind those that begin its stream.
+/// The events of an answer after the opening events of its stream.
 pub(crate) fn rest_of_stream(render: &mut dyn Render, reply: &Reply) -> Vec<u8> {
     let mut out = Vec::new();
     for delta in reply.deltas() {
@@ -163,24 +164,26 @@ pub(crate) fn rest_of_stream(render: &mut dyn Render, reply: &Reply) -> Vec<u8> 
 
 fn model_of(body: &[u8]) -> String {
     #[derive(serde::Deserialize)]
-    struct Named {
+    struct ChatRequest {
         model: Option<String>,
     }
-    let named: Option<Named> = serde_json::from_slice(body).ok();
-    named.and_then(|named| named.model).unwrap_or_default()
+    let request: Option<ChatRequest> = serde_json::from_slice(body).ok();
+    request
+        .and_then(|request| request.model)
+        .unwrap_or_default()
 }
 
-/// Whether a chat request asks for a last chunk with the usage.
+/// Whether a chat request asks for a final chunk with the usage.
 fn wants_usage(body: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
-    struct Wish {
-        stream_options: Option<Options>,
+    struct ChatRequest {
+        stream_options: Option<StreamOptions>,
     }
     #[derive(serde::Deserialize)]
-    struct Options {
+    struct StreamOptions {
         include_usage: Option<bool>,
     }
-    let wish: Option<Wish> = serde_json::from_slice(body).ok();
-    let options = wish.and_then(|wish| wish.stream_options);
+    let request: Option<ChatRequest> = serde_json::from_slice(body).ok();
+    let options = request.and_then(|request| request.stream_options);
     options.is_some_and(|options| options.include_usage == Some(true))
 }

@@ -11,43 +11,43 @@ use crate::calls::Problem;
 use crate::endpoint::Endpoint;
 use crate::failure::cause;
 
-/// Between two looks at a server that loads its model.
+/// Between two checks of a server that is loading its model.
 const LOADING_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long an endpoint is borne with before it is used.
+/// How long to wait for an endpoint before its first use.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// While it says nothing at all.
+pub struct ReachLimits {
+    /// While it does not respond at all.
     pub reach: Duration,
-    /// While it says that it is not ready, or is there and has not answered a first question.
+    /// While it reports that it is not ready, or has been reached but has not answered a first call.
     pub loading: Duration,
 }
 
-impl Default for Bounds {
+impl Default for ReachLimits {
     fn default() -> Self {
-        Bounds {
+        ReachLimits {
             reach: Duration::from_secs(10),
             loading: Duration::from_secs(180),
         }
     }
 }
 
-/// Whether the endpoint answers at all. Agents retry for a minute what we can tell at once.
+/// Checks that the endpoint responds at all. An agent would retry for a minute before it reported the same problem.
 pub async fn reach(
     client: &reqwest::Client,
     endpoint: &Endpoint,
-    bounds: Bounds,
+    limits: ReachLimits,
 ) -> Result<(), Unusable> {
     let since = Instant::now();
     loop {
         let url = format!("{}/models", endpoint.base_url);
-        let request = client.get(&url).timeout(bounds.reach);
+        let request = client.get(&url).timeout(limits.reach);
         let request = endpoint.authorise(request);
         match request.send().await {
             Ok(answer) => {
                 let status = answer.status();
                 let is_loading = status == StatusCode::SERVICE_UNAVAILABLE;
-                if !is_loading || !wait_for_loading(since, bounds).await {
+                if !is_loading || !wait_for_loading(since, limits).await {
                     return Unusable::check_key(endpoint, status);
                 }
             }
@@ -67,14 +67,14 @@ pub async fn reach(
     }
 }
 
-/// What servers answer while they load a model, or are too busy to say anything else.
+/// Statuses that servers return while they load a model or are overloaded.
 pub(crate) fn is_loading(status: StatusCode) -> bool {
     matches!(status.as_u16(), 425 | 429 | 502 | 503 | 504 | 529)
 }
 
-/// Waits before the next look at a server that loads. False when it had its time.
-pub(crate) async fn wait_for_loading(since: Instant, bounds: Bounds) -> bool {
-    let left = bounds.loading.saturating_sub(since.elapsed());
+/// Waits before the next check of a server that is loading. False when the time for loading is used up.
+pub(crate) async fn wait_for_loading(since: Instant, limits: ReachLimits) -> bool {
+    let left = limits.loading.saturating_sub(since.elapsed());
     tokio::time::sleep(LOADING_PAUSE.min(left)).await;
     !left.is_zero()
 }
@@ -82,12 +82,12 @@ pub(crate) async fn wait_for_loading(since: Instant, bounds: Bounds) -> bool {
 /// Why an endpoint cannot be used at all.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Unusable {
-    /// It refuses the key, which is for whoever gave it to change.
+    /// It refuses the key, which only the user can change.
     #[error("{0}")]
     Key(String),
     #[error("{}", .0.text)]
     Failed(Problem),
-    /// It has no model of that name, or several where none was named.
+    /// It has no model of that name, or no name was given and it has several.
     #[error("{0}")]
     Model(String),
     #[error("{0}")]
@@ -95,7 +95,7 @@ pub enum Unusable {
 }
 
 impl Unusable {
-    /// Not every endpoint lists its models: any answer but a refusal of the key shows that somebody is there.
+    /// Not every endpoint has a list of models: any status except a refusal of the key shows that a server is there.
     pub(crate) fn check_key(endpoint: &Endpoint, status: StatusCode) -> Result<(), Self> {
         if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return Ok(());
@@ -106,7 +106,7 @@ impl Unusable {
         )))
     }
 
-    /// What a rollout that needed the endpoint ends of.
+    /// The cause with which a rollout that needed the endpoint ends.
     pub fn cause(&self) -> Cause {
         match self {
             Unusable::Key(_) => Cause::KeyRefused,

@@ -1,77 +1,77 @@
-//! What comes back from the endpoint, as the outcome of a call: a stream to pass on, a whole answer, a refusal, or none of
-//! them. All but the stream is on record when this is done with it.
+//! Classifies the endpoint's response as the outcome of a call: a stream to pass on, a whole answer, a refusal, or a
+//! failure. All but the stream are recorded here.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::StatusCode;
 
-use rollcage_dialect::chat::render::farewell;
-use rollcage_dialect::chat::{Added, StreamError, is_context_overflow, is_transient_status};
+use rollcage_dialect::chat::render::closing_reply;
+use rollcage_dialect::chat::{AddedFields, StreamError, is_context_overflow, is_transient_status};
 use rollcage_model::ending::Cause;
 
 use crate::answer;
+use crate::body::ANSWER_BYTES_MAX;
 use crate::calls::Problem;
-use crate::exchange::{OpenExchange, Ticket};
-use crate::learned::Lesson;
-use crate::outcome::{CallOutcome, GIVEN_UP, Refusal, Streaming, WholeAnswer};
+use crate::exchange::{BudgetHold, OpenExchange};
+use crate::lessons::Lesson;
+use crate::outcome::{CallOutcome, GIVEN_UP, Refusal, StreamedAnswer, WholeAnswer};
 use crate::output::OutputMode;
 use crate::policy::OnOverflow;
 use crate::question::Question;
 use crate::response::{UpstreamResponse, too_large};
 use crate::session::Session;
-use crate::unread::ANSWER_BYTES_MAX;
 
-/// For the rest of a stream that failed.
+/// For reading the rest of a stream that failed.
 const REST_LIMIT: Duration = Duration::from_millis(200);
 const REST_BYTES_MAX: usize = 1 << 20;
 
-/// What was asked for, and how the agent wants it.
-pub(crate) struct Expected<'a> {
+/// What a response is classified by: the call that it answers.
+pub(crate) struct CallContext<'a> {
     pub(crate) session: &'a Session,
     pub(crate) question: &'a Question,
     pub(crate) mode: OutputMode,
-    /// What we asked for and the agent did not.
-    pub(crate) added: Added,
+    /// What we requested and the agent did not.
+    pub(crate) added: AddedFields,
 }
 
-/// What one attempt at a call came to.
-pub(crate) enum Received {
+/// The outcome of one attempt at a call.
+pub(crate) enum AttemptOutcome {
     Settled(CallOutcome),
-    Refused(Refused),
+    Refused(RecordedRefusal),
 }
 
-/// A refusal, on record.
-pub(crate) struct Refused {
+/// A refusal that has been recorded.
+pub(crate) struct RecordedRefusal {
     pub(crate) refusal: Refusal,
-    /// What it taught about the endpoint.
+    /// What was learnt about the endpoint from it.
     pub(crate) lesson: Option<Lesson>,
-    /// For another attempt at the same call.
-    pub(crate) ticket: Option<Ticket>,
+    /// The budget reservation, for another attempt at the same call.
+    pub(crate) hold: Option<BudgetHold>,
 }
 
-/// Looks at what came: a stream to pass on, a whole answer, a refusal, or none of them.
+/// Classifies a response, and records it unless it is a stream to pass on.
 pub(crate) async fn receive(
-    expected: &Expected<'_>,
+    context: &CallContext<'_>,
     mut exchange: OpenExchange,
     mut response: UpstreamResponse,
-) -> Received {
+) -> AttemptOutcome {
     let status = response.status();
     exchange.status = Some(status.as_u16());
     exchange.is_stream = response.is_stream();
     if let Some(problem) = response.take_given_up() {
-        return Received::Settled(give_up(exchange, response, problem).await);
+        return AttemptOutcome::Settled(give_up(exchange, response, problem).await);
     }
-    if expected.mode == OutputMode::Live && status.is_success() && response.is_stream() {
-        let streaming = Streaming { exchange, response };
-        return Received::Settled(CallOutcome::Streaming(Box::new(streaming)));
+    if context.mode == OutputMode::Live && status.is_success() && response.is_stream() {
+        let streaming = StreamedAnswer { exchange, response };
+        return AttemptOutcome::Settled(CallOutcome::Streaming(Box::new(streaming)));
     }
     if let Err(problem) = read_whole(&mut exchange, &mut response).await {
-        return Received::Settled(fail(exchange, StatusCode::BAD_GATEWAY, problem));
+        return AttemptOutcome::Settled(fail(exchange, StatusCode::BAD_GATEWAY, problem));
     }
     match status.is_success() {
-        true => Received::Settled(take_whole(expected, exchange, &response)),
-        false => take_refusal(expected, exchange, &response),
+        true => AttemptOutcome::Settled(take_whole(context, exchange, &response)),
+        false => take_refusal(context, exchange, &response),
     }
 }
 
@@ -96,42 +96,42 @@ async fn read_whole(
     }
 }
 
-/// A good answer as the agent may see it, once it is on record.
+/// Records a good answer and returns it as the agent may see it.
 fn take_whole(
-    expected: &Expected<'_>,
+    context: &CallContext<'_>,
     mut exchange: OpenExchange,
     response: &UpstreamResponse,
 ) -> CallOutcome {
     let content_type = response.content_type();
-    let wanted = match expected.mode {
+    let wanted = match context.mode {
         OutputMode::Live => "an event stream",
         OutputMode::Whole | OutputMode::Replayed => "JSON",
     };
-    if expected.mode == OutputMode::Live || !content_type.starts_with(answer::JSON) {
-        // Agents given something else than what they asked for loop without end.
+    if context.mode == OutputMode::Live || !content_type.starts_with(answer::JSON) {
+        // Some agents retry forever when the content type is not the one they requested.
         let text = format!("the endpoint was asked for {wanted} and answered {content_type}");
         let problem = Problem::new(Cause::AnswerBroken, text);
         return fail(exchange, GIVEN_UP, problem);
     }
-    let dialect = expected.session.options.endpoint.dialect;
+    let dialect = context.session.options.endpoint.dialect;
     let body = exchange.body();
-    let is_own = expected.mode == OutputMode::Whole && !expected.question.is_translated;
+    let is_own = context.mode == OutputMode::Whole && !context.question.is_translated;
     let answer = if is_own {
-        let (stripped, usage) = dialect.strip(&body, &expected.added);
+        let (stripped, usage) = dialect.strip(&body, &context.added);
         exchange.usage = usage;
         WholeAnswer::Body(stripped.map_or(body, Bytes::from))
     } else {
         let (mut reply, thoughts) = dialect.read(&String::from_utf8_lossy(&body), false);
-        if expected.mode == OutputMode::Replayed && !reply.is_complete {
-            // No stream ends without its finish reason.
+        if context.mode == OutputMode::Replayed && !reply.is_complete {
+            // A stream must end with a finish reason.
             let problem = Problem::new(Cause::AnswerBroken, "the answer has no finish reason");
             return fail(exchange, StatusCode::BAD_GATEWAY, problem);
         }
-        if expected.question.is_translated {
-            // Agents that speak the endpoint's dialect send them back themselves.
-            expected.session.thoughts.keep(thoughts);
+        if context.question.is_translated {
+            // Agents that speak the endpoint's dialect send thoughts back themselves.
+            context.session.thoughts.keep(thoughts);
         }
-        if expected.added.reasoning {
+        if context.added.reasoning {
             reply = reply.without_thoughts();
         }
         WholeAnswer::Reply(Box::new(reply))
@@ -142,49 +142,50 @@ fn take_whole(
     }
 }
 
-/// Puts a refusal on record and learns from it.
+/// Records a refusal and learns from it.
 fn take_refusal(
-    expected: &Expected<'_>,
+    context: &CallContext<'_>,
     mut exchange: OpenExchange,
     response: &UpstreamResponse,
-) -> Received {
+) -> AttemptOutcome {
     let body = exchange.body();
-    let ticket = exchange.take_ticket();
+    let hold = exchange.take_hold();
     if let Err(problem) = exchange.close(None) {
-        return Received::Settled(CallOutcome::unrecorded(problem));
+        return AttemptOutcome::Settled(CallOutcome::unrecorded(problem));
     }
     let text = String::from_utf8_lossy(&body).into_owned();
     let status = response.status();
     let lesson = match status.as_u16() {
-        400 | 422 => expected.session.learn_from(&text, &expected.question.body),
+        400 | 422 => context.session.learn_from(&text, &context.question.body),
         _ => None,
     };
-    Received::Refused(Refused {
+    AttemptOutcome::Refused(RecordedRefusal {
         refusal: Refusal {
             status,
-            text: expected.session.scrub_text(text),
+            text: context.session.scrub_text(text),
             content_type: response.content_type().to_owned(),
             headers: Refusal::headers_of(response),
         },
         lesson,
-        ticket,
+        hold,
     })
 }
 
-/// A refusal that no other attempt follows. A conversation that no longer fits ends with a last answer instead where that
-/// ends the rollout, since agents would send the same again.
+/// The outcome of a refusal that no other attempt follows. If the conversation no longer fits the context and that is
+/// to end the rollout, the agent gets a final answer instead, since it would send the same request again.
 pub(crate) fn settle_refusal(
     session: &Session,
     question: &Question,
     refusal: Refusal,
 ) -> CallOutcome {
     let status = refusal.status;
-    // Agents that speak the endpoint's dialect know this one, and ask for less.
+    // Agents that speak the endpoint's dialect recognise this error and send less.
     let is_too_much = refusal.text.contains("exceed context limit") && question.is_translated;
     let is_overflow = is_context_overflow(status.as_u16(), &refusal.text) || is_too_much;
     if is_overflow && session.options.on_overflow == OnOverflow::Stop {
         session.stop("context");
-        let reply = farewell("The conversation no longer fits the model's context. I stop here.");
+        let reply =
+            closing_reply("The conversation no longer fits the model's context. I stop here.");
         return CallOutcome::Stopped(Box::new(reply));
     }
     if is_transient_status(status.as_u16()) {
@@ -198,7 +199,8 @@ pub(crate) fn settle_refusal(
     CallOutcome::Refused(Box::new(refusal))
 }
 
-/// An answer that began well and failed in a way that might have passed; nothing of it was passed on.
+/// The outcome of an answer with a good status that then failed in a transient way, after the last retry. Nothing of it
+/// was passed on.
 async fn give_up(
     mut exchange: OpenExchange,
     mut response: UpstreamResponse,
@@ -217,7 +219,7 @@ async fn give_up(
             }
         }
     };
-    // It said all that it has to say, and may stay open.
+    // The error has been read; the connection may stay open without more data.
     let _ = tokio::time::timeout(REST_LIMIT, reading).await;
     let body = exchange.body();
     let body = String::from_utf8_lossy(&body);
@@ -228,7 +230,7 @@ async fn give_up(
     fail(exchange, GIVEN_UP, Problem::new(problem.cause, text))
 }
 
-/// Closes an exchange that has no answer.
+/// Closes an exchange without an answer.
 pub(crate) fn fail(
     mut exchange: OpenExchange,
     status: StatusCode,

@@ -1,8 +1,8 @@
-//! Appends a rollout's exchanges to its own file, a line each. What is not on disk was not captured, so a recorder that
-//! cannot write fails the rollout.
+//! Appends the frames of a rollout's exchanges to the rollout's own file. What is not on disk was not captured, so a
+//! recorder that cannot write fails the rollout.
 //!
-//! A frame is handed to the kernel before its call goes on, so that it survives the end of our process. It is not synced:
-//! that would cost every call milliseconds. Whoever commits a record syncs it once, at its end.
+//! A frame is written to the kernel before its call continues, so that it survives the end of our process. It is not
+//! synced: that would cost every call milliseconds. The file is synced once, when the record is committed.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,20 +16,20 @@ use rollcage_model::exchange::{Encoder, Frame, Line};
 
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    state: Mutex<State>,
+    state: Mutex<RecorderState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RecorderState {
     file: File,
     encoder: Encoder,
     bytes: u64,
-    /// The first error; everything after it is refused, so that the file has no silent hole in the middle.
+    /// The first error; every later write is refused, so that the file has no silent gap in the middle.
     broken: Option<String>,
 }
 
-impl State {
-    /// Gives back what is not needed any more, to be freed without the lock.
+impl RecorderState {
+    /// Returns buffers that are not needed any more, to be freed outside of the lock.
     fn write(&mut self, frame: serde_json::Result<Frame>) -> Result<Vec<Bytes>, String> {
         if let Some(broken) = &self.broken {
             return Err(broken.clone());
@@ -60,7 +60,7 @@ impl Recorder {
     }
 
     pub(crate) fn new(file: File) -> Self {
-        let state = State {
+        let state = RecorderState {
             file,
             encoder: Encoder::default(),
             bytes: 0,
@@ -71,7 +71,7 @@ impl Recorder {
         }
     }
 
-    /// Writes one frame before it returns. The error is text because it is told to the agent and put in the record.
+    /// Writes one frame before it returns. The error is text because it goes to the agent and into the record.
     pub(crate) fn append(&self, line: Line) -> Result<(), String> {
         let earlier = {
             let mut state = self.state();
@@ -80,22 +80,22 @@ impl Recorder {
             }
             state.encoder.earlier(&line)
         };
-        // The long part, outside of the lock: calls of one rollout come at the same time.
+        // The expensive part runs outside of the lock, since calls of one rollout are concurrent.
         let frame = earlier.frame(line);
         let gone = self.state().write(frame);
         gone.map(drop)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RecorderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was written so far.
+    /// The number of bytes written so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.state().bytes
     }
 
-    /// Waits for the disk, without the lock: calls go on meanwhile.
+    /// Waits for the disk without holding the lock, so that calls continue.
     pub(crate) fn sync(&self) -> std::io::Result<()> {
         let file = self.state().file.try_clone()?;
         file.sync_data()

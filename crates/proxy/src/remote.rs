@@ -1,5 +1,5 @@
-//! MCP servers outside the sandbox: where a task's HTTP servers really are, and the headers they are asked with. Both
-//! stay in our process; the agent knows the proxy's own URL for each.
+//! MCP servers outside the sandbox: the real URLs of a task's HTTP servers, and the headers that requests to them need.
+//! Both stay in our process; the agent only sees the proxy's URL for each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,36 +8,36 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use rollcage_model::task::mcp::{McpServer, McpServers, fill_variables};
 
-use crate::outbound::{Forbidden, Guard};
+use crate::outbound::{ForbiddenAddress, Guard};
 use crate::secret::Secret;
 
 /// One server, by the only URL that requests to it are sent to.
 #[derive(Clone, Debug)]
-pub struct Remote {
+pub struct RemoteMcpServer {
     pub(crate) url: reqwest::Url,
     pub(crate) headers: HeaderMap,
-    /// Where somebody else named the URL: what may be connected to.
+    /// Restricts the addresses that may be connected to, where the URL comes from an untrusted client.
     pub(crate) guard: Option<Arc<Guard>>,
-    /// The headers' values, to take out of what the server says.
+    /// The headers' values, which are removed from the server's error responses.
     secrets: Vec<Secret>,
 }
 
-impl Remote {
+impl RemoteMcpServer {
     pub(crate) fn scrub(&self, text: &str) -> String {
         let scrub = |text: String, secret: &Secret| secret.scrub(&text);
         self.secrets.iter().fold(text.to_owned(), scrub)
     }
 }
 
-/// A task's servers outside, by name.
+/// A task's remote servers, by name.
 #[derive(Clone, Debug, Default)]
-pub struct Remotes {
-    by_name: BTreeMap<String, Remote>,
+pub struct RemoteMcpServers {
+    by_name: BTreeMap<String, RemoteMcpServer>,
 }
 
-/// Why a server cannot be asked. Never shows the value of a header.
+/// Why a server cannot be used. Never shows the value of a header.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum RemoteError {
+pub enum RemoteMcpError {
     #[error(
         "MCP server `{server}`: header `{header}` needs the environment variable {variable}, which is not set"
     )]
@@ -52,13 +52,13 @@ pub enum RemoteError {
     Url(String),
 }
 
-impl Remotes {
-    /// Takes the secrets out of a task's servers: what is left there may be shown and kept. Variables are looked up here
-    /// and nowhere else, so the servers must come from whoever runs the program.
+impl RemoteMcpServers {
+    /// Moves the secrets out of a task's servers; what is left there may be shown and stored. Environment variables are
+    /// substituted here, so the servers must come from the operator and not from a client.
     pub fn take(
         servers: &mut McpServers,
         variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, RemoteError> {
+    ) -> Result<Self, RemoteMcpError> {
         let mut by_name = BTreeMap::new();
         for (name, server) in servers {
             if let Some(url) = &server.url {
@@ -66,10 +66,10 @@ impl Remotes {
             }
             server.mask();
         }
-        Ok(Remotes { by_name })
+        Ok(RemoteMcpServers { by_name })
     }
 
-    /// Those of these names were named by somebody else.
+    /// Guards the servers of these names, which come from an untrusted client.
     pub fn guard(&mut self, names: &BTreeSet<String>, guard: &Arc<Guard>) {
         for (name, remote) in &mut self.by_name {
             if names.contains(name) {
@@ -78,8 +78,8 @@ impl Remotes {
         }
     }
 
-    /// Refuses a URL that somebody else named and may not, before anything is done for it.
-    pub async fn check_addresses(&self) -> Result<(), Forbidden> {
+    /// Refuses forbidden URLs of guarded servers early, before any work is done for them.
+    pub async fn check_addresses(&self) -> Result<(), ForbiddenAddress> {
         for remote in self.by_name.values() {
             if let Some(guard) = &remote.guard {
                 guard.check(remote.url.as_str()).await?;
@@ -88,7 +88,7 @@ impl Remotes {
         Ok(())
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&Remote> {
+    pub(crate) fn get(&self, name: &str) -> Option<&RemoteMcpServer> {
         self.by_name.get(name)
     }
 
@@ -102,16 +102,17 @@ fn open(
     url: &str,
     server: &McpServer,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Remote, RemoteError> {
+) -> Result<RemoteMcpServer, RemoteMcpError> {
     let mut headers = HeaderMap::new();
     let mut secrets = Vec::new();
     for (header, value) in &server.headers {
-        let filled = fill_variables(value, &variable).map_err(|missing| RemoteError::Variable {
-            server: name.to_owned(),
-            header: header.clone(),
-            variable: missing,
-        })?;
-        let unfit = || RemoteError::Value {
+        let filled =
+            fill_variables(value, &variable).map_err(|missing| RemoteMcpError::Variable {
+                server: name.to_owned(),
+                header: header.clone(),
+                variable: missing,
+            })?;
+        let unfit = || RemoteMcpError::Value {
             server: name.to_owned(),
             header: header.clone(),
         };
@@ -119,15 +120,17 @@ fn open(
         held.set_sensitive(true);
         let header_name = HeaderName::from_bytes(header.as_bytes()).map_err(|_| unfit())?;
         headers.insert(header_name, held);
-        // What counts of `Bearer TOKEN` is the token.
+        // In `Bearer TOKEN` the token alone is a secret too.
         let token = filled.split_once(' ').map(|(_, token)| token.trim());
         secrets.extend(token.map(Secret::new));
         secrets.push(Secret::new(filled));
     }
-    // The longest first, or a part of it would tear it apart.
+    // The longest first: replacing a part of a secret would leave the rest of it visible.
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose().len()));
-    let url = url.parse().map_err(|_| RemoteError::Url(name.to_owned()))?;
-    Ok(Remote {
+    let url = url
+        .parse()
+        .map_err(|_| RemoteMcpError::Url(name.to_owned()))?;
+    Ok(RemoteMcpServer {
         url,
         headers,
         guard: None,
@@ -152,7 +155,7 @@ mod tests {
     fn secrets_leave_the_task_and_do_not_print() {
         let variable = |name: &str| (name == "TOKEN").then(|| "sekrit-12345".to_owned());
         let mut given = servers("Bearer ${TOKEN}");
-        let remotes = Remotes::take(&mut given, variable).unwrap();
+        let remotes = RemoteMcpServers::take(&mut given, variable).unwrap();
         let remote = remotes.get("docs").unwrap();
         assert_eq!(remote.headers["authorization"], "Bearer sekrit-12345");
         assert_eq!(given, servers("Bearer ${TOKEN}"));
@@ -160,19 +163,19 @@ mod tests {
         assert_eq!(remote.scrub("bad token sekrit-12345!"), "bad token ***!");
 
         let mut given = servers("Bearer sekrit-12345");
-        Remotes::take(&mut given, variable).unwrap();
+        RemoteMcpServers::take(&mut given, variable).unwrap();
         assert_eq!(given, servers("***"));
     }
 
     #[test]
     fn what_is_missing_is_named_without_its_value() {
-        let error = Remotes::take(&mut servers("Bearer ${TOKEN}"), |_| None).unwrap_err();
+        let error = RemoteMcpServers::take(&mut servers("Bearer ${TOKEN}"), |_| None).unwrap_err();
         assert_eq!(
             error.to_string(),
             "MCP server `docs`: header `Authorization` needs the environment variable TOKEN, which is not set"
         );
         let broken = |_: &str| Some("sekrit\n".to_owned());
-        let error = Remotes::take(&mut servers("${TOKEN}"), broken).unwrap_err();
+        let error = RemoteMcpServers::take(&mut servers("${TOKEN}"), broken).unwrap_err();
         assert!(!error.to_string().contains("sekrit"));
     }
 }

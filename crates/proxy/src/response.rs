@@ -1,5 +1,5 @@
-//! An endpoint's answer while it comes. It is looked at before any of it is passed on, since what failed until then can be
-//! asked for again.
+//! An endpoint's answer while it arrives. Its beginning is inspected before any of it is passed on, since a failure up
+//! to then can still be retried.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,46 +13,46 @@ use tokio::time::Instant;
 use rollcage_dialect::EndpointDialect;
 use rollcage_dialect::chat::{Usage, is_transient_status};
 use rollcage_dialect::sse::SseError;
-use rollcage_dialect::upstream::{Mark, StreamEvent, StreamReader};
+use rollcage_dialect::upstream::{EventKind, StreamEvent, StreamReader};
 use rollcage_model::ending::Cause;
 
 use crate::answer;
+use crate::body::ANSWER_BYTES_MAX;
 use crate::calls::Problem;
 use crate::failure::{Failure, aborted};
 use crate::patience::Silence;
-use crate::scrub::{Scrub, Scrubbed};
+use crate::scrub::{KeyScrubber, ScrubbedBody};
 use crate::transport::RawResponse;
-use crate::unread::ANSWER_BYTES_MAX;
 
-/// How long comments, pings and roles are held back while a stream's first word is waited for.
+/// How long comments, pings and roles are held back while we wait for a stream's first content.
 const PEEK_LIMIT: Duration = Duration::from_secs(10);
-/// The first event may hold the ids of a long prompt.
+/// Large, since the first event may hold the token ids of a long prompt.
 const PEEK_BYTES_MAX: usize = 2 << 20;
 
-/// An endpoint's answer. Its body is still to come.
+/// An endpoint's answer, whose body is still arriving.
 #[derive(Debug)]
 pub(crate) struct UpstreamResponse {
     raw: RawResponse,
     /// Reads the events of a stream; `None` for whole answers and refusals.
     reader: Option<StreamReader>,
-    /// Of the body, what was looked at before the answer was taken for one.
+    /// The chunks of the body that were read during inspection.
     peeked: VecDeque<Chunk>,
-    /// What broke the body off while it was looked at.
+    /// The failure that broke the body off during inspection.
     broken: Option<Failure>,
-    /// The body ended while it was looked at.
+    /// The body ended during inspection.
     is_ended: bool,
-    /// It began well, failed in a way that might have passed, and was the last try's.
+    /// The transient problem of an answer with a good status, when no retry is left.
     given_up: Option<Problem>,
     silence: Arc<Silence>,
-    /// Takes our key out of the body.
-    scrubbed: Option<Scrubbed>,
+    /// Removes our key from the body.
+    scrubbed: Option<ScrubbedBody>,
 }
 
-/// Some bytes of a body.
+/// A chunk of a body.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) bytes: Bytes,
-    /// The events that these bytes end, where the body is a stream.
+    /// The events that these bytes complete, where the body is a stream.
     pub(crate) events: Result<Vec<StreamEvent>, SseError>,
 }
 
@@ -61,14 +61,14 @@ impl UpstreamResponse {
     pub(crate) fn new(
         mut raw: RawResponse,
         reader: StreamReader,
-        scrub: Option<&Arc<Scrub>>,
+        scrub: Option<&Arc<KeyScrubber>>,
         silence: &Arc<Silence>,
     ) -> Self {
         if let Some(scrub) = scrub {
             scrub.headers(raw.headers_mut());
         }
         let mut response = UpstreamResponse {
-            scrubbed: scrub.cloned().map(Scrubbed::new),
+            scrubbed: scrub.cloned().map(ScrubbedBody::new),
             raw,
             reader: None,
             peeked: VecDeque::new(),
@@ -83,19 +83,19 @@ impl UpstreamResponse {
         response
     }
 
-    /// No other try comes. What began well needs a reason not to be passed on.
+    /// No retry is left. An answer with a good status is marked, so that it is not passed on.
     pub(crate) fn give_up(&mut self, problem: Problem) {
         if self.status().is_success() {
             self.given_up = Some(problem);
         }
     }
 
-    /// Why it is no answer although it began like one, and may not be passed on.
+    /// Why an answer with a good status may not be passed on.
     pub(crate) fn take_given_up(&mut self) -> Option<Problem> {
         self.given_up.take()
     }
 
-    /// By its own account.
+    /// Whether its declared length exceeds the limit.
     pub(crate) fn is_too_large(&self) -> bool {
         let length = self.header(CONTENT_LENGTH.as_str());
         let length = length.and_then(|length| length.parse::<usize>().ok());
@@ -118,17 +118,17 @@ impl UpstreamResponse {
         self.header(CONTENT_TYPE.as_str()).unwrap_or(answer::JSON)
     }
 
-    /// Whether it calls itself a stream of events.
+    /// Whether its content type is an event stream.
     pub(crate) fn is_stream(&self) -> bool {
         self.content_type().starts_with(answer::EVENTS)
     }
 
-    /// What a stream used, by what it said so far.
+    /// A stream's usage, as reported so far.
     pub(crate) fn usage(&self) -> Option<Usage> {
         self.reader.as_ref().and_then(StreamReader::usage)
     }
 
-    /// The reader of its stream, for what is known at the end.
+    /// The stream's reader, for the data that is complete at the end.
     pub(crate) fn reader(&mut self) -> Option<&mut StreamReader> {
         self.reader.as_mut()
     }
@@ -158,7 +158,7 @@ impl UpstreamResponse {
             let Some(bytes) = self.scrub(bytes?) else {
                 return Ok(None);
             };
-            // All of it may be the beginning of the key.
+            // Empty when all of it may be the beginning of the key, and is held back.
             if !bytes.is_empty() {
                 let read = self.reader.as_mut().map(|reader| reader.push(&bytes));
                 let events = read.unwrap_or_else(|| Ok(Vec::new()));
@@ -167,7 +167,7 @@ impl UpstreamResponse {
         }
     }
 
-    /// Bytes without our key; `None` at the end, behind what was held back of it.
+    /// Removes our key; `None` at the end, after the bytes that were held back.
     fn scrub(&mut self, bytes: Option<Bytes>) -> Option<Bytes> {
         match (&mut self.scrubbed, bytes) {
             (None, bytes) => bytes,
@@ -176,8 +176,8 @@ impl UpstreamResponse {
         }
     }
 
-    /// Looks at an answer before any of it is passed on, for what may pass when it is asked for again.
-    pub(crate) async fn look(&mut self, dialect: EndpointDialect) -> Option<Problem> {
+    /// Inspects an answer before any of it is passed on; returns the problem if it is transient and worth a retry.
+    pub(crate) async fn inspect(&mut self, dialect: EndpointDialect) -> Option<Problem> {
         let status = self.status();
         if !status.is_success() {
             let text = format!("endpoint answered {status}");
@@ -185,14 +185,13 @@ impl UpstreamResponse {
             return is_transient_status(status.as_u16()).then_some(problem);
         }
         match self.reader.is_some() {
-            true => self.look_at_stream().await,
-            false => self.look_at_whole(dialect).await,
+            true => self.inspect_stream().await,
+            false => self.inspect_whole(dialect).await,
         }
     }
 
-    /// Looks at a stream up to the first word in it. An error, an end, or a completion that the engine gave up on before
-    /// that can be asked for again.
-    async fn look_at_stream(&mut self) -> Option<Problem> {
+    /// Reads a stream up to its first content. An error, an end, or an aborted completion before that can be retried.
+    async fn inspect_stream(&mut self) -> Option<Problem> {
         let since = Instant::now();
         let mut peeked_bytes = 0;
         loop {
@@ -206,25 +205,25 @@ impl UpstreamResponse {
             };
             peeked_bytes += chunk.bytes.len();
             let beginning = match &chunk.events {
-                Ok(events) => events.iter().map(Beginning::of).collect(),
-                // Whoever passes it on tells what is wrong with it.
-                Err(_) => Beginning::Something,
+                Ok(events) => events.iter().map(StreamStart::of).collect(),
+                // Reported when it is passed on.
+                Err(_) => StreamStart::Something,
             };
             self.peeked.push_back(chunk);
             match beginning {
-                Beginning::Nothing => {}
-                Beginning::Something => return None,
-                Beginning::Failed(problem) => return Some(problem),
+                StreamStart::Nothing => {}
+                StreamStart::Something => return None,
+                StreamStart::Failed(problem) => return Some(problem),
             }
-            // A sign of life must not be kept from the agent for long.
+            // Keep-alives must not be kept from the agent for long.
             if since.elapsed() > PEEK_LIMIT || peeked_bytes > PEEK_BYTES_MAX {
                 return None;
             }
         }
     }
 
-    /// Reads a whole answer, of which the agent sees nothing before its end anyway.
-    async fn look_at_whole(&mut self, dialect: EndpointDialect) -> Option<Problem> {
+    /// Reads a whole answer; the agent sees none of it before its end anyway.
+    async fn inspect_whole(&mut self, dialect: EndpointDialect) -> Option<Problem> {
         let mut peeked_bytes = 0;
         while !self.is_ended {
             if self.is_too_large() || peeked_bytes > ANSWER_BYTES_MAX {
@@ -241,7 +240,7 @@ impl UpstreamResponse {
         }
         if self.peeked.len() > 1 {
             let mut whole = Vec::with_capacity(peeked_bytes);
-            // Each is let go as soon as it is copied: together they may be large.
+            // Each is freed as soon as it is copied, since together they may be large.
             for piece in self.peeked.drain(..) {
                 whole.extend_from_slice(&piece.bytes);
             }
@@ -251,12 +250,12 @@ impl UpstreamResponse {
             });
         }
         let whole = &self.peeked.front()?.bytes;
-        let reason = dialect.aborted(std::str::from_utf8(whole).ok()?)?;
+        let reason = dialect.abort_reason(std::str::from_utf8(whole).ok()?)?;
         Some(aborted(&reason))
     }
 
     fn break_off(&mut self, failure: Failure, what: &str) -> Option<Problem> {
-        let problem = failure.is_passing.then(|| failure.broken_off(what));
+        let problem = failure.is_transient.then(|| failure.broken_off(what));
         self.broken = Some(failure);
         problem
     }
@@ -267,41 +266,43 @@ pub(crate) fn too_large() -> Problem {
     Problem::new(Cause::AnswerBroken, text)
 }
 
-/// What the beginning of a stream says.
-enum Beginning {
+/// What a stream begins with.
+enum StreamStart {
     Nothing,
-    /// Something that the agent is to see.
+    /// Something that must be passed on to the agent.
     Something,
     Failed(Problem),
 }
 
-impl Beginning {
+impl StreamStart {
     fn of(event: &StreamEvent) -> Self {
-        match &event.mark {
-            Mark::Nothing => Beginning::Nothing,
-            Mark::Aborted(reason) => Beginning::Failed(aborted(reason)),
-            Mark::Error(error) if error.is_passing() => {
+        match &event.kind {
+            EventKind::Nothing => StreamStart::Nothing,
+            EventKind::Aborted(reason) => StreamStart::Failed(aborted(reason)),
+            EventKind::Error(error) if error.is_transient() => {
                 let message = error.message.clone();
-                Beginning::Failed(Problem::new(Cause::EndpointError, message))
+                StreamStart::Failed(Problem::new(Cause::EndpointError, message))
             }
-            Mark::Content | Mark::Final | Mark::Done | Mark::Error(_) => Beginning::Something,
+            EventKind::Content | EventKind::Final | EventKind::Done | EventKind::Error(_) => {
+                StreamStart::Something
+            }
         }
     }
 }
 
-impl FromIterator<Beginning> for Beginning {
-    /// An error behind a first word is the agent's to see; a completion that the engine gave up on is none, as long as
-    /// nothing of it has been passed on.
-    fn from_iter<I: IntoIterator<Item = Beginning>>(events: I) -> Self {
+impl FromIterator<StreamStart> for StreamStart {
+    /// Combines the events of one chunk. An error after the first content is passed on to the agent; an aborted
+    /// completion is a failure even then, since nothing of this chunk has been passed on yet.
+    fn from_iter<I: IntoIterator<Item = StreamStart>>(events: I) -> Self {
         let then = |before, next| match (before, next) {
-            (Beginning::Nothing, next) => next,
-            (Beginning::Something, Beginning::Failed(problem))
+            (StreamStart::Nothing, next) => next,
+            (StreamStart::Something, StreamStart::Failed(problem))
                 if problem.cause == Cause::EndpointAborted =>
             {
-                Beginning::Failed(problem)
+                StreamStart::Failed(problem)
             }
             (before, _) => before,
         };
-        events.into_iter().fold(Beginning::Nothing, then)
+        events.into_iter().fold(StreamStart::Nothing, then)
     }
 }

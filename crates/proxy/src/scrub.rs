@@ -1,5 +1,5 @@
-//! Takes the endpoint's key out of what it answers. Some endpoints repeat the headers they got, and agents, records and
-//! traces are no places for keys.
+//! Removes the endpoint's key from its answers. Some endpoints echo the request's headers, and a key must not reach
+//! agents, records and traces.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,31 +10,32 @@ use memchr::memmem::Finder;
 
 use crate::secret::Secret;
 
-/// What stands in for the key.
+/// Replaces the key.
 const MARK: &[u8] = b"***";
-/// Keys are longer. What is shorter is a placeholder of a server that asks for none, and may be a word of an answer.
+/// Real keys are longer. A shorter one is a placeholder for a server without authentication, and may be an ordinary
+/// word that occurs in answers.
 const KEY_BYTES_MIN: usize = 16;
 
-/// Looks for one key.
+/// Finds and replaces one key.
 #[derive(Debug)]
-pub(crate) struct Scrub {
+pub(crate) struct KeyScrubber {
     finder: Finder<'static>,
     has_found: AtomicBool,
 }
 
-impl Scrub {
-    /// `None` for what is no real key.
+impl KeyScrubber {
+    /// `None` for a placeholder key.
     pub(crate) fn of(key: &Secret) -> Option<Arc<Self>> {
         let key = key.expose().as_bytes();
         (key.len() >= KEY_BYTES_MIN).then(|| {
-            Arc::new(Scrub {
+            Arc::new(KeyScrubber {
                 finder: Finder::new(key).into_owned(),
                 has_found: AtomicBool::new(false),
             })
         })
     }
 
-    /// Whether the key was found since this was last asked.
+    /// Whether the key was found since the last call of this function.
     pub(crate) fn take_found(&self) -> bool {
         self.has_found.load(Ordering::Relaxed) && self.has_found.swap(false, Ordering::Relaxed)
     }
@@ -61,8 +62,8 @@ impl Scrub {
         clean
     }
 
-    /// Where the bytes end with the beginning of the key, if they do.
-    fn torn_at(&self, bytes: &[u8]) -> Option<usize> {
+    /// The position of a prefix of the key at the end of the bytes, if there is one.
+    fn partial_key_at(&self, bytes: &[u8]) -> Option<usize> {
         let key = self.finder.needle();
         let window = bytes.len().saturating_sub(key.len() - 1);
         let starts = memchr::memchr_iter(key[0], &bytes[window..]);
@@ -71,23 +72,23 @@ impl Scrub {
     }
 }
 
-/// One body on its way.
+/// Scrubs one body chunk by chunk, also where the key is split between chunks.
 #[derive(Debug)]
-pub(crate) struct Scrubbed {
-    scrub: Arc<Scrub>,
-    /// What may be the beginning of the key, until it is known.
+pub(crate) struct ScrubbedBody {
+    scrub: Arc<KeyScrubber>,
+    /// Bytes held back because they may be the beginning of the key.
     held: Bytes,
 }
 
-impl Scrubbed {
-    pub(crate) fn new(scrub: Arc<Scrub>) -> Self {
-        Scrubbed {
+impl ScrubbedBody {
+    pub(crate) fn new(scrub: Arc<KeyScrubber>) -> Self {
+        ScrubbedBody {
             scrub,
             held: Bytes::new(),
         }
     }
 
-    /// What of the body may go on. Bytes without a trace of the key are given back as they are.
+    /// Returns the bytes that may be passed on. Chunks without any part of the key are returned unchanged.
     pub(crate) fn push(&mut self, bytes: Bytes) -> Bytes {
         let mut bytes = if self.held.is_empty() {
             bytes
@@ -97,13 +98,13 @@ impl Scrubbed {
         if self.scrub.finder.find(&bytes).is_some() {
             bytes = self.scrub.replace(&bytes).freeze();
         }
-        if let Some(at) = self.scrub.torn_at(&bytes) {
+        if let Some(at) = self.scrub.partial_key_at(&bytes) {
             self.held = bytes.split_off(at);
         }
         bytes
     }
 
-    /// What is left at the end of the body.
+    /// The held-back bytes at the end of the body.
     pub(crate) fn finish(&mut self) -> Option<Bytes> {
         (!self.held.is_empty()).then(|| std::mem::take(&mut self.held))
     }
@@ -116,8 +117,8 @@ mod tests {
     const KEY: &str = "sk-sk-0123456789abcdef";
 
     fn scrubbed(chunks: &[&str]) -> (String, bool) {
-        let scrub = Scrub::of(&Secret::new(KEY)).unwrap();
-        let mut body = Scrubbed::new(Arc::clone(&scrub));
+        let scrub = KeyScrubber::of(&Secret::new(KEY)).unwrap();
+        let mut body = ScrubbedBody::new(Arc::clone(&scrub));
         let mut seen = Vec::new();
         for chunk in chunks {
             seen.extend_from_slice(&body.push(Bytes::copy_from_slice(chunk.as_bytes())));
@@ -126,34 +127,34 @@ mod tests {
         (String::from_utf8(seen).unwrap(), scrub.take_found())
     }
 
-    fn torn(text: &str, size: usize) -> Vec<&str> {
+    fn split(text: &str, size: usize) -> Vec<&str> {
         let chunks = text.as_bytes().chunks(size);
         chunks.map(|chunk| str::from_utf8(chunk).unwrap()).collect()
     }
 
     #[test]
-    fn a_key_is_found_however_it_is_torn() {
+    fn a_key_is_found_however_it_is_split() {
         let text = format!("a {KEY} b {KEY}{KEY} sk-sk-sk-0123456789abcdef c");
         let expected = "a *** b ****** sk-*** c";
         for size in 1..text.len() {
-            let chunks = torn(&text, size);
+            let chunks = split(&text, size);
             assert_eq!(scrubbed(&chunks), (expected.to_owned(), true), "{size}");
         }
     }
 
     #[test]
-    fn what_is_no_key_comes_through_byte_for_byte() {
+    fn bytes_without_the_key_are_unchanged() {
         let text = "sk-sk-0123456789abcde sk- s sk-sk-0123456789abcdEf tail sk-sk-0123";
         for size in 1..text.len() {
-            let chunks = torn(text, size);
+            let chunks = split(text, size);
             assert_eq!(scrubbed(&chunks), (text.to_owned(), false), "{size}");
         }
-        assert!(Scrub::of(&Secret::new("intercepted")).is_none());
+        assert!(KeyScrubber::of(&Secret::new("intercepted")).is_none());
     }
 
     #[test]
-    fn headers_are_looked_at_too() {
-        let scrub = Scrub::of(&Secret::new(KEY)).unwrap();
+    fn headers_are_scrubbed_too() {
+        let scrub = KeyScrubber::of(&Secret::new(KEY)).unwrap();
         let mut headers = HeaderMap::new();
         let value = format!("req for {KEY}");
         headers.insert("request-id", HeaderValue::from_str(&value).unwrap());

@@ -17,7 +17,7 @@ impl Secret {
 
     /// Replaces every occurrence in a text that came from outside, e.g. an upstream that echoes our header.
     pub fn scrub(&self, text: &str) -> String {
-        // A very short value would tear ordinary words apart, and is no secret worth the name.
+        // A very short value would match inside ordinary words, and cannot be a real secret.
         if self.0.len() < 8 {
             text.to_owned()
         } else {
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Whether two keys are equal, in a time that tells nothing about where they differ.
+/// Compares two keys in constant time.
 pub fn is_same_key(left: &[u8], right: &[u8]) -> bool {
     left.ct_eq(right).into()
 }

@@ -1,4 +1,4 @@
-//! Accepts connections and owns them; finds the session and the route of each request.
+//! Accepts and owns connections, and finds the session and the route of each request.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rollcage_sandbox::{BoxedStream, Listener, Peers, Stream};
+use rollcage_sandbox::{AllowedPeers, BoxedStream, Listener, Stream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -21,24 +21,24 @@ use crate::question::refuse;
 use crate::sessions::Sessions;
 use crate::{call, mcp, workers};
 
-/// More at once than this is an attack on our file descriptors.
+/// Bounds our open file descriptors against a hostile agent.
 const CONNECTIONS_MAX: usize = 1024;
 const HEADER_LIMIT: Duration = Duration::from_secs(30);
 const UNKNOWN_KEY: &str = "unknown API key: use the key this session's agent was started with";
 
-/// What answers a request.
+/// Answers one request.
 pub type Handler = Arc<
     dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Body>> + Send>> + Send + Sync,
 >;
 
-/// A listener that is being served. Its connections end with it.
-pub struct Serving {
+/// A running server. Dropping it ends its connections.
+pub struct ServerHandle {
     cancel: CancellationToken,
     tasks: JoinSet<()>,
 }
 
-impl Serving {
-    /// Ends every connection and takes no new one. What was under way is recorded as cut off when this returns.
+impl ServerHandle {
+    /// Ends every connection and accepts no new one. When this returns, calls in progress are recorded as broken off.
     pub async fn close(&mut self) {
         self.cancel.cancel();
         while self.tasks.join_next().await.is_some() {}
@@ -46,7 +46,7 @@ impl Serving {
 }
 
 /// Serves a listener until closed.
-pub fn serve(listener: Listener, handler: Handler) -> std::io::Result<Serving> {
+pub fn serve(listener: Listener, handler: Handler) -> std::io::Result<ServerHandle> {
     let cancel = CancellationToken::new();
     let mut tasks = JoinSet::new();
     match listener {
@@ -59,12 +59,12 @@ pub fn serve(listener: Listener, handler: Handler) -> std::io::Result<Serving> {
             tasks.spawn(accept_streams(streams, handler, cancel.clone()));
         }
     }
-    Ok(Serving { cancel, tasks })
+    Ok(ServerHandle { cancel, tasks })
 }
 
 async fn accept(
     listener: tokio::net::TcpListener,
-    from: Peers,
+    from: AllowedPeers,
     handler: Handler,
     cancel: CancellationToken,
 ) {
@@ -72,7 +72,7 @@ async fn accept(
     while let Some(accepted) = cancel.run_until_cancelled(listener.accept()).await {
         while connections.try_join_next().is_some() {}
         let Ok((stream, peer)) = accepted else {
-            // Out of file descriptors: others may close some.
+            // Probably out of file descriptors: wait for some to be closed.
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
@@ -86,8 +86,8 @@ async fn accept(
     connections.shutdown().await;
 }
 
-/// Serves streams on the runtime at hand and not on a worker: there is no socket that would be tied to one, and their clock
-/// is that of whoever made them.
+/// Serves in-memory streams on the current runtime instead of a worker: there is no socket that is bound to a runtime,
+/// and tests with paused time need everything on theirs.
 async fn accept_streams(
     mut streams: mpsc::Receiver<BoxedStream>,
     handler: Handler,
@@ -100,7 +100,7 @@ async fn accept_streams(
             connections.spawn(connection(stream, Arc::clone(&handler)));
         }
     }
-    // Without anybody who could make another one, those that there are may still be used.
+    // The sender is gone, so no new stream will come; the open ones may still be used.
     cancel.cancelled().await;
     connections.shutdown().await;
 }
@@ -109,7 +109,7 @@ async fn tcp(stream: std::net::TcpStream, handler: Handler) {
     let Ok(stream) = tokio::net::TcpStream::from_std(stream) else {
         return;
     };
-    // Small chunks of a stream must not wait for each other.
+    // Small chunks of a stream must be sent at once.
     let _ = stream.set_nodelay(true);
     connection(stream, handler).await;
 }

@@ -1,4 +1,4 @@
-//! An agent's access to its model: what is known of it before it opens, and what its calls have shown so far.
+//! A session, an agent's access to its model: its configuration, and its state, which changes with every call.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,50 +10,51 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_dialect::anthropic::Thoughts;
-use rollcage_dialect::chat::{Capture, Constrained, Rewrite, Sampling};
+use rollcage_dialect::chat::{CaptureMode, ConstraintPolicy, Rewrite, Sampling};
 use rollcage_dialect::sampling::LogprobsMode;
-use rollcage_model::budget::{Budget, Limit, Reservation, Spent};
+use rollcage_model::budget::{BudgetLedger, Limit, Reservation, Spent};
 use rollcage_model::ending::Cause;
 use rollcage_model::event::What;
 use rollcage_model::exchange::Line;
 use rollcage_model::finding::CaptureLevel;
 
-use crate::calls::{CallVerdict, Calls};
+use crate::calls::{CallSummary, CallVerdict};
 use crate::endpoint::Endpoint;
-use crate::learned::{Learned, Lesson, Lessons, Needs, Pinned};
-use crate::log::{CallLine, Log};
+use crate::lessons::{EndpointLessons, Lesson, Lessons, Requirements, SamplingSource};
+use crate::log::{CallLine, SessionLog};
 use crate::outbound::Clients;
 use crate::patience::Outages;
 use crate::policy::{OnOverflow, SamplingPolicy};
 use crate::profile::Profile;
 use crate::recorder::Recorder;
-use crate::remote::Remotes;
-use crate::room::Room;
-use crate::scrub::Scrub;
+use crate::remote::RemoteMcpServers;
+use crate::request_memory::RequestMemory;
+use crate::scrub::KeyScrubber;
 use crate::settings::ModelSettings;
 use crate::transport::Transport;
 
-/// Calls that fail one after the other, each in spite of our own retries: some agents would go on asking for ever.
+/// Consecutive calls that failed in spite of our own retries, after which the session is hopeless: some agents would
+/// retry forever.
 const FAILURES_MAX: usize = 5;
-/// For an endpoint that has used up all patience before.
+/// For calls after one that has used up all patience.
 const SECOND_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Everything about a session that is known before it opens.
+/// The configuration of a session.
 pub struct SessionOptions {
     pub client: reqwest::Client,
     pub endpoint: Endpoint,
     pub settings: ModelSettings,
-    /// What the endpoint's probe found.
+    /// The result of the endpoint's probe.
     pub profile: Profile,
     pub on_overflow: OnOverflow,
     /// The file of exchanges; it must not exist yet.
     pub record: PathBuf,
-    /// What the agent has in all, where there is a limit.
+    /// The agent's time limit, if it has one.
     pub agent_time: Option<Duration>,
-    /// Is told of every answered call.
+    /// Called with an event for every finished call.
     pub observe: Box<dyn Fn(What) + Send + Sync>,
-    /// The MCP servers outside that the agent may ask, and what they are asked with.
-    pub mcp: Remotes,
+    /// The remote MCP servers that the agent may use.
+    pub mcp: RemoteMcpServers,
     pub clients: Arc<Clients>,
 }
 
@@ -62,49 +63,49 @@ pub struct Session {
     pub(crate) options: SessionOptions,
     key: String,
     pub(crate) transport: Transport,
-    /// Takes the endpoint's key out of what it answers.
-    pub(crate) scrub: Option<Arc<Scrub>>,
+    /// Removes the endpoint's key from its answers.
+    pub(crate) scrub: Option<Arc<KeyScrubber>>,
     recorder: Recorder,
-    pub(crate) room: Room,
+    pub(crate) request_memory: RequestMemory,
     exchanges: AtomicU64,
-    learned: Learned,
-    /// The endpoint is asked for token ids, and gives them.
+    lessons: EndpointLessons,
+    /// Token ids are requested, and the endpoint returns them.
     gives_tokens: bool,
-    /// Streams lose nothing that whole answers have, so they may be passed on as they come.
+    /// Streams carry everything that whole answers do, so they may be passed on live.
     pub(crate) has_live_streams: bool,
-    /// What an endpoint wants back from agents whose own dialect does not carry it.
+    /// Thoughts that the endpoint needs back in later requests and the agent's dialect cannot carry.
     pub(crate) thoughts: Thoughts,
     /// Cancelled when exchanges can no longer be written.
     unrecorded: CancellationToken,
     /// Cancelled when a limit of the budget, or of the context, was reached.
     exhausted: CancellationToken,
-    /// Cancelled when too many calls failed in a row.
+    /// Cancelled when too many consecutive calls failed.
     hopeless: CancellationToken,
     pub(crate) outages: Arc<Outages>,
-    /// Patience was used up, and nothing good came since.
+    /// Patience was used up, and no call has succeeded since.
     pub(crate) is_patience_used: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
 }
 
-/// What changes with every call.
-struct State {
+/// The part of a session that changes with every call.
+struct SessionState {
     first_call: Option<Instant>,
     last_activity: Instant,
     open_calls: usize,
-    calls: Calls,
-    /// The endpoint failed, or was away for a while: what is known of it may be true no more.
-    has_been_away: bool,
-    budget: Budget,
+    calls: CallSummary,
+    /// The endpoint failed, or was unavailable for a while, so its profile may be out of date.
+    had_outage: bool,
+    budget: BudgetLedger,
     counts: CallCounts,
-    log: Log,
+    log: SessionLog,
 }
 
-/// How many calls of a session were recorded with their end, for whoever does not read the record.
+/// The number of a session's finished calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCounts {
-    /// With an answer of the model's.
+    /// Answered by the model.
     pub answered: u64,
-    /// Without one, for any reason.
+    /// Not answered, for any reason.
     pub failed: u64,
 }
 
@@ -125,23 +126,23 @@ impl Session {
         let (endpoint, profile) = (&options.endpoint, &options.profile);
         let has_tokens = endpoint.dialect.has_tokens();
         let capture = if !has_tokens || options.settings.is_black_box {
-            Capture::Off
+            CaptureMode::Off
         } else if !endpoint.has_token_ids {
-            Capture::Logprobs
+            CaptureMode::Logprobs
         } else if profile.has_sglext {
-            Capture::TokensInSglext
+            CaptureMode::TokensInSglext
         } else {
-            Capture::Tokens
+            CaptureMode::Tokens
         };
-        let budget = Budget::new(options.settings.budget, options.settings.price);
+        let budget = BudgetLedger::new(options.settings.budget, options.settings.price);
         Arc::new(Session {
             key,
             transport,
-            scrub: endpoint.key.as_ref().and_then(Scrub::of),
+            scrub: endpoint.key.as_ref().and_then(KeyScrubber::of),
             recorder,
-            room: Room::new(),
+            request_memory: RequestMemory::new(),
             exchanges: AtomicU64::new(0),
-            learned: Learned::new(capture),
+            lessons: EndpointLessons::new(capture),
             gives_tokens: !capture.id_flags().is_empty() && profile.level == CaptureLevel::Tokens,
             has_live_streams: profile.has_live_streams || !has_tokens,
             thoughts: Thoughts::default(),
@@ -150,15 +151,15 @@ impl Session {
             hopeless: CancellationToken::new(),
             outages: Arc::default(),
             is_patience_used: AtomicBool::new(false),
-            state: Mutex::new(State {
+            state: Mutex::new(SessionState {
                 first_call: None,
                 last_activity: Instant::now(),
                 open_calls: 0,
-                calls: Calls::default(),
-                has_been_away: false,
+                calls: CallSummary::default(),
+                had_outage: false,
                 budget,
                 counts: CallCounts::default(),
-                log: Log::default(),
+                log: SessionLog::default(),
             }),
             options,
         })
@@ -181,22 +182,22 @@ impl Session {
         self.state().calls.is_answered
     }
 
-    /// How its calls went so far.
-    pub fn calls(&self) -> Calls {
+    /// How its calls have gone so far.
+    pub fn calls(&self) -> CallSummary {
         self.state().calls.clone()
     }
 
-    /// Whether the endpoint failed, or was away for a while.
-    pub fn has_endpoint_been_away(&self) -> bool {
-        self.state().has_been_away
+    /// Whether the endpoint failed, or was unavailable for a while.
+    pub fn had_outage(&self) -> bool {
+        self.state().had_outage
     }
 
-    /// The same, and forgets it: whoever asks sees to it.
+    /// Like [`Session::had_outage`], and resets it: the caller handles the outage.
     pub fn take_outage(&self) -> bool {
-        std::mem::take(&mut self.state().has_been_away)
+        std::mem::take(&mut self.state().had_outage)
     }
 
-    /// For how long calls waited for an endpoint that was out of order.
+    /// How long calls waited for an endpoint that had failed.
     pub fn outage(&self) -> Duration {
         self.outages.total()
     }
@@ -205,27 +206,26 @@ impl Session {
         self.state().budget.spent()
     }
 
-    /// How many calls were answered by a limit instead of a model.
+    /// The number of calls that were refused because a limit was reached.
     pub fn budget_stops(&self) -> u64 {
         self.state().budget.stops()
     }
 
-    /// Seconds since the last call began or ended.
+    /// The time since the last call began or ended.
     pub fn idle(&self) -> Duration {
         self.state().last_activity.elapsed()
     }
 
-    /// What was noted of its calls, the last ones.
     pub fn call_counts(&self) -> CallCounts {
         self.state().counts
     }
 
-    /// Waits until everything that was recorded so far is on disk; blocks, and calls go on meanwhile.
+    /// Blocks until everything recorded so far is on disk. Calls continue meanwhile.
     pub fn sync_record(&self) -> std::io::Result<()> {
         self.recorder.sync()
     }
 
-    /// How much of the record is written: whole exchanges' frames, also while calls run.
+    /// The size of the record so far, in whole frames even while calls run.
     pub fn recorded_bytes(&self) -> u64 {
         self.recorder.bytes()
     }
@@ -234,8 +234,8 @@ impl Session {
         self.state().log.to_string()
     }
 
-    /// Why exchanges can no longer be written, if so.
-    pub fn broken(&self) -> Option<String> {
+    /// The error after which exchanges can no longer be written, if there was one.
+    pub fn record_error(&self) -> Option<String> {
         self.recorder.broken()
     }
 
@@ -249,12 +249,12 @@ impl Session {
         self.exhausted.cancelled().await;
     }
 
-    /// Returns once so many calls failed in a row that no other will get further.
+    /// Returns once so many consecutive calls failed that further ones are pointless.
     pub async fn hopeless(&self) {
         self.hopeless.cancelled().await;
     }
 
-    /// For how long a call is made again. Once an endpoint has used patience up, others need not wait for as long.
+    /// How long a failing call is retried: less once an earlier call has used all patience up.
     pub(crate) fn patience(&self) -> Duration {
         let patience = self.options.settings.upstream_patience;
         match self.is_patience_used.load(Ordering::Relaxed) {
@@ -263,7 +263,7 @@ impl Session {
         }
     }
 
-    /// Returns once no call was open or made for so long.
+    /// Returns once no call has been open for this long.
     pub async fn idle_for(&self, limit: Duration) {
         loop {
             let left = {
@@ -294,8 +294,8 @@ impl Session {
             .inspect_err(|_| self.unrecorded.cancel())
     }
 
-    /// `is_thinking_disabled` is the agent's own wish. Only engines that give token ids are known to take it as a
-    /// setting of the chat template; hosted services refuse what they do not know.
+    /// How the next request is changed. `is_thinking_disabled` is the agent's choice; it is sent as a setting of the
+    /// chat template only to engines that return token ids, since hosted services refuse unknown members.
     pub(crate) fn rewrite(&self, tokens_max: Option<u64>, is_thinking_disabled: bool) -> Rewrite {
         let settings = &self.options.settings;
         let Lessons {
@@ -304,7 +304,7 @@ impl Session {
             max_tokens_name,
             without,
             ..
-        } = self.learned.so_far();
+        } = self.lessons.so_far();
         let has_template = !capture.id_flags().is_empty() && !is_template_refused;
         let tokens_max = [settings.tokens_max, tokens_max]
             .into_iter()
@@ -325,13 +325,13 @@ impl Session {
         }
     }
 
-    /// Sets aside what a call may use. `Err` is the limit that is reached, which is remembered.
+    /// Reserves what a call may use. `Err` is the limit that was reached, which ends the session's calls.
     pub(crate) fn reserve(
         &self,
         body_bytes: usize,
         completion_wanted: Option<u64>,
     ) -> Result<Reservation, Limit> {
-        // English and code are about four bytes a token in JSON; the settled number replaces the guess.
+        // English and code take about four bytes per token in JSON; settling replaces this estimate by the real number.
         let prompt_guess = body_bytes as u64 / 4;
         let mut state = self.state();
         let is_full = self.recorder.bytes() >= self.options.settings.record_bytes_max;
@@ -365,9 +365,9 @@ impl Session {
         self.exhausted.cancel();
     }
 
-    /// The agent sent something that no endpoint would take.
+    /// Notes that the agent sent a request that is invalid for every endpoint.
     pub(crate) fn note_refused_request(&self) {
-        let verdict = CallVerdict::AgentsDoing(Cause::AgentRequestRefused);
+        let verdict = CallVerdict::AgentFault(Cause::AgentRequestRefused);
         self.state().calls.note(verdict);
     }
 
@@ -380,11 +380,11 @@ impl Session {
         let mut state = self.state();
         match verdict {
             CallVerdict::Good(_) => state.counts.answered += 1,
-            CallVerdict::Failed(_) | CallVerdict::AgentsDoing(_) | CallVerdict::TooLong { .. } => {
+            CallVerdict::Failed(_) | CallVerdict::AgentFault(_) | CallVerdict::TooLong { .. } => {
                 state.counts.failed += 1;
             }
         }
-        state.has_been_away |= line.is_late() || matches!(verdict, CallVerdict::Failed(_));
+        state.had_outage |= line.was_retried() || matches!(verdict, CallVerdict::Failed(_));
         state.calls.note(verdict);
         if state.calls.failures_in_a_row >= FAILURES_MAX {
             self.hopeless.cancel();
@@ -398,7 +398,7 @@ impl Session {
         self.state().log.add(line);
     }
 
-    /// What is sampled with, whatever the agent asks for.
+    /// The sampling that overrides the agent's.
     fn sampling(&self) -> Option<Sampling> {
         match self.options.settings.sampling {
             SamplingPolicy::Pinned(sampling) => Some(sampling),
@@ -407,35 +407,36 @@ impl Session {
         }
     }
 
-    fn constrained(&self) -> Constrained {
+    fn constrained(&self) -> ConstraintPolicy {
         let settings = &self.options.settings;
         let usual = match settings.sampling {
-            SamplingPolicy::Pinned(_) => Constrained::Refuse,
-            SamplingPolicy::Auto | SamplingPolicy::Agent => Constrained::Keep,
+            SamplingPolicy::Pinned(_) => ConstraintPolicy::Refuse,
+            SamplingPolicy::Auto | SamplingPolicy::Agent => ConstraintPolicy::Keep,
         };
         settings.constrained.unwrap_or(usual)
     }
 
-    /// What an exchange's record says of its logprobs, and of what was not asked for.
-    pub(crate) fn known_of_endpoint(&self) -> (Option<LogprobsMode>, Vec<String>) {
+    /// For an exchange's record: which distribution its logprobs are of, and the members left out because they were
+    /// refused.
+    pub(crate) fn capture_notes(&self) -> (Option<LogprobsMode>, Vec<String>) {
         let mode = self.gives_tokens.then_some(self.options.profile.logprobs);
-        (mode, self.learned.so_far().refused())
+        (mode, self.lessons.so_far().refused())
     }
 
-    /// Learns from an endpoint's refusal of `request` to ask for less. `None` when there is nothing to learn from it.
+    /// Learns from a refusal of `request` which parameter to leave out. `None` when there is nothing to learn from it.
     pub(crate) fn learn_from(&self, refusal: &str, request: &[u8]) -> Option<Lesson> {
-        let needs = Needs {
+        let requirements = Requirements {
             is_thinking_disabled: self.options.endpoint.is_thinking_disabled,
             sampling: match (self.options.settings.sampling, self.sampling()) {
-                (SamplingPolicy::Pinned(_), _) => Pinned::ByPolicy,
-                (_, Some(_)) => Pinned::ByDefault,
-                (_, None) => Pinned::No,
+                (SamplingPolicy::Pinned(_), _) => SamplingSource::Policy,
+                (_, Some(_)) => SamplingSource::Default,
+                (_, None) => SamplingSource::Agent,
             },
         };
-        self.learned.learn(refusal, request, &needs)
+        self.lessons.learn(refusal, request, &requirements)
     }
 
-    /// An endpoint that repeats keys is worth a word, though nobody got to see it.
+    /// Logs that the endpoint echoed its key, although the key was removed.
     pub(crate) fn note_echoed_key(&self, exchange: u64) {
         if self.scrub.as_ref().is_some_and(|scrub| scrub.take_found()) {
             let url = &self.options.endpoint.base_url;
@@ -466,7 +467,7 @@ impl Session {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SessionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

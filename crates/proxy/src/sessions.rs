@@ -1,4 +1,4 @@
-//! Which session a key belongs to.
+//! The sessions of a listener, found by the agent's key.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,7 +18,7 @@ impl Sessions {
         Arc::new(sessions)
     }
 
-    /// False when there is one of that key already.
+    /// False if there is already a session with that key.
     pub fn add(&self, session: Arc<Session>) -> bool {
         let mut by_key = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
         match by_key.entry(session.key().to_owned()) {
@@ -37,7 +37,8 @@ impl Sessions {
             .remove(key)
     }
 
-    /// The table's hash is keyed and keys are long and random, so looking one up tells nothing about others.
+    /// The lookup is not constant-time, but the map's hash is keyed and session keys are long and random, so its timing
+    /// reveals nothing about other keys.
     pub fn find(&self, key: &str) -> Option<Arc<Session>> {
         self.by_key
             .read()

@@ -1,32 +1,32 @@
-//! How the model calls of a rollout are made: what is sampled with, what they may cost, what is borne with.
+//! Settings for the model calls of a rollout: sampling, budget and retries.
 
 use std::time::Duration;
 
-use rollcage_dialect::chat::Constrained;
+use rollcage_dialect::chat::ConstraintPolicy;
 use rollcage_model::budget::{self, Price};
 
 use crate::policy::SamplingPolicy;
 
-/// How model calls are changed on their way, and what they may cost.
+/// How model calls are rewritten, limited and retried.
 #[derive(Clone, Debug)]
 pub struct ModelSettings {
-    /// Caps what an agent may ask for in one call.
+    /// Caps the completion tokens of one call.
     pub tokens_max: Option<u64>,
     pub top_logprobs: u32,
     pub sampling: SamplingPolicy,
-    /// What becomes of requests that constrain sampling; where nothing is said a pinned session refuses them, and any
-    /// other keeps them and trains on none.
-    pub constrained: Option<Constrained>,
-    pub budget: budget::Limits,
+    /// What happens to requests that constrain sampling. By default a session with pinned sampling refuses them; any
+    /// other forwards them and excludes them from training.
+    pub constrained: Option<ConstraintPolicy>,
+    pub budget: budget::SpendingLimits,
     pub price: Option<Price>,
-    /// The endpoint is asked for no token ids or logprobs, and results list no calls; what was said is recorded still.
+    /// No token ids or logprobs are requested, and results list no calls; the conversation is still recorded.
     pub is_black_box: bool,
-    /// For how long a call that an endpoint failed is made again. Agents are told not to try again themselves, so this must
-    /// outlast a server's restart. It is not the agent's time.
+    /// How long a failing call is retried. Agents are told not to retry themselves, so this must outlast a server's
+    /// restart. It does not count towards the agent's time limit.
     pub upstream_patience: Duration,
-    /// For how long an endpoint may say nothing at all when it is first reached.
+    /// How long to wait for an endpoint's first response.
     pub reach_limit: Duration,
-    /// What the record of one rollout may take on disk, which an agent could fill with requests.
+    /// The maximum size of one rollout's record, which an agent could otherwise fill the disk with.
     pub record_bytes_max: u64,
 }
 
@@ -37,7 +37,7 @@ impl Default for ModelSettings {
             top_logprobs: 0,
             sampling: SamplingPolicy::default(),
             constrained: None,
-            budget: budget::Limits::default(),
+            budget: budget::SpendingLimits::default(),
             price: None,
             is_black_box: false,
             upstream_patience: Duration::from_secs(180),

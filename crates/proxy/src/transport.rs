@@ -1,4 +1,4 @@
-//! The way to an endpoint: the general client, or a script of a test.
+//! Sends requests to an endpoint: over HTTP, or to a scripted endpoint in tests.
 
 use std::convert::Infallible;
 #[cfg(test)]
@@ -9,8 +9,8 @@ use futures::stream::{self, StreamExt};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, HeaderMap};
 
-use rollcage_dialect::chat::Pieces;
-use rollcage_dialect::upstream::PassedHead;
+use rollcage_dialect::chat::BodySegments;
+use rollcage_dialect::upstream::ForwardedHead;
 
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
@@ -23,20 +23,20 @@ pub(crate) enum Transport {
     Client {
         client: reqwest::Client,
         url: reqwest::Url,
-        /// What every request is sent with, the endpoint's key too.
+        /// Sent with every request; includes the endpoint's key.
         headers: HeaderMap,
     },
-    /// An endpoint that is a function of a test.
+    /// A test's endpoint, without sockets.
     #[cfg(test)]
-    Scripted(Arc<scripted::Scripted>),
+    Scripted(Arc<scripted::ScriptedEndpoint>),
 }
 
-/// An endpoint's answer, its body still to come.
+/// An endpoint's answer, whose body is still to be read.
 #[derive(Debug)]
 pub(crate) enum RawResponse {
     Client(reqwest::Response),
     #[cfg(test)]
-    Scripted(scripted::Response),
+    Scripted(scripted::ScriptedResponse),
 }
 
 impl Transport {
@@ -51,11 +51,11 @@ impl Transport {
         })
     }
 
-    /// Sends one request; the answer's head is its return value.
+    /// Sends one request and returns as soon as the response's head is there.
     pub(crate) async fn post(
         &self,
-        passed: &PassedHead,
-        body: &Pieces,
+        passed: &ForwardedHead,
+        body: &BodySegments,
     ) -> Result<RawResponse, Failure> {
         match self {
             Transport::Client {
@@ -68,9 +68,9 @@ impl Transport {
                 let request = client
                     .post(url)
                     .headers(headers.clone())
-                    // Replaces those that are there.
+                    // The agent's headers replace ours of the same name.
                     .headers(passed.headers.clone())
-                    // Not every server takes a body whose length it is not told.
+                    // Not every server accepts a body of undeclared length.
                     .header(CONTENT_LENGTH, body.bytes());
                 let pieces = stream::iter(body.clone()).map(Ok::<_, Infallible>);
                 let request = request.body(reqwest::Body::wrap_stream(pieces));

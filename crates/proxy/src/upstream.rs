@@ -1,5 +1,5 @@
-//! Sends a prepared request to the endpoint. What may pass by itself (a busy or restarting server) is tried again here,
-//! within the rollout's time, rather than handed to agents that give up or spin.
+//! Sends a prepared request to the endpoint. Transient failures (a busy or restarting server) are retried here, within
+//! the rollout's time, since agents either give up too early or retry without a pause.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,89 +8,92 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use rollcage_dialect::Route;
-use rollcage_dialect::chat::{Added, Pieces, Rewrite};
-use rollcage_dialect::upstream::{PassedHead, View};
+use rollcage_dialect::chat::{AddedFields, BodySegments, Rewrite};
+use rollcage_dialect::upstream::{ForwardedHead, StreamView};
 use rollcage_model::ending::Cause;
 use rollcage_model::exchange::Attempt;
 
+use crate::body::{SMALL_BYTES_MAX, read_text};
 use crate::calls::Problem;
 use crate::clock::now;
 use crate::failure::Failure;
-use crate::patience::{Silence, Trouble};
+use crate::patience::{RetryState, Silence};
 use crate::response::UpstreamResponse;
 use crate::session::Session;
-use crate::unread::{SMALL_BYTES_MAX, read_text};
 
-/// For a count of tokens.
+/// For a request that counts tokens.
 const COUNT_LIMIT: Duration = Duration::from_secs(30);
-/// For the rest of a failed try's body.
+/// For reading the rest of a failed try's body.
 const REST_LIMIT: Duration = Duration::from_secs(5);
-/// Of a failed try's body, for the record.
+/// How much of a failed try's body is recorded.
 const ERROR_CHARS_MAX: usize = 2000;
 const ERROR_BYTES_MAX: usize = 4 * ERROR_CHARS_MAX;
 
-/// A request on its way to the endpoint.
-pub(crate) struct Outgoing<'a> {
-    pub(crate) passed: &'a PassedHead,
-    pub(crate) body: Pieces,
-    /// What the agent is to see of a streamed answer.
-    pub(crate) view: View,
-    /// What must not be in it.
-    pub(crate) added: Added,
+/// A request to send to the endpoint.
+pub(crate) struct OutgoingRequest<'a> {
+    pub(crate) passed: &'a ForwardedHead,
+    pub(crate) body: BodySegments,
+    /// How a streamed answer is presented to the agent.
+    pub(crate) view: StreamView,
+    /// What we requested and the agent must not see.
+    pub(crate) added: AddedFields,
 }
 
-/// Asks until there is an answer to pass on, for as long as patience lasts. The tries before it are noted as they are
-/// made, since nobody may be there to take the answer. A stream is an answer from its first word on.
+/// Sends the request, with retries for as long as patience lasts, until there is an answer to pass on. Failed tries are
+/// noted as they happen, since this future is dropped when the agent hangs up. A stream counts as an answer from its
+/// first content on.
 pub(crate) async fn send(
     session: &Session,
-    outgoing: &Outgoing<'_>,
-    trouble: &mut Trouble,
+    outgoing: &OutgoingRequest<'_>,
+    retry: &mut RetryState,
 ) -> Result<UpstreamResponse, Failure> {
     let mut has_lost_connection = false;
     let mut outage = None;
     loop {
-        let mut sent = send_once(session, outgoing, &trouble.silence).await;
+        let mut sent = send_once(session, outgoing, &retry.silence).await;
         let is_lost = sent.as_ref().is_err_and(|it| it.is_connection_lost);
         if is_lost && !std::mem::replace(&mut has_lost_connection, true) {
-            // As a rule it had waited for this call, and the endpoint had just closed it: nothing to wait for. But the
-            // endpoint may have read the request, and sampled, so it is told of.
-            trouble.attempts.push(describe(session, sent, None).await);
+            // Usually an idle connection from the pool that the endpoint had just closed: retry at once. But the
+            // endpoint may have read the request and sampled, so the try is recorded.
+            retry
+                .attempts
+                .push(failed_attempt(session, sent, None).await);
             continue;
         }
         let problem = match &mut sent {
-            Ok(answer) => answer.look(session.options.endpoint.dialect).await,
-            Err(failure) => failure.is_passing.then(|| failure.unanswered()),
+            Ok(answer) => answer.inspect(session.options.endpoint.dialect).await,
+            Err(failure) => failure.is_transient.then(|| failure.unanswered()),
         };
         let Some(problem) = problem else {
-            trouble.failing = None;
+            retry.last_problem = None;
             if sent.is_ok() {
                 session.is_patience_used.store(false, Ordering::Relaxed);
             }
             return sent;
         };
         outage.get_or_insert_with(|| session.outages.begin());
-        trouble.failing = Some(problem.clone());
+        retry.last_problem = Some(problem.clone());
         let advised = sent.as_ref().ok().and_then(advised_delay);
-        let Some(delay) = trouble.delay(session.patience(), advised) else {
+        let Some(delay) = retry.delay(session.patience(), advised) else {
             session.is_patience_used.store(true, Ordering::Relaxed);
             if let Ok(answer) = &mut sent {
                 answer.give_up(problem);
             }
             return sent;
         };
-        trouble
+        retry
             .attempts
-            .push(describe(session, sent, Some(problem)).await);
+            .push(failed_attempt(session, sent, Some(problem)).await);
         tokio::time::sleep(delay).await;
     }
 }
 
 async fn send_once(
     session: &Session,
-    outgoing: &Outgoing<'_>,
+    outgoing: &OutgoingRequest<'_>,
     silence: &Arc<Silence>,
 ) -> Result<UpstreamResponse, Failure> {
-    let Outgoing {
+    let OutgoingRequest {
         passed,
         body,
         view,
@@ -104,11 +107,11 @@ async fn send_once(
     Ok(UpstreamResponse::new(raw?, reader, scrub, silence))
 }
 
-/// The endpoint's own count of a prompt's tokens; `None` when it gives none, since agents can do without.
+/// The endpoint's own count of a prompt's tokens; `None` if it has none, and an estimate is returned instead.
 pub(crate) async fn count_tokens(
     session: &Session,
     route: &Route,
-    passed: &PassedHead,
+    passed: &ForwardedHead,
     body: &Bytes,
 ) -> Option<Bytes> {
     let endpoint = &session.options.endpoint;
@@ -130,7 +133,7 @@ pub(crate) async fn count_tokens(
     let mut url: reqwest::Url = format!("{}{path}", endpoint.url()).parse().ok()?;
     url.set_query(passed.query.as_deref());
     let request = session.options.client.post(url).timeout(COUNT_LIMIT);
-    // Replaces those that are there.
+    // The agent's headers replace ours of the same name.
     let request = endpoint.authorise(request).headers(passed.headers.clone());
     let answer = request.body(body).send().await.ok()?;
     if !answer.status().is_success() {
@@ -155,7 +158,8 @@ fn advised_delay(answer: &UpstreamResponse) -> Option<Duration> {
         .map(|seconds| Duration::from_secs_f64(seconds.min(3600.0)))
 }
 
-async fn describe(
+/// Turns a failed try into its entry in the record.
+async fn failed_attempt(
     session: &Session,
     sent: Result<UpstreamResponse, Failure>,
     problem: Option<Problem>,
@@ -165,7 +169,7 @@ async fn describe(
         Ok(mut answer) => {
             let status = answer.status().as_u16();
             let mut body = Vec::new();
-            // Read to its end, so that the connection can be used again; what breaks off was an error anyway.
+            // Read to its end, so that the connection can be reused.
             let reading = async {
                 loop {
                     match answer.bytes().await {
@@ -185,7 +189,7 @@ async fn describe(
                 let sentence = format!("the answer broke off: {broken}");
                 error = [error, sentence].join("\n").trim_start().to_owned();
             } else if let Some(aborted) = aborted {
-                // What was sampled until then is of no use to anybody.
+                // The tokens sampled before the abort are of no use.
                 error = aborted.text;
             } else if error.is_empty() {
                 "the answer was empty".clone_into(&mut error);

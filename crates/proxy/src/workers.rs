@@ -1,8 +1,8 @@
-//! The threads that agents' connections are served on: one for each processor, each with a runtime of its own.
+//! The threads that serve agents' connections: one per processor, each with its own single-threaded runtime.
 //!
-//! A runtime with many threads moves tasks between them, and wakes another thread for work that the one at hand would
-//! have done in the time. Model calls are short and many here, so that costs more than it gains: a connection stays
-//! where it was put, and so do the connections to endpoints that its calls use.
+//! A multi-threaded runtime moves tasks between threads, and wakes another thread for work that the current one would
+//! have finished in the same time. Calls here need little processor time and are many, so work stealing costs more than
+//! it gains: a connection stays on its thread, and so do the connections to endpoints that its calls use.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ struct Workers {
     next: AtomicUsize,
 }
 
-/// Where to serve the next connection.
+/// The runtime for the next connection.
 pub(crate) fn next() -> Handle {
     let workers = WORKERS.get_or_init(|| {
         let count = std::thread::available_parallelism().map_or(1, usize::from);
@@ -27,13 +27,13 @@ pub(crate) fn next() -> Handle {
     });
     let count = workers.next.fetch_add(1, Ordering::Relaxed);
     match workers.handles.len() {
-        // Not a single thread is to be had; the one at hand is.
+        // No thread could be started: use the current runtime.
         0 => Handle::current(),
         all => workers.handles[count % all].clone(),
     }
 }
 
-/// Lives as long as the process; its connections are owned, and ended, by whoever serves them.
+/// Starts a worker, which lives as long as the process. Its connections are owned, and ended, by their server.
 fn start(number: usize) -> Option<Handle> {
     let runtime = Builder::new_current_thread().enable_all().build().ok()?;
     let handle = runtime.handle().clone();

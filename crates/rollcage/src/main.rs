@@ -15,12 +15,12 @@ mod settings;
 mod task_file;
 mod text;
 
-use output::Undelivered;
+use output::OutputFailure;
 
-/// For threads that clean up after work that was given up.
+/// For blocking threads to clean up after cancelled work.
 const CLEAN_UP_LIMIT: Duration = Duration::from_secs(3);
 
-/// A call's bodies are made on one thread and often freed on another, which the C library's allocator locks for.
+/// Bodies are often allocated on one thread and freed on another, for which the C library's allocator takes locks.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -71,20 +71,19 @@ enum Command {
     Bench(cli::bench::Arguments),
 }
 
-/// What a command came to; the numbers are part of the interface.
+/// The result of a command that ran to its end. The exit codes are part of the interface.
 pub(crate) enum Outcome {
-    /// All is well.
-    Fine,
-    /// A rollout ended badly.
-    Bad,
+    Success,
+    /// A rollout failed, or a check found a problem.
+    Failure,
 }
 
-/// The caller's mistake, told apart from ours by the exit code.
+/// The user's mistake, which has its own exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct WrongUse(pub(crate) String);
+pub(crate) struct UsageError(pub(crate) String);
 
-/// Somebody ended the command, or went away from its output, before it came to anything.
+/// The command was ended by a signal, or its output's reader has gone, before it had a result.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted;
@@ -111,12 +110,12 @@ fn main() -> ExitCode {
         Err(error) => return end(Err(anyhow::Error::from(error).context("start the runtime"))),
     };
     let outcome = runtime.block_on(run(arguments.command));
-    // Whatever still runs belongs to nobody any more; an installation that was ended removes what it has unpacked.
+    // Blocking tasks may still run: a cancelled installation removes what it has unpacked.
     runtime.shutdown_timeout(CLEAN_UP_LIMIT);
     end(outcome)
 }
 
-/// Help that was asked for, or what is wrong with the command line.
+/// Prints the requested help, or what is wrong with the command line.
 fn show_help(error: &clap::Error) -> ExitCode {
     match error.print() {
         Err(unprinted) if !error.use_stderr() && unprinted.kind() != ErrorKind::BrokenPipe => {
@@ -142,27 +141,28 @@ async fn run(command: Command) -> anyhow::Result<Outcome> {
     }
 }
 
-/// What the program ends with. A reader of our output that went away (`rollcage list | head`) is no error of anybody's.
+/// Prints the error, if any, and chooses the exit code. An output whose reader has gone (`rollcage list | head`) is not
+/// an error.
 fn end(outcome: anyhow::Result<Outcome>) -> ExitCode {
-    let undelivered = output::undelivered();
-    let is_closed = undelivered == Some(Undelivered::Closed);
+    let output_failure = output::failure();
+    let is_closed = output_failure == Some(OutputFailure::Closed);
     let code = match &outcome {
-        Ok(Outcome::Fine) => 0,
-        Ok(Outcome::Bad) => 1,
-        Err(error) if error.is::<WrongUse>() => 2,
+        Ok(Outcome::Success) => 0,
+        Ok(Outcome::Failure) => 1,
+        Err(error) if error.is::<UsageError>() => 2,
         Err(_) if is_closed => 0,
         Err(error) if error.is::<Interrupted>() => 1,
         Err(_) => 3,
     };
-    match (outcome, undelivered) {
+    match (outcome, output_failure) {
         (Err(error), _) if code == 2 || !is_closed => output::say(&format!("error: {error:#}")),
-        (Ok(_), Some(Undelivered::Failed(errno))) => {
+        (Ok(_), Some(OutputFailure::Failed(errno))) => {
             output::say(&format!("error: write to standard output: {errno}"));
         }
         _ => {}
     }
-    ExitCode::from(match undelivered {
-        Some(Undelivered::Failed(_)) => 3,
+    ExitCode::from(match output_failure {
+        Some(OutputFailure::Failed(_)) => 3,
         _ => code,
     })
 }
@@ -170,7 +170,7 @@ fn end(outcome: anyhow::Result<Outcome>) -> ExitCode {
 fn start_logging(verbose: u8) {
     let default = match verbose {
         0 => "warn",
-        // All our crates begin with that name.
+        // The prefix of all our crates.
         1 => "warn,rollcage=info",
         _ => "info,rollcage=debug",
     };
@@ -178,7 +178,7 @@ fn start_logging(verbose: u8) {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| output::Log)
+        .with_writer(|| output::StderrLog)
         .log_internal_errors(false)
         .init();
 }

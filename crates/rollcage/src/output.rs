@@ -1,5 +1,5 @@
-//! Standard output and standard error, written so that nobody dies of them: a reader that has gone, a full disk and a
-//! lost terminal are ordinary ends of a command. Clippy forbids `println!` and its like, which panic then.
+//! Writing to standard output and standard error without panics: a closed pipe, a full disk and a lost terminal are
+//! ordinary ends of a command. Clippy forbids `println!` and the like, which panic in these cases.
 
 #![expect(
     clippy::disallowed_methods,
@@ -15,42 +15,42 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::oneshot;
 
-/// The first failure of standard output. It is kept here because errors of writing come back wrapped by whatever wrote,
-/// JSON and Parquet among them, and some of it at the end of a program, where nobody looks any more.
+/// The first failure of standard output. It is a global because write errors come back wrapped in the errors of JSON,
+/// Parquet and others, and some occur in a final flush whose result nobody checks.
 static FAILURE: OnceLock<Errno> = OnceLock::new();
 
-/// Between two looks at who reads.
+/// Between two checks whether standard output still has a reader.
 const WATCH_PAUSE_MS: u16 = 500;
 
-/// Why standard output took no more.
+/// Why standard output cannot be written any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Undelivered {
-    /// Its reader has gone, which is no error of anybody's.
+pub(crate) enum OutputFailure {
+    /// Its reader has gone, which is not an error.
     Closed,
     /// It cannot be written, say because the disk is full.
     Failed(Errno),
 }
 
-/// Why standard output took no more, if it did not.
-pub(crate) fn undelivered() -> Option<Undelivered> {
+/// The first failure of standard output, if there was one.
+pub(crate) fn failure() -> Option<OutputFailure> {
     let errno = *FAILURE.get()?;
     Some(if is_gone(errno) {
-        Undelivered::Closed
+        OutputFailure::Closed
     } else {
-        Undelivered::Failed(errno)
+        OutputFailure::Failed(errno)
     })
 }
 
-/// What came of writing to [`stdout`], for those who have more to say than that their reader has gone.
-pub(crate) fn unless_gone<E>(written: Result<(), E>) -> Result<(), E> {
-    match undelivered() {
-        Some(Undelivered::Closed) => Ok(()),
+/// The result of writing to [`stdout`], as success if only the reader has gone: for commands that have other work to
+/// finish.
+pub(crate) fn ignore_closed_reader<E>(written: Result<(), E>) -> Result<(), E> {
+    match failure() {
+        Some(OutputFailure::Closed) => Ok(()),
         _ => written,
     }
 }
 
-/// Standard output for what a command was asked for, written line by line. The first failure is kept for
-/// [`undelivered`].
+/// Standard output for a command's results, written line by line. The first failure is kept for [`failure`].
 pub(crate) fn stdout() -> impl Write + Send {
     LineWriter::new(Stdout)
 }
@@ -71,7 +71,7 @@ impl Write for Stdout {
     }
 }
 
-/// Says on standard output where a server listens. One that nobody reads serves all the same.
+/// Prints on standard output where a server listens. A server whose output nobody reads runs all the same.
 pub(crate) fn announce(text: &str) {
     let mut line = text.as_bytes().to_vec();
     line.push(b'\n');
@@ -84,16 +84,16 @@ pub(crate) fn announce(text: &str) {
     }
 }
 
-/// A line on standard error. What cannot be said is lost: it is never a result.
+/// Prints a line on standard error. Failures are ignored, since results never go there.
 pub(crate) fn say(text: &str) {
     let line = format!("{text}\n");
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// Standard error for logs. It never fails, so that nobody complains there about standard error.
-pub(crate) struct Log;
+/// Standard error for logs. Writing never fails, so that the logger does not report its own failures to standard error.
+pub(crate) struct StderrLog;
 
-impl Write for Log {
+impl Write for StderrLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _ = io::stderr().lock().write_all(bytes);
         Ok(bytes.len())
@@ -112,10 +112,10 @@ pub(crate) fn is_stderr_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Waits until nobody reads standard output any more; for ever where it is a file, which has no reader.
+/// Waits until standard output has no reader any more; forever if it is a file.
 pub(crate) async fn reader_gone() {
-    let (gone, told) = oneshot::channel();
-    // A thread, which ends with whoever waits here: waiting for a descriptor that is not ours takes no `unsafe` so.
+    let (gone, notified) = oneshot::channel();
+    // A thread that polls until this future is dropped: registering a descriptor that we do not own needs `unsafe`.
     let watch = std::thread::Builder::new().name("output-watch".to_owned());
     let watching = watch.spawn(move || {
         while !gone.is_closed() {
@@ -126,12 +126,12 @@ pub(crate) async fn reader_gone() {
             }
         }
     });
-    if watching.is_err() || told.await.is_err() {
+    if watching.is_err() || notified.await.is_err() {
         std::future::pending().await
     }
 }
 
-/// Looks for a while. A pipe's end is seen at once, a terminal's at the next look.
+/// Polls for a while. A closed pipe is noticed at once, a closed terminal at the next poll.
 fn has_no_reader() -> bool {
     let stdout = io::stdout();
     let mut end = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
@@ -151,7 +151,7 @@ fn write_some(bytes: &[u8]) -> nix::Result<usize> {
     loop {
         match nix::unistd::write(&stdout, bytes) {
             Err(Errno::EINTR) => {}
-            // Whoever started us made it non-blocking: wait for room like everybody else.
+            // Our parent made it non-blocking: wait until it is writable.
             Err(Errno::EAGAIN) => {
                 let mut room = [PollFd::new(stdout.as_fd(), PollFlags::POLLOUT)];
                 match poll(&mut room, PollTimeout::NONE) {
@@ -164,7 +164,7 @@ fn write_some(bytes: &[u8]) -> nix::Result<usize> {
     }
 }
 
-/// Whether there is nobody to write for. A terminal that was closed gives the error of a broken disk.
+/// Whether the reader has gone. A closed terminal returns EIO, as a broken disk does.
 fn is_gone(errno: Errno) -> bool {
     match errno {
         Errno::EPIPE | Errno::ECONNRESET => true,

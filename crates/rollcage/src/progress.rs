@@ -1,4 +1,4 @@
-//! Events as progress: live lines on a terminal, plain lines otherwise. Always on standard error.
+//! Shows events as progress: live lines on a terminal, plain lines otherwise. Always on standard error.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use rollcage_agents::bundle;
-use rollcage_endpoints::serving::Step;
+use rollcage_endpoints::serving::ServingStep;
 use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::id::RolloutId;
 
@@ -25,7 +25,7 @@ pub(crate) struct Screen {
 impl Screen {
     pub(crate) fn new() -> Self {
         let live = output::is_stderr_terminal().then(MultiProgress::new);
-        // Such as a terminal that is dumb: there, lines are all there is.
+        // A dumb terminal, for example, has no live lines.
         let live = live.filter(|live| !live.is_hidden());
         Screen { live }
     }
@@ -33,7 +33,7 @@ impl Screen {
     /// Prints a line above the live ones.
     pub(crate) fn say(&self, text: &str) {
         match &self.live {
-            // Not `suspend`, which panics where the terminal is lost.
+            // Not `suspend`, which panics when the terminal is lost.
             Some(live) => {
                 let _ = live.println(text);
             }
@@ -42,19 +42,19 @@ impl Screen {
     }
 }
 
-/// Shows rollouts as they go.
+/// Shows the progress of rollouts.
 pub(crate) struct Progress {
     total: usize,
     screen: Screen,
-    lines: HashMap<RolloutId, Line>,
-    /// Ends that are told once their results are out.
+    lines: HashMap<RolloutId, RolloutLine>,
+    /// `Finished` events that are shown once their results have been printed.
     held: HashMap<RolloutId, Event>,
-    /// Rollouts whose results are out before we heard of their end.
+    /// Rollouts whose results were printed before their `Finished` event arrived.
     delivered: HashSet<RolloutId>,
 }
 
 /// One rollout's line.
-struct Line {
+struct RolloutLine {
     number: usize,
     bar: Option<ProgressBar>,
     calls: u64,
@@ -77,23 +77,24 @@ impl Progress {
         if is_finished && !self.delivered.remove(&event.rollout) {
             self.held.insert(event.rollout, event);
         } else {
-            self.tell(&event);
+            self.render(&event);
         }
     }
 
-    /// A rollout's result is out. Only now its end is told: who is told of an end may look for the result at once.
+    /// A rollout's result has been printed. Its end is shown only now, since a reader of our output may look for the
+    /// result as soon as it sees the end.
     pub(crate) fn delivered(&mut self, rollout: RolloutId) {
         match self.held.remove(&rollout) {
-            Some(event) => self.tell(&event),
+            Some(event) => self.render(&event),
             None => {
                 self.delivered.insert(rollout);
             }
         }
     }
 
-    fn tell(&mut self, event: &Event) {
+    fn render(&mut self, event: &Event) {
         let number = self.lines.len() + 1;
-        let new = Line {
+        let new = RolloutLine {
             number,
             bar: None,
             calls: 0,
@@ -122,7 +123,7 @@ impl Progress {
                 if let Some(bar) = line.bar.take() {
                     bar.finish_and_clear();
                 }
-                // A single rollout's end is told by the summary.
+                // The end of a single rollout is shown by the summary.
                 if self.total > 1 {
                     self.screen.say(&message);
                 }
@@ -138,7 +139,7 @@ impl Progress {
 
     pub(crate) fn finish(&mut self) {
         for event in std::mem::take(&mut self.held).into_values() {
-            self.tell(&event);
+            self.render(&event);
         }
         if let Some(live) = &self.screen.live {
             let _ = live.clear();
@@ -146,8 +147,8 @@ impl Progress {
     }
 }
 
-/// What to say of an event; `None` when it changes nothing that is shown.
-fn describe(what: &What, line: &Line) -> Option<String> {
+/// The message for an event; `None` if nothing that is shown changes.
+fn describe(what: &What, line: &RolloutLine) -> Option<String> {
     Some(match what {
         What::Queued => return None,
         What::Entered { phase } => return entered(*phase).map(str::to_owned),
@@ -231,11 +232,11 @@ fn spinner(live: &MultiProgress) -> ProgressBar {
 pub(crate) struct InstallProgress {
     screen: Screen,
     bar: Mutex<Option<ProgressBar>>,
-    last: Mutex<Option<bundle::Phase>>,
+    last: Mutex<Option<bundle::InstallPhase>>,
 }
 
 impl InstallProgress {
-    /// Beside the other live lines.
+    /// A line among the other live lines of the screen.
     pub(crate) fn on(screen: &Screen) -> Self {
         InstallProgress {
             screen: screen.clone(),
@@ -244,16 +245,16 @@ impl InstallProgress {
         }
     }
 
-    pub(crate) fn show(&self, step: &bundle::Progress) {
+    pub(crate) fn show(&self, step: &bundle::InstallStatus) {
         let what = match step.phase {
-            bundle::Phase::Resolving => "looking up",
-            bundle::Phase::Waiting => "waiting for another process that installs",
-            bundle::Phase::Downloading => "downloading",
-            bundle::Phase::Unpacking => "unpacking",
-            bundle::Phase::Done => "installed",
+            bundle::InstallPhase::Resolving => "looking up",
+            bundle::InstallPhase::Waiting => "waiting for another process that installs",
+            bundle::InstallPhase::Downloading => "downloading",
+            bundle::InstallPhase::Unpacking => "unpacking",
+            bundle::InstallPhase::Done => "installed",
         };
         let mut message = format!("{what} {} {}", step.agent, step.version);
-        if step.phase == bundle::Phase::Resolving && step.packages > 0 {
+        if step.phase == bundle::InstallPhase::Resolving && step.packages > 0 {
             message = format!("{message}: {} packages", step.packages);
         }
         let Some(live) = &self.screen.live else {
@@ -267,7 +268,7 @@ impl InstallProgress {
             }
             return;
         };
-        if step.phase == bundle::Phase::Done {
+        if step.phase == bundle::InstallPhase::Done {
             return self.clear();
         }
         let mut bar = lock(&self.bar);
@@ -310,29 +311,31 @@ impl ServingProgress {
         }
     }
 
-    pub(crate) fn show(&self, step: &Step) {
+    pub(crate) fn show(&self, step: &ServingStep) {
         if self.is_quiet {
             return;
         }
         let message = match step {
-            Step::Starting { name } => format!("starting the server {name}"),
-            Step::Started { name, url } => format!("the server {name} answers at {url}"),
-            Step::Pulling { model, status, .. } if status.starts_with("pulling ") => {
+            ServingStep::Starting { name } => format!("starting the server {name}"),
+            ServingStep::Started { name, url } => format!("the server {name} answers at {url}"),
+            ServingStep::Pulling { model, status, .. } if status.starts_with("pulling ") => {
                 format!("downloading the model {model}")
             }
-            Step::Pulling { model, status, .. } => format!("getting the model {model}: {status}"),
-            Step::Widening {
+            ServingStep::Pulling { model, status, .. } => {
+                format!("getting the model {model}: {status}")
+            }
+            ServingStep::Widening {
                 model,
                 context_tokens,
             } => format!(
                 "giving the model {model} a context of {} tokens",
                 text::count(*context_tokens)
             ),
-            Step::Loading { model } => format!("loading the model {model}"),
-            Step::Done => return self.clear(),
+            ServingStep::Loading { model } => format!("loading the model {model}"),
+            ServingStep::Done => return self.clear(),
         };
         match step {
-            Step::Pulling {
+            ServingStep::Pulling {
                 completed, total, ..
             } if *total > 0 && output::is_stderr_terminal() => {
                 let mut bar = lock(&self.bar);

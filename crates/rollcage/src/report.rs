@@ -1,4 +1,4 @@
-//! What a finished rollout looks like on a terminal.
+//! Prints finished rollouts for people.
 
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ pub(crate) fn summary(out: &mut impl Write, results: &[RolloutResult]) -> io::Re
     }
 }
 
-/// The head of `rollcage show` as well.
+/// One rollout; also the first part of `rollcage show`.
 pub(crate) fn one(out: &mut impl Write, result: &RolloutResult) -> io::Result<()> {
     let reward = match result.reward {
         Some(reward) if result.reward_valid => format!("reward {reward:.2}"),

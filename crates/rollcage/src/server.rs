@@ -1,4 +1,4 @@
-//! HTTP servers that the program offers, and how the one of `rollcage serve` is put together and ended.
+//! The program's HTTP servers, and how the server of `rollcage serve` is assembled and shut down.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 pub(crate) mod access;
 pub(crate) mod api;
 pub(crate) mod capture;
+mod client_limit;
 #[cfg(test)]
 mod harness;
 pub(crate) mod listen;
@@ -22,89 +23,89 @@ pub(crate) mod openenv;
 pub(crate) mod ready;
 mod reply;
 pub(crate) mod rollouts;
-mod tally;
 pub(crate) mod tasks;
 pub(crate) mod tool;
 pub(crate) mod tools;
 mod websocket;
 
-use access::{Access, Policy};
-use listen::Ending;
-use openenv::{Limits, Mode, Wire, WireOptions};
+use access::{Access, AccessPolicy};
+use listen::Shutdown;
+use openenv::{Limits, Mode, OpenEnvOptions, OpenEnvServer};
 use tasks::Tasks;
 use tool::Tools;
 
-/// What was told to stop and does not is left behind after this.
+/// For connections to end after their calls were dropped.
 const DROP_LIMIT: Duration = Duration::from_secs(5);
-/// For the hook at the end.
-const AT_STOP_LIMIT: Duration = Duration::from_secs(120);
+/// For the shutdown hook, in addition to the rest of the grace period.
+const ON_SHUTDOWN_LIMIT: Duration = Duration::from_secs(120);
 
-/// What is left to do at the end, in the time that is left.
-pub(crate) type AtStop = Box<dyn FnOnce(Duration) -> BoxFuture<'static, ()> + Send>;
+/// Ends what outlives calls, within the given rest of the grace period.
+pub(crate) type ShutdownHook = Box<dyn FnOnce(Duration) -> BoxFuture<'static, ()> + Send>;
 
 /// The parts of a server.
-pub(crate) struct Assembly {
+pub(crate) struct ServerOptions {
     pub(crate) name: String,
     pub(crate) mode: Mode,
     pub(crate) sessions_max: usize,
     pub(crate) limits: Limits,
-    /// Kept at how many sessions there are.
+    /// The number of open sessions, updated by the server.
     pub(crate) open_sessions: Arc<AtomicUsize>,
     pub(crate) tasks: Arc<Tasks>,
-    pub(crate) policy: Policy,
+    pub(crate) policy: AccessPolicy,
     pub(crate) tools: Arc<dyn Tools>,
-    /// Served beside OpenEnv's routes, behind the same check of access; finds an [`access::Owner`] in its requests.
+    /// Additional routes behind the same access check; their requests carry an [`access::Owner`].
     pub(crate) extra: Router,
     pub(crate) extra_paths: Map<String, Value>,
-    /// How long running calls may go on after the server was told to stop.
+    /// How long running calls may continue after the server was told to stop.
     pub(crate) grace: Duration,
-    /// Run when no call is left, with what is left of the grace: the tools bring to an end what outlives calls.
-    pub(crate) at_stop: AtStop,
+    /// Called when no call is left.
+    pub(crate) on_shutdown: ShutdownHook,
 }
 
-/// Serves until `stop` resolves, then ends in order: nothing new, the running calls, what outlives them.
+/// Serves until `stop` resolves, then shuts down in order: accepts nothing new, waits for running calls, ends what
+/// outlives them.
 pub(crate) async fn serve(
     listener: TcpListener,
-    assembly: Assembly,
+    options: ServerOptions,
     stop: impl Future<Output = ()>,
 ) {
-    let ending = Ending::default();
-    let wire = Arc::new(Wire::new(WireOptions {
-        name: assembly.name,
-        mode: assembly.mode,
-        sessions_max: assembly.sessions_max,
-        open_sessions: assembly.open_sessions,
-        limits: assembly.limits,
-        tasks: assembly.tasks,
-        tools: assembly.tools,
-        extra_paths: assembly.extra_paths,
-        ending: ending.clone(),
+    let shutdown = Shutdown::default();
+    let server = Arc::new(OpenEnvServer::new(OpenEnvOptions {
+        name: options.name,
+        mode: options.mode,
+        sessions_max: options.sessions_max,
+        open_sessions: options.open_sessions,
+        limits: options.limits,
+        tasks: options.tasks,
+        tools: options.tools,
+        extra_paths: options.extra_paths,
+        shutdown: shutdown.clone(),
     }));
-    let answering = Arc::clone(&wire);
-    let access = Arc::new(Access::new(assembly.policy));
-    let router = assembly
+    let answering = Arc::clone(&server);
+    let access = Arc::new(Access::new(options.policy));
+    let router = options
         .extra
         .fallback(move |request: Request| openenv::answer(Arc::clone(&answering), request))
         .layer(axum::middleware::from_fn_with_state(access, access::check));
     let mut tasks = JoinSet::new();
-    tasks.spawn(listen::accept(listener, router, ending.clone()));
+    tasks.spawn(listen::accept(listener, router, shutdown.clone()));
     tasks.spawn({
-        let wire = Arc::clone(&wire);
-        async move { wire.reap().await }
+        let server = Arc::clone(&server);
+        async move { server.reap().await }
     });
     stop.await;
     let stopped = Instant::now();
-    ending.stopping.cancel();
+    shutdown.stopping.cancel();
     let mut drained = Box::pin(async {
         while tasks.join_next().await.is_some() {}
-        wire.drained().await;
+        server.drained().await;
     });
-    if tokio::time::timeout(assembly.grace, &mut drained)
+    if tokio::time::timeout(options.grace, &mut drained)
         .await
         .is_err()
     {
         tracing::warn!("calls were still running at the end of the grace; they are dropped");
-        ending.dropping.cancel();
+        shutdown.dropping.cancel();
         if tokio::time::timeout(DROP_LIMIT, &mut drained)
             .await
             .is_err()
@@ -112,8 +113,8 @@ pub(crate) async fn serve(
             tracing::error!("some connections did not end");
         }
     }
-    let left = assembly.grace.saturating_sub(stopped.elapsed());
-    if tokio::time::timeout(left + AT_STOP_LIMIT, (assembly.at_stop)(left))
+    let left = options.grace.saturating_sub(stopped.elapsed());
+    if tokio::time::timeout(left + ON_SHUTDOWN_LIMIT, (options.on_shutdown)(left))
         .await
         .is_err()
     {

@@ -1,4 +1,4 @@
-//! What the environment says, read once. Below this nobody reads an environment variable.
+//! Settings from the environment and from files in the home directory. No other module reads environment variables.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use rollcage_endpoints::check::ProviderError;
 use rollcage_endpoints::provider::Providers;
 use rollcage_engine::intake::Catalogue;
 use rollcage_engine::store::Store;
-use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::budget::Price;
 use rollcage_proxy::secret::Secret;
 use rollcage_sandbox::local::{Local, Options};
 
-use crate::WrongUse;
+use crate::UsageError;
 
 mod dotenv;
 
 /// The hidden first argument that makes this program a zygote.
 pub(crate) const ZYGOTE: &str = "__zygote";
-/// Below the home directory: manifests of the user's own agents.
+/// The directory of the user's agent manifests, below the home directory.
 const AGENTS: &str = "agents";
 
-/// Of a token; a shorter one can be found by trying.
+/// A shorter token could be guessed.
 const TOKEN_CHARS_MIN: usize = 16;
 
 /// An environment variable that is set and not empty.
@@ -34,7 +34,7 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// As [`variable`], for a name that holds an API key: `.env` in the working directory may have it too.
+/// Like [`variable`], for an API key: it may also be in `.env` in the working directory.
 pub(crate) fn key_variable(name: &str) -> Option<String> {
     variable(name).or_else(|| dotenv::key(name))
 }
@@ -42,11 +42,12 @@ pub(crate) fn key_variable(name: &str) -> Option<String> {
 /// The API key in a variable that a flag names.
 pub(crate) fn key(name: &str, flag: &str) -> anyhow::Result<Secret> {
     let value = key_variable(name);
-    let value = value.ok_or_else(|| WrongUse(format!("{flag}: the variable {name} is not set")))?;
+    let value =
+        value.ok_or_else(|| UsageError(format!("{flag}: the variable {name} is not set")))?;
     Ok(Secret::new(value))
 }
 
-/// What endpoints are looked up with. Of `.env` nothing but the providers' keys is seen.
+/// The variables that endpoints are configured with. Only the providers' keys are read from `.env`.
 pub(crate) fn variables_of(providers: &Providers) -> impl Fn(&str) -> Option<String> + '_ {
     |name| match providers.is_key(name) {
         true => key_variable(name),
@@ -54,22 +55,22 @@ pub(crate) fn variables_of(providers: &Providers) -> impl Fn(&str) -> Option<Str
     }
 }
 
-/// A token that a server is to ask for. One that can be found by trying is none.
+/// A token that a server requires of its callers. One that could be guessed is refused.
 pub(crate) fn token(name: &str, flag: &str) -> anyhow::Result<Secret> {
     let value = variable(name)
-        .ok_or_else(|| WrongUse(format!("{flag}: the variable {name} is not set")))?;
+        .ok_or_else(|| UsageError(format!("{flag}: the variable {name} is not set")))?;
     if value.chars().count() < TOKEN_CHARS_MIN {
         let text = format!(
             "{flag}: the token in {name} is shorter than {TOKEN_CHARS_MIN} characters and could be guessed: make one \
              with `openssl rand -hex 32`"
         );
-        return Err(WrongUse(text).into());
+        return Err(UsageError(text).into());
     }
     Ok(Secret::new(value))
 }
 
-/// `$ROLLCAGE_HOME`, else the XDG data directory; below the user's home directory also where no HOME is set, as in a
-/// service.
+/// `$ROLLCAGE_HOME`, else the XDG data directory. Without HOME, as in a service, the user's home directory is looked up
+/// in the user database.
 pub(crate) fn home() -> anyhow::Result<PathBuf> {
     let path = match (
         variable("ROLLCAGE_HOME"),
@@ -80,7 +81,7 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
         (None, Some(data), _) => PathBuf::from(data).join("rollcage"),
         (None, None, Some(home)) => PathBuf::from(home).join(".local/share/rollcage"),
         (None, None, None) => {
-            return Err(crate::WrongUse(
+            return Err(crate::UsageError(
                 "set ROLLCAGE_HOME: neither it nor HOME is set".to_owned(),
             )
             .into());
@@ -100,7 +101,7 @@ pub(crate) fn store() -> anyhow::Result<Store> {
     Store::open(&home).map_err(|error| at_home(error.into(), &home))
 }
 
-/// Names the setting where the data directory is what is wrong.
+/// Adds advice to set ROLLCAGE_HOME to errors that the data directory causes.
 fn at_home(error: anyhow::Error, home: &Path) -> anyhow::Error {
     use std::io::ErrorKind;
     let is_the_place = error.chain().any(|cause| {
@@ -142,7 +143,7 @@ pub(crate) fn bundles() -> anyhow::Result<Bundles> {
     Ok(Bundles::new(home()?.join("bundles"), registry()?))
 }
 
-/// The user's own agents.
+/// The built-in agents and the user's own.
 pub(crate) fn agents() -> anyhow::Result<Vec<Arc<dyn Agent>>> {
     rollcage_agents::all_in(&home()?.join(AGENTS)).map_err(wrong_use)
 }
@@ -161,11 +162,11 @@ pub(crate) fn agent_file(path: &Path) -> anyhow::Result<Arc<dyn Agent>> {
 }
 
 fn wrong_use(error: AgentError) -> anyhow::Error {
-    // With its cause: what is wrong with a manifest stands there.
-    crate::WrongUse(format!("{:#}", anyhow::Error::from(error))).into()
+    // With its cause, which says what is wrong with a manifest.
+    crate::UsageError(format!("{:#}", anyhow::Error::from(error))).into()
 }
 
-/// What this process has to offer to requests.
+/// What requests can choose from: agents, endpoints, keys and prices.
 pub(crate) fn catalogue() -> anyhow::Result<Catalogue> {
     Ok(Catalogue {
         agents: agents()?,
@@ -182,7 +183,7 @@ pub(crate) fn catalogue() -> anyhow::Result<Catalogue> {
     })
 }
 
-/// An engine in the home directory, as it is unless a command changes something. Its sandboxes are open.
+/// The default options of an engine in the home directory. The sandboxes are opened here.
 pub(crate) async fn engine_options() -> anyhow::Result<EngineOptions> {
     let (home, registry, catalogue) = (home()?, registry()?, catalogue()?);
     let sandboxes = sandboxes(&home).await.context("start the sandboxes");
@@ -192,7 +193,7 @@ pub(crate) async fn engine_options() -> anyhow::Result<EngineOptions> {
         registry,
         sandboxes: Arc::new(sandboxes),
         catalogue: Arc::new(catalogue),
-        limits: Limits::default(),
+        limits: EngineLimits::default(),
         listener: None,
         on_install: None,
     })
@@ -203,7 +204,7 @@ pub(crate) async fn open_engine(options: EngineOptions) -> anyhow::Result<Engine
     let sandboxes = Arc::clone(&options.sandboxes);
     let opened = Engine::open(options).await;
     if opened.is_err() {
-        // Nobody else will. What is left of them is swept by the next engine.
+        // Nobody else would shut them down. The next engine removes whatever is left of them.
         let _ = sandboxes.shutdown().await;
     }
     opened.map_err(|error| at_home(error.into(), &home))
@@ -218,12 +219,12 @@ pub(crate) async fn sandboxes(home: &Path) -> Result<Local, rollcage_sandbox::Er
     Local::open(options).await
 }
 
-/// The providers that there are: ours, changed and added to by the user's own files.
+/// The built-in providers, as changed and extended by the user's files.
 pub(crate) fn providers() -> anyhow::Result<Providers> {
     let home = home()?;
     let wrong = |error: ProviderError| {
-        // With its cause: which key of the file it is stands there.
-        crate::WrongUse(format!("{:#}", anyhow::Error::from(error)))
+        // With its cause, which names the key in the file.
+        crate::UsageError(format!("{:#}", anyhow::Error::from(error)))
     };
     let mut providers = Providers::built_in().clone();
     let path = home.join("providers.toml");
@@ -245,7 +246,7 @@ fn read_if_there(path: &std::path::Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// The price of a model: the user's own table first, then what we know.
+/// The price of a model: from the user's table first, then from the built-in one.
 pub(crate) fn price(model: &str) -> anyhow::Result<Option<Price>> {
     let path = home()?.join("prices.toml");
     let own = match std::fs::read_to_string(&path) {

@@ -1,4 +1,4 @@
-//! Reads task files and what they name on disk.
+//! Reads task files and the files that they upload.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,18 +6,18 @@ use std::path::Path;
 use rollcage_model::script::Step;
 use rollcage_model::task::Task;
 
-use crate::WrongUse;
+use crate::UsageError;
 
-/// A whole upload; it lands in the sandbox's memory.
+/// For one uploaded file, which is stored in the sandbox's memory.
 const UPLOAD_BYTES_MAX: u64 = 1 << 30;
 
 /// A task and the content of the files it uploads.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedTask {
     pub(crate) task: Task,
     pub(crate) uploads: BTreeMap<String, Vec<u8>>,
 }
 
-/// A file and a last word: every agent can do that, also one that has no tools.
+/// A task that writes one file and ends: every agent can do it, even one without tools.
 pub(crate) fn one_tool_task(purpose: &str, agent: &str) -> Task {
     let write = Step {
         write: Some("hello.txt".to_owned()),
@@ -38,7 +38,7 @@ pub(crate) fn one_tool_task(purpose: &str, agent: &str) -> Task {
     }
 }
 
-pub(crate) fn load(path: &Path) -> anyhow::Result<Loaded> {
+pub(crate) fn load(path: &Path) -> anyhow::Result<LoadedTask> {
     let mut task = read(path)?;
     if task.id.is_empty() {
         task.id = path
@@ -57,7 +57,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Loaded> {
             Err(error) => Err(error.into()),
         };
         let content = content.map_err(|error| {
-            WrongUse(format!(
+            UsageError(format!(
                 "task {}: read upload {}: {error:#}",
                 path.display(),
                 source.display()
@@ -65,14 +65,14 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Loaded> {
         })?;
         uploads.insert(target.clone(), content);
     }
-    Ok(Loaded { task, uploads })
+    Ok(LoadedTask { task, uploads })
 }
 
 /// The solution of a task file, which must have one.
 pub(crate) fn read_solution(path: &Path) -> anyhow::Result<Vec<Step>> {
     let task = read(path)?;
     if task.solution.is_empty() {
-        return Err(WrongUse(format!("{} has no `solution` to play", path.display())).into());
+        return Err(UsageError(format!("{} has no `solution` to play", path.display())).into());
     }
     Ok(task.solution)
 }
@@ -83,10 +83,10 @@ fn read(path: &Path) -> anyhow::Result<Task> {
             "{} is a directory: give a TOML or JSON task file",
             path.display()
         );
-        return Err(WrongUse(text).into());
+        return Err(UsageError(text).into());
     }
     let text = std::fs::read_to_string(path)
-        .map_err(|error| WrongUse(format!("read task {}: {error}", path.display())))?;
+        .map_err(|error| UsageError(format!("read task {}: {error}", path.display())))?;
     let is_json = path
         .extension()
         .is_some_and(|extension| extension == "json");
@@ -96,5 +96,5 @@ fn read(path: &Path) -> anyhow::Result<Task> {
         Task::from_toml(&text)
     };
     let chain = |error| format!("{:#}", anyhow::Error::from(error));
-    task.map_err(|error| WrongUse(format!("task {}: {}", path.display(), chain(error))).into())
+    task.map_err(|error| UsageError(format!("task {}: {}", path.display(), chain(error))).into())
 }

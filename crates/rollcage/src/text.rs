@@ -1,4 +1,4 @@
-//! Sizes, times and counts as people read them.
+//! Formats sizes, times and counts for people.
 
 /// `1.5 GiB`, `312 KiB`, `17 B`.
 pub(crate) fn bytes(count: u64) -> String {
@@ -42,7 +42,8 @@ pub(crate) fn count(number: u64) -> String {
     out
 }
 
-/// One line, cut at `width` characters. Control characters would let a task or an agent write on the terminal.
+/// One line, cut at `width` characters. Control characters are replaced, since a task or an agent could control the
+/// terminal with them.
 pub(crate) fn line(text: &str, width: usize) -> String {
     let clean: String = text
         .chars()
@@ -56,7 +57,7 @@ pub(crate) fn line(text: &str, width: usize) -> String {
     format!("{cut}…")
 }
 
-/// Several lines without anything that a terminal would obey.
+/// Several lines without control characters.
 pub(crate) fn block(text: &str) -> String {
     text.chars()
         .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rollcage_agents::bundle::Registry;
-use rollcage_engine::intake::{Catalogue, Resolved};
-use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_engine::intake::{Catalogue, ResolvedRollout};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::ending::Ended;
 use rollcage_model::task::Task;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_sandbox::local::{Local, Options};
 use rollcage_testkit::agent::{ShellAgent, empty_bundle};
-use rollcage_testkit::leak::Traces;
+use rollcage_testkit::leak::ResourceUse;
 use rollcage_testkit::upstream::{Reply, Upstream};
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +31,7 @@ async fn nothing_is_left_after_many_bad_rollouts_at_once() {
     let home = directory.path().join("home");
     let bundle = directory.path().join("bundle");
     std::fs::create_dir(&bundle).unwrap();
-    let before = Traces::now();
+    let before = ResourceUse::now();
     let upstream = Upstream::start(|_, _| Reply::Hang).unwrap();
     let sandboxes = Options {
         program: env!("CARGO_BIN_EXE_rollcage").into(),
@@ -43,10 +43,10 @@ async fn nothing_is_left_after_many_bad_rollouts_at_once() {
         registry: Registry::at("http://127.0.0.1:9/"),
         sandboxes: Arc::new(Local::open(sandboxes).await.unwrap()),
         catalogue: Arc::new(Catalogue::built_in()),
-        limits: Limits {
+        limits: EngineLimits {
             slots: 8,
             owner_slots: 8,
-            ..Limits::default()
+            ..EngineLimits::default()
         },
         listener: None,
         on_install: None,
@@ -83,7 +83,7 @@ async fn nothing_is_left_after_many_bad_rollouts_at_once() {
         ),
         (12, 8, 4)
     );
-    assert_eq!(Traces::now(), before);
+    assert_eq!(ResourceUse::now(), before);
     let left: Vec<_> = std::fs::read_dir(home.join("running"))
         .unwrap()
         .flatten()
@@ -97,7 +97,7 @@ async fn nothing_is_left_after_many_bad_rollouts_at_once() {
     assert!(state.is_empty(), "{state:?}");
 }
 
-fn rollout(script: &str, base_url: &str, bundle: &Path) -> Resolved {
+fn rollout(script: &str, base_url: &str, bundle: &Path) -> ResolvedRollout {
     let task = Task {
         instruction: "go".to_owned(),
         verify: vec!["true".to_owned()],
@@ -119,5 +119,5 @@ fn rollout(script: &str, base_url: &str, bundle: &Path) -> Resolved {
         guard: None,
     };
     let ready = empty_bundle(bundle.to_owned());
-    Resolved::new(task, ShellAgent::shared(script), ready, endpoint)
+    ResolvedRollout::new(task, ShellAgent::shared(script), ready, endpoint)
 }

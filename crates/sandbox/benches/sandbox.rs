@@ -1,5 +1,5 @@
-//! What sandboxes cost, printed as a table with our goals. Run with `cargo bench -p rollcage-sandbox`.
-//! Single creations take turns with bubblewrap's, so that both meet the same neighbours on a busy machine.
+//! The cost of sandboxes, printed as a table with our goals. Run with `cargo bench -p rollcage-sandbox`. Single
+//! creations alternate with bubblewrap's, so that both see the same load on a busy machine.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -79,7 +79,7 @@ struct Times {
     gone: Vec<Duration>,
 }
 
-/// Creation up to the first command's exec and end, and the way back, taking turns with bubblewrap.
+/// Times creation until the first command's exec and exit, and removal, alternating with bubblewrap.
 async fn life(local: &Local) {
     let (mut ours, mut bwrap) = (Times::default(), Vec::new());
     for _ in 0..ROUNDS {
@@ -121,7 +121,7 @@ async fn one_round(local: &Local, times: &mut Times) {
     }
 }
 
-/// As rollouts come in real life: one now and then, with nothing of the last one left to clean up.
+/// Rollouts as in practice: one now and then, with no cleanup of the previous one pending.
 async fn calm(local: &Local) {
     let mut first = Vec::new();
     for index in 0..CALM_CREATIONS {
@@ -206,7 +206,7 @@ async fn memory(local: &Arc<Local>) {
     }
 }
 
-/// What the kernel cannot give back on its own.
+/// Memory that the kernel cannot reclaim on its own.
 fn used_kb() -> f64 {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
     let kept = [

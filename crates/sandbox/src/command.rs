@@ -1,4 +1,4 @@
-//! What is run in a sandbox.
+//! Commands to run in a sandbox.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ pub enum User {
     /// The unprivileged user `user`.
     #[default]
     User,
-    /// Root inside the sandbox, still without capabilities outside it. Only where the engine runs as root.
+    /// Root inside the sandbox, without capabilities outside it. Only available if the engine runs as root.
     Root,
 }
 
-/// What a command reads.
+/// The standard input of a command.
 #[derive(Clone, Debug, Default)]
 pub enum Stdin {
-    /// End of file at once. An open pipe would hang agents that read to the end.
+    /// Immediate end of file. An open pipe would hang agents that read to the end.
     #[default]
     Null,
     Bytes(Vec<u8>),

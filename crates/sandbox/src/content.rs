@@ -1,17 +1,17 @@
-//! What is put into a sandbox when it starts.
+//! Files that a sandbox starts with.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A directory or file of this machine, only for backends with [`crate::Capabilities::host_trees`]. Owners stay as
-    /// they are: what the sandbox's user shall own belongs to [`crate::guest::USER_ID`] outside, or to whoever runs the
-    /// engine if that is not root.
+    /// A directory or file of this machine, only for backends with [`crate::Capabilities::host_trees`]. Owners are
+    /// kept: files for the sandbox's user must belong to [`crate::guest::USER_ID`] outside, or to the engine's user if
+    /// that is not root.
     HostTree(PathBuf),
-    /// A directory tree as a tar file that is not compressed, of files, directories and links. What is in it takes from
-    /// the sandbox's disk limit. In a layer, what lies below the user's home directory belongs to the user, all else to
-    /// root.
+    /// A directory tree as an uncompressed tar file of files, directories and links. Its content counts against the
+    /// sandbox's disk limit. In a layer, everything below the user's home directory belongs to the user, everything
+    /// else to root.
     Archive(Archive),
 }
 
@@ -27,10 +27,10 @@ impl From<PathBuf> for Content {
     }
 }
 
-/// Something shown read-only.
+/// A read-only mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     pub content: Content,
-    /// Absolute path inside; created if it is not there.
+    /// An absolute path in the sandbox; created if missing.
     pub target: PathBuf,
 }

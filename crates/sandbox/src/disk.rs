@@ -1,4 +1,4 @@
-//! What a directory's file system lets us do with it.
+//! Properties of the file system that a directory is on.
 
 use std::io;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use nix::sys::statfs::statfs;
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-/// Magic numbers of file systems that another machine serves, from the kernel's `magic.h`.
+/// Magic numbers of network file systems, from the kernel's `magic.h`.
 const NETWORK: [i64; 5] = [
     0x6969,      // NFS
     0xff53_4d42, // CIFS
@@ -17,10 +17,10 @@ const NETWORK: [i64; 5] = [
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// For us, not for root alone.
+    /// Available to ordinary users, not only to root.
     pub free_bytes: u64,
     pub is_read_only: bool,
-    /// Programs on it cannot be executed, in a sandbox neither.
+    /// Programs on it cannot be executed, not in sandboxes either.
     pub is_noexec: bool,
     pub is_network: bool,
 }

@@ -1,4 +1,4 @@
-//! Finds out what this machine lets the sandbox do.
+//! Checks of what this machine permits sandboxes to do.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     Ok,
-    /// Sandboxes work, with a weaker wall or limit.
+    /// Sandboxes work, with weaker isolation or a weaker limit.
     Degraded,
     /// Sandboxes do not work.
     Missing,
 }
 
-/// One thing that was tried.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     pub name: String,
     pub status: Status,
     pub detail: String,
-    /// What to do about it, where we know.
+    /// How to fix it, if known.
     pub fix: Option<String>,
 }
 

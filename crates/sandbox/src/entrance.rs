@@ -1,4 +1,4 @@
-//! How programs inside a sandbox reach the model, which is served outside.
+//! The entrance: how programs inside a sandbox reach the model, which is served outside.
 
 use std::fmt;
 use std::io;
@@ -7,52 +7,52 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
-/// A connection, whatever it is made of.
+/// A connection of any kind.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 pub type BoxedStream = Box<dyn Stream>;
 
-/// What [`crate::Sandbox::take_entrance`] gives.
+/// Where to serve the model, from [`crate::Sandbox::take_entrance`].
 #[derive(Debug)]
 pub enum Entrance {
-    /// Connections that come from inside this sandbox alone.
+    /// A listener that only programs in this sandbox can connect to.
     Listener {
         listener: Listener,
-        /// Where programs inside find it: scheme, host and port.
+        /// Its URL from inside the sandbox: scheme, host and port.
         base_url: String,
     },
-    /// An address of this machine that programs inside can connect to. Whoever serves the model listens there.
+    /// An address of this machine that programs inside can connect to, and that the model's server has to listen on.
     Address {
-        /// Port 0 is any that is free.
+        /// Port 0 means any free port.
         listen: SocketAddr,
-        /// This machine's name, as seen from inside.
+        /// This machine's host name inside the sandbox.
         host: String,
-        /// Who else could connect as well, and is not to be answered.
-        from: Peers,
+        /// Which peers are answered; others may be able to connect too.
+        from: AllowedPeers,
     },
 }
 
-/// Where connections come from.
+/// A source of connections.
 pub enum Listener {
     Tcp {
         listener: TcpListener,
-        from: Peers,
+        from: AllowedPeers,
     },
-    /// Connections that were made elsewhere.
+    /// Connections accepted elsewhere.
     Streams(mpsc::Receiver<BoxedStream>),
 }
 
-/// Who is answered.
+/// The peers whose connections are answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Peers {
+pub enum AllowedPeers {
     Anybody,
     Only(Vec<IpAddr>),
 }
 
 impl Entrance {
-    /// What to serve, and the base URL that programs inside are told.
+    /// Returns the listener to serve, and the base URL for programs inside.
     pub fn open(self) -> io::Result<(Listener, String)> {
         match self {
             Entrance::Listener { listener, base_url } => Ok((listener, base_url)),
@@ -71,17 +71,17 @@ impl From<TcpListener> for Listener {
     fn from(listener: TcpListener) -> Self {
         Listener::Tcp {
             listener,
-            from: Peers::Anybody,
+            from: AllowedPeers::Anybody,
         }
     }
 }
 
-impl Peers {
+impl AllowedPeers {
     pub fn includes(&self, peer: IpAddr) -> bool {
         match self {
-            Peers::Anybody => true,
-            // A socket for both families shows IPv4 addresses as IPv6 ones.
-            Peers::Only(peers) => peers.contains(&peer.to_canonical()),
+            AllowedPeers::Anybody => true,
+            // A dual-stack socket reports IPv4 addresses as IPv6 ones.
+            AllowedPeers::Only(peers) => peers.contains(&peer.to_canonical()),
         }
     }
 }
@@ -106,11 +106,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_listened_on_and_told_as_a_url() {
+    fn an_address_is_listened_on_and_returned_as_a_url() {
         let entrance = Entrance::Address {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             host: "host.internal".to_owned(),
-            from: Peers::Only(vec![Ipv4Addr::LOCALHOST.into()]),
+            from: AllowedPeers::Only(vec![Ipv4Addr::LOCALHOST.into()]),
         };
         let (listener, base_url) = entrance.open().unwrap();
         let Listener::Tcp { listener, from } = listener else {

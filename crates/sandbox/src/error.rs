@@ -1,4 +1,4 @@
-//! What can go wrong with a sandbox, in terms a caller can act on.
+//! Errors of sandboxes, in terms a caller can act on.
 
 use std::io;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The request itself makes no sense; nothing was tried.
+    /// The request itself is invalid; nothing was tried.
     #[error("invalid sandbox request: {what}")]
     Invalid { what: String },
-    /// The machine could not do a step of starting a sandbox.
+    /// A step of starting a sandbox failed.
     #[error("start sandbox: {step}")]
     Start { step: String, source: io::Error },
-    /// As [`Error::Start`], but for want of a kernel feature or a permission, and with what to do about it.
+    /// As [`Error::Start`], but because a kernel feature or a permission is missing, with a way to fix it.
     #[error("start sandbox: {step}: {cause}; to fix it: {fix}")]
     Unsupported {
         step: String,
@@ -45,10 +45,10 @@ pub enum Error {
         operation: &'static str,
         limit: Duration,
     },
-    /// Its first process is dead, e.g. killed for want of memory.
+    /// Its first process is dead, e.g. killed for lack of memory.
     #[error("sandbox {id} is gone")]
     Gone { id: String },
-    /// Our own plumbing failed.
+    /// An operation of the engine itself failed.
     #[error("{operation}")]
     Engine {
         operation: &'static str,

@@ -1,23 +1,23 @@
-//! Where things stand in every sandbox, and whose they are.
+//! Paths and users that are the same in every sandbox.
 
 /// The unprivileged user that agents run as.
 pub const USER: &str = "user";
-/// Its number, and that of its group.
+/// Its uid and gid.
 pub const USER_ID: u32 = 1000;
 /// The user's home directory.
 pub const HOME: &str = "/home/user";
-/// Where the agent works.
+/// The agent's work directory.
 pub const WORKDIR: &str = "/home/user/workdir";
 /// Task files that are not part of the work directory.
 pub const TASK_DIR: &str = "/home/user/task";
 /// Holds [`AGENT_LOGS`] and [`VERIFIER_LOGS`].
 pub const LOGS: &str = "/home/user/logs";
-/// What agents leave for a verifier to read.
+/// Logs of the agent, readable by verifiers.
 pub const AGENT_LOGS: &str = "/home/user/logs/agent";
-/// Read-only until [`crate::Sandbox::unseal`]; the reward override lives here.
+/// Logs of the verifier, which may hold the reward. Read-only until [`crate::Sandbox::unseal`].
 pub const VERIFIER_LOGS: &str = "/home/user/logs/verifier";
-/// What the verifier checks with. Empty and read-only until [`crate::Sandbox::unseal`], so that nobody can be there
-/// before it.
+/// The verifier's tests. Empty and read-only until [`crate::Sandbox::unseal`], so that an agent cannot place anything
+/// there.
 pub const TESTS: &str = "/home/user/tests";
 /// Where setup commands install packages and programs: theirs until [`crate::Sandbox::seal_setup`], read-only after it.
 pub const SETUP: &str = "/opt/setup";
@@ -28,5 +28,5 @@ pub const PYTHON_BASE: &str = "/opt/rollcage/python";
 pub const ALIASES: &str = "/opt/rollcage/bin";
 /// Where an agent's bundle is shown.
 pub const BUNDLE_DIR: &str = "/opt/rollcage/agent";
-/// Where the Node that runs an agent is shown.
+/// The mount point of the Node that runs an agent.
 pub const NODE_DIR: &str = "/opt/rollcage/node";

@@ -24,17 +24,17 @@ mod spec;
 pub use capabilities::{Capabilities, Isolation, NetworkPolicy};
 pub use command::{Command, Stdin, User};
 pub use content::{Archive, Content, Mount};
-pub use entrance::{BoxedStream, Entrance, Listener, Peers, Stream};
+pub use entrance::{AllowedPeers, BoxedStream, Entrance, Listener, Stream};
 pub use error::Error;
 pub use gates::{Gates, PORTS_MAX, PROXY_PORT};
 pub use process::{ExitStatus, Input, Output, Process};
-pub use run::{Finished, OutputLimit, run};
+pub use run::{CommandOutcome, OutputLimit, run};
 pub use snapshot::Snapshot;
 pub use spec::{Limits, Spec};
 
 /// One entry of [`Sandbox::list`].
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// Relative to the listed directory.
     pub path: String,
     pub kind: EntryKind,
@@ -50,7 +50,7 @@ pub enum EntryKind {
     Other,
 }
 
-/// What a sandbox used. Fields are `None` where the kernel does not tell.
+/// Resources that a sandbox used. Fields are `None` if the kernel does not report them.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Usage {
     pub memory_peak_bytes: Option<u64>,
@@ -64,9 +64,9 @@ pub struct Usage {
 pub trait Sandboxes: Send + Sync {
     fn capabilities(&self) -> &Capabilities;
     async fn start(&self, spec: Spec) -> Result<Box<dyn Sandbox>, Error>;
-    /// Tries what sandboxes need here, one by one.
+    /// Checks everything that sandboxes need, one by one.
     async fn doctor(&self) -> Result<Vec<doctor::Check>, Error>;
-    /// Waits until all ended sandboxes are cleaned up, and removes what the backend made for itself. Sandboxes must be
+    /// Waits until all ended sandboxes are cleaned up, and removes the backend's own resources. Sandboxes must be
     /// closed or dropped before; none can be started afterwards.
     async fn shutdown(&self) -> Result<(), Error>;
 }
@@ -76,25 +76,31 @@ pub trait Sandboxes: Send + Sync {
 pub trait Sandbox: Send + Sync {
     fn id(&self) -> &str;
     fn isolation(&self) -> &Isolation;
-    /// How programs inside reach the model. `None` without [`Spec::has_entrance`], and when it was taken already.
+    /// How programs inside reach the model. `None` without [`Spec::has_entrance`], or if it was already taken.
     fn take_entrance(&mut self) -> Option<Entrance>;
     /// How programs inside reach the world. `None` without [`Spec::intercepted_ports`], and when they were taken already.
     fn take_gates(&mut self) -> Option<Gates>;
     /// Connects to a service that listens on `127.0.0.1:port` inside.
     async fn connect(&self, port: u16) -> Result<BoxedStream, Error>;
     async fn spawn(&self, command: Command) -> Result<Process, Error>;
-    /// Writes a file as `user`, creating parent directories. An existing file is replaced by a new one.
-    /// Here and below, relative paths count from [`guest::WORKDIR`].
+    /// Writes a file as `user`, creating parent directories. An existing file is replaced by a new one. Here and below,
+    /// relative paths are relative to [`guest::WORKDIR`].
     async fn write_file(&self, path: &str, mode: u32, content: Vec<u8>) -> Result<(), Error>;
     /// Reads a regular file as `user`; `Error::TooLarge` above `bytes_max`.
     async fn read_file(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, Error>;
-    /// Lists a tree in byte order of the paths, without following links. `depth` 1 is the directory itself.
-    /// Beyond `entries_max` the listing is cut short; to find out, ask for one more.
-    async fn list(&self, path: &str, depth: u32, entries_max: usize) -> Result<Vec<Entry>, Error>;
-    /// Ends every process in the sandbox, whatever its session or group; all are reaped on return. The answer is how
-    /// many there were to end.
+    /// Lists a tree in byte order of the paths, without following links. `depth` 1 lists only the directory itself.
+    /// Beyond `entries_max` the listing is truncated; request one more to detect that.
+    async fn list(
+        &self,
+        path: &str,
+        depth: u32,
+        entries_max: usize,
+    ) -> Result<Vec<DirectoryEntry>, Error>;
+    /// Kills every process in the sandbox, whatever its session or group; all are reaped on return. Returns how many
+    /// were alive.
     async fn kill_all(&self) -> Result<u64, Error>;
-    /// Puts fresh, empty, writable directories at [`guest::VERIFIER_LOGS`] and [`guest::TESTS`]. Call it after [`Sandbox::kill_all`].
+    /// Mounts fresh, empty, writable directories at [`guest::VERIFIER_LOGS`] and [`guest::TESTS`]. Call it after
+    /// [`Sandbox::kill_all`].
     async fn unseal(&self) -> Result<(), Error>;
     /// Makes [`guest::SETUP`] read-only for good. Fails while a process has a file open there for writing.
     async fn seal_setup(&self) -> Result<(), Error>;

@@ -1,9 +1,9 @@
-//! How a statically linked program looks up hosts and users: in files and by DNS, and in no other way.
+//! Name lookup in statically linked programs: hosts and users are looked up in files and by DNS only.
 //!
-//! The GNU C library loads every other service of `/etc/nsswitch.conf` (mDNS, systemd's) from the machine's libraries. A
-//! static program of another version crashes in them, and stock systems name such services.
+//! The GNU C library loads every other service of `/etc/nsswitch.conf` (mDNS, systemd's) from the machine's shared
+//! libraries. A static program built with another version crashes in them, and stock systems configure such services.
 
-/// Call it before anything looks up a name. A program that is linked dynamically keeps to what the machine says.
+/// Call it before the first name lookup. A dynamically linked program keeps the machine's configuration.
 pub fn use_built_in_services() {
     #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
     built_in::choose();

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::Error;
 
-/// How a process ended. Exactly one of the two is set.
+/// How a process ended. Exactly one of the fields is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitStatus {
     pub code: Option<i32>,
@@ -21,9 +21,9 @@ impl ExitStatus {
     }
 }
 
-/// What is written to a process.
+/// The writing end of a process's standard input.
 pub type Input = Box<dyn AsyncWrite + Send + Unpin>;
-/// What a process writes.
+/// The reading end of a process's output stream.
 pub type Output = Box<dyn AsyncRead + Send + Unpin>;
 
 type Exit = Pin<Box<dyn Future<Output = Result<ExitStatus, Error>> + Send + Sync>>;
@@ -42,7 +42,7 @@ pub struct Process {
 enum State {
     Running(Exit),
     Ended(ExitStatus),
-    /// Its end will never be known: the sandbox died first.
+    /// Its exit status is unknown: the sandbox died first.
     Lost {
         id: String,
     },
@@ -63,7 +63,7 @@ impl Process {
         }
     }
 
-    /// Waits for the end of the process. May be dropped and called again, also after the end.
+    /// Waits for the process to end. Cancel-safe: may be dropped and called again, also after the end.
     pub async fn wait(&mut self) -> Result<ExitStatus, Error> {
         let end = match &mut self.exit {
             State::Ended(status) => return Ok(*status),

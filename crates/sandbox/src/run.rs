@@ -1,4 +1,4 @@
-//! Runs a command to its end, within a time limit and with bounded output.
+//! Runs a command to completion, within a time limit and with bounded output.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{Command, Error, ExitStatus, Output, Process, Sandbox};
 
-/// Between asking the processes to end and ending them.
+/// The time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// For what is still in the pipes after the end; children in the background may hold them open for ever.
+/// How long to read output still in the pipes after the end; background children may hold them open forever.
 const LAST_OUTPUT: Duration = Duration::from_millis(200);
-/// SIGKILL works at once unless the kernel is stuck.
+/// SIGKILL works immediately unless the kernel is stuck.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
-/// How much of each stream is kept; always the end of it.
+/// How much is kept of the end of each stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputLimit {
     pub bytes_max: usize,
@@ -27,14 +27,14 @@ impl Default for OutputLimit {
     }
 }
 
-/// A command that ended, or was ended.
+/// The outcome of a command that ended or was killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finished {
+pub struct CommandOutcome {
     pub exit: ExitStatus,
     pub timed_out: bool,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
-    /// All that was written, kept or not.
+    /// All bytes written, kept or not.
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
     pub duration: Duration,
@@ -45,11 +45,11 @@ pub async fn run(
     command: Command,
     limit: Duration,
     output: OutputLimit,
-) -> Result<Finished, Error> {
+) -> Result<CommandOutcome, Error> {
     let begun = Instant::now();
     let mut process = sandbox.spawn(command).await?;
-    let mut stdout = Tail::new(process.stdout.take(), output);
-    let mut stderr = Tail::new(process.stderr.take(), output);
+    let mut stdout = OutputTail::new(process.stdout.take(), output);
+    let mut stderr = OutputTail::new(process.stderr.take(), output);
 
     let in_time = drive(&mut process, &mut stdout, &mut stderr, begun + limit).await;
     let timed_out = in_time.is_none();
@@ -61,7 +61,7 @@ pub async fn run(
         tokio::join!(stdout.drain(), stderr.drain())
     })
     .await;
-    Ok(Finished {
+    Ok(CommandOutcome {
         exit,
         timed_out,
         stdout_bytes: stdout.total,
@@ -75,13 +75,13 @@ pub async fn run(
 /// Drains output until the process ends; `None` when the deadline comes first.
 async fn drive(
     process: &mut Process,
-    stdout: &mut Tail,
-    stderr: &mut Tail,
+    stdout: &mut OutputTail,
+    stderr: &mut OutputTail,
     deadline: Instant,
 ) -> Option<Result<ExitStatus, Error>> {
     let mut wait = std::pin::pin!(process.wait());
     let ended = async {
-        // Output that ends before the process must not make this loop spin.
+        // When output ends before the process, keep waiting for the process.
         let mut drained = std::pin::pin!(async { tokio::join!(stdout.drain(), stderr.drain()) });
         tokio::select! {
             exit = &mut wait => exit,
@@ -91,15 +91,15 @@ async fn drive(
     timeout_at(deadline, ended).await.ok()
 }
 
-/// Asks the whole process group to end, then ends it.
+/// Terminates the whole process group, then kills it.
 async fn end(
     process: &mut Process,
-    stdout: &mut Tail,
-    stderr: &mut Tail,
+    stdout: &mut OutputTail,
+    stderr: &mut OutputTail,
 ) -> Result<ExitStatus, Error> {
     process.signal(libc::SIGTERM);
     let exit = drive(process, stdout, stderr, Instant::now() + GRACE).await;
-    // Also when the process itself obeyed: others of its group may not have.
+    // Even if the process itself ended: others in its group may not have.
     process.signal(libc::SIGKILL);
     match exit {
         Some(exit) => exit,
@@ -114,16 +114,16 @@ async fn end(
 }
 
 /// One output stream, of which the end is kept.
-struct Tail {
+struct OutputTail {
     stream: Option<Output>,
     kept: VecDeque<u8>,
     bytes_max: usize,
     total: u64,
 }
 
-impl Tail {
-    fn new(stream: Option<Output>, limit: OutputLimit) -> Tail {
-        Tail {
+impl OutputTail {
+    fn new(stream: Option<Output>, limit: OutputLimit) -> OutputTail {
+        OutputTail {
             stream,
             kept: VecDeque::new(),
             bytes_max: limit.bytes_max,
@@ -131,7 +131,7 @@ impl Tail {
         }
     }
 
-    /// Reads to the end of the stream. May be dropped and called again without loss.
+    /// Reads to the end of the stream. Cancel-safe: may be dropped and called again without loss.
     async fn drain(&mut self) {
         let mut buffer = vec![0; 16 * 1024];
         while let Some(stream) = &mut self.stream {
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_tail_keeps_the_end_and_counts_all() {
-        let mut tail = Tail::new(None, OutputLimit { bytes_max: 4 });
+        let mut tail = OutputTail::new(None, OutputLimit { bytes_max: 4 });
         for part in ["a", "bc", "", "defghi", "j"] {
             tail.keep(part.as_bytes());
         }

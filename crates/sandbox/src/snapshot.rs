@@ -1,12 +1,12 @@
-//! A sandbox's files, kept to start others from.
+//! Saved files of a sandbox, to start others from.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// All files of a sandbox as they were at one time: made, changed and removed, with owners, modes and times. Neither
-/// processes nor what is the verifier's, nor logs, pipes, sockets and extended attributes. Its clones share what it
-/// holds, which is freed with the last of them.
+/// The files that a sandbox had created, changed and removed at one time, with owners, modes and times. Without
+/// processes, the verifier's directories, logs, pipes, sockets and extended attributes. Clones share the content, which
+/// is freed with the last of them.
 #[derive(Clone)]
 pub struct Snapshot {
     kind: String,
@@ -15,7 +15,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// For backends: `kind` is theirs, `state` is what they start from.
+    /// For backends: `kind` is the backend's name, `state` is what it starts from.
     pub fn new(kind: &str, bytes: u64, state: impl Any + Send + Sync) -> Snapshot {
         Snapshot {
             kind: kind.to_owned(),
@@ -24,7 +24,7 @@ impl Snapshot {
         }
     }
 
-    /// The backend that it was made by, and that alone can start from it.
+    /// The backend that made it, which is the only one that can start from it.
     pub fn kind(&self) -> &str {
         &self.kind
     }
@@ -33,7 +33,7 @@ impl Snapshot {
         self.bytes
     }
 
-    /// For backends: what they gave to [`Snapshot::new`], if it was of this type.
+    /// For backends: the `state` passed to [`Snapshot::new`], if it has this type.
     pub fn state<T: Any>(&self) -> Option<&T> {
         self.state.downcast_ref()
     }

@@ -1,15 +1,15 @@
-//! What a sandbox is to be.
+//! The specification of a sandbox.
 
 use crate::{Content, Mount, Snapshot};
 
-/// What a sandbox is made of.
+/// The specification of a sandbox.
 #[derive(Clone, Debug, Default)]
 pub struct Spec {
-    /// Names the sandbox and its host: letters, digits and dashes, at most 63.
+    /// The name of the sandbox, also its host name: letters, digits and dashes, at most 63.
     pub id: String,
     pub limits: Limits,
-    /// Trees laid over the base, uppermost first, e.g. an agent's pre-baked home. The sandbox may change what it sees
-    /// of them; the originals stay.
+    /// Trees laid over the base, uppermost first, e.g. an agent's pre-baked home directory. The sandbox may change its
+    /// view of them; the originals are not changed.
     pub layers: Vec<Content>,
     pub mounts: Vec<Mount>,
     /// Whether programs inside can reach the model: see [`crate::Sandbox::take_entrance`].
@@ -21,10 +21,10 @@ pub struct Spec {
     pub snapshot: Option<Snapshot>,
 }
 
-/// What a sandbox may use at most.
+/// The resource limits of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Limits {
-    /// Includes what is written to the sandbox's file system, which lives in memory.
+    /// Includes files written to the sandbox's file system, which lives in memory.
     pub memory_bytes: u64,
     pub pids: u64,
     /// A hard quota; `None` shares the machine fairly, which is faster for agents that use threads.

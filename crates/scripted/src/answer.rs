@@ -1,28 +1,32 @@
-//! The JSON of an answer as vLLM writes it, whole or as the events of a stream.
+//! The JSON of an answer in vLLM's format, whole or as the events of a stream.
 
 use std::ops::Range;
 
 use serde_json::{Value, json};
 
 use super::completion::{self, Completion};
-use super::request::Wants;
-use super::template::{Channel, Token};
+use super::request::OutputOptions;
+use super::template::{Channel, SampledToken};
 use super::tokenizer;
 
-/// Tokens in one event of a stream, unless a character needs one more.
+/// Tokens per stream event; more if a character would be split.
 const EVENT_TOKENS: usize = 4;
 
-/// What every object of one answer repeats.
+/// Members that are repeated in every chunk of an answer.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct AnswerMetadata {
     pub(super) id: String,
     /// Unix seconds.
     pub(super) created: u64,
     pub(super) model: String,
 }
 
-/// The answer to a request that does not stream.
-pub(super) fn whole(completion: &Completion, head: &Head, wants: Wants) -> Value {
+/// The answer to a request without streaming.
+pub(super) fn whole(
+    completion: &Completion,
+    metadata: &AnswerMetadata,
+    output_options: OutputOptions,
+) -> Value {
     let reply = &completion.reply;
     let calls = reply.calls.iter().enumerate().map(|(index, call)| {
         let function = json!({"name": call.name, "arguments": call.arguments});
@@ -40,39 +44,39 @@ pub(super) fn whole(completion: &Completion, head: &Head, wants: Wants) -> Value
     });
     let all = 0..completion.tokens.len();
     json!({
-        "id": head.id,
+        "id": metadata.id,
         "object": "chat.completion",
-        "created": head.created,
-        "model": head.model,
+        "created": metadata.created,
+        "model": metadata.model,
         "choices": [{
             "index": 0,
             "message": message,
-            "logprobs": logprobs(completion, all.clone(), wants),
+            "logprobs": logprobs(completion, all.clone(), output_options),
             "finish_reason": completion.finish.name(),
             "stop_reason": null,
-            "token_ids": wants.token_ids.then(|| ids(completion, all)),
+            "token_ids": output_options.token_ids.then(|| ids(completion, all)),
         }],
         "service_tier": null,
         "system_fingerprint": null,
         "usage": usage(completion),
         "prompt_logprobs": null,
-        "prompt_token_ids": wants.token_ids.then_some(&completion.prompt_ids),
+        "prompt_token_ids": output_options.token_ids.then_some(&completion.prompt_ids),
         "kv_transfer_params": null,
     })
 }
 
-/// The data of a streamed answer's events, made one by one as they are sent.
+/// The data of a streamed answer's events, created lazily.
 pub(super) fn events(
     completion: Completion,
-    head: Head,
-    wants: Wants,
+    metadata: AnswerMetadata,
+    output_options: OutputOptions,
 ) -> impl Iterator<Item = String> {
     let groups = groups(&completion.tokens);
     let last = groups.len().saturating_sub(1);
     let numbered = groups.into_iter().enumerate();
-    let first = opening(&completion, &head, wants);
-    let ending = wants.stream_usage.then(|| {
-        let mut chunk = chunk(&head, Vec::new());
+    let first = opening(&completion, &metadata, output_options);
+    let ending = output_options.stream_usage.then(|| {
+        let mut chunk = chunk(&metadata, Vec::new());
         chunk["usage"] = usage(&completion);
         chunk.to_string()
     });
@@ -80,15 +84,15 @@ pub(super) fn events(
         let mut choice = json!({
             "index": 0,
             "delta": delta(&completion, range.clone()),
-            "logprobs": logprobs(&completion, range.clone(), wants),
+            "logprobs": logprobs(&completion, range.clone(), output_options),
             "finish_reason": null,
-            "token_ids": wants.token_ids.then(|| ids(&completion, range)),
+            "token_ids": output_options.token_ids.then(|| ids(&completion, range)),
         });
         if index == last {
             choice["finish_reason"] = completion.finish.name().into();
             choice["stop_reason"] = Value::Null;
         }
-        chunk(&head, vec![choice]).to_string()
+        chunk(&metadata, vec![choice]).to_string()
     });
     let done = "[DONE]".to_owned();
     std::iter::once(first)
@@ -97,33 +101,37 @@ pub(super) fn events(
         .chain([done])
 }
 
-/// The first event: a role, and the prompt's ids if wanted.
-fn opening(completion: &Completion, head: &Head, wants: Wants) -> String {
+/// The first event: the role, and the prompt's token ids if requested.
+fn opening(
+    completion: &Completion,
+    metadata: &AnswerMetadata,
+    output_options: OutputOptions,
+) -> String {
     let choice = json!({
         "index": 0,
         "delta": {"role": "assistant", "content": ""},
         "logprobs": null,
         "finish_reason": null,
     });
-    let mut chunk = chunk(head, vec![choice]);
-    if wants.token_ids {
+    let mut chunk = chunk(metadata, vec![choice]);
+    if output_options.token_ids {
         chunk["prompt_token_ids"] = json!(completion.prompt_ids);
     }
     chunk.to_string()
 }
 
-fn chunk(head: &Head, choices: Vec<Value>) -> Value {
+fn chunk(metadata: &AnswerMetadata, choices: Vec<Value>) -> Value {
     json!({
-        "id": head.id,
+        "id": metadata.id,
         "object": "chat.completion.chunk",
-        "created": head.created,
-        "model": head.model,
+        "created": metadata.created,
+        "model": metadata.model,
         "choices": choices,
     })
 }
 
-/// Splits tokens into runs of one channel that end between characters.
-fn groups(tokens: &[Token]) -> Vec<Range<usize>> {
+/// Splits tokens into groups of one channel each that end at character boundaries.
+fn groups(tokens: &[SampledToken]) -> Vec<Range<usize>> {
     let mut groups = Vec::new();
     let mut start = 0;
     while let Some(first) = tokens.get(start) {
@@ -148,7 +156,7 @@ fn groups(tokens: &[Token]) -> Vec<Range<usize>> {
     groups
 }
 
-/// What one group adds to the message; nothing if it is scaffold.
+/// What one group adds to the message; nothing if it is scaffolding.
 fn delta(completion: &Completion, range: Range<usize>) -> Value {
     let tokens = &completion.tokens[range];
     let mut bytes = Vec::new();
@@ -180,13 +188,17 @@ fn ids(completion: &Completion, range: Range<usize>) -> Vec<u32> {
     tokens.iter().map(|token| token.id).collect()
 }
 
-fn logprobs(completion: &Completion, range: Range<usize>, wants: Wants) -> Option<Value> {
-    let count = wants.top_logprobs?;
+fn logprobs(
+    completion: &Completion,
+    range: Range<usize>,
+    output_options: OutputOptions,
+) -> Option<Value> {
+    let count = output_options.top_logprobs?;
     let tokens = completion.tokens[range.clone()].iter();
     let content = tokens
         .zip(&completion.logprobs[range])
         .map(|(token, logprob)| {
-            let mut entry = entry(token.id, *logprob, wants);
+            let mut entry = entry(token.id, *logprob, output_options);
             // The sampled token is the first of its own alternatives.
             let mut top = Vec::with_capacity(count);
             if count > 0 {
@@ -195,7 +207,7 @@ fn logprobs(completion: &Completion, range: Range<usize>, wants: Wants) -> Optio
                 top.extend(
                     others
                         .into_iter()
-                        .map(|(id, logprob)| self::entry(id, logprob, wants)),
+                        .map(|(id, logprob)| self::entry(id, logprob, output_options)),
                 );
             }
             entry["top_logprobs"] = top.into();
@@ -204,9 +216,9 @@ fn logprobs(completion: &Completion, range: Range<usize>, wants: Wants) -> Optio
     Some(json!({"content": content.collect::<Vec<_>>()}))
 }
 
-fn entry(id: u32, logprob: f64, wants: Wants) -> Value {
+fn entry(id: u32, logprob: f64, output_options: OutputOptions) -> Value {
     let bytes = tokenizer::token_bytes(id);
-    let token = if wants.tokens_as_ids {
+    let token = if output_options.tokens_as_ids {
         format!("token_id:{id}")
     } else {
         String::from_utf8_lossy(&bytes).into_owned()

@@ -1,17 +1,17 @@
-//! A reply as the model "sampled" it: tokens, logprobs, and what is left of it at the token limit.
+//! Turns a reply into a "sampled" completion: tokens and logprobs, truncated at the token limit.
 //!
-//! Logprobs come from a hash over everything before the token, so the same request always gets the same numbers.
+//! Logprobs are derived from a hash of all preceding tokens, so the same request always gets the same numbers.
 
 use super::player::Reply;
-use super::template::{self, Channel, Token, Turn};
+use super::template::{self, AssistantTurn, Channel, SampledToken};
 use super::tokenizer::{self, Special, VOCABULARY};
-use super::toolbox::Call;
+use super::toolbox::ToolCall;
 
-/// Multiples of this are exact as 32-bit floats, as if from a real engine, and short enough in decimal that every JSON
-/// parser reads them back exactly (serde_json without `float_roundtrip` is off by one bit for longer ones).
+/// Logprobs are multiples of this: exact as 32-bit floats, like those of a real engine, and short enough in decimal for
+/// every JSON parser (serde_json without `float_roundtrip` may be off by one bit for longer ones).
 const LOGPROB_UNIT: f64 = 1.0 / (1 << 12) as f64;
 const LOGPROB_SPREAD: f64 = 3.0;
-/// Where alternatives start when the sampled token has all the probability.
+/// Logprob of the first alternative if the sampled token has probability 1.
 const LOGPROB_FLOOR: f64 = -20.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,22 +21,22 @@ pub(super) enum Finish {
     Length,
 }
 
-/// Everything there is to say about one answer.
+/// One sampled answer.
 #[derive(Debug)]
 pub(super) struct Completion {
     pub(super) prompt_ids: Vec<u32>,
-    pub(super) tokens: Vec<Token>,
+    pub(super) tokens: Vec<SampledToken>,
     /// One per token.
     pub(super) logprobs: Vec<f64>,
     pub(super) finish: Finish,
-    /// What the tokens show; shorter than what the script says if the limit cut it.
+    /// The visible content of the tokens; shorter than the script's reply if the limit truncated it.
     pub(super) reply: Reply,
-    /// Names the tool calls, if there are any.
+    /// Base of the ids of tool calls.
     call_id: String,
 }
 
 impl Completion {
-    /// The id of the call with this number, from 0.
+    /// The id of a tool call by its index.
     pub(super) fn call_id(&self, index: usize) -> String {
         match index {
             0 => self.call_id.clone(),
@@ -55,7 +55,7 @@ impl Finish {
     }
 }
 
-/// Samples a reply after a prompt, up to `tokens_max` tokens.
+/// Samples a reply to a prompt, up to `tokens_max` tokens.
 pub(super) fn complete(prompt_ids: Vec<u32>, reply: Reply, tokens_max: usize) -> Completion {
     let mut tokens = template::answer(&turn(&reply));
     let (finish, reply) = if tokens.len() > tokens_max {
@@ -69,12 +69,12 @@ pub(super) fn complete(prompt_ids: Vec<u32>, reply: Reply, tokens_max: usize) ->
     sample(prompt_ids, tokens, finish, reply)
 }
 
-/// The same, cut in the middle of its last call's arguments, of which the half is shown: so do engines that parse calls
-/// while they stream.
+/// The same, truncated in the middle of its last call's arguments, with the first half visible: engines that parse
+/// calls while streaming do that.
 pub(super) fn complete_to_half_a_call(prompt_ids: Vec<u32>, mut reply: Reply) -> Completion {
     let mut tokens = template::answer(&turn(&reply));
     let last = reply.calls.len().saturating_sub(1);
-    let is_argument = |token: &Token| token.channel == Channel::Arguments(last);
+    let is_argument = |token: &SampledToken| token.channel == Channel::Arguments(last);
     let first = tokens.iter().position(is_argument).unwrap_or(tokens.len());
     let count = tokens.iter().filter(|token| is_argument(token)).count();
     tokens.truncate(first + count / 2);
@@ -84,7 +84,12 @@ pub(super) fn complete_to_half_a_call(prompt_ids: Vec<u32>, mut reply: Reply) ->
     sample(prompt_ids, tokens, Finish::Length, reply)
 }
 
-fn sample(prompt_ids: Vec<u32>, tokens: Vec<Token>, finish: Finish, reply: Reply) -> Completion {
+fn sample(
+    prompt_ids: Vec<u32>,
+    tokens: Vec<SampledToken>,
+    finish: Finish,
+    reply: Reply,
+) -> Completion {
     let mut state = prompt_ids.iter().fold(0, |state, id| mix(state, *id));
     let logprobs = tokens.iter().map(|token| {
         state = mix(state, token.id);
@@ -101,9 +106,9 @@ fn sample(prompt_ids: Vec<u32>, tokens: Vec<Token>, finish: Finish, reply: Reply
     }
 }
 
-/// Other tokens that could have come instead of one, most likely first.
+/// Alternatives to a sampled token, most likely first.
 pub(super) fn alternatives(id: u32, logprob: f64, count: usize) -> Vec<(u32, f64)> {
-    // Together they get less than what the sampled token leaves over.
+    // Their total probability stays below what the sampled token leaves.
     let left = (1.0 - logprob.exp()).ln();
     let top = if logprob == 0.0 {
         LOGPROB_FLOOR
@@ -117,7 +122,7 @@ pub(super) fn alternatives(id: u32, logprob: f64, count: usize) -> Vec<(u32, f64
     (1..=count as u32).map(entry).collect()
 }
 
-/// The longest start of the bytes that is text.
+/// The longest prefix that is valid UTF-8.
 pub(super) fn whole_characters(bytes: &[u8]) -> &str {
     match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -128,9 +133,9 @@ pub(super) fn whole_characters(bytes: &[u8]) -> &str {
     }
 }
 
-fn turn(reply: &Reply) -> Turn<'_> {
+fn turn(reply: &Reply) -> AssistantTurn<'_> {
     let calls = reply.calls.iter();
-    Turn {
+    AssistantTurn {
         reasoning: reply.reasoning.as_deref().unwrap_or_default().into(),
         content: reply.content.as_deref().unwrap_or_default().into(),
         calls: calls
@@ -139,8 +144,8 @@ fn turn(reply: &Reply) -> Turn<'_> {
     }
 }
 
-/// What a cut answer shows. Half a tool call is no tool call, so its tokens are hidden.
-fn cut(tokens: &mut [Token], mut calls: Vec<Call>) -> Reply {
+/// The visible content of a truncated answer. The tokens of an incomplete tool call are hidden.
+fn cut(tokens: &mut [SampledToken], mut calls: Vec<ToolCall>) -> Reply {
     let ends = tokens
         .iter()
         .filter(|token| token.id == Special::CallEnd.id());
@@ -159,7 +164,7 @@ fn cut(tokens: &mut [Token], mut calls: Vec<Call>) -> Reply {
     }
 }
 
-fn shown(tokens: &[Token], channel: Channel) -> Option<String> {
+fn shown(tokens: &[SampledToken], channel: Channel) -> Option<String> {
     let mut bytes = Vec::new();
     let tokens = tokens.iter().filter(|token| token.channel == channel);
     tokens.for_each(|token| tokenizer::decode(token.id, &mut bytes));
@@ -167,7 +172,7 @@ fn shown(tokens: &[Token], channel: Channel) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// One in eight is certain; the others lie between 0 and minus `LOGPROB_SPREAD`, most of them near 0.
+/// 0 for one in eight; the others are between 0 and minus `LOGPROB_SPREAD`, most of them near 0.
 fn logprob(state: u64) -> f64 {
     if state.is_multiple_of(8) {
         return 0.0;
@@ -177,7 +182,7 @@ fn logprob(state: u64) -> f64 {
 }
 
 fn round(logprob: f64) -> f64 {
-    // Adding 0.0 turns a negative zero into the ordinary one.
+    // Adding 0.0 turns -0.0 into 0.0.
     (logprob / LOGPROB_UNIT).round() * LOGPROB_UNIT + 0.0
 }
 
@@ -194,7 +199,7 @@ mod tests {
     use super::*;
 
     fn reply() -> Reply {
-        let call = Call {
+        let call = ToolCall {
             name: "bash".into(),
             arguments: r#"{"command":"ls"}"#.into(),
         };
@@ -242,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_cuts_to_exactly_that_many_tokens_and_keeps_only_whole_things() {
+    fn the_limit_truncates_to_exactly_that_many_tokens_and_hides_incomplete_calls() {
         let whole = complete(Vec::new(), reply(), usize::MAX);
         assert_eq!((whole.finish, &whole.reply), (Finish::ToolCalls, &reply()));
         for limit in 1..whole.tokens.len() {
@@ -265,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_call_is_shown_as_far_as_it_was_sampled() {
+    fn an_incomplete_call_is_visible_as_far_as_it_was_sampled() {
         let whole = complete(vec![1], reply(), usize::MAX);
         let half = complete_to_half_a_call(vec![1], reply());
         assert_eq!(half.finish, Finish::Length);

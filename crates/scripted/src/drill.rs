@@ -1,9 +1,9 @@
-//! The drill: a long conversation with what breaks the way from one turn to the next, played through the agent's own
-//! tools to see what it makes of it.
+//! The drill: a long conversation of unusual and failing replies, played through the agent's own tools, to find out
+//! which of them break the token prefix from one turn to the next.
 //!
-//! An agent may replace or drop a reply that it cannot use, and asks again after one that broke off, so the place in the
-//! drill does not follow from the conversation: the endpoint counts. The n-th request of a conversation gets the n-th
-//! reply, and each key, which is one rollout, has counts of its own.
+//! An agent may change or drop a reply that it cannot use, and retries after one that broke off. So the position in the
+//! drill cannot be derived from the conversation; the endpoint counts instead. The n-th request of a conversation gets
+//! the n-th reply, with separate counts for each key, that is, for each rollout.
 
 use serde_json::Value;
 
@@ -12,28 +12,28 @@ use rollcage_model::task::Task;
 
 use super::player::{self, PlayError, Reply};
 use super::request::{ChatRequest, Tool};
-use super::toolbox::{self, Call, Change, Filler};
+use super::toolbox::{self, ArgumentDefaults, FileEdit, ToolCall};
 
 const INSTRUCTION: &str =
     "Write drill.txt, change it, look at it in many ways, and write done.txt.";
-/// What the main conversation sends a subagent to do, and by which its conversation is known.
+/// The subagent's prompt, which also identifies its conversation.
 const ERRAND: &str = "Run the errand of the drill: list the files here.";
 const FILE: &str = "drill.txt";
-/// With a blank at the end of a line, which some agents take away.
+/// With trailing white space, which some agents strip.
 const CONTENT: &str = "one \ntwo\n";
 const CHANGED: &str = "one \nthree\n";
 const LAST_WORD: &str = "The drill is done.";
 const ERRAND_DONE: &str = "The errand is done.";
 const STRAY_TOOL: &str = "look_around";
 
-/// Which parts are played.
+/// The parts to play.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drill {
     parts: Vec<Part>,
 }
 
 impl Drill {
-    /// All of it but for these parts.
+    /// All parts except these.
     pub fn without(parts: &[Part]) -> Self {
         let rest = Part::ALL.into_iter();
         Drill {
@@ -41,7 +41,7 @@ impl Drill {
         }
     }
 
-    /// What an agent is told to do, and how it is seen that it did.
+    /// The task for the agent, with its verification.
     pub fn task(&self, id: String) -> Task {
         Task {
             id,
@@ -55,25 +55,28 @@ impl Drill {
         }
     }
 
-    /// Every reply of a conversation, in order.
-    fn entries(&self, conversation: Conversation) -> Vec<(Part, Fate)> {
+    /// The replies of a conversation, in order.
+    fn entries(&self, conversation: Conversation) -> Vec<(Part, Delivery)> {
         if conversation == Conversation::Errand {
             return [Part::LastCommand, Part::LastWord]
-                .map(|part| (part, Fate::Whole))
+                .map(|part| (part, Delivery::Whole))
                 .into();
         }
         let parts = self.parts.iter();
         let entries = parts.flat_map(|part| {
             let first = match part {
-                Part::ServerError => Some(Fate::Refused),
-                Part::BrokenStream => Some(Fate::BrokenOff),
+                Part::ServerError => Some(Delivery::Refused),
+                Part::BrokenStream => Some(Delivery::BrokenOff),
                 _ => None,
             };
             let last = match part {
-                Part::CutCall => Fate::Cut,
-                _ => Fate::Whole,
+                Part::CutCall => Delivery::Cut,
+                _ => Delivery::Whole,
             };
-            first.into_iter().chain([last]).map(|fate| (*part, fate))
+            first
+                .into_iter()
+                .chain([last])
+                .map(|delivery| (*part, delivery))
         });
         entries.collect()
     }
@@ -85,111 +88,111 @@ pub enum Conversation {
     Main,
     /// The subagent's.
     Errand,
-    /// A request without tools, such as one for a title. It never uses up a part.
+    /// A request without tools, such as one for a title. It does not advance the drill.
     Aside,
 }
 
-/// What becomes of a reply on its way to the agent.
+/// How a reply reaches the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Delivery {
     Whole,
-    /// The token limit ends it in the middle of a call.
+    /// Truncated by the token limit in the middle of a call.
     Cut,
-    /// There is an error in its place.
+    /// Replaced with an error.
     Refused,
     BrokenOff,
 }
 
-/// What was played for a request.
+/// The reply that was played for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Played {
+pub struct PlayedPart {
     pub part: Part,
     pub conversation: Conversation,
-    pub fate: Fate,
+    pub delivery: Delivery,
 }
 
-/// The conversation that a request goes on with.
+/// The conversation that a request belongs to.
 pub(super) fn conversation(request: &ChatRequest) -> Conversation {
-    let is_listing = request.says(player::LISTING);
+    let is_listing = request.mentions(player::LISTING);
     if request.offered().is_empty() && !is_listing {
         return Conversation::Aside;
     }
-    match request.was_asked(ERRAND) {
+    match request.is_instructed(ERRAND) {
         true => Conversation::Errand,
         false => Conversation::Main,
     }
 }
 
-/// The reply at a place of the drill, and the place of the next one. Parts that the agent has no tool for are left out.
+/// The reply at a position of the drill, and the next position. Parts that the agent has no tool for are skipped.
 pub(super) fn next(
     request: &ChatRequest,
     (drill, workdir): (&Drill, &str),
     conversation: Conversation,
     place: usize,
-) -> Result<(Reply, Played, usize), PlayError> {
+) -> Result<(Reply, PlayedPart, usize), PlayError> {
     let entries = drill.entries(conversation);
     let rest = entries.iter().enumerate().skip(place);
-    for (at, (part, fate)) in rest {
-        let scene = Scene {
+    for (at, (part, delivery)) in rest {
+        let context = DrillContext {
             request,
             tools: &request.offered(),
-            filler: Filler {
+            defaults: ArgumentDefaults {
                 purpose: format!("Part `{part}` of the drill"),
                 workdir,
             },
         };
         let reply = match conversation {
             Conversation::Aside => Some(player::speak(player::ASIDE)),
-            Conversation::Main if scene.tools.is_empty() => listing(*part, *fate),
+            Conversation::Main if context.tools.is_empty() => listing(*part, *delivery),
             Conversation::Main | Conversation::Errand => {
-                scene.reply((*part, *fate), conversation)?
+                context.reply((*part, *delivery), conversation)?
             }
         };
         if let Some(reply) = reply {
-            let (part, fate) = (*part, *fate);
-            let played = Played {
+            let (part, delivery) = (*part, *delivery);
+            let played = PlayedPart {
                 part,
                 conversation,
-                fate,
+                delivery,
             };
             return Ok((reply, played, at + 1));
         }
     }
-    // An agent that asks on after the last word hears it again.
-    let played = Played {
+    // After the last reply, it is repeated.
+    let played = PlayedPart {
         part: Part::LastWord,
         conversation,
-        fate: Fate::Whole,
+        delivery: Delivery::Whole,
     };
     Ok((player::speak(LAST_WORD), played, entries.len()))
 }
 
-/// What a reply is made from.
-struct Scene<'a> {
+/// Context for creating a reply.
+struct DrillContext<'a> {
     request: &'a ChatRequest,
     tools: &'a [Tool<'a>],
-    filler: Filler<'a>,
+    defaults: ArgumentDefaults<'a>,
 }
 
-impl Scene<'_> {
-    /// Nothing where the agent has no tool for this part.
+impl DrillContext<'_> {
+    /// `None` if the agent has no tool for this part.
     fn reply(
         &self,
-        (part, fate): (Part, Fate),
+        (part, delivery): (Part, Delivery),
         conversation: Conversation,
     ) -> Result<Option<Reply>, PlayError> {
-        let workdir = self.filler.workdir;
+        let workdir = self.defaults.workdir;
         let reply = match part {
             Part::Write => {
-                calls([self.need(toolbox::write(self.tools, FILE, CONTENT, &self.filler))?])
+                calls([self.need(toolbox::write(self.tools, FILE, CONTENT, &self.defaults))?])
             }
             Part::Edit => {
-                let change = Change {
+                let change = FileEdit {
                     path: FILE,
                     before: "two",
                     after: "three",
                 };
-                calls([self.need(toolbox::edit(self.tools, &change, &self.filler))?])
+                calls([self.need(toolbox::edit(self.tools, &change, &self.defaults))?])
             }
             Part::ChangeDirectory => calls([self.shell(&format!("cd {workdir} && cat {FILE}"))?]),
             Part::Float => calls([self.shell_with("5000.0")?]),
@@ -205,7 +208,7 @@ impl Scene<'_> {
                 call.arguments.pop();
                 calls([call])
             }
-            Part::UnknownTool => calls([Call {
+            Part::UnknownTool => calls([ToolCall {
                 name: STRAY_TOOL.to_owned(),
                 arguments: r#"{"path":"."}"#.to_owned(),
             }]),
@@ -214,13 +217,13 @@ impl Scene<'_> {
                 self.shell("echo a command that is cut in the middle")?,
             ),
             Part::ServerError => calls([self.shell("echo after the error")?]),
-            // Asked again, an engine samples something else. Without text, after which goose does not ask again.
-            Part::BrokenStream if fate == Fate::BrokenOff => {
+            // On a retry an engine samples something else. No text, because goose does not retry after text.
+            Part::BrokenStream if delivery == Delivery::BrokenOff => {
                 calls([self.shell("echo a stream that breaks off")?])
             }
             Part::BrokenStream => calls([self.shell("echo after the broken stream")?]),
             Part::Errand => {
-                let Some(call) = toolbox::errand(self.tools, ERRAND, &self.filler) else {
+                let Some(call) = toolbox::errand(self.tools, ERRAND, &self.defaults) else {
                     return Ok(None);
                 };
                 calls([call])
@@ -238,47 +241,47 @@ impl Scene<'_> {
         Ok(Some(reply))
     }
 
-    fn need(&self, call: Option<Call>) -> Result<Call, PlayError> {
+    fn need(&self, call: Option<ToolCall>) -> Result<ToolCall, PlayError> {
         call.ok_or_else(|| PlayError::NoShell {
             step: 1,
             offered: player::names(self.tools),
         })
     }
 
-    fn shell(&self, command: &str) -> Result<Call, PlayError> {
-        self.need(toolbox::shell(self.tools, command, &self.filler))
+    fn shell(&self, command: &str) -> Result<ToolCall, PlayError> {
+        self.need(toolbox::shell(self.tools, command, &self.defaults))
     }
 
-    /// With a number among the arguments where the tool takes one, else in the command.
-    fn shell_with(&self, number: &str) -> Result<Call, PlayError> {
+    /// With the number as an argument if the tool accepts one, otherwise in the command.
+    fn shell_with(&self, number: &str) -> Result<ToolCall, PlayError> {
         let command = format!("echo {number}");
-        match toolbox::shell_with_number(self.tools, &command, number, &self.filler) {
+        match toolbox::shell_with_number(self.tools, &command, number, &self.defaults) {
             Some(call) => Ok(call),
             None => self.shell(&command),
         }
     }
 
-    /// A call that waits for the subagent which the last result but those of waiting calls names.
-    fn awaiting(&self) -> Option<Call> {
+    /// A call that waits for the subagent that the latest result with an `agent_id` names.
+    fn awaiting(&self) -> Option<ToolCall> {
         let results: Vec<_> = self.request.results().collect();
         let ids = results.iter().rev().filter_map(|text| {
             let value: Value = serde_json::from_str(text).ok()?;
             Some(value.get("agent_id")?.as_str()?.to_owned())
         });
         let id = ids.take(1).next()?;
-        toolbox::await_errand(self.tools, &id, &self.filler)
+        toolbox::await_errand(self.tools, &id, &self.defaults)
     }
 
     fn last_word(&self, conversation: Conversation) -> Reply {
         if conversation == Conversation::Errand {
-            let call = toolbox::complete(self.tools, ERRAND_DONE, self.filler.workdir);
+            let call = toolbox::complete(self.tools, ERRAND_DONE, self.defaults.workdir);
             return match call {
                 Some(call) => calls([call]),
                 None => player::speak(ERRAND_DONE),
             };
         }
         Reply {
-            calls: player::submission(self.request, self.filler.workdir)
+            calls: player::submission(self.request, self.defaults.workdir)
                 .into_iter()
                 .collect(),
             ..player::speak(LAST_WORD)
@@ -286,12 +289,14 @@ impl Scene<'_> {
     }
 }
 
-/// What an agent without tools is told, which asks for files: one without a name has it ask again.
-fn listing(part: Part, fate: Fate) -> Option<Reply> {
+/// The reply for an agent without tools that expects file listings. A listing without a file name makes it ask again.
+fn listing(part: Part, delivery: Delivery) -> Option<Reply> {
     let text = match part {
         Part::TextBefore => format!("Here it is. \n\n```\n{CONTENT}```\n"),
         Part::ServerError => format!("\n\n```\n{CONTENT}```"),
-        Part::BrokenStream if fate == Fate::BrokenOff => format!("{FILE}\n```\n{CONTENT}```"),
+        Part::BrokenStream if delivery == Delivery::BrokenOff => {
+            format!("{FILE}\n```\n{CONTENT}```")
+        }
         Part::BrokenStream => format!("Once more:\n\n```\n{CONTENT}```"),
         Part::LastWord => {
             format!("{FILE}\n```\n{CHANGED}```\n\ndone.txt\n```\ndone\n```\n\n{LAST_WORD}")
@@ -301,14 +306,14 @@ fn listing(part: Part, fate: Fate) -> Option<Reply> {
     Some(player::speak(&text))
 }
 
-fn calls<const COUNT: usize>(calls: [Call; COUNT]) -> Reply {
+fn calls<const COUNT: usize>(calls: [ToolCall; COUNT]) -> Reply {
     Reply {
         calls: calls.into(),
         ..Reply::default()
     }
 }
 
-fn says(text: &str, call: Call) -> Reply {
+fn says(text: &str, call: ToolCall) -> Reply {
     Reply {
         calls: vec![call],
         ..player::speak(text)

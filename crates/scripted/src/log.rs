@@ -1,15 +1,15 @@
-//! What the scripted endpoint sent and when it was asked, kept for tests that compare a trace with it token by token and
-//! for benchmarks.
+//! A log of the scripted endpoint's answers and request times, for benchmarks and for tests that compare a trace with
+//! it token by token.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::drill::Played;
+use super::drill::PlayedPart;
 
-/// One answer. Ids and logprobs are those of the answer whether or not the request asked to see them.
+/// One answer, with its ids and logprobs even if the request did not ask for them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Served {
-    /// When the request's head was there.
+pub struct ServedAnswer {
+    /// When the request's headers had arrived.
     pub arrived: Instant,
     pub key: String,
     /// The request's body.
@@ -20,15 +20,15 @@ pub struct Served {
     pub logprobs: Vec<f64>,
     pub finish_reason: &'static str,
     pub is_stream: bool,
-    /// What of the drill it was, if that is played.
-    pub played: Option<Played>,
+    /// The part of the drill, if one is played.
+    pub played: Option<PlayedPart>,
 }
 
 /// The first answers, in order, up to a limit.
 #[derive(Debug)]
 pub struct Log {
     entries_max: usize,
-    entries: Mutex<Vec<Served>>,
+    entries: Mutex<Vec<ServedAnswer>>,
 }
 
 impl Log {
@@ -39,21 +39,21 @@ impl Log {
         })
     }
 
-    /// Everything kept so far, oldest first.
-    pub fn served(&self) -> Vec<Served> {
+    /// All entries so far, oldest first.
+    pub fn served(&self) -> Vec<ServedAnswer> {
         self.entries
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    /// The same, and forgets it.
-    pub fn take(&self) -> Vec<Served> {
+    /// Removes and returns all entries.
+    pub fn take(&self) -> Vec<ServedAnswer> {
         std::mem::take(&mut self.entries.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Answers after the limit are not kept.
-    pub(super) fn push(&self, served: Served) {
+    /// Ignores answers beyond the limit.
+    pub(super) fn push(&self, served: ServedAnswer) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.len() < self.entries_max {
             entries.push(served);

@@ -1,30 +1,31 @@
-//! What the scripted model says next. Pure: the place in the script follows from the conversation alone, so a
+//! Chooses the scripted model's next reply. Pure: the position in the script follows from the conversation alone, so a
 //! retried request gets the same step again and any number of rollouts can play one script at once.
 
 use rollcage_model::script::Step;
 
 use super::Script;
 use super::request::{ChatRequest, Tool};
-use super::toolbox::{self, Call, Filler};
+use super::toolbox::{self, ArgumentDefaults, ToolCall};
 
-/// What a request without tools gets, such as an agent asking for a title. It never uses up a step.
+/// The reply to a request without tools, such as one for a title. It does not use up a step.
 pub(super) const ASIDE: &str = "Scripted task";
-/// What comes after the last step.
+/// The reply after the last step.
 const FAREWELL: &str = "Done.";
-/// What mini-swe-agent wants run when the work is done; an answer without a tool call is an error to it.
+/// mini-swe-agent expects a command that prints this when the work is done; to it, an answer without a call is an
+/// error.
 const SUBMIT: &str = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT";
-/// How write tools refuse to overwrite a file that the model has not looked at.
+/// Part of the error of write tools that refuse to overwrite a file that was not read before.
 const REFUSAL: &str = "has not been read";
-/// What aider calls the format in which it wants files; it offers no tools.
+/// Aider's name for the format in which it expects files; it offers no tools.
 pub(super) const LISTING: &str = "*file listing*";
 
-/// One answer of the model, before it is made into tokens.
+/// One answer of the model, before tokenization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) reasoning: Option<String>,
     pub(super) content: Option<String>,
-    /// Several are made at the same time.
-    pub(super) calls: Vec<Call>,
+    /// Several are parallel calls.
+    pub(super) calls: Vec<ToolCall>,
 }
 
 /// The agent lacks a tool that the script needs.
@@ -64,10 +65,10 @@ pub(super) enum PlayError {
     },
 }
 
-/// The next answer to a conversation.
+/// The next reply in a conversation.
 pub(super) fn next(request: &ChatRequest, script: &Script) -> Result<Reply, PlayError> {
     let tools = request.offered();
-    if tools.is_empty() && request.says(LISTING) {
+    if tools.is_empty() && request.mentions(LISTING) {
         return list_files(request, script);
     }
     if tools.is_empty() {
@@ -96,18 +97,18 @@ pub(super) fn next(request: &ChatRequest, script: &Script) -> Result<Reply, Play
     Ok(reply)
 }
 
-/// How an agent that takes no last word is told that the work is done.
-pub(super) fn submission(request: &ChatRequest, workdir: &str) -> Option<Call> {
-    let filler = Filler {
+/// The call that ends the work, for an agent that does not accept a final text.
+pub(super) fn submission(request: &ChatRequest, workdir: &str) -> Option<ToolCall> {
+    let defaults = ArgumentDefaults {
         purpose: FAREWELL.to_owned(),
         workdir,
     };
-    let is_wanted = request.says(SUBMIT);
+    let is_wanted = request.mentions(SUBMIT);
     let command = format!("echo {SUBMIT}");
-    is_wanted.then(|| toolbox::shell(&request.offered(), &command, &filler))?
+    is_wanted.then(|| toolbox::shell(&request.offered(), &command, &defaults))?
 }
 
-/// The whole solution in one answer, as aider takes it: every file it writes, in full.
+/// The whole solution in one answer, as aider expects it: the full content of every file.
 fn list_files(request: &ChatRequest, script: &Script) -> Result<Reply, PlayError> {
     let mut answer = String::new();
     for (index, step) in script.steps.iter().enumerate() {
@@ -138,19 +139,19 @@ pub(super) fn speak(text: &str) -> Reply {
     }
 }
 
-/// The tool call of a step, if it has one; `number` counts from 1. A repeated one uses nothing but the shell.
+/// The tool call of a step, if it has one; `number` counts from 1. A repeated call uses only the shell.
 fn call(
     step: &Step,
     (number, is_repeat): (usize, bool),
     tools: &[Tool<'_>],
     workdir: &str,
-) -> Result<Option<Call>, PlayError> {
-    let filler = Filler {
+) -> Result<Option<ToolCall>, PlayError> {
+    let defaults = ArgumentDefaults {
         purpose: format!("Step {number} of the reference solution"),
         workdir,
     };
     let call = if let Some(command) = &step.run {
-        let call = toolbox::shell(tools, command, &filler);
+        let call = toolbox::shell(tools, command, &defaults);
         Some(call.ok_or_else(|| PlayError::NoShell {
             step: number,
             offered: names(tools),
@@ -158,9 +159,9 @@ fn call(
     } else if let Some(path) = &step.write {
         let content = step.content.as_deref().unwrap_or_default();
         let call = if is_repeat {
-            toolbox::write_with_shell(tools, path, content, &filler)
+            toolbox::write_with_shell(tools, path, content, &defaults)
         } else {
-            toolbox::write(tools, path, content, &filler)
+            toolbox::write(tools, path, content, &defaults)
         };
         Some(call.ok_or_else(|| PlayError::NoWrite {
             step: number,
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_in_the_script_follows_from_the_conversation() {
+    fn the_position_in_the_script_follows_from_the_conversation() {
         let steps = || {
             let think = Some("Hm.".to_owned());
             vec![
@@ -229,7 +230,7 @@ mod tests {
                 },
             ]
         };
-        let call = Call {
+        let call = ToolCall {
             name: "bash".into(),
             arguments: r#"{"command":"ls"}"#.into(),
         };
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_write_is_done_again_with_the_shell() {
+    fn a_refused_write_is_repeated_with_the_shell() {
         let write = Step {
             write: Some("a".into()),
             content: Some("b".into()),
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_wants_a_submission_gets_one() {
+    fn an_agent_that_expects_a_submission_gets_one() {
         let messages =
             json!([{"role": "user", "content": "… `echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT`"}]);
         let step = Step {
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_without_tools_that_wants_listings_gets_the_whole_solution() {
+    fn an_agent_that_expects_listings_gets_the_whole_solution() {
         let write = Step {
             write: Some("a.py".into()),
             content: Some("x = 1\n".into()),
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_tool_is_named_together_with_what_was_offered() {
+    fn a_missing_tool_is_named_with_the_offered_ones() {
         let tools = json!([{"function": {"name": "read"}}, {"function": {"name": "glob"}}]);
         let message = |step| {
             play(vec![step], json!([]), tools.clone())
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_of_an_mcp_server_is_found_by_whatever_name_it_has() {
+    fn a_tool_of_an_mcp_server_is_found_under_any_naming_scheme() {
         let step = Step {
             mcp: Some("my-srv".into()),
             tool: Some("add.note".into()),

@@ -1,4 +1,4 @@
-//! A chat completion request, as far as the scripted model looks at it. Sampling settings are not read.
+//! The parts of a chat completion request that the scripted model uses. Sampling parameters are ignored.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use rollcage_model::finding::CaptureLevel;
 
-/// As many alternatives per token as vLLM allows by default.
+/// vLLM's default limit on alternatives per token.
 const TOP_LOGPROBS_MAX: i64 = 20;
 
 #[derive(Debug, Deserialize)]
@@ -39,11 +39,11 @@ pub(super) struct Message {
     content: Option<Value>,
     reasoning_content: Option<Value>,
     reasoning: Option<Value>,
-    tool_calls: Option<Vec<ToolCall>>,
+    tool_calls: Option<Vec<RequestToolCall>>,
 }
 
 #[derive(Debug, Deserialize)]
-struct ToolCall {
+struct RequestToolCall {
     function: Function,
 }
 
@@ -53,7 +53,7 @@ struct Function {
     arguments: Option<Value>,
 }
 
-/// A function the agent offers.
+/// A function that the agent offers.
 #[derive(Debug)]
 pub(super) struct Tool<'a> {
     pub(super) name: &'a str,
@@ -61,21 +61,21 @@ pub(super) struct Tool<'a> {
     pub(super) required: Vec<&'a str>,
 }
 
-/// What the caller wants to see besides the text.
+/// What the answer should contain besides the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wants {
+pub(super) struct OutputOptions {
     pub(super) token_ids: bool,
-    /// The number of alternatives to list; `None` means no logprobs at all.
+    /// The number of alternatives per token; `None` for no logprobs.
     pub(super) top_logprobs: Option<usize>,
     pub(super) tokens_as_ids: bool,
     pub(super) stream: bool,
     pub(super) stream_usage: bool,
 }
 
-impl Wants {
-    /// Without what an endpoint of this level does not give.
+impl OutputOptions {
+    /// Without what an endpoint of this capture level does not provide.
     pub(super) fn at_most(self, level: CaptureLevel) -> Self {
-        Wants {
+        OutputOptions {
             token_ids: self.token_ids && level == CaptureLevel::Tokens,
             top_logprobs: self.top_logprobs.filter(|_| level != CaptureLevel::Text),
             ..self
@@ -101,7 +101,7 @@ fn no_alternatives() -> Option<i64> {
     Some(0)
 }
 
-/// Reads a request and checks everything the answer depends on.
+/// Parses a request and validates everything that the answer depends on.
 pub(super) fn parse(body: &[u8]) -> Result<ChatRequest, RequestError> {
     let request: ChatRequest = serde_json::from_slice(body)?;
     let range = |field, given: Option<i64>, allowed, is_fine: bool| match given {
@@ -132,13 +132,13 @@ pub(super) fn parse(body: &[u8]) -> Result<ChatRequest, RequestError> {
 }
 
 impl ChatRequest {
-    pub(super) fn wants(&self) -> Wants {
+    pub(super) fn output_options(&self) -> OutputOptions {
         let top = self.top_logprobs.and_then(|top| usize::try_from(top).ok());
         let usage = self
             .stream_options
             .as_ref()
             .and_then(|options| options.include_usage);
-        Wants {
+        OutputOptions {
             token_ids: self.return_token_ids == Some(true),
             top_logprobs: top.filter(|_| self.logprobs == Some(true)),
             tokens_as_ids: self.return_tokens_as_token_ids == Some(true),
@@ -147,7 +147,7 @@ impl ChatRequest {
         }
     }
 
-    /// The largest number of tokens the answer may have.
+    /// The limit on completion tokens.
     pub(super) fn tokens_max(&self) -> usize {
         let limit = self.max_completion_tokens.or(self.max_tokens);
         limit
@@ -155,7 +155,7 @@ impl ChatRequest {
             .unwrap_or(usize::MAX)
     }
 
-    /// The tools as they were sent.
+    /// The tools as sent.
     pub(super) fn tool_definitions(&self) -> &[Value] {
         self.tools.as_deref().unwrap_or_default()
     }
@@ -177,8 +177,8 @@ impl ChatRequest {
         results.map(Message::text)
     }
 
-    /// Whether somebody other than the model wrote these words.
-    pub(super) fn says(&self, words: &str) -> bool {
+    /// Whether a message other than the model's contains these words.
+    pub(super) fn mentions(&self, words: &str) -> bool {
         let mut others = self
             .messages
             .iter()
@@ -186,8 +186,8 @@ impl ChatRequest {
         others.any(|message| message.text().contains(words))
     }
 
-    /// Whether these words stand in what the model is told to do, rather than in what a tool said.
-    pub(super) fn was_asked(&self, words: &str) -> bool {
+    /// Whether the instructions contain these words; tool results do not count.
+    pub(super) fn is_instructed(&self, words: &str) -> bool {
         let mut others = self
             .messages
             .iter()
@@ -195,8 +195,8 @@ impl ChatRequest {
         others.any(|message| message.text().contains(words))
     }
 
-    /// How many turns the model has had. Neighbouring assistant messages are one turn, because some agents send the
-    /// text and the tool call of one answer back as two messages.
+    /// The number of assistant turns so far. Consecutive assistant messages count as one, because some agents send back
+    /// the text and the tool call of one answer as two messages.
     pub(super) fn turns(&self) -> usize {
         let roles: Vec<_> = self.messages.iter().map(Message::is_assistant).collect();
         let starts = roles.iter().enumerate().filter(|(index, is_assistant)| {
@@ -220,7 +220,7 @@ impl Message {
         given.and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Name and arguments of each tool call; the arguments exactly as the agent sent them.
+    /// Name and arguments of each tool call, the arguments exactly as the agent sent them.
     pub(super) fn calls(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
         let calls = self.tool_calls.as_deref().unwrap_or_default();
         calls.iter().map(|call| {
@@ -246,7 +246,7 @@ fn tool(definition: &Value) -> Option<Tool<'_>> {
     })
 }
 
-/// Text as it is, a list of parts joined, and anything else as its JSON.
+/// A string unchanged, a list of parts joined, and anything else as JSON.
 fn content_text(content: &Value) -> Cow<'_, str> {
     match content {
         Value::Null => Cow::Borrowed(""),
@@ -277,7 +277,7 @@ mod tests {
         let outcome = parse(body.to_string().as_bytes());
         let text = outcome.map_or_else(
             |error| error.to_string(),
-            |request| format!("{:?}", request.wants()),
+            |request| format!("{:?}", request.output_options()),
         );
         assert_eq!(text, expect);
     }
@@ -300,19 +300,25 @@ mod tests {
     }
 
     #[test]
-    fn logprobs_follow_vllm_in_what_null_means() {
-        let wants = |body: Value| {
+    fn null_logprobs_mean_the_same_as_in_vllm() {
+        let output_options = |body: Value| {
             parse(body.to_string().as_bytes())
                 .unwrap()
-                .wants()
+                .output_options()
                 .top_logprobs
         };
-        assert_eq!(wants(json!({"messages": [], "logprobs": true})), Some(0));
         assert_eq!(
-            wants(json!({"messages": [], "logprobs": true, "top_logprobs": null})),
+            output_options(json!({"messages": [], "logprobs": true})),
+            Some(0)
+        );
+        assert_eq!(
+            output_options(json!({"messages": [], "logprobs": true, "top_logprobs": null})),
             None
         );
-        assert_eq!(wants(json!({"messages": [], "logprobs": false})), None);
+        assert_eq!(
+            output_options(json!({"messages": [], "logprobs": false})),
+            None
+        );
     }
 
     #[test]

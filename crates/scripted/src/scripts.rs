@@ -1,10 +1,10 @@
-//! The scripts that an endpoint plays, by key, and how far each has come.
+//! The scripts of an endpoint by key, and the progress of each drill.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::Script;
-use super::drill::{self, Conversation, Drill, Played};
+use super::drill::{self, Conversation, Drill, PlayedPart};
 use super::log::Log;
 use super::player::{PlayError, Reply};
 use super::request::ChatRequest;
@@ -13,9 +13,9 @@ use super::request::ChatRequest;
 pub(super) struct Scripts {
     scripts: RwLock<HashMap<String, Arc<Script>>>,
     default_script: Option<Arc<Script>>,
-    /// How far each conversation of a drill is, by key.
+    /// The position in each conversation of a drill.
     places: Mutex<HashMap<(String, Conversation), usize>>,
-    /// Gets a copy of every answer.
+    /// Receives a copy of every answer.
     pub(super) log: Option<Arc<Log>>,
 }
 
@@ -47,7 +47,7 @@ impl Scripts {
         key: &str,
         request: &ChatRequest,
         drill: (&Drill, &str),
-    ) -> Result<(Reply, Played), PlayError> {
+    ) -> Result<(Reply, PlayedPart), PlayError> {
         let conversation = drill::conversation(request);
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let place = places.entry((key.to_owned(), conversation)).or_default();
@@ -58,7 +58,7 @@ impl Scripts {
         Ok((reply, played))
     }
 
-    /// The script that a key plays.
+    /// The script for a key.
     pub(super) fn script(&self, key: &str) -> Option<Arc<Script>> {
         let scripts = self.scripts.read().unwrap_or_else(PoisonError::into_inner);
         let script = scripts.get(key).or(self.default_script.as_ref())?;

@@ -1,4 +1,4 @@
-//! From a request in any dialect to its answer. Requests are asked in chat and answers rendered from it, as in the proxy.
+//! Answers requests in any dialect. They are translated to chat, and the answers rendered from it, as in the proxy.
 
 use std::convert::Infallible;
 use std::io;
@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use rollcage_dialect::chat::{deltas, is_done, read_reply};
 use rollcage_dialect::{Dialect, Render, Route, TranslatedRequest};
 
-use super::answer::{self, Head};
+use super::answer::{self, AnswerMetadata};
 use super::completion::{self, Completion};
-use super::drill::{Fate, Played};
-use super::log::Served;
-use super::request::{self, ChatRequest, Wants};
+use super::drill::{Delivery, PlayedPart};
+use super::log::ServedAnswer;
+use super::request::{self, ChatRequest, OutputOptions};
 use super::scripts::Scripts;
 use super::{Script, player, template};
 use rollcage_dialect::inbound;
@@ -27,15 +27,15 @@ use rollcage_dialect::inbound;
 const BODY_BYTES_MAX: usize = 64 << 20;
 const JSON: &str = "application/json";
 
-/// Why there is no answer.
+/// An error response.
 struct Refusal {
     status: StatusCode,
     message: String,
 }
 
 pub(super) async fn answer(State(scripts): State<Arc<Scripts>>, request: Request) -> Response {
-    let is_look = matches!(*request.method(), Method::GET | Method::HEAD);
-    if is_look && matches!(request.uri().path(), "/" | "/health" | "/api/hello") {
+    let is_health_check = matches!(*request.method(), Method::GET | Method::HEAD);
+    if is_health_check && matches!(request.uri().path(), "/" | "/health" | "/api/hello") {
         return respond(StatusCode::OK, JSON, r#"{"status":"ok"}"#);
     }
     let Some(route) = inbound::route(&request) else {
@@ -67,20 +67,22 @@ async fn answer_route(
     match route {
         Route::Models(dialect) => Ok(respond(StatusCode::OK, JSON, models(*dialect, &script))),
         Route::CountTokens(dialect) => {
-            let asked = route.to_chat(&body).map_err(wrong)?;
-            let chat = asked.map_or_else(|| body.to_vec(), |asked| asked.chat);
+            let translated = route.to_chat(&body).map_err(wrong)?;
+            let chat = translated.map_or_else(|| body.to_vec(), |translated| translated.chat);
             let request = request::parse(&chat).map_err(wrong)?;
             let tokens = template::prompt(&request).len() as u64;
             let count = dialect.count_tokens_answer(tokens);
             Ok(respond(StatusCode::OK, JSON, count))
         }
-        Route::Ask(_) | Route::Gemini { .. } => {
-            let asked = route.to_chat(&body).map_err(wrong)?;
-            let chat = asked.as_ref().map_or(&body[..], |asked| &asked.chat);
+        Route::ModelCall(_) | Route::Gemini { .. } => {
+            let translated = route.to_chat(&body).map_err(wrong)?;
+            let chat = translated
+                .as_ref()
+                .map_or(&body[..], |translated| &translated.chat);
             let request = request::parse(chat).map_err(wrong)?;
             let (completion, played) = play(scripts, &key, &request, &script)?;
             if let Some(log) = &scripts.log {
-                log.push(Served {
+                log.push(ServedAnswer {
                     arrived,
                     key,
                     request: String::from_utf8_lossy(&body).into_owned(),
@@ -88,26 +90,31 @@ async fn answer_route(
                     sampled_ids: completion.tokens.iter().map(|token| token.id).collect(),
                     logprobs: completion.logprobs.clone(),
                     finish_reason: completion.finish.name(),
-                    is_stream: request.wants().stream,
+                    is_stream: request.output_options().stream,
                     played,
                 });
             }
-            let reach = match played {
-                Some(Played {
-                    fate: Fate::BrokenOff,
+            let extent = match played {
+                Some(PlayedPart {
+                    delivery: Delivery::BrokenOff,
                     ..
-                }) => Reach::Half,
-                _ => Reach::Whole,
+                }) => SentExtent::Half,
+                _ => SentExtent::Whole,
             };
-            let wants = request.wants().at_most(script.level);
-            Ok(send(wants, completion, &script.model, (asked, reach)))
+            let output_options = request.output_options().at_most(script.level);
+            Ok(send(
+                output_options,
+                completion,
+                &script.model,
+                (translated, extent),
+            ))
         }
     }
 }
 
-/// How much of an answer is sent before the connection breaks.
+/// How much of an answer is sent; half means that the connection then breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
+enum SentExtent {
     Whole,
     Half,
 }
@@ -117,7 +124,7 @@ fn play(
     key: &str,
     request: &ChatRequest,
     script: &Script,
-) -> Result<(Completion, Option<Played>), Refusal> {
+) -> Result<(Completion, Option<PlayedPart>), Refusal> {
     let prompt_ids = template::prompt(request);
     let Some(drill) = &script.drill else {
         let reply = player::next(request, script).map_err(wrong)?;
@@ -126,53 +133,53 @@ fn play(
     };
     let next = scripts.next_of_drill(key, request, (drill, &script.workdir));
     let (reply, played) = next.map_err(wrong)?;
-    let completion = match played.fate {
-        Fate::Refused => {
+    let completion = match played.delivery {
+        Delivery::Refused => {
             return Err(Refusal {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 message: "the engine is not well; ask again".to_owned(),
             });
         }
-        Fate::Cut => completion::complete_to_half_a_call(prompt_ids, reply),
-        Fate::Whole | Fate::BrokenOff => {
+        Delivery::Cut => completion::complete_to_half_a_call(prompt_ids, reply),
+        Delivery::Whole | Delivery::BrokenOff => {
             completion::complete(prompt_ids, reply, request.tokens_max())
         }
     };
     Ok((completion, Some(played)))
 }
 
-/// The answer in the dialect and the form it was asked for in; `asked` is empty for chat.
+/// The answer in the request's dialect and mode; `translated` is `None` for chat.
 fn send(
-    wants: Wants,
+    output_options: OutputOptions,
     completion: Completion,
     model: &str,
-    (asked, reach): (Option<TranslatedRequest>, Reach),
+    (translated, extent): (Option<TranslatedRequest>, SentExtent),
 ) -> Response {
-    let head = Head {
+    let metadata = AnswerMetadata {
         id: format!("chatcmpl-{}", uuid::Uuid::now_v7().simple()),
         created: now_s(),
         model: model.to_owned(),
     };
-    if !wants.stream {
-        let whole = answer::whole(&completion, &head, wants).to_string();
-        let body = match asked {
-            Some(asked) => asked.render.whole(&read_reply(&whole, false)),
+    if !output_options.stream {
+        let whole = answer::whole(&completion, &metadata, output_options).to_string();
+        let body = match translated {
+            Some(translated) => translated.render.whole(&read_reply(&whole, false)),
             None => whole.into_bytes(),
         };
-        let body = match reach {
-            Reach::Whole => Body::from(body),
-            Reach::Half => stream(std::iter::once(body), reach),
+        let body = match extent {
+            SentExtent::Whole => Body::from(body),
+            SentExtent::Half => stream(std::iter::once(body), extent),
         };
         return respond(StatusCode::OK, JSON, body);
     }
-    let events = answer::events(completion, head, wants);
-    match asked {
-        Some(asked) => {
-            let stream_type = asked.stream_type;
+    let events = answer::events(completion, metadata, output_options);
+    match translated {
+        Some(translated) => {
+            let stream_type = translated.stream_type;
             respond(
                 StatusCode::OK,
                 stream_type,
-                stream(rendered(events, asked.render), reach),
+                stream(rendered(events, translated.render), extent),
             )
         }
         None => {
@@ -180,13 +187,13 @@ fn send(
             respond(
                 StatusCode::OK,
                 "text/event-stream; charset=utf-8",
-                stream(events, reach),
+                stream(events, extent),
             )
         }
     }
 }
 
-/// The events of a chat stream as those of another dialect, one by one as they are sent.
+/// Renders the events of a chat stream in another dialect, lazily.
 fn rendered(
     events: impl Iterator<Item = String>,
     mut render: Box<dyn Render>,
@@ -196,22 +203,24 @@ fn rendered(
         if is_done(&data) {
             return render.finish();
         }
-        let pieces = deltas(&data);
-        pieces.iter().flat_map(|piece| render.push(piece)).collect()
+        let deltas = deltas(&data);
+        deltas.iter().flat_map(|delta| render.push(delta)).collect()
     });
     let sent = std::iter::once(start).chain(rest);
     sent.filter(|bytes| !bytes.is_empty())
 }
 
-fn stream(parts: impl Iterator<Item = Vec<u8>> + Send + 'static, reach: Reach) -> Body {
-    match reach {
-        Reach::Whole => Body::from_stream(futures::stream::iter(parts.map(Ok::<_, Infallible>))),
-        Reach::Half => {
+fn stream(parts: impl Iterator<Item = Vec<u8>> + Send + 'static, extent: SentExtent) -> Body {
+    match extent {
+        SentExtent::Whole => {
+            Body::from_stream(futures::stream::iter(parts.map(Ok::<_, Infallible>)))
+        }
+        SentExtent::Half => {
             let mut parts: Vec<_> = parts.collect();
             parts.truncate(parts.len() / 2);
             let sent = futures::stream::iter(parts.into_iter().map(Ok));
             let broken = futures::stream::once(async {
-                // Whoever sends the body writes out what there is when it has to wait.
+                // Makes the sender wait, and therefore flush what it has.
                 tokio::task::yield_now().await;
                 Err(io::Error::from(io::ErrorKind::ConnectionReset))
             });

@@ -1,4 +1,4 @@
-//! The scripted endpoint on a socket: keys and closing. `serve` answers.
+//! The scripted endpoint's socket, keys and shutdown. `serve` handles the requests.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,17 +16,17 @@ use super::log::Log;
 use super::scripts::Scripts;
 use super::{Script, serve};
 
-/// How long open answers may take to finish once the endpoint is asked to close.
+/// How long to wait for open answers at shutdown.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// How to start the endpoint.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// 0 takes a free one.
+    /// 0 chooses a free port.
     pub port: u16,
-    /// Played for every key that was not added, and for requests without one.
+    /// Played for unknown keys and for requests without a key.
     pub default_script: Option<Script>,
-    /// Gets a copy of every answer.
+    /// Receives a copy of every answer.
     pub log: Option<Arc<Log>>,
 }
 
@@ -42,9 +42,9 @@ pub enum ScriptedError {
     Key(#[source] io::Error),
 }
 
-/// A running scripted endpoint. Dropping it stops it without waiting; [`Scripted::close`] waits.
+/// A running scripted endpoint. Dropping it stops it without waiting; [`ScriptedEndpoint::close`] waits.
 #[derive(Debug)]
-pub struct Scripted {
+pub struct ScriptedEndpoint {
     address: SocketAddr,
     scripts: Arc<Scripts>,
     stop: CancellationToken,
@@ -52,7 +52,7 @@ pub struct Scripted {
     listening: AbortHandle,
 }
 
-/// A script's key for the time of one rollout.
+/// Removes a script's key when dropped, at the end of a rollout.
 #[derive(Debug)]
 pub struct Lease {
     key: String,
@@ -65,9 +65,9 @@ impl Drop for Lease {
     }
 }
 
-impl Scripted {
+impl ScriptedEndpoint {
     /// Listens on 127.0.0.1 and serves until closed or dropped.
-    pub async fn start(options: Options) -> Result<Scripted, ScriptedError> {
+    pub async fn start(options: Options) -> Result<ScriptedEndpoint, ScriptedError> {
         let port = options.port;
         let listen_error = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => ScriptedError::PortInUse(port),
@@ -79,7 +79,7 @@ impl Scripted {
         let scripts = Arc::new(Scripts::new(options.default_script, options.log));
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        // Otherwise the small writes of a stream wait for acknowledgements that the other side delays.
+        // Otherwise the small writes of a stream wait for delayed acknowledgements.
         let listener = listener.tap_io(|stream| {
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "no TCP_NODELAY on a scripted connection");
@@ -96,7 +96,7 @@ impl Scripted {
             }
         });
         tasks.close();
-        Ok(Scripted {
+        Ok(ScriptedEndpoint {
             address,
             scripts,
             stop,
@@ -105,12 +105,12 @@ impl Scripted {
         })
     }
 
-    /// What an OpenAI client takes as its base URL.
+    /// The base URL for OpenAI clients.
     pub fn base_url(&self) -> String {
         format!("{}/v1", self.root_url())
     }
 
-    /// What a client of Anthropic or Gemini takes as its base URL: these put the version in themselves.
+    /// The base URL for Anthropic's and Gemini's clients, which add the version themselves.
     pub fn root_url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -119,14 +119,14 @@ impl Scripted {
         self.address.port()
     }
 
-    /// Takes a script and returns the API key that plays it.
+    /// Adds a script and returns the API key that plays it.
     pub fn add(&self, script: Script) -> Result<String, ScriptedError> {
         let key = random_key().map_err(ScriptedError::Key)?;
         self.scripts.add(key.clone(), script);
         Ok(key)
     }
 
-    /// Keeps a key for as long as the answer lives, then forgets it.
+    /// Removes the key when the returned lease is dropped.
     pub fn lease(&self, key: &str) -> Lease {
         Lease {
             key: key.to_owned(),
@@ -134,12 +134,12 @@ impl Scripted {
         }
     }
 
-    /// Forgets a key; answers that are under way go on.
+    /// Removes a key. Answers in progress continue.
     pub fn remove(&self, key: &str) {
         self.scripts.forget(key);
     }
 
-    /// Stops listening and waits for open answers, but not for ever.
+    /// Stops listening and waits for open answers, up to a limit.
     pub async fn close(&self) {
         self.stop.cancel();
         if tokio::time::timeout(CLOSE_LIMIT, self.tasks.wait())
@@ -152,7 +152,7 @@ impl Scripted {
     }
 }
 
-impl Drop for Scripted {
+impl Drop for ScriptedEndpoint {
     fn drop(&mut self) {
         self.stop.cancel();
     }

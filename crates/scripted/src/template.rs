@@ -1,43 +1,43 @@
-//! The scripted model's chat template: a request becomes token ids, an answer becomes token ids.
+//! The scripted model's chat template: turns requests and answers into token ids.
 //!
-//! Scaffold and content are encoded piece by piece, so no token spans both. History and fresh answers go through the
-//! same function; therefore a prompt starts with the previous prompt and answer whenever the agent sent the answer
-//! back faithfully, and not otherwise, as with real engines.
+//! Scaffolding and content are encoded separately, so no token spans both. History and new answers go through the same
+//! function. So a prompt starts with the previous prompt and answer if and only if the agent sent the answer back
+//! unchanged, as with real engines.
 
 use std::borrow::Cow;
 
 use super::request::{ChatRequest, Message};
 use super::tokenizer::{self, Special};
 
-/// One turn of the model, with empty text for what it lacks.
+/// One turn of the model; missing parts are empty.
 #[derive(Debug, Default)]
-pub(super) struct Turn<'a> {
+pub(super) struct AssistantTurn<'a> {
     pub(super) reasoning: Cow<'a, str>,
     pub(super) content: Cow<'a, str>,
     /// Name and arguments.
     pub(super) calls: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
-/// Where a token of an answer shows up in the message an agent gets.
+/// Which part of the agent's message a token belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Channel {
-    /// Scaffold: counted as tokens, shown nowhere.
+    /// Scaffolding: counted as a token, but not visible.
     Hidden,
     Reasoning,
     Content,
-    /// Of the call with this number, from 0.
+    /// Of the call with this index.
     CallName(usize),
     Arguments(usize),
 }
 
-/// A token and where it is shown.
+/// A sampled token and its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Token {
+pub(super) struct SampledToken {
     pub(super) id: u32,
     pub(super) channel: Channel,
 }
 
-/// The ids of the whole conversation, up to where the model speaks.
+/// The ids of the prompt: the whole conversation, and the header of the next answer.
 pub(super) fn prompt(request: &ChatRequest) -> Vec<u32> {
     let mut ids = Vec::new();
     if !request.tool_definitions().is_empty() {
@@ -63,7 +63,7 @@ pub(super) fn prompt(request: &ChatRequest) -> Vec<u32> {
 }
 
 /// The tokens of a turn, from after the assistant header to the token that ends the turn.
-pub(super) fn answer(turn: &Turn<'_>) -> Vec<Token> {
+pub(super) fn answer(turn: &AssistantTurn<'_>) -> Vec<SampledToken> {
     let mut writer = Writer::default();
     if !turn.reasoning.is_empty() {
         writer.special(Special::ThinkStart);
@@ -87,26 +87,26 @@ pub(super) fn answer(turn: &Turn<'_>) -> Vec<Token> {
 
 #[derive(Default)]
 struct Writer {
-    tokens: Vec<Token>,
+    tokens: Vec<SampledToken>,
     ids: Vec<u32>,
 }
 
 impl Writer {
     fn text(&mut self, channel: Channel, text: &str) {
         tokenizer::encode(text, &mut self.ids);
-        let tokens = self.ids.drain(..).map(|id| Token { id, channel });
+        let tokens = self.ids.drain(..).map(|id| SampledToken { id, channel });
         self.tokens.extend(tokens);
     }
 
     fn special(&mut self, special: Special) {
         let (id, channel) = (special.id(), Channel::Hidden);
-        self.tokens.push(Token { id, channel });
+        self.tokens.push(SampledToken { id, channel });
     }
 }
 
-fn history(message: &Message) -> Turn<'_> {
+fn history(message: &Message) -> AssistantTurn<'_> {
     let calls = message.calls();
-    Turn {
+    AssistantTurn {
         reasoning: message.reasoning().into(),
         content: message.text(),
         calls: calls
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_message_has_its_place() {
+    fn every_kind_of_message_is_encoded() {
         check(
             json!({
                 "tools": [{"type": "function", "function": {"name": "bash"}}],

@@ -8,16 +8,16 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
 use rollcage_model::script::Step;
 use serde_json::{Value, json};
 
-use super::{Log, Options, Script, Scripted, ScriptedError, Served};
+use super::{Log, Options, Script, ScriptedEndpoint, ScriptedError, ServedAnswer};
 
 struct Endpoint {
-    scripted: Scripted,
+    scripted: ScriptedEndpoint,
     log: Arc<Log>,
     key: String,
     client: reqwest::Client,
 }
 
-/// An answer to compare: the same whether it was streamed or not.
+/// An answer in a form that is the same for streams and JSON.
 #[derive(Debug, Default, PartialEq)]
 struct Answer {
     reasoning: String,
@@ -38,7 +38,7 @@ impl Endpoint {
             log: Some(Arc::clone(&log)),
             ..Options::default()
         };
-        let scripted = Scripted::start(options).await.unwrap();
+        let scripted = ScriptedEndpoint::start(options).await.unwrap();
         let key = scripted.add(Script::new(steps)).unwrap();
         Endpoint {
             scripted,
@@ -87,7 +87,7 @@ impl Endpoint {
 }
 
 fn client() -> reqwest::Client {
-    // Fails only because another test was first.
+    // Fails if another test was first, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().build().unwrap()
 }
@@ -328,12 +328,12 @@ async fn the_first_answers_are_exactly_these() {
 }
 
 #[tokio::test]
-async fn the_log_has_what_was_sent() {
+async fn the_log_contains_what_was_sent() {
     let endpoint = Endpoint::start(solution()).await;
     let answer = endpoint.streamed(first_request()).await;
     let served = endpoint.log.served();
     let [
-        Served {
+        ServedAnswer {
             arrived: _,
             key,
             request,
@@ -368,7 +368,7 @@ async fn the_log_has_what_was_sent() {
 }
 
 #[tokio::test]
-async fn ids_and_logprobs_come_only_when_asked_for() {
+async fn ids_and_logprobs_come_only_on_request() {
     let endpoint = Endpoint::start(solution()).await;
     let mut body = first_request();
     for option in ["logprobs", "top_logprobs", "return_token_ids"] {
@@ -404,7 +404,7 @@ async fn a_title_request_uses_up_no_step() {
 }
 
 #[tokio::test]
-async fn wrong_requests_get_an_openai_error() {
+async fn invalid_requests_get_an_openai_error() {
     let mut endpoint = Endpoint::start(vec![Step::shell("ls")]).await;
     let mut body = first_request();
     body["tools"].as_array_mut().unwrap().remove(0);
@@ -427,7 +427,7 @@ async fn wrong_requests_get_an_openai_error() {
 }
 
 #[tokio::test]
-async fn other_routes_answer_too() {
+async fn other_routes_respond_too() {
     let script = Script {
         model: "tiny".into(),
         ..Script::new(Vec::new())
@@ -436,7 +436,7 @@ async fn other_routes_answer_too() {
         default_script: Some(script),
         ..Options::default()
     };
-    let scripted = Scripted::start(options).await.unwrap();
+    let scripted = ScriptedEndpoint::start(options).await.unwrap();
     let base = scripted.base_url();
     let get = async |url: String| {
         let response = client().get(url).send().await.unwrap();
@@ -459,9 +459,9 @@ async fn other_routes_answer_too() {
 
 #[tokio::test]
 async fn a_port_in_use_is_named() {
-    let first = Scripted::start(Options::default()).await.unwrap();
+    let first = ScriptedEndpoint::start(Options::default()).await.unwrap();
     let port = first.port();
-    let error = Scripted::start(Options {
+    let error = ScriptedEndpoint::start(Options {
         port,
         ..Options::default()
     })
@@ -474,7 +474,7 @@ async fn a_port_in_use_is_named() {
             .contains(&format!("port {port} on 127.0.0.1 is in use"))
     );
     first.close().await;
-    Scripted::start(Options {
+    ScriptedEndpoint::start(Options {
         port,
         ..Options::default()
     })

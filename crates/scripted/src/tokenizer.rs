@@ -1,8 +1,8 @@
 //! The scripted model's tokenizer: small, exact and reversible.
 //!
-//! Every byte is a token, every pair and triple of lower-case letters is one, and so is each special token. Text is
-//! never searched for special tokens, so a prompt that contains `<|im_end|>` cannot end a turn. It learns nothing
-//! and has no files; its only purpose is that prompts and completions have ids which behave like real ones.
+//! Every byte, every pair and triple of lower-case letters, and each special token is a token. Text is never parsed for
+//! special tokens, so a prompt that contains `<|im_end|>` cannot end a turn. There is no training and no vocabulary
+//! file; the only purpose is to have ids that behave like real ones.
 
 /// A token that no ordinary text encodes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ const SPECIAL_TEXTS: [&str; 6] = [
     "</tool_call>",
 ];
 
-/// How many ids there are; every id is below it.
+/// The number of ids; every id is below it.
 pub(super) const VOCABULARY: u32 = SPECIALS + SPECIAL_TEXTS.len() as u32;
 
 impl Special {
@@ -79,7 +79,7 @@ pub(super) fn token_bytes(id: u32) -> Vec<u8> {
     bytes
 }
 
-/// The numbers of the next three lower-case letters, as far as they are some.
+/// The alphabet positions of the next three bytes, up to the first that is no lower-case letter.
 fn letters(bytes: &[u8]) -> [Option<u32>; 3] {
     let letter = |index: usize| {
         let byte = bytes.get(index).filter(|byte| byte.is_ascii_lowercase())?;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_go_in_threes_and_everything_else_byte_by_byte() {
+    fn letters_are_encoded_in_threes_and_everything_else_by_byte() {
         let pieces: Vec<_> = ids("hello Wörld")
             .into_iter()
             .map(token_bytes)
@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoding_gives_the_text_back(any in any::<String>(), words in "[a-d <>|]{0,40}") {
+        fn decoding_restores_the_text(any in any::<String>(), words in "[a-d <>|]{0,40}") {
             prop_assert_eq!(text(&ids(&any)), any);
             prop_assert_eq!(text(&ids(&words)), words);
         }

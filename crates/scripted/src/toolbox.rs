@@ -1,7 +1,7 @@
 //! Finds the agent's own tool for an action and fills in its arguments.
 //!
-//! Agents name the same tool differently, so it is looked for by name first and by the shape of its schema second.
-//! Arguments follow the order of the schema, since an agent that sends them back re-ordered breaks the prefix.
+//! Agents name the same tool differently, so it is looked up by name first and by its schema second. Arguments follow
+//! the order of the schema: agents may send them back in that order, and another order would break the token prefix.
 
 use serde_json::{Map, Value};
 
@@ -42,15 +42,15 @@ const CONTENT_PROPERTIES: [&str; 5] = ["content", "text", "contents", "file_text
 const EDIT_NAMES: [&str; 4] = ["edit", "replace", "edit_file", "str_replace"];
 const OLD_PROPERTIES: [&str; 5] = ["oldString", "old_string", "before", "oldText", "old_text"];
 const NEW_PROPERTIES: [&str; 5] = ["newString", "new_string", "after", "newText", "new_text"];
-/// Where some edit tools take several changes at once.
+/// The argument of edit tools that accept several changes at once.
 const CHANGES_PROPERTY: &str = "edits";
-/// The name of a tool, what it takes an errand's words as, and what else it must be told.
+/// The name of a tool, its argument for the prompt, and other required arguments.
 type ErrandTool = (
     &'static str,
     &'static str,
     &'static [(&'static str, &'static str)],
 );
-/// Tools that send a subagent on an errand.
+/// Tools that start a subagent.
 const ERRAND_TOOLS: [ErrandTool; 4] = [
     ("task", "prompt", &[("subagent_type", "general")]),
     ("agent", "prompt", &[("subagent_type", "general-purpose")]),
@@ -58,7 +58,7 @@ const ERRAND_TOOLS: [ErrandTool; 4] = [
     ("spawn_agent", "message", &[]),
 ];
 const AWAIT_NAMES: [&str; 1] = ["wait_agent"];
-/// With it some subagents end, instead of with a last word.
+/// Tools with which some subagents end, instead of with a final text.
 const COMPLETE_NAMES: [&str; 1] = ["complete_task"];
 const DIRECTORY_PROPERTIES: [&str; 5] = [
     "workdir",
@@ -68,37 +68,38 @@ const DIRECTORY_PROPERTIES: [&str; 5] = [
     "dir_path",
 ];
 
-/// A tool call; `arguments` is compact JSON, which is also how agents that re-serialise send it back.
+/// A tool call; `arguments` is compact JSON, as sent back by agents that re-serialise it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Call {
+pub(super) struct ToolCall {
     pub(super) name: String,
     pub(super) arguments: String,
 }
 
 /// One change of a file.
 #[derive(Debug)]
-pub(super) struct Change<'a> {
+pub(super) struct FileEdit<'a> {
     pub(super) path: &'a str,
-    /// Both are plain words.
+    /// Plain words without special characters, as is `after`.
     pub(super) before: &'a str,
     pub(super) after: &'a str,
 }
 
-/// What goes into required arguments that the script says nothing about.
+/// Values for required arguments that the script does not specify.
 #[derive(Debug)]
-pub(super) struct Filler<'a> {
+pub(super) struct ArgumentDefaults<'a> {
     pub(super) purpose: String,
     pub(super) workdir: &'a str,
 }
 
-/// A call that runs a shell command and has a number among its arguments, exactly as written; if the shell tool takes one.
+/// A call that runs a shell command and has a number among its arguments, with exactly these digits; `None` if the
+/// shell tool accepts no number.
 pub(super) fn shell_with_number(
     tools: &[Tool<'_>],
     command: &str,
     number: &str,
-    filler: &Filler<'_>,
-) -> Option<Call> {
-    // JSON values would write the number in their own way.
+    defaults: &ArgumentDefaults<'_>,
+) -> Option<ToolCall> {
+    // Replaced afterwards, because serialisation would normalise the number.
     const STAND_IN: u64 = 987_654_321;
     let takes_number = |tool: &Tool<'_>| {
         let (command, _) = command_property(tool)?;
@@ -114,14 +115,18 @@ pub(super) fn shell_with_number(
         (command_name, command.into()),
         (number_name.as_str(), STAND_IN.into()),
     ];
-    let mut call = fill(tool, given.into(), filler);
+    let mut call = fill(tool, given.into(), defaults);
     call.arguments = call.arguments.replace(&STAND_IN.to_string(), number);
     Some(call)
 }
 
-/// A call that changes a file: with the edit tool, or else with the shell.
-pub(super) fn edit(tools: &[Tool<'_>], change: &Change<'_>, filler: &Filler<'_>) -> Option<Call> {
-    let path_inside = absolute(change.path, filler.workdir);
+/// A call that changes a file, with the edit tool or otherwise with the shell.
+pub(super) fn edit(
+    tools: &[Tool<'_>],
+    change: &FileEdit<'_>,
+    defaults: &ArgumentDefaults<'_>,
+) -> Option<ToolCall> {
+    let path_inside = absolute(change.path, defaults.workdir);
     let one = |tool: &Tool<'_>| {
         let (path, _) = property(tool, &PATH_PROPERTIES)?;
         let (before, _) = property(tool, &OLD_PROPERTIES)?;
@@ -134,7 +139,7 @@ pub(super) fn edit(tools: &[Tool<'_>], change: &Change<'_>, filler: &Filler<'_>)
             (before, change.before.into()),
             (after, change.after.into()),
         ];
-        return Some(fill(tool, given.into(), filler));
+        return Some(fill(tool, given.into(), defaults));
     }
     let several = |tool: &Tool<'_>| {
         let (path, _) = property(tool, &PATH_PROPERTIES)?;
@@ -152,15 +157,19 @@ pub(super) fn edit(tools: &[Tool<'_>], change: &Change<'_>, filler: &Filler<'_>)
         item.insert(after.to_owned(), change.after.into());
         let items = vec![Value::Object(item)];
         let given = [(path, path_inside.into()), (CHANGES_PROPERTY, items.into())];
-        return Some(fill(tool, given.into(), filler));
+        return Some(fill(tool, given.into(), defaults));
     }
     let pattern = quote(&format!("s/{}/{}/", change.before, change.after));
     let command = format!("sed -i {pattern} {}", quote(&path_inside));
-    shell(tools, &command, filler)
+    shell(tools, &command, defaults)
 }
 
-/// A call that sends a subagent on an errand.
-pub(super) fn errand(tools: &[Tool<'_>], words: &str, filler: &Filler<'_>) -> Option<Call> {
+/// A call that starts a subagent.
+pub(super) fn errand(
+    tools: &[Tool<'_>],
+    words: &str,
+    defaults: &ArgumentDefaults<'_>,
+) -> Option<ToolCall> {
     ERRAND_TOOLS.iter().find_map(|(name, property, more)| {
         let has_property = |tool: &Tool<'_>| tool.properties?.contains_key(*property).then_some(());
         let (tool, ()) = by_name(tools, &[name], has_property)?;
@@ -169,29 +178,37 @@ pub(super) fn errand(tools: &[Tool<'_>], words: &str, filler: &Filler<'_>) -> Op
             more.iter()
                 .map(|(name, value)| (*name, Value::from(*value))),
         );
-        Some(fill(tool, given, filler))
+        Some(fill(tool, given, defaults))
     })
 }
 
 /// A call that waits for a subagent.
-pub(super) fn await_errand(tools: &[Tool<'_>], id: &str, filler: &Filler<'_>) -> Option<Call> {
+pub(super) fn await_errand(
+    tools: &[Tool<'_>],
+    id: &str,
+    defaults: &ArgumentDefaults<'_>,
+) -> Option<ToolCall> {
     let (tool, ()) = by_name(tools, &AWAIT_NAMES, |_| Some(()))?;
     let given = [("targets", Value::from(vec![id]))];
-    Some(fill(tool, given.into(), filler))
+    Some(fill(tool, given.into(), defaults))
 }
 
-/// A call with which a subagent ends, if it has to.
-pub(super) fn complete(tools: &[Tool<'_>], words: &str, workdir: &str) -> Option<Call> {
+/// A call with which a subagent ends, if it needs one.
+pub(super) fn complete(tools: &[Tool<'_>], words: &str, workdir: &str) -> Option<ToolCall> {
     let (tool, ()) = by_name(tools, &COMPLETE_NAMES, |_| Some(()))?;
-    let filler = Filler {
+    let defaults = ArgumentDefaults {
         purpose: words.to_owned(),
         workdir,
     };
-    Some(fill(tool, Vec::new(), &filler))
+    Some(fill(tool, Vec::new(), &defaults))
 }
 
 /// A call that runs a shell command.
-pub(super) fn shell(tools: &[Tool<'_>], command: &str, filler: &Filler<'_>) -> Option<Call> {
+pub(super) fn shell(
+    tools: &[Tool<'_>],
+    command: &str,
+    defaults: &ArgumentDefaults<'_>,
+) -> Option<ToolCall> {
     let by_shape = || {
         tools
             .iter()
@@ -204,17 +221,17 @@ pub(super) fn shell(tools: &[Tool<'_>], command: &str, filler: &Filler<'_>) -> O
     } else {
         Value::from(command)
     };
-    Some(fill(tool, [(name, command)].into(), filler))
+    Some(fill(tool, [(name, command)].into(), defaults))
 }
 
-/// A call that writes a file: with the write tool, or else with the shell.
+/// A call that writes a file, with the write tool or otherwise with the shell.
 pub(super) fn write(
     tools: &[Tool<'_>],
     path: &str,
     content: &str,
-    filler: &Filler<'_>,
-) -> Option<Call> {
-    let path_inside = absolute(path, filler.workdir);
+    defaults: &ArgumentDefaults<'_>,
+) -> Option<ToolCall> {
+    let path_inside = absolute(path, defaults.workdir);
     let properties = |tool: &Tool<'_>| {
         let (path, _) = property(tool, &PATH_PROPERTIES)?;
         let (content, _) = property(tool, &CONTENT_PROPERTIES)?;
@@ -226,25 +243,25 @@ pub(super) fn write(
                 (path_name, path_inside.into()),
                 (content_name, content.into()),
             ];
-            Some(fill(tool, given.into(), filler))
+            Some(fill(tool, given.into(), defaults))
         }
-        None => write_with_shell(tools, path, content, filler),
+        None => write_with_shell(tools, path, content, defaults),
     }
 }
 
-/// The same with the shell alone.
+/// The same with the shell only.
 pub(super) fn write_with_shell(
     tools: &[Tool<'_>],
     path: &str,
     content: &str,
-    filler: &Filler<'_>,
-) -> Option<Call> {
-    let path = absolute(path, filler.workdir);
-    shell(tools, &write_command(&path, content), filler)
+    defaults: &ArgumentDefaults<'_>,
+) -> Option<ToolCall> {
+    let path = absolute(path, defaults.workdir);
+    shell(tools, &write_command(&path, content), defaults)
 }
 
-/// The agent's name for a tool of an MCP server. Agents join both names in different ways, some behind an `mcp`, and
-/// change letters that an API does not allow.
+/// The agent's name for a tool of an MCP server. Agents combine the two names in different ways, some with the prefix
+/// `mcp`, and replace characters that an API does not allow.
 pub(super) fn of_server<'a>(tools: &[Tool<'a>], server: &str, tool: &str) -> Option<&'a str> {
     let wanted = plain_name(&format!("{server}_{tool}"));
     let mut names = tools.iter().map(|tool| tool.name);
@@ -254,7 +271,7 @@ pub(super) fn of_server<'a>(tools: &[Tool<'a>], server: &str, tool: &str) -> Opt
     })
 }
 
-/// Small letters and digits, with one underscore for whatever stands between them.
+/// Lower-case letters and digits, with one underscore for any characters between them.
 fn plain_name(name: &str) -> String {
     let small = name.to_ascii_lowercase();
     let words = small.split(|letter: char| !letter.is_ascii_alphanumeric());
@@ -263,15 +280,15 @@ fn plain_name(name: &str) -> String {
 }
 
 /// A call with its arguments as compact JSON.
-pub(super) fn compact(name: &str, arguments: Map<String, Value>) -> Call {
-    Call {
+pub(super) fn compact(name: &str, arguments: Map<String, Value>) -> ToolCall {
+    ToolCall {
         name: name.into(),
         arguments: Value::Object(arguments).to_string(),
     }
 }
 
-/// The first tool with one of the names, in the order of the names, that `fit` accepts. Whole names come before
-/// names behind a server prefix (`developer__shell`).
+/// The first tool with one of the names, in the order of the names, that `fit` accepts. Exact names take precedence
+/// over names with a server prefix (`developer__shell`).
 fn by_name<'t, 'a, T>(
     tools: &'t [Tool<'a>],
     names: &[&str],
@@ -295,8 +312,8 @@ fn command_property<'a>(tool: &Tool<'a>) -> Option<(&'static str, &'a Value)> {
     property(tool, &COMMAND_PROPERTIES)
 }
 
-/// The first of the named properties that takes free text (or a list of words). An enumeration is something else:
-/// editors have a `command` that is `view` or `create`.
+/// The first of the named properties that accepts free text or a list of words. Not an enumeration: editors have a
+/// `command` that is `view` or `create`.
 fn property<'a>(tool: &Tool<'a>, names: &[&'static str]) -> Option<(&'static str, &'a Value)> {
     names.iter().find_map(|name| {
         let schema = tool.properties?.get(*name)?;
@@ -314,20 +331,24 @@ fn is_type(schema: &Value, wanted: &str) -> bool {
     }
 }
 
-fn fill(tool: &Tool<'_>, mut given: Vec<(&str, Value)>, filler: &Filler<'_>) -> Call {
+fn fill(
+    tool: &Tool<'_>,
+    mut given: Vec<(&str, Value)>,
+    defaults: &ArgumentDefaults<'_>,
+) -> ToolCall {
     let mut arguments = Map::new();
     for (name, schema) in tool.properties.into_iter().flatten() {
         if let Some(at) = given.iter().position(|(given, _)| given == name) {
             arguments.insert(name.clone(), given.swap_remove(at).1);
         } else if tool.required.contains(&name.as_str()) {
-            arguments.insert(name.clone(), placeholder(name, schema, filler));
+            arguments.insert(name.clone(), placeholder(name, schema, defaults));
         }
     }
     compact(tool.name, arguments)
 }
 
 /// A harmless value for a required argument.
-fn placeholder(name: &str, schema: &Value, filler: &Filler<'_>) -> Value {
+fn placeholder(name: &str, schema: &Value, defaults: &ArgumentDefaults<'_>) -> Value {
     let first_choice = || schema.get("enum")?.as_array()?.first();
     if let Some(value) = schema.get("default").or_else(first_choice) {
         return value.clone();
@@ -337,13 +358,13 @@ fn placeholder(name: &str, schema: &Value, filler: &Filler<'_>) -> Value {
     }
     match schema.get("type").and_then(Value::as_str) {
         Some("boolean") => false.into(),
-        // Zero would end the command at once. Whether this means seconds or milliseconds, it is long enough.
+        // Long enough in seconds and in milliseconds; zero would end the command at once.
         Some("integer" | "number") if name.contains("timeout") => 120_000.into(),
         Some("integer" | "number") => schema.get("minimum").cloned().unwrap_or(0.into()),
         Some("array") => Value::Array(Vec::new()),
         Some("object") => Value::Object(Map::new()),
-        _ if DIRECTORY_PROPERTIES.contains(&name) => filler.workdir.into(),
-        _ => filler.purpose.as_str().into(),
+        _ if DIRECTORY_PROPERTIES.contains(&name) => defaults.workdir.into(),
+        _ => defaults.purpose.as_str().into(),
     }
 }
 
@@ -355,7 +376,7 @@ fn absolute(path: &str, workdir: &str) -> String {
     format!("{}/{relative}", workdir.trim_end_matches('/'))
 }
 
-/// Shell text that writes exactly `content`.
+/// A shell command that writes exactly `content`.
 fn write_command(path: &str, content: &str) -> String {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let folder = if folder.is_empty() { "/" } else { folder };

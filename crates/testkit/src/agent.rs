@@ -1,4 +1,4 @@
-//! An agent that is a shell script, for behaviour that no real agent shows on demand.
+//! An agent that is a shell script, for behaviour that real agents do not show on demand.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rollcage_agents::ReadyAgent;
 use rollcage_agents::bundle::{Bundle, Origin, Source};
 use rollcage_agents::{Agent, Events, Launch, LaunchError, LaunchRequest, WarmUp, WireDialect};
-use rollcage_model::transcript::Format;
+use rollcage_model::transcript::TranscriptFormat;
 
 /// Runs a script with bash. The script sees `$BASE_URL`, `$KEY` and `$MODEL`, the instruction on standard input, and
 /// a function `ask BODY` that posts a chat completion and prints the answer with its headers.
@@ -52,7 +52,7 @@ impl Agent for ShellAgent {
         &self.source
     }
 
-    /// A script that does not ask has no model, as far as its rollout is judged.
+    /// `None` for a script without model calls, so that its rollout is judged as one without a model.
     fn dialect(&self) -> Option<WireDialect> {
         let asks = ["ask ", "urlopen"]
             .iter()
@@ -87,13 +87,13 @@ impl Agent for ShellAgent {
 
     fn events(&self) -> Events {
         Events {
-            format: Format::Text,
+            format: TranscriptFormat::Text,
             file: None,
         }
     }
 }
 
-/// A bundle with nothing in it, at a directory of the test's.
+/// An empty bundle in a directory of the test.
 pub fn empty_bundle(path: PathBuf) -> ReadyAgent {
     let bundle = Bundle {
         agent: "shell".to_owned(),

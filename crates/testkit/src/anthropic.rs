@@ -1,10 +1,10 @@
-//! Answers as Anthropic's own service gives them: whole and streamed, with pings, thoughts, calls and errors.
+//! Answers in the format of Anthropic's service: JSON and streams, with pings, thoughts, calls and errors.
 
 use serde_json::{Value, json};
 
-use crate::upstream::{Asked, Ending, Reply};
+use crate::upstream::{ReceivedRequest, Reply, StreamEnd};
 
-/// What only Anthropic can make, so that nothing else may come back.
+/// A signature that only Anthropic can create; it must come back unchanged.
 pub const SIGNATURE: &str = "EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pk";
 pub const CALL_ID: &str = "toolu_01T1x1fJ34qAmk2tNTrN7Up6";
 
@@ -16,28 +16,32 @@ fn usage() -> Value {
     })
 }
 
-/// Thoughts, a text and a call, in the mode that was asked for.
-pub fn calls(asked: &Asked) -> Reply {
+/// Thoughts, a text and a call, streamed if requested.
+pub fn calls(request: &ReceivedRequest) -> Reply {
     let content = json!([
         {"type": "thinking", "thinking": "Look first.", "signature": SIGNATURE},
         {"type": "text", "text": "I look."},
         {"type": "tool_use", "id": CALL_ID, "name": "bash", "input": {"command": "ls \"a b\""}},
     ]);
-    answer(asked, &content, "tool_use")
+    answer(request, &content, "tool_use")
 }
 
 /// A text that ends the turn.
-pub fn says(asked: &Asked, text: &str) -> Reply {
-    answer(asked, &json!([{"type": "text", "text": text}]), "end_turn")
+pub fn says(request: &ReceivedRequest, text: &str) -> Reply {
+    answer(
+        request,
+        &json!([{"type": "text", "text": text}]),
+        "end_turn",
+    )
 }
 
-/// The same answer, whole or as a stream.
-pub fn answer(asked: &Asked, content: &Value, stop_reason: &str) -> Reply {
-    let request: Value = serde_json::from_str(&asked.body).unwrap_or_default();
+/// An answer as JSON, or as a stream if requested.
+pub fn answer(request: &ReceivedRequest, content: &Value, stop_reason: &str) -> Reply {
+    let request: Value = serde_json::from_str(&request.body).unwrap_or_default();
     if request["stream"] == true {
         return Reply::Events {
             events: events(&request, content, stop_reason),
-            ending: Ending::Clean,
+            ending: StreamEnd::Clean,
         };
     }
     let mut message = message(&request);
@@ -51,23 +55,23 @@ pub fn answer(asked: &Asked, content: &Value, stop_reason: &str) -> Reply {
     }
 }
 
-/// A stream that breaks off with an error of the service's own.
-pub fn fails_midway(asked: &Asked) -> Reply {
-    let request: Value = serde_json::from_str(&asked.body).unwrap_or_default();
+/// A stream that ends early with an error event.
+pub fn fails_midway(request: &ReceivedRequest) -> Reply {
+    let request: Value = serde_json::from_str(&request.body).unwrap_or_default();
     let content = json!([{"type": "text", "text": "I loo"}]);
     let mut all = events(&request, &content, "end_turn");
-    // Behind the text, before its block ends.
+    // After the text, before the end of its block.
     all.truncate(all.len() - 3);
     let error =
         json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}});
     all.push(event(&error));
     Reply::Events {
         events: all,
-        ending: Ending::Clean,
+        ending: StreamEnd::Clean,
     }
 }
 
-/// A refusal in Anthropic's shape.
+/// An error response in Anthropic's format.
 pub fn refuses(status: u16, headers: &'static str, kind: &str, message: &str) -> Reply {
     let error = json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"});
     Reply::Refusal {
@@ -85,14 +89,14 @@ fn message(request: &Value) -> Value {
     })
 }
 
-/// The events of an answer. Texts come in two pieces, as do the arguments of calls.
+/// The events of an answer. Texts and arguments come in two deltas.
 pub fn events(request: &Value, content: &Value, stop_reason: &str) -> Vec<String> {
     let mut out = vec![
         event(&json!({"type": "message_start", "message": message(request)})),
         event(&json!({"type": "ping"})),
     ];
     for (index, block) in content.as_array().into_iter().flatten().enumerate() {
-        let (start, deltas) = pieces(block);
+        let (start, deltas) = start_and_deltas(block);
         out.push(event(
             &json!({"type": "content_block_start", "index": index, "content_block": start}),
         ));
@@ -114,8 +118,8 @@ pub fn events(request: &Value, content: &Value, stop_reason: &str) -> Vec<String
     out
 }
 
-/// A block's beginning, and what follows.
-fn pieces(block: &Value) -> (Value, Vec<Value>) {
+/// The start of a block, and its deltas.
+fn start_and_deltas(block: &Value) -> (Value, Vec<Value>) {
     let halves = |text: &str| {
         let at = text.len() / 2;
         let at = (0..=at).rev().find(|at| text.is_char_boundary(*at));

@@ -1,20 +1,20 @@
-//! What a test may not leave behind.
+//! Detects what a test must not leave behind.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Everything of ours that is there now: child processes of this one, our mounts, our cgroups.
+/// The resources that exist now: child processes of this process, mounts, and its cgroups.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Traces {
+pub struct ResourceUse {
     pub children: BTreeSet<String>,
     pub mounts: usize,
     pub cgroups: BTreeSet<String>,
 }
 
-impl Traces {
+impl ResourceUse {
     pub fn now() -> Self {
-        Traces {
+        ResourceUse {
             children: children(),
             mounts: mounts(),
             cgroups: cgroups(std::process::id()),
@@ -22,7 +22,7 @@ impl Traces {
     }
 }
 
-/// What a process that has ended left: its cgroups, and directories of its engine in `home`.
+/// What an ended process left behind: its cgroups, and temporary directories in `home`.
 pub fn left_by(process: u32, home: &Path) -> BTreeSet<String> {
     let mut left = cgroups(process);
     for directory in ["sandboxes", "running", "bundles/.tmp"] {
@@ -32,8 +32,8 @@ pub fn left_by(process: u32, home: &Path) -> BTreeSet<String> {
     }
     let layers = fs::read_dir(home.join("layers"));
     let paths = layers.into_iter().flatten().flatten();
-    let in_the_making = paths.filter(|entry| entry.file_name().as_encoded_bytes()[0] == b'.');
-    left.extend(in_the_making.map(|entry| entry.path().display().to_string()));
+    let unfinished = paths.filter(|entry| entry.file_name().as_encoded_bytes()[0] == b'.');
+    left.extend(unfinished.map(|entry| entry.path().display().to_string()));
     left
 }
 
@@ -41,7 +41,7 @@ fn children() -> BTreeSet<String> {
     let mine = std::process::id().to_string();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let parent_is_us = |stat: &str| {
-        // After the command's name, which may hold anything: state, then the parent.
+        // The fields after the command's name, which may contain anything: state, then parent.
         stat.rsplit_once(") ")
             .and_then(|(_, rest)| rest.split(' ').nth(1))
             == Some(mine.as_str())
@@ -57,7 +57,7 @@ fn mounts() -> usize {
     fs::read_to_string("/proc/self/mountinfo").map_or(0, |text| text.lines().count())
 }
 
-/// Cgroup directories that carry a process's id.
+/// Cgroup directories whose name contains a process's id.
 fn cgroups(process: u32) -> BTreeSet<String> {
     let prefix = format!("rollcage-{process}-");
     let mut found = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! For tests only: a model server that breaks in chosen ways, an agent made of shell commands, sandboxes in memory, and
+//! For tests only: a model server with configurable faults, an agent that is a shell script, in-memory sandboxes, and
 //! leak checks.
 
 pub mod agent;

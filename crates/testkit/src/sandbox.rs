@@ -1,7 +1,7 @@
-//! A sandbox in memory, behind the same traits as real ones. Commands are played by a function of the test's, files are a
-//! map, connections never leave the process, and every wait is in tokio's time, so that tests can pause it.
+//! An in-memory sandbox behind the same traits as real ones. A function of the test determines what commands do, files
+//! are a map, connections never leave the process, and all waits use tokio's clock, so that tests can pause it.
 //!
-//! Content that a sandbox is started with is not looked at; [`FakeSandboxes::specs`] has it.
+//! Content in a sandbox's spec is not unpacked; [`FakeSandboxes::specs`] returns it.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use rollcage_sandbox::doctor::{Check, Status};
 use rollcage_sandbox::{
-    BoxedStream, Capabilities, Command, Entrance, Entry, Error, Gates, Isolation, Listener,
-    NetworkPolicy, Process, Sandbox, Sandboxes, Snapshot, Spec, Usage,
+    BoxedStream, Capabilities, Command, DirectoryEntry, Entrance, Error, Gates, Isolation,
+    Listener, NetworkPolicy, Process, Sandbox, Sandboxes, Snapshot, Spec, Usage,
 };
 use tokio::sync::mpsc;
 
@@ -20,19 +20,19 @@ mod files;
 mod machine;
 
 pub use fault::{Fault, Operation};
-pub use machine::play::{Guest, Play, shell_text};
+pub use machine::behaviour::{CommandBehaviour, Guest, shell_text};
 
 use fault::Faults;
 use files::Files;
 use machine::Machine;
 
 const KIND: &str = "fake";
-/// Where programs are told that the model is.
+/// The model's base URL, as programs inside see it.
 pub const BASE_URL: &str = "http://127.0.0.1:7000";
 
-type Script = Box<dyn Fn(&Command) -> Play + Send + Sync>;
+type CommandScript = Box<dyn Fn(&Command) -> CommandBehaviour + Send + Sync>;
 
-/// Starts fake sandboxes. Its clones are the same.
+/// Starts fake sandboxes. Clones share all state.
 #[derive(Clone)]
 pub struct FakeSandboxes {
     shared: Arc<Shared>,
@@ -40,14 +40,14 @@ pub struct FakeSandboxes {
 
 struct Shared {
     capabilities: Capabilities,
-    script: Script,
+    script: CommandScript,
     faults: Faults,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    asked: Vec<String>,
+    operations: Vec<String>,
     specs: Vec<Spec>,
     usage: Usage,
     /// Started, and neither closed nor dropped.
@@ -56,8 +56,10 @@ struct State {
 }
 
 impl FakeSandboxes {
-    /// `script` says what each command does.
-    pub fn new(script: impl Fn(&Command) -> Play + Send + Sync + 'static) -> FakeSandboxes {
+    /// `script` determines what each command does.
+    pub fn new(
+        script: impl Fn(&Command) -> CommandBehaviour + Send + Sync + 'static,
+    ) -> FakeSandboxes {
         let by = || KIND.to_owned();
         let capabilities = Capabilities {
             kind: by(),
@@ -82,12 +84,12 @@ impl FakeSandboxes {
         }
     }
 
-    /// From now on the operation goes wrong, in every sandbox.
+    /// Makes the operation fail from now on, in every sandbox.
     pub fn fault(&self, operation: Operation, fault: Fault) {
         self.shared.faults.set(operation, fault, false);
     }
 
-    /// The operation goes wrong the next time.
+    /// Makes the operation fail once.
     pub fn fault_once(&self, operation: Operation, fault: Fault) {
         self.shared.faults.set(operation, fault, true);
     }
@@ -96,19 +98,19 @@ impl FakeSandboxes {
         self.shared.faults.clear(operation);
     }
 
-    /// Every sandbox that there is dies, with all that runs in it.
+    /// Kills all existing sandboxes, with all their processes.
     pub fn lose_all(&self) {
         for machine in &self.shared.state().machines {
             machine.die();
         }
     }
 
-    /// What was asked of all sandboxes so far, in order: `start ID`, `spawn WORDS`, `write PATH`…
-    pub fn asked(&self) -> Vec<String> {
-        self.shared.state().asked.clone()
+    /// All operations on all sandboxes so far, in order: `start ID`, `spawn WORDS`, `write PATH`…
+    pub fn operations(&self) -> Vec<String> {
+        self.shared.state().operations.clone()
     }
 
-    /// What each sandbox was started with.
+    /// The spec of each sandbox.
     pub fn specs(&self) -> Vec<Spec> {
         self.shared.state().specs.clone()
     }
@@ -124,7 +126,7 @@ impl FakeSandboxes {
         self.shared.state().is_shut_down
     }
 
-    /// What sandboxes are said to have used.
+    /// Sets the usage that sandboxes report.
     pub fn set_usage(&self, usage: Usage) {
         self.shared.state().usage = usage;
     }
@@ -137,7 +139,7 @@ impl Shared {
 
     fn note(&self, operation: &str, what: &str) {
         let line = format!("{operation} {what}");
-        self.state().asked.push(line.trim_end().to_owned());
+        self.state().operations.push(line.trim_end().to_owned());
     }
 
     fn forget(&self, machine: &Arc<Machine>) -> bool {
@@ -159,7 +161,7 @@ impl Sandboxes for FakeSandboxes {
         let gone = || Error::Gone {
             id: spec.id.clone(),
         };
-        if self.shared.faults.meet(Operation::Start).await? {
+        if self.shared.faults.apply(Operation::Start).await? {
             return Err(gone());
         }
         if self.is_shut_down() {
@@ -192,7 +194,7 @@ impl Sandboxes for FakeSandboxes {
 
     async fn doctor(&self) -> Result<Vec<Check>, Error> {
         self.shared.note("doctor", "");
-        self.shared.faults.meet(Operation::Doctor).await?;
+        self.shared.faults.apply(Operation::Doctor).await?;
         Ok(vec![Check {
             name: "fake".to_owned(),
             status: Status::Ok,
@@ -203,7 +205,7 @@ impl Sandboxes for FakeSandboxes {
 
     async fn shutdown(&self) -> Result<(), Error> {
         self.shared.note("shutdown", "");
-        self.shared.faults.meet(Operation::Shutdown).await?;
+        self.shared.faults.apply(Operation::Shutdown).await?;
         self.shared.state().is_shut_down = true;
         Ok(())
     }
@@ -218,10 +220,10 @@ struct FakeSandbox {
 }
 
 impl FakeSandbox {
-    /// Notes what is asked, and fails if it has to.
-    async fn ask(&self, operation: Operation, what: &str) -> Result<(), Error> {
+    /// Records an operation, and applies its fault.
+    async fn record(&self, operation: Operation, what: &str) -> Result<(), Error> {
         self.shared.note(operation.name(), what);
-        if self.shared.faults.meet(operation).await? {
+        if self.shared.faults.apply(operation).await? {
             self.machine.die();
         }
         match self.machine.is_dead() {
@@ -261,52 +263,58 @@ impl Sandbox for FakeSandbox {
     }
 
     async fn connect(&self, port: u16) -> Result<BoxedStream, Error> {
-        self.ask(Operation::Connect, &port.to_string()).await?;
+        self.record(Operation::Connect, &port.to_string()).await?;
         self.machine.connect(port)
     }
 
     async fn spawn(&self, command: Command) -> Result<Process, Error> {
-        self.ask(Operation::Spawn, &command.argv.join(" ")).await?;
-        let play = (self.shared.script)(&command);
-        self.machine.spawn(command, play)
+        self.record(Operation::Spawn, &command.argv.join(" "))
+            .await?;
+        let behaviour = (self.shared.script)(&command);
+        self.machine.spawn(command, behaviour)
     }
 
     async fn write_file(&self, path: &str, _mode: u32, content: Vec<u8>) -> Result<(), Error> {
-        self.ask(Operation::Write, path).await?;
+        self.record(Operation::Write, path).await?;
         self.machine.files().write(path, content)
     }
 
     async fn read_file(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, Error> {
-        self.ask(Operation::Read, path).await?;
+        self.record(Operation::Read, path).await?;
         self.machine.files().read(path, bytes_max)
     }
 
-    async fn list(&self, path: &str, depth: u32, entries_max: usize) -> Result<Vec<Entry>, Error> {
-        self.ask(Operation::List, path).await?;
+    async fn list(
+        &self,
+        path: &str,
+        depth: u32,
+        entries_max: usize,
+    ) -> Result<Vec<DirectoryEntry>, Error> {
+        self.record(Operation::List, path).await?;
         self.machine.files().list(path, depth, entries_max)
     }
 
     async fn kill_all(&self) -> Result<u64, Error> {
-        self.ask(Operation::KillAll, "").await?;
+        self.record(Operation::KillAll, "").await?;
         Ok(self.machine.kill_all().await)
     }
 
     async fn unseal(&self) -> Result<(), Error> {
-        self.ask(Operation::Unseal, "").await?;
+        self.record(Operation::Unseal, "").await?;
         self.machine.files().unseal();
         Ok(())
     }
 
     async fn seal_setup(&self) -> Result<(), Error> {
-        self.ask(Operation::SealSetup, "").await?;
+        self.record(Operation::SealSetup, "").await?;
         self.machine.files().seal_setup();
         Ok(())
     }
 
     async fn snapshot(&self) -> Result<Snapshot, Error> {
-        self.ask(Operation::Snapshot, "").await?;
-        let kept = self.machine.files().kept();
-        Ok(Snapshot::new(KIND, kept.bytes(), kept))
+        self.record(Operation::Snapshot, "").await?;
+        let snapshot = self.machine.files().snapshot();
+        Ok(Snapshot::new(KIND, snapshot.bytes(), snapshot))
     }
 
     async fn usage(&self) -> Usage {
@@ -316,7 +324,7 @@ impl Sandbox for FakeSandbox {
     async fn close(self: Box<Self>) -> Result<(), Error> {
         self.shared.note("close", self.machine.id());
         self.shared.forget(&self.machine);
-        self.shared.faults.meet(Operation::Close).await.map(drop)
+        self.shared.faults.apply(Operation::Close).await.map(drop)
     }
 }
 

@@ -1,25 +1,25 @@
-//! Answers as SGLang gives them. Its chat streams refuse `return_token_ids`; newer versions give the ids of a whole answer
-//! once, in `sglext`, when asked with two flags of their own. Members that it does not know it reads over.
+//! Answers in SGLang's format. Its chat streams refuse `return_token_ids`; newer versions return the ids once per
+//! answer, in `sglext`, if two flags of their own are set. Unknown members are ignored.
 
 use serde_json::{Value, json};
 
-use crate::upstream::{Asked, Ending, Reply};
+use crate::upstream::{ReceivedRequest, Reply, StreamEnd};
 
 const PROMPT: [u32; 4] = [1, 2, 3, 4];
 const SAMPLED: [u32; 2] = [7, 8];
 
-/// A version that knows `sglext`.
-pub fn says(asked: &Asked) -> Reply {
-    answer(asked, true)
+/// A version with `sglext`.
+pub fn says(request: &ReceivedRequest) -> Reply {
+    answer(request, true)
 }
 
-/// A version before that: ids come with whole answers alone.
-pub fn says_without_sglext(asked: &Asked) -> Reply {
-    answer(asked, false)
+/// An older version: ids only in JSON answers.
+pub fn says_without_sglext(request: &ReceivedRequest) -> Reply {
+    answer(request, false)
 }
 
-fn answer(asked: &Asked, knows_sglext: bool) -> Reply {
-    let request: Value = serde_json::from_str(&asked.body).unwrap_or_default();
+fn answer(request: &ReceivedRequest, knows_sglext: bool) -> Reply {
+    let request: Value = serde_json::from_str(&request.body).unwrap_or_default();
     let is_set = |name: &str| request[name] == true;
     let mut extension = json!({});
     if knows_sglext && is_set("return_input_ids_in_sglext") {
@@ -81,7 +81,7 @@ fn whole(extension: Option<Value>, has_ids: bool) -> Reply {
     }
 }
 
-/// The ids stand behind the finish, on a chunk of their own.
+/// The ids come in a separate chunk after the finish reason.
 fn stream(extension: Option<Value>) -> Reply {
     let chunk = |choices: Value| {
         json!({
@@ -89,20 +89,20 @@ fn stream(extension: Option<Value>) -> Reply {
             "choices": choices, "usage": null,
         })
     };
-    let piece = |delta: Value, logprobs: Value, finish: Option<&str>| {
+    let delta_chunk = |delta: Value, logprobs: Value, finish: Option<&str>| {
         chunk(json!([{
             "index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish, "matched_stop": null,
         }]))
     };
     let mut data = vec![
-        piece(
+        delta_chunk(
             json!({"role": "assistant", "content": ""}),
             Value::Null,
             None,
         ),
-        piece(json!({"content": "o"}), logprobs(&[("o", -0.25)]), None),
-        piece(json!({"content": "k"}), logprobs(&[("k", -0.5)]), None),
-        piece(json!({}), Value::Null, Some("stop")),
+        delta_chunk(json!({"content": "o"}), logprobs(&[("o", -0.25)]), None),
+        delta_chunk(json!({"content": "k"}), logprobs(&[("k", -0.5)]), None),
+        delta_chunk(json!({}), Value::Null, Some("stop")),
     ];
     if let Some(extension) = extension {
         let mut last = chunk(json!([]));
@@ -116,6 +116,6 @@ fn stream(extension: Option<Value>) -> Reply {
     data.push("[DONE]".to_owned());
     Reply::Stream {
         data,
-        ending: Ending::Clean,
+        ending: StreamEnd::Clean,
     }
 }

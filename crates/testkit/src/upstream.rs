@@ -1,4 +1,4 @@
-//! A model server over plain sockets, so that answers can break in any way a real one does.
+//! A model server on plain sockets, whose answers can fail in every way that a real server's can.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// One request as it arrived.
+/// One received request.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ReceivedRequest {
     pub path: String,
-    /// Lower-case names.
+    /// With lower-case names.
     pub headers: Vec<(String, String)>,
     pub body: String,
 }
@@ -25,16 +25,22 @@ pub enum Reply {
         body: String,
     },
     /// Event data, each sent as its own chunk; then `ending`.
-    Stream { data: Vec<String>, ending: Ending },
+    Stream {
+        data: Vec<String>,
+        ending: StreamEnd,
+    },
     /// Whole events with their names, each sent as its own chunk; then `ending`.
-    Events { events: Vec<String>, ending: Ending },
-    /// A refusal with headers of its own.
+    Events {
+        events: Vec<String>,
+        ending: StreamEnd,
+    },
+    /// An error response with additional headers.
     Refusal {
         status: u16,
         headers: &'static str,
         body: String,
     },
-    /// Answers nothing until the client goes away or the server closes.
+    /// Sends nothing until the server closes.
     Hang,
     /// Closes the connection without an answer.
     Drop,
@@ -42,20 +48,20 @@ pub enum Reply {
 
 /// How a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum StreamEnd {
     Clean,
     /// The connection closes in the middle of the chunked body.
     Cut,
-    /// Nothing more comes, and the connection stays open.
+    /// Sends nothing more; the connection stays open.
     Hang,
 }
 
-type Answer = dyn Fn(usize, &Asked) -> Reply + Send + Sync;
+type AnswerFn = dyn Fn(usize, &ReceivedRequest) -> Reply + Send + Sync;
 
-/// A running server. Requests to `/v1/models`, and to the model below it, are answered by themselves and not counted.
+/// A running server. Requests to `/v1/models` and below are answered automatically and not counted.
 pub struct Upstream {
     base_url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     is_closing: Arc<AtomicBool>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -63,7 +69,7 @@ pub struct Upstream {
 impl Upstream {
     /// `answer` gets the number of the request, from 0, and the request.
     pub fn start(
-        answer: impl Fn(usize, &Asked) -> Reply + Send + Sync + 'static,
+        answer: impl Fn(usize, &ReceivedRequest) -> Reply + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         Upstream::start_with_models(&[], answer)
     }
@@ -71,34 +77,37 @@ impl Upstream {
     /// The same, with a list of models.
     pub fn start_with_models(
         models: &[&str],
-        answer: impl Fn(usize, &Asked) -> Reply + Send + Sync + 'static,
+        answer: impl Fn(usize, &ReceivedRequest) -> Reply + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         let entries = models.iter().map(|model| format!("{{\"id\":\"{model}\"}}"));
         let entries = entries.collect::<Vec<_>>().join(",");
         let models: Arc<str> = format!("{{\"object\":\"list\",\"data\":[{entries}]}}").into();
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let base_url = format!("http://{}/v1", listener.local_addr()?);
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let is_closing = Arc::new(AtomicBool::new(false));
-        let answer: Arc<Answer> = Arc::new(answer);
-        let (kept, closing) = (Arc::clone(&asked), Arc::clone(&is_closing));
+        let answer: Arc<AnswerFn> = Arc::new(answer);
+        let (received, closing) = (Arc::clone(&requests), Arc::clone(&is_closing));
         let accepting = std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 if closing.load(Ordering::Relaxed) {
                     break;
                 }
-                let (answer, kept, closing) =
-                    (Arc::clone(&answer), Arc::clone(&kept), Arc::clone(&closing));
+                let (answer, received, closing) = (
+                    Arc::clone(&answer),
+                    Arc::clone(&received),
+                    Arc::clone(&closing),
+                );
                 let models = Arc::clone(&models);
                 // Ends with its connection, or soon after the server closes.
                 std::thread::spawn(move || {
-                    let _ = serve(stream, (&*answer, &models), &kept, &closing);
+                    let _ = serve(stream, (&*answer, &models), &received, &closing);
                 });
             }
         });
         Ok(Upstream {
             base_url,
-            asked,
+            requests,
             is_closing,
             accepting: Some(accepting),
         })
@@ -108,9 +117,9 @@ impl Upstream {
         &self.base_url
     }
 
-    /// Every request so far, those for `/v1/models` apart.
-    pub fn asked(&self) -> Vec<Asked> {
-        self.asked
+    /// All requests so far, without those to `/v1/models`.
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
@@ -120,7 +129,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.is_closing.store(true, Ordering::Relaxed);
-        // Wakes the accepting thread up.
+        // Wakes up the accepting thread.
         let _ = TcpStream::connect(
             self.base_url
                 .trim_start_matches("http://")
@@ -134,20 +143,20 @@ impl Drop for Upstream {
 
 fn serve(
     stream: TcpStream,
-    (answer, models): (&Answer, &str),
-    kept: &Mutex<Vec<Asked>>,
+    (answer, models): (&AnswerFn, &str),
+    received: &Mutex<Vec<ReceivedRequest>>,
     is_closing: &AtomicBool,
 ) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut out = stream;
-    while let Some(asked) = read_request(&mut reader)? {
-        if asked.path.contains("/models/") {
+    while let Some(request) = read_request(&mut reader)? {
+        if request.path.contains("/models/") {
             let body = r#"{"type":"model","id":"test-model","max_input_tokens":200000}"#;
             write_whole(&mut out, 200, "application/json", body)?;
             continue;
         }
-        if asked.path.ends_with("/models") {
-            // The connection ends with it, so that each test's first call makes one of its own.
+        if request.path.ends_with("/models") {
+            // Closes the connection, so that the first model call of each test opens a new one.
             let head = format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                 models.len()
@@ -156,11 +165,11 @@ fn serve(
             return out.write_all(models.as_bytes());
         }
         let number = {
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.push(asked.clone());
-            kept.len() - 1
+            let mut received = received.lock().unwrap_or_else(PoisonError::into_inner);
+            received.push(request.clone());
+            received.len() - 1
         };
-        match answer(number, &asked) {
+        match answer(number, &request) {
             Reply::Whole {
                 status,
                 content_type,
@@ -198,7 +207,7 @@ fn serve(
     Ok(())
 }
 
-fn read_request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Asked>> {
+fn read_request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<ReceivedRequest>> {
     let mut first = String::new();
     if reader.read_line(&mut first)? == 0 {
         return Ok(None);
@@ -220,7 +229,7 @@ fn read_request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Ask
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
-    Ok(Some(Asked {
+    Ok(Some(ReceivedRequest {
         path,
         headers,
         body: String::from_utf8_lossy(&body).into_owned(),
@@ -252,14 +261,14 @@ fn write_stream(out: &mut TcpStream, events: &[String]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether the connection can be used again.
-fn end(out: &mut TcpStream, ending: Ending, is_closing: &AtomicBool) -> std::io::Result<bool> {
+/// Returns whether the connection can be reused.
+fn end(out: &mut TcpStream, ending: StreamEnd, is_closing: &AtomicBool) -> std::io::Result<bool> {
     match ending {
-        Ending::Clean => out.write_all(b"0\r\n\r\n")?,
-        Ending::Cut => {}
-        Ending::Hang => hang(is_closing)?,
+        StreamEnd::Clean => out.write_all(b"0\r\n\r\n")?,
+        StreamEnd::Cut => {}
+        StreamEnd::Hang => hang(is_closing)?,
     }
-    Ok(ending == Ending::Clean)
+    Ok(ending == StreamEnd::Clean)
 }
 
 fn hang(is_closing: &AtomicBool) -> std::io::Result<()> {

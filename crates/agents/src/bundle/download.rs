@@ -1,4 +1,4 @@
-//! Streams a tarball to disk and checks it on the way.
+//! Streams a tarball to disk and verifies its hash on the way.
 
 use std::path::Path;
 
@@ -6,49 +6,49 @@ use reqwest::Url;
 use tokio::io::AsyncWriteExt as _;
 
 use super::InstallError;
-use super::fetch::{Attempts, FetchError, Fetcher, shown};
+use super::fetch::{Attempts, FetchError, Fetcher, redacted};
 use super::integrity::{Hasher, Integrity};
-use super::progress::{Phase, Reporter, Tally};
+use super::progress::{DownloadProgress, InstallPhase, ProgressReporter};
 use super::storage::StorageError;
 
-/// No agent comes near this; a server that sends more is broken or hostile.
+/// Far above the size of any agent; a server that sends more is broken or hostile.
 const TARBALL_BYTES_MAX: u64 = 4 << 30;
 
-/// A tarball on disk that is what the registry said it is.
-pub(super) struct Downloaded {
+/// A tarball on disk whose hash was verified.
+pub(super) struct VerifiedTarball {
     pub(super) bytes: u64,
     pub(super) integrity: String,
 }
 
-/// One file to get.
+/// One file to download.
 #[derive(Clone, Copy)]
-pub(super) struct Download<'d, 'r> {
+pub(super) struct DownloadRequest<'d, 'r> {
     pub(super) fetcher: &'d Fetcher<'d>,
     pub(super) integrity: &'d Integrity,
-    /// Who said what the integrity must be, for an error: "the registry describes".
+    /// Where the expected hash comes from, for an error message: "the registry describes".
     pub(super) stated_by: &'static str,
     pub(super) path: &'d Path,
-    pub(super) tally: &'d Tally<'r>,
-    /// Its number in the tally.
+    pub(super) progress: &'d DownloadProgress<'r>,
+    /// Its index in `progress`.
     pub(super) number: usize,
 }
 
-/// Downloads to a path from the first of `urls` that gives the right bytes.
+/// Downloads from the first of `urls` that serves the expected bytes.
 pub(super) async fn download(
-    order: Download<'_, '_>,
+    request: DownloadRequest<'_, '_>,
     mut urls: Vec<Url>,
-) -> Result<Downloaded, InstallError> {
-    let fetcher = order.fetcher;
+) -> Result<VerifiedTarball, InstallError> {
+    let fetcher = request.fetcher;
     let mut attempts = Attempts::new(&fetcher.registry.limits);
     loop {
         let mut fault: Option<FetchError> = None;
         for url in urls.clone() {
-            let error = match once(order, &url).await {
+            let error = match once(request, &url).await {
                 Ok(tarball) => return Ok(tarball),
                 Err(InstallError::Fetch(error)) => error,
                 Err(other) => return Err(other),
             };
-            // A plain refusal will not change; the other addresses may still do.
+            // A client error is permanent, so this address is not retried; the others may still work.
             if error
                 .status()
                 .is_some_and(|status| (400..500).contains(&status))
@@ -56,10 +56,10 @@ pub(super) async fn download(
             {
                 urls.retain(|other| *other != url);
             }
-            // The first fault is told, unless only a later one may pass.
+            // Report the first fault, unless only a later one is transient.
             if fault
                 .as_ref()
-                .is_none_or(|first| !first.is_passing() && error.is_passing())
+                .is_none_or(|first| !first.is_transient() && error.is_transient())
             {
                 fault = Some(error);
             }
@@ -71,11 +71,11 @@ pub(super) async fn download(
     }
 }
 
-/// The integrity of what is at an address, for a registry that has a tarball and does not describe it.
+/// The hash of the file at a URL, for a registry that serves a tarball without describing it.
 pub(super) async fn measure(
     fetcher: &Fetcher<'_>,
     url: &Url,
-    reporter: &mut Reporter<'_>,
+    reporter: &mut ProgressReporter<'_>,
 ) -> Result<String, FetchError> {
     let mut attempts = Attempts::new(&fetcher.registry.limits);
     loop {
@@ -89,11 +89,11 @@ pub(super) async fn measure(
 async fn measure_once(
     fetcher: &Fetcher<'_>,
     url: &Url,
-    reporter: &mut Reporter<'_>,
+    reporter: &mut ProgressReporter<'_>,
 ) -> Result<String, FetchError> {
     let mut response = fetcher.get(url, "*/*").await?;
     let expected = response.content_length();
-    reporter.phase(Phase::Downloading, expected);
+    reporter.phase(InstallPhase::Downloading, expected);
     let mut hasher = Hasher::strong();
     let mut bytes = 0;
     while let Some(chunk) = response
@@ -107,7 +107,7 @@ async fn measure_once(
     }
     match expected {
         Some(expected) if expected != bytes => Err(FetchError::Truncated {
-            url: shown(url),
+            url: redacted(url),
             got: bytes,
             expected,
         }),
@@ -115,18 +115,21 @@ async fn measure_once(
     }
 }
 
-async fn once(order: Download<'_, '_>, url: &Url) -> Result<Downloaded, InstallError> {
-    let Download {
+async fn once(
+    request: DownloadRequest<'_, '_>,
+    url: &Url,
+) -> Result<VerifiedTarball, InstallError> {
+    let DownloadRequest {
         fetcher,
         integrity,
         path,
-        tally,
+        progress,
         number,
         ..
-    } = order;
+    } = request;
     let mut response = fetcher.get(url, "*/*").await?;
     let expected = response.content_length();
-    tally.begin(number, expected);
+    progress.begin(number, expected);
 
     let storage =
         |error| StorageError::new("write", path, error).needing(expected.unwrap_or(0), path);
@@ -144,22 +147,22 @@ async fn once(order: Download<'_, '_>, url: &Url) -> Result<Downloaded, InstallE
         }
         hasher.update(&chunk);
         file.write_all(&chunk).await.map_err(storage)?;
-        tally.bytes(number, bytes);
+        progress.bytes(number, bytes);
     }
-    // tokio writes behind our back; only a flush tells of the last write's fault.
+    // tokio buffers writes; only a flush reports an error of the last one.
     file.flush().await.map_err(storage)?;
     if let Some(expected) = expected
         && bytes != expected
     {
-        let url = shown(url);
+        let url = redacted(url);
         let got = bytes;
         return Err(FetchError::Truncated { url, got, expected }.into());
     }
     match integrity.check(hasher) {
-        Ok(integrity) => Ok(Downloaded { bytes, integrity }),
+        Ok(integrity) => Ok(VerifiedTarball { bytes, integrity }),
         Err(mismatch) => Err(InstallError::Integrity {
-            url: shown(url),
-            stated_by: order.stated_by,
+            url: redacted(url),
+            stated_by: request.stated_by,
             expected: mismatch.expected,
             got: mismatch.got,
         }),

@@ -1,21 +1,21 @@
-//! Why a bundle is not installed, or not removed.
+//! Errors of installing, removing and pinning bundles.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::fetch::FetchError;
-use super::source::{List, Target};
+use super::source::{PinnedListSource, Target};
 use super::storage::StorageError;
 use super::unpack::UnpackError;
 
-/// Below `/usr`, which every sandbox shows: a Python of a user's own is not seen inside.
+/// Python interpreters below `/usr`, which every sandbox has: one in a user's home directory is not visible inside.
 pub(super) const PYTHONS: [&str; 2] = ["/usr/bin/python3", "/usr/local/bin/python3"];
 
-/// Of the pinned lists that are read.
+/// The supported format version of pinned lists.
 pub(super) const LIST_FORMAT: u32 = 1;
 
-/// Why an agent is not installed. Nothing is left behind.
+/// Why an agent was not installed. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     #[error("{agent} is not published for {target}")]
@@ -29,7 +29,7 @@ pub enum InstallError {
         package: String,
         version: String,
         latest: Option<String>,
-        /// What there is instead: versions nearby, or the names of tags.
+        /// Alternatives: nearby versions, or the names of tags.
         near: Vec<String>,
     },
     #[error("the registry gives {package}@{version} neither integrity nor shasum")]
@@ -53,7 +53,7 @@ pub enum InstallError {
     #[error("{url} is not what {stated_by}: expected {expected}, got {got}")]
     Integrity {
         url: String,
-        /// Who said what is expected.
+        /// Where the expected hash comes from.
         stated_by: &'static str,
         expected: String,
         got: String,
@@ -102,7 +102,7 @@ pub enum RemoveError {
     Storage(#[from] StorageError),
 }
 
-/// Why a Python agent is not installed.
+/// Why a Python agent was not installed.
 #[derive(Debug, thiserror::Error)]
 pub enum PypiError {
     #[error("{agent} needs Python: install python3 so that one of {} exists", PYTHONS.join(", "))]
@@ -124,7 +124,7 @@ pub enum PypiError {
     Tag { agent: String, tag: String },
 }
 
-/// Says how much room an installation needs, where there was none.
+/// Adds the space needed by an installation to an error about a full disk.
 pub(super) fn needing(error: InstallError, bytes: u64, root: &Path) -> InstallError {
     match error {
         InstallError::Storage(error) | InstallError::Unpack(UnpackError::Storage(error)) => {
@@ -149,25 +149,25 @@ pub enum ListError {
     },
     #[error("the pinned list {list} is wrong")]
     Toml {
-        list: List,
+        list: PinnedListSource,
         source: Box<toml::de::Error>,
     },
     #[error(
         "the pinned list {list} has format {format}, and this version of Rollcage reads {LIST_FORMAT}"
     )]
-    Format { list: List, format: u32 },
+    Format { list: PinnedListSource, format: u32 },
     #[error(
         "the pinned list {list} is for {found}, and the manifest wants {wanted}: make it anew with \
          `rollcage agent lock`"
     )]
     Other {
-        list: List,
+        list: PinnedListSource,
         found: String,
         wanted: String,
     },
     #[error("the pinned list {list} is wrong about {package}: {problem}")]
     Package {
-        list: List,
+        list: PinnedListSource,
         package: String,
         problem: &'static str,
     },
@@ -175,7 +175,7 @@ pub enum ListError {
         "the pinned list {list} lacks {package} for {target}: make it anew with `rollcage agent lock`"
     )]
     Missing {
-        list: List,
+        list: PinnedListSource,
         package: String,
         target: Target,
     },

@@ -1,5 +1,4 @@
-//! GET requests to a registry: client, credentials, certificates, and which
-//! faults are worth another try.
+//! GET requests to a registry: client, credentials, certificates, and which faults are retried.
 
 use std::error::Error as _;
 use std::io;
@@ -9,9 +8,9 @@ use std::time::Duration;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue, RETRY_AFTER};
 use reqwest::{Certificate, Client, NoProxy, Proxy, Response, Url};
 
-use super::registry::{Limits, Registry, Secret};
+use super::registry::{Registry, RegistryLimits, Secret};
 
-/// The longest pause a server may ask for before we stop believing it.
+/// The longest `Retry-After` that is honoured.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
 /// A fault between us and the registry. Carries no credentials.
@@ -66,8 +65,8 @@ impl FetchError {
         }
     }
 
-    /// Whether the same request may well succeed a little later.
-    pub(super) fn is_passing(&self) -> bool {
+    /// Whether the same request may succeed a little later.
+    pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Connection { .. } | Self::Truncated { .. } => true,
             Self::Status { status, .. } => matches!(status, 408 | 429 | 500..),
@@ -82,8 +81,8 @@ impl FetchError {
     }
 
     pub(super) fn connection(url: &Url, error: reqwest::Error) -> Self {
-        let url = shown(url);
-        // reqwest's own text repeats the address, credentials included.
+        let url = redacted(url);
+        // reqwest's own message contains the URL, credentials included.
         let source = error.without_url();
         if blames_certificate(&source) {
             Self::Certificate { url, source }
@@ -100,16 +99,16 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &RegistryLimits) -> Self {
         Self {
             left: limits.retries,
             pause: limits.backoff,
         }
     }
 
-    /// Waits and gives the go-ahead for another attempt, or hands the error back.
+    /// Waits before another attempt, or returns the error if there is none.
     pub(super) async fn after(&mut self, error: FetchError) -> Result<(), FetchError> {
-        if self.left == 0 || !error.is_passing() {
+        if self.left == 0 || !error.is_transient() {
             return Err(error);
         }
         let asked = match &error {
@@ -125,7 +124,7 @@ impl Attempts {
     }
 }
 
-/// A client that speaks for one `Registry`.
+/// An HTTP client for one `Registry`.
 pub(super) struct Fetcher<'a> {
     pub(super) registry: &'a Registry,
     client: Client,
@@ -133,7 +132,7 @@ pub(super) struct Fetcher<'a> {
 
 impl<'a> Fetcher<'a> {
     pub(super) fn new(registry: &'a Registry) -> Result<Self, FetchError> {
-        // An error here means that the process has a provider already.
+        // An error only means that a provider is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
             .no_proxy()
@@ -154,7 +153,7 @@ impl<'a> Fetcher<'a> {
         Ok(Self { registry, client })
     }
 
-    /// One attempt; anything but a success is an error.
+    /// Makes one attempt; any status but success is an error.
     pub(super) async fn get(
         &self,
         url: &Url,
@@ -175,13 +174,13 @@ impl<'a> Fetcher<'a> {
         let after = response.headers().get(RETRY_AFTER);
         let after = after.and_then(|value| value.to_str().ok()?.parse().ok());
         Err(FetchError::Status {
-            url: shown(url),
+            url: redacted(url),
             status: response.status().as_u16(),
             retry_after: after.map(Duration::from_secs),
         })
     }
 
-    /// A whole small body, with retries.
+    /// Fetches a small body, with retries.
     pub(super) async fn get_small(
         &self,
         url: &Url,
@@ -210,7 +209,7 @@ impl<'a> Fetcher<'a> {
             match chunk.map_err(|error| FetchError::connection(url, error))? {
                 None => return Ok(body),
                 Some(chunk) if body.len() + chunk.len() > bytes_max => {
-                    let url = shown(url);
+                    let url = redacted(url);
                     return Err(FetchError::TooLarge { url, bytes_max });
                 }
                 Some(chunk) => body.extend_from_slice(&chunk),
@@ -219,8 +218,8 @@ impl<'a> Fetcher<'a> {
     }
 }
 
-/// An address without the parts that may hold secrets.
-pub(super) fn shown(url: &Url) -> String {
+/// A URL without the parts that may hold secrets.
+pub(super) fn redacted(url: &Url) -> String {
     let mut url = url.clone();
     let _ = url.set_username("");
     let _ = url.set_password(None);
@@ -234,7 +233,7 @@ fn certificates(registry: &Registry) -> Result<Vec<Certificate>, FetchError> {
         found.extend(certificates_of(path)?);
     }
     for text in &registry.ca {
-        // npm lets a certificate stand on one line, with `\n` spelled out.
+        // npm allows a certificate on one line, with `\n` spelled out.
         let pem = text.replace("\\n", "\n");
         found.extend(parse(pem.as_bytes(), "npm's ca setting")?);
     }
@@ -245,7 +244,7 @@ fn certificates_of(path: &PathBuf) -> Result<Vec<Certificate>, FetchError> {
     let origin = path.display().to_string();
     match std::fs::read(path) {
         Ok(pem) => parse(&pem, &origin),
-        // npm goes on without a file that is not there; so the connection decides.
+        // npm ignores a missing file too; if it was needed, the connection fails.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             tracing::warn!(
                 path = origin,

@@ -1,4 +1,4 @@
-//! One installation, from the registry's description to a bundle in its place.
+//! One installation, from the registry's description to a bundle in its directory.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -9,43 +9,43 @@ use std::sync::atomic::Ordering;
 
 use super::error::needing;
 use super::fetch::Fetcher;
-use super::list::Pinned;
-use super::part::{Part, Parts};
-use super::progress::{INTERVAL, Phase, Reporter};
+use super::list::PinnedList;
+use super::packages::{FetchedPackage, PackageFetcher};
+use super::progress::{INTERVAL, InstallPhase, ProgressReporter};
 use super::registry::Registry;
 use super::source::{Npm, Target};
 use super::storage::{self, Lock, Staging, StorageError};
-use super::tree::{self, Placed};
-use super::unpack::{self, Shared};
-use super::{Bundle, FORMAT, InstallError, MANIFEST, Manifest, Wanted};
+use super::tree::{self, PlacedPackage};
+use super::unpack::{self, UnpackState};
+use super::{Bundle, BundleManifest, BundleSpec, FORMAT, InstallError, MANIFEST};
 
-/// What to install, and the right to do so.
-pub(super) struct Order<'a> {
+/// What to install, with the lock that permits it.
+pub(super) struct InstallRequest<'a> {
     pub(super) root: &'a Path,
     pub(super) directory: PathBuf,
-    pub(super) wanted: Wanted<'a>,
+    pub(super) spec: BundleSpec<'a>,
     pub(super) lock: Lock,
 }
 
-/// Fetches, checks, unpacks and moves into place.
+/// Downloads, verifies and unpacks the packages, then moves the bundle into place.
 pub(super) async fn install(
     registry: &Registry,
     npm: &Npm,
-    order: Order<'_>,
-    reporter: &mut Reporter<'_>,
+    request: InstallRequest<'_>,
+    reporter: &mut ProgressReporter<'_>,
 ) -> Result<Bundle, InstallError> {
-    let staging = new_staging(order.root).await?;
-    let wanted = &order.wanted;
-    let parts = Parts {
+    let staging = new_staging(request.root).await?;
+    let spec = &request.spec;
+    let parts = PackageFetcher {
         fetcher: Fetcher::new(registry)?,
-        agent: &wanted.source.agent,
+        agent: &spec.source.agent,
         directory: staging.path(),
-        root: order.root,
+        root: request.root,
     };
-    let pinned = Pinned::of(wanted.source, &wanted.version)?;
-    let places = match pinned.filter(|pinned| pinned.is_for(wanted.target)) {
-        Some(pinned) => pinned.placed(npm, wanted.source, wanted.target)?,
-        None => resolve(&parts.fetcher, npm, wanted, reporter).await?,
+    let pinned = PinnedList::of(spec.source, &spec.version)?;
+    let places = match pinned.filter(|pinned| pinned.is_for(spec.target)) {
+        Some(pinned) => pinned.placed(npm, spec.source, spec.target)?,
+        None => resolve(&parts.fetcher, npm, spec, reporter).await?,
     };
     let parts = parts.fetch(places, reporter).await?;
 
@@ -53,35 +53,35 @@ pub(super) async fn install(
         .iter()
         .map(|part| unpack::unpacked_bytes(&part.tarball).unwrap_or(part.bytes))
         .sum();
-    reporter.phase(Phase::Unpacking, Some(total));
-    let shared = Arc::new(Shared::default());
+    reporter.phase(InstallPhase::Unpacking, Some(total));
+    let shared = Arc::new(UnpackState::default());
     let needed = total + parts.iter().map(|part| part.bytes).sum::<u64>();
-    let job = Job {
+    let job = InstallJob {
         staging,
         parts,
-        agent: wanted.source.agent.clone(),
-        program: npm.program(wanted.target),
-        machine: npm.node.is_none().then_some(wanted.target),
-        version: wanted.version.clone(),
-        directory: order.directory,
+        agent: spec.source.agent.clone(),
+        program: npm.program(spec.target),
+        machine: npm.node.is_none().then_some(spec.target),
+        version: spec.version.clone(),
+        directory: request.directory,
         shared: shared.clone(),
-        _lock: order.lock,
+        _lock: request.lock,
     };
     let done = watch(shared, job, reporter).await;
-    done.map_err(|error| needing(error, needed, order.root))
+    done.map_err(|error| needing(error, needed, request.root))
 }
 
-/// Asks the registry which packages there are.
+/// Resolves the packages with the registry.
 async fn resolve(
     fetcher: &Fetcher<'_>,
     npm: &Npm,
-    wanted: &Wanted<'_>,
-    reporter: &mut Reporter<'_>,
-) -> Result<Vec<Placed>, InstallError> {
-    let published = npm.published(wanted.target, &wanted.version);
+    spec: &BundleSpec<'_>,
+    reporter: &mut ProgressReporter<'_>,
+) -> Result<Vec<PlacedPackage>, InstallError> {
+    let published = npm.published(spec.target, &spec.version);
     let published = published.ok_or_else(|| InstallError::NoTarget {
-        agent: wanted.source.agent.clone(),
-        target: wanted.target,
+        agent: spec.source.agent.clone(),
+        target: spec.target,
     })?;
     match &npm.node {
         None => Ok(vec![tree::alone(fetcher, published).await?]),
@@ -89,7 +89,7 @@ async fn resolve(
     }
 }
 
-/// A place to work in, after what the dead left was swept.
+/// Creates a staging directory, after removing those of dead processes.
 pub(super) async fn new_staging(root: &Path) -> Result<Staging, InstallError> {
     let root = root.to_owned();
     let staging = run_blocking(move || {
@@ -99,14 +99,14 @@ pub(super) async fn new_staging(root: &Path) -> Result<Staging, InstallError> {
     Ok(staging.await??)
 }
 
-/// Runs the job on a blocking thread and tells how far it is. If we are dropped
-/// the thread stops soon after, and cleans up by itself.
+/// Runs the job on a blocking thread and reports its progress. If this future is dropped, the thread stops soon after
+/// and cleans up by itself.
 async fn watch(
-    shared: Arc<Shared>,
-    job: Job,
-    reporter: &mut Reporter<'_>,
+    shared: Arc<UnpackState>,
+    job: InstallJob,
+    reporter: &mut ProgressReporter<'_>,
 ) -> Result<Bundle, InstallError> {
-    let watcher = Watcher(shared);
+    let watcher = AbandonOnDrop(shared);
     let mut task = Box::pin(run_blocking(move || job.run()));
     loop {
         match tokio::time::timeout(INTERVAL, &mut task).await {
@@ -123,39 +123,39 @@ pub(super) async fn run_blocking<T: Send + 'static>(
     done.map_err(|source| InstallError::Thread { source })
 }
 
-/// Says that nobody waits any more when it is dropped.
-struct Watcher(Arc<Shared>);
+/// Tells the job on drop that nobody waits for it any more.
+struct AbandonOnDrop(Arc<UnpackState>);
 
-impl Drop for Watcher {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         self.0.is_abandoned.store(true, Ordering::Relaxed);
     }
 }
 
-/// The blocking half. Owns all it needs, so that it outlives a dropped future safely;
-/// the fields drop in order, the lock last.
-struct Job {
+/// The blocking half of an installation. It owns everything it needs, so that it may outlive a dropped future; the
+/// fields drop in order, the lock last.
+struct InstallJob {
     staging: Staging,
     /// The agent's own package first.
-    parts: Vec<Part>,
+    parts: Vec<FetchedPackage>,
     agent: String,
     program: String,
-    /// What a native program must be built for.
+    /// The machine that a native program must be built for.
     machine: Option<Target>,
     version: String,
     directory: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<UnpackState>,
     _lock: Lock,
 }
 
-impl Job {
+impl InstallJob {
     fn run(self) -> Result<Bundle, InstallError> {
         let tree = self.staging.path().join("tree");
         let mut bytes = 0;
         for part in &self.parts {
             let place = tree.join(&part.place);
             if place.symlink_metadata().is_ok() {
-                // The package that needs it brought it along.
+                // Bundled by the package that depends on it.
                 continue;
             }
             if part.place != Path::new("") {
@@ -171,7 +171,7 @@ impl Job {
             (name.to_owned(), part.version.clone())
         });
         let own = self.parts.first();
-        let manifest = Manifest {
+        let manifest = BundleManifest {
             format: FORMAT,
             agent: self.agent.clone(),
             version: self.version.clone(),
@@ -189,10 +189,10 @@ impl Job {
         Ok(manifest.bundle(&self.directory))
     }
 
-    /// Looks at the program without running it: the host is not a sandbox.
+    /// Inspects the program without running it: the host is not a sandbox.
     fn check_program(&self, path: &Path) -> Result<(), InstallError> {
         let check = || -> io::Result<bool> {
-            // npm makes programs executable too, whatever the archive says.
+            // As npm does, whatever the archive says.
             std::fs::set_permissions(path, Permissions::from_mode(0o755))?;
             let Some(target) = self.machine else {
                 return Ok(path.is_file());
@@ -218,7 +218,7 @@ impl Job {
     }
 }
 
-/// Makes the directories above a package's place, readable for any user of a sandbox.
+/// Creates the parent directories of a package, readable by any user of a sandbox.
 fn make_parents(tree: &Path, place: &Path) -> Result<(), StorageError> {
     let mut directory = tree.to_owned();
     let above = place.parent().into_iter().flat_map(Path::components);
@@ -233,13 +233,13 @@ fn make_parents(tree: &Path, place: &Path) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Moves a finished tree to where bundles are found.
+/// Moves a finished tree to the bundle's directory.
 pub(super) fn place(staging: &Staging, tree: &Path, directory: &Path) -> Result<(), StorageError> {
     let storage = |error| StorageError::new("install", directory, error);
     let parent = directory.parent().unwrap_or(directory);
     std::fs::create_dir_all(parent).map_err(storage)?;
     if directory.symlink_metadata().is_ok() {
-        // We hold the lock and looked: what is here is broken or for another machine.
+        // This was checked while holding the lock: what is here is broken or for another machine.
         let old = staging.path().join("old");
         std::fs::rename(directory, old).map_err(storage)?;
     }
@@ -248,10 +248,10 @@ pub(super) fn place(staging: &Staging, tree: &Path, directory: &Path) -> Result<
     synced.map_err(storage)
 }
 
-pub(super) fn write_manifest(tree: &Path, manifest: &Manifest) -> Result<(), StorageError> {
+pub(super) fn write_manifest(tree: &Path, manifest: &BundleManifest) -> Result<(), StorageError> {
     let path = tree.join(MANIFEST);
     let write = || -> io::Result<()> {
-        // The archive may bring a file, or a link, of this name.
+        // The archive may contain a file or a link of this name.
         if path.symlink_metadata().is_ok() {
             std::fs::remove_file(&path)?;
         }

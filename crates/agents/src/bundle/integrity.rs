@@ -1,16 +1,16 @@
-//! Checks a stream of bytes against what the registry said of them
-//! (subresource integrity: `sha512-BASE64 …`, or the old hexadecimal SHA-1).
+//! Verifies a stream of bytes against the hash from the registry (subresource integrity: `sha512-BASE64 …`, or the old
+//! hexadecimal SHA-1).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
-/// The strongest statement a registry made about one file.
+/// The expected digests of one file, for the strongest algorithm that the registry gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Integrity {
     algorithm: Algorithm,
-    /// Any of these digests will do: the standard allows several.
+    /// Any of these digests is accepted: the standard allows several.
     digests: Vec<Vec<u8>>,
 }
 
@@ -44,7 +44,7 @@ impl Algorithm {
 }
 
 impl Integrity {
-    /// Reads `dist.integrity`; `dist.shasum` counts only where that says nothing usable.
+    /// Parses `dist.integrity`; `dist.shasum` is used only if that holds nothing usable.
     pub(super) fn read(integrity: Option<&str>, shasum: Option<&str>) -> Option<Self> {
         let mut best: Option<Self> = None;
         for word in integrity.unwrap_or_default().split_whitespace() {
@@ -81,7 +81,7 @@ impl Integrity {
         }
     }
 
-    /// The digest as text if it is one of those expected, else what it was and should have been.
+    /// Returns the digest as text if it is an expected one, otherwise both.
     pub(super) fn check(&self, hasher: Hasher) -> Result<String, Mismatch> {
         let digest = hasher.finish();
         let text = |digest: &[u8]| self.algorithm.text(digest);
@@ -96,7 +96,7 @@ impl Integrity {
     }
 }
 
-/// Two digests that should have been one.
+/// The expected and the actual digest.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mismatch {
     pub(super) expected: String,
@@ -112,12 +112,12 @@ pub(super) enum Hasher {
 }
 
 impl Hasher {
-    /// One for files that nobody has described yet.
+    /// For files that have no digest yet.
     pub(super) fn strong() -> Self {
         Self::Sha512(Box::new(Sha512::new()))
     }
 
-    /// The digest, as registries write it.
+    /// The digest in the notation of registries.
     pub(super) fn text(self) -> String {
         let algorithm = match self {
             Self::Sha1(_) => Algorithm::Sha1,

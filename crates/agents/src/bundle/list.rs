@@ -1,7 +1,7 @@
-//! Pinned lists: every package of one version of an agent, with its place in the bundle and its hash. Installing from a
-//! list asks the registry for tarballs only. A list names no registry, so that it serves mirrors as well.
+//! Pinned lists: every package of one version of an agent, with its path in the bundle and its hash. Installing from a
+//! list downloads only tarballs from the registry. A list names no registry, so it works with mirrors too.
 //!
-//! A list is TOML, one table per package, in an order that gives small differences from version to version.
+//! A list is TOML, one table per package, sorted so that the difference between two versions is small.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -9,52 +9,52 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{LIST_FORMAT, ListError};
 use super::integrity::Integrity;
-use super::source::{List, Npm, Source, Target, is_package_name};
-use super::tree::{Placed, Tarball};
+use super::source::{Npm, PinnedListSource, Source, Target, is_package_name};
+use super::tree::{PlacedPackage, Tarball};
 
-/// The place of a package that is the whole bundle.
+/// The `place` of a package that is the whole bundle.
 const WHOLE: &str = ".";
 
-/// What stands in the file.
+/// The content of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Pinned {
+pub(super) struct PinnedList {
     pub(super) format: u32,
     pub(super) agent: String,
     pub(super) version: String,
-    /// Machines for which the registry had no package when the list was made; there it is resolved.
+    /// Machines for which the registry had no package when the list was made; there the packages are resolved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) unpinned: Vec<String>,
     #[serde(rename = "package", default)]
-    pub(super) packages: Vec<Pin>,
+    pub(super) packages: Vec<PinnedPackage>,
 }
 
 /// One package in one version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Pin {
+pub(super) struct PinnedPackage {
     pub(super) name: String,
     pub(super) version: String,
-    /// The machines it is for; empty for all.
+    /// The machines it is for; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) targets: Vec<String>,
-    /// For Python packages: the condition under which pip installs it, in pip's words.
+    /// For Python packages: the environment marker under which pip installs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) when: Option<String>,
-    /// Where it lies in the bundle, unless that is `node_modules/NAME`; `.` is the whole bundle.
+    /// Its path in the bundle, by default `node_modules/NAME`; `.` is the whole bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) place: Option<String>,
-    /// Below the registry's address, unless it is where npm keeps it; or a whole address.
+    /// Its path below the registry's URL, by default where npm keeps it; or a complete URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tarball: Option<String>,
-    /// For npm packages, always: `sha512-…`.
+    /// Required for npm packages: `sha512-…`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) integrity: Option<String>,
 }
 
-impl Pinned {
-    pub(super) fn new(agent: &str, version: &str, packages: Vec<Pin>) -> Self {
-        Pinned {
+impl PinnedList {
+    pub(super) fn new(agent: &str, version: &str, packages: Vec<PinnedPackage>) -> Self {
+        PinnedList {
             format: LIST_FORMAT,
             agent: agent.to_owned(),
             version: version.to_owned(),
@@ -63,7 +63,7 @@ impl Pinned {
         }
     }
 
-    /// The list for `version` of an agent, if it has one: lists are of the default version.
+    /// The list for `version` of an agent, if there is one: a list is for the default version.
     pub(super) fn of(source: &Source, version: &str) -> Result<Option<Self>, ListError> {
         let Some(list) = source
             .list
@@ -73,8 +73,8 @@ impl Pinned {
             return Ok(None);
         };
         let pinned = match list {
-            List::BuiltIn(text) => Self::parse(text, list)?,
-            List::File(path) => {
+            PinnedListSource::BuiltIn(text) => Self::parse(text, list)?,
+            PinnedListSource::File(path) => {
                 let text = std::fs::read_to_string(path).map_err(|error| ListError::Read {
                     agent: source.agent.clone(),
                     path: path.clone(),
@@ -93,8 +93,8 @@ impl Pinned {
         Ok(Some(pinned))
     }
 
-    fn parse(text: &str, list: &List) -> Result<Self, ListError> {
-        let pinned: Pinned = toml::from_str(text).map_err(|error| ListError::Toml {
+    fn parse(text: &str, list: &PinnedListSource) -> Result<Self, ListError> {
+        let pinned: PinnedList = toml::from_str(text).map_err(|error| ListError::Toml {
             list: list.clone(),
             source: Box::new(error),
         })?;
@@ -118,21 +118,21 @@ impl Pinned {
         ))
     }
 
-    /// Whether it says anything of a machine.
+    /// Whether it covers a machine.
     pub(super) fn is_for(&self, target: Target) -> bool {
         !self.unpinned.contains(&target.to_string())
     }
 
-    /// The npm packages for one machine: the agent's own first, then parents before those below them.
+    /// The npm packages for one machine: the agent's own first, then parents before their children.
     pub(super) fn placed(
         self,
         npm: &Npm,
         source: &Source,
         target: Target,
-    ) -> Result<Vec<Placed>, ListError> {
+    ) -> Result<Vec<PlacedPackage>, ListError> {
         let list = match &source.list {
             Some(list) => list.clone(),
-            None => List::BuiltIn(""),
+            None => PinnedListSource::BuiltIn(""),
         };
         let machine = target.to_string();
         let mut placed = Vec::with_capacity(self.packages.len());
@@ -148,8 +148,9 @@ impl Pinned {
         let first = own
             .as_ref()
             .and_then(|(place, published)| {
-                let is_own =
-                    |placed: &Placed| placed.place == *place && placed.published == *published;
+                let is_own = |placed: &PlacedPackage| {
+                    placed.place == *place && placed.published == *published
+                };
                 placed.iter().position(is_own)
             })
             .ok_or_else(|| ListError::Missing {
@@ -166,7 +167,7 @@ impl Pinned {
 
     /// The Python packages, as lines for pip.
     pub(super) fn requirements(&self) -> Vec<String> {
-        let line = |pin: &Pin| match &pin.when {
+        let line = |pin: &PinnedPackage| match &pin.when {
             None => format!("{}=={}", pin.name, pin.version),
             Some(when) => format!("{}=={}; {when}", pin.name, pin.version),
         };
@@ -174,8 +175,8 @@ impl Pinned {
     }
 }
 
-impl Pin {
-    fn placed(self, list: &List) -> Result<Placed, ListError> {
+impl PinnedPackage {
+    fn placed(self, list: &PinnedListSource) -> Result<PlacedPackage, ListError> {
         let wrong = |problem| ListError::Package {
             list: list.clone(),
             package: format!("{}@{}", self.name, self.version),
@@ -196,13 +197,13 @@ impl Pin {
         let integrity = Integrity::read(self.integrity.as_deref(), None);
         let integrity = integrity.filter(|integrity| !integrity.is_weak());
         let integrity = integrity.ok_or_else(|| wrong("`integrity` must be sha512-…"))?;
-        Ok(Placed {
+        Ok(PlacedPackage {
             place,
             tarball: Tarball::Pinned {
                 path: self.tarball,
                 integrity,
             },
-            published: super::source::Published {
+            published: super::source::PackageId {
                 package: self.name,
                 version: self.version,
             },
@@ -210,8 +211,8 @@ impl Pin {
     }
 }
 
-/// How a place is written: nothing for the usual one.
-pub(super) fn written_place(place: &Path, package: &str) -> Option<String> {
+/// The `place` member for a path: `None` for the default one.
+pub(super) fn place_member(place: &Path, package: &str) -> Option<String> {
     if place == Path::new("") {
         return Some(WHOLE.to_owned());
     }

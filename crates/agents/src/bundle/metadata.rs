@@ -1,4 +1,4 @@
-//! What a registry says about a package: its versions, tags and tarballs.
+//! A registry's description of a package: its versions, tags and tarballs.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -7,20 +7,20 @@ use nodejs_semver::Range;
 use reqwest::Url;
 use serde::Deserialize;
 
-use super::fetch::{FetchError, Fetcher, shown};
-use super::source::Published;
+use super::fetch::{FetchError, Fetcher, redacted};
+use super::source::PackageId;
 
-/// The short form of a package's description, where the registry has it.
+/// Prefers the abbreviated package description.
 const ABBREVIATED: &str = "application/vnd.npm.install-v1+json, application/json;q=0.8";
 const JSON: &str = "application/json";
 
 /// Descriptions of packages with thousands of versions reach a few megabytes.
 const DESCRIPTION_BYTES_MAX: usize = 24 << 20;
 
-/// Versions shown on each side of one that does not exist.
+/// Versions listed on each side of one that does not exist.
 const NEIGHBOURS: usize = 3;
 
-/// Where a version's tarball is, and what it must be.
+/// Location and expected hash of a version's tarball.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Dist {
     pub(super) tarball: String,
@@ -31,7 +31,7 @@ pub(super) struct Dist {
 }
 
 impl Dist {
-    /// Of a tarball that the registry has and does not describe.
+    /// For a tarball that the registry serves without describing it.
     pub(super) fn measured(url: &Url, integrity: String) -> Self {
         Dist {
             tarball: url.to_string(),
@@ -47,13 +47,13 @@ struct Version {
     version: String,
     dist: Dist,
     #[serde(flatten)]
-    needs: Needs,
+    dependencies: Dependencies,
 }
 
-/// The other packages that a version wants.
+/// The packages that a version depends on.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Needs {
+pub(super) struct Dependencies {
     pub(super) dependencies: BTreeMap<String, String>,
     #[serde(rename = "optionalDependencies")]
     pub(super) optional: BTreeMap<String, String>,
@@ -73,31 +73,31 @@ pub(super) struct PeerMeta {
 struct Package {
     #[serde(rename = "dist-tags", default)]
     tags: BTreeMap<String, String>,
-    versions: BTreeMap<String, PackageVersion>,
+    versions: BTreeMap<String, VersionDescription>,
 }
 
 #[derive(Deserialize)]
-struct PackageVersion {
+struct VersionDescription {
     dist: Dist,
     #[serde(flatten)]
-    needs: Needs,
+    dependencies: Dependencies,
 }
 
 /// All versions of a package.
-pub(super) struct Described(Package);
+pub(super) struct PackageDescription(Package);
 
-impl Described {
-    /// The version that npm would take: what `latest` stands for if it fits, else the highest.
-    pub(super) fn best(&self, range: &str) -> Option<(String, Dist, Needs)> {
+impl PackageDescription {
+    /// The version that npm would choose: `latest` if it satisfies the range, otherwise the highest.
+    pub(super) fn best(&self, range: &str) -> Option<(String, Dist, Dependencies)> {
         let found = |version: &String| {
             let described = self.0.versions.get(version)?;
             Some((
                 version.clone(),
                 described.dist.clone(),
-                described.needs.clone(),
+                described.dependencies.clone(),
             ))
         };
-        // What is no range is a tag.
+        // Anything that is not a range is a tag.
         let Ok(wanted) = Range::parse(range) else {
             return self.0.tags.get(range).and_then(found);
         };
@@ -115,9 +115,9 @@ impl Described {
     }
 }
 
-/// The answer to a question about a version.
-pub(super) enum Found<T> {
-    Yes(T),
+/// The outcome of looking up a package version.
+pub(super) enum VersionLookup<T> {
+    Found(T),
     /// The package exists, this version or tag does not.
     NoVersion {
         latest: Option<String>,
@@ -126,76 +126,76 @@ pub(super) enum Found<T> {
     NoPackage,
 }
 
-/// The version that `tag` of `package` stands for.
+/// Resolves a tag of a package to a version.
 pub(super) async fn resolve_tag(
     fetcher: &Fetcher<'_>,
     package: &str,
     tag: &str,
-) -> Result<Found<String>, FetchError> {
+) -> Result<VersionLookup<String>, FetchError> {
     if let Some(version) = version_of(fetcher, package, tag).await? {
-        return Ok(Found::Yes(version.version));
+        return Ok(VersionLookup::Found(version.version));
     }
     let Some(described) = package_of(fetcher, package).await? else {
-        return Ok(Found::NoPackage);
+        return Ok(VersionLookup::NoPackage);
     };
     Ok(match described.tags.get(tag) {
-        Some(version) => Found::Yes(version.clone()),
-        None => Found::NoVersion {
+        Some(version) => VersionLookup::Found(version.clone()),
+        None => VersionLookup::NoVersion {
             latest: described.tags.get("latest").cloned(),
             near: described.tags.into_keys().collect(),
         },
     })
 }
 
-/// Everything about a package.
+/// Fetches the description of a package.
 pub(super) async fn describe(
     fetcher: &Fetcher<'_>,
     package: &str,
-) -> Result<Found<Described>, FetchError> {
+) -> Result<VersionLookup<PackageDescription>, FetchError> {
     let described = package_of(fetcher, package).await?;
     Ok(match described {
-        Some(described) => Found::Yes(Described(described)),
-        None => Found::NoPackage,
+        Some(described) => VersionLookup::Found(PackageDescription(described)),
+        None => VersionLookup::NoPackage,
     })
 }
 
-/// The tarball of exactly this version.
+/// Finds the tarball of exactly this version.
 pub(super) async fn find(
     fetcher: &Fetcher<'_>,
     package: &str,
     version: &str,
-) -> Result<Found<Dist>, FetchError> {
-    let found = find_with_needs(fetcher, package, version).await?;
+) -> Result<VersionLookup<Dist>, FetchError> {
+    let found = find_with_dependencies(fetcher, package, version).await?;
     Ok(match found {
-        Found::Yes((dist, _)) => Found::Yes(dist),
-        Found::NoVersion { latest, near } => Found::NoVersion { latest, near },
-        Found::NoPackage => Found::NoPackage,
+        VersionLookup::Found((dist, _)) => VersionLookup::Found(dist),
+        VersionLookup::NoVersion { latest, near } => VersionLookup::NoVersion { latest, near },
+        VersionLookup::NoPackage => VersionLookup::NoPackage,
     })
 }
 
-/// The same, with what it depends on.
-pub(super) async fn find_with_needs(
+/// As [`find`], with its dependencies.
+pub(super) async fn find_with_dependencies(
     fetcher: &Fetcher<'_>,
     package: &str,
     version: &str,
-) -> Result<Found<(Dist, Needs)>, FetchError> {
+) -> Result<VersionLookup<(Dist, Dependencies)>, FetchError> {
     let direct = version_of(fetcher, package, version).await?;
     if let Some(direct) = direct.filter(|direct| direct.version == version) {
-        return Ok(Found::Yes((direct.dist, direct.needs)));
+        return Ok(VersionLookup::Found((direct.dist, direct.dependencies)));
     }
     let Some(mut described) = package_of(fetcher, package).await? else {
-        return Ok(Found::NoPackage);
+        return Ok(VersionLookup::NoPackage);
     };
     Ok(match described.versions.remove(version) {
-        Some(found) => Found::Yes((found.dist, found.needs)),
-        None => Found::NoVersion {
+        Some(found) => VersionLookup::Found((found.dist, found.dependencies)),
+        None => VersionLookup::NoVersion {
             latest: described.tags.remove("latest"),
             near: near(described.versions.into_keys().collect(), version),
         },
     })
 }
 
-/// Asks for one version alone: a small answer, but not every registry gives it.
+/// Requests the description of one version: a small response, but not every registry supports it.
 async fn version_of(
     fetcher: &Fetcher<'_>,
     package: &str,
@@ -222,7 +222,7 @@ async fn package_of(fetcher: &Fetcher<'_>, package: &str) -> Result<Option<Packa
     };
     let described = serde_json::from_slice(&body);
     described.map(Some).map_err(|source| FetchError::Malformed {
-        url: shown(&url),
+        url: redacted(&url),
         source,
     })
 }
@@ -234,11 +234,10 @@ fn address(fetcher: &Fetcher<'_>, package: &str) -> Result<Url, FetchError> {
     })
 }
 
-/// The addresses to try for a tarball, best first.
+/// The URLs to try for a tarball, best first.
 ///
-/// Mirrors that do not rewrite descriptions point at the original host, which
-/// may be out of reach; the same file is then below the mirror's own address.
-/// As npm does, npmjs.org's own address gives way to the configured registry.
+/// Mirrors that do not rewrite descriptions point at the original host, which may be unreachable; the same file is then
+/// available below the mirror's own URL. As npm does, the configured registry takes precedence over npmjs.org.
 pub(super) fn tarball_urls(fetcher: &Fetcher<'_>, package: &str, tarball: &str) -> Vec<Url> {
     let Some(registry) = fetcher.registry.package_url(package) else {
         return Vec::new();
@@ -248,7 +247,7 @@ pub(super) fn tarball_urls(fetcher: &Fetcher<'_>, package: &str, tarball: &str) 
         return Vec::new();
     };
     if stated.origin() == registry.origin() {
-        // Credentials that stand in the registry's address hold for its tarballs too.
+        // Credentials in the registry's URL apply to its tarballs too.
         let _ = stated.set_username(registry.username());
         let _ = stated.set_password(registry.password());
     }
@@ -272,10 +271,10 @@ pub(super) fn tarball_urls(fetcher: &Fetcher<'_>, package: &str, tarball: &str) 
     unique
 }
 
-/// Where the tarball of a pinned package is: at `path`, or where npm keeps it.
+/// The URLs of a pinned package's tarball: at `path`, or where npm keeps it.
 pub(super) fn pinned_urls(
     fetcher: &Fetcher<'_>,
-    published: &Published,
+    published: &PackageId,
     path: Option<&str>,
 ) -> Vec<Url> {
     let package = &published.package;
@@ -291,11 +290,11 @@ pub(super) fn pinned_urls(
     }
 }
 
-/// How a pinned list writes where a tarball is: nothing for the usual place, else its path below the registry. What the
-/// registry keeps elsewhere has a whole address.
+/// The `tarball` member of a pinned list: `None` for the default location, otherwise the path below the registry, or a
+/// complete URL if it is on another host.
 pub(super) fn pinned_path(
     fetcher: &Fetcher<'_>,
-    published: &Published,
+    published: &PackageId,
     tarball: &str,
 ) -> Option<String> {
     let url = fetcher.registry.package_url(&published.package)?;
@@ -311,24 +310,24 @@ pub(super) fn pinned_path(
     let registry = registry_path(&url, &published.package);
     match stated.path().strip_prefix(registry) {
         Some(path) if stated.origin() == url.origin() => Some(path.to_owned()),
-        _ => Some(shown(&stated)),
+        _ => Some(redacted(&stated)),
     }
 }
 
-/// Where npm keeps a tarball, below a registry's address.
-fn usual_path(published: &Published) -> String {
-    let Published { package, version } = published;
+/// The default path of a tarball below a registry's URL.
+fn usual_path(published: &PackageId) -> String {
+    let PackageId { package, version } = published;
     let file = package.rsplit('/').next().unwrap_or(package);
     format!("{package}/-/{file}-{version}.tgz")
 }
 
-/// The path of a registry, from that of one of its packages.
+/// The path of a registry's URL, from that of one of its packages.
 fn registry_path<'a>(url: &'a Url, package: &str) -> &'a str {
     let prefix = url.path().strip_suffix(&package.replace('/', "%2f"));
     prefix.unwrap_or("/")
 }
 
-/// The released versions on both sides of `wanted`, in order.
+/// The released versions nearest to `wanted` on both sides, in order.
 fn near(versions: Vec<String>, wanted: &str) -> Vec<String> {
     let mut versions: Vec<String> = versions
         .into_iter()
@@ -340,7 +339,7 @@ fn near(versions: Vec<String>, wanted: &str) -> Vec<String> {
     versions[range].to_vec()
 }
 
-/// Orders by the three numbers, then by text; enough for a list to choose from.
+/// Compares by the numbers, then by text; good enough for listings.
 pub(super) fn compare(a: &str, b: &str) -> Ordering {
     let numbers = |version: &str| -> Vec<u64> {
         let core = version.split(['-', '+']).next().unwrap_or_default();

@@ -1,20 +1,20 @@
-//! Reads `.npmrc` text: ini lines, quotes, comments and `${VAR}` references.
-//! Knows the syntax alone; what the keys mean is for `registry.rs`.
+//! Parses `.npmrc` files: ini lines, quotes, comments and `${VAR}` references. This is syntax only; `registry.rs`
+//! interprets the keys.
 
 /// One `key=value` of a file; `key[]=value` lines repeat the key.
-pub(super) type Pair = (String, String);
+pub(super) type Setting = (String, String);
 
-/// The pairs of one file, in order, with references to the environment replaced.
-pub(super) fn parse(text: &str, get: &dyn Fn(&str) -> Option<String>) -> Vec<Pair> {
-    text.lines().filter_map(|line| pair(line, get)).collect()
+/// The settings of one file, in order, with references to the environment replaced.
+pub(super) fn parse(text: &str, get: &dyn Fn(&str) -> Option<String>) -> Vec<Setting> {
+    text.lines().filter_map(|line| setting(line, get)).collect()
 }
 
-fn pair(line: &str, get: &dyn Fn(&str) -> Option<String>) -> Option<Pair> {
+fn setting(line: &str, get: &dyn Fn(&str) -> Option<String>) -> Option<Setting> {
     let line = line.trim();
     if line.is_empty() || line.starts_with([';', '#', '[']) {
         return None;
     }
-    // npm reads a key without a value as a switch that is on.
+    // npm reads a key without a value as `true`.
     let (key, value) = line.split_once('=').unwrap_or((line, "true"));
     let key = unquote(key.trim());
     let key = expand(key.strip_suffix("[]").unwrap_or(&key), get);
@@ -32,7 +32,7 @@ fn unquote(text: &str) -> String {
     uncomment(text)
 }
 
-/// Cuts a trailing comment and undoes the three escapes that ini knows.
+/// Removes a trailing comment and resolves the three escapes of ini files.
 fn uncomment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
@@ -49,8 +49,8 @@ fn uncomment(text: &str) -> String {
     out.trim_end().to_owned()
 }
 
-/// Replaces `${VAR}`. As in npm, an unknown one stays as it is, `${VAR?}` turns
-/// into nothing, and a backslash before the dollar keeps the text.
+/// Replaces `${VAR}`. As in npm, an unknown reference is kept as it is, `${VAR?}` becomes empty, and a backslash before
+/// the dollar sign prevents the replacement.
 fn expand(text: &str, get: &dyn Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Makes pinned lists: resolves a whole agent as an installation would, and writes down what it found.
+//! Makes pinned lists: resolves all packages of an agent as an installation would, and records them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,32 +6,32 @@ use std::path::PathBuf;
 use super::error::ListError;
 use super::fetch::Fetcher;
 use super::integrity::Integrity;
-use super::list::{Pin, Pinned, written_place};
+use super::list::{PinnedList, PinnedPackage, place_member};
 use super::metadata::Dist;
-use super::progress::{OnProgress, Phase, Reporter};
-use super::source::{Npm, Origin, Published, Pypi, Source, VersionRequest};
-use super::tree::{self, Placed, Tarball};
+use super::progress::{InstallPhase, OnProgress, ProgressReporter};
+use super::source::{Npm, Origin, PackageId, Pypi, Source, VersionRequest};
+use super::tree::{self, PlacedPackage, Tarball};
 use super::{Bundles, InstallError, download, metadata, pypi};
 
-/// A list that was made.
+/// A pinned list that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PinnedList {
-    /// What a tag stood for.
+pub struct PinOutcome {
+    /// The version that a tag was resolved to.
     pub version: String,
     pub packages: usize,
-    /// What the registry did not have, and the machines that lack it; others are pinned all the same.
+    /// Packages that the registry lacks, with the machines they are for; the others are pinned.
     pub missing: Vec<(String, Vec<String>)>,
     pub text: String,
 }
 
 impl Bundles {
-    /// The pinned list of one version of an agent, for every machine that it is published for. Installs nothing.
+    /// Makes the pinned list of one version of an agent, for every machine that it is published for. Installs nothing.
     pub async fn pin(
         &self,
         source: &Source,
         version: VersionRequest,
         on: OnProgress<'_>,
-    ) -> Result<PinnedList, InstallError> {
+    ) -> Result<PinOutcome, InstallError> {
         let agent = source.agent.clone();
         let limit = self.registry.limits.total;
         let whole = Box::pin(self.pin_whole(source, version, on));
@@ -44,14 +44,14 @@ impl Bundles {
         source: &Source,
         version: VersionRequest,
         on: OnProgress<'_>,
-    ) -> Result<PinnedList, InstallError> {
+    ) -> Result<PinOutcome, InstallError> {
         if let Origin::Path { .. } | Origin::Nothing = source.origin {
             let agent = source.agent.clone();
             return Err(ListError::NothingToPin { agent }.into());
         }
         let version = self.version(source, version, on).await?;
-        let mut reporter = Reporter::new(on, &source.agent, &version);
-        reporter.phase(Phase::Resolving, None);
+        let mut reporter = ProgressReporter::new(on, &source.agent, &version);
+        reporter.phase(InstallPhase::Resolving, None);
         let mut missing = Vec::new();
         let pins = match &source.origin {
             Origin::Npm(npm) => {
@@ -64,12 +64,12 @@ impl Bundles {
             }
             Origin::Path { .. } | Origin::Nothing => Vec::new(),
         };
-        let mut pinned = Pinned::new(&source.agent, &version, pins);
+        let mut pinned = PinnedList::new(&source.agent, &version, pins);
         pinned.unpinned = missing
             .iter()
             .flat_map(|(_, targets)| targets.clone())
             .collect();
-        Ok(PinnedList {
+        Ok(PinOutcome {
             packages: pinned.packages.len(),
             missing,
             text: pinned.text()?,
@@ -78,17 +78,17 @@ impl Bundles {
     }
 }
 
-/// Every package of every machine's bundle, the agent's own first. Not all machines may have one yet: packages are
-/// published one by one, and mirrors may lag behind.
+/// Every package of every machine's bundle, the agent's own first. A machine may lack its package: they are published
+/// one by one, and mirrors may lag behind.
 async fn npm_pins(
     fetcher: &Fetcher<'_>,
     npm: &Npm,
     version: &str,
     missing: &mut Vec<(String, Vec<String>)>,
-    reporter: &mut Reporter<'_>,
-) -> Result<Vec<Pin>, InstallError> {
+    reporter: &mut ProgressReporter<'_>,
+) -> Result<Vec<PinnedPackage>, InstallError> {
     let mut absent = None;
-    let mut pins: BTreeMap<(bool, PathBuf, String), Pin> = BTreeMap::new();
+    let mut pins: BTreeMap<(bool, PathBuf, String), PinnedPackage> = BTreeMap::new();
     for (published, targets) in npm.all_published(version) {
         let own = npm.place(&published);
         let name = published.to_string();
@@ -120,12 +120,13 @@ async fn npm_pins(
     }
 }
 
-/// A package that is the whole bundle. Mirrors may have its tarball before they describe it; then that is looked at.
+/// Resolves a package that is the whole bundle. A mirror may have its tarball before it has its description; then the
+/// hash is computed from the tarball.
 async fn alone(
     fetcher: &Fetcher<'_>,
-    published: Published,
-    reporter: &mut Reporter<'_>,
-) -> Result<Placed, InstallError> {
+    published: PackageId,
+    reporter: &mut ProgressReporter<'_>,
+) -> Result<PlacedPackage, InstallError> {
     let error = match tree::alone(fetcher, published.clone()).await {
         Err(error @ (InstallError::NoPackage { .. } | InstallError::NoVersion { .. })) => error,
         other => return other,
@@ -135,7 +136,7 @@ async fn alone(
         return Err(error);
     };
     match download::measure(fetcher, url, reporter).await {
-        Ok(integrity) => Ok(Placed {
+        Ok(integrity) => Ok(PlacedPackage {
             published,
             place: PathBuf::new(),
             tarball: Tarball::Described(Dist::measured(url, integrity)),
@@ -145,8 +146,8 @@ async fn alone(
     }
 }
 
-fn pin(fetcher: &Fetcher<'_>, placed: Placed) -> Result<Pin, InstallError> {
-    let Placed {
+fn pin(fetcher: &Fetcher<'_>, placed: PlacedPackage) -> Result<PinnedPackage, InstallError> {
+    let PlacedPackage {
         published, place, ..
     } = placed;
     let Tarball::Described(dist) = placed.tarball else {
@@ -160,36 +161,36 @@ fn pin(fetcher: &Fetcher<'_>, placed: Placed) -> Result<Pin, InstallError> {
         }
         .into());
     }
-    Ok(Pin {
-        place: written_place(&place, &published.package),
+    Ok(PinnedPackage {
+        place: place_member(&place, &published.package),
         tarball: metadata::pinned_path(fetcher, &published, &dist.tarball),
         integrity: dist.integrity,
         name: published.package,
         version: published.version,
-        ..Pin::default()
+        ..PinnedPackage::default()
     })
 }
 
-/// What pip chose, less what is not used, and what only other Pythons than this one need.
-fn python_pins(pypi: &Pypi, chosen: &[(String, String)]) -> Vec<Pin> {
+/// What pip chose, without unused packages, plus those that only other Python versions need.
+fn python_pins(pypi: &Pypi, chosen: &[(String, String)]) -> Vec<PinnedPackage> {
     let is_left_out = |name: &str| pypi.without.iter().any(|out| normal(out) == name);
-    let chosen = chosen.iter().map(|(name, version)| Pin {
+    let chosen = chosen.iter().map(|(name, version)| PinnedPackage {
         name: normal(name),
         version: version.clone(),
-        ..Pin::default()
+        ..PinnedPackage::default()
     });
     let conditional = pypi.with.iter().filter_map(|with| {
         let (exact, when) = with.split_once(';')?;
         let (name, version) = exact.split_once("==")?;
-        Some(Pin {
+        Some(PinnedPackage {
             name: normal(name.trim()),
             version: version.trim().to_owned(),
             when: Some(when.trim().to_owned()),
-            ..Pin::default()
+            ..PinnedPackage::default()
         })
     });
-    let mut pins: BTreeMap<String, Pin> = BTreeMap::new();
-    // A condition that holds here does not hold everywhere, so it stays.
+    let mut pins: BTreeMap<String, PinnedPackage> = BTreeMap::new();
+    // A condition that holds here need not hold everywhere, so it is kept.
     for pin in chosen.chain(conditional) {
         if !is_left_out(&pin.name) {
             pins.insert(pin.name.clone(), pin);
@@ -198,7 +199,7 @@ fn python_pins(pypi: &Pypi, chosen: &[(String, String)]) -> Vec<Pin> {
     pins.into_values().collect()
 }
 
-/// A Python package's name in the one spelling that all others mean.
+/// The normalised spelling of a Python package's name.
 fn normal(name: &str) -> String {
     let dashed: String = name
         .to_ascii_lowercase()
@@ -227,7 +228,7 @@ mod tests {
         };
         let chosen = [("agent", "1.0"), ("mcp", "2.0"), ("big_data", "3.0")];
         let chosen = chosen.map(|(name, version)| (name.to_owned(), version.to_owned()));
-        let pinned = Pinned::new("agent", "1.0", python_pins(&pypi, &chosen));
+        let pinned = PinnedList::new("agent", "1.0", python_pins(&pypi, &chosen));
         assert_eq!(
             pinned.requirements(),
             [

@@ -1,27 +1,27 @@
-//! Tells a caller how far an installation is, at a bearable rate.
+//! Reports the progress of an installation, at a limited rate.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Twenty messages a second look smooth and cost nothing.
+/// Twenty reports a second look smooth and cost little.
 pub(super) const INTERVAL: Duration = Duration::from_millis(50);
 
-/// What an installation is doing now.
+/// The current state of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct InstallStatus {
     pub agent: String,
-    /// As asked for until it is resolved.
+    /// As requested, until a tag is resolved.
     pub version: String,
-    pub phase: Phase,
+    pub phase: InstallPhase,
     pub bytes: u64,
     pub total: Option<u64>,
-    /// How many packages it has, as far as is known.
+    /// The number of packages known so far.
     pub packages: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Asking the registry.
+pub enum InstallPhase {
+    /// Querying the registry.
     Resolving,
     /// Another process is installing the same version.
     Waiting,
@@ -30,22 +30,22 @@ pub enum Phase {
     Done,
 }
 
-/// Where progress goes.
-pub type OnProgress<'a> = &'a (dyn Fn(Progress) + Send + Sync);
+/// The callback for progress reports.
+pub type OnProgress<'a> = &'a (dyn Fn(InstallStatus) + Send + Sync);
 
 #[derive(Clone)]
-pub(super) struct Reporter<'a> {
+pub(super) struct ProgressReporter<'a> {
     on: OnProgress<'a>,
-    current: Progress,
+    current: InstallStatus,
     last: Option<Instant>,
 }
 
-impl<'a> Reporter<'a> {
+impl<'a> ProgressReporter<'a> {
     pub(super) fn new(on: OnProgress<'a>, agent: &str, version: &str) -> Self {
-        let current = Progress {
+        let current = InstallStatus {
             agent: agent.to_owned(),
             version: version.to_owned(),
-            phase: Phase::Resolving,
+            phase: InstallPhase::Resolving,
             bytes: 0,
             total: None,
             packages: 0,
@@ -57,27 +57,27 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    /// Begins a phase, which is always told.
-    pub(super) fn phase(&mut self, phase: Phase, total: Option<u64>) {
+    /// Begins a phase, which is always reported.
+    pub(super) fn phase(&mut self, phase: InstallPhase, total: Option<u64>) {
         self.current.phase = phase;
         self.current.bytes = 0;
         self.current.total = total;
-        self.tell();
+        self.report();
     }
 
-    /// Moves within a phase, which is told now and then and at its end.
+    /// Progress within a phase, reported at intervals and at its end.
     pub(super) fn bytes(&mut self, bytes: u64) {
         self.current.bytes = bytes;
         if self.is_due() || Some(bytes) == self.current.total {
-            self.tell();
+            self.report();
         }
     }
 
-    /// Another package is known.
+    /// Updates the number of known packages.
     pub(super) fn packages(&mut self, packages: usize) {
         self.current.packages = packages;
         if self.is_due() {
-            self.tell();
+            self.report();
         }
     }
 
@@ -85,56 +85,57 @@ impl<'a> Reporter<'a> {
         self.last.is_none_or(|last| last.elapsed() >= INTERVAL)
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         self.last = Some(Instant::now());
         (self.on)(self.current.clone());
     }
 }
 
-/// Several downloads at once, told as one.
-pub(super) struct Tally<'a> {
-    state: Mutex<TallyState<'a>>,
+/// Concurrent downloads, reported as one.
+pub(super) struct DownloadProgress<'a> {
+    state: Mutex<DownloadProgressState<'a>>,
 }
 
-struct TallyState<'a> {
-    reporter: Reporter<'a>,
-    /// Bytes so far and in all of each download; `None` before it begins or where the server does not say.
+struct DownloadProgressState<'a> {
+    reporter: ProgressReporter<'a>,
+    /// Received and total bytes of each download; the total is `None` before it begins or if the server does not send
+    /// it.
     downloads: Vec<(u64, Option<u64>)>,
 }
 
-impl<'a> Tally<'a> {
-    pub(super) fn new(reporter: Reporter<'a>, downloads: usize) -> Self {
+impl<'a> DownloadProgress<'a> {
+    pub(super) fn new(reporter: ProgressReporter<'a>, downloads: usize) -> Self {
         let downloads = vec![(0, None); downloads];
         Self {
-            state: Mutex::new(TallyState {
+            state: Mutex::new(DownloadProgressState {
                 reporter,
                 downloads,
             }),
         }
     }
 
-    /// Begins a download, or begins it again.
+    /// Begins or restarts a download.
     pub(super) fn begin(&self, number: usize, total: Option<u64>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.downloads[number] = (0, total);
         let total = state.downloads.iter().map(|(_, total)| *total).sum();
-        if state.reporter.current.phase == Phase::Downloading {
+        if state.reporter.current.phase == InstallPhase::Downloading {
             state.reporter.current.total = total;
         } else {
-            state.reporter.phase(Phase::Downloading, total);
+            state.reporter.phase(InstallPhase::Downloading, total);
         }
-        state.tell();
+        state.report();
     }
 
     pub(super) fn bytes(&self, number: usize, bytes: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.downloads[number].0 = bytes;
-        state.tell();
+        state.report();
     }
 }
 
-impl TallyState<'_> {
-    fn tell(&mut self) {
+impl DownloadProgressState<'_> {
+    fn report(&mut self) {
         let bytes = self.downloads.iter().map(|(bytes, _)| bytes).sum();
         self.reporter.bytes(bytes);
     }
@@ -145,23 +146,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn downloads_side_by_side_are_told_as_one() {
-        let told = Mutex::new(Vec::new());
-        let on = |progress: Progress| {
-            let mut told = told.lock().unwrap();
-            told.push((progress.phase, progress.bytes, progress.total));
+    fn concurrent_downloads_are_reported_as_one() {
+        let reports = Mutex::new(Vec::new());
+        let on = |progress: InstallStatus| {
+            let mut reports = reports.lock().unwrap();
+            reports.push((progress.phase, progress.bytes, progress.total));
         };
-        let reporter = Reporter::new(&on, "a", "1");
-        let tally = Tally::new(reporter, 2);
-        tally.begin(0, Some(10));
-        tally.bytes(0, 10);
-        tally.begin(1, Some(5));
-        // Cut off, and begun again.
-        tally.bytes(1, 4);
-        tally.begin(1, Some(5));
-        tally.bytes(1, 5);
-        let told = told.into_inner().unwrap();
-        assert_eq!(told.first(), Some(&(Phase::Downloading, 0, None)));
-        assert_eq!(told.last(), Some(&(Phase::Downloading, 15, Some(15))));
+        let reporter = ProgressReporter::new(&on, "a", "1");
+        let progress = DownloadProgress::new(reporter, 2);
+        progress.begin(0, Some(10));
+        progress.bytes(0, 10);
+        progress.begin(1, Some(5));
+        // Interrupted and restarted.
+        progress.bytes(1, 4);
+        progress.begin(1, Some(5));
+        progress.bytes(1, 5);
+        let reports = reports.into_inner().unwrap();
+        assert_eq!(reports.first(), Some(&(InstallPhase::Downloading, 0, None)));
+        assert_eq!(
+            reports.last(),
+            Some(&(InstallPhase::Downloading, 15, Some(15)))
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Agents from PyPI: installed with the pip of a Python that sandboxes have too, into a directory of their own.
-//! pip's settings (environment and configuration files) hold as they do for the user.
+//! Agents from PyPI: installed into a directory of their own with the pip of a Python that sandboxes have too. pip uses
+//! the user's settings (environment and configuration files).
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -13,38 +13,38 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{ChildStderr, ChildStdout, Command};
 
 use super::error::{PYTHONS, PypiError};
-use super::install::{self, Order};
-use super::list::Pinned;
-use super::progress::{Phase, Reporter};
+use super::install::{self, InstallRequest};
+use super::list::PinnedList;
+use super::progress::{InstallPhase, ProgressReporter};
 use super::registry::Registry;
 use super::source::{Pypi, Source};
 use super::storage::{self, StorageError};
-use super::{Bundle, FORMAT, InstallError, Manifest};
+use super::{Bundle, BundleManifest, FORMAT, InstallError};
 
 const PACKAGES: &str = "site-packages";
 const LAUNCHER: &str = "main.py";
-/// Of what pip says, for an error.
-const SAID_BYTES_MAX: usize = 64 << 10;
+/// The most that is kept of pip's standard error, for an error message.
+const STDERR_BYTES_MAX: usize = 64 << 10;
 
-/// Has pip fill a directory, adds a launcher, and moves it into place.
+/// Runs pip to fill a directory, adds a launcher, and moves it into place.
 pub(super) async fn install(
     registry: &Registry,
     pypi: &Pypi,
-    order: Order<'_>,
-    reporter: &mut Reporter<'_>,
+    request: InstallRequest<'_>,
+    reporter: &mut ProgressReporter<'_>,
 ) -> Result<Bundle, InstallError> {
-    let wanted = &order.wanted;
-    let agent = &wanted.source.agent;
+    let spec = &request.spec;
+    let agent = &spec.source.agent;
     let python = find_python(agent).await?;
-    let staging = install::new_staging(order.root).await?;
+    let staging = install::new_staging(request.root).await?;
     let tree = staging.path().join("tree");
     let requirements = staging.path().join("requirements.txt");
     let storage = |error| StorageError::new("write", staging.path(), error);
     std::fs::create_dir(&tree).map_err(storage)?;
-    let pinned = Pinned::of(wanted.source, &wanted.version)?;
+    let pinned = PinnedList::of(spec.source, &spec.version)?;
     let lines = match &pinned {
         Some(pinned) => pinned.requirements(),
-        None => loose_requirements(pypi, &wanted.version),
+        None => loose_requirements(pypi, &spec.version),
     };
     std::fs::write(&requirements, lines.join("\n") + "\n").map_err(storage)?;
 
@@ -54,18 +54,18 @@ pub(super) async fn install(
         .arg(tree.join(PACKAGES));
     run_pip(pip, (&python, &pypi.package), reporter).await?;
 
-    reporter.phase(Phase::Unpacking, None);
-    let (agent, version) = (agent.clone(), wanted.version.clone());
+    reporter.phase(InstallPhase::Unpacking, None);
+    let (agent, version) = (agent.clone(), spec.version.clone());
     let (package, entry) = (pypi.package.clone(), pypi.entry.clone());
-    let directory = order.directory;
-    let lock = order.lock;
+    let directory = request.directory;
+    let lock = request.lock;
     install::run_blocking(move || {
         let _lock = lock;
         let packages = tree.join(PACKAGES);
         let (components, integrity) = inventory(&packages)?;
         write_launcher(&tree, &entry)?;
-        let bytes = open_up(&tree)?;
-        let manifest = Manifest {
+        let bytes = make_readable(&tree)?;
+        let manifest = BundleManifest {
             format: FORMAT,
             agent,
             version,
@@ -85,12 +85,12 @@ pub(super) async fn install(
     .await?
 }
 
-/// What pip would install, as names and versions. Nothing is installed.
+/// Resolves what pip would install, as names and versions, without installing anything.
 pub(super) async fn resolve(
     registry: &Registry,
     (source, pypi): (&Source, &Pypi),
     version: &str,
-    reporter: &mut Reporter<'_>,
+    reporter: &mut ProgressReporter<'_>,
 ) -> Result<Vec<(String, String)>, InstallError> {
     let python = find_python(&source.agent).await?;
     let directory = tempfile::tempdir()
@@ -111,7 +111,7 @@ pub(super) async fn resolve(
     Ok(chosen.map(|chosen| (chosen.name, chosen.version)).collect())
 }
 
-/// What pip tells of a dry run.
+/// pip's report of a dry run.
 #[derive(Deserialize)]
 struct Report {
     install: Vec<ReportItem>,
@@ -128,7 +128,7 @@ struct ReportMetadata {
     version: String,
 }
 
-/// The agent in one version with whatever it depends on.
+/// One version of the agent, with its dependencies left to pip.
 fn loose_requirements(pypi: &Pypi, version: &str) -> Vec<String> {
     let own = format!("{}=={version}", pypi.package);
     [vec![own], pypi.with.clone()].concat()
@@ -152,7 +152,8 @@ fn pip_install(registry: &Registry, python: &Path, requirements: &Path) -> Comma
     pip
 }
 
-/// The first Python that sandboxes have, by its own name (`python3.11`): packages fit one minor version.
+/// The first Python that sandboxes have, by its versioned path (`python3.11`): installed packages work with one minor
+/// version only.
 async fn find_python(agent: &str) -> Result<PathBuf, InstallError> {
     let found = PYTHONS
         .iter()
@@ -182,7 +183,7 @@ async fn find_python(agent: &str) -> Result<PathBuf, InstallError> {
 async fn run_pip(
     mut pip: Command,
     (python, package): (&Path, &str),
-    reporter: &mut Reporter<'_>,
+    reporter: &mut ProgressReporter<'_>,
 ) -> Result<(), InstallError> {
     pip.stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -193,14 +194,14 @@ async fn run_pip(
         source,
     };
     let mut child = pip.spawn().map_err(failed)?;
-    reporter.phase(Phase::Downloading, None);
+    reporter.phase(InstallPhase::Downloading, None);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let ((), said) = tokio::join!(show(stdout, reporter), said(stderr));
+    let ((), said) = tokio::join!(report_downloads(stdout, reporter), read_stderr(stderr));
     let status = child.wait().await.map_err(failed)?;
     if status.success() {
         return Ok(());
     }
-    // pip masks credentials in addresses itself; its last lines say why.
+    // pip masks credentials in URLs itself; its `ERROR` lines give the reason.
     let lines: Vec<&str> = said
         .lines()
         .filter(|line| line.starts_with("ERROR"))
@@ -214,8 +215,8 @@ async fn run_pip(
     Err(PypiError::Failed { package, said }.into())
 }
 
-/// Reads how much pip downloads from what it prints.
-async fn show(stdout: Option<ChildStdout>, reporter: &mut Reporter<'_>) {
+/// Reports download progress from pip's output.
+async fn report_downloads(stdout: Option<ChildStdout>, reporter: &mut ProgressReporter<'_>) {
     let Some(stdout) = stdout else {
         return;
     };
@@ -227,12 +228,12 @@ async fn show(stdout: Option<ChildStdout>, reporter: &mut Reporter<'_>) {
     }
 }
 
-async fn said(stderr: Option<ChildStderr>) -> String {
+async fn read_stderr(stderr: Option<ChildStderr>) -> String {
     let mut said = Vec::new();
     if let Some(stderr) = stderr {
-        let mut limited = stderr.take(SAID_BYTES_MAX as u64);
+        let mut limited = stderr.take(STDERR_BYTES_MAX as u64);
         let _ = limited.read_to_end(&mut said).await;
-        // The rest is read too, so that pip cannot block on a full pipe.
+        // Drain the rest, so that pip cannot block on a full pipe.
         let _ = tokio::io::copy(&mut limited.into_inner(), &mut tokio::io::sink()).await;
     }
     String::from_utf8_lossy(&said).into_owned()
@@ -256,7 +257,7 @@ fn downloaded_bytes(line: &str) -> Option<u64> {
     Some((number.parse::<f64>().ok()? * factor) as u64)
 }
 
-/// What pip installed, and a fingerprint of it: pip lists every file with its hash.
+/// The packages that pip installed, and a fingerprint of them: pip records the hash of every file.
 fn inventory(packages: &Path) -> Result<(BTreeMap<String, String>, String), StorageError> {
     let storage = |error| StorageError::new("read", packages, error);
     let mut components = BTreeMap::new();
@@ -277,7 +278,7 @@ fn inventory(packages: &Path) -> Result<(BTreeMap<String, String>, String), Stor
     let mut hasher = Sha256::new();
     for (name, record) in records {
         hasher.update(name.as_bytes());
-        // Compiled files carry times, so they differ from host to host.
+        // Compiled files contain timestamps, so they differ from host to host.
         for line in record.split(|byte| *byte == b'\n') {
             if !line.windows(5).any(|part| part == b".pyc,") {
                 hasher.update(line);
@@ -293,7 +294,8 @@ fn inventory(packages: &Path) -> Result<(BTreeMap<String, String>, String), Stor
     ))
 }
 
-/// Starts the agent with its own packages first, and with nothing in the environment that its tools would inherit.
+/// Writes the program that starts the agent: it puts the agent's packages first, and sets no variable that its tools
+/// would inherit.
 fn write_launcher(tree: &Path, entry: &str) -> Result<(), StorageError> {
     let (module, function) = entry.split_once(':').unwrap_or((entry, "main"));
     let text = format!(
@@ -305,8 +307,8 @@ fn write_launcher(tree: &Path, entry: &str) -> Result<(), StorageError> {
     std::fs::write(&path, text).map_err(|error| StorageError::new("write", &path, error))
 }
 
-/// Makes everything readable for the user of a sandbox, whatever our umask, and counts the bytes.
-fn open_up(directory: &Path) -> Result<u64, StorageError> {
+/// Makes everything readable by the user of a sandbox, whatever our umask, and counts the bytes.
+fn make_readable(directory: &Path) -> Result<u64, StorageError> {
     let storage = |error| StorageError::new("set permissions in", directory, error);
     let mut bytes = 0;
     std::fs::set_permissions(directory, Permissions::from_mode(0o755)).map_err(storage)?;
@@ -314,7 +316,7 @@ fn open_up(directory: &Path) -> Result<u64, StorageError> {
         let entry = entry.map_err(storage)?;
         let metadata = entry.path().symlink_metadata().map_err(storage)?;
         if metadata.is_dir() {
-            bytes += open_up(&entry.path())?;
+            bytes += make_readable(&entry.path())?;
         } else if metadata.is_file() {
             bytes += metadata.len();
             let is_program = metadata.permissions().mode() & 0o111 != 0;

@@ -1,5 +1,5 @@
-//! Where packages come from: registries, credentials, proxies and certificates,
-//! gathered once from npm's own configuration. Opens no connection.
+//! Where packages come from: registries, credentials, proxies and certificates, read once from npm's own configuration.
+//! Opens no connection.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::npmrc;
 
 const NPM: &str = "https://registry.npmjs.org/";
 
-/// A value that must not reach a log or an error.
+/// A value that must not appear in a log or an error.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Secret(String);
 
@@ -30,13 +30,13 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// How long each part of talking to a registry may take.
+/// Time limits and retries for requests to a registry.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RegistryLimits {
     pub connect: Duration,
-    /// The longest wait without a single byte.
+    /// The longest wait for the next byte.
     pub stall: Duration,
-    /// One whole installation, and also the wait for another process's.
+    /// One whole installation, including the wait for another process that installs the same.
     pub total: Duration,
     /// Further attempts after the first.
     pub retries: u32,
@@ -44,7 +44,7 @@ pub struct Limits {
     pub backoff: Duration,
 }
 
-impl Default for Limits {
+impl Default for RegistryLimits {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
@@ -56,7 +56,7 @@ impl Default for Limits {
     }
 }
 
-/// npm's settings, as far as fetching packages needs them.
+/// The part of npm's settings that fetching packages needs.
 #[derive(Clone, Debug)]
 pub struct Registry {
     default: Secret,
@@ -69,9 +69,9 @@ pub struct Registry {
     pub(super) http_proxy: Option<Secret>,
     pub(super) https_proxy: Option<Secret>,
     pub(super) no_proxy: Option<String>,
-    /// The package index for Python where only uv's variables name one; pip reads its own settings itself.
+    /// The Python package index, if only uv's variables name one; pip reads its own settings itself.
     pub(super) python_index: Option<Secret>,
-    pub limits: Limits,
+    pub limits: RegistryLimits,
 }
 
 impl Registry {
@@ -88,12 +88,12 @@ impl Registry {
             https_proxy: None,
             no_proxy: None,
             python_index: None,
-            limits: Limits::default(),
+            limits: RegistryLimits::default(),
         }
     }
 
-    /// Gathers npm's settings: environment, then the project's, the user's and
-    /// the machine's `.npmrc`. A file that cannot be read counts as empty.
+    /// Reads npm's settings: the environment, then the project's, the user's and the machine's `.npmrc`. A file that
+    /// cannot be read counts as empty.
     pub fn from_environment(
         get: impl Fn(&str) -> Option<String>,
         home: Option<&Path>,
@@ -114,7 +114,7 @@ impl Registry {
         settings.registry()
     }
 
-    /// The address under which `package` is described.
+    /// The URL of a package's description.
     pub(super) fn package_url(&self, package: &str) -> Option<Url> {
         let scope = package.split_once('/').map(|(scope, _)| scope);
         let registry = scope
@@ -135,10 +135,10 @@ impl Registry {
         Some(base)
     }
 
-    /// The `Authorization` for `url`: that of its own host and the longest path
-    /// prefix configured, and nothing for any other host.
+    /// The `Authorization` header for `url`: the one configured for its host and longest matching path prefix; `None`
+    /// for any other host.
     pub(super) fn authorization(&self, url: &Url) -> Option<&Secret> {
-        // A description must not lure a token out in the clear.
+        // A package description must not be able to make us send a token unencrypted.
         if url.scheme() == "http" && self.is_encrypted(url.host_str()?) {
             return None;
         }
@@ -173,10 +173,10 @@ impl Registry {
     }
 }
 
-/// All layers together; the environment wins over files, earlier files over later.
+/// All layers of settings; the environment takes precedence over files, earlier files over later ones.
 struct Settings<'a> {
     get: &'a dyn Fn(&str) -> Option<String>,
-    files: [Vec<npmrc::Pair>; 3],
+    files: [Vec<npmrc::Setting>; 3],
 }
 
 impl Settings<'_> {
@@ -191,7 +191,7 @@ impl Settings<'_> {
             .filter(|path| !path.is_empty())
             .map(PathBuf::from)
             .collect();
-        // npm sends everything through `https-proxy`, or else `proxy`, whatever the scheme.
+        // npm uses `https-proxy`, or else `proxy`, for every scheme.
         let configured = self.one("https-proxy").or_else(|| self.one("proxy"));
         let any = self.variable("all_proxy");
         let proxy = |name| {
@@ -221,7 +221,7 @@ impl Settings<'_> {
 
     fn credentials(&self, registry: &Registry) -> BTreeMap<String, Secret> {
         let mut parts: BTreeMap<String, Credential> = BTreeMap::new();
-        // The environment cannot be listed, so it is asked for the registries in use.
+        // The environment cannot be enumerated, so query it for the registries in use.
         for url in registry.scopes.values().chain([&registry.default]) {
             for dart in darts(url.reveal()) {
                 for field in ["_authToken", "_auth", "username", "_password"] {
@@ -247,7 +247,7 @@ impl Settings<'_> {
             .collect()
     }
 
-    /// The winning value of `key`; `null` and an empty text mean unset, as in npm.
+    /// The effective value of `key`; `null` and an empty text mean unset, as in npm.
     fn one(&self, key: &str) -> Option<String> {
         let set = |value: &String| !value.is_empty() && value != "null";
         let file = || {
@@ -259,7 +259,7 @@ impl Settings<'_> {
         (!is_switched_off).then_some(value)
     }
 
-    /// Every value of `key` in the first layer that has any.
+    /// All values of `key` in the first layer that has any.
     fn all(&self, key: &str) -> Vec<String> {
         if let Some(value) = npm_variable(self.get, key) {
             return vec![value];
@@ -282,7 +282,7 @@ impl Settings<'_> {
     }
 }
 
-/// The fields npm knows for one dart.
+/// npm's credential fields for one nerf dart.
 #[derive(Default)]
 struct Credential {
     token: Option<String>,
@@ -336,7 +336,7 @@ fn darts(url: &str) -> Vec<String> {
     darts
 }
 
-/// `npm_config_…` in the spellings people use; npm itself ignores case.
+/// Looks up `npm_config_…` in the usual spellings; npm itself ignores case.
 fn npm_variable(get: &dyn Fn(&str) -> Option<String>, key: &str) -> Option<String> {
     let lower = key.replace('-', "_");
     let upper = lower.to_uppercase();
@@ -350,8 +350,8 @@ fn npm_variable(get: &dyn Fn(&str) -> Option<String>, key: &str) -> Option<Strin
     values.into_iter().find(|value| !value.is_empty())
 }
 
-/// The machine-wide file: named outright, below the prefix, or in a usual place.
-fn global_file(get: &dyn Fn(&str) -> Option<String>, user: &[npmrc::Pair]) -> PathBuf {
+/// The machine-wide `.npmrc`: configured explicitly, below the prefix, or at a default path.
+fn global_file(get: &dyn Fn(&str) -> Option<String>, user: &[npmrc::Setting]) -> PathBuf {
     if let Some(path) = npm_variable(get, "globalconfig") {
         return PathBuf::from(path);
     }
@@ -367,7 +367,7 @@ fn global_file(get: &dyn Fn(&str) -> Option<String>, user: &[npmrc::Pair]) -> Pa
     found.unwrap_or(&usual[0]).clone()
 }
 
-fn read(path: &Path, get: &dyn Fn(&str) -> Option<String>) -> Vec<npmrc::Pair> {
+fn read(path: &Path, get: &dyn Fn(&str) -> Option<String>) -> Vec<npmrc::Setting> {
     match std::fs::read_to_string(path) {
         Ok(text) => npmrc::parse(&text, get),
         Err(error) => {

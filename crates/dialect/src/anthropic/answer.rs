@@ -1,7 +1,7 @@
-//! A chat answer rendered as an Anthropic message: named events for a stream, one object for a request without.
+//! Renders a chat answer as an Anthropic message: named events for a stream, otherwise one object.
 //!
-//! Anthropic's blocks come one after the other, each with its own index; chat's calls may interleave. What cannot be
-//! sent in its turn waits for the end of the answer.
+//! Anthropic sends content blocks one after the other, whereas the deltas of several chat calls may interleave. Deltas
+//! that do not belong to the open block are held back until the end of the answer.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -10,39 +10,39 @@ use super::{error_value, input_of};
 use crate::chat::Render;
 use crate::chat::{Delta, Reply, Usage};
 
-/// Clients send thoughts back only with a signature, and nobody but Anthropic checks it.
+/// Clients send thoughts back only if they have a signature; only Anthropic verifies it.
 const SIGNATURE: &str = "rollcage";
 
 /// Renders the answer to one request.
 #[derive(Debug)]
 pub struct MessagesRenderer {
-    /// Claude Code takes answers with one id for one message, so each answer has its own.
+    /// Unique, because Claude Code merges answers of the same id into one message.
     pub message_id: String,
     /// As the agent named it.
     pub model: String,
-    /// The calls so far: chat's index and the id, by their order.
+    /// The calls so far in order, each with chat's index and its id.
     calls: Vec<(usize, String)>,
-    open: Option<Kind>,
-    waiting: Vec<(Block, String)>,
+    open: Option<BlockKind>,
+    waiting: Vec<(BlockStart, String)>,
     blocks_sent: usize,
-    /// Something other than thoughts was sent.
+    /// A block other than thinking was sent.
     has_said: bool,
     finish_reason: Option<String>,
     usage: Usage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum BlockKind {
     Thinking,
     Text,
-    /// The number of the call in `MessagesRenderer::calls`.
+    /// Index into `MessagesRenderer::calls`.
     Call(usize),
 }
 
 #[derive(Debug)]
-struct Block {
-    kind: Kind,
-    /// A call's name; empty otherwise.
+struct BlockStart {
+    kind: BlockKind,
+    /// The tool's name for a call; otherwise empty.
     name: String,
 }
 
@@ -75,8 +75,8 @@ impl MessagesRenderer {
         })
     }
 
-    /// Thoughts and texts follow each other freely; after a call has begun, they wait for its end.
-    fn say(&mut self, kind: Kind, text: &str, out: &mut Vec<u8>) {
+    /// Text and thoughts are sent at once unless a call is open; then they are held back.
+    fn say(&mut self, kind: BlockKind, text: &str, out: &mut Vec<u8>) {
         if let Some((block, waiting)) = self.waiting.last_mut()
             && block.kind == kind
         {
@@ -84,7 +84,7 @@ impl MessagesRenderer {
             return;
         }
         let name = String::new();
-        let block = Block { kind, name };
+        let block = BlockStart { kind, name };
         if self.must_wait() {
             self.waiting.push((block, text.to_owned()));
             return;
@@ -97,7 +97,7 @@ impl MessagesRenderer {
 
     fn call(&mut self, index: usize, id: &str, name: &str, out: &mut Vec<u8>) {
         let known = self.calls.iter().rev().find(|(known, _)| *known == index);
-        // Some servers repeat a call's head with every piece, and some give every call the same index.
+        // Some servers repeat a call's id and name in every delta, and some give all calls the same index.
         if known.is_some_and(|(_, known)| id.is_empty() || id == known) {
             return;
         }
@@ -108,8 +108,8 @@ impl MessagesRenderer {
             false => id.to_owned(),
         };
         self.calls.push((index, id));
-        let block = Block {
-            kind: Kind::Call(number),
+        let block = BlockStart {
+            kind: BlockKind::Call(number),
             name: name.to_owned(),
         };
         if self.must_wait() {
@@ -123,7 +123,7 @@ impl MessagesRenderer {
         let Some(number) = self.calls.iter().rposition(|(known, _)| *known == index) else {
             return;
         };
-        let kind = Kind::Call(number);
+        let kind = BlockKind::Call(number);
         if self.open == Some(kind) {
             self.send(kind, text, out);
         } else if let Some((_, waiting)) = self.waiting.iter_mut().find(|(b, _)| b.kind == kind) {
@@ -131,40 +131,40 @@ impl MessagesRenderer {
         }
     }
 
-    /// An id that differs from those of all other answers.
+    /// A call id that is unique across answers.
     fn call_id(&self, number: usize) -> String {
         let unique = self.message_id.trim_start_matches("msg_");
         format!("toolu_{unique}_{number}")
     }
 
     fn must_wait(&self) -> bool {
-        matches!(self.open, Some(Kind::Call(_))) || !self.waiting.is_empty()
+        matches!(self.open, Some(BlockKind::Call(_))) || !self.waiting.is_empty()
     }
 
-    fn open(&mut self, block: &Block, out: &mut Vec<u8>) {
+    fn open(&mut self, block: &BlockStart, out: &mut Vec<u8>) {
         self.close(out);
         let content = match block.kind {
-            Kind::Thinking => json!({ "type": "thinking", "thinking": "", "signature": "" }),
-            Kind::Text => json!({ "type": "text", "text": "" }),
-            Kind::Call(number) => {
+            BlockKind::Thinking => json!({ "type": "thinking", "thinking": "", "signature": "" }),
+            BlockKind::Text => json!({ "type": "text", "text": "" }),
+            BlockKind::Call(number) => {
                 let id = &self.calls[number].1;
                 json!({ "type": "tool_use", "id": id, "name": block.name, "input": {} })
             }
         };
         let index = self.blocks_sent;
         self.blocks_sent += 1;
-        self.has_said |= block.kind != Kind::Thinking;
+        self.has_said |= block.kind != BlockKind::Thinking;
         self.open = Some(block.kind);
         let start =
             json!({ "type": "content_block_start", "index": index, "content_block": content });
         event(&start, out);
     }
 
-    fn send(&self, kind: Kind, text: &str, out: &mut Vec<u8>) {
+    fn send(&self, kind: BlockKind, text: &str, out: &mut Vec<u8>) {
         let delta = match kind {
-            Kind::Thinking => json!({ "type": "thinking_delta", "thinking": text }),
-            Kind::Text => json!({ "type": "text_delta", "text": text }),
-            Kind::Call(_) => json!({ "type": "input_json_delta", "partial_json": text }),
+            BlockKind::Thinking => json!({ "type": "thinking_delta", "thinking": text }),
+            BlockKind::Text => json!({ "type": "text_delta", "text": text }),
+            BlockKind::Call(_) => json!({ "type": "input_json_delta", "partial_json": text }),
         };
         self.send_delta(&delta, out);
     }
@@ -179,7 +179,7 @@ impl MessagesRenderer {
         let Some(kind) = self.open.take() else {
             return;
         };
-        if kind == Kind::Thinking {
+        if kind == BlockKind::Thinking {
             let signature = json!({ "type": "signature_delta", "signature": SIGNATURE });
             self.send_delta(&signature, out);
         }
@@ -193,7 +193,7 @@ impl MessagesRenderer {
 
 impl Render for MessagesRenderer {
     fn start(&mut self) -> Vec<u8> {
-        // How long the prompt is, is known at the end; clients take the numbers of `message_delta` then.
+        // Usage is known only at the end; clients take it from `message_delta`.
         let message = self.message(Vec::new(), None, Usage::default());
         let mut out = Vec::new();
         let start = json!({ "type": "message_start", "message": message });
@@ -206,8 +206,8 @@ impl Render for MessagesRenderer {
         match delta {
             Delta::Reasoning(text) if text.is_empty() => {}
             Delta::Text(text) if text.is_empty() => {}
-            Delta::Reasoning(text) => self.say(Kind::Thinking, text, &mut out),
-            Delta::Text(text) => self.say(Kind::Text, text, &mut out),
+            Delta::Reasoning(text) => self.say(BlockKind::Thinking, text, &mut out),
+            Delta::Text(text) => self.say(BlockKind::Text, text, &mut out),
             Delta::Call { index, id, name } => self.call(*index, id, name, &mut out),
             Delta::Arguments { index, text } => self.arguments(*index, text, &mut out),
             Delta::Finish(reason) => self.finish_reason = Some(reason.clone()),
@@ -226,8 +226,8 @@ impl Render for MessagesRenderer {
         }
         if !self.has_said {
             let name = String::new();
-            let kind = Kind::Text;
-            self.open(&Block { kind, name }, &mut out);
+            let kind = BlockKind::Text;
+            self.open(&BlockStart { kind, name }, &mut out);
         }
         self.close(&mut out);
         let stop_reason = stop_reason(self.finish_reason.as_deref(), !self.calls.is_empty());
@@ -290,7 +290,7 @@ impl Render for MessagesRenderer {
     }
 }
 
-/// Some servers end an answer with calls by `stop`, and clients run calls only after `tool_use`.
+/// `tool_use` whenever there are calls, because clients run calls only then and some servers send `stop`.
 fn stop_reason(finish_reason: Option<&str>, has_calls: bool) -> &'static str {
     match finish_reason {
         Some("length") => "max_tokens",
@@ -300,7 +300,7 @@ fn stop_reason(finish_reason: Option<&str>, has_calls: bool) -> &'static str {
     }
 }
 
-/// Chat counts cached tokens as prompt tokens, Anthropic counts them apart. Clients fail on numbers that are missing.
+/// Chat includes cached tokens in the prompt tokens, Anthropic counts them separately. Clients require all numbers.
 fn usage_value(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.prompt_tokens.saturating_sub(usage.cached_tokens + usage.cache_write_tokens),
@@ -310,7 +310,7 @@ fn usage_value(usage: Usage) -> Value {
     })
 }
 
-/// Anthropic's events are named by their type.
+/// Writes an event; its name is its type.
 fn event(data: &Value, out: &mut Vec<u8>) {
     let name = data.get("type").and_then(Value::as_str).unwrap_or_default();
     out.extend(format!("event: {name}\ndata: {data}\n\n").into_bytes());

@@ -1,4 +1,4 @@
-//! Anthropic's content blocks, read as far as a chat message can hold them.
+//! Parses Anthropic's content blocks as far as chat messages can represent them.
 
 use std::borrow::Cow;
 
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::{TranslateError, string, unsupported, wrong};
 
-/// One content block, as far as it matters here.
+/// One content block.
 pub(super) enum Block<'a> {
     Text(Cow<'a, str>),
-    /// Its address, which may hold the image itself.
+    /// A URL, possibly a `data:` URL that contains the image.
     Image(String),
     Thinking(&'a str),
-    Call(Call),
+    Call(ToolUse),
     Result {
         id: &'a str,
         blocks: Vec<Block<'a>>,
@@ -21,21 +21,21 @@ pub(super) enum Block<'a> {
     Dropped(&'a str),
 }
 
-/// Where a block stands.
+/// What contains a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Holder {
+pub(super) enum BlockParent {
     Message,
     ToolResult,
 }
 
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct ToolUse {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) arguments: String,
 }
 
-impl Call {
+impl ToolUse {
     pub(super) fn into_value(self) -> Value {
         json!({
             "id": self.id,
@@ -48,15 +48,15 @@ impl Call {
 pub(super) fn read_content<'a>(
     content: Option<&'a Value>,
     place: &str,
-    holder: Holder,
+    parent: BlockParent,
 ) -> Result<Vec<Block<'a>>, TranslateError> {
     let mut blocks = Vec::new();
     match content {
-        None | Some(Value::Null) if holder == Holder::ToolResult => {}
+        None | Some(Value::Null) if parent == BlockParent::ToolResult => {}
         Some(Value::String(text)) => blocks.push(Block::Text(text.into())),
         Some(Value::Array(list)) => {
             for (at, block) in list.iter().enumerate() {
-                read_block(block, &format!("{place}[{at}]"), holder, &mut blocks)?;
+                read_block(block, &format!("{place}[{at}]"), parent, &mut blocks)?;
             }
         }
         _ => return Err(wrong(place, "is neither a string nor a list of blocks")),
@@ -67,16 +67,16 @@ pub(super) fn read_content<'a>(
 fn read_block<'a>(
     block: &'a Value,
     place: &str,
-    holder: Holder,
+    parent: BlockParent,
     out: &mut Vec<Block<'a>>,
 ) -> Result<(), TranslateError> {
     match string(block, "type", place)? {
         "text" => out.push(Block::Text(string(block, "text", place)?.into())),
         "image" => out.push(Block::Image(image_url(block, place)?)),
         "thinking" => out.push(Block::Thinking(string(block, "thinking", place)?)),
-        // Only Anthropic can read what is in it.
+        // Encrypted; only Anthropic can read it.
         kind @ "redacted_thinking" => out.push(Block::Dropped(kind)),
-        "tool_use" => out.push(Block::Call(Call {
+        "tool_use" => out.push(Block::Call(ToolUse {
             id: string(block, "id", place)?.to_owned(),
             name: string(block, "name", place)?.to_owned(),
             arguments: match block.get("input") {
@@ -88,12 +88,16 @@ fn read_block<'a>(
             let content = block.get("content");
             out.push(Block::Result {
                 id: string(block, "tool_use_id", place)?,
-                blocks: read_content(content, &format!("{place}.content"), Holder::ToolResult)?,
+                blocks: read_content(
+                    content,
+                    &format!("{place}.content"),
+                    BlockParent::ToolResult,
+                )?,
                 is_error: block.get("is_error") == Some(&Value::Bool(true)),
             });
         }
-        "document" => read_document(block, place, holder, out)?,
-        // Search results, tool references and what is yet to come: the model can read JSON.
+        "document" => read_document(block, place, parent, out)?,
+        // Search results, tool references and unknown types are passed on as JSON, which the model can read.
         _ => out.push(Block::Text(without_cache_mark(block).to_string().into())),
     }
     Ok(())
@@ -113,12 +117,12 @@ fn image_url(block: &Value, place: &str) -> Result<String, TranslateError> {
     }
 }
 
-/// The text of a document. One that is no text is an error when the task brings it, and a word to the model when a tool
-/// does: every later request would hold it too, so an error would end the rollout.
+/// The text of a document. A document in another format is an error in a message, but a note to the model in a tool
+/// result: every later request would repeat it, so an error would end the rollout.
 fn read_document<'a>(
     block: &'a Value,
     place: &str,
-    holder: Holder,
+    parent: BlockParent,
     out: &mut Vec<Block<'a>>,
 ) -> Result<(), TranslateError> {
     for name in ["title", "context"] {
@@ -131,7 +135,7 @@ fn read_document<'a>(
         "text" => out.push(Block::Text(string(source, "data", &place)?.into())),
         "content" => {
             let content = source.get("content");
-            out.extend(read_content(content, &format!("{place}.content"), holder)?);
+            out.extend(read_content(content, &format!("{place}.content"), parent)?);
         }
         kind => {
             let kind = source
@@ -139,7 +143,7 @@ fn read_document<'a>(
                 .and_then(Value::as_str)
                 .unwrap_or(kind);
             let what = format!("a document of type `{kind}`");
-            if holder == Holder::Message {
+            if parent == BlockParent::Message {
                 return Err(unsupported(what));
             }
             out.push(Block::Text(format!("[{what} cannot be shown]").into()));

@@ -1,50 +1,53 @@
-//! Anthropic messages as chat messages.
+//! Translates Anthropic messages to chat messages.
 //!
-//! A history must give the same messages on every turn, whatever cache marks move in it, so nothing here depends on what
-//! comes after a message.
+//! A history must yield the same messages on every turn, even though its cache markers move. So the translation of a
+//! message never depends on later ones.
 
 use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::block::{Block, Call, Holder, read_content};
+use super::block::{Block, BlockParent, ToolUse, read_content};
 use super::{TranslateError, list, string, wrong};
 
-/// Chat messages in the making.
+/// Builds chat messages.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
-    turns: Vec<Turn>,
-    /// What the chat messages do not hold, with its place.
+pub(super) struct ChatMessageBuilder {
+    messages: Vec<ChatMessage>,
+    /// What the chat messages cannot represent, with its path in the request.
     pub(super) dropped: Vec<String>,
 }
 
 #[derive(Debug)]
-enum Turn {
+enum ChatMessage {
     Plain { role: &'static str, content: Value },
-    Assistant(Assistant),
+    Assistant(AssistantMessage),
     Tool { id: String, content: String },
 }
 
 #[derive(Debug, Default)]
-struct Assistant {
+struct AssistantMessage {
     text: String,
     reasoning: String,
-    calls: Vec<Call>,
+    calls: Vec<ToolUse>,
 }
 
-/// What Claude Code puts before its system prompt for Anthropic's accounting; it is no part of the prompt, and it
-/// changes between requests, which would spoil every prefix.
+/// Start of a block that Claude Code puts before its system prompt for Anthropic's billing. Dropped, because it changes
+/// between requests, so that no prompt would be a prefix of the next.
 const BILLING: &str = "x-anthropic-billing-header:";
 
-impl Turns {
+impl ChatMessageBuilder {
     pub(super) fn into_values(self) -> Vec<Value> {
-        self.turns.into_iter().map(Turn::into_value).collect()
+        self.messages
+            .into_iter()
+            .map(ChatMessage::into_value)
+            .collect()
     }
 
-    /// The system prompt, which is a string or text blocks.
+    /// Adds the system prompt, a string or text blocks.
     pub(super) fn system(&mut self, system: &Value) -> Result<(), TranslateError> {
         let mut texts = Vec::new();
-        for block in read_content(Some(system), "system", Holder::Message)? {
+        for block in read_content(Some(system), "system", BlockParent::Message)? {
             match block {
                 Block::Text(text) if text.starts_with(BILLING) => {
                     self.dropped.push("system: billing header".to_owned());
@@ -63,11 +66,11 @@ impl Turns {
         let place = format!("messages[{at}]");
         let role = string(message, "role", &place)?;
         let content_place = format!("{place}.content");
-        let blocks = read_content(message.get("content"), &content_place, Holder::Message)?;
+        let blocks = read_content(message.get("content"), &content_place, BlockParent::Message)?;
         match role {
             "user" => self.user(blocks, &content_place),
             "assistant" => self.assistant(blocks, &content_place),
-            // Claude Code has system messages in the middle of the conversation.
+            // Claude Code sends system messages in the middle of the conversation.
             "system" => {
                 let parts = self.parts(blocks, &content_place)?;
                 self.plain("system", parts);
@@ -79,10 +82,10 @@ impl Turns {
 
     fn plain(&mut self, role: &'static str, parts: Vec<Part<'_>>) {
         let content = content_value(parts);
-        self.turns.push(Turn::Plain { role, content });
+        self.messages.push(ChatMessage::Plain { role, content });
     }
 
-    /// Results go to their calls, then comes what the user says.
+    /// Tool results are moved to their calls; the rest becomes a user message.
     fn user(&mut self, blocks: Vec<Block<'_>>, place: &str) -> Result<(), TranslateError> {
         let mut parts = Vec::new();
         let mut rest = Vec::new();
@@ -108,8 +111,8 @@ impl Turns {
         Ok(())
     }
 
-    /// Puts a result after its call and gives back its images: tool messages hold text alone, so a user message behind
-    /// them shows the images.
+    /// Inserts a result after its call and returns its images: tool messages hold only text, so the images go into the
+    /// user message that follows.
     fn tool_result(
         &mut self,
         id: &str,
@@ -129,46 +132,50 @@ impl Turns {
             }
         }
         let mut content = texts.join("\n");
-        // Chat has no mark for a failed call, and the model should know.
+        // Chat cannot mark a call as failed, so the text must say it.
         let says_so = content.starts_with("Error") || content.starts_with("<tool_use_error>");
         if is_error && !says_so {
             content.insert_str(0, "Error: ");
         }
         let id = id.to_owned();
         let at = self.place_of_result(&id);
-        self.turns.insert(at, Turn::Tool { id, content });
+        self.messages.insert(at, ChatMessage::Tool { id, content });
         images
     }
 
-    /// Results stand in the order of their calls, in which some chat templates tell them apart; agents send them in the
-    /// order in which they came.
+    /// The position of a result, in the order of the calls: some chat templates match results to calls by their order,
+    /// while agents send them in order of completion.
     fn place_of_result(&self, id: &str) -> usize {
-        let place_in = |turn: &Turn, id: &str| match turn {
-            Turn::Assistant(assistant) => assistant.calls.iter().position(|call| call.id == id),
-            Turn::Plain { .. } | Turn::Tool { .. } => None,
+        let place_in = |message: &ChatMessage, id: &str| match message {
+            ChatMessage::Assistant(assistant) => {
+                assistant.calls.iter().position(|call| call.id == id)
+            }
+            ChatMessage::Plain { .. } | ChatMessage::Tool { .. } => None,
         };
-        let calls_it = |turn: &Turn| place_in(turn, id).is_some();
-        let Some(at) = self.turns.iter().rposition(calls_it) else {
-            return self.turns.len();
+        let calls_it = |message: &ChatMessage| place_in(message, id).is_some();
+        let Some(at) = self.messages.iter().rposition(calls_it) else {
+            return self.messages.len();
         };
-        let calls = &self.turns[at];
-        let is_before = |turn: &&Turn| match turn {
-            Turn::Tool { id: other, .. } => place_in(calls, other) <= place_in(calls, id),
-            Turn::Plain { .. } | Turn::Assistant(_) => false,
+        let calls = &self.messages[at];
+        let is_before = |message: &&ChatMessage| match message {
+            ChatMessage::Tool { id: other, .. } => place_in(calls, other) <= place_in(calls, id),
+            ChatMessage::Plain { .. } | ChatMessage::Assistant(_) => false,
         };
-        at + 1 + self.turns[at + 1..].iter().take_while(is_before).count()
+        at + 1 + self.messages[at + 1..].iter().take_while(is_before).count()
     }
 
-    /// Consecutive assistant messages are one turn in Anthropic's terms, and chat wants results right behind all calls.
+    /// Consecutive assistant messages are merged: they are one turn to Anthropic, and chat requires results right after
+    /// all calls.
     fn assistant(&mut self, blocks: Vec<Block<'_>>, place: &str) -> Result<(), TranslateError> {
-        if !matches!(self.turns.last(), Some(Turn::Assistant(_))) {
-            self.turns.push(Turn::Assistant(Assistant::default()));
+        if !matches!(self.messages.last(), Some(ChatMessage::Assistant(_))) {
+            self.messages
+                .push(ChatMessage::Assistant(AssistantMessage::default()));
         }
-        let Some(Turn::Assistant(assistant)) = self.turns.last_mut() else {
+        let Some(ChatMessage::Assistant(assistant)) = self.messages.last_mut() else {
             return Ok(());
         };
         for block in blocks {
-            // Pieces of an answer are joined without anything between them: `MessagesRenderer` may have cut them apart.
+            // Joined without a separator, because `MessagesRenderer` may have split one text into several blocks.
             match block {
                 Block::Text(text) => assistant.text.push_str(&text),
                 Block::Thinking(text) => assistant.reasoning.push_str(text),
@@ -183,7 +190,7 @@ impl Turns {
         Ok(())
     }
 
-    /// The blocks of a message that may hold only texts and images.
+    /// The parts of a message that may contain only text and images.
     fn parts<'a>(
         &mut self,
         blocks: Vec<Block<'a>>,
@@ -205,20 +212,20 @@ impl Turns {
     }
 }
 
-impl Turn {
+impl ChatMessage {
     fn into_value(self) -> Value {
         match self {
-            Turn::Plain { role, content } => json!({ "role": role, "content": content }),
-            Turn::Tool { id, content } => {
+            ChatMessage::Plain { role, content } => json!({ "role": role, "content": content }),
+            ChatMessage::Tool { id, content } => {
                 json!({ "role": "tool", "tool_call_id": id, "content": content })
             }
-            Turn::Assistant(assistant) => assistant.into_value(),
+            ChatMessage::Assistant(assistant) => assistant.into_value(),
         }
     }
 }
 
-impl Assistant {
-    /// With the members in the order in which `chat::Message` writes them.
+impl AssistantMessage {
+    /// Members are in the same order as in `chat::Message::to_value`.
     fn into_value(self) -> Value {
         let content = match self.text.is_empty() && !self.calls.is_empty() {
             true => Value::Null,
@@ -229,7 +236,7 @@ impl Assistant {
             message["reasoning_content"] = self.reasoning.into();
         }
         if !self.calls.is_empty() {
-            message["tool_calls"] = self.calls.into_iter().map(Call::into_value).collect();
+            message["tool_calls"] = self.calls.into_iter().map(ToolUse::into_value).collect();
         }
         message
     }
@@ -240,8 +247,7 @@ enum Part<'a> {
     Image(String),
 }
 
-/// A string where that is possible: every endpoint takes one, and a block list of one text is the same message as the
-/// text. Lines are joined as vLLM joins text parts.
+/// A string if all parts are text, since every endpoint accepts that, joined with line feeds as vLLM joins text parts.
 fn content_value(parts: Vec<Part<'_>>) -> Value {
     if parts.iter().all(|part| matches!(part, Part::Text(_))) {
         let texts: Vec<_> = parts.into_iter().map(Part::into_text).collect();
@@ -266,18 +272,18 @@ impl<'a> Part<'a> {
     }
 }
 
-/// All messages of a request, the system prompt first.
-pub(super) fn read_turns(
+/// Translates all messages of a request, the system prompt first.
+pub(super) fn read_messages(
     system: Option<&Value>,
     messages: Option<&Value>,
-) -> Result<Turns, TranslateError> {
-    let mut turns = Turns::default();
+) -> Result<ChatMessageBuilder, TranslateError> {
+    let mut builder = ChatMessageBuilder::default();
     if let Some(system) = system.filter(|system| !system.is_null()) {
-        turns.system(system)?;
+        builder.system(system)?;
     }
     let messages = list(messages.unwrap_or(&Value::Null), "messages")?;
     for (at, message) in messages.iter().enumerate() {
-        turns.message(at, message)?;
+        builder.message(at, message)?;
     }
-    Ok(turns)
+    Ok(builder)
 }

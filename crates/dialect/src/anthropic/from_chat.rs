@@ -1,25 +1,25 @@
-//! A chat request as a Messages request, for an upstream that is Anthropic's.
+//! Translates a chat request to a Messages request, for endpoints that speak Anthropic's dialect.
 //!
-//! Anthropic refuses members it does not know, so only those it has a word for are passed on; wishes about token ids,
-//! logprobs, seeds and penalties have none, and are named.
+//! Anthropic refuses unknown members, so only those with a counterpart are translated. Others, such as token ids,
+//! logprobs, seeds and penalties, are listed in `MessagesRequest::dropped`.
 
 use serde_json::{Map, Value, json};
 
 use super::thought::{Thoughts, clean_id};
 use super::{TranslateError, input_of, list, object, string, unsupported, wrong};
 
-/// Anthropic requires a limit; this is one that every current model takes.
+/// Default limit on completion tokens. Anthropic requires one; every current model accepts this value.
 const TOKENS_MAX: u64 = 32_000;
 
-/// A request as it is asked of Anthropic.
+/// A request in Anthropic's dialect.
 #[derive(Debug)]
 pub struct MessagesRequest {
     pub body: Vec<u8>,
-    /// What it does not hold of the chat request.
+    /// Members of the chat request without a counterpart.
     pub dropped: Vec<String>,
 }
 
-/// Members of a chat request that are read here, or that mean nothing by themselves.
+/// Members of a chat request that are translated, or that can be ignored.
 const KNOWN: [&str; 16] = [
     "n",
     "model",
@@ -56,7 +56,7 @@ pub fn from_chat_request(
     }
     let model = get("model").ok_or_else(|| wrong("model", "is missing"))?;
     let tokens_max = get("max_completion_tokens").or_else(|| get("max_tokens"));
-    let mut turns = Turns::new(thoughts);
+    let mut turns = AnthropicMessageBuilder::new(thoughts);
     let messages = list(get("messages").unwrap_or(&Value::Null), "messages")?;
     for (at, message) in messages.iter().enumerate() {
         turns.message(message, &format!("messages[{at}]"))?;
@@ -80,7 +80,7 @@ pub fn from_chat_request(
     set("messages", turns.into_messages());
     for name in ["temperature", "top_p", "top_k", "stream", "thinking"] {
         match get(name) {
-            // Chat goes up to 2, and Anthropic refuses what is above 1.
+            // Chat allows up to 2; Anthropic refuses values above 1.
             Some(value) if name == "temperature" && value.as_f64() > Some(1.0) => {
                 dropped.push("temperature above 1".to_owned());
                 set(name, 1.into());
@@ -112,7 +112,7 @@ fn read_format(format: &Value) -> Option<Value> {
     Some(json!({ "format": format }))
 }
 
-/// The tools and the choice among them; Anthropic refuses a choice among none.
+/// The tools and `tool_choice`, which Anthropic refuses without tools.
 fn read_tools(chat: &Map<String, Value>) -> Result<Map<String, Value>, TranslateError> {
     let get = |name: &str| chat.get(name).filter(|value| !value.is_null());
     let mut out = Map::new();
@@ -176,18 +176,18 @@ fn read_choice(choice: Option<&Value>, is_single: bool) -> Result<Option<Value>,
     Ok(Some(out))
 }
 
-/// Messages in the making. Anthropic's alternate, so what one side says in a row is one message.
+/// Builds Anthropic messages. They alternate between user and assistant, so consecutive ones of a role are merged.
 #[derive(Debug)]
-struct Turns<'a> {
+struct AnthropicMessageBuilder<'a> {
     system: Vec<String>,
     turns: Vec<(&'static str, Vec<Value>)>,
     thoughts: &'a Thoughts,
     has_lost_thoughts: bool,
 }
 
-impl<'a> Turns<'a> {
+impl<'a> AnthropicMessageBuilder<'a> {
     fn new(thoughts: &'a Thoughts) -> Self {
-        Turns {
+        AnthropicMessageBuilder {
             system: Vec::new(),
             turns: Vec::new(),
             thoughts,
@@ -200,8 +200,8 @@ impl<'a> Turns<'a> {
         self.has_lost_thoughts.then_some(lost).into_iter().collect()
     }
 
-    /// The conversation so far is what the next request begins with, so Anthropic is asked to keep it: prompts that
-    /// are read again and again are what most of an agent's money goes into.
+    /// Marks the end of the conversation for Anthropic's prompt cache: the next request begins with the same prompt,
+    /// and repeated prompts are most of an agent's cost.
     fn into_messages(mut self) -> Value {
         let last = self
             .turns
@@ -231,7 +231,7 @@ impl<'a> Turns<'a> {
                 if self.turns.is_empty() {
                     self.system.push(text);
                 } else {
-                    // Not all models take the role here; Claude Code itself says it this way to those.
+                    // Not all models accept the role in the middle; for those, Claude Code uses this format too.
                     let text = format!("<system-reminder>\n{text}\n</system-reminder>");
                     self.add("user", vec![json!({ "type": "text", "text": text })]);
                 }
@@ -254,8 +254,8 @@ impl<'a> Turns<'a> {
         Ok(())
     }
 
-    /// Anthropic takes thoughts only with its own signature, so they are those that were kept. The first stand before
-    /// all else, as they did.
+    /// Adds tool calls, each with its stored thinking blocks: Anthropic accepts thoughts only with its own signature.
+    /// Those of the first call precede all other blocks, as in the original answer.
     fn add_calls(
         &mut self,
         message: &Value,
@@ -283,7 +283,7 @@ impl<'a> Turns<'a> {
         Ok(())
     }
 
-    /// Anthropic wants results before all else in the message behind their calls.
+    /// Anthropic requires results at the start of the message that follows their calls.
     fn add_result(&mut self, result: Value) {
         match self.turns.last_mut() {
             Some(("user", content)) => {
@@ -321,7 +321,7 @@ fn read_call(call: &Value) -> Result<Value, TranslateError> {
     }))
 }
 
-/// The blocks of a content. Anthropic refuses texts that are only white space, so they are left out.
+/// The blocks of a message content, without texts of only white space, which Anthropic refuses.
 fn read_content(content: &Value, place: &str) -> Result<Vec<Value>, TranslateError> {
     let text_block = |text: &str| {
         let is_empty = text.trim().is_empty();

@@ -1,16 +1,16 @@
-//! The request of an agent that speaks Anthropic to an endpoint that does: its own bytes but for what must change.
+//! Rewrites the request of an agent that speaks Anthropic's dialect for an endpoint that does too.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::chat::{Added, Draft, PrepareError, Prepared, Rewrite};
+use crate::chat::{AddedFields, PrepareError, PreparedRequest, RequestDraft, Rewrite};
 
-/// The least that Anthropic takes as a budget for thoughts.
+/// The lowest thinking budget that Anthropic accepts.
 const THINKING_TOKENS_MIN: u64 = 1024;
 
-/// Changes what must change; every other member goes through byte for byte.
-pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
-    let mut draft = Draft::read(body, rewrite)?;
+/// Applies `rewrite`; all members that it does not affect keep their bytes.
+pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<PreparedRequest, PrepareError> {
+    let mut draft = RequestDraft::read(body, rewrite)?;
     let is_stream = draft.members.get("stream") == Some("true");
     if let Some(model) = &rewrite.model
         && draft.members.value::<String>("model").as_ref() != Some(model)
@@ -21,7 +21,7 @@ pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError
         draft.set("thinking", json!({"type": "disabled"}));
     }
     if let Some(sampling) = rewrite.sampling {
-        // Left out, the others do nothing; set beside a temperature, some models refuse them.
+        // Removed: omitted they have no effect, and some models refuse them together with a temperature.
         draft.remove("top_p");
         draft.remove("top_k");
         draft.set("temperature", sampling.temperature);
@@ -29,11 +29,11 @@ pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError
     if let Some(tokens_max) = rewrite.tokens_max {
         limit_tokens(&mut draft, tokens_max);
     }
-    Ok(draft.finish(is_stream, Added::default()))
+    Ok(draft.finish(is_stream, AddedFields::default()))
 }
 
-/// Thoughts count as completion, and their own budget must be lower than the whole.
-fn limit_tokens(draft: &mut Draft<'_>, tokens_max: u64) {
+/// The thinking budget must be lower than the limit, since thoughts count as completion tokens.
+fn limit_tokens(draft: &mut RequestDraft<'_>, tokens_max: u64) {
     let asked = draft.members.get("max_tokens");
     if asked.is_some_and(|asked| asked.parse().is_ok_and(|asked: u64| asked <= tokens_max)) {
         return;
@@ -46,7 +46,7 @@ fn limit_tokens(draft: &mut Draft<'_>, tokens_max: u64) {
     if let (Some(mut thinking), Some(budget)) = (thinking, budget)
         && budget >= tokens_max
     {
-        // Half of it is left for the answer.
+        // Leaves half of the limit for the answer.
         let less = (tokens_max / 2).max(THINKING_TOKENS_MIN);
         if less < tokens_max {
             thinking["budget_tokens"] = less.into();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_need_not_change_keeps_its_bytes() {
+    fn unchanged_members_keep_their_bytes() {
         let body = r#"{ "model":"a", "max_tokens": 5,"messages":[ {"role":"user","content":"\u00e9"} ],"x":1.0}"#;
         check(body, &Rewrite::default(), body);
         let rewrite = Rewrite {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_limit_leaves_room_behind_the_thoughts() {
+    fn a_lower_limit_leaves_room_after_the_thoughts() {
         let body = r#"{"max_tokens":32000,"thinking":{"type":"enabled","budget_tokens":31999},"stream":true}"#;
         let expect = r#"{"max_tokens":4000,"thinking":{"type":"enabled","budget_tokens":2000},"stream":true}"#;
         check(body, &limit(4000), expect);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_temperature_stands_alone() {
+    fn a_pinned_temperature_removes_other_parameters() {
         let rewrite = Rewrite {
             sampling: Some(Sampling { temperature: 0.5 }),
             is_thinking_disabled: true,

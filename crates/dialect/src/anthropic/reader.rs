@@ -1,4 +1,4 @@
-//! An Anthropic answer, stream or object, as chat's pieces and as the common reply. There are no token ids in it.
+//! Parses an Anthropic answer, stream or JSON, into deltas and into a `Reply`. The dialect has no token ids.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -6,25 +6,25 @@ use serde_json::{Map, Value};
 use crate::chat::{Delta, Flaw, Message, Reply, ToolCall, Usage};
 use crate::sse::Splitter;
 
-/// Reads a stream event by event, into what a chat stream would have brought.
+/// Parses a stream, event by event, into dialect-independent deltas.
 #[derive(Debug, Default)]
-pub(crate) struct PieceReader {
+pub(crate) struct DeltaReader {
     pub(super) id: Option<String>,
     pub(super) model: Option<String>,
-    /// The error object of an `error` event; nothing useful comes after it.
+    /// The error object of an `error` event, which ends the answer.
     pub(super) error: Option<Value>,
-    usage: Counts,
+    usage: UsageCounts,
     blocks: Vec<OpenCall>,
     calls: usize,
     /// Thinking blocks since the last call.
     thoughts: Vec<Value>,
-    kept: Vec<Kept>,
+    kept: Vec<CallThoughts>,
 }
 
-/// Thinking blocks as they came, and the id of the call that followed them.
-pub type Kept = (String, Vec<Value>);
+/// The id of a tool call, and the unchanged thinking blocks that preceded it.
+pub type CallThoughts = (String, Vec<Value>);
 
-/// A `tool_use` block whose end has not come.
+/// A `tool_use` block that has not ended.
 #[derive(Debug)]
 struct OpenCall {
     block: u64,
@@ -32,9 +32,9 @@ struct OpenCall {
     has_arguments: bool,
 }
 
-/// Anthropic's numbers; later ones replace earlier ones, and events leave out what did not change.
+/// Anthropic's token counts. Later events override earlier ones, and may omit what did not change.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct UsageCounts {
     is_seen: bool,
     input: u64,
     cache_read: u64,
@@ -42,18 +42,18 @@ pub(crate) struct Counts {
     output: u64,
 }
 
-impl PieceReader {
-    /// The thoughts that led to calls so far; each is given once.
-    pub(crate) fn take_thoughts(&mut self) -> Vec<Kept> {
+impl DeltaReader {
+    /// The thinking blocks that preceded calls so far. Each is returned once.
+    pub(crate) fn take_thoughts(&mut self) -> Vec<CallThoughts> {
         std::mem::take(&mut self.kept)
     }
 
-    /// What the answer used, by what it said so far.
+    /// The usage reported so far.
     pub(crate) fn usage(&self) -> Option<Usage> {
         self.usage.total()
     }
 
-    /// The pieces in one event. The data says what it is, so the event's name may be empty.
+    /// The deltas in one event. `name` may be empty, since the data also has the type.
     pub(crate) fn read(&mut self, name: &str, event: &Value) -> Vec<Delta> {
         let mut out = Vec::new();
         let kind = text_at(event, "/type").unwrap_or(name);
@@ -86,7 +86,7 @@ impl PieceReader {
         out
     }
 
-    /// Blocks start empty at Anthropic; other servers that speak the dialect may start them full.
+    /// Anthropic's blocks start empty; other servers of the dialect may send whole blocks at once.
     fn start_block(&mut self, block: u64, content: &Value, out: &mut Vec<Delta>) {
         match text_at(content, "/type") {
             Some("text") => push_text(content, "/text", Delta::Text, out),
@@ -120,7 +120,7 @@ impl PieceReader {
                     has_arguments: input.is_some(),
                 });
             }
-            // Server tools are not the agent's to run.
+            // Server tools run on the endpoint, not in the agent.
             _ => {}
         }
     }
@@ -155,7 +155,7 @@ impl PieceReader {
         }
     }
 
-    /// A call without arguments is `{}` in chat, where clients parse the text.
+    /// Sends `{}` for a call without arguments, because chat clients parse them as JSON.
     fn stop_block(&mut self, block: u64, out: &mut Vec<Delta>) {
         let Some(at) = self.blocks.iter().position(|open| open.block == block) else {
             return;
@@ -170,8 +170,8 @@ impl PieceReader {
     }
 }
 
-impl Counts {
-    /// Takes in what an event says of the usage.
+impl UsageCounts {
+    /// Updates the counts from an event.
     pub(crate) fn update_from(&mut self, event: &Value) {
         self.update(event.pointer("/message/usage"));
         self.update(event.get("usage"));
@@ -188,7 +188,7 @@ impl Counts {
         self.output = number("output_tokens").unwrap_or(self.output);
     }
 
-    /// `None` when nothing was said of it.
+    /// `None` if no usage was reported.
     pub(crate) fn total(&self) -> Option<Usage> {
         self.is_seen.then(|| self.sum())
     }
@@ -203,19 +203,19 @@ impl Counts {
     }
 }
 
-/// The text of an error, of a stream's event or of a whole body.
+/// The message of an error, in a stream event or a response body.
 pub fn error_message(data: &str) -> Option<String> {
     let value: Value = serde_json::from_str(data).ok()?;
     text_at(&value, "/error/message").map(str::to_owned)
 }
 
-/// Reads an answer as it was stored.
+/// Parses a stored answer.
 pub fn read_message(body: &str, is_stream: bool) -> Reply {
     read_with_thoughts(body, is_stream).0
 }
 
-/// An answer, and the thoughts that led to its calls.
-pub fn read_with_thoughts(body: &str, is_stream: bool) -> (Reply, Vec<Kept>) {
+/// Parses a stored answer, with the thinking blocks that preceded its calls.
+pub fn read_with_thoughts(body: &str, is_stream: bool) -> (Reply, Vec<CallThoughts>) {
     let mut reply = Reply {
         message: Message {
             role: "assistant".to_owned(),
@@ -223,8 +223,8 @@ pub fn read_with_thoughts(body: &str, is_stream: bool) -> (Reply, Vec<Kept>) {
         },
         ..Reply::default()
     };
-    let mut reader = PieceReader::default();
-    // A request that is refused is answered with plain JSON, streamed or not.
+    let mut reader = DeltaReader::default();
+    // Refused requests get plain JSON, even if they asked for a stream.
     if is_stream && !body.trim_start().starts_with('{') {
         for data in events(body) {
             match serde_json::from_str::<Value>(&data) {
@@ -250,7 +250,7 @@ pub fn read_with_thoughts(body: &str, is_stream: bool) -> (Reply, Vec<Kept>) {
     (reply, thoughts)
 }
 
-/// The usage of an answer, JSON or stream, without reading the rest: for budgets and logs.
+/// The usage in an answer, JSON or stream, without parsing the rest: for budgets and logs.
 pub fn usage_of(body: &[u8]) -> Option<Usage> {
     #[derive(Deserialize)]
     struct Event {
@@ -261,7 +261,7 @@ pub fn usage_of(body: &[u8]) -> Option<Usage> {
     struct Start {
         usage: Option<Value>,
     }
-    let mut counts = Counts::default();
+    let mut counts = UsageCounts::default();
     let mut take = |text: &[u8]| {
         let event: Option<Event> = serde_json::from_slice(text).ok();
         for event in event.into_iter() {
@@ -283,17 +283,17 @@ pub fn usage_of(body: &[u8]) -> Option<Usage> {
 }
 
 fn events(body: &str) -> Vec<String> {
-    // The body is in memory already, so the splitter needs no lower bound.
+    // The body is in memory already, so the splitter needs no limit.
     let mut splitter = Splitter::new(usize::MAX);
     let mut events = splitter.push(body.as_bytes()).unwrap_or_default();
-    // Some servers leave out the last empty line; an event that was really cut is no JSON and says nothing.
+    // Some servers omit the last empty line; an event that was really truncated is no JSON.
     let tail = splitter.finish().ok().map(|tail| tail.event);
     let is_whole = |data: &String| serde_json::from_str::<Value>(data).is_ok();
     events.extend(tail.filter(|event| event.data.as_ref().is_some_and(is_whole)));
     events.into_iter().filter_map(|event| event.data).collect()
 }
 
-/// A message object as the events that would have brought it, so that there is one reading of both.
+/// A JSON message as the equivalent stream events, so that one parser handles both.
 fn as_events(mut message: Value) -> Vec<Value> {
     if message.get("type").and_then(Value::as_str) == Some("error") || message["error"].is_object()
     {

@@ -1,26 +1,26 @@
-//! An agent's Messages request as a chat request.
+//! Translates an agent's Messages request to chat.
 
 use serde_json::{Map, Value, json};
 
 use super::answer::MessagesRenderer;
-use super::content::read_turns;
+use super::content::read_messages;
 use super::{TranslateError, list, object, string, unsupported, wrong};
 
-/// A request in chat, and what is needed to answer it.
+/// A request translated to chat, and the renderer for its answer.
 #[derive(Debug)]
 pub struct Translation {
     /// The chat completions body.
     pub chat: Vec<u8>,
     pub is_stream: bool,
-    /// The agent asked for no thinking. How that is said, only the endpoint's settings know: hosted services refuse
+    /// The agent disabled thinking. A flag, because how to request that depends on the endpoint: hosted services refuse
     /// `chat_template_kwargs`.
     pub is_thinking_disabled: bool,
-    /// What the chat request does not hold, for logs.
+    /// What chat cannot express, for logs.
     pub dropped: Vec<String>,
     pub answer: MessagesRenderer,
 }
 
-/// Members that mean something to Anthropic's own service alone.
+/// Members that only Anthropic's own service understands.
 const DROPPED: [&str; 12] = [
     "anthropic_beta",
     "anthropic_version",
@@ -36,14 +36,14 @@ const DROPPED: [&str; 12] = [
     "user_profile_id",
 ];
 
-/// Translates a request. Members that nobody here knows are passed on: agents are told to ask for token ids that way.
+/// Translates a request. Unknown members are kept: agents can be configured to request token ids with them.
 pub fn to_chat(body: &[u8]) -> Result<Translation, TranslateError> {
     let request = object(body)?;
     let model = request.get("model").and_then(Value::as_str);
     let model = model.ok_or_else(|| wrong("model", "is no string"))?;
-    let turns = read_turns(request.get("system"), request.get("messages"))?;
-    let mut dropped = turns.dropped.clone();
-    let mut messages = Some(turns.into_values());
+    let read = read_messages(request.get("system"), request.get("messages"))?;
+    let mut dropped = read.dropped.clone();
+    let mut messages = Some(read.into_values());
     let mut is_thinking_disabled = false;
     let is_stream = match request.get("stream") {
         None | Some(Value::Null) => false,
@@ -106,14 +106,14 @@ pub fn to_chat(body: &[u8]) -> Result<Translation, TranslateError> {
     })
 }
 
-/// The messages and tools of a request, in chat, for the trace. Unlike `to_chat` it takes tools that only Anthropic
-/// runs, since it also reads requests that were sent to Anthropic; what it cannot read at all is empty.
+/// The messages and tools of a request in chat's format, for the trace. Unlike `to_chat` it accepts tools that only
+/// Anthropic runs, since it also reads requests that were sent to Anthropic; empty if the request cannot be parsed.
 pub fn messages_of(body: &[u8]) -> (Vec<Value>, Option<Value>) {
     let Ok(request) = object(body) else {
         return (Vec::new(), None);
     };
-    let turns = read_turns(request.get("system"), request.get("messages"));
-    let messages = turns.map(|turns| turns.into_values()).unwrap_or_default();
+    let read = read_messages(request.get("system"), request.get("messages"));
+    let messages = read.map(|read| read.into_values()).unwrap_or_default();
     let tools = request.get("tools").and_then(Value::as_array);
     let tools = tools.filter(|tools| !tools.is_empty()).map(|tools| {
         let read = |tool: &Value| read_tool(tool, "tools").unwrap_or_else(|_| tool.clone());
@@ -166,7 +166,7 @@ fn read_tool_choice(choice: &Value, chat: &mut Map<String, Value>) -> Result<(),
     Ok(())
 }
 
-/// A wanted form of the answer, as chat's `response_format`.
+/// The requested output format as chat's `response_format`.
 fn read_format(config: &Value) -> Result<Option<(String, Value)>, TranslateError> {
     let Some(format) = config.get("format").filter(|format| !format.is_null()) else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Requests as the real Claude Code sends them, a stream as Anthropic sends it, and properties of both directions.
+//! Recorded requests of Claude Code, a recorded stream of Anthropic, and properties of both directions.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -18,8 +18,8 @@ const TURNS: [&str; 3] = [
     include_str!("../../tests/transcripts/anthropic-claude-code-3.json"),
 ];
 
-/// The same with Claude Code's own settings: cache marks that move, and a system message that turns from a list of
-/// blocks into a string.
+/// The same with Claude Code's default settings: cache markers that move, and a system message that changes from a list
+/// of blocks into a string.
 const CACHED: [&str; 3] = [
     include_str!("../../tests/transcripts/anthropic-claude-code-cached-1.json"),
     include_str!("../../tests/transcripts/anthropic-claude-code-cached-2.json"),
@@ -41,7 +41,7 @@ fn messages(messages: Value) -> Value {
     chat_of(&body.to_string())["messages"].take()
 }
 
-/// The chat members that a request's other members become.
+/// The members of the chat request other than its messages.
 #[track_caller]
 fn members(more: Value) -> Value {
     let mut body = json!({ "model": "m", "messages": [] });
@@ -77,7 +77,7 @@ fn render(deltas: &[Delta]) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// A rendered stream as one line for each event, in short.
+/// A rendered stream in short, one line per event.
 fn short(stream: &str) -> Vec<String> {
     let mut splitter = Splitter::new(usize::MAX);
     let events = splitter.push(stream.as_bytes()).unwrap();
@@ -104,7 +104,7 @@ fn arguments(index: usize, text: &str) -> Delta {
 }
 
 #[test]
-fn a_request_of_claude_code_becomes_chat() {
+fn a_request_of_claude_code_is_translated() {
     let chat = chat_of(TURNS[2]);
     let names: Vec<&String> = chat.as_object().unwrap().keys().collect();
     assert_eq!(
@@ -182,7 +182,7 @@ fn each_turn_repeats_the_messages_of_the_turn_before_byte_for_byte() {
 }
 
 #[test]
-fn what_is_left_out_is_named() {
+fn dropped_members_are_listed() {
     let translation = to_chat(CACHED[0].as_bytes()).unwrap();
     assert_eq!(
         translation.dropped,
@@ -277,7 +277,7 @@ fn choices_limits_and_formats_get_their_chat_names() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_by_name() {
+fn untranslatable_members_are_refused_by_name() {
     let with = |name: &str, value: Value| {
         let mut body = json!({"model": "m", "messages": []});
         body[name] = value;
@@ -367,8 +367,8 @@ fn interleaved_calls_are_rendered_one_after_the_other() {
     assert!(stream.contains(r#""usage":{"input_tokens":5,"cache_creation_input_tokens":1,"cache_read_input_tokens":4,"output_tokens":3}"#));
 }
 
-/// Claude Code asks again without a stream when there is no block at all; after an empty text it asks once more and
-/// then ends.
+/// Claude Code retries without streaming if there is no block at all; after an empty text it retries once and then
+/// ends.
 #[test]
 fn an_answer_without_text_still_has_a_text_block() {
     let stream = render(&[
@@ -414,7 +414,7 @@ fn calls_with_one_index_and_two_ids_are_two_calls() {
 }
 
 #[test]
-fn errors_and_small_answers_have_anthropics_shape() {
+fn errors_and_small_answers_have_anthropics_format() {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     assert_eq!(
         text(answer().error("gone")),

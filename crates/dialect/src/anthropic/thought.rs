@@ -1,18 +1,18 @@
-//! Thinking blocks that must be sent back to Anthropic unchanged, signature and all, before the calls they led to.
+//! Stores thinking blocks, which must be sent back to Anthropic unchanged before the tool calls that they preceded.
 //!
-//! No other dialect carries them, but all of them carry the ids of calls. So they are kept here, by the call.
+//! Other dialects cannot carry the blocks, but all carry call ids, so the blocks are stored by call id.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-use super::reader::Kept;
+use super::reader::CallThoughts;
 
-/// What is kept in memory for one session; a rollout's thoughts are some hundred kilobytes.
+/// Memory limit for one session. The thoughts of a rollout are some hundred kilobytes.
 const BYTES_MAX: usize = 16 << 20;
 
-/// The thoughts of a session's answers, the last ones. Its calls come at the same time.
+/// The most recent thinking blocks of a session. Locked, because a session's model calls run concurrently.
 #[derive(Debug, Default)]
 pub struct Thoughts(Mutex<Blocks>);
 
@@ -24,13 +24,13 @@ struct Blocks {
 }
 
 impl Thoughts {
-    pub fn keep(&self, kept: Vec<Kept>) {
+    pub fn keep(&self, kept: Vec<CallThoughts>) {
         if !kept.is_empty() {
             self.blocks().keep(kept);
         }
     }
 
-    /// The blocks before a call, by the id that Anthropic knows.
+    /// The blocks that preceded a call; `call` is an id after [`clean_id`].
     pub(super) fn before(&self, call: &str) -> Option<Vec<Value>> {
         let blocks = self.blocks();
         blocks.by_call.get(call).map(|(blocks, _)| blocks.clone())
@@ -42,7 +42,7 @@ impl Thoughts {
 }
 
 impl Blocks {
-    fn keep(&mut self, kept: Vec<Kept>) {
+    fn keep(&mut self, kept: Vec<CallThoughts>) {
         for (call, blocks) in kept {
             let bytes = blocks.iter().map(|block| block.to_string().len()).sum();
             let id = clean_id(&call);
@@ -62,7 +62,7 @@ impl Blocks {
     }
 }
 
-/// Other models' servers make ids with signs that Anthropic refuses, such as `functions.bash:0`.
+/// Replaces characters that Anthropic refuses in call ids: other servers create ids such as `functions.bash:0`.
 pub(super) fn clean_id(id: &str) -> String {
     let is_fine = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '_' | '-');
     let clean = |sign: char| if is_fine(sign) { sign } else { '_' };

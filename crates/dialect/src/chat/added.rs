@@ -1,14 +1,14 @@
-//! What is asked for on top of an agent's own request, to capture the answer.
+//! What we request of the endpoint in addition to the agent's own request, in order to capture tokens.
 
-/// What we asked for and the agent did not, so what must not be in its view of the answer.
+/// Response fields that we requested and the agent did not; they are stripped from the agent's view of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Added {
+pub struct AddedFields {
     pub logprobs: bool,
-    /// The agent asked for logprobs, but for no alternatives.
+    /// Alternatives per token; relevant only if the agent requested logprobs itself.
     pub top_logprobs: bool,
     pub token_ids: bool,
     /// The usage chunk at the end of a stream.
     pub usage: bool,
-    /// The model's thoughts: vLLM gives no ids at all where they are not wanted.
+    /// The model's reasoning: vLLM returns no token ids at all if it is turned off.
     pub reasoning: bool,
 }

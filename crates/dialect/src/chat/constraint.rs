@@ -1,6 +1,6 @@
-//! What of a request constrains sampling. Under a grammar, a mask or a forced end the tokens are not drawn from the
-//! model's own distribution, and what engines give as logprobs is of the constrained one: such a turn cannot be trained
-//! on. The other dialects are translated to chat before this looks at them.
+//! Request members that constrain sampling. Under a grammar, a token mask or a forced end, tokens are not drawn from
+//! the model's own distribution, and inference engines report the logprobs of the constrained one: such a turn cannot
+//! be trained on. Requests in other dialects are checked after their translation to chat.
 
 use serde_json::{Map, Value};
 
@@ -9,101 +9,101 @@ use super::skim::elements;
 
 /// What to do with a request that constrains sampling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Constrained {
-    /// It is refused, with the member's name.
+pub enum ConstraintPolicy {
+    /// Refuse it with an error that names the member.
     Refuse,
-    /// It is asked without those members.
+    /// Send it without those members.
     Remove,
-    /// It is asked as it is, and the turn is not trained on.
+    /// Send it unchanged; the turn is not trained on.
     #[default]
     Keep,
 }
 
-impl Constrained {
+impl ConstraintPolicy {
     pub const NAMES: [&'static str; 3] = ["refuse", "remove", "keep"];
 
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
-            "refuse" => Some(Constrained::Refuse),
-            "remove" => Some(Constrained::Remove),
-            "keep" => Some(Constrained::Keep),
+            "refuse" => Some(ConstraintPolicy::Refuse),
+            "remove" => Some(ConstraintPolicy::Remove),
+            "keep" => Some(ConstraintPolicy::Keep),
             _ => None,
         }
     }
 }
 
-/// The name of a constraint inside of `tools`, as it is told and recorded.
+/// The name of a constraint inside `tools`, for errors and records.
 pub const STRICT_TOOLS: &str = "tools.strict";
 
-/// When a member constrains.
-enum When {
-    /// It says anything: neither null, false nor empty.
-    Said,
-    /// It is there, be it 0.
-    There,
+/// The condition under which a member constrains sampling.
+enum Condition {
+    /// Not null, false, 0 or empty.
+    Truthy,
+    /// Not null.
+    Present,
     Above(f64),
-    /// A tool must be called.
+    /// Forces a tool call.
     ForcesTool,
-    /// The form of the answer is other than text.
-    IsForm,
+    /// A response format other than text.
+    NotText,
 }
 
-use When::{Above, ForcesTool, IsForm, Said, There};
+use Condition::{Above, ForcesTool, NotText, Present, Truthy};
 
-/// Members of vLLM, SGLang, llama.cpp and OpenAI. `stop`, limits of tokens and what only shapes the prompt are none.
-const MEMBERS: [(&str, When); 30] = [
+/// Members of vLLM, SGLang, llama.cpp and OpenAI. Not `stop`, token limits or members that only affect the prompt.
+const MEMBERS: [(&str, Condition); 30] = [
     ("tool_choice", ForcesTool),
     ("function_call", ForcesTool),
-    ("response_format", IsForm),
-    ("structured_outputs", Said),
-    ("guided_json", There),
-    ("guided_regex", Said),
-    ("guided_choice", Said),
-    ("guided_grammar", Said),
-    ("guided_json_object", Said),
-    ("structural_tag", Said),
-    ("regex", Said),
-    ("ebnf", Said),
-    ("grammar", Said),
-    ("json_schema", Said),
-    ("logit_bias", Said),
-    ("bad_words", Said),
-    ("allowed_token_ids", Said),
-    ("logits_processors", Said),
-    ("custom_logit_processor", Said),
-    ("use_beam_search", Said),
+    ("response_format", NotText),
+    ("structured_outputs", Truthy),
+    ("guided_json", Present),
+    ("guided_regex", Truthy),
+    ("guided_choice", Truthy),
+    ("guided_grammar", Truthy),
+    ("guided_json_object", Truthy),
+    ("structural_tag", Truthy),
+    ("regex", Truthy),
+    ("ebnf", Truthy),
+    ("grammar", Truthy),
+    ("json_schema", Truthy),
+    ("logit_bias", Truthy),
+    ("bad_words", Truthy),
+    ("allowed_token_ids", Truthy),
+    ("logits_processors", Truthy),
+    ("custom_logit_processor", Truthy),
+    ("use_beam_search", Truthy),
     ("best_of", Above(1.0)),
     ("min_tokens", Above(0.0)),
     ("min_new_tokens", Above(0.0)),
-    ("ignore_eos", Said),
-    ("thinking_token_budget", There),
-    ("thinking_budget", There),
-    ("thinking_budget_tokens", There),
-    ("reasoning_budget", There),
-    ("watermarking", Said),
-    ("watermark", Said),
+    ("ignore_eos", Truthy),
+    ("thinking_token_budget", Present),
+    ("thinking_budget", Present),
+    ("thinking_budget_tokens", Present),
+    ("reasoning_budget", Present),
+    ("watermarking", Truthy),
+    ("watermark", Truthy),
 ];
 
-impl When {
+impl Condition {
     fn holds(&self, value: &Value) -> bool {
         match self {
-            Said => says_something(value),
-            There => !value.is_null(),
+            Truthy => is_truthy(value),
+            Present => !value.is_null(),
             Above(limit) => value.as_f64().is_none_or(|number| number > *limit) && !value.is_null(),
             ForcesTool => match value {
                 Value::Null => false,
                 Value::String(choice) => !matches!(choice.as_str(), "auto" | "none"),
-                // A choice among some of the tools still leaves it to the model whether to call one.
+                // Restricting the choice of tools still leaves it to the model whether to call one.
                 other => other
                     .pointer("/allowed_tools/mode")
                     .is_none_or(|mode| mode != "auto"),
             },
-            IsForm => says_something(value) && value["type"] != "text",
+            NotText => is_truthy(value) && value["type"] != "text",
         }
     }
 }
 
-fn says_something(value: &Value) -> bool {
+fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Bool(is_on) => *is_on,
@@ -116,7 +116,7 @@ fn says_something(value: &Value) -> bool {
     }
 }
 
-/// The constraints in a request, by name.
+/// The names of the constraints in a request.
 pub fn constraints_in(members: &Map<String, Value>, tools: Option<&Value>) -> Vec<&'static str> {
     let tools = tools.filter(|_| members.get("tool_choice").is_none_or(|it| it != "none"));
     let tools = tools.and_then(Value::as_array).into_iter().flatten();
@@ -129,11 +129,11 @@ pub fn constraints_in(members: &Map<String, Value>, tools: Option<&Value>) -> Ve
     named.chain(is_strict.then_some(STRICT_TOOLS)).collect()
 }
 
-/// The same of a request that is about to be sent.
+/// The same for a request that is about to be sent.
 pub(super) fn constraints_of(members: &Members<'_>) -> Vec<&'static str> {
     let names = MEMBERS.iter().map(|(name, _)| *name);
     let values = names.filter_map(|name| Some((name.to_owned(), members.value(name)?)));
-    // Tools are long, and nearly never strict.
+    // Parsing is avoided: tools are long, and rarely strict.
     let tools = members
         .get("tools")
         .filter(|text| text.contains("\"strict\""));
@@ -145,7 +145,7 @@ fn is_strict(tool: &Value) -> bool {
     tool["function"]["strict"] == true || tool["strict"] == true
 }
 
-/// A list of tools none of which is strict; every other byte of a tool stays.
+/// Removes `strict` from every tool in a list; all other bytes of a tool stay.
 pub(super) fn without_strict(tools: &str) -> Option<String> {
     let loose = |tool: &str| -> Option<String> {
         let mut tool = Members::read(tool)?;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agents_send_by_themselves_constrains_nothing() {
+    fn what_agents_usually_send_does_not_constrain() {
         check(r#"{"tool_choice":"auto","parallel_tool_calls":false}"#, &[]);
         check(r#"{"tool_choice":"none","stop":["x"],"max_tokens":5}"#, &[]);
         let codex = r#"{"tools":[{"type":"function","function":{"name":"a","strict":false}}]}"#;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn constraints_go_by_their_names() {
+    fn constraints_are_found_by_name() {
         check(r#"{"tool_choice":"required"}"#, &["tool_choice"]);
         check(
             r#"{"tool_choice":{"type":"function","function":{"name":"a"}}}"#,

@@ -1,19 +1,20 @@
-//! A chat answer as the small pieces it comes in, for the dialects that are rendered from it.
+//! Dialect-independent deltas of an answer, from which all dialects are rendered.
 
 use serde_json::{Map, Value};
 
 use super::reply::{Reply, Usage};
 
-/// Where thoughts stand in a message: vLLM and SGLang use the first name, newer ones of vLLM and OpenRouter the second.
+/// Message members that hold reasoning: vLLM and SGLang use the first, newer versions of vLLM and OpenRouter the
+/// second.
 pub(super) const THOUGHTS: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
 
-/// One piece of an answer, in the order in which the pieces come.
+/// One increment of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta {
-    /// Text of a reasoning model's thoughts.
+    /// Text of the model's reasoning.
     Reasoning(String),
     Text(String),
-    /// A tool call begins. `index` tells calls of one answer apart.
+    /// The start of a tool call. `index` distinguishes the calls of one answer.
     Call {
         index: usize,
         id: String,
@@ -57,7 +58,7 @@ pub(super) fn read_delta(delta: &Map<String, Value>, out: &mut Vec<Delta>) {
 }
 
 impl Reply {
-    /// The answer for an agent that wants no thoughts.
+    /// The answer without reasoning, for an agent that turned it off.
     pub fn without_thoughts(mut self) -> Self {
         self.message
             .other
@@ -65,7 +66,7 @@ impl Reply {
         self
     }
 
-    /// A whole answer as the pieces a stream would have brought.
+    /// A whole answer as the deltas that a stream would have had.
     pub fn deltas(&self) -> Vec<Delta> {
         let mut out = Vec::new();
         let reasoning = ["reasoning_content", "reasoning"].map(|name| {
@@ -97,7 +98,7 @@ mod tests {
     use crate::chat::deltas;
 
     #[test]
-    fn a_chunk_gives_its_pieces_in_order() {
+    fn a_chunk_yields_its_deltas_in_order() {
         let data = r#"{"choices":[{"delta":{"reasoning_content":"hm","content":"ok","tool_calls":[{"index":1,"id":"c1","function":{"name":"bash","arguments":"{\"a\""}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
         let usage = Usage {
             prompt_tokens: 3,
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_answer_gives_the_same_pieces_as_its_stream() {
+    fn a_whole_answer_yields_the_same_deltas_as_its_stream() {
         let body = r#"{"choices":[{"message":{"role":"assistant","content":"ok","reasoning_content":"hm"},"finish_reason":"stop"}]}"#;
         let reply = super::super::read_reply(body, false);
         assert_eq!(

@@ -1,19 +1,19 @@
-//! Errors that come as an event of a stream, after a status that promised an answer.
+//! Errors in the middle of a stream, after a successful status.
 
 use serde_json::Value;
 
-/// An error in the place of a piece of an answer, in the shape of any engine or service.
+/// An error event in a stream, in the format of any engine or service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamError {
     pub message: String,
-    /// The HTTP status that it would have had.
+    /// The HTTP status that the event names, if any.
     status: Option<u16>,
-    /// Types and codes that are words, without case and punctuation.
+    /// Textual types and codes, in lower case without punctuation.
     kinds: Vec<String>,
 }
 
 impl StreamError {
-    /// `None` for an event that is no error.
+    /// `None` if the event is not an error.
     pub fn read(data: &str) -> Option<Self> {
         if !data.contains("\"error\"") {
             return None;
@@ -21,7 +21,7 @@ impl StreamError {
         Self::of(&serde_json::from_str(data).ok()?)
     }
 
-    /// The same of an event that was parsed.
+    /// The same for a parsed event.
     pub(crate) fn of(event: &Value) -> Option<Self> {
         let is_error = event.get("type").and_then(Value::as_str) == Some("error");
         let error = event.get("error").filter(|error| !error.is_null());
@@ -31,7 +31,7 @@ impl StreamError {
             .as_str()
             .map_or_else(|| error.to_string(), str::to_owned);
         let named = ["code", "type", "status"].map(|name| error.get(name));
-        // As text-generation-inference says it, whose `error` is a text.
+        // text-generation-inference: its `error` is a string, and this member is next to it.
         let named: Vec<_> = named.into_iter().chain([event.get("error_type")]).collect();
         let named = || named.iter().flatten();
         let number = |value: &&&Value| match value {
@@ -49,9 +49,9 @@ impl StreamError {
         })
     }
 
-    /// Whether another try may get an answer.
-    pub fn is_passing(&self) -> bool {
-        const PASSING: [&str; 9] = [
+    /// Whether a retry may succeed.
+    pub fn is_transient(&self) -> bool {
+        const TRANSIENT: [&str; 9] = [
             "overload",
             "ratelimit",
             "toomanyrequests",
@@ -67,12 +67,12 @@ impl StreamError {
             None => self
                 .kinds
                 .iter()
-                .any(|kind| PASSING.iter().any(|passing| kind.contains(passing))),
+                .any(|kind| TRANSIENT.iter().any(|word| kind.contains(word))),
         }
     }
 }
 
-/// Answers that another try may turn into a good one.
+/// Whether a retry may succeed after this status.
 pub fn is_transient_status(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504 | 529)
 }
@@ -87,17 +87,17 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(data: &str, is_passing: Option<bool>) {
+    fn check(data: &str, is_transient: Option<bool>) {
         let error = StreamError::read(data);
         assert_eq!(
-            error.map(|error| error.is_passing()),
-            is_passing,
+            error.map(|error| error.is_transient()),
+            is_transient,
             "of {data}"
         );
     }
 
     #[test]
-    fn what_may_pass_is_told_from_what_will_not() {
+    fn transient_errors_are_distinguished() {
         for passing in [
             r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
             r#"{"type":"error","error":{"type":"rate_limit_error","message":"m"}}"#,
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_of_an_answer_is_no_error() {
+    fn part_of_an_answer_is_no_error() {
         check(
             r#"{"choices":[{"delta":{"content":"\"error\""}}],"error":null}"#,
             None,

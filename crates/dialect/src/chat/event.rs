@@ -1,40 +1,40 @@
-//! One event of a chat stream, read once: what it means for the stream, what of it the agent sees, what was used.
+//! One event of a chat stream, parsed once: its kind, what of it the agent sees, and its usage.
 
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-use super::added::Added;
+use super::added::AddedFields;
 use super::delta::{Delta, read_delta};
 use super::error::StreamError;
-use super::finish::is_no_answer;
+use super::finish::is_aborted_finish;
 use super::members::Members;
 use super::reply::{Usage, is_done, read_usage};
 use super::skim::elements;
-use super::strip::{Stripped, strip_members};
+use super::strip::{StrippedEvent, strip_members};
 
-/// What an event means for its stream.
+/// The role of an event in its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// A role, usage, ids of the prompt, a sign of life: nothing that an agent could act on.
+pub enum EventKind {
+    /// Nothing that an agent could act on: a role, usage, prompt token ids, a keep-alive.
     Nothing,
-    /// A piece of the answer, or something that we do not know.
+    /// Part of the answer, or unknown.
     Content,
-    /// There is a finish reason: after it an agent may act on the answer.
+    /// Has a finish reason: from here on an agent may act on the answer.
     Final,
-    /// The engine gave up on the completion, with this finish reason. What came of it is no answer.
+    /// The inference engine aborted the completion, with this finish reason: there is no valid answer.
     Aborted(String),
     /// The last event.
     Done,
-    /// An error in the place of what is missing.
+    /// An error instead of the rest of the answer.
     Error(StreamError),
 }
 
-/// The members of an event and of its choices, as they are written. Lists of ids and logprobs, which are most of it, are
-/// passed over.
+/// The unparsed members of an event and of its choices. Lists of token ids and logprobs, which make up most of an
+/// event, are skipped over without parsing.
 #[derive(Debug)]
 pub struct ChatEvent<'a> {
     data: &'a str,
-    /// `None` for what is no JSON object.
+    /// `None` if the data is no JSON object.
     chunk: Option<Chunk<'a>>,
 }
 
@@ -42,11 +42,11 @@ pub struct ChatEvent<'a> {
 struct Chunk<'a> {
     members: Members<'a>,
     choices: Option<Vec<&'a str>>,
-    /// There is one: `n` is always 1.
+    /// The only one: `n` is always 1.
     choice: Option<Members<'a>>,
 }
 
-/// The pieces in the data of one chat stream event. What cannot be read holds no pieces.
+/// The deltas in the data of one chat stream event; empty if it cannot be parsed.
 pub fn deltas(data: &str) -> Vec<Delta> {
     ChatEvent::read(data).deltas()
 }
@@ -65,29 +65,29 @@ impl<'a> ChatEvent<'a> {
         ChatEvent { data, chunk }
     }
 
-    /// What it means for the stream. What is no chunk of a completion is content: the agent's to judge.
-    pub fn mark(&self) -> Mark {
+    /// The kind of event. What is no completion chunk counts as content, which the agent gets to judge.
+    pub fn kind(&self) -> EventKind {
         let Some(chunk) = &self.chunk else {
             return match is_done(self.data) {
-                true => Mark::Done,
-                false => Mark::Content,
+                true => EventKind::Done,
+                false => EventKind::Content,
             };
         };
         if chunk.members.get("error").is_some()
             && let Some(error) = StreamError::read(self.data)
         {
-            return Mark::Error(error);
+            return EventKind::Error(error);
         }
         match self.finish_reason() {
-            Some(reason) if is_no_answer(&reason) => Mark::Aborted(reason),
-            Some(_) => Mark::Final,
-            None if chunk.has_content() => Mark::Content,
-            None => Mark::Nothing,
+            Some(reason) if is_aborted_finish(&reason) => EventKind::Aborted(reason),
+            Some(_) => EventKind::Final,
+            None if chunk.has_content() => EventKind::Content,
+            None => EventKind::Nothing,
         }
     }
 
-    /// Some upstreams write an empty reason where others write null. It ends the answer, so it must be in real JSON:
-    /// what is only skimmed may be torn.
+    /// Some endpoints send an empty reason instead of null. Since a finish reason ends the answer, the whole event must
+    /// be valid JSON: skimming alone would accept a truncated one.
     fn finish_reason(&self) -> Option<String> {
         let choice = self.chunk.as_ref()?.choice.as_ref()?;
         let reason: String = choice.value("finish_reason")?;
@@ -95,13 +95,13 @@ impl<'a> ChatEvent<'a> {
         (!reason.is_empty() && is_json()).then_some(reason)
     }
 
-    /// What the answer used, on the event that says so.
+    /// The usage, if this event reports it.
     pub fn usage(&self) -> Option<Usage> {
         let usage = self.chunk.as_ref()?.members.get("usage")?;
         read_usage(usage.as_bytes())
     }
 
-    /// The pieces of the answer. What cannot be read holds none.
+    /// The deltas in this event; empty if it cannot be parsed.
     pub fn deltas(&self) -> Vec<Delta> {
         let mut out = Vec::new();
         let choice = self.chunk.as_ref().and_then(|chunk| chunk.choice.as_ref());
@@ -115,21 +115,21 @@ impl<'a> ChatEvent<'a> {
         out
     }
 
-    /// The event without what the agent did not ask for.
-    pub fn strip(self, added: &Added) -> Stripped {
+    /// The event without what the agent did not request.
+    pub fn strip(self, added: &AddedFields) -> StrippedEvent {
         let Some(chunk) = self.chunk else {
-            return Stripped::Unchanged;
+            return StrippedEvent::Unchanged;
         };
         if chunk.is_ours_alone(added) {
-            return Stripped::Dropped;
+            return StrippedEvent::Dropped;
         }
         let stripped = strip_members(chunk.members, chunk.choices.as_deref(), added);
-        stripped.map_or(Stripped::Unchanged, Stripped::Changed)
+        stripped.map_or(StrippedEvent::Unchanged, StrippedEvent::Changed)
     }
 }
 
 impl Chunk<'_> {
-    /// Whether there is something in it that an agent could act on.
+    /// Whether it contains anything that an agent could act on.
     fn has_content(&self) -> bool {
         let Some(delta) = self.choice.as_ref().and_then(|choice| choice.get("delta")) else {
             return false;
@@ -144,8 +144,8 @@ impl Chunk<'_> {
             .any(|name| delta.get(name).is_some_and(|value| !is_empty(value)))
     }
 
-    /// A chunk without choices that is there only because we asked: for usage, or for token ids (SGLang's `sglext`).
-    fn is_ours_alone(&self, added: &Added) -> bool {
+    /// Whether it exists only because of what we requested in addition: usage, or token ids (SGLang's `sglext`).
+    fn is_ours_alone(&self, added: &AddedFields) -> bool {
         let has_no_choices = self.choices.as_ref().is_some_and(Vec::is_empty);
         let has_usage = self.members.get("usage").is_some();
         let has_ids = self.members.get("sglext").is_some();
@@ -160,66 +160,69 @@ impl Chunk<'_> {
 mod tests {
     use super::*;
 
-    fn mark(data: &str) -> Mark {
-        ChatEvent::read(data).mark()
+    fn kind(data: &str) -> EventKind {
+        ChatEvent::read(data).kind()
     }
 
     #[test]
     fn an_event_with_a_finish_reason_is_the_end() {
         let stop = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
-        assert_eq!(mark(stop), Mark::Final);
+        assert_eq!(kind(stop), EventKind::Final);
         for data in [
             r#"{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}"#,
             r#"{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":""}]}"#,
             "no json",
-            // Looks whole to whoever only skims it.
+            // Looks complete when only skimmed.
             r#"{"choices":[{"delta":{"content":"a"},"x":tru,"finish_reason":"stop"}]}"#,
         ] {
-            assert_eq!(mark(data), Mark::Content, "{data}");
+            assert_eq!(kind(data), EventKind::Content, "{data}");
         }
-        assert_eq!(mark("[DONE]"), Mark::Done);
+        assert_eq!(kind("[DONE]"), EventKind::Done);
         let aborted =
             r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"abort","stop_reason":null}]}"#;
-        assert_eq!(mark(aborted), Mark::Aborted("abort".to_owned()));
+        assert_eq!(kind(aborted), EventKind::Aborted("abort".to_owned()));
     }
 
     #[test]
-    fn what_an_agent_could_act_on_is_told_from_what_it_could_not() {
+    fn events_with_content_are_distinguished() {
         for (data, expect) in [
             (
                 r#"{"choices":[{"delta":{"role":"assistant","content":""}}],"prompt_token_ids":[1]}"#,
-                Mark::Nothing,
+                EventKind::Nothing,
             ),
             (
                 r#"{"choices":[{"delta":{"role":"assistant","content":null,"tool_calls":[]}}]}"#,
-                Mark::Nothing,
+                EventKind::Nothing,
             ),
             (
                 r#"{"choices":[],"usage":{"prompt_tokens":1}}"#,
-                Mark::Nothing,
+                EventKind::Nothing,
             ),
-            (r#"{"type":"ping"}"#, Mark::Nothing),
-            (r#"{"choices":[{"delta":{"content":"a"}}]}"#, Mark::Content),
+            (r#"{"type":"ping"}"#, EventKind::Nothing),
+            (
+                r#"{"choices":[{"delta":{"content":"a"}}]}"#,
+                EventKind::Content,
+            ),
             (
                 r#"{"choices":[{"delta":{"reasoning_content":"a"}}]}"#,
-                Mark::Content,
+                EventKind::Content,
             ),
             (
                 r#"{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}"#,
-                Mark::Content,
+                EventKind::Content,
             ),
         ] {
-            assert_eq!(mark(data), expect, "{data}");
+            assert_eq!(kind(data), expect, "{data}");
         }
     }
 
     #[test]
-    fn an_error_is_told_from_a_text_about_one() {
+    fn an_error_is_distinguished_from_text_about_one() {
         assert!(matches!(
-            mark(r#"{"error":{"message":"too busy","code":503}}"#),
-            Mark::Error(error) if error.is_passing() && error.message == "too busy"
+            kind(r#"{"error":{"message":"too busy","code":503}}"#),
+            EventKind::Error(error) if error.is_transient() && error.message == "too busy"
         ));
         let text = r#"{"choices":[{"delta":{"content":"{\"error\": 1}"}}],"error":null}"#;
-        assert_eq!(mark(text), Mark::Content);
+        assert_eq!(kind(text), EventKind::Content);
     }
 }

@@ -1,4 +1,4 @@
-//! How answers end: by the model, by a limit, or not at all.
+//! Finish reasons, found without parsing the answer.
 
 use memchr::memmem;
 
@@ -7,15 +7,15 @@ use super::skim::elements;
 
 const FAILED: [&str; 2] = ["abort", "error"];
 
-/// Whether a finish reason says that the engine gave up on the completion (vLLM's weight sync aborts what is under way):
-/// such a completion is no answer. A refusal or a filtered text is one.
-pub fn is_no_answer(finish_reason: &str) -> bool {
+/// Whether a finish reason means that the inference engine aborted the completion, as vLLM does at a weight sync: the
+/// completion is then not a valid answer. A refusal or a filtered text is one.
+pub fn is_aborted_finish(finish_reason: &str) -> bool {
     FAILED.contains(&finish_reason)
 }
 
-/// The finish reason of a whole answer that the engine gave up on.
-pub(crate) fn failed_finish_of_whole(body: &str) -> Option<String> {
-    // Most answers have none of these words, and need not be read for it.
+/// The finish reason of a JSON answer that the inference engine aborted; `None` for any other answer.
+pub(crate) fn aborted_finish_reason(body: &str) -> Option<String> {
+    // Most answers contain neither word and need not be parsed.
     let mut words = FAILED.iter().map(|word| format!("\"{word}\""));
     if !words.any(|word| memmem::find(body.as_bytes(), word.as_bytes()).is_some()) {
         return None;
@@ -23,14 +23,14 @@ pub(crate) fn failed_finish_of_whole(body: &str) -> Option<String> {
     let members = Members::read(body)?;
     let choices = members.get("choices").and_then(elements)?;
     let reason: Option<String> = Members::read(choices.first()?)?.value("finish_reason");
-    reason.filter(|reason| is_no_answer(reason))
+    reason.filter(|reason| is_aborted_finish(reason))
 }
 
-/// Whether a stored answer, JSON or stream, says that it ended for this reason; `member` is where its dialect says so.
-pub(crate) fn ends_by(body: &[u8], member: &str, reason: &str) -> bool {
+/// Whether an answer, JSON or stream, has this finish reason; `member` is its dialect's name for the member.
+pub(crate) fn has_finish_reason(body: &[u8], member: &str, reason: &str) -> bool {
     let (member, reason) = (format!("\"{member}\""), format!("\"{reason}\""));
     let mut places = memmem::find_iter(body, reason.as_bytes());
-    // The name stands before it; in a text of the model's both would be escaped.
+    // The member's name precedes its value. In text by the model, the quotes of both would be escaped.
     places.any(|at| {
         let before = body[..at].trim_ascii_end();
         let before = before.strip_suffix(b":").unwrap_or_default();
@@ -38,7 +38,7 @@ pub(crate) fn ends_by(body: &[u8], member: &str, reason: &str) -> bool {
     })
 }
 
-/// Whether a request offers tools: titles and summaries do not, an agent's own work does.
+/// Whether a request offers tools. An agent's main conversation does; its requests for titles and summaries do not.
 pub fn offers_tools(body: &[u8]) -> bool {
     const NAME: &[u8] = b"\"tools\"";
     let mut places = memmem::find_iter(body, NAME);
@@ -55,23 +55,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_engine_gave_up_is_no_answer() {
+    fn only_aborted_completions_are_no_answer() {
         for reason in ["abort", "error"] {
-            assert!(is_no_answer(reason));
+            assert!(is_aborted_finish(reason));
         }
         for reason in ["stop", "length", "tool_calls", "content_filter", "refusal"] {
-            assert!(!is_no_answer(reason), "{reason}");
+            assert!(!is_aborted_finish(reason), "{reason}");
         }
         let whole = r#"{"choices":[{"message":{"content":"\"finish_reason\":\"stop\""},"finish_reason":"abort"}]}"#;
-        assert_eq!(failed_finish_of_whole(whole).as_deref(), Some("abort"));
+        assert_eq!(aborted_finish_reason(whole).as_deref(), Some("abort"));
         let said =
             r#"{"choices":[{"message":{"content":"x","error":"abort"},"finish_reason":"stop"}]}"#;
-        assert_eq!(failed_finish_of_whole(said), None);
-        assert_eq!(failed_finish_of_whole("<html>"), None);
+        assert_eq!(aborted_finish_reason(said), None);
+        assert_eq!(aborted_finish_reason("<html>"), None);
     }
 
     #[test]
-    fn offered_tools_are_seen() {
+    fn offered_tools_are_detected() {
         assert!(offers_tools(br#"{"tools": [{"type":"function"}]}"#));
         for none in [
             &br#"{"tools":[]}"#[..],

@@ -1,15 +1,16 @@
-//! Requests that no endpoint would take.
+//! Requests that every endpoint would refuse.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// No conversation is that long; servers have limits of this order.
+/// Longer than any conversation, and of the order of servers' own limits.
 const BYTES_MAX: usize = 16 << 20;
 
-/// What a request must be made of, in the dialects that endpoints speak. Whatever else there is may be right somewhere.
+/// The minimum that every request must satisfy, in all dialects of endpoints. Other members may be valid on some
+/// endpoint.
 #[derive(Deserialize)]
-struct Sound {
-    messages: Vec<SoundMessage>,
+struct ValidRequest {
+    messages: Vec<ValidMessage>,
     #[serde(default)]
     tools: Option<Vec<serde_json::Map<String, Value>>>,
     #[serde(default)]
@@ -20,20 +21,20 @@ struct Sound {
     max_tokens: Option<u64>,
     #[serde(default)]
     max_completion_tokens: Option<u64>,
-    /// Its type is all that matters.
+    /// Only its type is checked.
     #[serde(default, rename = "stream")]
     _stream: Option<bool>,
 }
 
 #[derive(Deserialize)]
-struct SoundMessage {
+struct ValidMessage {
     role: String,
     #[serde(default)]
     content: Value,
 }
 
-/// Whether a refused request could not have been answered by anybody. It errs on the endpoint's side: what looks well here
-/// may still be wrong.
+/// Whether no endpoint could have accepted a request that was refused, so that the agent is to blame and not the
+/// endpoint. Conservative: a request that passes may still be invalid.
 pub fn is_malformed(body: &[u8]) -> bool {
     const ROLES: [&str; 6] = [
         "system",
@@ -46,10 +47,10 @@ pub fn is_malformed(body: &[u8]) -> bool {
     if body.len() > BYTES_MAX {
         return true;
     }
-    let Ok(request) = serde_json::from_slice::<Sound>(body) else {
+    let Ok(request) = serde_json::from_slice::<ValidRequest>(body) else {
         return true;
     };
-    let is_sound_message = |message: &SoundMessage| {
+    let is_valid_message = |message: &ValidMessage| {
         ROLES.contains(&message.role.as_str())
             && matches!(
                 message.content,
@@ -57,8 +58,8 @@ pub fn is_malformed(body: &[u8]) -> bool {
             )
     };
     let limits = [request.max_tokens, request.max_completion_tokens];
-    let is_sound = !request.messages.is_empty()
-        && request.messages.iter().all(is_sound_message)
+    let is_valid = !request.messages.is_empty()
+        && request.messages.iter().all(is_valid_message)
         && request
             .temperature
             .is_none_or(|it| (0.0..=2.0).contains(&it))
@@ -68,7 +69,7 @@ pub fn is_malformed(body: &[u8]) -> bool {
             let mut tools = tools.iter();
             tools.all(|tool| tool.contains_key("type") || tool.contains_key("name"))
         });
-    !is_sound
+    !is_valid
 }
 
 #[cfg(test)]
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_would_take_is_malformed() {
+    fn only_universally_invalid_requests_are_malformed() {
         let fine = [
             r#"{"messages":[{"role":"user","content":"hi"}]}"#,
             r#"{"messages":[{"role":"assistant","content":null,"tool_calls":[]}],"tools":[{"type":"function"}],"new":1}"#,

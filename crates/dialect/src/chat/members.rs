@@ -1,19 +1,19 @@
-//! A JSON object as its members in order, each value as the text it was written in.
+//! A JSON object as an ordered list of members with unparsed values.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde::Deserialize;
 
-use super::pieces::{Joiner, Pieces};
+use super::segments::{BodySegments, Joiner};
 use super::skim;
 
-/// Names, and values as they are written.
+/// Names, and the unparsed JSON text of the values.
 #[derive(Debug, Default)]
 pub(crate) struct Members<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Members<'a> {
-    /// `None` when the text is no JSON object.
+    /// `None` if the text is no JSON object.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
         let read =
             |(name, value): (&'a str, &'a str)| Some((unquoted(name)?, Cow::Borrowed(value)));
@@ -29,13 +29,13 @@ impl<'a> Members<'a> {
         Some(twice[0])
     }
 
-    /// The value's text; `null` counts as absent, as it does for the upstreams.
+    /// The JSON text of a value; `null` counts as absent, as it does for endpoints.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let (_, text) = self.0.iter().find(|(other, _)| other == name)?;
         Some(text.as_ref()).filter(|text| *text != "null")
     }
 
-    /// As [`Self::get`], for a value that was not set: it outlives the members.
+    /// Like [`Self::get`], but only for values that were not replaced by [`Self::set`]; the text outlives `self`.
     pub(crate) fn text(&self, name: &str) -> Option<&'a str> {
         match self.0.iter().find(|(other, _)| other == name)? {
             (_, Cow::Borrowed(text)) => Some(*text).filter(|text| *text != "null"),
@@ -51,12 +51,12 @@ impl<'a> Members<'a> {
         self.0.iter().map(|(name, _)| name.as_ref())
     }
 
-    /// The value as `T`; `None` when it is absent, `null` or of another type.
+    /// The parsed value; `None` if it is absent, `null` or of another type.
     pub(crate) fn value<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Option<T> {
         serde_json::from_str(self.get(name)?).ok()
     }
 
-    /// Replaces the value where it stands, or appends it; `text` is JSON.
+    /// Replaces the value in place, or appends it; `text` is JSON.
     pub(crate) fn set(&mut self, name: &str, text: String) {
         match self.0.iter_mut().find(|(other, _)| other == name) {
             Some((_, old)) => *old = Cow::Owned(text),
@@ -64,7 +64,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Says whether there was something to remove.
+    /// Returns whether the member existed.
     pub(crate) fn remove(&mut self, name: &str) -> bool {
         let before = self.0.len();
         self.0.retain(|(other, _)| other != name);
@@ -87,8 +87,8 @@ impl<'a> Members<'a> {
         out
     }
 
-    /// The same without a copy of what is long; `source` is what the members were read from.
-    pub(crate) fn write_pieces(&self, source: &Bytes) -> Pieces {
+    /// Like [`Self::write`], but long values are not copied; `source` is what the members were read from.
+    pub(crate) fn write_segments(&self, source: &Bytes) -> BodySegments {
         let mut out = Joiner::new(source);
         for (at, (name, text)) in self.0.iter().enumerate() {
             out.push(if at == 0 { "{" } else { "," });
@@ -103,13 +103,13 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Whether a name means itself: most do, and need no JSON reader or writer.
+/// Whether a name needs no escaping, as most do not.
 fn is_plain(name: &str) -> bool {
     name.bytes()
         .all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
 }
 
-/// What a quoted name says; `None` when it is no JSON.
+/// The value of a quoted name; `None` if it is no JSON string.
 fn unquoted(name: &str) -> Option<Cow<'_, str>> {
     let inner = name
         .strip_prefix('"')
@@ -120,7 +120,7 @@ fn unquoted(name: &str) -> Option<Cow<'_, str>> {
     }
 }
 
-/// A name as it stands before its value.
+/// Writes a quoted name and its colon.
 fn push_name(name: &str, mut push: impl FnMut(&str)) {
     if is_plain(name) {
         push("\"");

@@ -1,88 +1,90 @@
-//! The agent's request to the request that is sent upstream.
+//! Rewrites an agent's request into the request that is sent to the endpoint.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::added::Added;
-use super::constraint::{Constrained, STRICT_TOOLS, constraints_of, without_strict};
+use super::added::AddedFields;
+use super::constraint::{ConstraintPolicy, STRICT_TOOLS, constraints_of, without_strict};
 use super::members::Members;
-use super::pieces::Pieces;
+use super::segments::BodySegments;
 use crate::sampling;
 
-/// What to change in each request of a session.
+/// The changes to make to each request of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rewrite {
-    /// The model to ask instead of the one the agent names.
+    /// Replaces the model that the agent names.
     pub model: Option<String>,
-    /// The most completion tokens a request may ask for; set when the agent sets no limit itself.
+    /// Upper limit on completion tokens; also sent if the agent sets no limit.
     pub tokens_max: Option<u64>,
     /// Sets `chat_template_kwargs.enable_thinking` to false.
     pub is_thinking_disabled: bool,
     pub max_tokens_name: MaxTokensName,
-    pub capture: Capture,
-    /// Ask for a whole answer even where the agent wants a stream: for endpoints whose streams lose token ids.
+    pub capture: CaptureMode,
+    /// Request a JSON answer even if the agent requests a stream: for endpoints that omit token ids from streams.
     pub is_stream_off: bool,
-    /// What a training session samples with, whatever the agent asks for.
+    /// In a training session: overrides the agent's sampling parameters.
     pub sampling: Option<Sampling>,
-    pub constrained: Constrained,
-    /// How many alternatives to ask for when the agent names no number. vLLM gives no logprobs at all without one.
+    pub constrained: ConstraintPolicy,
+    /// Number of alternatives to request if the agent sets none. vLLM returns no logprobs at all without it.
     pub top_logprobs: u32,
-    /// Members that the endpoint refuses: neither the agent's nor ours are sent.
+    /// Members that the endpoint refuses: not sent, be they the agent's or ours.
     pub without: Vec<&'static str>,
 }
 
-/// A sampling policy under which logprobs can be recomputed: the temperature and nothing that cuts the distribution.
+/// Sampling under which logprobs can be recomputed: a temperature, and every other parameter at its neutral value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     pub temperature: f64,
 }
 
-/// Which of its two names the limit on completion tokens gets.
+/// Which name to use for the limit on completion tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaxTokensName {
-    /// The agent's own name for it, but `max_completion_tokens` for the models that refuse the other.
+    /// The agent's own choice, except for models that accept only `max_completion_tokens`.
     #[default]
     Auto,
     MaxTokens,
     MaxCompletionTokens,
 }
 
+/// What to request in addition to the agent's own request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Capture {
-    /// Ask for token ids, logprobs and usage.
+pub enum CaptureMode {
+    /// Token ids, logprobs and usage.
     Tokens,
-    /// The same with SGLang's own flags: it refuses the usual one in streams. The ids come once, for the whole answer.
+    /// The same with SGLang's own flags, since it refuses the usual one in streams. The ids come once per answer.
     TokensInSglext,
-    /// Ask for logprobs and usage: hosted services refuse members they do not know.
+    /// Logprobs and usage: hosted services refuse members that they do not support.
     Logprobs,
-    /// Ask for nothing more than the agent did.
+    /// Nothing.
     #[default]
     Off,
 }
 
-impl Capture {
-    /// The members that ask for token ids.
+impl CaptureMode {
+    /// The request members that turn on token ids.
     pub fn id_flags(self) -> &'static [&'static str] {
         match self {
-            Capture::Tokens => &["return_token_ids"],
-            Capture::TokensInSglext => {
+            CaptureMode::Tokens => &["return_token_ids"],
+            CaptureMode::TokensInSglext => {
                 &["return_input_ids_in_sglext", "return_output_ids_in_sglext"]
             }
-            Capture::Logprobs | Capture::Off => &[],
+            CaptureMode::Logprobs | CaptureMode::Off => &[],
         }
     }
 }
 
+/// A rewritten request, and the changes that were made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Prepared {
-    pub body: Pieces,
+pub struct PreparedRequest {
+    pub body: BodySegments,
     pub is_stream: bool,
-    /// Top-level members as sent, where they differ from the agent's.
+    /// Top-level members that were added or changed, as sent.
     pub set: Map<String, Value>,
-    /// Top-level members not sent.
+    /// Top-level members that were removed.
     pub removed: Vec<String>,
-    pub added: Added,
+    pub added: AddedFields,
 }
 
 #[derive(Debug, Error)]
@@ -109,9 +111,9 @@ pub enum PrepareError {
 const MAX_TOKENS: &str = "max_tokens";
 const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 
-/// Changes what must change; `messages`, `tools` and every other member go through byte for byte.
-pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError> {
-    let mut draft = Draft::read(body, rewrite)?;
+/// Applies `rewrite`; all members that it does not affect, such as `messages`, keep their bytes.
+pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<PreparedRequest, PrepareError> {
+    let mut draft = RequestDraft::read(body, rewrite)?;
     let n = draft.members.get("n");
     if let Some(n) = n.filter(|n| n.parse() != Ok(1.0_f64)) {
         return Err(PrepareError::Several { n: n.to_owned() });
@@ -124,7 +126,7 @@ pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError
         draft.set("model", model.as_str());
     }
     limit_tokens(&mut draft, rewrite);
-    free_sampling(&mut draft, rewrite.constrained)?;
+    apply_constraint_policy(&mut draft, rewrite.constrained)?;
     if let Some(sampling) = rewrite.sampling {
         pin_sampling(&mut draft, sampling);
     }
@@ -136,32 +138,32 @@ pub fn prepare(body: &Bytes, rewrite: &Rewrite) -> Result<Prepared, PrepareError
         draft.set_inside("chat_template_kwargs", "enable_thinking", "false")?;
     }
     let added = match rewrite.capture {
-        Capture::Tokens | Capture::TokensInSglext | Capture::Logprobs => {
+        CaptureMode::Tokens | CaptureMode::TokensInSglext | CaptureMode::Logprobs => {
             let is_streamed = is_stream && !rewrite.is_stream_off;
-            ask_for_more(&mut draft, rewrite, is_streamed)?
+            request_capture_fields(&mut draft, rewrite, is_streamed)?
         }
-        Capture::Off => Added::default(),
+        CaptureMode::Off => AddedFields::default(),
     };
     Ok(draft.finish(is_stream, added))
 }
 
-/// A request on its way, and what was done to it.
-pub(crate) struct Draft<'a> {
-    /// Members that are not to be sent.
+/// A request that is being rewritten, and the changes so far.
+pub(crate) struct RequestDraft<'a> {
+    /// Members that must not be sent.
     without: &'a [&'static str],
-    /// What the agent sent, and what the members are parts of.
+    /// The agent's body, which `members` borrow from.
     source: &'a Bytes,
     pub(crate) members: Members<'a>,
     set: Map<String, Value>,
     removed: Vec<String>,
 }
 
-impl<'a> Draft<'a> {
-    /// Reads a body that must be one JSON object without a member twice.
+impl<'a> RequestDraft<'a> {
+    /// Parses a body, which must be a JSON object without duplicate members.
     pub(crate) fn read(source: &'a Bytes, rewrite: &'a Rewrite) -> Result<Self, PrepareError> {
         let text = std::str::from_utf8(source).map_err(PrepareError::NotUtf8)?;
         let Some(members) = Members::read(text) else {
-            // The slow reader says what is wrong.
+            // Parsed again for serde's description of the error.
             let read = serde_json::from_str::<Map<String, Value>>(text);
             let error = read
                 .err()
@@ -173,7 +175,7 @@ impl<'a> Draft<'a> {
                 name: name.to_owned(),
             });
         }
-        let mut draft = Draft {
+        let mut draft = RequestDraft {
             without: &rewrite.without,
             source,
             members,
@@ -186,14 +188,14 @@ impl<'a> Draft<'a> {
         Ok(draft)
     }
 
-    /// The request as it is to be sent; the agent's own bytes when nothing was changed.
-    pub(crate) fn finish(self, is_stream: bool, added: Added) -> Prepared {
+    /// The request to send; the agent's own bytes if nothing was changed.
+    pub(crate) fn finish(self, is_stream: bool, added: AddedFields) -> PreparedRequest {
         let is_changed = !self.set.is_empty() || !self.removed.is_empty();
         let body = match is_changed {
-            true => self.members.write_pieces(self.source),
+            true => self.members.write_segments(self.source),
             false => self.source.clone().into(),
         };
-        Prepared {
+        PreparedRequest {
             body,
             is_stream,
             set: self.set,
@@ -217,7 +219,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Sets one member of a member that is an object or absent; says whether that changed anything.
+    /// Sets a member of the object `name`, which may be absent; returns whether that changed anything.
     fn set_inside(
         &mut self,
         name: &'static str,
@@ -243,13 +245,16 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Sees to what constrains sampling, as the session's policy has it.
-fn free_sampling(draft: &mut Draft<'_>, policy: Constrained) -> Result<(), PrepareError> {
-    if policy == Constrained::Keep {
+/// Applies the session's policy to members that constrain sampling.
+fn apply_constraint_policy(
+    draft: &mut RequestDraft<'_>,
+    policy: ConstraintPolicy,
+) -> Result<(), PrepareError> {
+    if policy == ConstraintPolicy::Keep {
         return Ok(());
     }
     for name in constraints_of(&draft.members) {
-        if policy == Constrained::Refuse {
+        if policy == ConstraintPolicy::Refuse {
             return Err(PrepareError::Constrained { name });
         }
         if name != STRICT_TOOLS {
@@ -265,34 +270,34 @@ fn free_sampling(draft: &mut Draft<'_>, policy: Constrained) -> Result<(), Prepa
     Ok(())
 }
 
-/// Sets every sampler to where it does nothing. Left out they would take the model's own defaults.
-fn pin_sampling(draft: &mut Draft<'_>, sampling: Sampling) {
+/// Sends the neutral value of every sampling parameter: omitted ones would take the model's own defaults.
+fn pin_sampling(draft: &mut RequestDraft<'_>, sampling: Sampling) {
     draft.set("temperature", sampling.temperature);
-    for (name, neutral) in sampling::at_rest() {
+    for (name, neutral) in sampling::neutral_values() {
         draft.set(name, neutral);
     }
 }
 
-/// Whether a request has a member of this name at its top, be it an object at all.
+/// Whether a request has a top-level member of this name; false if it is no JSON object.
 pub fn has_member(body: &[u8], name: &str) -> bool {
     let members = std::str::from_utf8(body).ok().and_then(Members::read);
     members.is_some_and(|members| members.get(name).is_some())
 }
 
-/// The completion tokens a request asks for, under either name.
-pub fn tokens_wanted(body: &[u8]) -> Option<u64> {
+/// The limit on completion tokens in a request, under either name.
+pub fn requested_max_tokens(body: &[u8]) -> Option<u64> {
     let members = Members::read(std::str::from_utf8(body).ok()?)?;
     [MAX_COMPLETION_TOKENS, MAX_TOKENS]
         .iter()
         .find_map(|name| members.value::<u64>(name))
 }
 
-fn ask_for_more(
-    draft: &mut Draft<'_>,
+fn request_capture_fields(
+    draft: &mut RequestDraft<'_>,
     rewrite: &Rewrite,
     is_stream: bool,
-) -> Result<Added, PrepareError> {
-    let mut added = Added::default();
+) -> Result<AddedFields, PrepareError> {
+    let mut added = AddedFields::default();
     if draft.members.get("logprobs") != Some("true") {
         draft.set("logprobs", true);
         added.logprobs = true;
@@ -317,7 +322,7 @@ fn ask_for_more(
     Ok(added)
 }
 
-fn limit_tokens(draft: &mut Draft<'_>, rewrite: &Rewrite) {
+fn limit_tokens(draft: &mut RequestDraft<'_>, rewrite: &Rewrite) {
     let model: Option<String> = draft.members.value("model");
     let names = match rewrite.max_tokens_name {
         MaxTokensName::MaxTokens => Some((MAX_TOKENS, MAX_COMPLETION_TOKENS)),
@@ -342,7 +347,7 @@ fn limit_tokens(draft: &mut Draft<'_>, rewrite: &Rewrite) {
     for name in [MAX_TOKENS, MAX_COMPLETION_TOKENS] {
         if let Some(text) = draft.members.get(name) {
             is_limited = true;
-            // What is no number may still become one in a lenient upstream, so it is replaced as well.
+            // A lenient endpoint may still parse what is no number to us, so that is replaced as well.
             if !text
                 .parse()
                 .is_ok_and(|asked: f64| asked <= tokens_max as f64)
@@ -356,7 +361,7 @@ fn limit_tokens(draft: &mut Draft<'_>, rewrite: &Rewrite) {
     }
 }
 
-/// OpenAI's reasoning models answer 400 to `max_tokens`; a router's `provider/` prefix does not change that.
+/// OpenAI's reasoning models answer `max_tokens` with 400, also behind a router that prefixes names with `provider/`.
 fn refuses_max_tokens(model: &str) -> bool {
     let name = model
         .rsplit('/')

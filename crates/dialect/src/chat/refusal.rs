@@ -1,11 +1,11 @@
-//! Which parameter an endpoint's refusal is about.
+//! Finds the parameter that an endpoint's error response complains about.
 //!
-//! A name somewhere in an error proves nothing: servers repeat the request they refuse, with everything in it. What
-//! counts is the error's own `param`, the place that a validation error names, or a sentence about that very parameter.
+//! That a name occurs in an error proves nothing: servers echo the request that they refuse. What counts is the error's
+//! own `param`, the location in a validation error, or a sentence about that very parameter.
 
 use serde_json::Value;
 
-/// What an endpoint can be asked without; what the agent wanted of it stays in the record.
+/// Parameters that can be omitted. The record keeps the agent's original request.
 const OPTIONAL: [&str; 18] = [
     "frequency_penalty",
     "logit_bias",
@@ -30,20 +30,20 @@ const OPTIONAL: [&str; 18] = [
 const TEMPLATE: &str = "chat_template_kwargs";
 const MAX_TOKENS: &str = "max_tokens";
 
-/// A parameter that an endpoint does not take.
+/// A parameter that an endpoint does not accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedParameter {
-    /// The limit on completion tokens goes by its other name there.
+    /// The endpoint uses the other name for the limit on completion tokens.
     MaxTokens,
-    /// One that can be left out.
+    /// Can be omitted.
     Optional(&'static str),
-    /// One that asks for token ids or logprobs.
+    /// Requests token ids or logprobs.
     Capture(&'static str),
     /// Settings of the chat template.
     Template,
 }
 
-/// What engines say when a prompt is longer than the model can take.
+/// Whether an error response means that the prompt exceeds the model's context.
 pub fn is_context_overflow(status: u16, body: &str) -> bool {
     const SIGNS: [&str; 5] = [
         "context_length_exceeded",
@@ -56,7 +56,7 @@ pub fn is_context_overflow(status: u16, body: &str) -> bool {
 }
 
 impl RefusedParameter {
-    /// What is asked for to capture tokens.
+    /// Parameters that capture adds.
     pub const CAPTURE: [&'static str; 4] = [
         "return_token_ids",
         "return_input_ids_in_sglext",
@@ -64,11 +64,11 @@ impl RefusedParameter {
         "logprobs",
     ];
 
-    /// What a body with status 400 or 422 refuses; `None` when that is no parameter, or one that cannot be left out. A
-    /// value that is wrong by itself (too large, of another type) is the agent's to put right.
+    /// Parses the body of a response with status 400 or 422; `None` if it is not about a parameter, or about one that
+    /// cannot be omitted. Invalid values (too large, of another type) are for the agent to correct.
     pub fn read(body: &str) -> Option<Self> {
-        let told = serde_json::from_str(body).unwrap_or_else(|_| Value::from(body));
-        let name = refused_in(&told)?;
+        let error = serde_json::from_str(body).unwrap_or_else(|_| Value::from(body));
+        let name = refused_in(&error)?;
         Some(match name {
             TEMPLATE => RefusedParameter::Template,
             MAX_TOKENS => {
@@ -86,19 +86,19 @@ fn known() -> impl Iterator<Item = &'static str> {
     named.chain([TEMPLATE, MAX_TOKENS])
 }
 
-fn refused_in(told: &Value) -> Option<&'static str> {
+fn refused_in(error: &Value) -> Option<&'static str> {
     let places = [
         "/detail",
         "/message/detail",
         "/error/detail",
         "/error/message/detail",
     ];
-    if let Some(details) = places.iter().find_map(|it| told.pointer(it)?.as_array()) {
-        // Their other members repeat what was sent.
+    if let Some(details) = places.iter().find_map(|it| error.pointer(it)?.as_array()) {
+        // The rest of the error echoes the request.
         return details.iter().find_map(refused_place);
     }
-    let text = |path: &str| told.pointer(path).and_then(Value::as_str);
-    // A router tells what its provider said.
+    let text = |path: &str| error.pointer(path).and_then(Value::as_str);
+    // A router embeds its provider's error.
     if let Some(raw) = text("/error/metadata/raw") {
         let raw = serde_json::from_str(raw).unwrap_or_else(|_| Value::from(raw));
         return refused_in(&raw);
@@ -117,7 +117,7 @@ fn refused_in(told: &Value) -> Option<&'static str> {
         words
             .split_inclusive(['.', ';'])
             .fold(Vec::<String>::new(), |mut sentences, part| {
-                // A full stop inside of a word ends no sentence.
+                // A full stop within a word does not end a sentence.
                 let is_new = sentences
                     .last()
                     .is_none_or(|last| last.ends_with(['.', ';']) && part.starts_with([' ', '\n']));
@@ -131,23 +131,23 @@ fn refused_in(told: &Value) -> Option<&'static str> {
     sentences.iter().find_map(|sentence| first_named(sentence))
 }
 
-/// What one entry of a validation error's list refuses.
+/// The parameter that one entry of a validation error refuses.
 fn refused_place(entry: &Value) -> Option<&'static str> {
     let is_unknown =
         entry["type"] == "extra_forbidden" || entry["msg"].as_str().is_some_and(is_about_support);
     let place = entry["loc"].as_array().filter(|_| is_unknown)?;
     let names = place.iter().filter_map(Value::as_str);
     let names: Vec<&str> = names.filter(|name| *name != "body").collect();
-    // A place inside of a member is the agent's.
+    // A location inside a member is for the agent to correct.
     let [name] = names.as_slice() else {
         return None;
     };
     known().find(|known| known == name)
 }
 
-/// An error's text up to where it begins to repeat the request.
+/// An error's text up to where it starts to echo the request.
 fn own_words(text: &str) -> &str {
-    // Errors of Python's libraries are themselves printed as a list of objects.
+    // Python libraries print an error as a list of objects.
     let start = if text.starts_with("[{") { 2 } else { 0 };
     let marks = ["'input'", "\"input\"", "input_value", "{'", "{\""];
     let ends = marks.iter().filter_map(|mark| text[start..].find(mark));
@@ -155,7 +155,7 @@ fn own_words(text: &str) -> &str {
     &text[..end]
 }
 
-/// As the services put it that a model does not know, or no longer takes, a parameter.
+/// Whether the text says that a parameter is unknown, unsupported or deprecated, in the wording of any service.
 fn is_about_support(text: &str) -> bool {
     const WORDS: [&str; 9] = [
         "unsupported",
@@ -172,13 +172,13 @@ fn is_about_support(text: &str) -> bool {
     WORDS.iter().any(|word| text.contains(word))
 }
 
-/// The parameter that a sentence names first.
+/// The first parameter that a sentence names.
 fn first_named(sentence: &str) -> Option<&'static str> {
     let places = known().filter_map(|name| Some((place_of(sentence, name)?, name)));
     places.min().map(|(_, name)| name)
 }
 
-/// Where the name stands as a word of its own.
+/// The position of the name as a whole word.
 fn place_of(text: &str, name: &str) -> Option<usize> {
     let is_part =
         |byte: Option<&u8>| byte.is_some_and(|it| it.is_ascii_alphanumeric() || *it == b'_');
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_understood() {
+    fn refusals_of_known_services_are_parsed() {
         use RefusedParameter::{Capture, MaxTokens, Optional, Template};
         check(
             r#"{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.","type":"invalid_request_error","param":"max_tokens","code":"unsupported_parameter"}}"#,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_request_is_the_agents_to_put_right() {
+    fn invalid_values_are_left_to_the_agent() {
         let bodies = [
             r#"{"error":{"message":"max_tokens is too large: 99999","param":"max_tokens","code":"invalid_value"}}"#,
             r#"{"error":{"message":"temperature must be between 0 and 2","param":"temperature"}}"#,
@@ -260,9 +260,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_a_repeated_request_is_no_proof() {
+    fn a_name_in_an_echoed_request_is_no_proof() {
         let bodies = [
-            // As older vLLM prints the request it refuses, with what we added to it.
+            // Older vLLM echoes the request that it refuses, including what we added.
             r#"{"object":"error","message":"[{'type': 'extra_forbidden', 'loc': ('body', 'messages', 0, 'x'), 'msg': 'Extra inputs are not permitted', 'input': {'logprobs': True, 'return_token_ids': True, 'top_k': -1}}]","type":"BadRequestError","param":null,"code":400}"#,
             r#"{"message":"2 validation errors for ChatCompletionRequest\nmessages\n  Input is not allowed [type=x, input_value={'return_token_ids': True, 'logprobs': True}]"}"#,
             r#"{"detail":[{"type":"extra_forbidden","loc":["body","messages",0,"logprobs"],"msg":"Extra inputs are not permitted","input":{"return_token_ids":true}}]}"#,
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_alternatives_say_nothing_of_logprobs() {
+    fn a_limit_on_alternatives_is_not_about_logprobs() {
         check(
             r#"{"error":{"message":"Requested sample logprobs of 50, which is greater than max allowed: 20 (parameter=logprobs, value=50)","type":"BadRequestError","param":"logprobs","code":400}}"#,
             None,

@@ -1,27 +1,27 @@
-//! Answers that are made rather than passed on. Every dialect renders them from chat's pieces; here is what all of them
-//! can do, and chat's own: a replay of a whole answer as a stream, or an answer of our own.
+//! Rendering of answers that are not forwarded: the trait that every dialect implements, and the renderer for chat,
+//! which replays a whole answer as a stream or writes an answer of the proxy's own.
 
 use serde_json::{Value, json};
 
 use super::{Delta, Message, Reply, ToolCall, Usage};
 
-/// Renders one streamed answer. Made from the request it answers, fed with what comes, and finished once.
+/// Renders one answer in one dialect. Created from the request, fed with deltas, and finished once.
 pub trait Render: Send {
-    /// Events to send before anything has come.
+    /// Events to send before the first delta.
     fn start(&mut self) -> Vec<u8>;
-    /// Whole events, ready to be sent; may be empty.
+    /// Complete events to send for a delta; may be empty.
     fn push(&mut self, delta: &Delta) -> Vec<u8>;
     /// The events that end the answer. Called once, after a `Delta::Finish` was pushed.
     fn finish(&mut self) -> Vec<u8>;
-    /// An event that says nothing, for a client that must not think the connection dead.
+    /// An event without meaning that keeps the client from timing out.
     fn keep_alive(&self) -> Vec<u8>;
-    /// What tells the agent, in the middle of a stream, that there will be no more.
+    /// An error in the middle of a stream; nothing follows it.
     fn error(&self, message: &str) -> Vec<u8>;
-    /// What ends a stream that broke off, for clients that do not ask again when the connection breaks.
+    /// Bytes to send before a stream is aborted, for clients that do not retry after a broken connection alone.
     fn broken_off(&self) -> Option<&'static [u8]> {
         None
     }
-    /// The whole answer at once, for a request that asked for no stream.
+    /// The whole answer, for a request without streaming.
     fn whole(&self, reply: &Reply) -> Vec<u8>;
 }
 
@@ -32,7 +32,7 @@ pub struct ChatRenderer {
     pub model: String,
     /// Unix seconds.
     pub created: u64,
-    /// The agent asked for a usage chunk at the end of the stream.
+    /// The agent requested a usage chunk at the end of the stream.
     pub has_usage: bool,
     usage: Option<Usage>,
     is_begun: bool,
@@ -140,7 +140,7 @@ impl Render for ChatRenderer {
     }
 }
 
-/// Every sub-object that clients look into is there.
+/// Includes every sub-object that clients access without checking.
 fn usage_value(usage: Usage) -> Value {
     json!({
         "prompt_tokens": usage.prompt_tokens,
@@ -151,7 +151,7 @@ fn usage_value(usage: Usage) -> Value {
     })
 }
 
-/// The body of an answer that is an error.
+/// The body of an error response.
 pub fn error_body(status: u16, message: &str) -> Vec<u8> {
     let kind = match status {
         401 | 403 => "authentication_error",
@@ -163,8 +163,8 @@ pub fn error_body(status: u16, message: &str) -> Vec<u8> {
     json!({ "error": error }).to_string().into_bytes()
 }
 
-/// An answer of the proxy's own that ends an agent's loop: plain text, no tool call.
-pub fn farewell(text: &str) -> Reply {
+/// An answer by the proxy itself that ends an agent's loop: plain text without tool calls.
+pub fn closing_reply(text: &str) -> Reply {
     Reply {
         message: Message {
             role: "assistant".to_owned(),
@@ -206,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn a_farewell_is_never_empty() {
-        let reply = farewell("The budget is used up.");
+    fn a_closing_reply_is_never_empty() {
+        let reply = closing_reply("The budget is used up.");
         assert_eq!(
             reply.deltas().first(),
             Some(&Delta::Text("The budget is used up.".into()))

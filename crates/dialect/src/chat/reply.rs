@@ -1,6 +1,6 @@
-//! A stored answer, JSON or stream, as the one message it carries.
+//! Parses a stored answer, JSON or stream, into one message.
 //!
-//! Nothing is invented: what is missing stays missing, and what is wrong is a flaw beside it.
+//! Nothing is made up: missing values stay missing, and invalid ones are reported as flaws.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -10,7 +10,7 @@ use super::members::Members;
 use super::skim::elements;
 use crate::sse::Splitter;
 
-/// What one model call gave.
+/// The parsed answer of one model call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
     pub id: Option<String>,
@@ -19,14 +19,14 @@ pub struct Reply {
     pub finish_reason: Option<String>,
     pub usage: Option<Usage>,
     pub prompt_token_ids: Option<Vec<u32>>,
-    /// The sampled ids.
+    /// The sampled token ids.
     pub token_ids: Option<Vec<u32>>,
-    /// `token_ids` were read out of token strings of the form `token_id:N`.
+    /// `token_ids` were taken from token strings of the form `token_id:N`.
     pub is_from_strings: bool,
     pub logprobs: Option<Vec<TokenLogprob>>,
     /// A finish reason was seen.
     pub is_complete: bool,
-    /// The upstream's error object, or text, in a body or in the middle of a stream.
+    /// The endpoint's error, an object or text, from a JSON body or a stream.
     pub upstream_error: Option<Value>,
     pub flaws: Vec<Flaw>,
 }
@@ -36,7 +36,7 @@ pub struct Message {
     pub role: String,
     pub content: Option<String>,
     pub tool_calls: Vec<ToolCall>,
-    /// Everything else the message had (`reasoning_content`, `reasoning`, `refusal`…); stream deltas are joined.
+    /// All other members (`reasoning_content`, `reasoning`, `refusal`…); the deltas of a stream are joined.
     pub other: Map<String, Value>,
 }
 
@@ -51,7 +51,7 @@ pub struct ToolCall {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
     pub token: String,
-    /// `None` when the upstream sent null or no number; there is a flaw then.
+    /// `None`, and a flaw, if the endpoint sent no finite number.
     pub logprob: Option<f64>,
     pub bytes: Option<Vec<u8>>,
 }
@@ -74,7 +74,7 @@ pub struct Usage {
     pub cache_write_tokens: u64,
 }
 
-/// Why ids and logprobs of a reply cannot be trusted.
+/// Why the token ids and logprobs of a reply cannot be trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flaw {
     TokenId {
@@ -86,11 +86,11 @@ pub enum Flaw {
     PositiveLogprob {
         at: usize,
     },
-    /// A token string names another id than the id list does.
+    /// The id in a token string differs from the one in the id list.
     Pairing {
         at: usize,
     },
-    /// A part of the answer is no JSON.
+    /// Part of the answer is not valid JSON.
     Unreadable,
 }
 
@@ -127,10 +127,10 @@ impl ToolCall {
     }
 }
 
-/// What a choice of a whole answer holds; a piece of one holds a `delta`.
+/// The member of a choice in a JSON answer; in a stream it is `delta`.
 const WHOLE: &str = "message";
 
-/// Reads an answer as it was stored.
+/// Parses a stored answer.
 pub fn read_reply(body: &str, is_stream: bool) -> Reply {
     let mut reply = Reply {
         message: Message {
@@ -139,7 +139,7 @@ pub fn read_reply(body: &str, is_stream: bool) -> Reply {
         },
         ..Reply::default()
     };
-    // An upstream that refuses a streamed request often answers with plain JSON.
+    // Endpoints that refuse a streamed request often respond with plain JSON.
     if is_stream && !body.trim_start().starts_with('{') {
         for data in events(body) {
             if !is_done(&data) {
@@ -154,10 +154,10 @@ pub fn read_reply(body: &str, is_stream: bool) -> Reply {
 }
 
 fn events(body: &str) -> Vec<String> {
-    // The body is in memory already, so the splitter needs no lower bound.
+    // The body is in memory already, so the splitter needs no limit.
     let mut splitter = Splitter::new(usize::MAX);
     let mut events = splitter.push(body.as_bytes()).unwrap_or_default();
-    // Some servers leave out the last empty line; a chunk that was really cut is no JSON and says nothing.
+    // Some servers omit the last empty line; a chunk that was really truncated is no JSON.
     if let Ok(tail) = splitter.finish()
         && tail.event.data.as_deref().is_some_and(is_json)
     {
@@ -166,7 +166,7 @@ fn events(body: &str) -> Vec<String> {
     events.into_iter().filter_map(|event| event.data).collect()
 }
 
-/// What is read for keeps is checked to its end; skimming alone would let some wrong text pass.
+/// Validates the whole text, since skimming accepts some invalid JSON.
 fn is_json(text: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
@@ -234,7 +234,7 @@ impl Reply {
         }
     }
 
-    /// vLLM has them at the top, in streams on the first chunk; SGLang has them in the choice.
+    /// vLLM sends them at the top level, in streams on the first chunk; SGLang sends them in the choice.
     fn read_prompt_ids(&mut self, members: &Members<'_>) {
         if let Some(text) = members.get("prompt_token_ids")
             && self.prompt_token_ids.is_none()
@@ -243,7 +243,7 @@ impl Reply {
         }
     }
 
-    /// SGLang's own way of giving ids: once for the whole answer, in streams on a chunk before the end.
+    /// SGLang's own format for token ids: once per answer, in streams on a chunk near the end.
     fn read_sglang_extension(&mut self, extension: &Members<'_>) {
         if let Some(text) = extension.get("input_ids")
             && self.prompt_token_ids.is_none()
@@ -277,7 +277,7 @@ impl Reply {
         let logprobs = self.logprobs.get_or_insert_default();
         let at = logprobs.len();
         let entry = Members::read(text).unwrap_or_default();
-        // Read from the text: serde_json's default reading of floats may be off in the last bit.
+        // Parsed from the text, since serde_json's default float parsing may be off in the last bit.
         let logprob = entry
             .get("logprob")
             .and_then(|text| text.parse().ok())
@@ -294,7 +294,7 @@ impl Reply {
         });
     }
 
-    /// Ids in token strings stand in for missing ids, and must agree with ids that are there.
+    /// Ids in token strings replace a missing id list, and must agree with an existing one.
     fn close(&mut self) {
         let Some(logprobs) = &self.logprobs else {
             return;
@@ -328,9 +328,9 @@ fn id_in_string(token: &str) -> Option<u32> {
     token.strip_prefix("token_id:")?.parse().ok()
 }
 
-/// The last usage in an answer, JSON or stream, without reading the rest: for progress and logs.
+/// The last usage in an answer, JSON or stream, without parsing the rest: for progress and logs.
 pub fn last_usage(body: &[u8]) -> Option<Usage> {
-    // Where it mostly is.
+    // It is usually near the end.
     const END_BYTES: usize = 2 << 10;
     let end = &body[body.len().saturating_sub(END_BYTES)..];
     last_usage_in(end).or_else(|| last_usage_in(body))
@@ -338,7 +338,7 @@ pub fn last_usage(body: &[u8]) -> Option<Usage> {
 
 fn last_usage_in(body: &[u8]) -> Option<Usage> {
     const NAME: &[u8] = b"\"usage\":";
-    // Forwards, which is many times faster than backwards; a stream may have a null in every chunk.
+    // Searched forwards, which is many times faster than backwards. A stream may have a null in every chunk.
     let places = memchr::memmem::find_iter(body, NAME).map(|at| &body[at + NAME.len()..]);
     let places: Vec<&[u8]> = places
         .filter(|value| !value.trim_ascii_start().starts_with(b"null"))
@@ -357,7 +357,7 @@ pub(super) fn read_usage(text: &[u8]) -> Option<Usage> {
 }
 
 impl Usage {
-    /// `None` when there is no number of prompt tokens.
+    /// `None` without a number of prompt tokens.
     fn from_numbers(number: impl Fn(&str) -> Option<u64>, cached: Option<u64>) -> Option<Self> {
         Some(Usage {
             prompt_tokens: number("prompt_tokens")?,
@@ -369,7 +369,7 @@ impl Usage {
 }
 
 impl Message {
-    /// Takes in a whole message or the next delta of one.
+    /// Adds a whole message, or the next delta of one.
     fn read(&mut self, members: &Members<'_>, is_whole: bool) {
         for name in members.names() {
             match name {
@@ -389,7 +389,7 @@ impl Message {
                         .unwrap_or_default()
                     {
                         if let Some(call) = Members::read(call) {
-                            // What is not in pieces needs no putting together, whatever ids it has.
+                            // The calls of a whole message are never merged, even if their ids are equal.
                             let index = match is_whole {
                                 true => self.tool_calls.len(),
                                 false => self.index_of(&call),
@@ -409,7 +409,7 @@ impl Message {
         }
     }
 
-    /// Deltas of one call share an index; without one a new id opens a new call.
+    /// Deltas of one call share an index; without an index, a new id starts a new call.
     fn index_of(&self, members: &Members<'_>) -> usize {
         if let Some(index) = members.value::<usize>("index") {
             return index;
@@ -423,7 +423,7 @@ impl Message {
     }
 
     fn read_tool_call(&mut self, members: &Members<'_>, index: usize) {
-        // An index that leaves a gap is the upstream's slip and must not become memory.
+        // An index with a gap is a mistake of the endpoint, and must not allocate memory.
         let index = index.min(self.tool_calls.len());
         if index == self.tool_calls.len() {
             self.tool_calls.push(ToolCall::default());
@@ -447,12 +447,12 @@ impl Message {
     }
 }
 
-/// A call's id; an empty one is none.
+/// A call's id; an empty one counts as absent.
 fn id_of(call: &Members<'_>) -> Option<String> {
     call.value("id").filter(|id: &String| !id.is_empty())
 }
 
-/// The text of a content, which is a string or a list of parts.
+/// The text of a message content, which is a string or a list of parts.
 fn text_of(content: &Value) -> Option<String> {
     match content {
         Value::String(text) => Some(text.clone()),

@@ -1,20 +1,20 @@
-//! Finds where the members of a JSON object, or the elements of an array, begin and end, without reading what is in
-//! them: answers are mostly long lists of numbers that only pass through.
+//! Finds the boundaries of the members of a JSON object, or of the elements of an array, without parsing the values:
+//! answers consist mostly of long lists of numbers that are only passed on.
 //!
-//! Text that is no JSON is not always noticed; it goes on to whoever reads it properly.
+//! Invalid JSON is not always detected. Callers that rely on validity check it themselves.
 
-use super::added::Added;
+use super::added::AddedFields;
 
 mod block;
 
-use block::{BLOCK, Marks, closing, plain_prefix};
+use block::{BLOCK, BlockMasks, closing, plain_prefix};
 
-/// How much of an answer is left, most often.
+/// Usual size of an answer after stripping.
 const OUT_BYTES: usize = 8 << 10;
 
-/// Names and values of an object in their order, names still quoted; `None` when the text is no object.
+/// The names, still quoted, and values of an object, in order; `None` if the text is no object.
 pub(super) fn members(text: &str) -> Option<Vec<(&str, &str)>> {
-    /// More than most objects have.
+    /// Enough for most objects.
     const MEMBERS: usize = 16;
     let bytes = text.as_bytes();
     let mut found = Vec::with_capacity(MEMBERS);
@@ -35,7 +35,7 @@ pub(super) fn members(text: &str) -> Option<Vec<(&str, &str)>> {
     }
 }
 
-/// The elements of an array in their order; `None` when the text is no array.
+/// The elements of an array, in order; `None` if the text is no array.
 pub(super) fn elements(text: &str) -> Option<Vec<&str>> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
@@ -50,59 +50,60 @@ pub(super) fn elements(text: &str) -> Option<Vec<&str>> {
     }
 }
 
-/// What becomes of a member, by its quoted name.
-pub(super) enum Rule {
+/// What to do with a member; chosen by its quoted name.
+pub(super) enum MemberRule {
     Keep,
     Drop,
-    /// The answer's usage, kept and told of; `null` says nothing and is left out where that is allowed.
+    /// Keep the usage and also return it. A `null` is removed if `is_null_dropped`.
     Usage {
         is_null_dropped: bool,
     },
+    /// Replace the value with `null`.
     Null,
-    /// A list of objects, each with rules of its own.
-    Each(fn(&[u8], &Added) -> Rule),
+    /// Apply these rules to each object in the list.
+    Each(fn(&[u8], &AddedFields) -> MemberRule),
 }
 
-/// An object after rules were applied to its members.
-pub(super) struct Edited<'a> {
-    /// `None` when nothing changes.
+/// The result of applying rules to an object.
+pub(super) struct EditedObject<'a> {
+    /// `None` if nothing changed.
     pub(super) text: Option<Vec<u8>>,
     pub(super) usage: Option<&'a [u8]>,
 }
 
-/// An object with rules applied to its members in one pass; `None` when the text is no object. What is left out is not
-/// looked at, be it UTF-8 or not.
+/// Applies rules to the members of an object in one pass; `None` if the text is no object. Removed values are not
+/// inspected; they may even be invalid UTF-8.
 pub(super) fn edit<'a>(
     text: &'a [u8],
-    added: &Added,
-    rules: fn(&[u8], &Added) -> Rule,
-) -> Option<Edited<'a>> {
-    let mut edit = Edit {
+    added: &AddedFields,
+    rules: fn(&[u8], &AddedFields) -> MemberRule,
+) -> Option<EditedObject<'a>> {
+    let mut edit = ObjectEditor {
         text,
         added,
-        // What is taken out is most of an answer.
+        // Most of an answer is removed.
         out: Vec::with_capacity(text.len().min(OUT_BYTES)),
         is_changed: false,
         usage: None,
     };
     let end = edit.object(skip_space(text, 0), rules)?;
-    ends(text, end).then_some(Edited {
+    ends(text, end).then_some(EditedObject {
         text: edit.is_changed.then_some(edit.out),
         usage: edit.usage,
     })
 }
 
-struct Edit<'a, 'b> {
+struct ObjectEditor<'a, 'b> {
     text: &'a [u8],
-    added: &'b Added,
+    added: &'b AddedFields,
     out: Vec<u8>,
     is_changed: bool,
     usage: Option<&'a [u8]>,
 }
 
-impl Edit<'_, '_> {
-    /// Copies the object at `at`; gives where it ends.
-    fn object(&mut self, at: usize, rules: fn(&[u8], &Added) -> Rule) -> Option<usize> {
+impl ObjectEditor<'_, '_> {
+    /// Copies the object at `at`; returns the index after its end.
+    fn object(&mut self, at: usize, rules: fn(&[u8], &AddedFields) -> MemberRule) -> Option<usize> {
         let bytes = self.text;
         if bytes.get(at) != Some(&b'{') {
             return None;
@@ -129,10 +130,10 @@ impl Edit<'_, '_> {
         &mut self,
         name: &[u8],
         value: usize,
-        rule: Rule,
+        rule: MemberRule,
         is_first: &mut bool,
     ) -> Option<usize> {
-        if let Rule::Each(rules) = rule
+        if let MemberRule::Each(rules) = rule
             && self.text.get(value) == Some(&b'[')
         {
             self.name(name, is_first);
@@ -141,22 +142,25 @@ impl Edit<'_, '_> {
         let end = skip_value(self.text, value)?;
         let text = self.text.get(value..end)?;
         let is_null = text == b"null";
-        if let Rule::Usage { .. } = rule
+        if let MemberRule::Usage { .. } = rule
             && !is_null
         {
             self.usage = Some(text);
         }
         match rule {
-            Rule::Drop => self.is_changed = true,
-            Rule::Usage {
+            MemberRule::Drop => self.is_changed = true,
+            MemberRule::Usage {
                 is_null_dropped: true,
             } if is_null => self.is_changed = true,
-            Rule::Null if !is_null => {
+            MemberRule::Null if !is_null => {
                 self.name(name, is_first);
                 self.out.extend_from_slice(b"null");
                 self.is_changed = true;
             }
-            Rule::Keep | Rule::Usage { .. } | Rule::Null | Rule::Each(_) => {
+            MemberRule::Keep
+            | MemberRule::Usage { .. }
+            | MemberRule::Null
+            | MemberRule::Each(_) => {
                 self.name(name, is_first);
                 self.out.extend_from_slice(text);
             }
@@ -164,7 +168,7 @@ impl Edit<'_, '_> {
         Some(end)
     }
 
-    fn list(&mut self, at: usize, rules: fn(&[u8], &Added) -> Rule) -> Option<usize> {
+    fn list(&mut self, at: usize, rules: fn(&[u8], &AddedFields) -> MemberRule) -> Option<usize> {
         let bytes = self.text;
         let mut at = skip_space(bytes, at + 1);
         let mut is_first = true;
@@ -204,7 +208,7 @@ fn ends(bytes: &[u8], at: usize) -> bool {
     skip_space(bytes, at) == bytes.len()
 }
 
-/// Behind a comma, or at the closing bracket.
+/// The index of the next element after a comma, or of the closing bracket.
 fn next(bytes: &[u8], at: usize, close: u8) -> Option<usize> {
     let at = skip_space(bytes, at);
     match bytes.get(at)? {
@@ -235,8 +239,8 @@ fn skip_value(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Behind the list or object that begins at `start`. Most of an answer is passed here, so it goes by blocks. Brackets of
-/// the other kind need no look: in JSON they are all closed again before this one is.
+/// The index after the list or object that begins at `start`. Most of an answer is skipped here, so it works on blocks.
+/// Brackets of the other type can be ignored: in valid JSON they are balanced within this one.
 fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
     let open = *bytes.get(start)?;
     let mut depth = 0_usize;
@@ -244,15 +248,15 @@ fn skip_nested(bytes: &[u8], start: usize) -> Option<usize> {
     let mut is_in_string = false;
     loop {
         let block = bytes.get(at..at + BLOCK).and_then(|it| it.try_into().ok());
-        let marks = block.and_then(|block| Marks::of(block, open, is_in_string));
-        if let Some(marks) = marks {
-            if let Some(end) = marks.end_from(&mut depth) {
+        let masks = block.and_then(|block| BlockMasks::of(block, open, is_in_string));
+        if let Some(masks) = masks {
+            if let Some(end) = masks.end_from(&mut depth) {
                 return Some(at + end);
             }
             at += BLOCK;
-            is_in_string = marks.ends_in_string;
-            if marks.is_plain && !is_in_string {
-                // A list of numbers, most likely; they are long.
+            is_in_string = masks.ends_in_string;
+            if masks.is_plain && !is_in_string {
+                // Most likely a list of numbers, which tend to be long.
                 at += plain_prefix(&bytes[at..]);
             }
             continue;
@@ -272,7 +276,7 @@ enum Skipped {
     Part { end: usize, depth: usize },
 }
 
-/// The same byte by byte, for about a block: where a string has escapes, and at the end of the text.
+/// The same byte by byte, for about one block: for strings with escapes, and at the end of the text.
 fn skip_bytes(bytes: &[u8], start: usize, open: u8, mut depth: usize) -> Option<Skipped> {
     let mut at = start;
     while at < start + BLOCK {
@@ -299,9 +303,9 @@ fn skip_string(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Behind the quote that ends the string whose inside begins at `at`.
+/// The index after the closing quote of the string whose content begins at `at`.
 fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
-    // Most strings of an answer are names and single tokens, over before a search has begun.
+    // Most strings in an answer are names and single tokens, too short for memchr to pay off.
     const NEAR: usize = 16;
     let near = bytes.get(at..)?.iter().take(NEAR);
     match near
@@ -385,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_brackets_are_told_apart_wherever_a_block_begins() {
+    fn brackets_in_strings_are_ignored_wherever_a_block_begins() {
         for shift in 0..BLOCK {
             let pad = "x".repeat(shift);
             let inner =
@@ -401,7 +405,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_finds_what_a_real_reader_finds(value in json(), is_pretty: bool) {
+        fn it_agrees_with_serde_json(value in json(), is_pretty: bool) {
             let text = if is_pretty { serde_json::to_string_pretty(&value).unwrap() } else { value.to_string() };
             let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
             match &value {

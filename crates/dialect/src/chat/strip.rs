@@ -1,75 +1,73 @@
-//! The upstream's answer to the answer the agent asked for.
+//! Removes from an endpoint's answer what the agent did not request.
 //!
-//! What cannot be read goes through as it is: it is the agent's to judge.
+//! What cannot be parsed is passed on unchanged, for the agent to judge.
 
-use super::added::Added;
+use super::added::AddedFields;
 use super::delta::THOUGHTS;
 use super::members::Members;
 use super::reply::{Usage, read_usage};
-use super::skim::{Edited, Rule, edit, elements};
+use super::skim::{EditedObject, MemberRule, edit, elements};
 
-/// What becomes of one event's data.
+/// The data of one event after stripping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stripped {
+pub enum StrippedEvent {
     Unchanged,
     Changed(String),
-    /// The agent gets no such event.
+    /// The event is not sent to the agent.
     Dropped,
 }
 
-/// A whole JSON answer without what the agent did not ask for, `None` when nothing changes; and what it used, where the
-/// same look finds that.
-pub fn strip_body(body: &[u8], added: &Added) -> (Option<Vec<u8>>, Option<Usage>) {
+/// Strips a JSON answer; `None` if nothing changes. Also returns the usage, if the same pass finds it.
+pub fn strip_body(body: &[u8], added: &AddedFields) -> (Option<Vec<u8>>, Option<Usage>) {
     match strip_object(body, added) {
-        Some(Edited { text, usage }) => (text, usage.and_then(read_usage)),
+        Some(EditedObject { text, usage }) => (text, usage.and_then(read_usage)),
         None => (None, None),
     }
 }
 
-/// `None` when it is none.
-fn strip_object<'a>(text: &'a [u8], added: &Added) -> Option<Edited<'a>> {
-    // An agent that asks for logprobs itself but for no alternatives, or for no thoughts, is rare and takes the slow way.
+/// `None` if the text is no object.
+fn strip_object<'a>(text: &'a [u8], added: &AddedFields) -> Option<EditedObject<'a>> {
+    // Slow path for rare agents: those that request logprobs without alternatives, or turn off reasoning.
     if (added.logprobs || !added.top_logprobs) && !added.reasoning {
         return edit(text, added, answer_rule);
     }
     let text = std::str::from_utf8(text).ok()?;
-    Some(Edited {
+    Some(EditedObject {
         text: strip_slowly(text, added).map(String::into_bytes),
         usage: None,
     })
 }
 
-fn answer_rule(name: &[u8], added: &Added) -> Rule {
+fn answer_rule(name: &[u8], added: &AddedFields) -> MemberRule {
     match name {
-        b"\"prompt_token_ids\"" | b"\"sglext\"" if added.token_ids => Rule::Drop,
-        b"\"usage\"" => Rule::Usage {
+        b"\"prompt_token_ids\"" | b"\"sglext\"" if added.token_ids => MemberRule::Drop,
+        b"\"usage\"" => MemberRule::Usage {
             is_null_dropped: added.usage,
         },
-        b"\"choices\"" => Rule::Each(choice_rule),
-        _ => Rule::Keep,
+        b"\"choices\"" => MemberRule::Each(choice_rule),
+        _ => MemberRule::Keep,
     }
 }
 
-fn choice_rule(name: &[u8], added: &Added) -> Rule {
+fn choice_rule(name: &[u8], added: &AddedFields) -> MemberRule {
     match name {
-        b"\"token_ids\"" | b"\"prompt_token_ids\"" if added.token_ids => Rule::Drop,
-        b"\"logprobs\"" if added.logprobs => Rule::Null,
-        _ => Rule::Keep,
+        b"\"token_ids\"" | b"\"prompt_token_ids\"" if added.token_ids => MemberRule::Drop,
+        b"\"logprobs\"" if added.logprobs => MemberRule::Null,
+        _ => MemberRule::Keep,
     }
 }
 
-fn strip_slowly(text: &str, added: &Added) -> Option<String> {
+fn strip_slowly(text: &str, added: &AddedFields) -> Option<String> {
     let members = Members::read(text)?;
     let choices = members.text("choices").and_then(elements);
     strip_members(members, choices.as_deref(), added)
 }
 
-/// An answer, or an event of one, without what the agent did not ask for; `None` when nothing changes. `choices` are the
-/// elements of its member.
+/// Strips an answer or an event; `None` if nothing changes. `choices` are the elements of the member of that name.
 pub(super) fn strip_members(
     mut members: Members<'_>,
     choices: Option<&[&str]>,
-    added: &Added,
+    added: &AddedFields,
 ) -> Option<String> {
     let mut is_changed = false;
     if added.token_ids {
@@ -87,7 +85,7 @@ pub(super) fn strip_members(
     is_changed.then(|| members.write())
 }
 
-fn strip_choice(text: &str, added: &Added) -> Option<String> {
+fn strip_choice(text: &str, added: &AddedFields) -> Option<String> {
     let mut members = Members::read(text)?;
     let mut is_changed = false;
     if added.token_ids {
@@ -116,7 +114,7 @@ fn strip_choice(text: &str, added: &Added) -> Option<String> {
     is_changed.then(|| members.write())
 }
 
-/// A message, or a piece of one, without the model's thoughts.
+/// Removes the reasoning from a message or a delta.
 fn strip_thoughts(text: &str) -> Option<String> {
     let mut said = Members::read(text)?;
     let mut is_changed = false;
@@ -126,7 +124,7 @@ fn strip_thoughts(text: &str) -> Option<String> {
     is_changed.then(|| said.write())
 }
 
-/// Logprobs without the alternatives, which an agent gets as empty lists when it asks for none.
+/// Empties the lists of alternatives, as an endpoint does if none are requested.
 fn strip_alternatives(text: &str) -> Option<String> {
     let mut members = Members::read(text)?;
     let content = strip_each(&elements(members.get("content")?)?, |entry| {
@@ -142,7 +140,7 @@ fn strip_alternatives(text: &str) -> Option<String> {
     Some(members.write())
 }
 
-/// The array of these elements, with each that `strip` changes replaced; `None` when none was.
+/// The array of these elements after `strip`; `None` if no element changed.
 fn strip_each(elements: &[&str], strip: impl Fn(&str) -> Option<String>) -> Option<String> {
     let mut is_changed = false;
     let parts: Vec<String> = elements

@@ -1,31 +1,31 @@
-//! A chat answer as pieces of a generateContent answer, or as one.
+//! Renders a chat answer as a generateContent answer, streamed or whole.
 //!
-//! Gemini sends a function call whole, so calls wait for the end of the answer.
+//! Gemini does not stream function calls, so they are held back until the end of the answer.
 
 use serde_json::{Map, Value, json};
 
-use super::contents::{RAW_ARGUMENTS, made_id};
-use super::{Form, error_value, inside, member, signature};
+use super::contents::{RAW_ARGUMENTS, generated_id};
+use super::{ResponseEncoding, error_value, inside, member, signature};
 use crate::chat::{Delta, Render, Reply, Usage};
 
 /// Renders one answer.
 #[derive(Clone, Debug)]
 pub struct GeminiRenderer {
     model: String,
-    form: Form,
+    encoding: ResponseEncoding,
     is_thought_wanted: bool,
-    /// Calls in the conversation before this answer, for the ids of calls that the upstream gave none.
+    /// Number of calls in the conversation so far, for the ids of calls to which the endpoint gave none.
     n_calls: usize,
-    /// Something was sent, so the next element of the array needs a comma.
+    /// Something was sent, so the next array element needs a comma.
     is_begun: bool,
     thoughts: String,
-    calls: Vec<Call>,
+    calls: Vec<PendingCall>,
     finish_reason: String,
     usage: Usage,
 }
 
 #[derive(Clone, Debug)]
-struct Call {
+struct PendingCall {
     index: usize,
     id: String,
     name: String,
@@ -36,7 +36,7 @@ impl GeminiRenderer {
     pub(super) fn new(
         request: &Map<String, Value>,
         model: &str,
-        form: Form,
+        encoding: ResponseEncoding,
         n_calls: usize,
     ) -> Self {
         let thinking = member(request, "generationConfig")
@@ -44,7 +44,7 @@ impl GeminiRenderer {
             .and_then(|thinking| inside(thinking, "includeThoughts"));
         GeminiRenderer {
             model: model.to_owned(),
-            form,
+            encoding,
             is_thought_wanted: thinking == Some(&Value::Bool(true)),
             n_calls,
             is_begun: false,
@@ -55,18 +55,18 @@ impl GeminiRenderer {
         }
     }
 
-    /// How a streamed answer is sent.
+    /// The content type of a streamed answer.
     pub fn content_type(&self) -> &'static str {
-        self.form.content_type()
+        self.encoding.content_type()
     }
 
-    fn piece(&mut self, value: &Value) -> Vec<u8> {
+    fn chunk(&mut self, value: &Value) -> Vec<u8> {
         let is_first = !std::mem::replace(&mut self.is_begun, true);
         let value = in_one_line(value);
-        match self.form {
-            Form::Events => format!("data: {value}\n\n"),
-            Form::Whole | Form::Array if is_first => value,
-            Form::Whole | Form::Array => format!(",\n{value}"),
+        match self.encoding {
+            ResponseEncoding::Events => format!("data: {value}\n\n"),
+            ResponseEncoding::Whole | ResponseEncoding::Array if is_first => value,
+            ResponseEncoding::Whole | ResponseEncoding::Array => format!(",\n{value}"),
         }
         .into_bytes()
     }
@@ -74,18 +74,18 @@ impl GeminiRenderer {
     fn part(&mut self, part: Value) -> Vec<u8> {
         let candidate = json!({"content": {"role": "model", "parts": [part]}, "index": 0});
         let value = json!({"candidates": [candidate], "modelVersion": self.model});
-        self.piece(&value)
+        self.chunk(&value)
     }
 
     fn call(&mut self, index: usize, id: &str, name: &str) {
         let known = self.calls.iter_mut().rfind(|call| call.index == index);
         if let Some(call) = known
-            // Some servers repeat the head of a call with each piece; others number all their calls 0.
+            // Some servers repeat a call's id and name in each delta; others give all calls index 0.
             && (id.is_empty() || call.id == id)
         {
             return;
         }
-        self.calls.push(Call {
+        self.calls.push(PendingCall {
             index,
             id: id.to_owned(),
             name: name.to_owned(),
@@ -106,10 +106,10 @@ impl GeminiRenderer {
         parts
     }
 
-    /// The end of the answer, behind `parts` that were not sent before.
+    /// The last chunk of the answer, with the parts that were held back.
     fn last(&self, mut parts: Vec<Value>) -> Value {
         if parts.is_empty() {
-            // Clients look into the parts without asking whether there are any.
+            // Clients access the parts without checking that there are any.
             parts.push(json!({"text": ""}));
         }
         let reason = match self.finish_reason.as_str() {
@@ -130,8 +130,8 @@ impl GeminiRenderer {
     }
 }
 
-impl Call {
-    /// `number` counts the calls of the conversation.
+impl PendingCall {
+    /// `number` is the call's number in the conversation.
     fn part(&self, number: usize) -> Value {
         let args = match serde_json::from_str(&self.arguments) {
             Ok(Value::Object(args)) => Value::Object(args),
@@ -139,7 +139,7 @@ impl Call {
             _ => json!({ RAW_ARGUMENTS: self.arguments }),
         };
         let id = match self.id.as_str() {
-            "" => made_id(number),
+            "" => generated_id(number),
             id => id.to_owned(),
         };
         json!({"functionCall": {"id": id, "name": self.name, "args": args}})
@@ -148,9 +148,9 @@ impl Call {
 
 impl Render for GeminiRenderer {
     fn start(&mut self) -> Vec<u8> {
-        match self.form {
-            Form::Array => b"[".to_vec(),
-            Form::Events | Form::Whole => Vec::new(),
+        match self.encoding {
+            ResponseEncoding::Array => b"[".to_vec(),
+            ResponseEncoding::Events | ResponseEncoding::Whole => Vec::new(),
         }
     }
 
@@ -180,31 +180,31 @@ impl Render for GeminiRenderer {
 
     fn finish(&mut self) -> Vec<u8> {
         let value = self.last(self.call_parts());
-        let mut out = self.piece(&value);
-        if self.form == Form::Array {
+        let mut out = self.chunk(&value);
+        if self.encoding == ResponseEncoding::Array {
             out.push(b']');
         }
         out
     }
 
-    /// White space, not a comment: Google's SDK waits for `data:` behind nothing but white space, and dies of a comment.
+    /// White space, because Google's SDK accepts only that before `data:` and fails on a comment.
     fn keep_alive(&self) -> Vec<u8> {
         b"\n".to_vec()
     }
 
-    /// The beginning of an event: Gemini CLI asks again when a stream ends within one, but not always after a broken
-    /// connection, which it may take for one that was closed in order.
+    /// An incomplete event: Gemini CLI always retries when a stream ends within one, but may mistake a broken
+    /// connection for one that was closed properly.
     fn broken_off(&self) -> Option<&'static [u8]> {
-        (self.form == Form::Events).then_some(b"data: {")
+        (self.encoding == ResponseEncoding::Events).then_some(b"data: {")
     }
 
-    /// Not an event: Google's SDK finds an error only in a piece that is JSON all by itself.
+    /// Not an event, because Google's SDK detects an error only in a chunk that consists of JSON alone.
     fn error(&self, message: &str) -> Vec<u8> {
         let error = in_one_line(&error_value(502, message));
-        match self.form {
-            Form::Events | Form::Whole => format!("{error}\n"),
-            Form::Array if self.is_begun => format!(",\n{error}]"),
-            Form::Array => format!("{error}]"),
+        match self.encoding {
+            ResponseEncoding::Events | ResponseEncoding::Whole => format!("{error}\n"),
+            ResponseEncoding::Array if self.is_begun => format!(",\n{error}]"),
+            ResponseEncoding::Array => format!("{error}]"),
         }
         .into_bytes()
     }
@@ -227,8 +227,8 @@ impl Render for GeminiRenderer {
     }
 }
 
-/// JSON without the two letters that are ends of lines to JavaScript alone: Google's SDK cuts events there, and reads no
-/// JSON any more. They stand in strings only, where an escape means the same.
+/// JSON with U+2028 and U+2029 escaped: JavaScript treats them as line ends, so Google's SDK would split events there.
+/// They occur only in strings, where an escape is equivalent.
 fn in_one_line(value: &Value) -> String {
     let text = value.to_string();
     match text.contains(['\u{2028}', '\u{2029}']) {
@@ -239,7 +239,7 @@ fn in_one_line(value: &Value) -> String {
     }
 }
 
-/// Every number that clients look for is there. Chat counts thoughts among the completion tokens.
+/// Includes every number that clients read. Chat's completion tokens include those of thoughts.
 fn usage_value(usage: Usage) -> Value {
     json!({
         "promptTokenCount": usage.prompt_tokens,

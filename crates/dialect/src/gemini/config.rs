@@ -1,4 +1,4 @@
-//! Everything in a request but the conversation: tools and settings.
+//! Translates the tools and settings of a request.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::super::TranslateError;
 use super::schema::to_json_schema;
 use super::{inside, member, text, unsupported, wrong};
 
-/// Google's own tools cannot run here and never fail the request.
+/// Google's hosted tools cannot run here; they are dropped without failing the request.
 pub(super) fn tools(
     request: &Map<String, Value>,
     chat: &mut Map<String, Value>,
@@ -28,7 +28,7 @@ pub(super) fn tools(
             offered.push(function(declaration)?);
         }
     }
-    // Endpoints refuse a choice among no tools.
+    // Endpoints refuse a `tool_choice` without tools.
     if !offered.is_empty() {
         if let Some(choice) = choice(request, dropped) {
             chat.insert("tool_choice".to_owned(), choice);
@@ -88,13 +88,13 @@ pub(super) fn generation(
         ("presencePenalty", "presence_penalty"),
         ("frequencyPenalty", "frequency_penalty"),
     ] {
-        // Endpoints refuse an empty list of stops.
+        // Endpoints refuse an empty list of stop sequences.
         let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
         if let Some(value) = member(config, name).filter(|value| !is_empty(value)) {
             chat.insert(chat_name.to_owned(), value.clone());
         }
     }
-    // `top_k` is no member of chat: vLLM and SGLang know it, hosted endpoints refuse the whole request for it.
+    // `top_k` is not standard in chat: vLLM and SGLang accept it, hosted endpoints refuse the request.
     if member(config, "topK").is_some() {
         dropped.push("topK".to_owned());
     }

@@ -1,28 +1,28 @@
-//! Contents to chat messages.
+//! Translates contents to chat messages.
 //!
-//! Calls may come without an id; then it is the call's number in the conversation, which is the same on every turn, and
-//! a result without a known id goes to the first call of its name that has none yet.
+//! A call without an id gets its number in the conversation as id, which is the same on every turn. A result without a
+//! known id is assigned to the first call of its name that has no result yet.
 
 use serde_json::{Map, Value, json};
 
 use super::super::TranslateError;
-use super::super::assistant::Assistant;
+use super::super::assistant::AssistantMessage;
 use super::{inside, member, signature, text, unsupported, wrong};
 
-/// Holds a call's arguments as the model wrote them where they are no JSON object, which is all that Gemini can say.
-/// The agent's tool refuses them, and the next request gives them back to the model as they were.
+/// Member that holds a call's arguments as text if they are no JSON object, which Gemini cannot represent otherwise.
+/// The agent's tool refuses such a call, and the next request returns the original text to the model.
 pub(super) const RAW_ARGUMENTS: &str = "__raw_arguments";
 
-/// The messages, and how many calls are in them.
+/// The messages, and the number of calls in them.
 pub(super) fn messages(
     request: &Map<String, Value>,
 ) -> Result<(Vec<Value>, usize), TranslateError> {
-    let mut draft = Draft::default();
+    let mut builder = ChatMessageBuilder::default();
     if let Some(system) = member(request, "systemInstruction") {
-        draft.read_system(system);
+        builder.read_system(system);
     }
     let contents = member(request, "contents").ok_or_else(|| wrong("contents", "is missing"))?;
-    // A single content is allowed to stand for a list of one.
+    // A single content is accepted in place of a list.
     let contents = match contents {
         Value::Array(contents) => contents.as_slice(),
         content => std::slice::from_ref(content),
@@ -35,25 +35,25 @@ pub(super) fn messages(
             Some(_) => return Err(wrong(&format!("{place}.parts"), "is no list")),
         };
         match text(content, "role") {
-            Some("model") => draft.read_model(parts)?,
-            Some("user" | "function" | "tool") | None => draft.read_user(parts)?,
+            Some("model") => builder.read_model(parts)?,
+            Some("user" | "function" | "tool") | None => builder.read_user(parts)?,
             Some(_) => return Err(wrong(&format!("{place}.role"), "is no role of a content")),
         }
     }
-    draft.close_assistant();
-    Ok((draft.messages, draft.n_calls))
+    builder.close_assistant();
+    Ok((builder.messages, builder.n_calls))
 }
 
 #[derive(Default)]
-struct Draft {
+struct ChatMessageBuilder {
     messages: Vec<Value>,
-    assistant: Option<Assistant>,
+    assistant: Option<AssistantMessage>,
     n_calls: usize,
-    /// Name and id of calls whose results have not come.
+    /// Name and id of calls without a result so far.
     waiting: Vec<(String, String)>,
 }
 
-impl Draft {
+impl ChatMessageBuilder {
     fn read_system(&mut self, system: &Value) {
         let content = match (system, inside(system, "parts")) {
             (Value::String(text), _) => text.clone(),
@@ -92,8 +92,8 @@ impl Draft {
     fn read_call(&mut self, call: &Value) -> Result<(), TranslateError> {
         let name = text(call, "name").ok_or_else(|| wrong("functionCall.name", "is missing"))?;
         let id = match text(call, "id").filter(|id| !id.is_empty()) {
-            Some(id) => own_id(id, name).to_owned(),
-            None => made_id(self.n_calls),
+            Some(id) => original_id(id, name).to_owned(),
+            None => generated_id(self.n_calls),
         };
         self.n_calls += 1;
         let args = inside(call, "args");
@@ -108,7 +108,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Results come first, since chat wants them right behind their calls; then what else the user says.
+    /// Results first, since chat requires them right after their calls; then the rest of the user's parts.
     fn read_user(&mut self, parts: &[Value]) -> Result<(), TranslateError> {
         self.close_assistant();
         let mut said = Vec::new();
@@ -137,7 +137,7 @@ impl Draft {
 
     fn read_result(&mut self, response: &Value) {
         let name = text(response, "name").unwrap_or_default();
-        let id = text(response, "id").map(|id| own_id(id, name));
+        let id = text(response, "id").map(|id| original_id(id, name));
         let by_id = self
             .waiting
             .iter()
@@ -154,11 +154,12 @@ impl Draft {
 
     fn close_assistant(&mut self) {
         let assistant = self.assistant.take();
-        self.messages.extend(assistant.map(Assistant::into_message));
+        self.messages
+            .extend(assistant.map(AssistantMessage::into_message));
     }
 }
 
-/// The plain text that a tool gave where there is nothing else, as agents that speak chat send it; else the JSON.
+/// A tool's plain text if the response contains nothing else, as agents that speak chat send it; otherwise the JSON.
 fn result_text(response: Option<&Value>, name: &str) -> String {
     let Some(response) = response else {
         return String::new();
@@ -167,7 +168,7 @@ fn result_text(response: Option<&Value>, name: &str) -> String {
     let alone = ["output", "result"]
         .iter()
         .find_map(|it| text(response, it));
-    // The form of OpenCode's SDK.
+    // The format of OpenCode's SDK.
     let named = text(response, "content").filter(|_| text(response, "name") == Some(name));
     match (n_members, alone, named) {
         (1, Some(text), _) | (2, _, Some(text)) => text.to_owned(),
@@ -175,13 +176,13 @@ fn result_text(response: Option<&Value>, name: &str) -> String {
     }
 }
 
-/// The id of a call that was given none, by its number in the conversation.
-pub(super) fn made_id(number: usize) -> String {
+/// The id of a call without one, by its number in the conversation.
+pub(super) fn generated_id(number: usize) -> String {
     format!("call_{number}")
 }
 
-/// Gemini CLI puts the tool's name before each id it is given.
-fn own_id<'a>(id: &'a str, name: &str) -> &'a str {
+/// The original id: Gemini CLI prefixes each id with the tool's name.
+fn original_id<'a>(id: &'a str, name: &str) -> &'a str {
     let rest = id.strip_prefix(name).and_then(|it| it.strip_prefix("__"));
     rest.filter(|rest| !rest.is_empty()).unwrap_or(id)
 }

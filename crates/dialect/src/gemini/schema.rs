@@ -1,9 +1,9 @@
-//! Gemini's own schemas, a dialect of OpenAPI's, as JSON schema.
+//! Converts Gemini's schemas, a variant of OpenAPI's, to JSON Schema.
 
 use serde_json::{Map, Value, json};
 
-/// Types become lower case, `nullable` a second type, counts in text become numbers, and Gemini's hint for the order of
-/// properties goes: they are in that order already.
+/// Types become lower case, `nullable` becomes a second type, and counts in strings become numbers. The hint for the
+/// order of properties is dropped: they are in that order already.
 pub(super) fn to_json_schema(schema: &Value) -> Value {
     let Some(members) = schema.as_object() else {
         return schema.clone();

@@ -1,15 +1,16 @@
-//! The model's thoughts as the signature of a function call.
+//! Encodes the model's thoughts in the signature of a function call.
 //!
-//! Gemini CLI drops thoughts from its history but sends signatures back as they came. So what a reasoning model thought
-//! before a call rides in the signature, and the next prompt begins with exactly what the model was asked and wrote.
+//! Gemini CLI drops thoughts from its history but returns signatures unchanged. With the thoughts before a call in its
+//! signature, the next prompt begins with exactly the previous prompt and what the model wrote.
 
-/// Marks our own signatures: the CLI also makes up some.
+/// Identifies our own signatures, since the CLI also creates some.
 const MARK: &str = "rollcage";
 
-/// A byte that is in no UTF-8 text.
+/// A byte that never occurs in UTF-8.
 const PADDING: &str = "ff";
 
-/// Hexadecimal in multiples of four letters, hence also base64, which some SDKs decode and encode again.
+/// Hexadecimal, padded to a multiple of four characters: that is also valid base64, which some SDKs decode and
+/// re-encode.
 pub(super) fn write(thoughts: &str) -> String {
     let mut out = format!(
         "{MARK}{}",
@@ -36,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thoughts_come_back_from_their_signature() {
+    fn thoughts_survive_a_round_trip_through_the_signature() {
         for thoughts in ["", "a", "ab", "\0", "a\0", "h\u{e9}\n\u{1f600}"] {
             let signature = write(thoughts);
             assert!(signature.len().is_multiple_of(4), "{signature}");

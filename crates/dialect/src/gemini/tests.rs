@@ -5,11 +5,11 @@ use crate::chat::Render;
 use crate::chat::{Delta, Reply, read_reply};
 
 fn chat_of(body: &str) -> Value {
-    let translation = to_chat(body.as_bytes(), "m", Form::Events).unwrap();
+    let translation = to_chat(body.as_bytes(), "m", ResponseEncoding::Events).unwrap();
     serde_json::from_slice(&translation.chat).unwrap()
 }
 
-/// The messages that contents give, one in a line.
+/// The translated messages, one per line.
 #[track_caller]
 fn check(contents: Value, expect: &[&str]) {
     let chat = chat_of(&json!({ "contents": contents }).to_string());
@@ -31,10 +31,10 @@ fn reply(message: Value, finish: &str) -> Reply {
     )
 }
 
-fn answer(form: Form) -> GeminiRenderer {
+fn answer(encoding: ResponseEncoding) -> GeminiRenderer {
     let config = json!({"thinkingConfig": {"includeThoughts": true}});
     let body = json!({"contents": [], "generationConfig": config});
-    to_chat(body.to_string().as_bytes(), "m", form)
+    to_chat(body.to_string().as_bytes(), "m", encoding)
         .unwrap()
         .answer
 }
@@ -49,7 +49,7 @@ fn stream(answer: &mut GeminiRenderer, deltas: &[Delta]) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// The events of a stream as Google's SDK finds them.
+/// The events of a stream as Google's SDK parses them.
 fn events(stream: &str) -> Vec<Value> {
     let mut out = Vec::new();
     let mut rest = stream;
@@ -62,10 +62,10 @@ fn events(stream: &str) -> Vec<Value> {
     out
 }
 
-/// All parts of pieces, with texts of one kind that follow each other joined.
-fn joined(pieces: &[Value]) -> Vec<Value> {
+/// All parts of the chunks, with adjacent texts of the same type joined.
+fn joined(chunks: &[Value]) -> Vec<Value> {
     let mut out: Vec<Value> = Vec::new();
-    for part in pieces
+    for part in chunks
         .iter()
         .flat_map(|it| it["candidates"][0]["content"]["parts"].as_array().unwrap())
     {
@@ -85,8 +85,8 @@ fn joined(pieces: &[Value]) -> Vec<Value> {
 }
 
 #[test]
-fn a_stream_that_broke_off_ends_within_an_event() {
-    let mut answer = answer(Form::Events);
+fn an_aborted_stream_ends_within_an_event() {
+    let mut answer = answer(ResponseEncoding::Events);
     let mut sent = answer.start();
     sent.extend(answer.push(&Delta::Text("a".to_owned())));
     sent.extend(answer.broken_off().unwrap());
@@ -141,43 +141,43 @@ fn what_gemini_cli_sends_back_is_what_the_model_said() {
 }
 
 #[test]
-fn a_path_names_model_and_form() {
-    let generate = |model: &str, form| {
+fn a_path_gives_model_and_encoding() {
+    let generate = |model: &str, encoding| {
         let model = model.to_owned();
-        Some(Route::Generate { model, form })
+        Some(ModelMethod::Generate { model, encoding })
     };
     for (path, query, expect) in [
         (
             "/v1beta/models/m:generateContent",
             "",
-            generate("m", Form::Whole),
+            generate("m", ResponseEncoding::Whole),
         ),
         (
             "/v1beta/models/a/b:c:streamGenerateContent",
             "key=k&alt=sse",
-            generate("a/b:c", Form::Events),
+            generate("a/b:c", ResponseEncoding::Events),
         ),
         (
             "/v1beta/models/m:streamGenerateContent",
             "",
-            generate("m", Form::Array),
+            generate("m", ResponseEncoding::Array),
         ),
         (
             "/v1/models/m:countTokens",
             "",
-            Some(Route::CountTokens {
+            Some(ModelMethod::CountTokens {
                 model: "m".to_owned(),
             }),
         ),
         ("/v1beta/models/m:embedContent", "", None),
         ("/v1beta/models", "", None),
     ] {
-        assert_eq!(Route::read(path, query), expect, "{path}");
+        assert_eq!(ModelMethod::parse(path, query), expect, "{path}");
     }
 }
 
 #[test]
-fn results_find_their_calls_by_id_or_by_name_and_order() {
+fn results_are_matched_to_calls_by_id_or_by_name_and_order() {
     check(
         json!([
             {"parts": [{"text": "a"}]},
@@ -244,7 +244,7 @@ fn tools_and_settings_get_their_names_in_chat() {
             "responseMimeType": "application/json", "responseSchema": {"type": "STRING"},
             "thinkingConfig": {"thinkingLevel": "LOW", "thinkingBudget": 5}},
     });
-    let translation = to_chat(body.to_string().as_bytes(), "m", Form::Whole).unwrap();
+    let translation = to_chat(body.to_string().as_bytes(), "m", ResponseEncoding::Whole).unwrap();
     assert!(!translation.is_stream);
     assert_eq!(
         translation.dropped,
@@ -257,7 +257,7 @@ fn tools_and_settings_get_their_names_in_chat() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_with_its_reason() {
+fn untranslatable_requests_are_refused_with_the_reason() {
     for (body, expect) in [
         ("1", "the request body is not a JSON object"),
         ("{}", "the request's member `contents` is missing"),
@@ -282,7 +282,7 @@ fn what_cannot_be_asked_is_refused_with_its_reason() {
             "more than one candidate",
         ),
     ] {
-        let error = to_chat(body.as_bytes(), "m", Form::Whole)
+        let error = to_chat(body.as_bytes(), "m", ResponseEncoding::Whole)
             .unwrap_err()
             .to_string();
         assert!(error.starts_with(expect), "{error}");
@@ -290,12 +290,12 @@ fn what_cannot_be_asked_is_refused_with_its_reason() {
 }
 
 #[test]
-fn a_stream_has_texts_at_once_and_calls_whole_at_the_end() {
+fn text_is_streamed_and_calls_are_sent_whole_at_the_end() {
     let reply = reply(
         json!({"reasoning_content": "hm", "content": "ok", "tool_calls": [call("c1", "f", r#"{"a": 1}"#), call("c2", "g", "[")]}),
         "tool_calls",
     );
-    let text = stream(&mut answer(Form::Events), &reply.deltas());
+    let text = stream(&mut answer(ResponseEncoding::Events), &reply.deltas());
     let shown: Vec<String> = events(&text).iter().map(Value::to_string).collect();
     assert_eq!(
         shown,
@@ -308,26 +308,26 @@ fn a_stream_has_texts_at_once_and_calls_whole_at_the_end() {
 }
 
 #[test]
-fn ends_of_lines_that_javascript_alone_knows_are_escaped_in_streams() {
+fn javascript_line_separators_are_escaped_in_streams() {
     let said = "a\u{2028}b\u{2029}c";
     let arguments = json!({"text": said}).to_string();
     let message = json!({"content": said, "tool_calls": [call("c1", "t", &arguments)]});
-    for form in [Form::Events, Form::Array] {
+    for encoding in [ResponseEncoding::Events, ResponseEncoding::Array] {
         let text = stream(
-            &mut answer(form),
+            &mut answer(encoding),
             &reply(message.clone(), "tool_calls").deltas(),
         );
         assert!(!text.contains(['\u{2028}', '\u{2029}']), "{text}");
         assert!(text.contains(r"a\u2028b\u2029c"), "{text}");
     }
     let sent = reply(message, "tool_calls").deltas();
-    let events = events(&stream(&mut answer(Form::Events), &sent));
+    let events = events(&stream(&mut answer(ResponseEncoding::Events), &sent));
     let part = &events[0]["candidates"][0]["content"]["parts"][0];
     assert_eq!(part["text"], said, "and mean what they meant");
 }
 
 #[test]
-fn ends_are_told_in_geminis_words_and_never_without_a_part() {
+fn finish_reasons_are_geminis_and_come_with_a_part() {
     for (finish, expect) in [
         ("stop", "STOP"),
         ("tool_calls", "STOP"),
@@ -335,7 +335,10 @@ fn ends_are_told_in_geminis_words_and_never_without_a_part() {
         ("content_filter", "SAFETY"),
     ] {
         let reply = reply(json!({"content": ""}), finish);
-        let events = events(&stream(&mut answer(Form::Events), &reply.deltas()));
+        let events = events(&stream(
+            &mut answer(ResponseEncoding::Events),
+            &reply.deltas(),
+        ));
         let candidate = &events.last().unwrap()["candidates"][0];
         assert_eq!(candidate["finishReason"], expect);
         assert_eq!(candidate["content"]["parts"], json!([{"text": ""}]));
@@ -343,14 +346,14 @@ fn ends_are_told_in_geminis_words_and_never_without_a_part() {
 }
 
 #[test]
-fn a_broken_stream_ends_with_an_error_by_itself() {
+fn an_error_in_a_stream_is_a_chunk_of_its_own() {
     let message = r#"{"error":{"code":502,"message":"gone","status":"UNAVAILABLE"}}"#;
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     assert_eq!(
-        text(answer(Form::Events).error("gone")),
+        text(answer(ResponseEncoding::Events).error("gone")),
         format!("{message}\n")
     );
-    let mut array = answer(Form::Array);
+    let mut array = answer(ResponseEncoding::Array);
     assert_eq!(text(array.error("gone")), format!("{message}]"));
     assert_eq!(array.broken_off(), None);
     array.push(&Delta::Text("a".to_owned()));
@@ -363,8 +366,8 @@ fn a_broken_stream_ends_with_an_error_by_itself() {
     assert!(text(models_answer("m")).contains(r#""name":"models/m""#));
 }
 
-/// Pieces of a text, cut where `cuts` says.
-fn pieces(text: &str, cuts: &[usize]) -> Vec<String> {
+/// Splits a text at `cuts`.
+fn split_at_cuts(text: &str, cuts: &[usize]) -> Vec<String> {
     let letters: Vec<char> = text.chars().collect();
     let mut out = Vec::new();
     let (mut at, mut cuts) = (0, cuts.iter().cycle());
@@ -388,28 +391,28 @@ proptest! {
             .map(|(at, text)| call(&format!("c{at}"), "f", text))
             .collect();
         let whole_reply = reply(json!({"reasoning_content": reasoning, "content": text, "tool_calls": calls}), "stop");
-        let whole: Value = serde_json::from_slice(&answer(Form::Whole).whole(&whole_reply)).unwrap();
+        let whole: Value = serde_json::from_slice(&answer(ResponseEncoding::Whole).whole(&whole_reply)).unwrap();
 
         let mut deltas: Vec<Delta> = Vec::new();
-        deltas.extend(pieces(&reasoning, &cuts).into_iter().map(Delta::Reasoning));
-        deltas.extend(pieces(&text, &cuts).into_iter().map(Delta::Text));
+        deltas.extend(split_at_cuts(&reasoning, &cuts).into_iter().map(Delta::Reasoning));
+        deltas.extend(split_at_cuts(&text, &cuts).into_iter().map(Delta::Text));
         let mut waiting = Vec::new();
         for (index, text) in arguments.iter().enumerate() {
             deltas.push(Delta::Call { index, id: format!("c{index}"), name: "f".to_owned() });
-            waiting.push(pieces(text, &cuts).into_iter().map(move |text| Delta::Arguments { index, text }));
+            waiting.push(split_at_cuts(text, &cuts).into_iter().map(move |text| Delta::Arguments { index, text }));
         }
-        // The pieces of all calls come in turn.
+        // The deltas of all calls interleave.
         for _ in 0..12 {
             deltas.extend(waiting.iter_mut().filter_map(Iterator::next));
         }
         deltas.extend([Delta::Finish("stop".to_owned()), Delta::Usage(whole_reply.usage.unwrap())]);
-        let sent = events(&stream(&mut answer(Form::Events), &deltas));
+        let sent = events(&stream(&mut answer(ResponseEncoding::Events), &deltas));
         prop_assert_eq!(joined(&sent), joined(std::slice::from_ref(&whole)));
         prop_assert_eq!(&sent.last().unwrap()["usageMetadata"], &whole["usageMetadata"]);
-        let array: Vec<Value> = serde_json::from_str(&stream(&mut answer(Form::Array), &deltas)).unwrap();
+        let array: Vec<Value> = serde_json::from_str(&stream(&mut answer(ResponseEncoding::Array), &deltas)).unwrap();
         prop_assert_eq!(array, sent);
 
-        // And sent back without the thoughts, as the CLI does, it is the message again.
+        // Sent back without the thoughts, as the CLI does, it becomes the same message.
         let mut content = whole["candidates"][0]["content"].clone();
         content["parts"].as_array_mut().unwrap().retain(|part| part["thought"] != true);
         let chat = chat_of(&json!({"contents": [content]}).to_string());

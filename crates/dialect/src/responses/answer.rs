@@ -1,7 +1,7 @@
-//! A chat answer as the events of a streamed response, or as one response.
+//! Renders a chat answer as a Responses answer, streamed or whole.
 //!
-//! Ids come from the request's hash, so that rendering is a pure function. The model's thoughts are sent as a summary:
-//! it is the one form that both Codex and OpenCode's SDK send back.
+//! Ids are derived from a hash of the request, so that rendering is a pure function. The model's thoughts are sent as a
+//! summary, the only form that both Codex and OpenCode's SDK send back.
 
 use std::collections::HashMap;
 
@@ -9,25 +9,25 @@ use serde_json::{Map, Value, json};
 
 use super::super::Render;
 use super::is_overflow;
-use super::item::{Form, Item, summary_part, text_part};
-use super::tool::{Kind, Target, custom_input};
+use super::item::{Item, ItemKind, summary_part, text_part};
+use super::tool::{OriginalTool, ToolKind, custom_input};
 use crate::chat::{Delta, Reply, Usage};
 
 /// Renders one response.
 #[derive(Clone, Debug)]
 pub struct ResponsesRenderer {
-    /// Part of every id in the answer.
+    /// The request's hash, part of every id in the answer.
     key: String,
-    /// Members of the response that are the same from start to end.
+    /// Members of the response object that do not change while it is streamed.
     fixed: Map<String, Value>,
-    targets: HashMap<String, Target>,
-    /// The agent wants something to send back in place of thoughts.
+    originals: HashMap<String, OriginalTool>,
+    /// The agent requested `reasoning.encrypted_content`.
     is_encrypted_wanted: bool,
     sequence: u64,
     items: Vec<Item>,
-    /// The thoughts or the message that is being written. Codex knows one such item at a time.
+    /// The open reasoning or message item. One at a time, because Codex supports no more.
     open: Option<usize>,
-    /// Chat's indices of calls with the items they are.
+    /// Chat's index of each call, with the index of its item.
     calls: Vec<(usize, usize)>,
     finish_reason: String,
     usage: Usage,
@@ -36,7 +36,7 @@ pub struct ResponsesRenderer {
 impl ResponsesRenderer {
     pub(super) fn new(
         request: &Map<String, Value>,
-        targets: HashMap<String, Target>,
+        originals: HashMap<String, OriginalTool>,
         chat: &[u8],
     ) -> Self {
         let include = request.get("include").and_then(Value::as_array);
@@ -44,7 +44,7 @@ impl ResponsesRenderer {
         ResponsesRenderer {
             key: format!("{:016x}", hash(chat)),
             fixed: fixed_members(request),
-            targets,
+            originals,
             is_encrypted_wanted: include.any(|name| name == "reasoning.encrypted_content"),
             sequence: 0,
             items: Vec::new(),
@@ -64,7 +64,7 @@ impl ResponsesRenderer {
         out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
     }
 
-    /// An event about one item: its id and index come with every one.
+    /// Writes an event about one item, with the item's id and index.
     fn item_event(&mut self, out: &mut Vec<u8>, name: &str, at: usize, members: Value) {
         let mut all = json!({"item_id": self.items[at].id, "output_index": at});
         if let (Some(all), Value::Object(members)) = (all.as_object_mut(), members) {
@@ -73,29 +73,31 @@ impl ResponsesRenderer {
         self.event(out, name, all);
     }
 
-    fn add(&mut self, out: &mut Vec<u8>, form: Form) -> usize {
+    fn add(&mut self, out: &mut Vec<u8>, kind: ItemKind) -> usize {
         let at = self.items.len();
-        let id = format!("{}_{}_{at}", form.prefix(), self.key);
+        let id = format!("{}_{}_{at}", kind.prefix(), self.key);
         let text = String::new();
-        self.items.push(Item { id, form, text });
+        self.items.push(Item { id, kind, text });
         let item = self.item(at, "in_progress");
         let members = json!({"output_index": at, "item": item});
         self.event(out, "response.output_item.added", members);
         at
     }
 
-    /// The thoughts or the message to write on.
-    fn opened(&mut self, out: &mut Vec<u8>, form: Form) -> usize {
-        let is_open = |at: usize| match (&self.items[at].form, &form) {
-            (Form::Reasoning, Form::Reasoning) | (Form::Message, Form::Message) => true,
-            (Form::Reasoning | Form::Message | Form::Call { .. }, _) => false,
+    /// The open item of this kind; opens one if necessary.
+    fn opened(&mut self, out: &mut Vec<u8>, kind: ItemKind) -> usize {
+        let is_open = |at: usize| match (&self.items[at].kind, &kind) {
+            (ItemKind::Reasoning, ItemKind::Reasoning) | (ItemKind::Message, ItemKind::Message) => {
+                true
+            }
+            (ItemKind::Reasoning | ItemKind::Message | ItemKind::Call { .. }, _) => false,
         };
         if let Some(at) = self.open.filter(|at| is_open(*at)) {
             return at;
         }
         self.close_open(out);
-        let is_message = matches!(form, Form::Message);
-        let at = self.add(out, form);
+        let is_message = matches!(kind, ItemKind::Message);
+        let at = self.add(out, kind);
         self.open = Some(at);
         if is_message {
             let members = json!({"content_index": 0, "part": text_part("")});
@@ -107,15 +109,15 @@ impl ResponsesRenderer {
         at
     }
 
-    fn write(&mut self, out: &mut Vec<u8>, form: Form, text: &str) {
-        let at = self.opened(out, form);
+    fn write(&mut self, out: &mut Vec<u8>, kind: ItemKind, text: &str) {
+        let at = self.opened(out, kind);
         self.items[at].text.push_str(text);
-        match self.items[at].form {
-            Form::Message => {
+        match self.items[at].kind {
+            ItemKind::Message => {
                 let members = json!({"content_index": 0, "delta": text, "logprobs": []});
                 self.item_event(out, "response.output_text.delta", at, members);
             }
-            Form::Reasoning | Form::Call { .. } => {
+            ItemKind::Reasoning | ItemKind::Call { .. } => {
                 let members = json!({"summary_index": 0, "delta": text});
                 self.item_event(out, "response.reasoning_summary_text.delta", at, members);
             }
@@ -124,23 +126,27 @@ impl ResponsesRenderer {
 
     fn call(&mut self, out: &mut Vec<u8>, index: usize, id: &str, name: &str) {
         if let Some(at) = self.item_of(index)
-            && let Form::Call { id: known, .. } = &self.items[at].form
-            // Some servers repeat the head of a call with each piece; others number all their calls 0.
+            && let ItemKind::Call { id: known, .. } = &self.items[at].kind
+            // Some servers repeat a call's id and name in each delta; others give all calls index 0.
             && (id.is_empty() || id == known)
         {
             return;
         }
         self.close_open(out);
-        let target = self.targets.get(name).cloned().unwrap_or_else(|| Target {
-            kind: Kind::Function,
-            namespace: None,
-            name: name.to_owned(),
-        });
+        let original = self
+            .originals
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| OriginalTool {
+                kind: ToolKind::Function,
+                namespace: None,
+                name: name.to_owned(),
+            });
         let id = match id {
             "" => format!("call_{}_{}", self.key, self.items.len()),
             id => id.to_owned(),
         };
-        let at = self.add(out, Form::Call { id, target });
+        let at = self.add(out, ItemKind::Call { id, original });
         self.calls.retain(|(known, _)| *known != index);
         self.calls.push((index, at));
     }
@@ -155,8 +161,8 @@ impl ResponsesRenderer {
             return;
         };
         self.items[at].text.push_str(text);
-        // A freeform tool's input can be told only once all of the object around it is there.
-        if matches!(&self.items[at].form, Form::Call { target, .. } if target.kind == Kind::Function)
+        // A freeform tool's input can be extracted only from the complete arguments.
+        if matches!(&self.items[at].kind, ItemKind::Call { original, .. } if original.kind == ToolKind::Function)
         {
             let members = json!({ "delta": text });
             self.item_event(out, "response.function_call_arguments.delta", at, members);
@@ -171,25 +177,25 @@ impl ResponsesRenderer {
 
     fn close(&mut self, out: &mut Vec<u8>, at: usize) {
         let text = self.items[at].text.clone();
-        match &self.items[at].form {
-            Form::Message => {
+        match &self.items[at].kind {
+            ItemKind::Message => {
                 let members = json!({"content_index": 0, "text": text, "logprobs": []});
                 self.item_event(out, "response.output_text.done", at, members);
                 let members = json!({"content_index": 0, "part": text_part(&text)});
                 self.item_event(out, "response.content_part.done", at, members);
             }
-            Form::Reasoning => {
+            ItemKind::Reasoning => {
                 let members = json!({"summary_index": 0, "text": text});
                 self.item_event(out, "response.reasoning_summary_text.done", at, members);
                 let members = json!({"summary_index": 0, "part": summary_part(&text)});
                 self.item_event(out, "response.reasoning_summary_part.done", at, members);
             }
-            Form::Call { target, .. } => match target.kind {
-                Kind::Function => {
-                    let members = json!({"name": target.name, "arguments": text});
+            ItemKind::Call { original, .. } => match original.kind {
+                ToolKind::Function => {
+                    let members = json!({"name": original.name, "arguments": text});
                     self.item_event(out, "response.function_call_arguments.done", at, members);
                 }
-                Kind::Custom => {
+                ToolKind::Custom => {
                     let input = custom_input(&text);
                     let members = json!({ "delta": input });
                     self.item_event(out, "response.custom_tool_call_input.delta", at, members);
@@ -204,15 +210,15 @@ impl ResponsesRenderer {
     }
 
     fn close_all(&mut self, out: &mut Vec<u8>) {
-        let is_spoken = |item: &Item| !matches!(item.form, Form::Reasoning);
+        let is_spoken = |item: &Item| !matches!(item.kind, ItemKind::Reasoning);
         if !self.items.iter().any(is_spoken) {
-            // An answer without any item leaves clients with nothing to show or to go on from.
-            self.opened(out, Form::Message);
+            // Clients cannot handle an answer without any message or call.
+            self.opened(out, ItemKind::Message);
         }
         self.close_open(out);
-        // Pieces of several calls may come mixed, so none is known to be whole before the end.
+        // The deltas of several calls may interleave, so calls are complete only at the end.
         for at in 0..self.items.len() {
-            if matches!(self.items[at].form, Form::Call { .. }) {
+            if matches!(self.items[at].kind, ItemKind::Call { .. }) {
                 self.close(out, at);
             }
         }
@@ -220,8 +226,8 @@ impl ResponsesRenderer {
 
     fn item(&self, at: usize, status: &str) -> Value {
         let mut value = self.items[at].value(status);
-        if self.is_encrypted_wanted && matches!(self.items[at].form, Form::Reasoning) {
-            // Not encrypted, but OpenCode's SDK sends back no thoughts without it.
+        if self.is_encrypted_wanted && matches!(self.items[at].kind, ItemKind::Reasoning) {
+            // A dummy: OpenCode's SDK sends back no thoughts without the member.
             value["encrypted_content"] = "rollcage".into();
         }
         value
@@ -270,8 +276,8 @@ impl Render for ResponsesRenderer {
     fn push(&mut self, delta: &Delta) -> Vec<u8> {
         let mut out = Vec::new();
         match delta {
-            Delta::Reasoning(text) => self.write(&mut out, Form::Reasoning, text),
-            Delta::Text(text) => self.write(&mut out, Form::Message, text),
+            Delta::Reasoning(text) => self.write(&mut out, ItemKind::Reasoning, text),
+            Delta::Text(text) => self.write(&mut out, ItemKind::Message, text),
             Delta::Call { index, id, name } => self.call(&mut out, *index, id, name),
             Delta::Arguments { index, text } => self.write_arguments(&mut out, *index, text),
             Delta::Finish(reason) => self.finish_reason.clone_from(reason),
@@ -300,8 +306,8 @@ impl Render for ResponsesRenderer {
         };
         let mut after = self.clone();
         let mut out = Vec::new();
-        // OpenCode's SDK stops at the first event, Codex at the second. The first is written twice because the SDK's
-        // versions look for its members in different places.
+        // OpenCode's SDK stops at the first event, Codex at the second. The first has its members twice, because
+        // versions of the SDK expect them in different places.
         let inner =
             json!({"type": "server_error", "code": code, "message": message, "param": null});
         let members = json!({"code": code, "message": message, "param": null, "error": inner});
@@ -322,7 +328,7 @@ impl Render for ResponsesRenderer {
     }
 }
 
-/// What clients expect in a response besides its state; what the request says is repeated.
+/// Members that clients expect in a response object; those of the request are echoed.
 fn fixed_members(request: &Map<String, Value>) -> Map<String, Value> {
     let or = |name: &str, other: Value| match request.get(name) {
         Some(value) if !value.is_null() => value.clone(),
@@ -355,7 +361,7 @@ fn fixed_members(request: &Map<String, Value>) -> Map<String, Value> {
     }
 }
 
-/// Every sub-object that clients look into is there.
+/// Includes every sub-object that clients access without checking.
 fn usage_value(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.prompt_tokens,
@@ -366,7 +372,7 @@ fn usage_value(usage: Usage) -> Value {
     })
 }
 
-/// FNV-1a: the same in every build, which the standard library's hash does not promise.
+/// FNV-1a, because the standard library's hash may differ between builds.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

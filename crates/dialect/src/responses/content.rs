@@ -1,11 +1,11 @@
-//! The content of messages and tool results, from Responses parts to chat parts.
+//! Translates the content parts of messages and tool results to chat parts.
 
 use serde_json::{Value, json};
 
 use super::super::TranslateError;
 use super::wrong;
 
-/// What a message says, as chat parts.
+/// A message content as chat parts.
 pub(super) fn parts(content: &Value, place: &str) -> Result<Vec<Value>, TranslateError> {
     match content {
         Value::Null => Ok(Vec::new()),
@@ -29,7 +29,7 @@ fn part(part: &Value, place: &str) -> Result<Value, TranslateError> {
         "input_image" => {
             let url = member("image_url").ok_or_else(|| unsupported("an image by its file id"))?;
             let mut image = json!({"url": url});
-            // Chat knows only these; Codex has more.
+            // Chat supports only these; Codex sends others too.
             if let Some(detail @ ("auto" | "low" | "high")) = member("detail") {
                 image["detail"] = detail.into();
             }
@@ -55,7 +55,7 @@ fn text_part(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-/// Chat's own short form where there is one text only: some endpoints read nothing else.
+/// A plain string if there is only one text: some endpoints accept nothing else.
 pub(super) fn to_content(mut parts: Vec<Value>) -> Value {
     match parts.as_mut_slice() {
         [] => Value::String(String::new()),
@@ -64,7 +64,7 @@ pub(super) fn to_content(mut parts: Vec<Value>) -> Value {
     }
 }
 
-/// The texts among parts, and the other parts.
+/// Separates the texts from the other parts.
 pub(super) fn split(parts: Vec<Value>) -> (Vec<String>, Vec<Value>) {
     let (texts, others): (Vec<Value>, Vec<Value>) =
         parts.into_iter().partition(|part| part["type"] == "text");

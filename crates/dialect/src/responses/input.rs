@@ -1,50 +1,50 @@
-//! Input items to chat messages.
+//! Translates input items to chat messages.
 //!
-//! What the model gave in one turn comes back as several items; they become one assistant message again. The system
-//! and developer messages that lead become one system message, since chat templates allow but one and only at the top;
-//! for the same reason later ones are said by the user.
+//! One assistant turn comes back as several items, which are merged into one message. Leading system and developer
+//! messages become one system message, since chat templates allow only one, at the start; for the same reason later
+//! ones become user messages.
 
 use serde_json::{Map, Value, json};
 
 use super::super::TranslateError;
-use super::super::assistant::Assistant;
+use super::super::assistant::AssistantMessage;
 use super::content::{parts, split, to_content, unsupported};
-use super::tool::{combined, custom_arguments};
+use super::tool::{custom_arguments, qualified_name};
 use super::{missing, wrong};
 
 pub(super) fn messages(
     request: &Map<String, Value>,
     dropped: &mut Vec<String>,
 ) -> Result<Vec<Value>, TranslateError> {
-    let mut draft = Draft::default();
+    let mut builder = ChatMessageBuilder::default();
     if let Some(text) = request.get("instructions").and_then(Value::as_str) {
-        draft.system.push(text.to_owned());
+        builder.system.push(text.to_owned());
     }
     match request.get("input") {
-        Some(Value::String(text)) => draft.say("user", text.as_str().into()),
+        Some(Value::String(text)) => builder.say("user", text.as_str().into()),
         Some(Value::Array(items)) => {
             for (at, item) in items.iter().enumerate() {
-                draft.read(item, &format!("input[{at}]"), dropped)?;
+                builder.read(item, &format!("input[{at}]"), dropped)?;
             }
         }
         Some(_) => return Err(wrong("input", "is neither text nor a list of items")),
         None => return Err(missing("input")),
     }
-    draft.close();
-    Ok(draft.messages)
+    builder.close();
+    Ok(builder.messages)
 }
 
 #[derive(Default)]
-struct Draft {
+struct ChatMessageBuilder {
     messages: Vec<Value>,
-    /// Texts of the leading system message, while nothing else has come.
+    /// Texts of the leading system message, until another message starts.
     system: Vec<String>,
-    assistant: Option<Assistant>,
-    /// Parts of tool results that chat's tool messages cannot hold; the user shows them once all results are in.
+    assistant: Option<AssistantMessage>,
+    /// Parts of tool results that chat's tool messages cannot hold; sent in a user message after all results.
     shown: Vec<Value>,
 }
 
-impl Draft {
+impl ChatMessageBuilder {
     fn read(
         &mut self,
         item: &Value,
@@ -62,12 +62,12 @@ impl Draft {
             }
             "reasoning" => self.read_reasoning(item, place)?,
             "function_call" => {
-                let name = combined(text("namespace"), needed("name")?);
+                let name = qualified_name(text("namespace"), needed("name")?);
                 let arguments = text("arguments").unwrap_or_default();
                 self.call(needed("call_id")?, &name, arguments);
             }
             "custom_tool_call" => {
-                let name = combined(text("namespace"), needed("name")?);
+                let name = qualified_name(text("namespace"), needed("name")?);
                 let arguments = custom_arguments(text("input").unwrap_or_default());
                 self.call(needed("call_id")?, &name, &arguments);
             }
@@ -86,7 +86,7 @@ impl Draft {
             }
             // Offered with the other tools.
             "additional_tools" => {}
-            // Of no meaning to a model that never had the hosted tool.
+            // Meaningless to a model without the hosted tool.
             kind @ ("web_search_call"
             | "file_search_call"
             | "image_generation_call"
@@ -120,7 +120,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The raw text where there is one, else the summary; what is encrypted says nothing to another model.
+    /// The raw text if there is any, otherwise the summary. Encrypted content is useless to another model.
     fn read_reasoning(&mut self, item: &Value, place: &str) -> Result<(), TranslateError> {
         let raw = parts(&item["content"], &format!("{place}.content"))?;
         let summary = parts(&item["summary"], &format!("{place}.summary"))?;
@@ -158,7 +158,7 @@ impl Draft {
             .push(json!({"role": role, "content": content}));
     }
 
-    fn assistant(&mut self) -> &mut Assistant {
+    fn assistant(&mut self) -> &mut AssistantMessage {
         self.close_system();
         self.close_shown();
         self.assistant.get_or_insert_default()
@@ -181,7 +181,8 @@ impl Draft {
 
     fn close_assistant(&mut self) {
         let assistant = self.assistant.take();
-        self.messages.extend(assistant.map(Assistant::into_message));
+        self.messages
+            .extend(assistant.map(AssistantMessage::into_message));
     }
 
     fn close_shown(&mut self) {

@@ -12,7 +12,7 @@ fn chat_of(body: &str) -> Value {
     serde_json::from_slice(&translation.chat).unwrap()
 }
 
-/// The messages that an input gives, one in a line.
+/// The translated messages, one per line.
 #[track_caller]
 fn check(input: Value, expect: &[&str]) {
     let chat = chat_of(&json!({"model": "m", "input": input}).to_string());
@@ -42,7 +42,7 @@ fn plain() -> ResponsesRenderer {
     answer(json!({"model": "m", "input": "hi", "stream": true}))
 }
 
-/// The events of a stream, each with its name in its data too.
+/// The events of a stream; checks that each has its name in its data too.
 fn events(stream: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(stream).unwrap();
     assert!(!text.contains("[DONE]"));
@@ -168,12 +168,12 @@ fn what_opencode_sends_back_is_one_message_too() {
 }
 
 #[test]
-fn a_text_is_the_users() {
+fn a_string_input_is_a_user_message() {
     check(json!("hi"), &[r#"{"role":"user","content":"hi"}"#]);
 }
 
 #[test]
-fn instructions_and_leading_system_messages_are_one_and_later_ones_the_users() {
+fn leading_system_messages_are_merged_and_later_ones_become_user_messages() {
     let body = json!({"input": [
         {"role": "developer", "content": "b"},
         {"role": "system", "content": [{"type": "input_text", "text": "c"}]},
@@ -208,7 +208,7 @@ fn items_of_one_turn_are_one_message() {
 }
 
 #[test]
-fn images_of_tool_results_are_shown_once_all_results_are_in() {
+fn images_of_tool_results_follow_all_results() {
     check(
         json!([
             {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:x", "detail": "original"}]},
@@ -247,7 +247,7 @@ fn settings_get_their_names_in_chat() {
 }
 
 #[test]
-fn a_tool_choice_is_told_in_chats_words() {
+fn a_tool_choice_is_translated() {
     for (choice, expect) in [
         (json!("required"), json!("required")),
         (
@@ -268,7 +268,7 @@ fn a_tool_choice_is_told_in_chats_words() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_with_its_reason() {
+fn untranslatable_requests_are_refused_with_the_reason() {
     for (body, expect) in [
         ("[]", "the request body is not a JSON object"),
         ("{}", "the request's member `input` is missing"),

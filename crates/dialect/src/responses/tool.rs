@@ -1,37 +1,37 @@
-//! Tools: chat has functions only, so freeform tools become functions with one text, and the tools of a namespace get
-//! a combined name. `Target` is the way back.
+//! Translates tools. Chat has only functions, so a freeform tool becomes a function with one string parameter, and a
+//! tool in a namespace gets a combined name. `OriginalTool` maps a function back to the original tool.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-/// What a function offered to chat stands for.
+/// The original tool behind a function offered to chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) kind: Kind,
+pub(super) struct OriginalTool {
+    pub(super) kind: ToolKind,
     pub(super) namespace: Option<String>,
     pub(super) name: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ToolKind {
     Function,
     Custom,
 }
 
 #[derive(Default)]
-pub(super) struct Tools {
+pub(super) struct OfferedTools {
     pub(super) offered: Vec<Value>,
-    /// By the name offered; only where it stands for something else than the function of that name.
-    pub(super) targets: HashMap<String, Target>,
+    /// By function name; only for functions that are not the original tool of the same name.
+    pub(super) originals: HashMap<String, OriginalTool>,
 }
 
-impl Tools {
-    /// A tool that cannot be offered never fails the request: agents offer more than they need.
+impl OfferedTools {
+    /// Tools that cannot be translated are dropped without failing the request: agents offer more than they need.
     pub(super) fn read(request: &Map<String, Value>, dropped: &mut Vec<String>) -> Self {
-        let mut tools = Tools::default();
+        let mut tools = OfferedTools::default();
         let list = request.get("tools").and_then(Value::as_array);
-        // For some models Codex offers its tools in the input.
+        // For some models Codex sends its tools in the input.
         let items = request.get("input").and_then(Value::as_array);
         let items = items.into_iter().flatten();
         let more = items.filter(|item| item["type"] == "additional_tools");
@@ -42,7 +42,7 @@ impl Tools {
                     let mut about = tool["description"].as_str().unwrap_or_default();
                     for member in members {
                         tools.offer(member, tool["name"].as_str(), about, dropped);
-                        // Said once: it may be long, and each tool would repeat it.
+                        // Only once, since it may be long.
                         about = "";
                     }
                 }
@@ -61,15 +61,15 @@ impl Tools {
     ) {
         let type_name = tool["type"].as_str().unwrap_or_default();
         let (kind, name) = match (type_name, tool["name"].as_str()) {
-            ("function", Some(name)) => (Kind::Function, name),
-            ("custom", Some(name)) => (Kind::Custom, name),
+            ("function", Some(name)) => (ToolKind::Function, name),
+            ("custom", Some(name)) => (ToolKind::Custom, name),
             _ => return dropped.push(format!("tool {type_name}")),
         };
-        let offered_name = combined(namespace, name);
+        let offered_name = qualified_name(namespace, name);
         let mut description = tool["description"].as_str().unwrap_or_default().to_owned();
         let parameters = match kind {
-            Kind::Function => tool.get("parameters").filter(|it| it.is_object()).cloned(),
-            Kind::Custom => {
+            ToolKind::Function => tool.get("parameters").filter(|it| it.is_object()).cloned(),
+            ToolKind::Custom => {
                 description.push_str(&grammar(&tool["format"]));
                 Some(input_schema())
             }
@@ -88,13 +88,13 @@ impl Tools {
         }
         self.offered
             .push(json!({"type": "function", "function": function}));
-        if kind == Kind::Custom || namespace.is_some() {
-            let target = Target {
+        if kind == ToolKind::Custom || namespace.is_some() {
+            let original = OriginalTool {
                 kind,
                 namespace: namespace.map(str::to_owned),
                 name: name.to_owned(),
             };
-            self.targets.insert(offered_name, target);
+            self.originals.insert(offered_name, original);
         }
     }
 
@@ -108,7 +108,7 @@ impl Tools {
             return Some(choice.clone());
         }
         let named = choice["name"].as_str().map(|name| {
-            let name = combined(choice["namespace"].as_str(), name);
+            let name = qualified_name(choice["namespace"].as_str(), name);
             json!({"type": "function", "function": {"name": name}})
         });
         match choice["type"].as_str()? {
@@ -122,8 +122,8 @@ impl Tools {
     }
 }
 
-/// The name chat sees of a tool in a namespace: `mcp__my_srv` and `add_note` give `mcp__my_srv__add_note`.
-pub(super) fn combined(namespace: Option<&str>, name: &str) -> String {
+/// The function name of a tool in a namespace: `mcp__my_srv` and `add_note` give `mcp__my_srv__add_note`.
+pub(super) fn qualified_name(namespace: Option<&str>, name: &str) -> String {
     match namespace.filter(|namespace| !namespace.is_empty()) {
         Some(namespace) => format!("{namespace}__{name}"),
         None => name.to_owned(),
@@ -152,7 +152,8 @@ pub(super) fn custom_arguments(input: &str) -> String {
     json!({ "input": input }).to_string()
 }
 
-/// The input in a model's arguments. What is no such object is taken as the input itself, so nothing is lost.
+/// The input in a call's arguments. Arguments in any other format are themselves taken as the input, so nothing is
+/// lost.
 pub(super) fn custom_input(arguments: &str) -> String {
     let value = serde_json::from_str::<Value>(arguments).unwrap_or_default();
     let input = value.get("input").unwrap_or(&value);

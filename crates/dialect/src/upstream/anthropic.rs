@@ -1,24 +1,25 @@
 //! Endpoints that speak Anthropic's Messages.
 //!
-//! An agent of that dialect talks to them in its own bytes; others are translated by way of chat. There are no token ids
-//! in the dialect, so nothing is asked for that would have to be taken out again.
+//! Requests of agents that speak the same dialect are forwarded; others are translated by way of chat. The dialect has
+//! no token ids, so nothing is requested in addition that would have to be stripped.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use serde_json::Value;
 
 use super::{
-    Mark, PassedHead, RequestError, Shown, StreamEvent, UpstreamRequest, View, without_data,
+    EventKind, EventOutput, ForwardedHead, StreamEvent, StreamView, UpstreamRequest,
+    UpstreamRequestError, without_data,
 };
 use crate::Dialect;
-use crate::anthropic::{Counts, Kept, PieceReader, Thoughts, from_chat_request};
-use crate::chat::{Rewrite, StreamError, Usage, ends_by};
+use crate::anthropic::{CallThoughts, DeltaReader, Thoughts, UsageCounts, from_chat_request};
+use crate::chat::{Rewrite, StreamError, Usage, has_finish_reason};
 use crate::sse::SseEvent;
 
 pub(super) const PATH: &str = "/messages";
 pub(super) const COUNT_PATH: &str = "/count_tokens";
 
-/// The version of the dialect that is asked in when the agent names none.
+/// The API version that is sent if the agent's request has none.
 const VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 
 pub(super) fn headers() -> HeaderMap {
@@ -27,17 +28,17 @@ pub(super) fn headers() -> HeaderMap {
     headers
 }
 
-pub(super) fn passed(headers: &HeaderMap, query: Option<&str>) -> PassedHead {
-    let mut passed = PassedHead::default();
+pub(super) fn forwarded_head(headers: &HeaderMap, query: Option<&str>) -> ForwardedHead {
+    let mut head = ForwardedHead::default();
     for name in ["anthropic-version", "anthropic-beta"] {
         if let Some(value) = headers.get(name) {
-            passed.headers.insert(name, value.clone());
+            head.headers.insert(name, value.clone());
         }
     }
-    // `beta=true` is all that clients ask with; a key in it is ours, not the endpoint's.
+    // The only query that clients use. Any other is dropped: a key in it is our session's, not the endpoint's.
     let query = query.filter(|query| *query == "beta=true");
-    passed.query = query.map(str::to_owned);
-    passed
+    head.query = query.map(str::to_owned);
+    head
 }
 
 pub(super) fn prepare(
@@ -45,7 +46,7 @@ pub(super) fn prepare(
     agent: Dialect,
     rewrite: &Rewrite,
     thoughts: &Thoughts,
-) -> Result<UpstreamRequest, RequestError> {
+) -> Result<UpstreamRequest, UpstreamRequestError> {
     if agent == Dialect::Anthropic {
         return Ok(UpstreamRequest {
             prepared: crate::anthropic::prepare(body, rewrite)?,
@@ -62,76 +63,78 @@ pub(super) fn prepare(
     })
 }
 
-pub(super) fn is_cut(body: &[u8]) -> bool {
-    ends_by(body, "stop_reason", "max_tokens")
+pub(super) fn is_truncated(body: &[u8]) -> bool {
+    has_finish_reason(body, "stop_reason", "max_tokens")
 }
 
-/// The events of one stream.
+/// Reads the events of one stream.
 #[derive(Debug)]
-pub(super) enum Events {
-    /// Passed on as they are.
-    Own(Counts),
-    Pieces(Box<PieceReader>),
+pub(super) enum EventReader {
+    /// Forwarded unchanged.
+    Forwarded(UsageCounts),
+    Translated(Box<DeltaReader>),
 }
 
-impl Events {
-    pub(super) fn new(view: View) -> Self {
+impl EventReader {
+    pub(super) fn new(view: StreamView) -> Self {
         match view {
-            View::Own => Events::Own(Counts::default()),
-            View::Pieces => Events::Pieces(Box::default()),
+            StreamView::Original => EventReader::Forwarded(UsageCounts::default()),
+            StreamView::Deltas => EventReader::Translated(Box::default()),
         }
     }
 
     pub(super) fn usage(&self) -> Option<Usage> {
         match self {
-            Events::Own(counts) => counts.total(),
-            Events::Pieces(reader) => reader.usage(),
+            EventReader::Forwarded(counts) => counts.total(),
+            EventReader::Translated(reader) => reader.usage(),
         }
     }
 
-    pub(super) fn take_thoughts(&mut self) -> Vec<Kept> {
+    pub(super) fn take_thoughts(&mut self) -> Vec<CallThoughts> {
         match self {
-            Events::Own(_) => Vec::new(),
-            Events::Pieces(reader) => reader.take_thoughts(),
+            EventReader::Forwarded(_) => Vec::new(),
+            EventReader::Translated(reader) => reader.take_thoughts(),
         }
     }
 
     pub(super) fn read(&mut self, event: SseEvent) -> StreamEvent {
         let view = match self {
-            Events::Own(_) => View::Own,
-            Events::Pieces(_) => View::Pieces,
+            EventReader::Forwarded(_) => StreamView::Original,
+            EventReader::Translated(_) => StreamView::Deltas,
         };
         let Some(data) = &event.data else {
             return without_data(event, view);
         };
-        // Most events are pieces of text, and say so at their beginning.
-        if view == View::Own && data.starts_with(r#"{"type":"content_block"#) {
+        // Most events are text deltas, recognisable by their first bytes.
+        if view == StreamView::Original && data.starts_with(r#"{"type":"content_block"#) {
             return StreamEvent {
-                mark: Mark::Content,
-                shown: Shown::Bytes(event.raw),
+                kind: EventKind::Content,
+                output: EventOutput::Bytes(event.raw),
             };
         }
         let value: Value = serde_json::from_str(data).unwrap_or_default();
-        let mark = mark_of(&value);
-        let shown = match self {
-            Events::Own(counts) => {
+        let kind = kind_of(&value);
+        let output = match self {
+            EventReader::Forwarded(counts) => {
                 counts.update_from(&value);
-                Shown::Bytes(event.raw)
+                EventOutput::Bytes(event.raw)
             }
-            Events::Pieces(reader) => Shown::Pieces(reader.read(&event.name, &value)),
+            EventReader::Translated(reader) => {
+                EventOutput::Deltas(reader.read(&event.name, &value))
+            }
         };
-        StreamEvent { mark, shown }
+        StreamEvent { kind, output }
     }
 }
 
-fn mark_of(event: &Value) -> Mark {
+fn kind_of(event: &Value) -> EventKind {
     if let Some(error) = StreamError::of(event) {
-        return Mark::Error(error);
+        return EventKind::Error(error);
     }
     match event["type"].as_str() {
-        Some("ping") => Mark::Nothing,
-        Some("message_delta") if event["delta"]["stop_reason"].is_string() => Mark::Final,
-        Some("message_stop") => Mark::Done,
-        _ => Mark::Content,
+        Some("ping") => EventKind::Nothing,
+        Some("message_delta") if event["delta"]["stop_reason"].is_string() => EventKind::Final,
+        Some("message_stop") => EventKind::Done,
+        _ => EventKind::Content,
     }
 }

@@ -2,10 +2,14 @@
 
 use bytes::Bytes;
 
-use super::{Mark, RequestError, Shown, StreamEvent, UpstreamRequest, View, without_data};
+use super::{
+    EventKind, EventOutput, StreamEvent, StreamView, UpstreamRequest, UpstreamRequestError,
+    without_data,
+};
 use crate::Dialect;
 use crate::chat::{
-    Added, ChatEvent, Delta, Rewrite, Stripped, Usage, ends_by, failed_finish_of_whole,
+    AddedFields, ChatEvent, Delta, Rewrite, StrippedEvent, Usage, aborted_finish_reason,
+    has_finish_reason,
 };
 use crate::sse::SseEvent;
 
@@ -15,7 +19,7 @@ pub(super) fn prepare(
     body: &Bytes,
     agent: Dialect,
     rewrite: &Rewrite,
-) -> Result<UpstreamRequest, RequestError> {
+) -> Result<UpstreamRequest, UpstreamRequestError> {
     Ok(UpstreamRequest {
         prepared: crate::chat::prepare(body, rewrite)?,
         translation: (agent != Dialect::Chat).then(|| body.clone()),
@@ -23,25 +27,25 @@ pub(super) fn prepare(
     })
 }
 
-pub(super) fn is_cut(body: &[u8]) -> bool {
-    ends_by(body, "finish_reason", "length")
+pub(super) fn is_truncated(body: &[u8]) -> bool {
+    has_finish_reason(body, "finish_reason", "length")
 }
 
-pub(super) fn aborted(body: &str) -> Option<String> {
-    failed_finish_of_whole(body)
+pub(super) fn abort_reason(body: &str) -> Option<String> {
+    aborted_finish_reason(body)
 }
 
-/// The events of one stream.
+/// Reads the events of one stream.
 #[derive(Debug)]
-pub(super) struct Events {
-    view: View,
-    added: Added,
+pub(super) struct EventReader {
+    view: StreamView,
+    added: AddedFields,
     usage: Option<Usage>,
 }
 
-impl Events {
-    pub(super) fn new(view: View, added: Added) -> Self {
-        Events {
+impl EventReader {
+    pub(super) fn new(view: StreamView, added: AddedFields) -> Self {
+        EventReader {
             view,
             added,
             usage: None,
@@ -57,24 +61,26 @@ impl Events {
             return without_data(event, self.view);
         };
         let read = ChatEvent::read(data);
-        let mark = read.mark();
+        let kind = read.kind();
         self.usage = read.usage().or(self.usage);
-        let shown = match self.view {
-            View::Own if matches!(mark, Mark::Error(_)) => Shown::Bytes(event.raw),
-            View::Own => Shown::Bytes(match read.strip(&self.added) {
-                Stripped::Unchanged => event.raw,
-                Stripped::Dropped => Vec::new(),
-                Stripped::Changed(data) => written(&event.name, &data),
+        let output = match self.view {
+            StreamView::Original if matches!(kind, EventKind::Error(_)) => {
+                EventOutput::Bytes(event.raw)
+            }
+            StreamView::Original => EventOutput::Bytes(match read.strip(&self.added) {
+                StrippedEvent::Unchanged => event.raw,
+                StrippedEvent::Dropped => Vec::new(),
+                StrippedEvent::Changed(data) => written(&event.name, &data),
             }),
-            View::Pieces => {
-                let mut pieces = read.deltas();
-                let is_shown =
-                    |piece: &Delta| !(self.added.reasoning && matches!(piece, Delta::Reasoning(_)));
-                pieces.retain(is_shown);
-                Shown::Pieces(pieces)
+            StreamView::Deltas => {
+                let mut deltas = read.deltas();
+                let is_requested =
+                    |delta: &Delta| !(self.added.reasoning && matches!(delta, Delta::Reasoning(_)));
+                deltas.retain(is_requested);
+                EventOutput::Deltas(deltas)
             }
         };
-        StreamEvent { mark, shown }
+        StreamEvent { kind, output }
     }
 }
 

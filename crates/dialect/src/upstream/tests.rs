@@ -1,6 +1,6 @@
 use super::*;
 
-const ALL: Added = Added {
+const ALL: AddedFields = AddedFields {
     logprobs: true,
     top_logprobs: true,
     token_ids: true,
@@ -8,15 +8,19 @@ const ALL: Added = Added {
     reasoning: false,
 };
 
-/// What an agent sees of a stream, and what its events mean.
-fn read(dialect: EndpointDialect, view: View, stream: &str) -> (String, Vec<Mark>, Option<Usage>) {
+/// The output of a stream, and the kinds of its events.
+fn read(
+    dialect: EndpointDialect,
+    view: StreamView,
+    stream: &str,
+) -> (String, Vec<EventKind>, Option<Usage>) {
     let mut reader = dialect.stream(view, ALL);
     let (mut shown, mut marks) = (String::new(), Vec::new());
     for event in reader.push(stream.as_bytes()).unwrap() {
-        marks.push(event.mark);
-        shown += &match event.shown {
-            Shown::Bytes(bytes) => String::from_utf8(bytes).unwrap(),
-            Shown::Pieces(pieces) => pieces.iter().map(|it| format!("{it:?}\n")).collect(),
+        marks.push(event.kind);
+        shown += &match event.output {
+            EventOutput::Bytes(bytes) => String::from_utf8(bytes).unwrap(),
+            EventOutput::Deltas(deltas) => deltas.iter().map(|it| format!("{it:?}\n")).collect(),
         };
     }
     (shown, marks, reader.usage())
@@ -32,8 +36,8 @@ const CHAT: &str = concat!(
 );
 
 #[test]
-fn a_chat_stream_is_shown_without_what_was_added() {
-    let (shown, marks, usage) = read(EndpointDialect::Chat, View::Own, CHAT);
+fn added_fields_are_stripped_from_a_chat_stream() {
+    let (shown, marks, usage) = read(EndpointDialect::Chat, StreamView::Original, CHAT);
     let expect = concat!(
         ": alive\n\n",
         "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n",
@@ -43,25 +47,25 @@ fn a_chat_stream_is_shown_without_what_was_added() {
     );
     assert_eq!(shown, expect);
     let expect = [
-        Mark::Nothing,
-        Mark::Nothing,
-        Mark::Content,
-        Mark::Final,
-        Mark::Nothing,
-        Mark::Done,
+        EventKind::Nothing,
+        EventKind::Nothing,
+        EventKind::Content,
+        EventKind::Final,
+        EventKind::Nothing,
+        EventKind::Done,
     ];
     assert_eq!(marks, expect);
     assert_eq!(usage.unwrap().completion_tokens, 2);
 }
 
 #[test]
-fn the_pieces_of_a_chat_stream_mean_the_same() {
-    let (shown, marks, usage) = read(EndpointDialect::Chat, View::Pieces, CHAT);
+fn deltas_of_a_chat_stream_carry_the_same_answer() {
+    let (shown, marks, usage) = read(EndpointDialect::Chat, StreamView::Deltas, CHAT);
     assert!(
         shown.starts_with("Text(\"ok\")\nFinish(\"stop\")\nUsage("),
         "{shown}"
     );
-    let (_, own_marks, own_usage) = read(EndpointDialect::Chat, View::Own, CHAT);
+    let (_, own_marks, own_usage) = read(EndpointDialect::Chat, StreamView::Original, CHAT);
     assert_eq!((marks, usage), (own_marks, own_usage));
 }
 
@@ -75,49 +79,49 @@ const ANTHROPIC: &str = concat!(
 );
 
 #[test]
-fn an_anthropic_stream_is_shown_as_it_is() {
-    let (shown, marks, usage) = read(EndpointDialect::Anthropic, View::Own, ANTHROPIC);
+fn an_anthropic_stream_is_forwarded_unchanged() {
+    let (shown, marks, usage) = read(EndpointDialect::Anthropic, StreamView::Original, ANTHROPIC);
     assert_eq!(shown, ANTHROPIC);
     let expect = [
-        Mark::Content,
-        Mark::Nothing,
-        Mark::Content,
-        Mark::Content,
-        Mark::Final,
-        Mark::Done,
+        EventKind::Content,
+        EventKind::Nothing,
+        EventKind::Content,
+        EventKind::Content,
+        EventKind::Final,
+        EventKind::Done,
     ];
     assert_eq!(marks, expect);
     let usage = usage.unwrap();
     assert_eq!((usage.prompt_tokens, usage.completion_tokens), (3, 2));
-    let pieces = read(EndpointDialect::Anthropic, View::Pieces, ANTHROPIC);
+    let deltas = read(EndpointDialect::Anthropic, StreamView::Deltas, ANTHROPIC);
     assert!(
-        pieces
+        deltas
             .0
             .starts_with("Text(\"ok\")\nFinish(\"stop\")\nUsage("),
         "{}",
-        pieces.0
+        deltas.0
     );
-    assert_eq!((pieces.1, pieces.2), (expect.to_vec(), Some(usage)));
+    assert_eq!((deltas.1, deltas.2), (expect.to_vec(), Some(usage)));
 }
 
 #[test]
-fn errors_come_as_they_are_in_either_dialect() {
+fn errors_are_forwarded_unchanged_in_either_dialect() {
     let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n";
     for dialect in [EndpointDialect::Chat, EndpointDialect::Anthropic] {
-        let (shown, marks, _) = read(dialect, View::Own, error);
+        let (shown, marks, _) = read(dialect, StreamView::Original, error);
         assert_eq!(shown, error);
-        let [Mark::Error(error)] = marks.as_slice() else {
+        let [EventKind::Error(error)] = marks.as_slice() else {
             panic!("{marks:?}");
         };
-        assert!(error.is_passing() && error.message == "busy");
+        assert!(error.is_transient() && error.message == "busy");
     }
     let bare = "data: {\"type\":\"error\"}\n\n";
-    let (_, marks, _) = read(EndpointDialect::Anthropic, View::Own, bare);
-    assert!(matches!(marks.as_slice(), [Mark::Error(_)]));
+    let (_, marks, _) = read(EndpointDialect::Anthropic, StreamView::Original, bare);
+    assert!(matches!(marks.as_slice(), [EventKind::Error(_)]));
 }
 
 #[test]
-fn a_cut_answer_is_found_in_any_form() {
+fn a_truncated_answer_is_detected_in_json_and_streams() {
     for (dialect, cut) in [
         (
             EndpointDialect::Chat,
@@ -132,19 +136,22 @@ fn a_cut_answer_is_found_in_any_form() {
             r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}"#,
         ),
     ] {
-        assert!(dialect.is_cut(cut.as_bytes()), "{cut}");
+        assert!(dialect.is_truncated(cut.as_bytes()), "{cut}");
     }
     for whole in [
         r#"{"choices":[{"finish_reason":"stop"}],"x":"length"}"#,
         r#"{"choices":[{"message":{"content":"\"finish_reason\":\"length\""}}]}"#,
         "",
     ] {
-        assert!(!EndpointDialect::Chat.is_cut(whole.as_bytes()), "{whole}");
+        assert!(
+            !EndpointDialect::Chat.is_truncated(whole.as_bytes()),
+            "{whole}"
+        );
     }
 }
 
 #[test]
-fn only_its_own_headers_are_passed_to_an_endpoint() {
+fn only_headers_of_the_dialect_are_forwarded() {
     let headers: HeaderMap = [
         ("anthropic-beta", "a"),
         ("authorization", "Bearer k"),
@@ -153,14 +160,14 @@ fn only_its_own_headers_are_passed_to_an_endpoint() {
     .into_iter()
     .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
     .collect();
-    let passed = EndpointDialect::Anthropic.passed(&headers, Some("beta=true"));
+    let passed = EndpointDialect::Anthropic.forwarded_head(&headers, Some("beta=true"));
     assert_eq!(passed.headers.len(), 1);
     assert_eq!(passed.query.as_deref(), Some("beta=true"));
-    let passed = EndpointDialect::Anthropic.passed(&headers, Some("key=k"));
+    let passed = EndpointDialect::Anthropic.forwarded_head(&headers, Some("key=k"));
     assert_eq!(passed.query, None);
     assert!(
         EndpointDialect::Chat
-            .passed(&headers, None)
+            .forwarded_head(&headers, None)
             .headers
             .is_empty()
     );

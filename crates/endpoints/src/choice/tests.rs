@@ -28,7 +28,7 @@ fn url(choice: Result<EndpointChoice, EndpointError>) -> Endpoint {
 }
 
 #[test]
-fn nothing_said_means_scripted() {
+fn the_default_is_scripted() {
     assert!(matches!(
         resolve(EndpointRequest::default(), &[]),
         Ok(EndpointChoice::Scripted)
@@ -40,7 +40,7 @@ fn nothing_said_means_scripted() {
 }
 
 #[test]
-fn an_explicit_value_beats_the_variable_and_that_the_default() {
+fn an_explicit_value_beats_the_variable_which_beats_the_default() {
     let endpoint = url(resolve(kind("vllm"), &[("VLLM_URL", "http://gpu:8000/")]));
     assert_eq!(
         (endpoint.base_url.as_str(), endpoint.model.as_str()),
@@ -63,7 +63,7 @@ fn an_explicit_value_beats_the_variable_and_that_the_default() {
 }
 
 #[test]
-fn a_provider_may_stand_before_the_model() {
+fn a_model_may_have_a_provider_prefix() {
     let key = ("OPENROUTER_API_KEY", "k");
     let model = |text: &str| EndpointRequest {
         model: Some(text.to_owned()),
@@ -83,7 +83,7 @@ fn a_provider_may_stand_before_the_model() {
         (endpoint.kind.as_str(), endpoint.model.as_str()),
         ("vllm", "Qwen/Qwen3-4B")
     );
-    // With a URL or an endpoint it is the model's own name.
+    // With a URL or an endpoint, the whole text is the model's name.
     let request = EndpointRequest {
         base_url: Some("http://gpu".into()),
         ..model("openrouter/x")
@@ -102,7 +102,7 @@ fn a_provider_may_stand_before_the_model() {
 }
 
 #[test]
-fn a_url_gets_the_path_that_its_provider_has() {
+fn a_url_gets_its_providers_path() {
     let check = |text: &str, path: &str, expect: &str| {
         assert_eq!(normalise(text, path).unwrap(), expect);
     };
@@ -143,7 +143,7 @@ fn a_shared_token_stays_with_its_provider() {
 }
 
 #[test]
-fn ollama_is_started_only_where_nobody_else_looks_after_it() {
+fn ollama_is_started_only_on_this_machine_without_an_explicit_url() {
     let ollama = |variables: &[(&str, &str)]| {
         let request = EndpointRequest {
             model: Some("ollama/qwen3:4b".into()),
@@ -154,8 +154,8 @@ fn ollama_is_started_only_where_nobody_else_looks_after_it() {
                 Server::Ollama {
                     host,
                     start,
-                    wanted,
-                } => (host, start, wanted.context_tokens),
+                    settings,
+                } => (host, start, settings.context_tokens),
                 Server::Command(server) => panic!("{server:?}"),
             },
             other => panic!("{other:?}"),
@@ -180,7 +180,7 @@ fn ollama_is_started_only_where_nobody_else_looks_after_it() {
 }
 
 #[test]
-fn anthropic_is_asked_in_its_own_dialect_and_needs_a_key() {
+fn anthropic_uses_its_own_dialect_and_needs_a_key() {
     let error = resolve(kind("anthropic"), &[]).unwrap_err().to_string();
     assert!(error.contains("set ANTHROPIC_API_KEY"), "{error}");
     let key = ("ANTHROPIC_API_KEY", "k");
@@ -202,7 +202,7 @@ fn anthropic_is_asked_in_its_own_dialect_and_needs_a_key() {
 }
 
 #[test]
-fn what_is_missing_is_named_and_keys_are_not_shown() {
+fn missing_settings_are_named_and_keys_are_not_shown() {
     let error =
         |request, variables: &[(&str, &str)]| resolve(request, variables).unwrap_err().to_string();
     assert!(error(kind("openai"), &[]).contains("set OPENAI_API_KEY"));

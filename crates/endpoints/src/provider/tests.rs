@@ -13,7 +13,7 @@ fn check_error(text: &str, expect: &str) {
 }
 
 #[test]
-fn the_built_in_file_is_readable_and_whole() {
+fn the_built_in_file_is_valid_and_complete() {
     let read = Providers::default().with_providers(BUILT_IN, Path::new("providers.toml"));
     let names: Vec<_> = read
         .unwrap()
@@ -28,7 +28,7 @@ fn the_built_in_file_is_readable_and_whole() {
 }
 
 #[test]
-fn what_is_not_given_follows_from_the_name() {
+fn defaults_follow_from_the_name() {
     let groq = Providers::built_in().find("groq").unwrap();
     assert_eq!(groq.url_variables, ["GROQ_BASE_URL"]);
     assert_eq!(groq.key_variables, ["GROQ_API_KEY"]);
@@ -63,7 +63,7 @@ fn a_user_changes_fields_and_adds_providers() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_file_and_key() {
+fn errors_name_the_file_and_the_key() {
     check_error(
         "[[provider]]\nname = 'x'\nbase_ulr = 'y'\n",
         "unknown field `base_ulr`",
@@ -102,7 +102,7 @@ fn what_is_wrong_is_named_with_file_and_key() {
 }
 
 #[test]
-fn model_keys_come_apart() {
+fn model_keys_are_parsed() {
     let key = |text| parse_model_key(text).map(|key| (key.provider, key.model, key.form));
     assert_eq!(
         key("vllm://Qwen/Qwen3-4B"),

@@ -1,4 +1,4 @@
-//! Servers that a user's settings start: a command, where it then answers, and how to tell that it is ready.
+//! Servers of the user's servers file: a command, its base URL and its readiness check.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,13 +8,14 @@ use serde::Deserialize;
 
 use crate::check::{ProviderError, check_name, check_url};
 
-/// `{port}` in the command, the URLs and the environment is a free port; `{model}` is the model's name.
+/// A server to start. `{port}` in the command, the URLs and the environment is a free port; `{model}` is the model's
+/// name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandServer {
     pub name: String,
     pub command: Vec<String>,
     pub base_url: String,
-    /// A path on the server that answers with 200 once it is ready; the list of models when not given.
+    /// A path on the server that responds with 200 once it is ready; the default is the list of models.
     pub ready: Option<String>,
     pub ready_limit: Duration,
     pub model: Option<String>,
@@ -25,14 +26,14 @@ pub struct CommandServer {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ServersFile {
     #[serde(default)]
-    servers: BTreeMap<String, Entry>,
+    servers: BTreeMap<String, ServerEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct ServerEntry {
     command: Vec<String>,
     #[serde(default = "default_base_url")]
     base_url: String,
@@ -56,14 +57,14 @@ fn default_ready_timeout_s() -> f64 {
     300.0
 }
 
-/// A server of one's own ignores what it does not know, or says so, and is then asked for less.
+/// A self-hosted server ignores unknown members or reports them, and then the proxy requests less.
 fn default_has_token_ids() -> bool {
     true
 }
 
-/// Reads a servers file. Errors name the file, the server and the key.
+/// Parses a servers file. Errors name the file, the server and the key.
 pub(crate) fn read_servers(text: &str, path: &Path) -> Result<Vec<CommandServer>, ProviderError> {
-    let file: File = toml::from_str(text).map_err(|source| ProviderError::Syntax {
+    let file: ServersFile = toml::from_str(text).map_err(|source| ProviderError::Syntax {
         path: path.to_owned(),
         source,
     })?;
@@ -81,7 +82,7 @@ pub(crate) fn read_servers(text: &str, path: &Path) -> Result<Vec<CommandServer>
     servers.collect()
 }
 
-impl Entry {
+impl ServerEntry {
     fn problem(&self, name: &str) -> Option<String> {
         if let Err(problem) = check_name(name) {
             return Some(problem);
@@ -131,7 +132,7 @@ impl Entry {
 }
 
 impl CommandServer {
-    /// Whether what is started depends on the model that is asked for.
+    /// Whether the command or URL depends on the requested model.
     pub(crate) fn needs_model(&self) -> bool {
         let texts = self.command.iter().chain(self.env.values());
         texts
@@ -140,9 +141,9 @@ impl CommandServer {
     }
 }
 
-/// Puts in the port and the model.
+/// Substitutes the port and the model.
 pub(crate) fn fill(text: &str, port: u16, model: &str) -> String {
-    // The model last: its name is not ours to look for braces in.
+    // The model last, so that braces in its name are not substituted.
     text.replace("{port}", &port.to_string())
         .replace("{model}", model)
 }
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_file_and_key() {
+    fn errors_name_the_file_and_the_key() {
         check_error("[servers.a]\ncommand = []\n", "`a`: command:");
         check_error("[servers.a]\ncomand = ['x']\n", "unknown field `comand`");
         check_error(

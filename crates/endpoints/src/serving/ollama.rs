@@ -1,6 +1,6 @@
-//! Ollama's own API, as far as a rollout needs it: what models are there, getting one, and a context that is large
-//! enough. Its OpenAI-compatible side cannot be told a context and cuts what does not fit without a word, so a model
-//! with a larger one is made from the model that was asked for; it shares all of its data.
+//! A client of Ollama's own API: lists and downloads models and makes sure of a large enough context. Its
+//! OpenAI-compatible API has no setting for the context and silently truncates longer prompts, so a variant with a
+//! larger context is created from the requested model; both share the same weights.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use futures::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{OnStep, ServingError, Step, Wanted};
+use super::{OllamaSettings, OnServingStep, ServingError, ServingStep};
 use rollcage_proxy::{SMALL_BYTES_MAX, read_text};
 
-/// Of the port that Ollama listens on by itself.
+/// Ollama's default port.
 const PORT: u16 = 11434;
 const ASK_LIMIT: Duration = Duration::from_secs(30);
-/// Large models take minutes to come from a slow disk.
+/// Large models take minutes to load from a slow disk.
 const LOAD_LIMIT: Duration = Duration::from_secs(900);
-/// Without a word from a server that downloads, or checks what it downloaded.
+/// Timeout between two progress lines while a server downloads or verifies.
 const SILENCE_LIMIT: Duration = Duration::from_secs(300);
 const PULL_LIMIT: Duration = Duration::from_secs(12 * 3600);
-/// A download that breaks off goes on where it was.
+/// A download that breaks off is resumed.
 const PULL_TRIES: usize = 5;
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// How long a server that we start keeps a model loaded after a call: agents run tests in between.
+/// How long a server that we start keeps a model loaded after a call; long, because agents run tests in between.
 pub(super) const KEEP_ALIVE: &str = "30m";
 
-/// A line of a download or of another long answer.
+/// One line of a streamed response, such as that of a download.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Line {
+struct ProgressLine {
     status: String,
     digest: Option<String>,
     total: Option<u64>,
@@ -37,59 +37,63 @@ struct Line {
     error: Option<String>,
 }
 
-/// How a long answer ended without success.
+/// Why a streamed response did not succeed.
 #[derive(Debug)]
-enum Broken {
-    /// The server said so; asking again changes nothing.
+enum StreamFailure {
+    /// The server reported an error; a retry would not help.
     Refused(String),
-    /// The connection ended.
+    /// The connection was lost.
     Lost(String),
 }
 
 pub(super) struct Ollama<'a> {
     pub(super) client: &'a reqwest::Client,
-    /// Without a path.
+    /// A URL without a path.
     pub(super) host: &'a str,
-    /// We started it with the context that is wanted, so only a model's own setting can be in the way.
+    /// We started it with the requested context, so only a model's own setting can be smaller.
     pub(super) has_context: bool,
 }
 
 impl Ollama<'_> {
-    /// Whether an Ollama server answers there.
+    /// Whether an Ollama server answers.
     pub(super) async fn is_there(&self, limit: Duration) -> bool {
         let url = format!("{}/api/version", self.host);
         let answer = self.client.get(url).timeout(limit).send().await;
         answer.is_ok_and(|answer| answer.status().is_success())
     }
 
-    /// Makes a model ready: there, with its context, and loaded. Returns the name to ask for and its context.
+    /// Downloads a model if necessary, sets its context and loads it. Returns the model name to use and its context.
     pub(super) async fn prepare(
         &self,
         model: &str,
-        wanted: &Wanted,
-        on_step: OnStep<'_>,
+        settings: &OllamaSettings,
+        on_step: OnServingStep<'_>,
     ) -> Result<(String, u64), ServingError> {
-        let (context_tokens, keep_alive) = (wanted.context_tokens, wanted.keep_alive.as_deref());
+        let (context_tokens, keep_alive) =
+            (settings.context_tokens, settings.keep_alive.as_deref());
         if !self.has(model).await? {
             self.pull(model, on_step).await?;
         }
         let shown = self.ask("show", &json!({"model": model}), ASK_LIMIT).await;
         let shown = shown.map_err(|problem| self.failed("look at", model, problem))?;
-        let facts = read_show(&shown);
-        let wanted = facts
+        let limits = read_show(&shown);
+        let context_wanted = limits
             .context_max
             .map_or(context_tokens, |max| max.min(context_tokens));
-        let (name, context) = match facts.context_set {
-            Some(set) if set >= wanted => (model.to_owned(), set),
-            None if self.has_context => (model.to_owned(), wanted),
-            _ => (self.widen(model, wanted, on_step).await?, wanted),
+        let (name, context) = match limits.context_set {
+            Some(set) if set >= context_wanted => (model.to_owned(), set),
+            None if self.has_context => (model.to_owned(), context_wanted),
+            _ => (
+                self.widen(model, context_wanted, on_step).await?,
+                context_wanted,
+            ),
         };
-        on_step(&Step::Loading {
+        on_step(&ServingStep::Loading {
             model: name.clone(),
         });
         let mut body = json!({"model": name, "stream": false});
         if let Some(keep_alive) = keep_alive {
-            // A number is one of seconds, and -1 is for ever; as a string it would be refused.
+            // A plain number (seconds, or -1 for ever) must not be sent as a string.
             let number = keep_alive.trim().parse::<i64>().map(Value::from);
             body["keep_alive"] = number.unwrap_or_else(|_| keep_alive.into());
         }
@@ -112,15 +116,15 @@ impl Ollama<'_> {
         }))
     }
 
-    async fn pull(&self, model: &str, on_step: OnStep<'_>) -> Result<(), ServingError> {
+    async fn pull(&self, model: &str, on_step: OnServingStep<'_>) -> Result<(), ServingError> {
         let pulled = tokio::time::timeout(PULL_LIMIT, async {
             let mut tries = 1;
             loop {
                 let mut sizes = BTreeMap::new();
-                let told = |line: &Line| on_step(&pull_step(model, line, &mut sizes));
+                let on_line = |line: &ProgressLine| on_step(&pull_step(model, line, &mut sizes));
                 let body = json!({"model": model, "stream": true});
-                match self.follow("pull", &body, told).await {
-                    Err(Broken::Lost(_)) if tries < PULL_TRIES => tries += 1,
+                match self.follow("pull", &body, on_line).await {
+                    Err(StreamFailure::Lost(_)) if tries < PULL_TRIES => tries += 1,
                     ended => return ended,
                 }
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -128,20 +132,20 @@ impl Ollama<'_> {
         });
         let ended = match pulled.await {
             Ok(ended) => ended,
-            Err(_) => Err(Broken::Lost("it took too long".to_owned())),
+            Err(_) => Err(StreamFailure::Lost("it took too long".to_owned())),
         };
         ended.map_err(|broken| self.failed("download", model, broken.into_text()))
     }
 
-    /// Makes the same model with a larger context.
+    /// Creates a variant of a model with a larger context.
     async fn widen(
         &self,
         model: &str,
         context_tokens: u64,
-        on_step: OnStep<'_>,
+        on_step: OnServingStep<'_>,
     ) -> Result<String, ServingError> {
         let name = widened_name(model, context_tokens);
-        on_step(&Step::Widening {
+        on_step(&ServingStep::Widening {
             model: model.to_owned(),
             context_tokens,
         });
@@ -159,21 +163,21 @@ impl Ollama<'_> {
         read_answer(request).await
     }
 
-    /// Reads an answer of many lines. Only `success` is success: errors come inside of good answers too.
+    /// Reads a streamed response. Only a line `success` means success: errors also come after a good status.
     async fn follow(
         &self,
         what: &str,
         body: &Value,
-        mut told: impl FnMut(&Line),
-    ) -> Result<(), Broken> {
+        mut on_line: impl FnMut(&ProgressLine),
+    ) -> Result<(), StreamFailure> {
         let url = format!("{}/api/{what}", self.host);
         let request = self.client.post(url).body(body.to_string());
-        let lost = |error: reqwest::Error| Broken::Lost(rollcage_proxy::cause(&error));
-        let silent = |_| Broken::Lost("the server fell silent".to_owned());
+        let lost = |error: reqwest::Error| StreamFailure::Lost(rollcage_proxy::cause(&error));
+        let silent = |_| StreamFailure::Lost("the server fell silent".to_owned());
         let answer = tokio::time::timeout(SILENCE_LIMIT, request.send()).await;
         let answer = answer.map_err(silent)?.map_err(lost)?;
         if !answer.status().is_success() {
-            return Err(Broken::Refused(refusal(answer).await));
+            return Err(StreamFailure::Refused(refusal(answer).await));
         }
         let mut chunks = answer.bytes_stream();
         let mut pending = Vec::new();
@@ -185,17 +189,19 @@ impl Ollama<'_> {
             pending.extend_from_slice(&chunk.map_err(lost)?);
             while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = pending.drain(..=end).collect();
-                is_done |= read_line(&line, &mut told)?;
+                is_done |= read_line(&line, &mut on_line)?;
             }
             if pending.len() > LINE_BYTES_MAX {
-                return Err(Broken::Refused("it sent a line without an end".to_owned()));
+                return Err(StreamFailure::Refused(
+                    "it sent a line without an end".to_owned(),
+                ));
             }
         }
-        is_done |= read_line(&pending, &mut told)?;
+        is_done |= read_line(&pending, &mut on_line)?;
         if is_done {
             Ok(())
         } else {
-            Err(Broken::Lost("the answer broke off".to_owned()))
+            Err(StreamFailure::Lost("the answer broke off".to_owned()))
         }
     }
 
@@ -209,24 +215,24 @@ impl Ollama<'_> {
     }
 }
 
-impl Broken {
+impl StreamFailure {
     fn into_text(self) -> String {
-        let (Broken::Refused(text) | Broken::Lost(text)) = self;
+        let (StreamFailure::Refused(text) | StreamFailure::Lost(text)) = self;
         text
     }
 }
 
-/// True at the line that says so.
-fn read_line(line: &[u8], told: &mut impl FnMut(&Line)) -> Result<bool, Broken> {
+/// Returns whether the line reports success.
+fn read_line(line: &[u8], on_line: &mut impl FnMut(&ProgressLine)) -> Result<bool, StreamFailure> {
     if line.iter().all(u8::is_ascii_whitespace) {
         return Ok(false);
     }
-    let line: Line = serde_json::from_slice(line)
-        .map_err(|error| Broken::Refused(format!("it sent what is not JSON: {error}")))?;
+    let line: ProgressLine = serde_json::from_slice(line)
+        .map_err(|error| StreamFailure::Refused(format!("it sent what is not JSON: {error}")))?;
     if let Some(error) = line.error {
-        return Err(Broken::Refused(error));
+        return Err(StreamFailure::Refused(error));
     }
-    told(&line);
+    on_line(&line);
     Ok(line.status == "success")
 }
 
@@ -245,7 +251,7 @@ async fn read_answer(request: reqwest::RequestBuilder) -> Result<Value, String> 
     }
 }
 
-/// What the server says of its refusal.
+/// The error message of a failed response.
 async fn refusal(answer: reqwest::Response) -> String {
     let status = answer.status();
     let text = read_text(answer, SMALL_BYTES_MAX, None).await;
@@ -257,12 +263,16 @@ async fn refusal(answer: reqwest::Response) -> String {
     }
 }
 
-/// A download has several parts; progress is of all that are known.
-fn pull_step(model: &str, line: &Line, sizes: &mut BTreeMap<String, (u64, u64)>) -> Step {
+/// A download has several parts; the progress is the sum over those known so far.
+fn pull_step(
+    model: &str,
+    line: &ProgressLine,
+    sizes: &mut BTreeMap<String, (u64, u64)>,
+) -> ServingStep {
     if let (Some(digest), Some(total)) = (&line.digest, line.total) {
         sizes.insert(digest.clone(), (line.completed.unwrap_or(0), total));
     }
-    Step::Pulling {
+    ServingStep::Pulling {
         model: model.to_owned(),
         status: line.status.clone(),
         completed: sizes.values().map(|(completed, _)| completed).sum(),
@@ -270,14 +280,14 @@ fn pull_step(model: &str, line: &Line, sizes: &mut BTreeMap<String, (u64, u64)>)
     }
 }
 
-struct Facts {
-    /// The longest that the model was made for.
+struct ContextLimits {
+    /// The longest context that the model supports.
     context_max: Option<u64>,
-    /// What its own settings say.
+    /// The context in the model's own settings.
     context_set: Option<u64>,
 }
 
-fn read_show(shown: &Value) -> Facts {
+fn read_show(shown: &Value) -> ContextLimits {
     let info = shown.get("model_info").and_then(Value::as_object);
     let context_max = info
         .into_iter()
@@ -288,7 +298,7 @@ fn read_show(shown: &Value) -> Facts {
         let (name, value) = line.trim().split_once(char::is_whitespace)?;
         (name == "num_ctx").then(|| value.trim().parse().ok())?
     });
-    Facts {
+    ContextLimits {
         context_max,
         context_set,
     }
@@ -311,7 +321,7 @@ fn widened_name(model: &str, context_tokens: u64) -> String {
     format!("rollcage/{name}:{tag}-ctx{context_tokens}")
 }
 
-/// `OLLAMA_HOST` as Ollama itself reads it: scheme and port are optional, and every address means this machine.
+/// Parses `OLLAMA_HOST` as Ollama does: scheme and port are optional, and a wildcard address means this machine.
 pub(crate) fn host_url(text: &str) -> String {
     let text = text.trim().trim_matches(['"', '\'']).trim();
     let (scheme, rest, default_port) = match text.split_once("://") {
@@ -339,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_read_as_ollama_reads_them() {
+    fn hosts_are_parsed_as_by_ollama() {
         for (text, expect) in [
             ("", "http://127.0.0.1:11434"),
             ("0.0.0.0", "http://127.0.0.1:11434"),
@@ -370,17 +380,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_can_and_does_is_read_from_its_description() {
+    fn context_limits_are_read_from_the_description() {
         let shown = json!({
             "parameters": "stop    \"<|im_end|>\"\nnum_ctx                        4096\n",
             "model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40960},
         });
-        let facts = read_show(&shown);
+        let limits = read_show(&shown);
         assert_eq!(
-            (facts.context_max, facts.context_set),
+            (limits.context_max, limits.context_set),
             (Some(40960), Some(4096))
         );
-        let facts = read_show(&json!({}));
-        assert_eq!((facts.context_max, facts.context_set), (None, None));
+        let limits = read_show(&json!({}));
+        assert_eq!((limits.context_max, limits.context_set), (None, None));
     }
 }

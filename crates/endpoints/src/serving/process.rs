@@ -1,7 +1,7 @@
-//! The process of a model server that we started: its group, its log, its readiness and its end.
+//! The process of a model server that we started: process group, log, readiness and termination.
 //!
-//! A small shell stands between us and the server. It holds the reading end of a pipe that only we write to, so that
-//! it notices our end, also by SIGKILL, and takes the server's whole process group with it.
+//! A small shell script runs between us and the server. It holds the reading end of a pipe that only we write to, so it
+//! notices when we exit, even by SIGKILL, and then kills the server's whole process group.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 
 use super::ServingError;
 
-/// Starts its arguments and waits. When the pipe on standard input ends, the server is asked to end, and then made to.
-/// When the server ends, whatever it left in the group is asked to end too.
+/// Runs its arguments and waits. When the pipe on standard input closes, it terminates the server, and kills it after a
+/// grace period. When the server exits, it terminates what is left in the process group.
 const GUARD: &str = r#"
 exec 3<&0 </dev/null
 "$@" 3<&- &
@@ -31,50 +31,51 @@ trap '' TERM
 kill -TERM 0
 exit "$code"
 "#;
-/// The guard's five seconds, and a little.
+/// The guard's grace period of five seconds, plus a margin.
 const STOP_LIMIT: Duration = Duration::from_secs(7);
-/// Between two looks at a server that is starting.
+/// Polling interval while a server starts; doubles up to `PAUSE_MAX`.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// For one look.
+/// Timeout of one readiness check.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
-/// A server that lives for days must not fill the disk. Looked at now and then, so a log may be longer for a moment.
+/// Size limit of a log, so that a long-lived server cannot fill the disk. Checked periodically, so it may be exceeded
+/// briefly.
 const LOG_BYTES_MAX: u64 = 16 << 20;
-/// What is kept of a log that is too long: how the server started, and what it last said.
+/// What is kept of a log that is too long: the start and the end.
 const LOG_HEAD_BYTES: u64 = 1 << 20;
 const LOG_TAIL_BYTES: u64 = 4 << 20;
 const LOG_PAUSE: Duration = Duration::from_secs(5);
-/// Of a log, for an error.
+/// The part of a log that is shown in errors.
 const TAIL_BYTES: u64 = 4096;
 const TAIL_LINES: usize = 12;
 
-/// What to start.
-pub(super) struct Launch {
+/// What to start, and where to log.
+pub(super) struct ServerLaunch {
     pub(super) name: String,
-    /// The program as it was found, then its arguments.
+    /// The program's path, then its arguments.
     pub(super) command: Vec<String>,
     pub(super) env: BTreeMap<String, String>,
     pub(super) log: PathBuf,
 }
 
-/// A started server. Dropped without [`Process::stop`] it ends too, a little later.
-pub(super) struct Process {
+/// A started server. If dropped without [`ServerProcess::stop`] it is terminated in the background.
+pub(super) struct ServerProcess {
     name: String,
     child: Child,
     group: Option<Pid>,
     log: PathBuf,
-    /// Keeps the log short, for as long as this lives.
+    /// Trims the log periodically; stops on drop.
     _trimming: JoinSet<()>,
 }
 
-impl Process {
-    pub(super) fn start(launch: Launch) -> Result<Self, ServingError> {
+impl ServerProcess {
+    pub(super) fn start(launch: ServerLaunch) -> Result<Self, ServingError> {
         let failed = |source| ServingError::Start {
             name: launch.name.clone(),
             source,
         };
         File::create(&launch.log).map_err(failed)?;
-        // The server writes at the end wherever that is, so that we can take something out of the middle.
+        // In append mode, so that we can cut out the middle while the server writes.
         let log = File::options().append(true).open(&launch.log);
         let log = log.map_err(failed)?;
         let errors = log.try_clone().map_err(failed)?;
@@ -85,22 +86,22 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(log)
             .stderr(errors)
-            // Ctrl-C is for us; the server goes when we have let the rollouts end.
+            // Keeps Ctrl-C from the server: it is stopped after the rollouts have ended.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .map_err(failed)?;
         let group = child.id().and_then(|id| i32::try_from(id).ok());
-        Ok(Process {
+        Ok(ServerProcess {
             name: launch.name,
             group: group.map(Pid::from_raw),
             child,
-            _trimming: trim_now_and_then(launch.log.clone()),
+            _trimming: trim_periodically(launch.log.clone()),
             log: launch.log,
         })
     }
 
-    /// Waits until the URL answers with success. Ends early when the server does.
+    /// Waits until the URL responds with success. Fails early if the server exits.
     pub(super) async fn wait_ready(
         &mut self,
         client: &reqwest::Client,
@@ -141,20 +142,20 @@ impl Process {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Ends the server. Its log goes with it.
+    /// Stops the server and removes its log.
     pub(super) async fn stop(mut self) {
         self.end().await;
         let _ = std::fs::remove_file(&self.log);
     }
 
-    /// Asks the server to end, and kills its group if it does not.
+    /// Terminates the server, and kills its process group if it does not exit.
     pub(super) async fn end(&mut self) {
         drop(self.child.stdin.take());
         if tokio::time::timeout(STOP_LIMIT, self.child.wait())
             .await
             .is_err()
         {
-            // The guard is not reaped yet, so the group is still ours.
+            // The guard is not reaped yet, so the group id has not been reused.
             if let Some(group) = self.group {
                 let _ = killpg(group, Signal::SIGKILL);
             }
@@ -162,7 +163,7 @@ impl Process {
         }
     }
 
-    /// The last lines that it printed.
+    /// The last lines of its output.
     fn tail(&self) -> String {
         let text = read_tail(&self.log).unwrap_or_default();
         let lines: Vec<_> = text
@@ -177,20 +178,20 @@ impl Process {
     }
 }
 
-fn trim_now_and_then(log: PathBuf) -> JoinSet<()> {
+fn trim_periodically(log: PathBuf) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         loop {
             tokio::time::sleep(LOG_PAUSE).await;
             let log = log.clone();
-            // A log that is gone, or a full disk, is no reason to end a server.
+            // A missing log or a full disk must not stop a server.
             let _ = tokio::task::spawn_blocking(move || trim(&log, LOG_BYTES_MAX)).await;
         }
     });
     tasks
 }
 
-/// Cuts the middle out of a log that is too long. What is written meanwhile may fall into the cut.
+/// Cuts out the middle of a log that is too long. Output written at the same time may be lost.
 fn trim(path: &Path, bytes_max: u64) -> std::io::Result<()> {
     let mut log = File::options().read(true).append(true).open(path)?;
     let length = log.metadata()?.len();
@@ -215,7 +216,7 @@ fn read_tail(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Where a program is: a path as it stands, a name on the search path.
+/// Locates a program: a name on the search path, or a path as given.
 pub(super) fn find_program(name: &str, search_path: Option<&str>) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
     let is_program = |path: &Path| {
@@ -231,7 +232,7 @@ pub(super) fn find_program(name: &str, search_path: Option<&str>) -> Option<Path
         .find(|path| is_program(path))
 }
 
-/// A port that nobody has now. The server takes it a moment later.
+/// A currently free port, for the server to bind shortly after.
 pub(super) fn free_port() -> std::io::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?
         .local_addr()?

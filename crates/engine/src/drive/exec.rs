@@ -1,4 +1,4 @@
-//! An agent that is a command: it gets its instruction at the start and runs to its exit.
+//! The driver of an agent that is a plain command: it gets its instruction at the start and runs to its exit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) struct Exec {
 }
 
 impl Exec {
-    /// `variables` are the task's own; those of the agent come on top.
+    /// `variables` are the task's; the agent's own override them.
     pub(crate) fn new(mut launch: Launch, variables: &BTreeMap<String, String>) -> Self {
         let mut env = environment::of_agent(variables);
         env.append(&mut launch.env);
@@ -57,7 +57,7 @@ impl Driver for Exec {
         })
     }
 
-    async fn over(&mut self) -> Result<ExitStatus, Ending> {
+    async fn exited(&mut self) -> Result<ExitStatus, Ending> {
         match &mut self.process {
             Some(process) => Ok(process.wait().await?),
             None => std::future::pending().await,

@@ -1,4 +1,5 @@
-//! An agent's output: the beginning goes to a file, the end stays in memory, a flood in between is counted and dropped.
+//! An agent's output: the beginning goes to a file, the end stays in memory, and excess in between is counted and
+//! dropped.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -8,9 +9,9 @@ use std::path::Path;
 use rollcage_sandbox::Output;
 use tokio::io::AsyncReadExt;
 
-/// On disk per stream; a talkative agent writes some megabytes.
+/// The limit on disk per stream; a verbose agent writes some megabytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Enough for the last event lines of any agent.
+/// Large enough for the last event lines of any agent.
 const TAIL_BYTES: usize = 256 << 10;
 
 /// One output stream.
@@ -44,7 +45,7 @@ impl Log {
     fn push(&mut self, bytes: &[u8]) {
         let room = FILE_BYTES_MAX.saturating_sub(self.bytes);
         let kept = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-        // A full disk costs the log, not the rollout; the exchanges are what must not be lost.
+        // On a full disk only this log is lost, not the rollout; the exchanges are what must not be lost.
         let _ = self.file.write_all(&bytes[..kept]);
         self.bytes += bytes.len() as u64;
         self.tail
@@ -53,7 +54,7 @@ impl Log {
         self.tail.drain(..excess);
     }
 
-    /// Marks what was dropped and appends the end of the stream to the file.
+    /// Notes how much was dropped and appends the end of the stream to the file. Returns the end of the stream.
     pub(crate) fn finish(&mut self) -> String {
         let (front, back) = self.tail.as_slices();
         let tail = [front, back].concat();

@@ -1,5 +1,5 @@
-//! What a process has to offer to a request, given to the engine from outside: nothing below reads a file or an
-//! environment variable to find it.
+//! The agents, endpoints, keys and prices available to requests. They are injected into the engine: nothing below reads
+//! a file or an environment variable to find them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use rollcage_proxy::outbound::Guard;
 use crate::network::HostNetwork;
 
 /// Finds something by its name.
-pub type LookUp<T> = Arc<dyn Fn(&str) -> Option<T> + Send + Sync>;
+pub type Lookup<T> = Arc<dyn Fn(&str) -> Option<T> + Send + Sync>;
 
-/// Agents, providers, and where keys and prices are found.
+/// Agents, providers, and lookups of keys and prices.
 #[derive(Clone)]
 pub struct Catalogue {
     pub agents: Vec<Arc<dyn Agent>>,
     pub providers: Providers,
-    /// The process' environment.
-    pub variables: LookUp<String>,
-    /// The same for names that hold API keys, which have more places.
-    pub keys: LookUp<String>,
-    /// By model.
-    pub prices: LookUp<Price>,
-    /// What clients may name; `None` where they are the operator's own.
+    /// Environment variables of the process.
+    pub variables: Lookup<String>,
+    /// As `variables`, for names that hold API keys, which may come from more sources.
+    pub keys: Lookup<String>,
+    /// By model name.
+    pub prices: Lookup<Price>,
+    /// Which addresses clients may name; `None` where clients are trusted like the operator.
     pub guard: Option<Arc<Guard>>,
     pub network: Arc<HostNetwork>,
     /// For an endpoint that is out of order.
@@ -34,7 +34,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// What comes with the program, and no environment.
+    /// The built-in agents and providers, with empty lookups.
     pub fn built_in() -> Self {
         Catalogue {
             agents: rollcage_agents::all(),

@@ -1,4 +1,4 @@
-//! The first step of a rollout: its agent is installed, its endpoint's server runs, its model is known.
+//! The first step of a rollout: install its agent, start its endpoint's server, find out its model.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -7,20 +7,20 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::{OnceCell, Semaphore};
 
 use rollcage_agents::bundle::{
-    self, Bundles, InstallError, Npm, OnProgress, Origin, Progress, VersionRequest,
+    self, Bundles, InstallError, InstallStatus, Npm, OnProgress, Origin, VersionRequest,
 };
 use rollcage_agents::{Agent, ReadyAgent, WarmError, warm_up};
 use rollcage_endpoints::choice::EndpointChoice;
-use rollcage_endpoints::serving::{OnStep, Servers, ServingError};
+use rollcage_endpoints::serving::{OnServingStep, Servers, ServingError};
 use rollcage_model::ending::Cause;
 use rollcage_proxy::Unusable;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::outbound::{ClientError, Clients};
 use rollcage_sandbox::Sandboxes;
-use rollcage_scripted::{Lease, Script, Scripted, ScriptedError};
+use rollcage_scripted::{Lease, Script, ScriptedEndpoint, ScriptedError};
 
 use super::catalogue::Catalogue;
-use super::resolve::{RequestError, Resolved};
+use super::resolve::{RequestError, ResolvedRollout};
 use crate::judge::Ending;
 use crate::plan::Plan;
 
@@ -62,38 +62,38 @@ impl From<PlanError> for Ending {
     }
 }
 
-/// A plan, and what must live as long as its rollout.
-pub(crate) struct Prepared {
+/// A plan, with the script lease that must live as long as its rollout.
+pub(crate) struct PreparedRollout {
     pub(crate) plan: Plan,
     pub(crate) _script: Option<Lease>,
 }
 
-/// What rollouts are prepared with. One for a process.
-pub(crate) struct Preparation {
+/// Prepares rollouts. One per process.
+pub(crate) struct Preparer {
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) bundles: Bundles,
-    /// Where pre-baked homes are.
+    /// The directory of pre-baked home directories.
     layers: PathBuf,
     sandboxes: Arc<dyn Sandboxes>,
     pub(crate) clients: Arc<Clients>,
     servers: Servers,
-    scripted: OnceCell<Scripted>,
+    scripted: OnceCell<ScriptedEndpoint>,
     scripted_log: OnceLock<Arc<rollcage_scripted::Log>>,
-    /// Is told how installations go.
-    on_install: Option<Box<dyn Fn(Progress) + Send + Sync>>,
-    /// By agent: its first rollouts would otherwise all bake its home at once.
+    /// Called with the progress of agent installations.
+    on_install: Option<Box<dyn Fn(InstallStatus) + Send + Sync>>,
+    /// One permit per agent: otherwise its first concurrent rollouts would all install and warm it up.
     turns: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-impl Preparation {
+impl Preparer {
     pub(crate) fn new(
         home: &std::path::Path,
         catalogue: Arc<Catalogue>,
         bundles: Bundles,
         sandboxes: Arc<dyn Sandboxes>,
-        on_install: Option<Box<dyn Fn(Progress) + Send + Sync>>,
+        on_install: Option<Box<dyn Fn(InstallStatus) + Send + Sync>>,
     ) -> Self {
-        Preparation {
+        Preparer {
             catalogue,
             bundles,
             layers: home.join("layers"),
@@ -107,13 +107,16 @@ impl Preparation {
         }
     }
 
-    /// Keeps a copy of what the scripted endpoint sends. Call it before the first rollout.
+    /// Logs what the scripted endpoint sends. Call it before the first rollout.
     pub(crate) fn log_scripted(&self, log: Arc<rollcage_scripted::Log>) {
         let _ = self.scripted_log.set(log);
     }
 
     /// Makes a rollout ready to run.
-    pub(crate) async fn prepare(&self, mut rollout: Resolved) -> Result<Prepared, PlanError> {
+    pub(crate) async fn prepare(
+        &self,
+        mut rollout: ResolvedRollout,
+    ) -> Result<PreparedRollout, PlanError> {
         let has_script = matches!(rollout.endpoint, EndpointChoice::Scripted);
         let endpoint = self.settle(&mut rollout, &|_| ()).await?;
         let script = has_script.then(|| self.lease(&endpoint)).flatten();
@@ -121,14 +124,15 @@ impl Preparation {
             Some(ready) => ready,
             None => {
                 let turn = self.turn(rollout.agent.name());
-                // Nobody closes it, so this is always a turn.
+                // The semaphore is never closed, so this cannot fail.
                 let _turn = turn.acquire().await;
-                let tell = |step: Progress| {
+                let report = |step: InstallStatus| {
                     if let Some(on_install) = &self.on_install {
                         on_install(step);
                     }
                 };
-                self.ready(&*rollout.agent, rollout.version, &tell).await?
+                self.ready(&*rollout.agent, rollout.version, &report)
+                    .await?
             }
         };
         let plan = Plan {
@@ -141,23 +145,24 @@ impl Preparation {
             mcp: rollout.mcp,
             network: rollout.network,
         };
-        Ok(Prepared {
+        Ok(PreparedRollout {
             plan,
             _script: script,
         })
     }
 
-    /// Finds out which endpoint and model it is, and starts a server where that is ours to do. What is settled stays so.
+    /// Determines endpoint and model, and starts a server if that is ours to manage. The outcome is stored in
+    /// `rollout`, so that this is done once.
     pub(crate) async fn settle(
         &self,
-        rollout: &mut Resolved,
-        on_step: OnStep<'_>,
+        rollout: &mut ResolvedRollout,
+        on_step: OnServingStep<'_>,
     ) -> Result<Endpoint, PlanError> {
         if rollout.agent.dialect().is_none() {
             return Ok(Endpoint::none());
         }
         let endpoint = match &rollout.endpoint {
-            // A script lives as long as somebody has leased it, so each rollout adds its own.
+            // A script lives only as long as its lease, so each rollout adds its own.
             EndpointChoice::Scripted => return self.script(rollout).await,
             EndpointChoice::Managed(managed) => self.servers.endpoint(managed, on_step).await?,
             EndpointChoice::Url(endpoint) => {
@@ -172,7 +177,7 @@ impl Preparation {
         Ok(endpoint)
     }
 
-    async fn script(&self, rollout: &Resolved) -> Result<Endpoint, PlanError> {
+    async fn script(&self, rollout: &ResolvedRollout) -> Result<Endpoint, PlanError> {
         if rollout.task.solution.is_empty() {
             return Err(RequestError::NoSolution.into());
         }
@@ -180,7 +185,7 @@ impl Preparation {
             log: self.scripted_log.get().cloned(),
             ..rollcage_scripted::Options::default()
         };
-        let start = || Scripted::start(options);
+        let start = || ScriptedEndpoint::start(options);
         let scripted = self.scripted.get_or_try_init(start).await?;
         let key = scripted.add(Script::new(rollout.task.solution.clone()))?;
         Ok(Endpoint::scripted(
@@ -190,7 +195,7 @@ impl Preparation {
         ))
     }
 
-    /// Installs the agent if need be and bakes its home.
+    /// Installs the agent if necessary and prepares its pre-baked home directory.
     pub(crate) async fn ready(
         &self,
         agent: &dyn Agent,
@@ -222,13 +227,13 @@ impl Preparation {
         Arc::clone(turn.or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 
-    /// Keeps the script of a scripted endpoint for as long as the answer lives.
+    /// Keeps the script of a scripted endpoint alive for as long as the returned lease.
     fn lease(&self, endpoint: &Endpoint) -> Option<Lease> {
         let key = endpoint.key.as_ref()?;
         Some(self.scripted.get()?.lease(key.expose()))
     }
 
-    /// Ends what was started for rollouts.
+    /// Stops the servers that were started for rollouts.
     pub(crate) async fn close(&self) {
         if let Some(scripted) = self.scripted.get() {
             scripted.close().await;

@@ -1,4 +1,4 @@
-//! A rollout as somebody asks for it: plain data that can be written down, without a secret in it.
+//! A request for a rollout: plain data that can be serialised, without any secret in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,67 +11,71 @@ use rollcage_proxy::secret::Secret;
 
 use super::sealed::Sealed;
 
-/// The agent of whoever names none.
+/// The default agent.
 const AGENT: &str = "opencode";
 
-/// What is asked for. [`super::resolve()`] finds out what is not said.
+/// A request for rollouts. [`super::resolve()`] fills in what is not given.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RolloutRequest {
-    /// Its MCP servers have no header values: those are in `mcp`.
+    /// The header values of its MCP servers are masked; the originals are in `mcp`.
     pub task: Task,
-    /// The content of `task.upload`, by path inside.
-    #[serde(default, with = "contents", skip_serializing_if = "BTreeMap::is_empty")]
+    /// The content of `task.upload`, by path in the sandbox.
+    #[serde(
+        default,
+        with = "base64_contents",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub uploads: BTreeMap<String, Vec<u8>>,
     /// `NAME` or `NAME@VERSION`.
     pub agent: String,
     #[serde(default)]
-    pub endpoint: EndpointWish,
+    pub endpoint: EndpointOptions,
     #[serde(default)]
     pub options: ModelOptions,
     #[serde(default)]
-    pub origin: Origin,
-    /// The task's MCP servers as they were given.
+    pub origin: RequestOrigin,
+    /// The task's MCP servers with their header values.
     #[serde(default = "nothing_sealed")]
     pub mcp: Sealed<McpServers>,
-    /// Whose rollout it is; nobody's own where it is made on this machine.
+    /// The owner; `None` for a rollout made on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// The same for rollouts that belong together. Those of one submission get one of their own where none is given.
+    /// Shared by rollouts that belong together. Each submission gets a new one if none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Kept with the result, for whoever looks for it later.
+    /// Stored with the result, to find it by later.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
-/// Who named what is in a request, and so what it may reach.
+/// Who made a request, which decides what it may reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Origin {
-    /// Whoever runs the program.
+pub enum RequestOrigin {
+    /// The operator of this process.
     #[default]
     Operator,
-    /// A client of a server. Our own keys do not go to URLs that it names, and what it names may be guarded.
+    /// A client of the server. Our own keys are not sent to URLs that it names, and those URLs may be guarded.
     Client {
-        /// The MCP servers that it added to the task.
+        /// The names of the MCP servers that it added to the task.
         mcp: BTreeSet<String>,
         /// Whether the task's network is the operator's, as that of a task which the server lists.
         has_own_network: bool,
     },
 }
 
-/// The endpoint as far as it is said.
+/// The parts of the endpoint that the request specifies.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct EndpointWish {
-    /// By name, as `rollcage endpoint list` shows them.
+pub struct EndpointOptions {
+    /// The endpoint's name, as shown by `rollcage endpoint list`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<Key>,
+    pub key: Option<KeySource>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,37 +84,37 @@ pub struct EndpointWish {
     pub dialect: Option<EndpointDialect>,
 }
 
-/// Where an API key is to be found.
+/// Where an API key comes from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Key {
-    /// In an environment variable of this process.
+pub enum KeySource {
+    /// An environment variable of this process.
     Variable(String),
-    /// In memory.
+    /// A value in memory.
     Sealed(Sealed<Secret>),
 }
 
-impl Key {
+impl KeySource {
     pub fn new(secret: Secret) -> Self {
-        Key::Sealed(Sealed::new(secret))
+        KeySource::Sealed(Sealed::new(secret))
     }
 }
 
-/// How the model is asked, where it is not the task that says so.
+/// Options of model calls that are not part of the task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelOptions {
-    /// What an agent may ask for in one call; zero and less are no cap.
+    /// The most output tokens that an agent may request in one call; zero and below mean no cap.
     pub max_tokens_cap: i64,
     /// Alternatives per token.
     pub top_logprobs: u32,
-    /// A training session: this and nothing else.
+    /// Makes it a training session, which samples with exactly this temperature.
     pub temperature: Option<f64>,
     /// `auto` or `agent`.
     pub sampling: Option<String>,
     /// `refuse`, `remove` or `keep`.
     pub constrained: Option<String>,
-    /// For an endpoint that is out of order; the process' own where it is not given.
+    /// How long calls wait for an endpoint that is down; by default as the process is configured.
     pub upstream_patience_s: Option<f64>,
 }
 
@@ -128,7 +132,7 @@ impl Default for ModelOptions {
 }
 
 impl RolloutRequest {
-    /// The task with everything else left to its default. What may be a secret leaves the task here.
+    /// The task with defaults for everything else. Values that may be secret are moved out of the task.
     pub fn new(mut task: Task) -> Self {
         let mcp = Sealed::new(task.mcp.clone());
         for server in task.mcp.values_mut() {
@@ -138,9 +142,9 @@ impl RolloutRequest {
             task,
             uploads: BTreeMap::new(),
             agent: AGENT.to_owned(),
-            endpoint: EndpointWish::default(),
+            endpoint: EndpointOptions::default(),
             options: ModelOptions::default(),
-            origin: Origin::Operator,
+            origin: RequestOrigin::Operator,
             mcp,
             owner: None,
             group: None,
@@ -148,13 +152,14 @@ impl RolloutRequest {
         }
     }
 
-    /// The task's MCP servers with their headers. One that was read back has only those that name variables.
+    /// The task's MCP servers with their headers. In a deserialised request only headers that refer to variables are
+    /// left.
     pub(super) fn mcp_servers(&self) -> McpServers {
         let given = self.mcp.get();
         given.unwrap_or(&self.task.mcp).clone()
     }
 
-    /// Whether header values were lost when the request was written down.
+    /// Whether header values were lost when the request was serialised.
     pub(super) fn has_lost_headers(&self) -> bool {
         let mut servers = self.task.mcp.values();
         let masked = |server: &rollcage_model::task::mcp::McpServer| {
@@ -169,8 +174,8 @@ fn nothing_sealed() -> Sealed<McpServers> {
     Sealed::new(McpServers::default())
 }
 
-/// Bytes as base64.
-mod contents {
+/// Serialises file contents as base64.
+mod base64_contents {
     use std::collections::BTreeMap;
 
     use base64::Engine as _;

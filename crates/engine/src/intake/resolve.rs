@@ -1,4 +1,4 @@
-//! From what is asked for to what is run: the one place where defaults are settled.
+//! Resolves a request: the one place where defaults are applied.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use rollcage_agents::bundle::VersionRequest;
 use rollcage_agents::{Agent, AgentError, LaunchError, ReadyAgent};
-use rollcage_dialect::chat::Constrained;
+use rollcage_dialect::chat::ConstraintPolicy;
 use rollcage_endpoints::check::EndpointError;
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_model::network;
 use rollcage_model::record::EndpointInfo;
 use rollcage_model::task::{Mode, Task, TaskError};
 use rollcage_proxy::endpoint::Endpoint;
-use rollcage_proxy::outbound::Forbidden;
-use rollcage_proxy::remote::{RemoteError, Remotes};
+use rollcage_proxy::outbound::ForbiddenAddress;
+use rollcage_proxy::remote::{RemoteMcpError, RemoteMcpServers};
 use rollcage_proxy::secret::Secret;
 use rollcage_proxy::{ModelSettings, SamplingPolicy};
 
 use super::catalogue::Catalogue;
+use super::request::{EndpointOptions, KeySource, ModelOptions, Origin, RolloutRequest};
 use crate::network::{NetworkError, PhaseRules};
-use super::request::{EndpointWish, Key, ModelOptions, Origin, RolloutRequest};
 
-/// Of a label, its value, or a group.
+/// The longest label name, label value or group name.
 const NAME_CHARS_MAX: usize = 200;
 const LABELS_MAX: usize = 32;
-/// Alternatives per token that engines give at most.
+/// The most alternatives per token that inference engines return.
 const TOP_LOGPROBS_MAX: u32 = 20;
 
-/// Why a request cannot be run. Nothing was done for it.
+/// Why a request cannot be run. Nothing was started for it.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     #[error(transparent)]
@@ -46,11 +46,11 @@ pub enum RequestError {
     NoSolution,
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// The agent cannot do what the task asks of it.
+    /// The agent does not support an option of the task.
     #[error(transparent)]
     Options(#[from] LaunchError),
     #[error(transparent)]
-    Mcp(#[from] RemoteError),
+    Mcp(#[from] RemoteMcpError),
     #[error("the headers of the task's MCP servers are not known to this process: give them again")]
     HeadersLost,
     #[error("{0}")]
@@ -68,27 +68,27 @@ pub enum RequestError {
     #[error("`top_logprobs` must be between 0 and {TOP_LOGPROBS_MAX}")]
     TopLogprobs,
     #[error(transparent)]
-    Forbidden(#[from] Forbidden),
+    ForbiddenAddress(#[from] ForbiddenAddress),
     #[error(transparent)]
     Network(#[from] NetworkError),
     #[error("a budget in dollars needs the price of `{model}`")]
     NoPrice { model: String },
 }
 
-/// A rollout whose agent, endpoint and settings are known; nothing of it is installed or started yet.
+/// A rollout with its agent, endpoint and settings chosen; nothing is installed or started yet.
 #[derive(Clone)]
-pub struct Resolved {
+pub struct ResolvedRollout {
     pub task: Task,
-    /// The content of `task.upload`, by path inside; shared, since a group of rollouts waits with it.
+    /// The content of `task.upload`, by path in the sandbox; shared by all rollouts of a submission.
     pub uploads: Arc<BTreeMap<String, Vec<u8>>>,
     pub agent: Arc<dyn Agent>,
     pub version: VersionRequest,
-    /// For an agent that is installed already.
+    /// Set if the agent is already installed.
     pub ready: Option<ReadyAgent>,
     pub endpoint: EndpointChoice,
     pub settings: ModelSettings,
     /// The task's MCP servers outside the sandbox.
-    pub mcp: Remotes,
+    pub mcp: RemoteMcpServers,
     /// What the task's phases may reach.
     pub network: PhaseRules,
     pub owner: Option<String>,
@@ -96,8 +96,11 @@ pub struct Resolved {
     pub labels: BTreeMap<String, String>,
 }
 
-/// Settles everything that can be settled without asking anybody.
-pub fn resolve(request: RolloutRequest, catalogue: &Catalogue) -> Result<Resolved, RequestError> {
+/// Chooses everything that can be chosen without network access.
+pub fn resolve(
+    request: RolloutRequest,
+    catalogue: &Catalogue,
+) -> Result<ResolvedRollout, RequestError> {
     let mut servers = request.mcp_servers();
     let has_lost_headers = request.has_lost_headers();
     let RolloutRequest {
@@ -120,27 +123,27 @@ pub fn resolve(request: RolloutRequest, catalogue: &Catalogue) -> Result<Resolve
         return Err(RequestError::NoSolution);
     }
     task.limit(&agent.limits());
-    // The task as it was given: a header's value is checked too.
+    // Check the original task, because header values are checked too.
     let masked = std::mem::replace(&mut task.mcp, servers.clone());
     task.check()?;
     task.mcp = masked;
     if has_lost_headers {
         return Err(RequestError::HeadersLost);
     }
-    let mut mcp = Remotes::take(&mut servers, |name| catalogue.variable(name))?;
-    if let (Origin::Client { mcp: named, .. }, Some(guard)) = (&origin, &catalogue.guard) {
+    let mut mcp = RemoteMcpServers::take(&mut servers, |name| catalogue.variable(name))?;
+    if let (RequestOrigin::Client { mcp: named, .. }, Some(guard)) = (&origin, &catalogue.guard) {
         mcp.guard(named, guard);
     }
     rollcage_agents::check_options(&*agent, &task)?;
     let whose = match origin {
-        Origin::Client {
+        RequestOrigin::Client {
             has_own_network: false,
             ..
-        } => network::Origin::Client,
-        Origin::Client { .. } | Origin::Operator => network::Origin::Operator,
+        } => network::RequestOrigin::Client,
+        RequestOrigin::Client { .. } | Origin::Operator => network::Origin::Operator,
     };
     let network = PhaseRules::resolve(&task.network, whose, &catalogue.network)?;
-    let mut resolved = Resolved {
+    let mut resolved = ResolvedRollout {
         settings: settings_of(&options, &task, catalogue)?,
         task,
         uploads: Arc::new(uploads),
@@ -158,7 +161,7 @@ pub fn resolve(request: RolloutRequest, catalogue: &Catalogue) -> Result<Resolve
     Ok(resolved)
 }
 
-/// They are kept with every result and shown in lists.
+/// Bounds the size of names that are stored with every result and shown in lists.
 fn check_names(group: Option<&str>, labels: &BTreeMap<String, String>) -> Result<(), RequestError> {
     let is_short = |text: &str| text.chars().count() <= NAME_CHARS_MAX;
     if group.is_some_and(|group| group.is_empty() || !is_short(group)) {
@@ -172,22 +175,25 @@ fn check_names(group: Option<&str>, labels: &BTreeMap<String, String>) -> Result
     }
 }
 
-/// Our own keys go to our own URLs only: a client that names another one brings the key for it.
+/// Our own keys are sent to our own URLs only: a client that names another URL brings its own key.
 fn choose_endpoint(
-    wish: EndpointWish,
-    origin: &Origin,
+    options: EndpointOptions,
+    origin: &RequestOrigin,
     catalogue: &Catalogue,
 ) -> Result<EndpointChoice, RequestError> {
-    let key = wish.key.map(|key| open_key(&key, catalogue)).transpose()?;
-    let is_client = matches!(origin, Origin::Client { .. });
-    let is_elsewhere = is_client && wish.base_url.is_some();
+    let key = options
+        .key
+        .map(|key| open_key(&key, catalogue))
+        .transpose()?;
+    let is_client = matches!(origin, RequestOrigin::Client { .. });
+    let is_elsewhere = is_client && options.base_url.is_some();
     let request = EndpointRequest {
-        kind: wish.kind,
-        base_url: wish.base_url,
+        kind: options.kind,
+        base_url: options.base_url,
         key,
-        model: wish.model,
-        is_thinking_disabled: wish.is_thinking_disabled,
-        dialect: wish.dialect,
+        model: options.model,
+        is_thinking_disabled: options.is_thinking_disabled,
+        dialect: options.dialect,
         guard: catalogue.guard.clone().filter(|_| is_client),
     };
     let variable = |name: &str| {
@@ -198,14 +204,14 @@ fn choose_endpoint(
     Ok(request.resolve_among(&catalogue.providers, variable)?)
 }
 
-fn open_key(key: &Key, catalogue: &Catalogue) -> Result<Secret, RequestError> {
+fn open_key(key: &KeySource, catalogue: &Catalogue) -> Result<Secret, RequestError> {
     match key {
-        Key::Variable(name) => {
+        KeySource::Variable(name) => {
             let value = (catalogue.keys)(name).filter(|value| !value.is_empty());
             let value = value.ok_or_else(|| RequestError::KeyVariable(name.clone()))?;
             Ok(Secret::new(value))
         }
-        Key::Sealed(sealed) => sealed.get().cloned().ok_or(RequestError::KeyLost),
+        KeySource::Sealed(sealed) => sealed.get().cloned().ok_or(RequestError::KeyLost),
     }
 }
 
@@ -216,7 +222,7 @@ fn settings_of(
 ) -> Result<ModelSettings, RequestError> {
     let sampling = SamplingPolicy::new(options.sampling.as_deref(), options.temperature);
     let constrained = options.constrained.as_deref().map(|name| {
-        let known = Constrained::from_name(name);
+        let known = ConstraintPolicy::from_name(name);
         known.ok_or(RequestError::Constrained)
     });
     if options.top_logprobs > TOP_LOGPROBS_MAX {
@@ -241,10 +247,10 @@ fn settings_of(
     })
 }
 
-impl Resolved {
-    /// One with an agent that is installed and an endpoint that is settled, for whoever makes those itself.
+impl ResolvedRollout {
+    /// For callers that install the agent and choose the endpoint themselves.
     pub fn new(task: Task, agent: Arc<dyn Agent>, ready: ReadyAgent, endpoint: Endpoint) -> Self {
-        Resolved {
+        ResolvedRollout {
             task,
             uploads: Arc::default(),
             agent,
@@ -252,7 +258,7 @@ impl Resolved {
             ready: Some(ready),
             endpoint: EndpointChoice::Url(endpoint),
             settings: ModelSettings::default(),
-            mcp: Remotes::default(),
+            mcp: RemoteMcpServers::default(),
             network: PhaseRules::default(),
             owner: None,
             group: None,
@@ -260,7 +266,7 @@ impl Resolved {
         }
     }
 
-    /// The endpoint as far as it is known without asking it.
+    /// What is known of the endpoint without querying it.
     pub fn endpoint_info(&self) -> EndpointInfo {
         if self.agent.dialect().is_none() {
             return Endpoint::none().info();
@@ -276,13 +282,13 @@ impl Resolved {
         }
     }
 
-    /// Refuses what somebody else named and may not, before anything is done for it.
-    pub async fn check_addresses(&self) -> Result<(), Forbidden> {
+    /// Refuses addresses that a client may not name, before anything is done with them.
+    pub async fn check_addresses(&self) -> Result<(), ForbiddenAddress> {
         self.endpoint.check_address().await?;
         self.mcp.check_addresses().await
     }
 
-    /// What the model costs, once it is known which one it is. The scripted one is free.
+    /// Looks up the price of the model, once that is known. The scripted model is free.
     pub(super) fn set_price(&mut self, catalogue: &Catalogue) -> Result<(), RequestError> {
         let model = match &self.endpoint {
             EndpointChoice::Scripted => return Ok(()),

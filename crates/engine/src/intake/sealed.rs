@@ -1,11 +1,11 @@
-//! Secrets of a request. They live in this process alone: what is written down of one is that it is there.
+//! Secrets in a request. They exist in this process only and are never serialised.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A handle to a value that must never be written down. One that was read back from somewhere has lost its value.
+/// A handle to a value that must never be serialised or logged. A deserialised handle is empty.
 pub struct Sealed<T>(Option<Arc<T>>);
 
 impl<T> Sealed<T> {
@@ -13,7 +13,7 @@ impl<T> Sealed<T> {
         Sealed(Some(Arc::new(value)))
     }
 
-    /// `None` for one that was written down and read back.
+    /// `None` for a deserialised handle.
     pub fn get(&self) -> Option<&T> {
         self.0.as_deref()
     }

@@ -13,7 +13,7 @@ const OWN_KEY: &str = "sk-our-own-0123456789";
 const THEIR_KEY: &str = "sk-their-own-987654321";
 
 fn catalogue() -> Catalogue {
-    let variable: LookUp<String> = Arc::new(|name| match name {
+    let variable: Lookup<String> = Arc::new(|name| match name {
         "OPENAI_API_KEY" | "MY_KEY" => Some(OWN_KEY.to_owned()),
         "TOKEN" => Some("t0ken-of-the-operator".to_owned()),
         _ => None,
@@ -47,10 +47,10 @@ fn task_with_header(value: &str) -> Task {
 
 fn openai(task: Task) -> RolloutRequest {
     RolloutRequest {
-        endpoint: EndpointWish {
+        endpoint: EndpointOptions {
             kind: Some("openai".to_owned()),
             model: Some("m".to_owned()),
-            ..EndpointWish::default()
+            ..EndpointOptions::default()
         },
         ..RolloutRequest::new(task)
     }
@@ -97,7 +97,7 @@ fn what_is_not_said_has_one_default() {
 #[test]
 fn a_request_is_written_down_without_its_secrets() {
     let mut request = openai(task_with_header("Bearer t0ken-written-out"));
-    request.endpoint.key = Some(Key::new(Secret::new(THEIR_KEY)));
+    request.endpoint.key = Some(KeySource::new(Secret::new(THEIR_KEY)));
     request.uploads.insert("a".to_owned(), vec![0, 159, 146]);
     assert!(!format!("{request:?}").contains("t0ken"));
     let read = written_and_read(&request);
@@ -116,13 +116,13 @@ fn a_request_is_written_down_without_its_secrets() {
 #[test]
 fn what_only_names_a_variable_survives_being_written_down() {
     let mut request = openai(task_with_header("Bearer ${TOKEN}"));
-    request.endpoint.key = Some(Key::Variable("MY_KEY".to_owned()));
+    request.endpoint.key = Some(KeySource::Variable("MY_KEY".to_owned()));
     let endpoint = endpoint_of(written_and_read(&request));
     assert_eq!(
         endpoint.key.map(|key| key.expose().to_owned()),
         Some(OWN_KEY.to_owned())
     );
-    request.endpoint.key = Some(Key::Variable("NOT_SET".to_owned()));
+    request.endpoint.key = Some(KeySource::Variable("NOT_SET".to_owned()));
     assert!(matches!(refused(request), RequestError::KeyVariable(_)));
 }
 
@@ -133,11 +133,11 @@ fn our_keys_do_not_go_to_urls_that_clients_name() {
         request.endpoint.base_url = Some("http://elsewhere.example/v1".to_owned());
         RolloutRequest { origin, ..request }
     };
-    let client = || Origin::Client {
+    let client = || RequestOrigin::Client {
         mcp: Default::default(),
     };
     assert!(matches!(refused(at(client())), RequestError::Endpoint(_)));
-    assert!(endpoint_of(at(Origin::Operator)).key.is_some());
+    assert!(endpoint_of(at(RequestOrigin::Operator)).key.is_some());
 
     let guarded = Catalogue {
         guard: Some(Guard::new(Vec::new())),
@@ -145,13 +145,16 @@ fn our_keys_do_not_go_to_urls_that_clients_name() {
     };
     let named = |origin| {
         let mut request = at(origin);
-        request.endpoint.key = Some(Key::new(Secret::new(THEIR_KEY)));
+        request.endpoint.key = Some(KeySource::new(Secret::new(THEIR_KEY)));
         match resolve(request, &guarded).map(|resolved| resolved.endpoint) {
             Ok(EndpointChoice::Url(endpoint)) => endpoint.guard.is_some(),
             _ => panic!("not resolved"),
         }
     };
-    assert_eq!((named(client()), named(Origin::Operator)), (true, false));
+    assert_eq!(
+        (named(client()), named(RequestOrigin::Operator)),
+        (true, false)
+    );
 }
 
 #[test]
@@ -169,13 +172,13 @@ fn a_budget_in_dollars_needs_a_price() {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anything_is_done() {
+fn invalid_requests_are_refused_before_anything_is_done() {
     let with = |change: fn(&mut RolloutRequest)| {
         let mut request = openai(task());
         change(&mut request);
         refused(request).to_string()
     };
-    for (told, expect) in [
+    for (error, expect) in [
         (
             with(|it| it.agent = "nobody".to_owned()),
             "unknown agent `nobody`",
@@ -185,7 +188,7 @@ fn what_is_wrong_is_told_before_anything_is_done() {
             "unknown endpoint kind",
         ),
         (
-            with(|it| it.endpoint = EndpointWish::default()),
+            with(|it| it.endpoint = EndpointOptions::default()),
             "no `solution`",
         ),
         (
@@ -215,6 +218,6 @@ fn what_is_wrong_is_told_before_anything_is_done() {
             "none of them longer than 200 characters",
         ),
     ] {
-        assert!(told.contains(expect), "{told}");
+        assert!(error.contains(expect), "{error}");
     }
 }

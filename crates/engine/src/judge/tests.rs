@@ -1,56 +1,56 @@
 use rollcage_model::ending::Ended;
 
 use super::*;
-use rollcage_proxy::{Problem, Stopped};
+use rollcage_proxy::{LimitReached, Problem};
 
-fn exit(code: i32) -> Stop {
-    Stop::Exited(ExitStatus {
+fn exit(code: i32) -> StopReason {
+    StopReason::Exited(ExitStatus {
         code: Some(code),
         signal: None,
     })
 }
 
-fn answered() -> Calls {
-    Calls {
+fn answered() -> CallSummary {
+    CallSummary {
         is_answered: true,
-        ..Calls::default()
+        ..CallSummary::default()
     }
 }
 
-fn failed(cause: Cause) -> Calls {
-    Calls {
+fn failed(cause: Cause) -> CallSummary {
+    CallSummary {
         failure: Some(Problem::new(cause, "it failed")),
         ..answered()
     }
 }
 
-fn refused_by_itself(calls: Calls, cause: Cause) -> Calls {
-    Calls {
-        agents_doing: Some(cause),
+fn refused_by_itself(calls: CallSummary, cause: Cause) -> CallSummary {
+    CallSummary {
+        agent_fault: Some(cause),
         ..calls
     }
 }
 
-fn stopped(calls: Calls, by: &str, is_at_first: bool) -> Calls {
+fn stopped(calls: CallSummary, by: &str, is_at_first: bool) -> CallSummary {
     let by = by.to_owned();
-    Calls {
-        stopped: Some(Stopped { by, is_at_first }),
+    CallSummary {
+        stopped: Some(LimitReached { by, is_at_first }),
         ..calls
     }
 }
 
-fn cut() -> Calls {
-    Calls {
+fn cut() -> CallSummary {
+    CallSummary {
         is_cut: true,
         ..answered()
     }
 }
 
-fn said(why: &str) -> AgentEnd {
+fn failed_with(why: &str) -> AgentEnd {
     AgentEnd::Failed(why.to_owned())
 }
 
-fn find(stop: Stop, calls: &Calls, end: &AgentEnd, has_model: bool) -> Ending {
+fn find(stop: StopReason, calls: &CallSummary, end: &AgentEnd, has_model: bool) -> Ending {
     judge(&Evidence {
         stop,
         calls,
@@ -63,7 +63,7 @@ fn find(stop: Stop, calls: &Calls, end: &AgentEnd, has_model: bool) -> Ending {
 }
 
 #[track_caller]
-fn check(stop: Stop, calls: Calls, end: &AgentEnd, cause: Cause) {
+fn check(stop: StopReason, calls: CallSummary, end: &AgentEnd, cause: Cause) {
     let ending = find(stop, &calls, end, true);
     assert_eq!(ending.cause, cause, "{:?}", ending.error);
     assert_eq!(ending.error.is_none(), cause == Cause::Completed);
@@ -73,7 +73,7 @@ fn check(stop: Stop, calls: Calls, end: &AgentEnd, cause: Cause) {
 fn an_agent_that_had_answers_is_judged_by_its_own_end() {
     use Cause::*;
     let (unsaid, done) = (AgentEnd::Unsaid, AgentEnd::Done);
-    let killed = Stop::Exited(ExitStatus {
+    let killed = StopReason::Exited(ExitStatus {
         code: None,
         signal: Some(9),
     });
@@ -81,20 +81,25 @@ fn an_agent_that_had_answers_is_judged_by_its_own_end() {
     check(exit(0), answered(), &unsaid, Completed);
     // Its word counts before its exit code.
     check(exit(1), answered(), &done, Completed);
-    check(exit(0), answered(), &said("gave up"), AgentExited);
+    check(exit(0), answered(), &failed_with("gave up"), AgentExited);
     check(exit(7), answered(), &unsaid, AgentExited);
     check(killed, answered(), &unsaid, AgentKilled);
     let refused = || by_itself(AgentRequestRefused);
     check(exit(1), refused(), &unsaid, AgentRequestRefused);
     check(exit(0), refused(), &unsaid, Completed);
     check(exit(1), by_itself(AgentHungUp), &unsaid, AgentHungUp);
-    check(Stop::TimedOut, answered(), &unsaid, AgentTimeUsed);
+    check(StopReason::TimedOut, answered(), &unsaid, AgentTimeUsed);
     // In the middle of a call that went well.
     let calling = by_itself(AgentHungUp);
-    check(Stop::TimedOut, calling, &unsaid, AgentTimeUsed);
-    check(Stop::Idle, answered(), &unsaid, IdleAgent);
-    check(Stop::Cancelled, failed(EndpointError), &unsaid, Cancelled);
-    check(Stop::Unrecorded, answered(), &unsaid, EngineFailed);
+    check(StopReason::TimedOut, calling, &unsaid, AgentTimeUsed);
+    check(StopReason::Idle, answered(), &unsaid, IdleAgent);
+    check(
+        StopReason::Cancelled,
+        failed(EndpointError),
+        &unsaid,
+        Cancelled,
+    );
+    check(StopReason::Unrecorded, answered(), &unsaid, EngineFailed);
 }
 
 #[test]
@@ -111,9 +116,19 @@ fn the_endpoints_last_failure_counts_whatever_the_agent_makes_of_it() {
         KeyRefused,
         NotFound,
     ] {
-        for stop in [exit(0), exit(1), Stop::TimedOut, Stop::Idle, Stop::Hopeless] {
+        for stop in [
+            exit(0),
+            exit(1),
+            StopReason::TimedOut,
+            StopReason::Idle,
+            StopReason::Hopeless,
+        ] {
             // goose exits with 0 after its last call failed.
-            for end in [AgentEnd::Unsaid, AgentEnd::Done, said("Network error")] {
+            for end in [
+                AgentEnd::Unsaid,
+                AgentEnd::Done,
+                failed_with("Network error"),
+            ] {
                 check(stop, failed(cause), &end, cause);
             }
         }
@@ -125,14 +140,14 @@ fn the_endpoints_last_failure_counts_whatever_the_agent_makes_of_it() {
 #[test]
 fn without_any_answer_the_model_had_no_part_in_it() {
     use Cause::*;
-    let nothing = Calls::default;
+    let nothing = CallSummary::default;
     let unsaid = AgentEnd::Unsaid;
     check(exit(0), nothing(), &AgentEnd::Done, NothingAnswered);
     check(exit(1), nothing(), &unsaid, NothingAnswered);
-    check(Stop::TimedOut, nothing(), &unsaid, NothingAnswered);
-    check(Stop::Idle, nothing(), &unsaid, NothingAnswered);
+    check(StopReason::TimedOut, nothing(), &unsaid, NothingAnswered);
+    check(StopReason::Idle, nothing(), &unsaid, NothingAnswered);
     let hung_up = || refused_by_itself(nothing(), AgentHungUp);
-    check(Stop::TimedOut, hung_up(), &unsaid, NothingAnswered);
+    check(StopReason::TimedOut, hung_up(), &unsaid, NothingAnswered);
     // It went away by itself, or asked for what no model takes.
     check(exit(1), hung_up(), &unsaid, AgentHungUp);
     let refused = refused_by_itself(nothing(), AgentRequestRefused);
@@ -145,21 +160,26 @@ fn limits_and_cut_replies_are_the_same_for_every_agent() {
     let unsaid = AgentEnd::Unsaid;
     let limited = |by| stopped(answered(), by, false);
     check(exit(0), limited("calls"), &unsaid, BudgetLimit);
-    check(Stop::Exhausted, limited("usd"), &unsaid, BudgetLimit);
+    check(StopReason::Exhausted, limited("usd"), &unsaid, BudgetLimit);
     check(exit(0), limited("context"), &unsaid, ContextOverflow);
     let at_first = |calls| stopped(calls, "context", true);
-    check(exit(0), at_first(Calls::default()), &unsaid, TaskDoesNotFit);
     check(
-        Stop::TimedOut,
+        exit(0),
+        at_first(CallSummary::default()),
+        &unsaid,
+        TaskDoesNotFit,
+    );
+    check(
+        StopReason::TimedOut,
         at_first(answered()),
         &unsaid,
         TaskDoesNotFit,
     );
     // codex fails then, others do not.
-    let incomplete = said("Incomplete response returned, reason: max_output_tokens");
+    let incomplete = failed_with("Incomplete response returned, reason: max_output_tokens");
     check(exit(1), cut(), &incomplete, OutputLength);
     check(exit(0), cut(), &AgentEnd::Done, OutputLength);
-    let unreadable = said("RepeatedFormatError: Please always provide exactly one action");
+    let unreadable = failed_with("RepeatedFormatError: Please always provide exactly one action");
     check(exit(0), answered(), &unreadable, MalformedCalls);
 }
 
@@ -168,9 +188,9 @@ fn agents_without_a_model_need_no_answers() {
     for (stop, cause) in [
         (exit(0), Cause::Completed),
         (exit(3), Cause::AgentExited),
-        (Stop::TimedOut, Cause::AgentTimeUsed),
+        (StopReason::TimedOut, Cause::AgentTimeUsed),
     ] {
-        let ending = find(stop, &Calls::default(), &AgentEnd::Unsaid, false);
+        let ending = find(stop, &CallSummary::default(), &AgentEnd::Unsaid, false);
         assert_eq!(ending.cause, cause);
     }
 }
@@ -180,7 +200,12 @@ fn the_agents_own_words_say_why() {
     let ending = find(exit(7), &answered(), &AgentEnd::Unsaid, true);
     let error = ending.error.unwrap();
     assert_eq!(error, "agent failed (exit 7): last words");
-    let ending = find(exit(1), &Calls::default(), &said("no such option"), true);
+    let ending = find(
+        exit(1),
+        &CallSummary::default(),
+        &failed_with("no such option"),
+        true,
+    );
     let error = ending.error.unwrap();
     assert!(
         error.ends_with("agent ended (exit 1): no such option"),
@@ -193,12 +218,12 @@ fn a_verifier_that_fails_takes_the_place_of_what_would_be_valid() {
     let problem = || Some("no number".to_owned());
     let end = |cause| Ending::new(cause, "why");
     let ended = |ending: Ending| ending.cause.verdict().ended;
-    let after = with_verifiers(end(Cause::AgentExited), problem());
+    let after = with_verifier_problem(end(Cause::AgentExited), problem());
     assert_eq!(ended(after), Ended::VerifierFailed);
-    let after = with_verifiers(end(Cause::RateLimited), problem());
+    let after = with_verifier_problem(end(Cause::RateLimited), problem());
     assert_eq!(ended(after), Ended::UpstreamFailed);
     assert_eq!(
-        ended(with_verifiers(end(Cause::Completed), None)),
+        ended(with_verifier_problem(end(Cause::Completed), None)),
         Ended::Completed
     );
 }

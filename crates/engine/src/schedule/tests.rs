@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn limits(slots: usize, owner_slots: usize, queue_max: usize) -> Limits {
-    Limits {
+fn limits(slots: usize, owner_slots: usize, queue_max: usize) -> EngineLimits {
+    EngineLimits {
         slots,
         owner_slots,
         queue_max,
-        ..Limits::default()
+        ..EngineLimits::default()
     }
 }
 
@@ -61,7 +61,7 @@ enum Step {
         count: usize,
     },
     Start,
-    /// Of those that were taken on, whatever became of them.
+    /// An index into all accepted rollouts, in any state.
     Withdraw(usize),
     Release(usize),
     Close,
@@ -78,7 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Against a model that knows every rollout's state by itself.
+    /// Compares with a model that tracks every rollout's state by itself.
     #[test]
     fn every_rollout_runs_once_in_its_turn(
         slots in 1..4usize,

@@ -1,4 +1,4 @@
-//! Files of records on disk: private, whole or not there, and safe from a power cut where that is asked for.
+//! File operations for records: private files, atomic replacement, and syncing where that is required.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -7,15 +7,15 @@ use std::path::Path;
 
 use super::StoreError;
 
-/// The extension of files that are not whole yet.
+/// The extension of files that are still being written.
 const PARTIAL: &str = "partial";
 
-/// Waits until what a directory lists is on disk: files that were made, renamed or removed in it.
+/// Syncs a directory: files created, renamed or removed in it.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Waits until what was appended to a file is on disk. One that is not there has nothing to lose.
+/// Syncs the content of a file. A missing file is fine.
 pub(super) fn sync_file(path: &Path) -> io::Result<()> {
     match File::open(path) {
         Ok(file) => file.sync_data(),
@@ -24,8 +24,8 @@ pub(super) fn sync_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The end of a file that may have grown without limit.
-pub fn end_of(path: &Path, bytes_max: u64) -> io::Result<String> {
+/// The last `bytes_max` bytes of a file of any size, as text.
+pub fn read_tail(path: &Path, bytes_max: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let bytes = file.metadata()?.len();
     file.seek(SeekFrom::Start(bytes.saturating_sub(bytes_max)))?;
@@ -34,25 +34,25 @@ pub fn end_of(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&end).into_owned())
 }
 
-/// Makes a running mark and locks it.
-pub(super) fn mark(path: &Path) -> io::Result<File> {
+/// Creates and locks the marker of a running rollout.
+pub(super) fn create_marker(path: &Path) -> io::Result<File> {
     loop {
         let marker = private_file(path)?;
         marker.lock()?;
-        // Between the two, another process may have taken it for a dead one's and removed it.
-        if is_at(&marker, path) {
+        // Before it was locked, another process may have taken it for the marker of a dead process and removed it.
+        if is_same_file(&marker, path) {
             return Ok(marker);
         }
     }
 }
 
-/// Whether a path still leads to an open file.
-pub(super) fn is_at(file: &File, path: &Path) -> bool {
+/// Whether a path still refers to this open file.
+pub(super) fn is_same_file(file: &File, path: &Path) -> bool {
     let (open, there) = (file.metadata(), fs::metadata(path));
     matches!((open, there), (Ok(open), Ok(there)) if open.ino() == there.ino() && open.dev() == there.dev())
 }
 
-/// What a killed process was writing.
+/// Removes files that a killed process was writing.
 pub(super) fn remove_partial_files(record: &Path) {
     for entry in fs::read_dir(record).into_iter().flatten().flatten() {
         if entry.path().extension().is_some_and(|it| it == PARTIAL) {
@@ -61,7 +61,7 @@ pub(super) fn remove_partial_files(record: &Path) {
     }
 }
 
-/// A new file that only we can read.
+/// Creates a file that only its owner can read.
 pub(crate) fn private_file(path: &Path) -> io::Result<File> {
     File::options()
         .write(true)
@@ -70,12 +70,12 @@ pub(crate) fn private_file(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Writes a file that is on disk before this returns. Readers see the old file or the new one, never a part.
-pub(super) fn write_whole(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+/// Replaces a file atomically and syncs it: readers see the old file or the new one, never a part.
+pub(super) fn write_atomic(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     replace(path, content, File::sync_data)
 }
 
-/// The same for what a power cut may take.
+/// As [`write_atomic`], for content that may be lost in a power loss.
 pub(super) fn write_unsynced(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     replace(path, content, |_| Ok(()))
 }

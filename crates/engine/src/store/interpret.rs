@@ -1,7 +1,7 @@
-//! Records read from disk. Whoever shows what was captured comes here: results, exports, servers, `rollcage show`.
+//! Reads records from disk: the one path for results, exports, servers and `rollcage show`.
 //!
-//! What a record says is [`interpret_record`]'s business; this finds the file and what else is known of its rollout.
-//! Reading takes as long as the record is large, so a server calls these on a thread that may block.
+//! [`interpret_record`] interprets the bytes; this module finds the file and the facts about its rollout. The time
+//! needed grows with the record, so a server calls these functions on a blocking thread.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,10 +11,10 @@ use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::trace::{Facts, Interpretation, interpret_record};
 
-use super::{EXCHANGES_FILE, Start, Store, StoreError};
+use super::{EXCHANGES_FILE, StartInfo, Store, StoreError};
 
-/// Reads a file of exchanges; of one that is still written, no more than the `bytes_max` that are known to be whole. A
-/// rollout that ended before its proxy opened has no file, and no calls.
+/// Reads a file of exchanges; if it is still being written, only the first `bytes_max` bytes, which are known to be
+/// complete. A rollout that ended before its proxy opened has no file, and no calls.
 pub fn read_exchanges(
     path: &Path,
     bytes_max: u64,
@@ -32,8 +32,8 @@ pub fn read_exchanges(
     }
 }
 
-/// The record that a result names, wherever it lies.
-pub(crate) fn of_result(
+/// Interprets the record of a result, at a path that the caller knows.
+pub(crate) fn interpret_at(
     result: &RolloutResult,
     record: &Path,
 ) -> Result<Interpretation, StoreError> {
@@ -42,17 +42,17 @@ pub(crate) fn of_result(
 }
 
 impl Store {
-    /// Everything that can be said of a rollout's calls so far, whether it has ended or not.
+    /// Interprets a rollout's calls so far, whether it has ended or not.
     pub fn interpret(&self, id: RolloutId) -> Result<Interpretation, StoreError> {
         self.interpret_with(id, &self.facts(id)?)
     }
 
-    /// The same for a rollout whose result is at hand.
+    /// As [`Store::interpret`], for a result that is already loaded.
     pub fn interpret_result(&self, result: &RolloutResult) -> Result<Interpretation, StoreError> {
-        of_result(result, &self.directory(result.rollout_id))
+        interpret_at(result, &self.directory(result.rollout_id))
     }
 
-    /// The same with other facts than the rollout's own.
+    /// As [`Store::interpret`], with facts given by the caller.
     pub fn interpret_with(
         &self,
         id: RolloutId,
@@ -61,19 +61,20 @@ impl Store {
         read_exchanges(&self.exchanges(id), u64::MAX, facts)
     }
 
-    /// What bears on a rollout's calls beside their bytes: as its result says, or its start while it runs.
+    /// What is needed to interpret a rollout's calls beside their bytes: from its result, or from its start information
+    /// while it runs.
     pub fn facts(&self, id: RolloutId) -> Result<Facts, StoreError> {
         match self.result(id) {
             Ok(result) => Ok(Facts::from(&result)),
             Err(StoreError::Unfinished(_)) => {
-                let start = Start::read(&self.directory(id)).unwrap_or_default();
+                let start = StartInfo::read(&self.directory(id)).unwrap_or_default();
                 Ok(start.facts())
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Where a rollout's exchanges are.
+    /// The path of a rollout's exchanges.
     pub fn exchanges(&self, id: RolloutId) -> PathBuf {
         self.directory(id).join(EXCHANGES_FILE)
     }

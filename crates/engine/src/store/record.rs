@@ -1,4 +1,4 @@
-//! One rollout's record while it is written: its start, and its commit.
+//! One rollout's record while it is being written: its start information, and its commit.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,15 +12,15 @@ use rollcage_model::task::Mode;
 use rollcage_model::trace::Facts;
 use rollcage_model::transcript::McpNames;
 
-use super::disk::{sync_directory, sync_file, write_unsynced, write_whole};
+use super::disk::{sync_directory, sync_file, write_atomic, write_unsynced};
 use super::{EXCHANGES_FILE, StoreError, Summary};
 
-/// Holds what is known of a rollout before it ends.
+/// The file that holds [`StartInfo`].
 const START: &str = "start.json";
 
-/// What is known of a rollout from its start on, for the result of one whose process is killed.
+/// What is known about a rollout when it starts, to close its record if its process is killed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Start {
+pub struct StartInfo {
     /// Unix seconds.
     pub started_at: f64,
     pub agent: AgentInfo,
@@ -29,16 +29,16 @@ pub struct Start {
     pub group: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// As the result has it; empty in records of older versions.
+    /// As in the result; empty in records of older versions.
     #[serde(default)]
     pub mode: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp_names: Option<McpNames>,
 }
 
-impl Start {
-    /// Adds what was known to the result of a rollout whose process was killed.
-    pub(crate) fn note(self, result: &mut RolloutResult) {
+impl StartInfo {
+    /// Fills in the result of a rollout whose process was killed.
+    pub(crate) fn apply_to(self, result: &mut RolloutResult) {
         result.started_at = self.started_at;
         result.agent = self.agent;
         result.endpoint = self.endpoint;
@@ -50,7 +50,7 @@ impl Start {
         }
     }
 
-    /// What bears on the calls of a rollout that has no result yet.
+    /// What is needed to interpret the calls of a rollout that has no result yet.
     pub(crate) fn facts(self) -> Facts {
         Facts {
             is_eval: false,
@@ -60,7 +60,7 @@ impl Start {
         }
     }
 
-    /// Keeps what is known so far in a rollout's directory, for the next start of the program. It may become more: the last word counts.
+    /// Writes or replaces `start.json` in a rollout's directory.
     pub(crate) fn write(&self, record: &Path) -> Result<(), StoreError> {
         let path = record.join(START);
         match serde_json::to_vec(self) {
@@ -89,9 +89,9 @@ impl Record {
         &self.path
     }
 
-    /// `None` for a rollout that was killed before it began, or of an older version.
-    pub fn start(&self) -> Option<Start> {
-        Start::read(&self.path)
+    /// `None` if the process was killed before it wrote this, or in records of older versions.
+    pub fn start(&self) -> Option<StartInfo> {
+        StartInfo::read(&self.path)
     }
 
     pub fn exchanges(&self) -> PathBuf {
@@ -102,8 +102,8 @@ impl Record {
         self.path.join("agent.log")
     }
 
-    /// Writes the result and takes the running mark away. Before this returns nothing counts, after it everything, also
-    /// after a power cut: the exchanges are on disk before the result that was made of them.
+    /// Writes the result and removes the running marker. This is the commit point, also for power loss: the exchanges
+    /// are synced before the result that was made from them.
     pub fn commit(self, result: &RolloutResult) -> Result<(), StoreError> {
         let format = |source| StoreError::Format {
             path: self.path.join("result.json"),
@@ -123,8 +123,8 @@ impl Record {
         };
         let exchanges = self.exchanges();
         synced(&exchanges, sync_file(&exchanges))?;
-        write_whole(&self.path.join("summary.json"), &summary)?;
-        write_whole(&self.path.join("result.json"), &text)?;
+        write_atomic(&self.path.join("summary.json"), &summary)?;
+        write_atomic(&self.path.join("result.json"), &text)?;
         synced(&self.path, sync_directory(&self.path))?;
         let _ = fs::remove_file(&self.marker_path);
         Ok(())

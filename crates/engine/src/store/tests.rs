@@ -8,7 +8,7 @@ fn what_a_killed_process_was_writing_goes_with_the_next_start() {
     let store = Store::open(home.path()).unwrap();
     let id = RolloutId::generate();
     let record = store
-        .begin(id, &Task::default(), &Start::default(), None)
+        .begin(id, &Task::default(), &StartInfo::default(), None)
         .unwrap();
     let path = record.path().to_owned();
     let listed = || {
@@ -19,7 +19,7 @@ fn what_a_killed_process_was_writing_goes_with_the_next_start() {
         names.sort();
         names
     };
-    // As kill -9 leaves it: the mark is there, and not locked.
+    // The state after kill -9: the marker exists and is not locked.
     drop(record);
     fs::rename(path.join("task.json"), path.join("task.partial")).unwrap();
     fs::write(path.join("owner.partial"), "").unwrap();
@@ -33,7 +33,7 @@ fn a_killed_processs_rollout_is_known_by_its_start() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open(home.path()).unwrap();
     let id = RolloutId::generate();
-    let start = Start {
+    let start = StartInfo {
         started_at: 1234.5,
         agent: AgentInfo {
             name: "opencode".to_owned(),
@@ -59,13 +59,13 @@ fn a_killed_processs_rollout_is_known_by_its_start() {
 }
 
 #[test]
-fn a_mark_that_was_swept_before_it_was_locked_is_made_again() {
+fn a_marker_removed_before_it_was_locked_is_created_again() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("mark");
-    // Often enough to meet the moment between making and locking.
+    // Enough iterations to hit the moment between creating and locking.
     for _ in 0..300 {
         let marker = std::thread::scope(|scope| {
-            let marking = scope.spawn(|| mark(&path).unwrap());
+            let marking = scope.spawn(|| create_marker(&path).unwrap());
             while !marking.is_finished() {
                 if let Ok(found) = File::options().write(true).open(&path)
                     && found.try_lock().is_ok()
@@ -75,7 +75,7 @@ fn a_mark_that_was_swept_before_it_was_locked_is_made_again() {
             }
             marking.join().unwrap()
         });
-        assert!(is_at(&marker, &path));
+        assert!(is_same_file(&marker, &path));
         fs::remove_file(&path).unwrap();
     }
 }
@@ -85,9 +85,9 @@ fn a_rollout_without_calls_is_committed_too() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open(home.path()).unwrap();
     let id = RolloutId::generate();
-    let begun = store.begin(id, &Task::default(), &Start::default(), Some("me"));
+    let begun = store.begin(id, &Task::default(), &StartInfo::default(), Some("me"));
     let record = begun.unwrap();
-    assert_eq!(record.start(), Some(Start::default()));
+    assert_eq!(record.start(), Some(StartInfo::default()));
     let result = crate::result::begin_abandoned(id, Task::default());
     record.commit(&result).unwrap();
     assert_eq!(store.result(id).unwrap(), result);
@@ -100,9 +100,9 @@ fn an_unfinished_record_is_read_by_what_its_start_says() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open(home.path()).unwrap();
     let id = RolloutId::generate();
-    let start = Start {
+    let start = StartInfo {
         mode: "black_box".to_owned(),
-        ..Start::default()
+        ..StartInfo::default()
     };
     let _record = store.begin(id, &Task::default(), &start, None).unwrap();
     assert!(store.facts(id).unwrap().is_black_box);

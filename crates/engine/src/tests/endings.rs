@@ -1,14 +1,14 @@
-//! Every way in which a rollout ends without a model.
+//! Every way in which a rollout without a model ends.
 
 use rollcage_model::ending::{Cause, Ended};
 use rollcage_model::finding::Code;
 use rollcage_testkit::sandbox::{Fault, Operation};
 
 use super::*;
-use crate::{Command, CommandError};
+use crate::{CommandError, RolloutCommand};
 
-fn all_well(_: &str) -> Play {
-    Play::exits(0)
+fn all_well(_: &str) -> CommandBehaviour {
+    CommandBehaviour::exits(0)
 }
 
 #[tokio::test(start_paused = true)]
@@ -32,7 +32,7 @@ async fn what_works_is_graded_after_everything_of_the_agent_is_dead() {
         "close 0",
     ];
     let places = order.map(|what| lab.place(what).unwrap_or_else(|| panic!("{what}")));
-    assert!(places.is_sorted(), "{:?}", lab.sandboxes.asked());
+    assert!(places.is_sorted(), "{:?}", lab.sandboxes.operations());
     assert_eq!(lab.sandboxes.alive(), Vec::<String>::new());
     let stored = lab.engine.stored(result.rollout_id).await.unwrap();
     assert_eq!(stored.cause, result.cause);
@@ -40,31 +40,31 @@ async fn what_works_is_graded_after_everything_of_the_agent_is_dead() {
     assert!(lab.sandboxes.is_shut_down());
 }
 
-/// What each command does, by name: one of them goes wrong.
-fn wrong(name: &'static str) -> fn(&str) -> Play {
+/// The behaviour of all commands in a named scenario, in which one of them goes wrong.
+fn wrong(name: &'static str) -> fn(&str) -> CommandBehaviour {
     match name {
-        "setup fails" => |text| Play::exits(i32::from(text == "setup")),
+        "setup fails" => |text| CommandBehaviour::exits(i32::from(text == "setup")),
         "setup hangs" => |text| hangs(text, "setup"),
-        "agent fails" => |text| Play::exits(i32::from(text == AGENT)),
+        "agent fails" => |text| CommandBehaviour::exits(i32::from(text == AGENT)),
         "agent hangs" => |text| hangs(text, AGENT),
         "agent is stubborn" => |text| match text {
-            AGENT => Play::endless().stubborn(),
-            _ => Play::exits(0),
+            AGENT => CommandBehaviour::endless().stubborn(),
+            _ => CommandBehaviour::exits(0),
         },
         "agent is missing" => |text| match text {
-            AGENT => Play::Refused(std::io::ErrorKind::NotFound),
-            _ => Play::exits(0),
+            AGENT => CommandBehaviour::Refused(std::io::ErrorKind::NotFound),
+            _ => CommandBehaviour::exits(0),
         },
-        "verify fails" => |text| Play::exits(i32::from(text == "verify")),
+        "verify fails" => |text| CommandBehaviour::exits(i32::from(text == "verify")),
         "verify hangs" => |text| hangs(text, "verify"),
         _ => all_well,
     }
 }
 
-fn hangs(text: &str, which: &str) -> Play {
+fn hangs(text: &str, which: &str) -> CommandBehaviour {
     match text == which {
-        true => Play::endless(),
-        false => Play::exits(0),
+        true => CommandBehaviour::endless(),
+        false => CommandBehaviour::exits(0),
     }
 }
 
@@ -158,15 +158,17 @@ async fn an_aborted_rollout_is_graded_for_who_asks_in_time() {
         let lab = Lab::new(wrong("agent hangs")).await;
         let entry = lab.start(task());
         lab.until_asked("\nagent").await;
-        lab.engine.command(&entry, Command::Abort).unwrap();
-        let again = lab.engine.command(&entry, Command::Abort);
+        lab.engine.command(&entry, RolloutCommand::Abort).unwrap();
+        let again = lab.engine.command(&entry, RolloutCommand::Abort);
         assert_eq!(again, Err(CommandError::Over));
         while !entry.is_kept() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(lab.engine.load().running, 0, "it holds no slot");
         if asks {
-            lab.engine.command(&entry, Command::Finalize).unwrap();
+            lab.engine
+                .command(&entry, RolloutCommand::Finalize)
+                .unwrap();
         }
         let result = lab.end_of(entry).await;
         assert_eq!((result.ended, result.reward), (ended, reward));
@@ -179,9 +181,9 @@ async fn an_agent_that_runs_to_its_exit_takes_no_messages() {
     let lab = Lab::new(wrong("agent hangs")).await;
     let entry = lab.start(task());
     lab.until_asked("\nagent").await;
-    let hello = Command::Message("hello".to_owned());
-    let told = lab.engine.command(&entry, hello.clone());
-    assert_eq!(told, Err(CommandError::NoMessages));
+    let hello = RolloutCommand::Message("hello".to_owned());
+    let refused = lab.engine.command(&entry, hello.clone());
+    assert_eq!(refused, Err(CommandError::NoMessages));
     let result = lab.end_of(Arc::clone(&entry)).await;
     assert_eq!(result.cause, Some(Cause::AgentTimeUsed));
     assert_eq!(lab.engine.command(&entry, hello), Err(CommandError::Over));
@@ -210,7 +212,7 @@ async fn a_record_that_cannot_be_begun_is_a_result_all_the_same() {
 async fn a_panic_is_a_result_all_the_same() {
     let lab = Lab::new(|text| match text {
         "setup" => panic!("a mistake of ours"),
-        _ => Play::exits(0),
+        _ => CommandBehaviour::exits(0),
     });
     let lab = lab.await;
     let result = lab.run(task()).await;

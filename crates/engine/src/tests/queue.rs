@@ -1,19 +1,19 @@
-//! Many rollouts at once: slots, the queue, and the end of the process.
+//! Many concurrent rollouts: slots, the queue, and shutdown.
 
 use rollcage_model::ending::Ended;
 
 use super::*;
 use crate::QueueError;
 
-fn minutes(text: &str) -> Play {
+fn minutes(text: &str) -> CommandBehaviour {
     match text {
-        AGENT => Play::exits(0).after(Duration::from_secs(60)),
-        _ => Play::exits(0),
+        AGENT => CommandBehaviour::exits(0).after(Duration::from_secs(60)),
+        _ => CommandBehaviour::exits(0),
     }
 }
 
 async fn narrow() -> Lab {
-    let limits = Limits {
+    let limits = EngineLimits {
         slots: 1,
         owner_slots: 1,
         queue_max: 2,
@@ -39,7 +39,7 @@ async fn the_next_starts_when_a_slot_is_free() {
         ended.push(lab.end_of(entry).await.ended);
     }
     assert_eq!(ended, [Ended::Completed; 3]);
-    let starts = lab.sandboxes.asked();
+    let starts = lab.sandboxes.operations();
     let starts = starts.iter().filter(|line| line.starts_with("start "));
     assert_eq!(starts.count(), 3);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Budget, Limits, Task, TaskError, check_env};
+use super::{SandboxLimits, Task, TaskBudget, TaskError, check_env};
 
 /// What a task asks of its agent, beside the instruction. Not every agent can do all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,14 +147,14 @@ impl Task {
     pub fn limit(&mut self, limits: &AgentLimits) {
         let (budget, sandbox) = (self.budget, self.limits);
         self.agent_timeout_s = self.agent_timeout_s.or(limits.agent_timeout_s);
-        self.budget = Budget {
+        self.budget = TaskBudget {
             calls: budget.calls.or(limits.calls),
             prompt_tokens: budget.prompt_tokens.or(limits.prompt_tokens),
             completion_tokens: budget.completion_tokens.or(limits.completion_tokens),
             usd: budget.usd.or(limits.usd),
             idle_s: budget.idle_s.or(limits.idle_s),
         };
-        self.limits = Limits {
+        self.limits = SandboxLimits {
             memory_mb: sandbox.memory_mb.or(limits.memory_mb),
             pids: sandbox.pids.or(limits.pids),
             cpus: sandbox.cpus.or(limits.cpus),

@@ -1,5 +1,5 @@
-//! Every output mode meets everything that can go wrong: what the agent gets, what the record says, and what the session
-//! makes of it. The endpoint is a list of answers, and time stands still but for what is waited for.
+//! Every output mode against everything that can go wrong: what the agent gets, what is recorded, and how the session
+//! judges it. The endpoint is a list of answers, and time is paused.
 
 use std::fs::File;
 use std::sync::Mutex;
@@ -21,28 +21,28 @@ use crate::recorder::Recorder;
 use crate::session::SessionOptions;
 use crate::settings::ModelSettings;
 use crate::transport::Transport;
-use crate::transport::scripted::{Answer, Piece, Response as Scripted, Scripted as Upstream};
+use crate::transport::scripted::{BodyStep, ScriptedAnswer, ScriptedEndpoint, ScriptedResponse};
 
 mod anthropic;
 
 const MODES: [OutputMode; 3] = [OutputMode::Live, OutputMode::Whole, OutputMode::Replayed];
 
-/// One session with an endpoint that gives these answers.
+/// One call in a session with an endpoint that gives these answers.
 struct Setup {
     mode: OutputMode,
     dialect: Dialect,
     endpoint: EndpointDialect,
-    answers: Vec<Answer>,
+    answers: Vec<ScriptedAnswer>,
     settings: ModelSettings,
     on_overflow: OnOverflow,
-    /// The record can be written until the endpoint is asked.
+    /// The record can be written until the endpoint gets a request.
     is_record_cut: bool,
-    /// After which the agent hangs up.
+    /// The agent hangs up after this time.
     agent_patience: Option<Duration>,
 }
 
 impl Setup {
-    fn new(mode: OutputMode, answers: Vec<Answer>) -> Self {
+    fn new(mode: OutputMode, answers: Vec<ScriptedAnswer>) -> Self {
         Setup {
             mode,
             dialect: Dialect::Chat,
@@ -58,7 +58,7 @@ impl Setup {
         }
     }
 
-    async fn run(self) -> Seen {
+    async fn run(self) -> CallResult {
         let directory = tempfile::tempdir().unwrap();
         let record = directory.path().join("exchanges.rec");
         let (reader, writer) = std::io::pipe().unwrap();
@@ -67,7 +67,7 @@ impl Setup {
             true => Recorder::new(File::from(std::os::fd::OwnedFd::from(writer))),
             false => Recorder::create(&record).unwrap(),
         };
-        let upstream = Arc::new(Upstream::new(self.answers, move || {
+        let upstream = Arc::new(ScriptedEndpoint::new(self.answers, move || {
             drop(reader.lock().unwrap().take());
         }));
         let options = SessionOptions {
@@ -111,7 +111,7 @@ impl Setup {
             let error = response.error.as_deref().unwrap_or("no error");
             format!("{status} {form} {error}")
         });
-        Seen {
+        CallResult {
             agent,
             record: record.collect::<Vec<_>>().join(", then "),
             calls: calls(&session),
@@ -121,8 +121,8 @@ impl Setup {
     }
 }
 
-/// What came of one call.
-struct Seen {
+/// The result of one call.
+struct CallResult {
     agent: String,
     record: String,
     calls: String,
@@ -135,7 +135,11 @@ async fn ask(session: &Arc<Session>, dialect: Dialect, is_stream: bool) -> Strin
         r#"{{"model":"a","max_tokens":9,"messages":[{{"role":"user","content":"hi"}}],"stream":{is_stream}}}"#
     );
     let request = Request::post("/v1").body(Full::new(Bytes::from(body)));
-    let response = answer(Arc::clone(session), Route::Ask(dialect), request.unwrap());
+    let response = answer(
+        Arc::clone(session),
+        Route::ModelCall(dialect),
+        request.unwrap(),
+    );
     let (head, mut body) = response.await.into_parts();
     let mut text = Vec::new();
     let mut broken = None;
@@ -164,7 +168,7 @@ async fn ask(session: &Arc<Session>, dialect: Dialect, is_stream: bool) -> Strin
     .read(&text, is_stream);
     let said = reply.message.content.unwrap_or_default();
     match broken {
-        // What was added for capture is not for the agent.
+        // What was added for capture must not reach the agent.
         _ if text.contains("prompt_token_ids") => format!("200 {said:?} with ids"),
         Some(broken) => format!("200 {said:?}, broken: {broken}"),
         None if !reply.is_complete => format!("200 {said:?}, unfinished"),
@@ -177,14 +181,14 @@ fn calls(session: &Session) -> String {
     let mut said = Vec::new();
     said.extend(calls.is_answered.then(|| "answered".to_owned()));
     said.extend(calls.failure.map(|it| format!("{:?}", it.cause)));
-    said.extend(calls.agents_doing.map(|it| format!("agent: {it:?}")));
+    said.extend(calls.agent_fault.map(|it| format!("agent: {it:?}")));
     said.extend(calls.stopped.map(|it| format!("stopped by {}", it.by)));
-    said.extend(session.broken().map(|_| "no record".to_owned()));
+    said.extend(session.record_error().map(|_| "no record".to_owned()));
     said.join(", ")
 }
 
-fn events(data: &[&str]) -> Vec<Piece> {
-    let event = |data: &&str| Piece::Bytes(format!("data: {data}\n\n").into());
+fn events(data: &[&str]) -> Vec<BodyStep> {
+    let event = |data: &&str| BodyStep::Bytes(format!("data: {data}\n\n").into());
     data.iter().map(event).collect()
 }
 
@@ -193,25 +197,25 @@ const STOP: &str = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
 const ABORT: &str = r#"{"choices":[{"delta":{},"finish_reason":"abort"}]}"#;
 const WHOLE: &str = r#"{"choices":[{"message":{"role":"assistant","content":"ok"},"finish_reason":"stop","token_ids":[1]}],"prompt_token_ids":[7],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
 
-fn stream(body: Vec<Piece>) -> Answer {
-    Answer::Response(Scripted::new(200, answer::EVENTS, body))
+fn stream(body: Vec<BodyStep>) -> ScriptedAnswer {
+    ScriptedAnswer::Response(ScriptedResponse::new(200, answer::EVENTS, body))
 }
 
-fn json(status: u16, body: &str) -> Answer {
-    let body = vec![Piece::Bytes(body.to_owned().into())];
-    Answer::Response(Scripted::new(status, answer::JSON, body))
+fn json(status: u16, body: &str) -> ScriptedAnswer {
+    let body = vec![BodyStep::Bytes(body.to_owned().into())];
+    ScriptedAnswer::Response(ScriptedResponse::new(status, answer::JSON, body))
 }
 
-/// As the endpoint gives it when it is asked for this.
-fn good(mode: OutputMode) -> Answer {
+/// A good answer in the form that this mode requests.
+fn good(mode: OutputMode) -> ScriptedAnswer {
     match mode {
         OutputMode::Live => stream(events(&[WORD, STOP, "[DONE]"])),
         OutputMode::Whole | OutputMode::Replayed => json(200, WHOLE),
     }
 }
 
-/// From an endpoint that gives no ids.
-fn plain(mode: OutputMode) -> Answer {
+/// A good answer without token ids.
+fn plain(mode: OutputMode) -> ScriptedAnswer {
     let bare = |text: &str| {
         let text = text.replace(r#","token_ids":[1]"#, "");
         text.replace(r#","prompt_token_ids":[7]"#, "")
@@ -222,57 +226,57 @@ fn plain(mode: OutputMode) -> Answer {
     }
 }
 
-fn lesson() -> Answer {
+fn lesson() -> ScriptedAnswer {
     let text = "Unrecognized request argument supplied: return_token_ids";
     json(400, &format!(r#"{{"error":{{"message":"{text}"}}}}"#))
 }
 
-fn overflow() -> Answer {
+fn overflow() -> ScriptedAnswer {
     json(
         400,
         r#"{"error":{"message":"This model's maximum context length is 8 tokens"}}"#,
     )
 }
 
-fn refused() -> Answer {
+fn refused() -> ScriptedAnswer {
     json(400, r#"{"error":{"message":"no such tool"}}"#)
 }
 
-/// Breaks behind its first word.
-fn broken(mode: OutputMode) -> Answer {
+/// Breaks after its first content.
+fn broken(mode: OutputMode) -> ScriptedAnswer {
     let mut body = match mode {
         OutputMode::Live => events(&[WORD]),
-        _ => vec![Piece::Bytes(Bytes::from_static(&WHOLE.as_bytes()[..40]))],
+        _ => vec![BodyStep::Bytes(Bytes::from_static(&WHOLE.as_bytes()[..40]))],
     };
-    body.push(Piece::Break);
+    body.push(BodyStep::Break);
     match mode {
         OutputMode::Live => stream(body),
-        _ => Answer::Response(Scripted::new(200, answer::JSON, body)),
+        _ => ScriptedAnswer::Response(ScriptedResponse::new(200, answer::JSON, body)),
     }
 }
 
-fn aborted(mode: OutputMode) -> Answer {
+fn aborted(mode: OutputMode) -> ScriptedAnswer {
     match mode {
         OutputMode::Live => stream(events(&[WORD, ABORT])),
         _ => json(200, &WHOLE.replace("\"stop\"", "\"abort\"")),
     }
 }
 
-fn too_large(mode: OutputMode) -> Answer {
+fn too_large(mode: OutputMode) -> ScriptedAnswer {
     if mode == OutputMode::Live {
         // One event without an end.
-        let piece = Piece::Bytes(Bytes::from(vec![b'x'; 1 << 20]));
+        let piece = BodyStep::Bytes(Bytes::from(vec![b'x'; 1 << 20]));
         let mut body = events(&[WORD]);
         body.extend(vec![piece; 66]);
         return stream(body);
     }
-    let mut response = Scripted::new(200, answer::JSON, Vec::new());
+    let mut response = ScriptedResponse::new(200, answer::JSON, Vec::new());
     response.set("content-length", "999999999999");
-    Answer::Response(response)
+    ScriptedAnswer::Response(response)
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_mode_meets_everything() {
+async fn every_mode_handles_every_outcome() {
     type Case = (&'static str, fn(OutputMode) -> Setup);
     let cases: [Case; 12] = [
         ("good", |mode| Setup::new(mode, vec![good(mode)])),
@@ -289,7 +293,7 @@ async fn every_mode_meets_everything() {
             Setup::new(mode, vec![json(503, r#"{"error":{"message":"busy"}}"#)])
         }),
         ("nobody there", |mode| {
-            Setup::new(mode, vec![Answer::Refused])
+            Setup::new(mode, vec![ScriptedAnswer::Refused])
         }),
         ("dies in its answer", |mode| {
             Setup::new(mode, vec![broken(mode)])
@@ -310,7 +314,7 @@ async fn every_mode_meets_everything() {
     for (name, case) in cases {
         for mode in MODES {
             let seen = case(mode).run().await;
-            let Seen {
+            let CallResult {
                 agent,
                 record,
                 calls,
@@ -322,14 +326,14 @@ async fn every_mode_meets_everything() {
     assert_eq!(got, include_str!("tests/table.txt"), "{got}");
 }
 
-/// An answer that is long in coming.
-fn slow(answer: Answer) -> Answer {
+/// An answer that arrives late.
+fn slow(answer: ScriptedAnswer) -> ScriptedAnswer {
     match answer {
-        Answer::Refused => Answer::Refused,
-        Answer::Response(mut response) => {
-            let pause = Piece::Pause(Duration::from_secs(25));
+        ScriptedAnswer::Refused => ScriptedAnswer::Refused,
+        ScriptedAnswer::Response(mut response) => {
+            let pause = BodyStep::Pause(Duration::from_secs(25));
             response.body.push_front(pause);
-            Answer::Response(response)
+            ScriptedAnswer::Response(response)
         }
     }
 }
@@ -337,7 +341,7 @@ fn slow(answer: Answer) -> Answer {
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_comes_back_is_waited_for_in_every_mode() {
     for mode in MODES {
-        let away = [Answer::Refused, broken(OutputMode::Whole)];
+        let away = [ScriptedAnswer::Refused, broken(OutputMode::Whole)];
         let mut setup = Setup::new(mode, away.into_iter().chain([good(mode)]).collect());
         setup.settings.upstream_patience = Duration::from_secs(180);
         let seen = setup.run().await;
@@ -348,7 +352,7 @@ async fn an_endpoint_that_comes_back_is_waited_for_in_every_mode() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lesson_is_heeded_in_the_same_call() {
+async fn a_lesson_is_applied_in_the_same_call() {
     for mode in MODES {
         let seen = Setup::new(mode, vec![lesson(), good(mode)]).run().await;
         let has_flag = |body: &Bytes| String::from_utf8_lossy(body).contains("return_token_ids");
@@ -383,9 +387,9 @@ async fn a_replayed_stream_that_has_begun_goes_on_or_breaks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_of_another_dialect_is_told_the_same() {
+async fn an_agent_of_another_dialect_gets_the_same_outcome() {
     for mode in MODES {
-        let of = |answer: Answer| Setup {
+        let of = |answer: ScriptedAnswer| Setup {
             dialect: Dialect::Anthropic,
             ..Setup::new(mode, vec![answer])
         };
@@ -395,22 +399,22 @@ async fn an_agent_of_another_dialect_is_told_the_same() {
             refused.agent, "400 {\"error\":{\"message\":\"no such tool\"}}",
             "{mode:?}"
         );
-        let away = of(Answer::Refused).run().await;
+        let away = of(ScriptedAnswer::Refused).run().await;
         assert_eq!(away.agent, "424 because no answer: connection refused");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_hangs_up_on_a_silent_endpoint_is_not_to_blame() {
+async fn hanging_up_on_a_silent_endpoint_is_not_the_agents_fault() {
     for (patience, expect) in [(5, "agent: AgentHungUp"), (60, "EndpointSilent")] {
         for mode in MODES {
-            let Answer::Response(mut silent) = good(mode) else {
+            let ScriptedAnswer::Response(mut silent) = good(mode) else {
                 unreachable!("a good answer is a response");
             };
             silent
                 .body
-                .push_front(Piece::Pause(Duration::from_secs(3600)));
-            let mut setup = Setup::new(mode, vec![Answer::Response(silent)]);
+                .push_front(BodyStep::Pause(Duration::from_secs(3600)));
+            let mut setup = Setup::new(mode, vec![ScriptedAnswer::Response(silent)]);
             setup.agent_patience = Some(Duration::from_secs(patience));
             let seen = setup.run().await;
             assert_eq!(seen.calls, expect, "{mode:?} {patience}");

@@ -9,13 +9,13 @@ use rollcage_model::network::{Host, HostRule, Rule};
 /// What an operator lets clients name although it is closed. A rule with a port, or of a name, is for what a URL says,
 /// whatever that resolves to; one of addresses alone is for every one of them, by whatever name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Allowed(Rule);
+pub struct AllowRule(Rule);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is none of HOST, HOST:PORT, *.DOMAIN, ADDRESS, ADDRESS/BITS and a URL")]
-pub struct NotAllowed(String);
+pub struct InvalidAllowRule(String);
 
-impl Allowed {
+impl AllowRule {
     /// `host` as it stands in a URL.
     pub(super) fn has_host(&self, host: &str, port: u16) -> bool {
         if self.0.port.is_some_and(|only| only != port) {
@@ -36,11 +36,11 @@ impl Allowed {
     }
 }
 
-impl FromStr for Allowed {
-    type Err = NotAllowed;
+impl FromStr for AllowRule {
+    type Err = InvalidAllowRule;
 
-    fn from_str(text: &str) -> Result<Self, NotAllowed> {
-        let wrong = || NotAllowed(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidAllowRule> {
+        let wrong = || InvalidAllowRule(text.to_owned());
         let given = text.trim();
         if given.contains("://") {
             let url: reqwest::Url = given.parse().map_err(|_| wrong())?;
@@ -50,13 +50,13 @@ impl FromStr for Allowed {
                 Host::Ip(address) => HostRule::Within(address.into()),
             };
             let port = Some(url.port_or_known_default().ok_or_else(wrong)?);
-            return Ok(Allowed(Rule { host, port }));
+            return Ok(AllowRule(Rule { host, port }));
         }
         let rule: Rule = given.parse().map_err(|_| wrong())?;
         match &rule.host {
             // A name that leads into a network is connected to at the URL's port, which nobody would compare.
             HostRule::Within(block) if rule.port.is_some() && !block.is_single() => Err(wrong()),
-            _ => Ok(Allowed(rule)),
+            _ => Ok(AllowRule(rule)),
         }
     }
 }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn rules_match_what_they_say_and_nothing_else() {
-        let rule = |text: &str| text.parse::<Allowed>().unwrap();
+        let rule = |text: &str| text.parse::<AllowRule>().unwrap();
         let host = |text: &str, host: &str, port: u16| rule(text).has_host(host, port);
         assert!(host("gpu", "GPU.", 8000));
         assert!(!host("gpu", "gpu.evil.example", 8000));
@@ -109,7 +109,7 @@ mod tests {
             "a/b",
             "http://",
         ] {
-            assert!(text.parse::<Allowed>().is_err(), "{text}");
+            assert!(text.parse::<AllowRule>().is_err(), "{text}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A streamed answer: passed on live, event by event, while it is captured. From the event with the finish reason on
-//! everything is held back until the exchange is on disk.
+//! A streamed answer, passed on event by event while it is captured. The event with the finish reason, and everything
+//! after it, is held back until the exchange is on disk.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use hyper::{Response, StatusCode};
 
 use rollcage_dialect::Render;
 use rollcage_dialect::chat::StreamError;
-use rollcage_dialect::upstream::{Mark, Shown, StreamReader};
+use rollcage_dialect::upstream::{EventKind, EventOutput, StreamReader};
 use rollcage_model::ending::Cause;
 
 use super::break_off;
 use crate::answer::{self, Body};
+use crate::body::ANSWER_BYTES_MAX;
 use crate::calls::Problem;
 use crate::exchange::OpenExchange;
 use crate::failure::aborted;
-use crate::outcome::Streaming;
+use crate::outcome::StreamedAnswer;
 use crate::question::AnswerForm;
 use crate::response::{Chunk, UpstreamResponse, too_large};
-use crate::unread::ANSWER_BYTES_MAX;
 
-/// For the end of the body behind the last event, so that the connection can be used again.
+/// For reading the body's end after the last event, so that the connection can be reused.
 const END_LIMIT: Duration = Duration::from_millis(200);
 
-pub(super) fn respond(form: AnswerForm, streaming: Streaming) -> Response<Body> {
-    let Streaming {
+pub(super) fn respond(form: AnswerForm, streaming: StreamedAnswer) -> Response<Body> {
+    let StreamedAnswer {
         mut exchange,
         response,
     } = streaming;
-    // It was taken, and may be large; the stream may last.
-    exchange.forget_request();
+    // The request was accepted and is not needed any more; it may be large, and the stream may last long.
+    exchange.drop_request_body();
     let live = LiveStream {
         exchange,
         response,
@@ -49,8 +49,8 @@ pub(super) fn respond(form: AnswerForm, streaming: Streaming) -> Response<Body> 
         let next = match live.next().await? {
             Ok(bytes) => Ok(bytes),
             Err(problem) => {
-                let told = live.render.as_ref().and_then(|render| render.broken_off());
-                break_off(told, problem).await
+                let closing_event = live.render.as_ref().and_then(|render| render.broken_off());
+                break_off(closing_event, problem).await
             }
         };
         Some((next.map(Frame::data), live))
@@ -63,19 +63,19 @@ pub(super) fn respond(form: AnswerForm, streaming: Streaming) -> Response<Body> 
 struct LiveStream {
     exchange: OpenExchange,
     response: UpstreamResponse,
-    /// For an agent of another dialect; others see the endpoint's own events.
+    /// For an agent of another dialect; `None` passes the endpoint's own events on.
     render: Option<Box<dyn Render>>,
     held: Vec<u8>,
     is_begun: bool,
     is_final_seen: bool,
     is_done_seen: bool,
     is_over: bool,
-    /// What is left to tell by a broken connection.
+    /// The error that the connection is to be broken with after the last bytes.
     breaks_with: Option<String>,
 }
 
 impl LiveStream {
-    /// The next bytes for the agent, or why there are no more. `None` at a good end.
+    /// The next bytes for the agent, or why the stream breaks. `None` at its regular end.
     async fn next(&mut self) -> Option<Result<Bytes, String>> {
         if self.is_over {
             return self.breaks_with.take().map(Err);
@@ -98,14 +98,14 @@ impl LiveStream {
         }
     }
 
-    /// Records some bytes and gives what of them may go to the agent now.
+    /// Captures a chunk and returns the bytes that may go to the agent now.
     fn take(&mut self, chunk: Chunk) -> Result<Vec<u8>, Problem> {
         let Chunk { bytes, events } = chunk;
         self.exchange.push(bytes);
         self.exchange.usage = self.response.usage();
         let is_too_large = self.exchange.bytes() > ANSWER_BYTES_MAX;
         if is_too_large || events.is_err() {
-            // What is kept of it is its beginning.
+            // Only the beginning is kept.
             self.exchange.cut();
         }
         if is_too_large {
@@ -114,27 +114,27 @@ impl LiveStream {
         let events = events.map_err(|error| broken(error.to_string()))?;
         let mut ready = Vec::new();
         for event in events {
-            match event.mark {
-                // No answer: the stream breaks, so that the agent asks again.
-                Mark::Aborted(reason) => return Err(aborted(&reason)),
-                Mark::Error(error) => {
-                    let ended = self.end_with_error(error, event.shown, &mut ready);
+            match event.kind {
+                // This is not an answer: the stream breaks, so that the agent retries.
+                EventKind::Aborted(reason) => return Err(aborted(&reason)),
+                EventKind::Error(error) => {
+                    let ended = self.end_with_error(error, event.output, &mut ready);
                     ended.map_err(broken)?;
                     break;
                 }
-                Mark::Final => self.is_final_seen = true,
-                Mark::Done => self.is_done_seen = true,
-                Mark::Nothing | Mark::Content => {}
+                EventKind::Final => self.is_final_seen = true,
+                EventKind::Done => self.is_done_seen = true,
+                EventKind::Nothing | EventKind::Content => {}
             }
             let target = if self.is_final_seen || self.is_done_seen {
                 &mut self.held
             } else {
                 &mut ready
             };
-            match (event.shown, &mut self.render) {
-                (Shown::Bytes(bytes), _) if target.is_empty() => *target = bytes,
-                (Shown::Bytes(bytes), _) => target.extend_from_slice(&bytes),
-                (Shown::Pieces(pieces), Some(render)) => {
+            match (event.output, &mut self.render) {
+                (EventOutput::Bytes(bytes), _) if target.is_empty() => *target = bytes,
+                (EventOutput::Bytes(bytes), _) => target.extend_from_slice(&bytes),
+                (EventOutput::Deltas(pieces), Some(render)) => {
                     if !std::mem::replace(&mut self.is_begun, true) {
                         target.extend(render.start());
                     }
@@ -142,19 +142,19 @@ impl LiveStream {
                         target.extend(render.push(&piece));
                     }
                 }
-                // Pieces are asked for to be rendered.
-                (Shown::Pieces(_), None) => {}
+                // Cannot happen: pieces are requested only for a renderer.
+                (EventOutput::Deltas(_), None) => {}
             }
         }
         Ok(ready)
     }
 
-    /// An error is an ending that most dialects have their own event for, so the connection need not break to tell of
-    /// it. Chat has none: what servers send in its place some agents read over, and take the end for the answer's.
+    /// Ends the stream with an error. Most dialects have an event for that, so the connection need not break. Chat has
+    /// none: some agents ignore what servers send instead, and take the end of the stream for the end of the answer.
     fn end_with_error(
         &mut self,
         error: StreamError,
-        shown: Shown,
+        shown: EventOutput,
         ready: &mut Vec<u8>,
     ) -> Result<(), String> {
         let message = self.exchange.session().scrub_text(error.message);
@@ -163,12 +163,12 @@ impl LiveStream {
         self.exchange.close(Some(problem))?;
         match (&mut self.render, shown) {
             (Some(render), _) => ready.extend(render.error(&message)),
-            (None, Shown::Bytes(raw)) => {
+            (None, EventOutput::Bytes(raw)) => {
                 ready.extend(self.exchange.session().scrub_body(raw.into()));
                 let dialect = self.exchange.session().options.endpoint.dialect;
                 self.breaks_with = (!dialect.has_error_events()).then_some(message);
             }
-            (None, Shown::Pieces(_)) => self.breaks_with = Some(message),
+            (None, EventOutput::Deltas(_)) => self.breaks_with = Some(message),
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! A stream made from a whole answer, for endpoints whose own streams lose token ids. The agent's connection is kept
-//! alive meanwhile.
+//! A stream made from a whole answer, for endpoints whose own streams lose token ids. Keep-alive events are sent while
+//! the answer is pending.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -12,38 +12,39 @@ use hyper::{Response, StatusCode};
 
 use rollcage_dialect::Render;
 
-use super::{Output, break_off};
+use super::{Responder, break_off};
 use crate::answer::{self, Body};
 use crate::outcome::{CallOutcome, WholeAnswer};
 use crate::question::rest_of_stream;
 
-/// So long an outcome can still be told by its status; after it the stream begins. Then between two signs of life.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// An outcome that arrives within this time can still set the HTTP status; then the stream begins, with a keep-alive at
+/// this interval.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 pub(super) type Calling = Pin<Box<dyn Future<Output = CallOutcome> + Send>>;
 
-pub(super) async fn respond(output: Output, mut calling: Calling) -> Response<Body> {
-    match tokio::time::timeout(PATIENCE, &mut calling).await {
+pub(super) async fn respond(output: Responder, mut calling: Calling) -> Response<Body> {
+    match tokio::time::timeout(KEEP_ALIVE, &mut calling).await {
         Ok(outcome) => output.respond(outcome),
         Err(_) => begin(output, calling),
     }
 }
 
-/// A stream that has begun, and has not ended.
-struct Begun {
+/// A stream whose status is sent and whose answer is pending.
+struct StartedStream {
     calling: Calling,
     render: Box<dyn Render>,
-    /// What begins the stream, until it is sent.
+    /// The opening events of the stream, until they are sent.
     first: Option<Vec<u8>>,
 }
 
-/// Says nothing until the answer is there, and then all of it.
-fn begin(output: Output, calling: Calling) -> Response<Body> {
+/// Starts the stream, keeps it alive, and sends the whole answer once it is there.
+fn begin(output: Responder, calling: Calling) -> Response<Body> {
     let stream_type = output.form.stream_type;
     let mut render = output
         .form
         .into_render(&output.session.options.endpoint.model);
-    let begun = Begun {
+    let begun = StartedStream {
         first: Some(render.start()),
         calling,
         render,
@@ -53,7 +54,7 @@ fn begin(output: Output, calling: Calling) -> Response<Body> {
         if let Some(first) = begun.first.take() {
             return Some((Ok(Frame::data(Bytes::from(first))), Some(begun)));
         }
-        let (bytes, begun) = match tokio::time::timeout(PATIENCE, &mut begun.calling).await {
+        let (bytes, begun) = match tokio::time::timeout(KEEP_ALIVE, &mut begun.calling).await {
             Err(_) => (Ok(Bytes::from(begun.render.keep_alive())), Some(begun)),
             Ok(outcome) => (end(&mut *begun.render, outcome).await, None),
         };
@@ -71,7 +72,7 @@ async fn end(render: &mut dyn Render, outcome: CallOutcome) -> std::io::Result<B
         }
         CallOutcome::Refused(refusal) => refusal.text,
         CallOutcome::Failed { problem, .. } => problem,
-        // A replayed call asks for a whole answer, and reads it.
+        // Cannot happen: a replayed call requests a whole answer and parses it.
         CallOutcome::Streaming(_) | CallOutcome::Answered(WholeAnswer::Body(_)) => {
             "the answer came in another form than it was asked for".to_owned()
         }

@@ -20,7 +20,7 @@ async fn ask(mut stream: impl Stream) -> String {
 }
 
 #[tokio::test]
-async fn streams_that_were_made_elsewhere_are_served_until_closed() {
+async fn in_memory_streams_are_served_until_closed() {
     let (sender, streams) = mpsc::channel(4);
     let mut serving = serve(Listener::Streams(streams), handler()).unwrap();
     for _ in 0..3 {
@@ -37,11 +37,14 @@ async fn streams_that_were_made_elsewhere_are_served_until_closed() {
 }
 
 #[tokio::test]
-async fn only_those_who_may_connect_are_answered() {
+async fn only_allowed_peers_are_answered() {
     for (from, is_answered) in [
-        (Peers::Anybody, true),
-        (Peers::Only(vec![Ipv4Addr::LOCALHOST.into()]), true),
-        (Peers::Only(vec![Ipv4Addr::new(127, 0, 0, 2).into()]), false),
+        (AllowedPeers::Anybody, true),
+        (AllowedPeers::Only(vec![Ipv4Addr::LOCALHOST.into()]), true),
+        (
+            AllowedPeers::Only(vec![Ipv4Addr::new(127, 0, 0, 2).into()]),
+            false,
+        ),
     ] {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();

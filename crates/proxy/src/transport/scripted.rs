@@ -1,4 +1,4 @@
-//! An endpoint that is a list of answers, so that tests need no sockets and time can stand still.
+//! An endpoint made of a list of answers, so that tests need no sockets and can pause time.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -8,44 +8,47 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
-use rollcage_dialect::chat::Pieces;
+use rollcage_dialect::chat::BodySegments;
 
 use crate::failure::Failure;
 
-/// Answers its requests one after the other; the last answer is given again and again.
-pub(crate) struct Scripted {
-    answers: Mutex<VecDeque<Answer>>,
+/// Answers requests from its list, in order; the last answer is repeated.
+pub(crate) struct ScriptedEndpoint {
+    answers: Mutex<VecDeque<ScriptedAnswer>>,
     requests: Mutex<Vec<Bytes>>,
-    /// Done when a request comes.
+    /// Called for every request.
     on_request: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
-    /// Nobody is there.
+pub(crate) enum ScriptedAnswer {
+    /// The connection is refused.
     Refused,
-    Response(Response),
+    Response(ScriptedResponse),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Response {
+pub(crate) struct ScriptedResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: VecDeque<Piece>,
+    pub(crate) body: VecDeque<BodyStep>,
 }
 
-/// What comes next of a body.
+/// One step of sending a body.
 #[derive(Clone, Debug)]
-pub(crate) enum Piece {
+pub(crate) enum BodyStep {
     Bytes(Bytes),
     Pause(Duration),
     /// The connection breaks.
     Break,
 }
 
-impl Scripted {
-    pub(crate) fn new(answers: Vec<Answer>, on_request: impl Fn() + Send + Sync + 'static) -> Self {
-        Scripted {
+impl ScriptedEndpoint {
+    pub(crate) fn new(
+        answers: Vec<ScriptedAnswer>,
+        on_request: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        ScriptedEndpoint {
             answers: Mutex::new(answers.into()),
             requests: Mutex::default(),
             on_request: Box::new(on_request),
@@ -58,7 +61,7 @@ impl Scripted {
         requests.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn post(&self, body: &Pieces) -> Result<Response, Failure> {
+    pub(super) fn post(&self, body: &BodySegments) -> Result<ScriptedResponse, Failure> {
         let requests = self.requests.lock();
         let mut requests = requests.unwrap_or_else(PoisonError::into_inner);
         requests.push(body.concat());
@@ -70,15 +73,15 @@ impl Scripted {
             _ => answers.pop_front().unwrap(),
         };
         match answer {
-            Answer::Refused => Err(broken("connection refused")),
-            Answer::Response(response) => Ok(response),
+            ScriptedAnswer::Refused => Err(broken("connection refused")),
+            ScriptedAnswer::Response(response) => Ok(response),
         }
     }
 }
 
-impl Response {
-    pub(crate) fn new(status: u16, content_type: &'static str, body: Vec<Piece>) -> Self {
-        let mut response = Response {
+impl ScriptedResponse {
+    pub(crate) fn new(status: u16, content_type: &'static str, body: Vec<BodyStep>) -> Self {
+        let mut response = ScriptedResponse {
             status: StatusCode::from_u16(status).unwrap(),
             headers: HeaderMap::new(),
             body: body.into(),
@@ -96,14 +99,14 @@ impl Response {
         loop {
             match self.body.pop_front() {
                 None => return Ok(None),
-                Some(Piece::Bytes(bytes)) => return Ok(Some(bytes)),
-                Some(Piece::Pause(pause)) => tokio::time::sleep(pause).await,
-                Some(Piece::Break) => return Err(broken("connection reset")),
+                Some(BodyStep::Bytes(bytes)) => return Ok(Some(bytes)),
+                Some(BodyStep::Pause(pause)) => tokio::time::sleep(pause).await,
+                Some(BodyStep::Break) => return Err(broken("connection reset")),
             }
         }
     }
 }
 
 fn broken(text: &str) -> Failure {
-    Failure::passing(&std::io::Error::other(text.to_owned()))
+    Failure::transient(&std::io::Error::other(text.to_owned()))
 }

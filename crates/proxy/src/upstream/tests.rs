@@ -1,4 +1,4 @@
-//! What becomes of a call whose connection, or whose server, is not what it should be.
+//! Calls over lost connections, and to servers that misbehave.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use crate::endpoint::Endpoint;
 use crate::profile::Profile;
 use crate::{ModelSettings, OnOverflow, SessionOptions};
 
-/// A server that does as it is told, and where it is.
+/// A server that runs a script, and its base URL.
 fn server<T: Send + 'static>(
     script: impl FnOnce(&TcpListener) -> T + Send + 'static,
 ) -> (String, JoinHandle<T>) {
@@ -45,7 +45,7 @@ fn answer_one(mut stream: &TcpStream) {
     stream.write_all(answer).unwrap();
 }
 
-/// Reads one request and goes away.
+/// Reads one request and closes the connection.
 fn lose_one(stream: TcpStream) {
     read_request(&stream);
     drop(stream);
@@ -57,7 +57,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// Bears with nothing.
+    /// Never retries with a delay.
     fn new(base_url: String) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let options = SessionOptions {
@@ -84,23 +84,26 @@ impl Caller {
         }
     }
 
-    async fn call(&self, body: impl Into<Pieces>) -> (Result<UpstreamResponse, Failure>, Trouble) {
-        let mut trouble = Trouble::default();
-        let outgoing = Outgoing {
-            passed: &PassedHead::default(),
+    async fn call(
+        &self,
+        body: impl Into<BodySegments>,
+    ) -> (Result<UpstreamResponse, Failure>, RetryState) {
+        let mut retry = RetryState::default();
+        let outgoing = OutgoingRequest {
+            passed: &ForwardedHead::default(),
             body: body.into(),
-            view: View::Own,
-            added: Added::default(),
+            view: StreamView::Original,
+            added: AddedFields::default(),
         };
-        let sent = send(&self.session, &outgoing, &mut trouble).await;
-        (sent, trouble)
+        let sent = send(&self.session, &outgoing, &mut retry).await;
+        (sent, retry)
     }
 }
 
 const BODY: Bytes = Bytes::from_static(b"{}");
 
 #[tokio::test]
-async fn a_connection_is_used_again_and_one_that_was_closed_is_replaced() {
+async fn a_connection_is_reused_and_a_closed_one_is_replaced() {
     let (base_url, server) = server(|listener| {
         let first = accept(listener);
         answer_one(&first);
@@ -116,7 +119,7 @@ async fn a_connection_is_used_again_and_one_that_was_closed_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_request_that_may_have_been_read_is_not_repeated_unsaid() {
+async fn a_repeated_request_that_may_have_been_read_is_recorded() {
     let (base_url, server) = server(|listener| {
         let first = accept(listener);
         answer_one(&first);
@@ -125,47 +128,47 @@ async fn a_request_that_may_have_been_read_is_not_repeated_unsaid() {
     });
     let caller = Caller::new(base_url);
     assert!(caller.call(BODY).await.1.attempts.is_empty());
-    let (sent, trouble) = caller.call(BODY).await;
+    let (sent, retry) = caller.call(BODY).await;
     assert_eq!(sent.unwrap().status(), 200);
-    assert_eq!(trouble.attempts.len(), 1);
-    assert_eq!(trouble.attempts[0].status, None);
+    assert_eq!(retry.attempts.len(), 1);
+    assert_eq!(retry.attempts[0].status, None);
     assert_eq!(caller.session.outages.total(), Duration::ZERO);
     server.join().unwrap();
 }
 
 #[tokio::test]
-async fn a_connection_lost_twice_is_the_endpoints_trouble() {
+async fn a_connection_lost_twice_is_the_endpoints_failure() {
     let (base_url, server) = server(|listener| {
         lose_one(accept(listener));
         lose_one(accept(listener));
     });
-    let (sent, trouble) = Caller::new(base_url).call(BODY).await;
-    assert!(sent.unwrap_err().is_passing);
-    assert_eq!(trouble.attempts.len(), 1);
-    assert!(trouble.failing.is_some());
+    let (sent, retry) = Caller::new(base_url).call(BODY).await;
+    assert!(sent.unwrap_err().is_transient);
+    assert_eq!(retry.attempts.len(), 1);
+    assert!(retry.last_problem.is_some());
     server.join().unwrap();
 }
 
 #[tokio::test]
-async fn who_speaks_no_http_is_not_asked_again() {
+async fn a_server_that_does_not_speak_http_is_not_retried() {
     let (base_url, server) = server(|listener| {
         let mut stream = accept(listener);
         read_request(&stream);
         stream.write_all(b"220 ready for mail\r\n\r\n").unwrap();
     });
-    let (sent, trouble) = Caller::new(base_url).call(BODY).await;
-    assert!(!sent.unwrap_err().is_passing);
-    assert!(trouble.attempts.is_empty());
+    let (sent, retry) = Caller::new(base_url).call(BODY).await;
+    assert!(!sent.unwrap_err().is_transient);
+    assert!(retry.attempts.is_empty());
     server.join().unwrap();
 }
 
 #[tokio::test]
-async fn nobody_there_is_told() {
+async fn a_refused_connection_is_reported() {
     let (base_url, server) = server(|_| {});
     server.join().unwrap();
     let (sent, _) = Caller::new(base_url).call(BODY).await;
     let failure = sent.unwrap_err();
-    assert!(failure.is_passing);
+    assert!(failure.is_transient);
     assert!(failure.text.contains("refused"), "{}", failure.text);
 }
 

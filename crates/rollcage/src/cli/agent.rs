@@ -11,9 +11,9 @@ use rollcage_agents::bundle::Origin;
 use rollcage_agents::{Agent, WireDialect};
 
 use super::engine::{make_ready, with_engine};
-use super::signals::Stop;
+use super::signals::StopSignal;
 use crate::progress::Screen;
-use crate::{Outcome, WrongUse, output, settings, text};
+use crate::{Outcome, UsageError, output, settings, text};
 
 /// List, install, pin, try out and remove agents.
 ///
@@ -52,13 +52,13 @@ enum Command {
     Lock(lock::Arguments),
     /// Try agents out with the scripted model, in every mode, and compare with what is expected of them
     ///
-    /// Each is installed if need be and writes one file, once in each mode: streams passed on live, streams replayed from
-    /// whole answers, and an endpoint that gives only logprobs or only text. Then it plays a long conversation (`long`)
-    /// with what agents change, drop or ask again for: an edit, numbers, several calls at once, blank text, broken
-    /// arguments, an unknown tool, a call cut by the token limit, an error, a broken stream, a subagent. The table tells
-    /// the time to the first call, the peak of memory, how many turns are trained exactly, and which replies came back
-    /// changed. Exit status 1 means that one behaves differently: a side request, an inexact prompt, a reply that is not
-    /// trained, events that cannot be read any more, a failure.
+    /// Each is installed if need be and writes one file, once in each mode: streams passed on live, streams replayed
+    /// from whole answers, and an endpoint that gives only logprobs or only text. Then it plays a long conversation
+    /// (`long`) with what agents change, drop or ask again for: an edit, numbers, several calls at once, blank text,
+    /// broken arguments, an unknown tool, a call cut by the token limit, an error, a broken stream, a subagent. The
+    /// table tells the time to the first call, the peak of memory, how many turns are trained exactly, and which
+    /// replies came back changed. Exit status 1 means that one behaves differently: a side request, an inexact prompt,
+    /// a reply that is not trained, events that cannot be read any more, a failure.
     Doctor {
         /// Agents, as `rollcage run --agent` takes them; the default is all
         #[arg(value_name = "NAME[@VERSION]|FILE.toml")]
@@ -137,17 +137,17 @@ fn list(is_json: bool) -> anyhow::Result<Outcome> {
             writeln!(out, "  {}  {}", bundle.version, text::bytes(bundle.bytes))?;
         }
     }
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }
 
-/// Whether there is anything to install before its first rollout.
+/// Whether it has to be installed before its first rollout.
 fn needs_installation(agent: &dyn Agent) -> bool {
     matches!(agent.source().origin, Origin::Npm(_) | Origin::Pypi(_))
 }
 
 async fn install(name: &str) -> anyhow::Result<Outcome> {
     let (agent, version) = settings::agent(name)?;
-    let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
+    let stop = StopSignal::watch(Screen::new(), "Ending; again to end at once.")?;
     let ready =
         with_engine(async |engine| make_ready(engine, (&*agent, version), stop.token()).await);
     let bundle = Box::pin(ready).await?.bundle;
@@ -158,7 +158,7 @@ async fn install(name: &str) -> anyhow::Result<Outcome> {
         bundle.version,
         text::bytes(bundle.bytes)
     )?;
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }
 
 fn remove(name: &str) -> anyhow::Result<Outcome> {
@@ -166,19 +166,19 @@ fn remove(name: &str) -> anyhow::Result<Outcome> {
         .split_once('@')
         .filter(|(_, version)| !version.is_empty())
     else {
-        return Err(WrongUse(format!(
+        return Err(UsageError(format!(
             "say which version of {name} to remove: {name}@VERSION"
         ))
         .into());
     };
-    // One that is known no more may still be installed.
+    // An agent whose manifest is gone may still be installed.
     let known = settings::agent(agent).ok();
     let agent = known.as_ref().map_or(agent, |(agent, _)| agent.name());
     let removed = settings::bundles()?
         .remove(agent, version)
         .map_err(|error| match error {
             rollcage_agents::bundle::RemoveError::NotInstalled { .. } => {
-                anyhow::Error::from(WrongUse(error.to_string()))
+                anyhow::Error::from(UsageError(error.to_string()))
             }
             error => error.into(),
         })?;
@@ -188,5 +188,5 @@ fn remove(name: &str) -> anyhow::Result<Outcome> {
         "removed {agent} {version} ({})",
         text::bytes(removed.bytes)
     )?;
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }

@@ -1,4 +1,4 @@
-//! `rollcage bench`: numbers of this machine next to their baselines, each compared in one run.
+//! `rollcage bench`: measures this machine against baselines that are measured in the same run.
 
 use crate::Outcome;
 

@@ -1,4 +1,4 @@
-//! What an endpoint speaks, as a flag.
+//! The flag that names an endpoint's API.
 
 use rollcage_dialect::EndpointDialect;
 

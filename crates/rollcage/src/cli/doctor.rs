@@ -9,11 +9,11 @@ use rollcage_sandbox::disk::{self, Disk};
 use rollcage_sandbox::doctor::{Check, Status};
 use rollcage_sandbox::{Command, OutputLimit, Sandboxes, Spec, run as run_command};
 
-use super::signals::Stop;
+use super::signals::StopSignal;
 use crate::progress::Screen;
 use crate::{Interrupted, Outcome, output, settings, text};
 
-/// Below this the next agent to be installed may not fit.
+/// With less free space the next agent may not fit.
 const FREE_BYTES_MIN: u64 = 2 << 30;
 
 /// Tell what the sandbox can and cannot do on this machine, and how to fix it.
@@ -27,15 +27,15 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
+    let stop = StopSignal::watch(Screen::new(), "Ending; again to end at once.")?;
     let home = settings::home()?;
-    let place = data_directory(&home);
-    let checks = if place.status == Status::Missing {
-        // Sandboxes are built there, so there is nothing more to try.
-        vec![place]
+    let data_check = data_directory(&home);
+    let checks = if data_check.status == Status::Missing {
+        // Sandboxes are built there, so no other check can succeed.
+        vec![data_check]
     } else {
-        let mut checks = look_around(&home, &stop).await?;
-        checks.push(place);
+        let mut checks = check_sandboxes(&home, &stop).await?;
+        checks.push(data_check);
         checks
     };
     let mut out = output::stdout();
@@ -55,10 +55,14 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         }
     }
     let is_bad = checks.iter().any(|check| check.status == Status::Missing);
-    Ok(if is_bad { Outcome::Bad } else { Outcome::Fine })
+    Ok(if is_bad {
+        Outcome::Failure
+    } else {
+        Outcome::Success
+    })
 }
 
-async fn look_around(home: &Path, stop: &Stop) -> anyhow::Result<Vec<Check>> {
+async fn check_sandboxes(home: &Path, stop: &StopSignal) -> anyhow::Result<Vec<Check>> {
     let sandboxes = match settings::sandboxes(home).await {
         Err(error) => return Ok(vec![failed("zygote", &anyhow::Error::from(error))]),
         Ok(sandboxes) => sandboxes,
@@ -73,7 +77,7 @@ async fn look_around(home: &Path, stop: &Stop) -> anyhow::Result<Vec<Check>> {
     looked.ok_or(Interrupted)?
 }
 
-/// Writes to it, and looks at what it lies on.
+/// Writes to the data directory, and inspects its file system.
 fn data_directory(home: &Path) -> Check {
     let name = "data directory";
     let shown = home.display();
@@ -121,7 +125,7 @@ fn try_writing(home: &Path) -> anyhow::Result<Disk> {
     Ok(disk::inspect(home)?)
 }
 
-/// The whole thing once, which counts for more than its parts.
+/// Starts one real sandbox, which proves more than the separate checks.
 async fn try_sandbox(sandboxes: &dyn Sandboxes) -> Check {
     let since = Instant::now();
     let attempt = async {

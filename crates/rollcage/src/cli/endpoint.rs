@@ -9,15 +9,15 @@ use rollcage_endpoints::check::EndpointError;
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_endpoints::provider::{Provider, Providers};
 use rollcage_endpoints::serving::command::CommandServer;
-use rollcage_endpoints::serving::{Servers, Step};
+use rollcage_endpoints::serving::{Servers, ServingStep};
 use rollcage_model::finding::CaptureLevel;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::{LogprobsMode, Profile, probe};
 use rollcage_proxy::{Unusable, settle_model};
 
-use super::signals::Stop;
+use super::signals::StopSignal;
 use crate::progress::{Screen, ServingProgress};
-use crate::{Interrupted, Outcome, WrongUse, output, settings, text};
+use crate::{Interrupted, Outcome, UsageError, output, settings, text};
 
 /// List endpoints, and find out what one gives.
 ///
@@ -38,11 +38,11 @@ enum Command {
         json: bool,
     },
     /// Ask an endpoint a few small questions: what can be captured, whether streams are whole, its model and context
-    Probe(Probe),
+    Probe(ProbeArguments),
 }
 
 #[derive(clap::Args)]
-struct Probe {
+struct ProbeArguments {
     /// A URL, a name that `rollcage endpoint list` shows, or PROVIDER/MODEL
     #[arg(value_name = "URL|NAME", required_unless_present = "base_url")]
     name: Option<String>,
@@ -67,7 +67,7 @@ struct Probe {
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::List { json } => list(json),
-        Command::Probe(arguments) => Box::pin(find_out(arguments)).await,
+        Command::Probe(arguments) => Box::pin(run_probe(arguments)).await,
     }
 }
 
@@ -85,10 +85,10 @@ fn list(is_json: bool) -> anyhow::Result<Outcome> {
             writeln!(out, "{:<12} {}", row.name, row.words)?;
         }
     }
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }
 
-/// One endpoint as it is shown. Of a key only whether it is there.
+/// One endpoint of the list. Keys are never shown, only whether they are set.
 struct Row {
     name: String,
     words: String,
@@ -102,7 +102,7 @@ impl Row {
         let model = of(&provider.model_variables).or_else(|| provider.model.clone());
         let request = EndpointRequest {
             kind: Some(provider.name.clone()),
-            // What is asked here is where it is and whether there is a key; a model can still be given.
+            // Only the URL and the key matter here; a model can still be given on the command line.
             model: model.clone().or_else(|| Some("any".to_owned())),
             ..EndpointRequest::default()
         };
@@ -172,12 +172,12 @@ impl Row {
     }
 }
 
-async fn find_out(arguments: Probe) -> anyhow::Result<Outcome> {
+async fn run_probe(arguments: ProbeArguments) -> anyhow::Result<Outcome> {
     let choice = arguments.choose()?;
-    let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
+    let stop = StopSignal::watch(Screen::new(), "Ending; again to end at once.")?;
     let servers = Servers::new(&settings::home()?);
     let progress = ServingProgress::new(arguments.json);
-    let ask = ask(&choice, &servers, &progress);
+    let ask = probe_choice(&choice, &servers, &progress);
     let found = stop.token().run_until_cancelled(ask).await;
     progress.clear();
     servers.close().await;
@@ -186,13 +186,13 @@ async fn find_out(arguments: Probe) -> anyhow::Result<Outcome> {
     if arguments.json {
         writeln!(out, "{}", as_json(&endpoint, &profile))?;
     } else {
-        write!(out, "{}", in_words(&endpoint, &profile))?;
+        write!(out, "{}", describe(&endpoint, &profile))?;
     }
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }
 
-/// What the endpoint gives, once its server runs.
-async fn ask(
+/// Starts the endpoint's server if it has one, and probes the endpoint.
+async fn probe_choice(
     choice: &EndpointChoice,
     servers: &Servers,
     progress: &ServingProgress,
@@ -200,20 +200,22 @@ async fn ask(
     let endpoint = match choice {
         EndpointChoice::Scripted => {
             let text = "the scripted endpoint gives everything: there is nothing to find out";
-            return Err(WrongUse(text.to_owned()).into());
+            return Err(UsageError(text.to_owned()).into());
         }
         EndpointChoice::Url(endpoint) => endpoint.clone(),
         EndpointChoice::Managed(managed) => {
-            let show = |step: &Step| progress.show(step);
+            let show = |step: &ServingStep| progress.show(step);
             servers.endpoint(managed, &show).await?
         }
     };
     progress.clear();
-    measure(endpoint).await
+    settle_and_probe(endpoint).await
 }
 
-/// The endpoint with its model settled, and what it gives.
-pub(crate) async fn measure(mut endpoint: Endpoint) -> anyhow::Result<(Endpoint, Profile)> {
+/// The endpoint with its model filled in, and its profile.
+pub(crate) async fn settle_and_probe(
+    mut endpoint: Endpoint,
+) -> anyhow::Result<(Endpoint, Profile)> {
     let client = rollcage_proxy::outbound::client(&endpoint.base_url).context("set up HTTPS")?;
     let settled = settle_model(&client, &mut endpoint).await;
     settled.map_err(unusable)?;
@@ -221,15 +223,15 @@ pub(crate) async fn measure(mut endpoint: Endpoint) -> anyhow::Result<(Endpoint,
     Ok((endpoint, profile))
 }
 
-/// A key that the endpoint refuses, or a model that it has not, is for the user to change.
+/// A refused key and an unknown model are the user's to change, so they are usage errors.
 pub(crate) fn unusable(error: Unusable) -> anyhow::Error {
     match error {
-        Unusable::Key(_) | Unusable::Model(_) => WrongUse(error.to_string()).into(),
+        Unusable::Key(_) | Unusable::Model(_) => UsageError(error.to_string()).into(),
         Unusable::Failed(_) | Unusable::Other(_) => error.into(),
     }
 }
 
-impl Probe {
+impl ProbeArguments {
     fn choose(&self) -> anyhow::Result<EndpointChoice> {
         let key = match &self.api_key_env {
             None => None,
@@ -245,33 +247,33 @@ impl Probe {
     }
 }
 
-/// Takes apart an endpoint that is said as a URL or as PROVIDER/MODEL.
-pub(crate) fn take_apart(
+/// Splits an endpoint that is given as a URL or as PROVIDER/MODEL into its parts.
+pub(crate) fn split_endpoint(
     (kind, base_url, model): (
         &mut Option<String>,
         &mut Option<String>,
         &mut Option<String>,
     ),
     providers: &Providers,
-) -> Result<(), WrongUse> {
+) -> Result<(), UsageError> {
     if base_url.is_none() && kind.as_deref().is_some_and(is_url) {
         *base_url = kind.take();
     }
     if let (Some(name), None) = (&*kind, &*model) {
         let split = providers.split_model(name);
-        if let Some((named, of_it)) = split.map_err(|error| WrongUse(error.to_string()))? {
+        if let Some((named, of_it)) = split.map_err(|error| UsageError(error.to_string()))? {
             (*kind, *model) = (Some(named), Some(of_it));
         }
     }
     Ok(())
 }
 
-/// Settles on an endpoint.
+/// Resolves a request to one endpoint.
 pub(crate) fn choose(mut request: EndpointRequest) -> anyhow::Result<EndpointChoice> {
     let providers = settings::providers()?;
-    let wrong = |error: EndpointError| WrongUse(error.to_string());
+    let wrong = |error: EndpointError| UsageError(error.to_string());
     let said = (&mut request.kind, &mut request.base_url, &mut request.model);
-    take_apart(said, &providers)?;
+    split_endpoint(said, &providers)?;
     let variable = settings::variables_of(&providers);
     let choice = request.resolve_among(&providers, variable);
     Ok(choice.map_err(wrong)?)
@@ -299,7 +301,7 @@ fn as_json(endpoint: &Endpoint, profile: &Profile) -> Value {
     })
 }
 
-fn in_words(endpoint: &Endpoint, profile: &Profile) -> String {
+fn describe(endpoint: &Endpoint, profile: &Profile) -> String {
     let served = match &profile.served_model {
         Some(served) if *served != endpoint.model => format!(" (served as {served})"),
         _ => String::new(),

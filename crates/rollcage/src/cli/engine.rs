@@ -1,26 +1,26 @@
-//! An engine for one command, closed whatever comes of it.
+//! Runs a command's work with an engine that is always closed afterwards.
 
 use tokio_util::sync::CancellationToken;
 
 use rollcage_agents::Agent;
 use rollcage_agents::ReadyAgent;
 use rollcage_agents::bundle::VersionRequest;
-use rollcage_engine::intake::Resolved;
+use rollcage_engine::intake::ResolvedRollout;
 use rollcage_engine::{Engine, EngineOptions};
 use rollcage_model::record::RolloutResult;
 
 use crate::progress::{InstallProgress, Screen};
 use crate::{Interrupted, settings};
 
-/// Does a command's work with an engine. It is closed also when the work fails, so that no sandbox, cgroup or directory
-/// of it is left.
+/// Runs a command's work with an engine. The engine is closed even when the work fails, so that no sandbox, cgroup or
+/// directory is left behind.
 pub(crate) async fn with_engine<T>(
     work: impl AsyncFnOnce(&Engine) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     with_engine_of(settings::engine_options().await?, work).await
 }
 
-/// The same, with other options.
+/// Like [`with_engine`], with other options.
 pub(crate) async fn with_engine_of<T>(
     options: EngineOptions,
     work: impl AsyncFnOnce(&Engine) -> anyhow::Result<T>,
@@ -31,7 +31,7 @@ pub(crate) async fn with_engine_of<T>(
     done
 }
 
-/// Makes an agent ready while its installation is shown.
+/// Installs and prepares an agent, and shows the progress.
 pub(crate) async fn make_ready(
     engine: &Engine,
     (agent, version): (&dyn Agent, VersionRequest),
@@ -45,10 +45,10 @@ pub(crate) async fn make_ready(
     Ok(ready.ok_or(Interrupted)??)
 }
 
-/// Runs one rollout that a command made for itself.
+/// Runs one rollout and returns its result.
 pub(crate) async fn run_one(
     engine: &Engine,
-    rollout: Resolved,
+    rollout: ResolvedRollout,
     cancel: &CancellationToken,
 ) -> anyhow::Result<RolloutResult> {
     let entries = engine.submit(rollout, 1)?;

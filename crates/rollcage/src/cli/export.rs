@@ -11,7 +11,7 @@ use rollcage_model::export::{self, ExportError, Format, Meta, Options, write};
 use rollcage_model::sequence::Trained;
 use rollcage_model::trace::Interpretation;
 
-use crate::{Outcome, WrongUse, output, settings};
+use crate::{Outcome, UsageError, output, settings};
 
 /// Export stored rollouts in a format that trainers read.
 ///
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let mut out: Box<dyn Write + Send> = match &arguments.output {
         None if format == Format::Parquet && output::is_stdout_terminal() => {
             let text = "a Parquet table is not for a terminal: name a file with --output";
-            return Err(WrongUse(text.to_owned()).into());
+            return Err(UsageError(text.to_owned()).into());
         }
         None => Box::new(output::stdout()),
         Some(path) => {
@@ -108,13 +108,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         output::say(&format!("{error:#}"));
     }
     Ok(if bad.is_empty() {
-        Outcome::Fine
+        Outcome::Success
     } else {
-        Outcome::Bad
+        Outcome::Failure
     })
 }
 
-/// A rollout that has nothing to export is told of at the end; what cannot be written ends the export.
+/// Collects errors about rollouts without anything to export, which are reported at the end. Any other error ends the
+/// export.
 fn note(
     bad: &mut Vec<anyhow::Error>,
     id: &str,
@@ -138,7 +139,7 @@ fn note(
 fn load(store: &Store, id: &str) -> anyhow::Result<(Interpretation, Meta)> {
     let id = store
         .find(id)
-        .map_err(|error| WrongUse(error.to_string()))?;
+        .map_err(|error| UsageError(error.to_string()))?;
     let result = store.result(id)?;
     let seen = store.interpret_result(&result)?;
     Ok((seen, Meta::from(&result)))

@@ -24,11 +24,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         for summary in &summaries {
             writeln!(out, "{}", serde_json::to_string(summary)?)?;
         }
-        return Ok(Outcome::Fine);
+        return Ok(Outcome::Success);
     }
     if summaries.is_empty() {
         writeln!(out, "No rollouts yet. Start one with: rollcage run TASK")?;
-        return Ok(Outcome::Fine);
+        return Ok(Outcome::Success);
     }
     writeln!(
         out,
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     for summary in &summaries {
         writeln!(out, "{}", row(summary))?;
     }
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }
 
 fn row(summary: &Summary) -> String {

@@ -2,7 +2,7 @@
 
 use rollcage_model::task::mcp::{McpServer, McpServers};
 
-use crate::WrongUse;
+use crate::UsageError;
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "MCP servers")]
@@ -20,19 +20,19 @@ pub(crate) struct McpArguments {
 
 impl McpArguments {
     /// Adds to the task's own servers, or replaces those of the same name.
-    pub(crate) fn add_to(&self, servers: &mut McpServers) -> Result<(), WrongUse> {
+    pub(crate) fn add_to(&self, servers: &mut McpServers) -> Result<(), UsageError> {
         for text in &self.mcp {
             let (name, server) = read(text)?;
             servers.insert(name, server);
         }
         for text in &self.mcp_header {
-            // The value may be a secret, so it is not repeated.
-            let wrong = || WrongUse("--mcp-header wants NAME:HEADER=VALUE".to_owned());
+            // The value may be a secret, so it is not part of the error.
+            let wrong = || UsageError("--mcp-header wants NAME:HEADER=VALUE".to_owned());
             let (name, header) = text.split_once(':').ok_or_else(wrong)?;
             let (header, value) = header.split_once('=').ok_or_else(wrong)?;
             let server = servers
                 .get_mut(name)
-                .ok_or_else(|| WrongUse(format!("--mcp-header: no MCP server `{name}`")))?;
+                .ok_or_else(|| UsageError(format!("--mcp-header: no MCP server `{name}`")))?;
             let (header, value) = (header.trim().to_owned(), value.trim().to_owned());
             server.headers.insert(header, value);
         }
@@ -40,8 +40,8 @@ impl McpArguments {
     }
 }
 
-fn read(text: &str) -> Result<(String, McpServer), WrongUse> {
-    let wrong = |why: &str| WrongUse(format!("--mcp wants NAME=COMMAND or NAME=URL: {why}"));
+fn read(text: &str) -> Result<(String, McpServer), UsageError> {
+    let wrong = |why: &str| UsageError(format!("--mcp wants NAME=COMMAND or NAME=URL: {why}"));
     let (name, what) = text
         .split_once('=')
         .ok_or_else(|| wrong(&format!("`{text}` has no `=`")))?;
@@ -61,8 +61,8 @@ fn read(text: &str) -> Result<(String, McpServer), WrongUse> {
     Ok((name.trim().to_owned(), server))
 }
 
-/// The words of a command as a shell splits it, with quotes and backslashes and without anything else of a shell's;
-/// `None` when a quote is not closed.
+/// Splits a command into words as a shell does. Supports quotes and backslashes, and nothing else of shell syntax.
+/// `None` if a quote is not closed.
 fn words(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

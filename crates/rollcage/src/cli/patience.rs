@@ -1,11 +1,11 @@
-//! How long commands bear with an endpoint that is out of order.
+//! The flag for how long failing model calls are retried.
 
 use std::time::Duration;
 
 #[derive(clap::Args)]
 pub(crate) struct PatienceArguments {
-    /// How many seconds a model call is made again while the endpoint cannot be reached, is busy or aborts it; this time
-    /// counts neither for the agent's time nor for idle_s
+    /// How many seconds a model call is made again while the endpoint cannot be reached, is busy or aborts it; this
+    /// time counts neither for the agent's time nor for idle_s
     #[arg(long, default_value_t = 180.0, value_name = "SECONDS", value_parser = seconds)]
     upstream_patience: f64,
 }

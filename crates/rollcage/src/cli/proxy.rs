@@ -9,17 +9,17 @@ use anyhow::Context;
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_endpoints::serving::Servers;
 use rollcage_proxy::endpoint::Endpoint;
-use rollcage_proxy::outbound::{Allowed, Guard};
+use rollcage_proxy::outbound::{AllowRule, Guard};
 use rollcage_proxy::probe::Profile;
 use rollcage_proxy::secret::Secret;
-use rollcage_proxy::{Handler, Serving};
+use rollcage_proxy::{Handler, ServerHandle};
 
 use super::listen::refused;
 use super::patience::PatienceArguments;
 use super::signals::Signals;
 use crate::progress::ServingProgress;
-use crate::server::capture::{Capture, Unresolved, resolve};
-use crate::{Outcome, WrongUse, output, settings};
+use crate::server::capture::{CaptureServer, ResolveError, resolve};
+use crate::{Outcome, UsageError, output, settings};
 
 /// Serve the capture proxy alone, for a harness of your own.
 ///
@@ -57,11 +57,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "VAR")]
     admin_key_env: Option<String>,
 
-    /// With an admin key: let sessions name this host, address or network as their `llm_url`: HOST, HOST:PORT, *.DOMAIN,
-    /// ADDRESS or ADDRESS/BITS; may be given more than once. Public addresses are allowed as they are; `rollcage serve
+    /// With an admin key: let sessions name this host, address or network as their `llm_url`: HOST, HOST:PORT,
+    /// *.DOMAIN, ADDRESS or ADDRESS/BITS; may be given more than once. Public addresses are allowed as they are;
+    /// `rollcage serve
     /// --help` has the rule
     #[arg(long, value_name = "WHAT")]
-    allow_url: Vec<Allowed>,
+    allow_url: Vec<AllowRule>,
 
     #[command(flatten)]
     patience: PatienceArguments,
@@ -76,14 +77,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
             "{} can be reached from outside: set a key with --admin-key-env VAR",
             arguments.host
         );
-        return Err(WrongUse(text).into());
+        return Err(UsageError(text).into());
     }
     let mut signals = Signals::new().context("catch signals")?;
-    // Those that a name stands for; they end with us.
+    // Model servers that we start ourselves; they end with us.
     let servers = Servers::new(&settings::home()?);
     let served = tokio::select! {
         served = serve(&arguments, admin_key, &servers) => served.map(Some),
-        // A model that is downloaded takes long.
+        // Starting can take long, for example while a model is downloaded.
         () = signals.next() => Ok(None),
     };
     if let Ok(Some((mut serving, capture))) = served {
@@ -91,18 +92,18 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         serving.close().await;
         capture.close().await;
         servers.close().await;
-        return Ok(Outcome::Fine);
+        return Ok(Outcome::Success);
     }
     servers.close().await;
-    served.map(|_| Outcome::Fine)
+    served.map(|_| Outcome::Success)
 }
 
-/// Listens, and says where.
+/// Listens, and prints the address.
 async fn serve(
     arguments: &Arguments,
     admin_key: Option<Secret>,
     servers: &Servers,
-) -> anyhow::Result<(Serving, Arc<Capture>)> {
+) -> anyhow::Result<(ServerHandle, Arc<CaptureServer>)> {
     let (endpoint, profile) = find(arguments, servers).await?;
     let directory = settings::store()?.root().join("sessions");
     std::fs::DirBuilder::new()
@@ -118,11 +119,11 @@ async fn serve(
         "Capture proxy at http://{address} for {} ({}), level {level} (Ctrl-C ends it)",
         endpoint.base_url, endpoint.model
     ));
-    // Whoever can connect without a key could ask from here directly.
+    // Without a key only this machine can connect, and its users can reach the same addresses directly.
     let guard = admin_key
         .is_some()
         .then(|| Guard::new(arguments.allow_url.clone()));
-    let mut capture = Capture::new(endpoint, profile, admin_key, guard, directory);
+    let mut capture = CaptureServer::new(endpoint, profile, admin_key, guard, directory);
     capture.upstream_patience = arguments.patience.upstream();
     let capture = Arc::new(capture);
     let answering = Arc::clone(&capture);
@@ -134,7 +135,7 @@ async fn serve(
     Ok((serving, capture))
 }
 
-/// The endpoint, with its server running, and what it gives.
+/// The endpoint, whose server is started if it has one, and its profile.
 async fn find(arguments: &Arguments, servers: &Servers) -> anyhow::Result<(Endpoint, Profile)> {
     let key = secret(arguments.upstream_key_env.as_deref(), "--upstream-key-env")?;
     let (upstream, model) = (arguments.upstream.clone(), arguments.model.clone());
@@ -148,8 +149,8 @@ async fn find(arguments: &Arguments, servers: &Servers) -> anyhow::Result<(Endpo
             ..EndpointRequest::default()
         };
         return resolve(request).await.map_err(|error| match error {
-            Unresolved::Unusable(error) => super::endpoint::unusable(error),
-            Unresolved::Forbidden(_) => error.into(),
+            ResolveError::Unusable(error) => super::endpoint::unusable(error),
+            ResolveError::Forbidden(_) => error.into(),
         });
     }
     let request = EndpointRequest {
@@ -171,10 +172,10 @@ async fn find(arguments: &Arguments, servers: &Servers) -> anyhow::Result<(Endpo
         }
         EndpointChoice::Scripted => {
             let text = "the scripted endpoint needs a solution: serve one with `rollcage scripted`, and give its URL";
-            return Err(WrongUse(text.to_owned()).into());
+            return Err(UsageError(text.to_owned()).into());
         }
     };
-    super::endpoint::measure(endpoint).await
+    super::endpoint::settle_and_probe(endpoint).await
 }
 
 fn secret(variable: Option<&str>, flag: &str) -> anyhow::Result<Option<Secret>> {

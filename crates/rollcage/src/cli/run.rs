@@ -9,38 +9,38 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_agents::bundle;
-use rollcage_dialect::chat::Constrained;
-use rollcage_endpoints::serving::Step as ServingStep;
+use rollcage_dialect::chat::ConstraintPolicy;
+use rollcage_endpoints::serving::ServingStep;
 use rollcage_engine::intake::{
-    Catalogue, EndpointWish, Key, ModelOptions, PlanError, RequestError, Resolved, RolloutRequest,
-    resolve,
+    Catalogue, EndpointOptions, KeySource, ModelOptions, PlanError, RequestError, ResolvedRollout,
+    RolloutRequest, resolve,
 };
-use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::ending::Ended;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::{MAX_TOKENS_CAP, TOP_LOGPROBS, Task};
 use rollcage_proxy::SamplingPolicy;
 
 use self::follow::follow;
-use self::made::{ChangedTask, MadeTask};
 use self::options::AgentArguments;
-use super::endpoint::{take_apart, unusable};
+use self::task::{InlineTask, TaskOverrides};
+use super::endpoint::{split_endpoint, unusable};
 use super::engine::with_engine_of;
 use super::mcp::McpArguments;
 use super::patience::PatienceArguments;
-use super::signals::Stop;
+use super::signals::StopSignal;
 use super::trace::TraceName;
 use crate::progress::{InstallProgress, Screen, ServingProgress};
-use crate::task_file::Loaded;
-use crate::{Interrupted, Outcome, WrongUse, output, report, settings};
+use crate::task_file::LoadedTask;
+use crate::{Interrupted, Outcome, UsageError, output, report, settings};
 
 mod follow;
-mod made;
 #[cfg(test)]
 mod names;
 mod options;
+mod task;
 
-/// For results that standard output does not take.
+/// The context of errors when results cannot be written to standard output.
 const UNPRINTED: &str = "print the results (all are recorded: see `rollcage list`)";
 
 /// Run a task as one or more rollouts.
@@ -120,10 +120,10 @@ pub(crate) struct Arguments {
     mcp: McpArguments,
 
     #[command(flatten)]
-    made: MadeTask,
+    inline: InlineTask,
 
     #[command(flatten)]
-    changed: ChangedTask,
+    overrides: TaskOverrides,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -180,9 +180,10 @@ struct EndpointArguments {
     #[arg(long, value_name = "WHO", value_parser = SamplingPolicy::NAMES)]
     sampling: Option<String>,
 
-    /// What becomes of calls that constrain sampling (`tool_choice` required, strict tools, response formats …): `refuse`
-    /// them (default with --temperature), `remove` what constrains, or `keep` them and train on none (default otherwise)
-    #[arg(long, value_name = "POLICY", value_parser = Constrained::NAMES)]
+    /// What becomes of calls that constrain sampling (`tool_choice` required, strict tools, response formats …):
+    /// `refuse` them (default with --temperature), `remove` what constrains, or `keep` them and train on none (default
+    /// otherwise)
+    #[arg(long, value_name = "POLICY", value_parser = ConstraintPolicy::NAMES)]
     constrained: Option<String>,
 
     /// Stop the agent after this many model calls
@@ -216,7 +217,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut rollout = resolve(request, &catalogue).map_err(wrong_request)?;
     let words = "Ending the rollouts; again to end at once.";
     let screen = Screen::new();
-    let stop = Stop::watch(screen.clone(), words).context("catch signals")?;
+    let stop = StopSignal::watch(screen.clone(), words).context("catch signals")?;
     let (listener, events) = mpsc::unbounded_channel();
     let installing = Arc::new(InstallProgress::on(&screen));
     let options = EngineOptions {
@@ -225,13 +226,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         listener: Some(listener),
         on_install: Some(Box::new({
             let installing = Arc::clone(&installing);
-            move |step: bundle::Progress| installing.show(&step)
+            move |step: bundle::InstallStatus| installing.show(&step)
         })),
         ..settings::engine_options().await?
     };
     let results = with_engine_of(options, async |engine| {
         let cancel = stop.token();
-        // First, since a wrong one is told at once, and an agent may take a minute to install.
+        // First, so that a wrong endpoint is reported at once: an agent may take a minute to install.
         settle(engine, &mut rollout, cancel, arguments.json).await?;
         let entries = engine.submit(rollout, usize::from(arguments.n))?;
         let json = arguments.json.then(|| arguments.trace.into());
@@ -242,16 +243,16 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let results = Box::pin(results).await?;
     if !arguments.json {
         let printed = report::summary(&mut output::stdout(), &results);
-        output::unless_gone(printed).context(UNPRINTED)?;
+        output::ignore_closed_reader(printed).context(UNPRINTED)?;
     }
     Ok(if results.iter().all(is_fine) {
-        Outcome::Fine
+        Outcome::Success
     } else {
-        Outcome::Bad
+        Outcome::Failure
     })
 }
 
-/// Whether the rollout came to what it was run for: a reward that counts, or, where nothing grades, a regular end.
+/// Whether the rollout achieved its purpose: a valid reward, or a regular end if there are no verify commands.
 fn is_fine(result: &RolloutResult) -> bool {
     let is_regular = matches!(result.ended, Ended::Completed | Ended::Budget)
         && result.cause.is_none_or(|cause| cause.verdict().is_valid);
@@ -261,10 +262,10 @@ fn is_fine(result: &RolloutResult) -> bool {
     }
 }
 
-/// Finds out which endpoint and model it is, with its server running; what takes long is shown.
+/// Resolves the endpoint and its model, starts the endpoint's server if it has one, and shows progress.
 async fn settle(
     engine: &Engine,
-    rollout: &mut Resolved,
+    rollout: &mut ResolvedRollout,
     cancel: &CancellationToken,
     is_json: bool,
 ) -> anyhow::Result<()> {
@@ -282,20 +283,20 @@ async fn settle(
     }
 }
 
-fn load(arguments: &Arguments) -> anyhow::Result<Loaded> {
-    let mut loaded = arguments.made.load(arguments.task.as_deref())?;
-    arguments.changed.change(&mut loaded)?;
+fn load(arguments: &Arguments) -> anyhow::Result<LoadedTask> {
+    let mut loaded = arguments.inline.load(arguments.task.as_deref())?;
+    arguments.overrides.apply(&mut loaded)?;
     arguments.set_options(&mut loaded.task)?;
     arguments.mcp.add_to(&mut loaded.task.mcp)?;
     loaded
         .task
         .check()
-        .map_err(|error| WrongUse(error.to_string()))?;
+        .map_err(|error| UsageError(error.to_string()))?;
     Ok(loaded)
 }
 
 impl Arguments {
-    /// Flags beat what the task says itself.
+    /// Applies flags, which take precedence over the task.
     fn set_options(&self, task: &mut Task) -> anyhow::Result<()> {
         self.options.set(&mut task.agent)?;
         for pair in &self.env {
@@ -306,7 +307,7 @@ impl Arguments {
     }
 }
 
-/// What a user can do about it, in the words of the command line.
+/// Rewords an error for users of the command line.
 fn wrong_request(error: RequestError) -> anyhow::Error {
     let text = match &error {
         RequestError::KeyVariable(_) => format!("--api-key-env: {error}"),
@@ -316,11 +317,11 @@ fn wrong_request(error: RequestError) -> anyhow::Error {
         },
         _ => format!("{:#}", anyhow::Error::from(error)),
     };
-    WrongUse(text).into()
+    UsageError(text).into()
 }
 
 impl Arguments {
-    /// What is asked for. An agent that is a file joins the catalogue.
+    /// The rollout that the flags describe. An agent given as a file is added to the catalogue.
     fn request(&self, catalogue: &mut Catalogue) -> anyhow::Result<RolloutRequest> {
         let mut loaded = load(self)?;
         self.endpoint.limit(&mut loaded.task);
@@ -346,21 +347,21 @@ impl Arguments {
         })
     }
 
-    fn limits(&self) -> Limits {
-        let default = Limits::default();
+    fn limits(&self) -> EngineLimits {
+        let default = EngineLimits::default();
         let slots = self.jobs.map_or(default.slots, usize::from);
-        Limits {
+        EngineLimits {
             slots,
             queue_max: usize::from(self.n),
             owner_slots: slots,
-            // Here nobody comes back for a grade.
+            // On the command line nobody can finalize an aborted rollout later.
             keep_aborted: Duration::ZERO,
         }
     }
 }
 
 impl EndpointArguments {
-    /// Flags beat the task's own budget.
+    /// Applies flags, which take precedence over the task's budget.
     fn limit(&self, task: &mut Task) {
         let budget = &mut task.budget;
         budget.calls = self.max_calls.or(budget.calls);
@@ -379,17 +380,17 @@ impl EndpointArguments {
         }
     }
 
-    fn wish(&self, catalogue: &Catalogue) -> anyhow::Result<EndpointWish> {
-        let mut wish = EndpointWish {
+    fn wish(&self, catalogue: &Catalogue) -> anyhow::Result<EndpointOptions> {
+        let mut wish = EndpointOptions {
             kind: self.endpoint.clone(),
             base_url: self.base_url.clone(),
-            key: self.api_key_env.clone().map(Key::Variable),
+            key: self.api_key_env.clone().map(KeySource::Variable),
             model: self.model.clone(),
             is_thinking_disabled: self.disable_thinking.or(self.thinking.map(|is_on| !is_on)),
             dialect: self.dialect.map(Into::into),
         };
         let said = (&mut wish.kind, &mut wish.base_url, &mut wish.model);
-        take_apart(said, &catalogue.providers)?;
+        split_endpoint(said, &catalogue.providers)?;
         Ok(wish)
     }
 }
@@ -431,7 +432,7 @@ mod tests {
             let graded = ended(cause, vec![failed()]);
             assert_eq!(is_fine(&graded), is_valid, "{}", cause.as_str());
         }
-        // Nothing grades it.
+        // Without verify commands.
         for (cause, is_expected) in [
             (Cause::Completed, true),
             (Cause::BudgetLimit, true),

@@ -5,20 +5,20 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use rollcage_scripted::{Options, Script, Scripted, ScriptedError};
+use rollcage_scripted::{Options, Script, ScriptedEndpoint, ScriptedError};
 
 use super::listen::refused;
 use super::signals::Signals;
 use crate::task_file;
-use crate::{Outcome, WrongUse, output};
+use crate::{Outcome, UsageError, output};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Serve the scripted model alone.
 ///
-/// Clients of OpenAI (chat completions and Responses), Anthropic and Gemini can talk to it, with any API key. It plays the
-/// `solution` of the script, one step per turn, through the tools the client offers. Chat completions come with token
-/// ids and logprobs when asked for them, as vLLM gives them.
+/// Clients of OpenAI (chat completions and Responses), Anthropic and Gemini can talk to it, with any API key. It plays
+/// the `solution` of the script, one step per turn, through the tools the client offers. Chat completions come with
+/// token ids and logprobs when asked for them, as vLLM gives them.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A task file; its `solution` is played
@@ -51,10 +51,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         ..Options::default()
     };
     let mut signals = Signals::new().context("catch signals")?;
-    let scripted = Scripted::start(options)
+    let scripted = ScriptedEndpoint::start(options)
         .await
         .map_err(|error| match error {
-            ScriptedError::PortInUse(_) => WrongUse(error.to_string()).into(),
+            ScriptedError::PortInUse(_) => UsageError(error.to_string()).into(),
             ScriptedError::Listen { port, source } => refused(LOOPBACK, port, source),
             ScriptedError::Key(_) => anyhow::Error::from(error),
         })?;
@@ -65,5 +65,5 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     ));
     signals.next().await;
     scripted.close().await;
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }

@@ -11,20 +11,20 @@ use tokio::net::TcpListener;
 use rollcage_engine::EngineOptions;
 use rollcage_engine::intake::Catalogue;
 use rollcage_model::text::chain;
-use rollcage_proxy::outbound::{Allowed, Guard};
+use rollcage_proxy::outbound::{AllowRule, Guard};
 
 use super::listen::refused;
 use super::patience::PatienceArguments;
 use super::signals::Signals;
-use crate::server::access::{Policy, Token};
+use crate::server::access::{AccessPolicy, AccessToken};
 use crate::server::listen::BODY_LIMIT;
 use crate::server::openenv::{Limits, Mode};
 use crate::server::ready::{self, Readiness};
 use crate::server::rollouts::Backend;
 use crate::server::tasks::Tasks;
 use crate::server::tools::RolloutTools;
-use crate::server::{self, Assembly, AtStop, api};
-use crate::{Outcome, WrongUse, output, settings};
+use crate::server::{self, ServerOptions, ShutdownHook, api};
+use crate::{Outcome, UsageError, output, settings};
 
 /// Serve an OpenEnv environment for trainers and MCP clients
 ///
@@ -83,7 +83,8 @@ pub(crate) struct Arguments {
     )]
     mode: Mode,
 
-    /// An environment variable that holds a token of at least 16 characters; callers with different tokens do not see each other's sessions
+    /// An environment variable that holds a token of at least 16 characters; callers with different tokens do not see
+    /// each other's sessions
     #[arg(long, value_name = "VAR")]
     token_env: Vec<String>,
 
@@ -94,14 +95,14 @@ pub(crate) struct Arguments {
     /// Let clients name this host, address or network in `base_url` and in the `url` of an MCP server: HOST, HOST:PORT,
     /// *.DOMAIN, ADDRESS or ADDRESS/BITS; may be given more than once
     ///
-    /// Without it clients of a server with tokens, or with --without-token, may name public addresses only: not loopback,
-    /// private, shared, link-local, metadata and reserved ones, however they are spelled or resolved, and not this
-    /// machine's own. What was checked is what is connected to, and redirects are not followed. The server's own
-    /// endpoints and the tasks of --tasks are not concerned, nor is a server on loopback without tokens.
-    /// Such URLs do not go through HTTP_PROXY or HTTPS_PROXY, which would resolve names themselves, except to hosts
-    /// that are allowed by name.
+    /// Without it clients of a server with tokens, or with --without-token, may name public addresses only: not
+    /// loopback, private, shared, link-local, metadata and reserved ones, however they are spelled or resolved, and not
+    /// this machine's own. What was checked is what is connected to, and redirects are not followed. The server's own
+    /// endpoints and the tasks of --tasks are not concerned, nor is a server on loopback without tokens. Such URLs do
+    /// not go through HTTP_PROXY or HTTPS_PROXY, which would resolve names themselves, except to hosts that are allowed
+    /// by name.
     #[arg(long, value_name = "WHAT")]
-    allow_url: Vec<Allowed>,
+    allow_url: Vec<AllowRule>,
 
     /// Close a session that no socket holds and no call uses for so many seconds
     #[arg(long, default_value_t = 3600.0, value_name = "SECONDS", value_parser = seconds)]
@@ -111,8 +112,8 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 900.0, value_name = "SECONDS", value_parser = seconds)]
     step_timeout: f64,
 
-    /// How many seconds the sandbox of an aborted rollout is kept, so that finalize_rollout can still verify and collect;
-    /// 0 keeps none
+    /// How many seconds the sandbox of an aborted rollout is kept, so that finalize_rollout can still verify and
+    /// collect; 0 keeps none
     #[arg(long, default_value_t = rollcage_engine::KEEP_ABORTED.as_secs_f64(), value_name = "SECONDS", value_parser = seconds_or_none)]
     keep_aborted: f64,
 
@@ -152,14 +153,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let tasks = Arc::new(tasks);
     let guard = guard(&arguments, &policy);
     let mut signals = Signals::new().context("catch signals")?;
-    // Before there is anything to clean up.
+    // Early: there is nothing to clean up yet if this fails.
     let listener = TcpListener::bind((arguments.host, arguments.port))
         .await
         .map_err(|error| refused(arguments.host, arguments.port, error))?;
     let backend = backend(&arguments, Arc::clone(&tasks), guard).await?;
     let mut address = listener.local_addr().context("find the port")?;
     if address.ip().is_unspecified() {
-        // Every address is listened on; this is the one that works for whoever reads the line.
+        // We listen on every address; loopback is the one that works for the reader of this line.
         address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
     }
     output::announce(&format!(
@@ -167,7 +168,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
          Connect: MCPToolClient(base_url=\"http://{address}\")"
     ));
     let readiness = readiness(&backend);
-    let assembly = Assembly {
+    let options = ServerOptions {
         name: arguments.name,
         mode: arguments.mode,
         sessions_max: arguments.max_sessions as usize,
@@ -183,36 +184,38 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         extra: api::routes(Arc::clone(&backend)).merge(ready::routes(Arc::clone(&readiness))),
         extra_paths: api::openapi_paths(),
         grace: Duration::from_secs_f64(arguments.grace),
-        at_stop: at_stop(Arc::clone(&readiness), backend),
+        on_shutdown: on_shutdown(Arc::clone(&readiness), backend),
     };
     let (stop, stopped) = tokio::sync::oneshot::channel();
-    let told_twice = async {
+    let second_signal = async {
         signals.next().await;
         output::say("Ending; running calls may finish. Again to end at once.");
         let _ = stop.send(());
         signals.again().await;
     };
-    let serving = server::serve(listener, assembly, async {
+    let serving = server::serve(listener, options, async {
         let _ = stopped.await;
     });
-    let serving = async { tokio::join!(serving, tell_unready(&readiness)) };
+    let serving = async { tokio::join!(serving, warn_if_unready(&readiness)) };
     tokio::select! {
-        _ = serving => Ok(Outcome::Fine),
-        () = told_twice => std::process::exit(130),
+        _ = serving => Ok(Outcome::Success),
+        () = second_signal => std::process::exit(130),
     }
 }
 
-/// What clients may name.
-fn guard(arguments: &Arguments, policy: &Policy) -> Option<Arc<Guard>> {
+/// Which addresses clients may use in URLs.
+fn guard(arguments: &Arguments, policy: &AccessPolicy) -> Option<Arc<Guard>> {
     match policy {
-        Policy::Tokens(_) | Policy::Anyone => Some(Guard::new(arguments.allow_url.clone())),
-        // Whoever can connect could ask from here directly.
-        Policy::Loopback => None,
+        AccessPolicy::Tokens(_) | AccessPolicy::Anyone => {
+            Some(Guard::new(arguments.allow_url.clone()))
+        }
+        // Only this machine can connect, and its users can reach the same addresses directly.
+        AccessPolicy::Loopback => None,
     }
 }
 
-/// Ends what outlives calls.
-fn at_stop(readiness: Arc<Readiness>, backend: Arc<Backend>) -> AtStop {
+/// Ends the rollouts and trials that outlive calls.
+fn on_shutdown(readiness: Arc<Readiness>, backend: Arc<Backend>) -> ShutdownHook {
     Box::new(|grace| {
         Box::pin(async move {
             readiness.close().await;
@@ -221,7 +224,8 @@ fn at_stop(readiness: Arc<Readiness>, backend: Arc<Backend>) -> AtStop {
     })
 }
 
-/// How a sandbox is tried out, and what everybody may read of the result: not where our data lies.
+/// Tests readiness by starting a sandbox. The reason of a failure is public, so the path of our data is removed from
+/// it.
 fn readiness(backend: &Arc<Backend>) -> Arc<Readiness> {
     let backend = Arc::clone(backend);
     Readiness::new(Box::new(move || {
@@ -236,8 +240,8 @@ fn readiness(backend: &Arc<Backend>) -> Arc<Readiness> {
     }))
 }
 
-/// A server that can run nothing says so at once, and loudly: its clients would only see rollouts fail.
-async fn tell_unready(readiness: &Readiness) {
+/// Prints a prominent warning at the start if no rollout can run: clients would only see their rollouts fail.
+async fn warn_if_unready(readiness: &Readiness) {
     if let Err(reason) = readiness.try_now().await {
         output::say(&format!(
             "NOT READY: no rollout can run on this machine: {reason}\n\
@@ -251,12 +255,12 @@ async fn backend(
     tasks: Arc<Tasks>,
     guard: Option<Arc<Guard>>,
 ) -> anyhow::Result<Arc<Backend>> {
-    let default = rollcage_engine::Limits::default();
+    let default = rollcage_engine::EngineLimits::default();
     let slots = arguments.jobs.map_or(default.slots, usize::from);
-    let limits = rollcage_engine::Limits {
+    let limits = rollcage_engine::EngineLimits {
         slots,
         queue_max: arguments.queue,
-        // One owner may use everything; those who wait take turns.
+        // One owner may use all slots; waiting owners take turns.
         owner_slots: slots,
         keep_aborted: Duration::from_secs_f64(arguments.keep_aborted),
     };
@@ -274,36 +278,36 @@ async fn backend(
     Ok(Backend::new(engine, tasks, BODY_LIMIT))
 }
 
-fn policy(arguments: &Arguments) -> anyhow::Result<Policy> {
+fn policy(arguments: &Arguments) -> anyhow::Result<AccessPolicy> {
     let mut tokens = Vec::new();
     for name in &arguments.token_env {
-        tokens.push(Token {
+        tokens.push(AccessToken {
             owner: name.clone(),
             value: settings::token(name, "--token-env")?,
         });
     }
     if !tokens.is_empty() {
-        return Ok(Policy::Tokens(tokens));
+        return Ok(AccessPolicy::Tokens(tokens));
     }
     if arguments.host.is_loopback() {
-        return Ok(Policy::Loopback);
+        return Ok(AccessPolicy::Loopback);
     }
     if arguments.without_token {
-        return Ok(Policy::Anyone);
+        return Ok(AccessPolicy::Anyone);
     }
     let text = format!(
         "{} can be reached from outside: name a variable that holds a token with --token-env VAR",
         arguments.host
     );
-    Err(WrongUse(text).into())
+    Err(UsageError(text).into())
 }
 
-/// The name is a part of the Task API's paths.
+/// The name becomes part of the Task API's paths.
 fn check_name(name: &str) -> anyhow::Result<()> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-.".contains(character);
     if name.is_empty() || name.len() > 100 || !name.chars().all(is_plain) {
         let text = format!("--name `{name}`: use letters, digits, `_`, `-` and `.`");
-        return Err(WrongUse(text).into());
+        return Err(UsageError(text).into());
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use rollcage_engine::result::proxy_turns;
 use rollcage_model::record::{CommandResult, RolloutResult, RolloutTurn};
 use rollcage_model::task::WORKDIR;
 use rollcage_model::transcript::Transcript;
-use rollcage_model::view::{View, Wanted};
+use rollcage_model::view::{TraceDetail, View};
 
 use super::trace::TraceName;
 use crate::{Outcome, output, report, settings, text};
@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     full: bool,
 }
 
-/// Lines shown of a message unless all are asked for; system prompts run to hundreds.
+/// Lines shown of a message without --full; system prompts can have hundreds.
 const LINES_MAX: usize = 12;
 /// Characters shown of a line.
 const WIDTH_MAX: usize = 400;
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let store = settings::store()?;
     let id = store
         .find(&arguments.id)
-        .map_err(|error| crate::WrongUse(error.to_string()))?;
+        .map_err(|error| crate::UsageError(error.to_string()))?;
     let result = store.result(id)?;
     let account = match arguments.transcript {
         true => store.transcript(&result)?,
@@ -59,15 +59,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     };
     let mut out = output::stdout();
     if arguments.json {
-        let wanted = Wanted::from(arguments.trace);
+        let wanted = TraceDetail::from(arguments.trace);
         let view = match wanted {
-            Wanted::None => View::bare(&result),
-            Wanted::Sequences | Wanted::Turns => {
+            TraceDetail::None => View::bare(&result),
+            TraceDetail::Sequences | TraceDetail::Turns => {
                 View::new(&result, &store.interpret_result(&result)?, wanted)
             }
         };
         write_json(&mut out, &view, account, arguments)?;
-        return Ok(Outcome::Fine);
+        return Ok(Outcome::Success);
     }
     let lines_max = if arguments.full {
         usize::MAX
@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             Some(account) => transcript::show(&mut out, &account, lines_max)?,
             None => writeln!(out, "\nthe agent was never started, so it has told nothing")?,
         }
-        return Ok(Outcome::Fine);
+        return Ok(Outcome::Success);
     }
     commands(&mut out, "setup", &result.setup_results, lines_max)?;
     conversation(&mut out, proxy_turns(&seen), lines_max)?;
@@ -97,10 +97,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             .collect();
         writeln!(out, "\nfiles  {}", text::line(&names.join(", "), 400))?;
     }
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }
 
-/// As short as it is clear: most paths are in the work directory.
+/// The path relative to the work directory, where most files are; others stay absolute.
 fn within_workdir(path: &str) -> &str {
     let inside = path.strip_prefix(WORKDIR);
     inside
@@ -108,7 +108,7 @@ fn within_workdir(path: &str) -> &str {
         .unwrap_or(path)
 }
 
-/// The result, and the agent's account in it if that was asked for.
+/// The result, with the agent's transcript if that was requested.
 fn write_json(
     out: &mut impl Write,
     view: &View<'_>,
@@ -169,7 +169,7 @@ fn commands(
     Ok(())
 }
 
-/// Every model call: what was new in its request, then what came back.
+/// Every model call: the new messages of its request, then the answer.
 fn conversation(
     out: &mut impl Write,
     turns: impl Iterator<Item = RolloutTurn>,
@@ -189,7 +189,7 @@ fn conversation(
             .take_while(|(now, before)| now == before)
             .count();
         for message in &messages[known..] {
-            // The model's own words come back with the next request; they were shown when it said them.
+            // The next request repeats the model's own message, which was already shown as its answer.
             if known == 0 || message.get("role").and_then(Value::as_str) != Some("assistant") {
                 said(out, message, lines_max)?;
             }

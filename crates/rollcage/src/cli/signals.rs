@@ -1,4 +1,4 @@
-//! What ends a command before its time: Ctrl-C, SIGTERM, a lost terminal, and output that nobody reads any more.
+//! What interrupts a command: Ctrl-C, SIGTERM, a lost terminal, and an output whose reader has gone.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ use tokio_util::sync::CancellationToken;
 use crate::output;
 use crate::progress::Screen;
 
-/// A signal that comes so soon after the first is not meant as a second one: `timeout` and shells send theirs to the
-/// process and to its group.
+/// A signal within this time of the first one is a duplicate: `timeout` and shells signal both the process and its
+/// group.
 const AGAIN_AFTER: Duration = Duration::from_millis(300);
 
-/// The signals, caught from the moment this is made: before anybody can know that we are here.
+/// The signals, caught from the moment this is created, before the command announces itself.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// Not where it is ignored, as under `nohup`.
+    /// `None` where the signal is ignored, as under `nohup`.
     hangup: Option<Signal>,
 }
 
@@ -34,7 +34,7 @@ impl Signals {
         })
     }
 
-    /// The next of them.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) {
         let hangup = async {
             match &mut self.hangup {
@@ -49,8 +49,8 @@ impl Signals {
         }
     }
 
-    /// A second one, from somebody who does not want to wait. A lost terminal is told of more than once, by the shell
-    /// and by the kernel, and nobody is there to be impatient.
+    /// Waits for a second signal, from a user who does not want to wait any longer. SIGHUP does not count: a lost
+    /// terminal is signalled more than once, by the shell and by the kernel.
     pub(crate) async fn again(&mut self) {
         let first = Instant::now();
         loop {
@@ -65,7 +65,7 @@ impl Signals {
     }
 }
 
-/// Whether whoever started us has the signal ignored.
+/// Whether our parent process set the signal to be ignored.
 fn is_ignored(kind: SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status
@@ -75,15 +75,15 @@ fn is_ignored(kind: SignalKind) -> bool {
     mask.is_some_and(|mask| mask >> (kind.as_raw_value() - 1) & 1 == 1)
 }
 
-/// Ends a command's work at a signal or when nobody reads its output any more. A second signal ends the program at once,
-/// and with it every sandbox.
-pub(crate) struct Stop {
+/// Cancels a command's work at a signal or when its output's reader has gone. A second signal ends the program at once,
+/// and every sandbox with it.
+pub(crate) struct StopSignal {
     cancel: CancellationToken,
     _watch: JoinSet<()>,
 }
 
-impl Stop {
-    /// From now on. `words` are said at the first signal.
+impl StopSignal {
+    /// Starts watching. `words` is printed at the first signal.
     pub(crate) fn watch(screen: Screen, words: &'static str) -> std::io::Result<Self> {
         let mut signals = Signals::new()?;
         let cancel = CancellationToken::new();
@@ -100,7 +100,7 @@ impl Stop {
             signals.again().await;
             std::process::exit(130);
         });
-        Ok(Stop {
+        Ok(StopSignal {
             cancel,
             _watch: watch,
         })

@@ -1,6 +1,6 @@
 //! `--trace`: how much of the tokens goes with a result.
 
-use rollcage_model::view::Wanted;
+use rollcage_model::view::TraceDetail;
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum TraceName {
@@ -12,12 +12,12 @@ pub(crate) enum TraceName {
     Turns,
 }
 
-impl From<TraceName> for Wanted {
+impl From<TraceName> for TraceDetail {
     fn from(name: TraceName) -> Self {
         match name {
-            TraceName::None => Wanted::None,
-            TraceName::Sequences => Wanted::Sequences,
-            TraceName::Turns => Wanted::Turns,
+            TraceName::None => TraceDetail::None,
+            TraceName::Sequences => TraceDetail::Sequences,
+            TraceName::Turns => TraceDetail::Turns,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Who may call: tokens, the guard of a server without them, and what one client may have under way at once.
+//! Access control: tokens, the checks of a server without tokens, and a limit on concurrent requests per client.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use hyper::body::Body as _;
 
 use rollcage_proxy::secret::{Secret, is_same_key};
 
+use super::client_limit::ClientLimit;
 use super::reply;
-use super::tally::Tally;
 
-/// A trainer runs hundreds of calls at once from one machine; more than this is a mistake or an attack.
+/// A trainer makes hundreds of concurrent calls from one machine; more than this is a mistake or an attack.
 const REQUESTS_PER_CLIENT_MAX: usize = 1024;
 
-/// Who calls: in the extensions of every request that was let in.
+/// The owner of a request: in the extensions of every admitted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner(pub(crate) Arc<str>);
 
@@ -27,29 +27,30 @@ pub(crate) struct Owner(pub(crate) Arc<str>);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-/// A token and who it stands for.
+/// A token and the owner it authenticates.
 #[derive(Clone, Debug)]
-pub(crate) struct Token {
+pub(crate) struct AccessToken {
     pub(crate) owner: String,
     pub(crate) value: Secret,
 }
 
-/// What a server asks of its callers.
-pub(crate) enum Policy {
-    /// Any one of these.
-    Tokens(Vec<Token>),
-    /// None: only this machine can connect. Web pages that it shows can too, and are kept out by their headers.
+/// How a server authenticates its callers.
+pub(crate) enum AccessPolicy {
+    /// By any one of these tokens.
+    Tokens(Vec<AccessToken>),
+    /// Not at all: only this machine can connect. Web pages in its browsers can connect too; they are recognised by
+    /// their headers and refused.
     Loopback,
-    /// None: whoever can reach the port may call.
+    /// Not at all: whoever can reach the port may call.
     Anyone,
 }
 
 pub(crate) struct Access {
-    policy: Policy,
-    requests: Tally<RequestSource>,
+    policy: AccessPolicy,
+    requests: ClientLimit<RequestSource>,
 }
 
-/// Why a request is not let in.
+/// Why a request is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AccessDenied {
     #[error("this server needs a token: send `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`")]
@@ -80,7 +81,7 @@ impl AccessDenied {
     }
 }
 
-/// Whose requests are counted together.
+/// The client that a request is counted for.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum RequestSource {
     Owner(Arc<str>),
@@ -88,22 +89,22 @@ enum RequestSource {
 }
 
 impl Access {
-    pub(crate) fn new(policy: Policy) -> Self {
+    pub(crate) fn new(policy: AccessPolicy) -> Self {
         Access {
             policy,
-            requests: Tally::new(REQUESTS_PER_CLIENT_MAX),
+            requests: ClientLimit::new(REQUESTS_PER_CLIENT_MAX),
         }
     }
 
-    /// Whose request this is, or why it is refused.
+    /// The owner of a request, or why it is refused.
     fn admit(&self, request: &Request) -> Result<Owner, AccessDenied> {
         match &self.policy {
-            Policy::Anyone => Ok(local()),
-            Policy::Loopback => check_from_here(request.headers()).map(|()| local()),
-            Policy::Tokens(tokens) => {
-                let offered = offered(request);
+            AccessPolicy::Anyone => Ok(local_owner()),
+            AccessPolicy::Loopback => check_local_caller(request.headers()).map(|()| local_owner()),
+            AccessPolicy::Tokens(tokens) => {
+                let offered = offered_tokens(request);
                 let mut found = None;
-                // Every token is compared, so that the time tells nothing about which one matched.
+                // Every token is compared, so that timing does not reveal which one matched.
                 for token in tokens {
                     let expected = token.value.expose().as_bytes();
                     if offered
@@ -119,15 +120,15 @@ impl Access {
     }
 }
 
-/// Lets a request through to its handler, or not.
+/// Middleware: admits a request to its handler, or refuses it.
 pub(crate) async fn check(
     State(access): State<Arc<Access>>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    // Nobody's secrets, and whoever polls them has no token.
+    // These reveal no secrets, and load balancers that poll them have no token.
     if matches!(request.uri().path(), "/health" | "/ready") {
-        request.extensions_mut().insert(local());
+        request.extensions_mut().insert(local_owner());
         return next.run(request).await;
     }
     let owner = match access.admit(&request) {
@@ -135,8 +136,10 @@ pub(crate) async fn check(
         Err(refused) => return refused.response(),
     };
     let client = match (&access.policy, request.extensions().get::<Peer>()) {
-        (Policy::Loopback | Policy::Anyone, Some(peer)) => RequestSource::Address(peer.0.ip()),
-        (Policy::Tokens(_) | Policy::Loopback | Policy::Anyone, _) => {
+        (AccessPolicy::Loopback | AccessPolicy::Anyone, Some(peer)) => {
+            RequestSource::Address(peer.0.ip())
+        }
+        (AccessPolicy::Tokens(_) | AccessPolicy::Loopback | AccessPolicy::Anyone, _) => {
             RequestSource::Owner(Arc::clone(&owner.0))
         }
     };
@@ -153,7 +156,7 @@ pub(crate) async fn check(
     if response.body().size_hint().exact().is_some() {
         return response;
     }
-    // A body that is still being made holds the client's slot until its end.
+    // A streamed body holds the client's slot until its end.
     response.map(|body| {
         Body::new(body.map_frame(move |frame| {
             let _held = &slot;
@@ -162,12 +165,12 @@ pub(crate) async fn check(
     })
 }
 
-fn local() -> Owner {
+fn local_owner() -> Owner {
     Owner("local".into())
 }
 
-/// Every token that a request carries. Browsers cannot set headers on a WebSocket, so there a query is read too.
-fn offered(request: &Request) -> Vec<String> {
+/// Every token that a request carries. Browsers cannot set headers on a WebSocket, so its query may carry one too.
+fn offered_tokens(request: &Request) -> Vec<String> {
     let header = |name: &str| {
         let value = request.headers().get(name)?;
         value.to_str().ok()
@@ -188,9 +191,9 @@ fn offered(request: &Request) -> Vec<String> {
     offered
 }
 
-/// A web page can make a browser on this machine call us, under a name that it points here (DNS rebinding) or across
-/// origins. The browser tells in `Host` and `Origin`.
-pub(crate) fn check_from_here(headers: &HeaderMap) -> Result<(), AccessDenied> {
+/// Refuses web pages of other origins. They can make a browser on this machine call us, across origins or under a name
+/// that resolves to loopback (DNS rebinding); the `Host` and `Origin` headers reveal it.
+pub(crate) fn check_local_caller(headers: &HeaderMap) -> Result<(), AccessDenied> {
     let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str());
     if let Some(host) = text(header::HOST)
         && !host.is_ok_and(is_loopback_authority)
@@ -209,7 +212,7 @@ pub(crate) fn check_from_here(headers: &HeaderMap) -> Result<(), AccessDenied> {
     Ok(())
 }
 
-/// Whether a body is said to be JSON. A page in somebody's browser may not send this type unasked.
+/// Whether the content type is JSON. Browsers do not let a page of another origin send this type without a preflight.
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE);
     let content_type = content_type.and_then(|value| value.to_str().ok());
@@ -236,11 +239,11 @@ mod tests {
     use super::*;
 
     fn access(tokens: &[(&str, &str)]) -> Access {
-        let token = |(owner, value): &(&str, &str)| Token {
+        let token = |(owner, value): &(&str, &str)| AccessToken {
             owner: (*owner).to_owned(),
             value: Secret::new(*value),
         };
-        Access::new(Policy::Tokens(tokens.iter().map(token).collect()))
+        Access::new(AccessPolicy::Tokens(tokens.iter().map(token).collect()))
     }
 
     fn request(uri: &str, headers: &[(&str, &str)]) -> Request {
@@ -290,8 +293,8 @@ mod tests {
     }
 
     #[test]
-    fn a_web_page_elsewhere_cannot_use_a_server_without_tokens() {
-        let access = Access::new(Policy::Loopback);
+    fn a_web_page_of_another_origin_cannot_use_a_server_without_tokens() {
+        let access = Access::new(AccessPolicy::Loopback);
         let is_in = |headers: &[(&str, &str)]| owner(&access, "/mcp", headers).is_some();
         assert!(is_in(&[("host", "127.0.0.1:8000")]));
         assert!(is_in(&[("host", "LOCALHOST")]));

@@ -1,4 +1,5 @@
-//! The REST API below `/v1`, and `/metrics`. Handlers are thin: they read a request, ask the service, and answer JSON.
+//! The REST API below `/v1`, and `/metrics`. Handlers are thin: they parse a request, call the backend, and answer
+//! JSON.
 
 use std::sync::Arc;
 
@@ -27,12 +28,12 @@ mod rollout;
 use error::ApiError;
 pub(crate) use openapi::openapi_paths;
 
-/// A request's body: a task with its files.
+/// For a request's body: a task with its files.
 const BODY_BYTES_MAX: usize = 32 << 20;
 
-type Shared = State<Arc<Backend>>;
+type BackendState = State<Arc<Backend>>;
 
-/// Everything below `/v1`, and `/metrics`. Has no fallback, so that it can be merged.
+/// The routes. They have no fallback, so that they can be merged into another router.
 pub(crate) fn routes(backend: Arc<Backend>) -> Router {
     Router::new()
         .route("/v1/rollouts", post(rollout::create).get(listing::list))
@@ -64,18 +65,18 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         .with_state(backend)
 }
 
-async fn agents(State(backend): Shared) -> Result<Json<Value>, ApiError> {
+async fn agents(State(backend): BackendState) -> Result<Json<Value>, ApiError> {
     // Installed agents are read from disk.
     let read = tokio::task::spawn_blocking(move || catalogue::agents(&backend));
     let agents = read.await.map_err(|error| ApiError::internal(&error))?;
     Ok(Json(json!({"agents": agents})))
 }
 
-async fn endpoints(State(backend): Shared) -> Json<Value> {
-    Json(json!({"endpoints": catalogue::endpoints(&backend.around)}))
+async fn endpoints(State(backend): BackendState) -> Json<Value> {
+    Json(json!({"endpoints": catalogue::endpoints(&backend.context)}))
 }
 
-async fn metrics_page(State(backend): Shared) -> Response {
+async fn metrics_page(State(backend): BackendState) -> Response {
     (
         [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)],
         metrics::text(&backend),
@@ -83,7 +84,7 @@ async fn metrics_page(State(backend): Shared) -> Response {
         .into_response()
 }
 
-/// The owner that a request is made for, as the middleware found it; without one, whoever reaches us.
+/// The owner of a request, as set by the access middleware; without one, the local owner.
 pub(crate) struct OwnerName(pub(crate) String);
 
 impl<S: Sync> FromRequestParts<S> for OwnerName {
@@ -98,7 +99,7 @@ impl<S: Sync> FromRequestParts<S> for OwnerName {
     }
 }
 
-/// Text from a sandbox. A browser must not take it for a page.
+/// A response with text from a sandbox, which a browser must not render as a page.
 fn plain_text(content_type: &'static str, body: impl Into<Body>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, content_type),

@@ -1,7 +1,7 @@
-//! The capture proxy alone: OpenEnv's session routes beside the proxy's own.
+//! The stand-alone capture proxy: OpenEnv's session routes next to the proxy's own routes.
 //!
-//! A session's id is the API key that its agent uses. The session routes are the trainer's and ask for the admin key
-//! where there is one. `opening` makes sessions, `document` shows them.
+//! A session's id is the API key that its agent uses. The session routes are for the trainer and require the admin key,
+//! if there is one. `opening` creates sessions, `document` shows them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use rollcage_proxy::probe::Profile;
 use rollcage_proxy::secret::{Secret, is_same_key};
 use rollcage_proxy::{Body, ModelSettings, Session, Sessions};
 
-use super::access::{check_from_here, is_json};
+use super::access::{check_local_caller, is_json};
 use super::listen::BODY_LIMIT;
 
 mod document;
@@ -27,29 +27,29 @@ mod endpoint;
 mod opening;
 mod request;
 
-pub(crate) use endpoint::{Unresolved, resolve};
+pub(crate) use endpoint::{ResolveError, resolve};
 
 use document::LastRead;
 
 /// The server's own state.
-pub(crate) struct Capture {
+pub(crate) struct CaptureServer {
     sessions: Sessions,
     default_endpoint: Endpoint,
     default_profile: Mutex<Profile>,
     admin_key: Option<Secret>,
-    /// What sessions may name as `llm_url`; `None` where they are the operator's own.
+    /// Which addresses sessions may use as `llm_url`; `None` where all sessions are the operator's own.
     guard: Option<Arc<Guard>>,
-    /// Where sessions' exchanges are kept.
+    /// Where sessions' exchanges are stored.
     directory: PathBuf,
     body_limit: Duration,
-    /// For an endpoint that is out of order.
+    /// How long failing calls are retried.
     pub(crate) upstream_patience: Duration,
-    details: Mutex<HashMap<String, Details>>,
+    details: Mutex<HashMap<String, SessionDetails>>,
 }
 
-/// What is known of a session besides its exchanges.
+/// The data of a session other than its exchanges.
 #[derive(Clone)]
-struct Details {
+struct SessionDetails {
     metadata: Map<String, Value>,
     record: PathBuf,
     profile: Profile,
@@ -57,7 +57,7 @@ struct Details {
     last_read: Arc<Mutex<Option<LastRead>>>,
 }
 
-/// Why a request is answered with an error, and with which status.
+/// An error response: its status and message.
 struct HttpError(StatusCode, String);
 
 impl HttpError {
@@ -74,7 +74,7 @@ impl HttpError {
     }
 }
 
-impl Capture {
+impl CaptureServer {
     pub(crate) fn new(
         default_endpoint: Endpoint,
         default_profile: Profile,
@@ -82,7 +82,7 @@ impl Capture {
         guard: Option<Arc<Guard>>,
         directory: PathBuf,
     ) -> Self {
-        Capture {
+        CaptureServer {
             sessions: Sessions::default(),
             default_endpoint,
             default_profile: Mutex::new(default_profile),
@@ -115,29 +115,29 @@ impl Capture {
         answered.unwrap_or_else(|HttpError(status, message)| {
             let error = json!({"message": message, "type": "invalid_request_error"});
             let mut response = rollcage_proxy::json(status, &json!({"error": error}));
-            // What is left of the body is on the connection still.
+            // The unread rest of the body is still on the connection.
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
             response
         })
     }
 
-    /// Waits until what was captured is on disk. Whoever ends the server calls it last.
+    /// Waits until all records are on disk. To be called last when the server ends.
     pub(crate) async fn close(&self) {
         for session in self.sessions.all() {
             commit(session).await;
         }
     }
 
-    /// Keeps web pages out, which can make a browser on this machine call us. With an admin key they would have to know
-    /// it, or a session's.
+    /// Refuses web pages, which can make a browser on this machine call us. With an admin key this is not needed: a
+    /// page would have to know that key, or a session's.
     fn check_caller(&self, request: &Request<Incoming>) -> Result<(), HttpError> {
         let headers = request.headers();
         if self.admin_key.is_none() {
-            let checked = check_from_here(headers);
+            let checked = check_local_caller(headers);
             checked.map_err(|refused| HttpError(refused.status(), refused.to_string()))?;
         }
-        // A POST that says nothing needs no type: `curl -X POST localhost:8100/sessions`.
+        // A POST without a body needs no type: `curl -X POST localhost:8100/sessions`.
         let is_empty = request.body().is_end_stream() && !headers.contains_key(CONTENT_TYPE);
         if request.method() == Method::POST && !is_empty && !is_json(headers) {
             let text = "send `content-type: application/json`";
@@ -190,7 +190,7 @@ impl Capture {
         Ok(rollcage_proxy::json(StatusCode::OK, &answer))
     }
 
-    /// Forgets a session; its record stays. False when there is none.
+    /// Removes a session; its record stays. False if there is no such session.
     async fn delete(&self, id: &str) -> bool {
         self.details().remove(id);
         let removed = self.sessions.remove(id);
@@ -218,12 +218,12 @@ impl Capture {
         known.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn details(&self) -> std::sync::MutexGuard<'_, HashMap<String, Details>> {
+    fn details(&self) -> std::sync::MutexGuard<'_, HashMap<String, SessionDetails>> {
         self.details.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Waits until a session's record is on disk. One that cannot be synced is told of: there is nobody to try again.
+/// Waits until a session's record is on disk. A failure is only logged, since nobody could retry.
 async fn commit(session: Arc<Session>) {
     let synced = tokio::task::spawn_blocking(move || session.sync_record()).await;
     let synced = synced.unwrap_or_else(|error| Err(std::io::Error::other(error)));

@@ -7,28 +7,28 @@ use std::time::Duration;
 
 use rollcage_agents::bundle::Registry;
 use rollcage_engine::intake::Catalogue;
-use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_sandbox::local::{Local, Options};
 
 use super::listen::BODY_LIMIT;
 use super::rollouts::backend::Backend;
 use super::tasks::Tasks;
 
-/// Where cargo puts what it builds.
+/// Cargo's output directory.
 fn target() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     tests.ancestors().nth(2).unwrap().to_owned()
 }
 
-/// A backend whose home is kept between runs, so that the agent is fetched once. Tests tell their rollouts apart by
+/// A backend whose home is kept between runs, so that the agent is downloaded once. Tests separate their rollouts by
 /// owner.
-pub(crate) async fn backend(limits: Limits) -> Arc<Backend> {
+pub(crate) async fn backend(limits: EngineLimits) -> Arc<Backend> {
     backend_with(limits, BODY_LIMIT, |_| ()).await
 }
 
-/// The same, with something changed around it.
+/// Like [`backend`], with a changed catalogue.
 pub(crate) async fn backend_with(
-    limits: Limits,
+    limits: EngineLimits,
     body_limit: Duration,
     change: impl FnOnce(&mut Catalogue),
 ) -> Arc<Backend> {
@@ -64,16 +64,16 @@ pub(crate) async fn backend_with(
     Backend::new(engine, tasks, body_limit)
 }
 
-pub(crate) fn limits() -> Limits {
-    Limits {
+pub(crate) fn limits() -> EngineLimits {
+    EngineLimits {
         slots: 2,
         queue_max: 4,
         owner_slots: 2,
-        ..Limits::default()
+        ..EngineLimits::default()
     }
 }
 
-/// An owner that no other test and no other run has.
+/// An owner that is unique to this test and run.
 pub(crate) fn owner() -> String {
     rollcage_model::id::RolloutId::generate().to_string()
 }

@@ -1,4 +1,4 @@
-//! Accepts connections, owns them, and lets go of clients that neither read nor write.
+//! Accepts and owns connections, and closes those of clients that neither read nor write.
 
 use std::convert::Infallible;
 use std::io;
@@ -24,68 +24,71 @@ use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Peer;
-use super::tally::{Slot, Tally};
+use super::client_limit::{ClientLimit, ClientSlot};
 
-/// For the body of a request. A task with its files takes a slow line some seconds; who needs longer holds a connection for
-/// nothing.
+/// For the body of a request. Even on a slow line a task with its files takes only some seconds.
 pub(crate) const BODY_LIMIT: Duration = Duration::from_secs(60);
-/// More at once than this is an attack on our file descriptors.
+/// Bounds our open file descriptors against attacks.
 const CONNECTIONS_MAX: usize = 8192;
-/// From one address, so that one client cannot keep all others out.
+/// Per address, so that one client cannot lock out all others.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4096;
-/// For the head of a request, and for the next one on a connection that is kept.
+/// For the head of a request, and for the next request on a kept-alive connection.
 const HEADER_LIMIT: Duration = Duration::from_secs(30);
-/// A client that takes nothing of its answer for this long is gone.
+/// A client that reads nothing of its answer for this long is gone.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(60);
-/// The head of a request must fit, and an idle connection holds no more.
+/// Limits the head of a request, and the memory of an idle connection.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
-/// The two steps in which a server ends.
+/// The two phases of a server's shutdown.
 #[derive(Clone, Default)]
-pub(crate) struct Ending {
-    /// Nothing new is begun; what runs may finish.
+pub(crate) struct Shutdown {
+    /// Nothing new is accepted; running calls may finish.
     pub(crate) stopping: CancellationToken,
-    /// What still runs is dropped.
+    /// Calls that still run are dropped.
     pub(crate) dropping: CancellationToken,
 }
 
-/// A connection's place among all, held by whatever the connection has become.
+/// A connection's share of the limits above. It is held by whatever the connection becomes, such as a WebSocket.
 #[derive(Clone)]
-pub(crate) struct Place {
-    _held: Arc<(tokio::sync::OwnedSemaphorePermit, Slot<IpAddr>)>,
+pub(crate) struct ConnectionPermit {
+    _held: Arc<(tokio::sync::OwnedSemaphorePermit, ClientSlot<IpAddr>)>,
 }
 
-/// Serves connections until the server ends. Returns when the last of them is over.
-pub(crate) async fn accept(listener: TcpListener, router: Router, ending: Ending) {
-    let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
-    let addresses = Tally::new(CONNECTIONS_PER_ADDRESS_MAX);
+/// Accepts connections until the server stops. Returns when the last of them has ended.
+pub(crate) async fn accept(listener: TcpListener, router: Router, shutdown: Shutdown) {
+    let permits = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
+    let addresses = ClientLimit::new(CONNECTIONS_PER_ADDRESS_MAX);
     let service = TowerToHyperService::new(router);
     let mut connections = JoinSet::new();
-    while let Some(accepted) = ending.stopping.run_until_cancelled(listener.accept()).await {
+    while let Some(accepted) = shutdown
+        .stopping
+        .run_until_cancelled(listener.accept())
+        .await
+    {
         while connections.try_join_next().is_some() {}
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors: others may close some.
+                // Probably out of file descriptors: wait for some to be closed.
                 tracing::warn!(%error, "accept a connection");
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
             }
         };
-        let permit = Arc::clone(&places).try_acquire_owned().ok();
+        let permit = Arc::clone(&permits).try_acquire_owned().ok();
         let Some(held) = permit.zip(addresses.take(&peer.ip())) else {
             tracing::warn!(%peer, "too many connections; this one is closed");
             continue;
         };
-        let place = Place {
+        let connection_permit = ConnectionPermit {
             _held: Arc::new(held),
         };
         connections.spawn(connection(
             stream,
             peer,
-            place,
+            connection_permit,
             service.clone(),
-            ending.clone(),
+            shutdown.clone(),
         ));
     }
     drop(listener);
@@ -95,9 +98,9 @@ pub(crate) async fn accept(listener: TcpListener, router: Router, ending: Ending
 async fn connection(
     stream: TcpStream,
     peer: SocketAddr,
-    place: Place,
+    connection_permit: ConnectionPermit,
     service: TowerToHyperService<Router>,
-    ending: Ending,
+    shutdown: Shutdown,
 ) {
     if let Err(error) = tune(&stream) {
         tracing::debug!(%error, "set the options of a connection");
@@ -105,7 +108,7 @@ async fn connection(
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Peer(peer));
-        request.extensions_mut().insert(place.clone());
+        request.extensions_mut().insert(connection_permit.clone());
         let answered = service.call(request);
         async move { Ok::<_, Infallible>(answered.await.unwrap_or_else(|never| match never {})) }
     });
@@ -113,14 +116,17 @@ async fn connection(
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_LIMIT)
         .max_buf_size(BUFFER_BYTES_MAX)
-        .serve_connection(TokioIo::new(Patient::new(stream, WRITE_STALL_MAX)), service)
+        .serve_connection(
+            TokioIo::new(WriteTimeoutStream::new(stream, WRITE_STALL_MAX)),
+            service,
+        )
         .with_upgrades();
     let mut serving = pin!(serving);
     let served = tokio::select! {
         served = serving.as_mut() => Some(served),
-        () = ending.stopping.cancelled() => {
+        () = shutdown.stopping.cancelled() => {
             serving.as_mut().graceful_shutdown();
-            ending.dropping.run_until_cancelled(serving).await
+            shutdown.dropping.run_until_cancelled(serving).await
         }
     };
     if let Some(Err(error)) = served {
@@ -128,7 +134,7 @@ async fn connection(
     }
 }
 
-/// Small answers must not wait for each other, and a peer that lost its power must be noticed.
+/// Small answers are sent at once, and a peer that disappeared is detected.
 fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     setsockopt(stream, sockopt::KeepAlive, &true)?;
@@ -139,25 +145,25 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// A stream whose writes fail when the other side takes nothing for too long.
-struct Patient {
+/// A stream whose writes fail when the peer reads nothing for too long.
+struct WriteTimeoutStream {
     stream: TcpStream,
     limit: Duration,
-    /// Runs while a write waits.
+    /// Runs while a write is blocked.
     stall: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
+impl WriteTimeoutStream {
     fn new(stream: TcpStream, limit: Duration) -> Self {
-        Patient {
+        WriteTimeoutStream {
             stream,
             limit,
             stall: None,
         }
     }
 
-    /// Ends the patience with a write that does not get anywhere.
-    fn bound<T>(
+    /// Turns a write that is pending for too long into an error.
+    fn with_timeout<T>(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
@@ -177,7 +183,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl AsyncRead for WriteTimeoutStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -187,14 +193,14 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl AsyncWrite for WriteTimeoutStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.bound(cx, written)
+        self.with_timeout(cx, written)
     }
 
     fn poll_write_vectored(
@@ -203,7 +209,7 @@ impl AsyncWrite for Patient {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.bound(cx, written)
+        self.with_timeout(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -225,15 +231,15 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     #[tokio::test]
-    async fn a_client_that_reads_nothing_is_let_go() {
+    async fn a_client_that_reads_nothing_is_disconnected() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let _client = TcpStream::connect(address).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
-        let mut patient = Patient::new(stream, Duration::from_millis(100));
+        let mut stream = WriteTimeoutStream::new(stream, Duration::from_millis(100));
         let block = vec![0; 1 << 20];
         let error = loop {
-            if let Err(error) = patient.write(&block).await {
+            if let Err(error) = stream.write(&block).await {
                 break error;
             }
         };

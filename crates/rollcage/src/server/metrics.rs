@@ -1,14 +1,14 @@
-//! The numbers of a server in Prometheus' text format. The format is a few lines, so it is written here.
+//! A server's metrics in Prometheus' text format, which is simple enough to need no library.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use rollcage_engine::Load;
-use rollcage_engine::tally::SECONDS;
+use rollcage_engine::metrics::DURATION_BUCKETS_S;
 
 use super::rollouts::backend::Backend;
 
-/// What scrapers expect as the content type.
+/// The content type that scrapers expect.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(crate) fn text(backend: &Backend) -> String {
@@ -17,8 +17,8 @@ pub(crate) fn text(backend: &Backend) -> String {
 }
 
 fn render(load: &Load, sessions: usize) -> String {
-    let numbers = &load.numbers;
-    let mut out = Page::default();
+    let counters = &load.counters;
+    let mut out = MetricsText::default();
     out.gauge(
         "rollcage_rollouts_running",
         "Rollouts that run now.",
@@ -39,33 +39,33 @@ fn render(load: &Load, sessions: usize) -> String {
         "counter",
         "Rollouts that ended, by how they ended.",
     );
-    for (ended, count) in &numbers.ended {
+    for (ended, count) in &counters.ended {
         let name = format!("rollcage_rollouts_total{{ended=\"{}\"}}", ended.as_str());
         out.sample(&name, *count);
     }
     out.counter(
         "rollcage_model_calls_total",
         "Model calls that were answered.",
-        numbers.calls,
+        counters.calls,
     );
     out.counter(
         "rollcage_model_calls_failed_total",
         "Model calls that the endpoint answered with an error or not at all.",
-        numbers.failed_calls,
+        counters.failed_calls,
     );
     out.head("rollcage_tokens_total", "counter", "Tokens of model calls.");
     out.sample(
         "rollcage_tokens_total{kind=\"prompt\"}",
-        numbers.prompt_tokens,
+        counters.prompt_tokens,
     );
     out.sample(
         "rollcage_tokens_total{kind=\"completion\"}",
-        numbers.completion_tokens,
+        counters.completion_tokens,
     );
     out.counter(
         "rollcage_sandbox_starts_total",
         "Sandboxes that rollouts started.",
-        numbers.sandbox_starts,
+        counters.sandbox_starts,
     );
     let name = "rollcage_rollout_seconds";
     out.head(
@@ -74,23 +74,23 @@ fn render(load: &Load, sessions: usize) -> String {
         "How long rollouts took, from their start to their record.",
     );
     let mut sum = 0;
-    for (bound, count) in SECONDS.iter().zip(numbers.durations) {
+    for (bound, count) in DURATION_BUCKETS_S.iter().zip(counters.durations) {
         sum += count;
         out.sample(&format!("{name}_bucket{{le=\"{bound}\"}}"), sum);
     }
-    sum += numbers.durations[SECONDS.len()];
+    sum += counters.durations[DURATION_BUCKETS_S.len()];
     out.sample(&format!("{name}_bucket{{le=\"+Inf\"}}"), sum);
-    out.sample(&format!("{name}_sum"), numbers.seconds);
+    out.sample(&format!("{name}_sum"), counters.seconds);
     out.sample(&format!("{name}_count"), sum);
     out.text
 }
 
 #[derive(Default)]
-struct Page {
+struct MetricsText {
     text: String,
 }
 
-impl Page {
+impl MetricsText {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -113,24 +113,24 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
-    use rollcage_engine::tally::Numbers;
+    use rollcage_engine::metrics::Counters;
     use rollcage_model::ending::Ended;
 
     use super::*;
 
     #[test]
     fn a_histogram_is_cumulative_and_ends_in_its_count() {
-        let mut numbers = Numbers {
+        let mut counters = Counters {
             ended: vec![(Ended::Completed, 3)],
             seconds: 4.5,
-            ..Numbers::default()
+            ..Counters::default()
         };
-        numbers.durations[0] = 1;
-        numbers.durations[2] = 2;
+        counters.durations[0] = 1;
+        counters.durations[2] = 2;
         let load = Load {
             running: 1,
             waiting: 2,
-            numbers,
+            counters,
         };
         let text = render(&load, 5);
         for line in [

@@ -1,7 +1,7 @@
-//! The OpenEnv wire: a server that OpenEnv's own clients cannot tell from the original.
+//! The OpenEnv protocol: a server that OpenEnv's own clients cannot distinguish from the original.
 //!
-//! `route` says what each path is, `session` keeps the environments, `socket` and `mcp` carry requests to `call`, which
-//! calls the tools. Nothing here knows what a rollout is.
+//! `route` parses paths, `session` holds the environments, `socket` and `mcp` pass requests to `call`, which calls the
+//! tools. Nothing here knows what a rollout is.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use tokio_util::task::TaskTracker;
 
 use super::access::Owner;
-use super::listen::Ending;
+use super::listen::Shutdown;
 use super::reply;
 use super::tasks::Tasks;
 use super::tool::Tools;
@@ -25,7 +25,7 @@ mod action;
 mod call;
 mod control;
 mod info;
-mod long;
+mod long_answer;
 mod mcp;
 mod message;
 mod problem;
@@ -36,12 +36,12 @@ mod session;
 mod socket;
 mod task_api;
 
-use long::Patience;
+use long_answer::KeepAlive;
 use route::Route;
 use session::Sessions;
-use socket::Dialect;
+use socket::SocketProtocol;
 
-/// Whether the environment is driven from outside.
+/// Which routes control the environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Mode {
     /// With /reset, /step and /state over HTTP
@@ -51,18 +51,18 @@ pub(crate) enum Mode {
     Production,
 }
 
-/// How long is too long, and how much too much.
+/// Limits of time and size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// For a step that names no limit of its own.
+    /// For a step without a limit of its own.
     pub(crate) step: Duration,
     /// For a session that no socket holds and no call uses.
     pub(crate) session_idle: Duration,
     pub(crate) body_bytes_max: usize,
     pub(crate) body_read: Duration,
-    pub(crate) patience: Patience,
+    pub(crate) keep_alive: KeepAlive,
     pub(crate) ping_every: Duration,
-    /// A socket that sends nothing for so long, not even pongs, is dead.
+    /// A socket that sends nothing for this long, not even pongs, is dead.
     pub(crate) silence_max: Duration,
 }
 
@@ -73,7 +73,7 @@ impl Default for Limits {
             session_idle: Duration::from_secs(3600),
             body_bytes_max: 32 << 20,
             body_read: Duration::from_secs(60),
-            patience: Patience {
+            keep_alive: KeepAlive {
                 grace: Duration::from_secs(5),
                 every: Duration::from_secs(5),
             },
@@ -83,23 +83,23 @@ impl Default for Limits {
     }
 }
 
-/// What a server is made of.
-pub(crate) struct WireOptions {
+/// The options of an OpenEnv server.
+pub(crate) struct OpenEnvOptions {
     pub(crate) name: String,
     pub(crate) mode: Mode,
     pub(crate) sessions_max: usize,
-    /// Kept at how many there are.
+    /// The number of open sessions, updated by the server.
     pub(crate) open_sessions: Arc<AtomicUsize>,
     pub(crate) limits: Limits,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) tools: Arc<dyn Tools>,
-    /// OpenAPI paths of what is served beside OpenEnv's routes.
+    /// OpenAPI paths of the routes that are served in addition to OpenEnv's.
     pub(crate) extra_paths: Map<String, Value>,
-    pub(crate) ending: Ending,
+    pub(crate) shutdown: Shutdown,
 }
 
-/// The server's state.
-pub(crate) struct Wire {
+/// The state of an OpenEnv server.
+pub(crate) struct OpenEnvServer {
     name: String,
     mode: Mode,
     limits: Limits,
@@ -107,15 +107,15 @@ pub(crate) struct Wire {
     tasks: Arc<Tasks>,
     sessions: Arc<Sessions>,
     documents: info::Documents,
-    ending: Ending,
-    /// Sockets, and steps that outlived theirs.
+    shutdown: Shutdown,
+    /// Sockets, and steps that outlived their socket.
     tasks_under_way: TaskTracker,
 }
 
-impl Wire {
-    pub(crate) fn new(options: WireOptions) -> Self {
+impl OpenEnvServer {
+    pub(crate) fn new(options: OpenEnvOptions) -> Self {
         let documents = info::Documents::new(&options.name, options.mode, options.extra_paths);
-        Wire {
+        OpenEnvServer {
             name: options.name,
             mode: options.mode,
             limits: options.limits,
@@ -123,7 +123,7 @@ impl Wire {
             tasks: options.tasks,
             sessions: Arc::new(Sessions::new(options.sessions_max, options.open_sessions)),
             documents,
-            ending: options.ending,
+            shutdown: options.shutdown,
             tasks_under_way: TaskTracker::new(),
         }
     }
@@ -132,7 +132,7 @@ impl Wire {
     pub(crate) async fn reap(&self) {
         let limit = self.limits.session_idle;
         let every = (limit / 4).clamp(Duration::from_millis(50), Duration::from_secs(60));
-        let stopping = &self.ending.stopping;
+        let stopping = &self.shutdown.stopping;
         while stopping
             .run_until_cancelled(tokio::time::sleep(every))
             .await
@@ -145,32 +145,34 @@ impl Wire {
         }
     }
 
-    /// Waits for the sockets, and for the steps that outlived theirs.
+    /// Waits for the sockets, and for steps that outlived their socket.
     pub(crate) async fn drained(&self) {
         self.tasks_under_way.close();
         self.tasks_under_way.wait().await;
     }
 }
 
-/// Answers every request that is not for something else.
-pub(crate) async fn answer(wire: Arc<Wire>, mut request: Request) -> Response {
+/// Answers every request that no other route handles.
+pub(crate) async fn answer(server: Arc<OpenEnvServer>, mut request: Request) -> Response {
     let owner = request.extensions_mut().remove::<Owner>();
     let Some(owner) = owner else {
         tracing::error!("a request came past the check of access");
         return reply::detail(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error");
     };
     let path = request.uri().path();
-    let route = Route::of(path, wire.mode);
+    let route = Route::of(path, server.mode);
     if handshake::is_websocket(request.headers()) {
         return match route {
-            Some(Route::Ws) => socket::upgrade(wire, Dialect::Environment, owner, request),
-            Some(Route::Mcp) => socket::upgrade(wire, Dialect::JsonRpc, owner, request),
+            Some(Route::Ws) => socket::upgrade(server, SocketProtocol::Environment, owner, request),
+            Some(Route::Mcp) => socket::upgrade(server, SocketProtocol::JsonRpc, owner, request),
             _ => reply::detail(StatusCode::FORBIDDEN, "no WebSocket is served here"),
         };
     }
     let Some(route) = route.filter(|route| *route != Route::Ws) else {
         return match path.strip_suffix('/') {
-            Some(shorter) if Route::of(shorter, wire.mode).is_some() => redirect(&request, shorter),
+            Some(shorter) if Route::of(shorter, server.mode).is_some() => {
+                redirect(&request, shorter)
+            }
             _ => reply::not_found(),
         };
     };
@@ -179,18 +181,18 @@ pub(crate) async fn answer(wire: Arc<Wire>, mut request: Request) -> Response {
     }
     match route {
         Route::Health => reply::whole(StatusCode::OK, reply::JSON, r#"{"status":"healthy"}"#),
-        Route::Metadata => document(&wire.documents.metadata),
-        Route::Schema => document(&wire.documents.schema),
-        Route::OpenApi => document(&wire.documents.openapi),
-        Route::Docs | Route::Redoc => reply::html(wire.documents.page.clone()),
+        Route::Metadata => document(&server.documents.metadata),
+        Route::Schema => document(&server.documents.schema),
+        Route::OpenApi => document(&server.documents.openapi),
+        Route::Docs | Route::Redoc => reply::html(server.documents.page.clone()),
         Route::State => control::state(owner),
-        Route::Reset => control::reset(&wire, owner, request).await,
-        Route::Step => control::step(&wire, owner, request).await,
-        Route::Mcp => mcp::post(wire, owner, request).await,
-        Route::ListEnvironments => reply::json(StatusCode::OK, &[&wire.name]),
+        Route::Reset => control::reset(&server, owner, request).await,
+        Route::Step => control::step(&server, owner, request).await,
+        Route::Mcp => mcp::post(server, owner, request).await,
+        Route::ListEnvironments => reply::json(StatusCode::OK, &[&server.name]),
         Route::Tasks(env, call) => {
             let (env, call) = (env.to_owned(), call);
-            task_api::answer(&wire, &env, call, request).await
+            task_api::answer(&server, &env, call, request).await
         }
         Route::Ws => reply::not_found(),
     }
@@ -200,7 +202,7 @@ fn document(bytes: &Bytes) -> Response {
     reply::whole(StatusCode::OK, reply::JSON, bytes.clone())
 }
 
-/// To the same place without the slash at the end.
+/// Redirects to the same path without the trailing slash.
 fn redirect(request: &Request, path: &str) -> Response {
     let host = request.headers().get(header::HOST);
     let host = host.and_then(|host| host.to_str().ok());

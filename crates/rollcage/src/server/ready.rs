@@ -1,7 +1,7 @@
-//! Whether this server can run rollouts: found out when it starts by starting a sandbox, told at `/ready`.
+//! `/ready`: whether this server can run rollouts, which it tests at its start by starting a sandbox.
 //!
-//! `/health` says that the process answers, which is OpenEnv's question; this says that it is of use. A server that is of
-//! none stays up, so that whoever looks finds the reason, and becomes ready by itself once the reason is gone.
+//! `/health`, which OpenEnv defines, only says that the process answers. A server that is not ready stays up, so that
+//! `/ready` can give the reason, and becomes ready by itself once the cause is gone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::reply;
 
-/// How often a failed trial is repeated while somebody asks.
+/// The interval at which requests to `/ready` repeat a failed trial.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// For a trial; one that hangs is a failure too.
 const TRIAL_LIMIT: Duration = Duration::from_secs(60);
@@ -26,13 +26,13 @@ pub(crate) type Trial = Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> +
 pub(crate) struct Readiness {
     trial: Trial,
     retry_after: Duration,
-    standing: Mutex<Standing>,
+    state: Mutex<ReadyState>,
     trials: TaskTracker,
 }
 
 #[derive(Clone, Debug)]
-enum Standing {
-    /// A trial runs, and this is what came out of the one before it.
+enum ReadyState {
+    /// A trial is running; this is the failure of the one before, if there was one.
     Trying(Option<String>),
     Ready,
     Failed {
@@ -42,23 +42,23 @@ enum Standing {
 }
 
 impl Readiness {
-    /// `trial` says why no sandbox can be started, in words for everybody.
+    /// The error of `trial` says why no sandbox can be started; it is public.
     pub(crate) fn new(trial: Trial) -> Arc<Self> {
         Arc::new(Readiness {
             trial,
             retry_after: RETRY_AFTER,
-            standing: Mutex::new(Standing::Trying(None)),
+            state: Mutex::new(ReadyState::Trying(None)),
             trials: TaskTracker::new(),
         })
     }
 
-    /// Waits for what was begun.
+    /// Waits for running trials.
     pub(crate) async fn close(&self) {
         self.trials.close();
         self.trials.wait().await;
     }
 
-    /// Starts one sandbox. The answer is why that failed, if it did.
+    /// Runs a trial and remembers its result.
     pub(crate) async fn try_now(&self) -> Result<(), String> {
         let tried = tokio::time::timeout(TRIAL_LIMIT, (self.trial)()).await;
         let tried = tried.unwrap_or_else(|_| {
@@ -67,9 +67,9 @@ impl Readiness {
                 TRIAL_LIMIT.as_secs()
             ))
         });
-        *self.standing() = match &tried {
-            Ok(()) => Standing::Ready,
-            Err(reason) => Standing::Failed {
+        *self.state() = match &tried {
+            Ok(()) => ReadyState::Ready,
+            Err(reason) => ReadyState::Failed {
                 reason: reason.clone(),
                 at: Instant::now(),
             },
@@ -77,32 +77,32 @@ impl Readiness {
         tried
     }
 
-    fn standing(&self) -> std::sync::MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> std::sync::MutexGuard<'_, ReadyState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins another trial when it is time for one; nobody else does then.
+    /// True if it is time for another trial, which the caller must then run: only one caller gets true.
     fn begin_retry(&self) -> bool {
-        let mut standing = self.standing();
-        match &*standing {
-            Standing::Failed { reason, at } if at.elapsed() >= self.retry_after => {
-                *standing = Standing::Trying(Some(reason.clone()));
+        let mut state = self.state();
+        match &*state {
+            ReadyState::Failed { reason, at } if at.elapsed() >= self.retry_after => {
+                *state = ReadyState::Trying(Some(reason.clone()));
                 true
             }
-            Standing::Trying(_) | Standing::Ready | Standing::Failed { .. } => false,
+            ReadyState::Trying(_) | ReadyState::Ready | ReadyState::Failed { .. } => false,
         }
     }
 
     async fn answer(self: Arc<Self>) -> Response {
         if self.begin_retry() {
-            // On its own, so that it comes to an end when nobody waits for it any more.
+            // In its own task, so that it finishes even if this request is dropped.
             let this = Arc::clone(&self);
             let retry = self.trials.spawn(async move { this.try_now().await });
             if let Ok(Ok(())) = retry.await {
                 tracing::warn!("a sandbox can be started now: the server is ready");
             }
         }
-        let (status, body) = told(&self.standing());
+        let (status, body) = status_and_body(&self.state());
         let mut response = reply::json(status, &body);
         let no_store = axum::http::HeaderValue::from_static("no-store");
         response
@@ -112,17 +112,17 @@ impl Readiness {
     }
 }
 
-fn told(standing: &Standing) -> (StatusCode, Value) {
+fn status_and_body(state: &ReadyState) -> (StatusCode, Value) {
     let unready = |reason: &str| {
         (
             StatusCode::SERVICE_UNAVAILABLE,
             json!({"ready": false, "reason": reason}),
         )
     };
-    match standing {
-        Standing::Ready => (StatusCode::OK, json!({"ready": true})),
-        Standing::Trying(None) => unready("starting"),
-        Standing::Trying(Some(reason)) | Standing::Failed { reason, .. } => unready(reason),
+    match state {
+        ReadyState::Ready => (StatusCode::OK, json!({"ready": true})),
+        ReadyState::Trying(None) => unready("starting"),
+        ReadyState::Trying(Some(reason)) | ReadyState::Failed { reason, .. } => unready(reason),
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine on which the first so many sandboxes cannot be started.
+    /// A machine on which the first `failing` sandboxes cannot be started.
     fn readiness(failing: usize, retry_after: Duration) -> (Arc<Readiness>, Arc<AtomicUsize>) {
         let tried = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&tried);
@@ -152,7 +152,7 @@ mod tests {
         let readiness = Readiness {
             trial,
             retry_after,
-            standing: Mutex::new(Standing::Trying(None)),
+            state: Mutex::new(ReadyState::Trying(None)),
             trials: TaskTracker::new(),
         };
         (Arc::new(readiness), tried)
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_is_told_and_passes_with_its_cause() {
+    async fn a_failure_is_reported_until_its_cause_is_gone() {
         let (readiness, tried) = readiness(2, Duration::ZERO);
         readiness.try_now().await.unwrap_err();
         let (status, body) = ask(&readiness).await;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn asking_often_starts_no_sandboxes() {
+    async fn frequent_requests_start_no_sandboxes() {
         let (readiness, tried) = readiness(usize::MAX, Duration::from_secs(3600));
         readiness.try_now().await.unwrap_err();
         for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! Answers in the shapes that FastAPI gives: compact JSON, `detail` for what went wrong.
+//! Responses in FastAPI's format: compact JSON, and `detail` for errors.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use rollcage_proxy::read_request_body;
 pub(crate) const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 
-/// An answer whose bytes are at hand.
+/// A response with a complete body.
 pub(crate) fn whole(
     status: StatusCode,
     content_type: &'static str,
@@ -49,7 +49,7 @@ pub(crate) fn detail(status: StatusCode, text: &str) -> Response {
     json(status, &json!({"detail": text}))
 }
 
-/// What is wrong with a request, item by item.
+/// The list of problems of an invalid request.
 pub(crate) fn unprocessable(problems: &[Value]) -> Response {
     json(
         StatusCode::UNPROCESSABLE_ENTITY,
@@ -69,17 +69,17 @@ pub(crate) fn wrong_method(allowed: &Method) -> Response {
     response
 }
 
-/// The whole body of a request, or the answer that says why not.
+/// The whole body of a request, or the error response.
 pub(crate) async fn read_body(
     body: Body,
     bytes_max: usize,
     limit: Duration,
 ) -> Result<Bytes, Response> {
     let read = read_request_body(body, bytes_max, limit).await;
-    read.map_err(|unread| last(detail(unread.status(), &unread.to_string())))
+    read.map_err(|error| last(detail(error.status(), &error.to_string())))
 }
 
-/// What is left of a body that was not read is on the connection still, so nothing else can be.
+/// Closes the connection after this response: the error rest of a body is still on it, so it cannot be reused.
 pub(crate) fn last(mut response: Response) -> Response {
     response
         .headers_mut()

@@ -1,18 +1,18 @@
-//! One server's rollouts: what the API and the tools both stand on. Neither knows the other, and this knows neither.
+//! The rollouts of a server: the layer below both the API and the tools, which do not know each other.
 //!
-//! In: `arguments` and `request` read what a client asks for, `backend` takes it on. Out: `view` reads and renders what
-//! was kept, away from the threads that answer requests; `tokens` are a result's forms, `conversation` is what was said,
-//! `events` what happened. `catalogue` is what there is to ask for.
+//! Input: `arguments` and `request` parse a client's request, `backend` submits it. Output: `view` reads and renders
+//! stored rollouts on blocking threads; `tokens` has the forms of a result, `conversation` the messages of agent and
+//! model, `events` the events. `catalogue` lists what a client can choose from.
 
 pub(crate) mod arguments;
 pub(crate) mod backend;
 pub(crate) mod catalogue;
+pub(crate) mod context;
 mod conversation;
 pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod request;
 pub(crate) mod request_schema;
-pub(crate) mod surroundings;
 pub(crate) mod tokens;
 pub(crate) mod view;
 

@@ -1,4 +1,4 @@
-//! The tasks that a server offers: files of one folder. A sub-folder is a split of its name; files beside it are the
+//! The tasks of a server: the files of one folder. Each sub-folder is a split; files directly in the folder are the
 //! split `train`.
 
 use std::collections::BTreeMap;
@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 use rollcage_model::task::Task;
 use rollcage_model::task::mcp::McpServer;
 
-use crate::WrongUse;
-use crate::task_file::{self, Loaded};
+use crate::UsageError;
+use crate::task_file::{self, LoadedTask};
 
-/// The split of tasks that lie directly in the folder.
-const TOP: &str = "train";
-/// A client gets a task as text, and so what it uploads.
+/// The split of tasks directly in the folder.
+const DEFAULT_SPLIT: &str = "train";
+/// For one upload of a task that is sent to a client, where it becomes text.
 const UPLOAD_BYTES_MAX: usize = 1 << 20;
 
-/// One task as it is listed; its files are read when it is run.
+/// One task of the list; the rest of it is read when it runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Listed {
+pub(crate) struct TaskEntry {
     pub(crate) id: String,
     pub(crate) instruction: String,
-    /// Whether the scripted endpoint can play it.
+    /// Whether the scripted endpoint can solve it.
     pub(crate) has_solution: bool,
     path: PathBuf,
 }
@@ -30,16 +30,16 @@ pub(crate) struct Listed {
 /// All tasks, by split and in the order of their file names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tasks {
-    splits: BTreeMap<String, Vec<Listed>>,
+    splits: BTreeMap<String, Vec<TaskEntry>>,
 }
 
 impl Tasks {
-    /// Reads every task once, so that a wrong one is found when the server starts.
+    /// Reads every task once, so that an invalid one is found when the server starts.
     pub(crate) fn read(folder: &Path) -> anyhow::Result<Self> {
         let mut splits = BTreeMap::new();
         let top = read_split(folder)?;
         if !top.is_empty() {
-            splits.insert(TOP.to_owned(), top);
+            splits.insert(DEFAULT_SPLIT.to_owned(), top);
         }
         for path in entries(folder)? {
             let name = name_of(&path);
@@ -52,7 +52,7 @@ impl Tasks {
                     "tasks {}: both the folder itself and its sub-folder {name} are the split {name}",
                     folder.display()
                 );
-                return Err(WrongUse(text).into());
+                return Err(UsageError(text).into());
             }
         }
         if splits.is_empty() {
@@ -60,7 +60,7 @@ impl Tasks {
                 "tasks {}: no .toml or .json task files in it or in its sub-folders",
                 folder.display()
             );
-            return Err(WrongUse(text).into());
+            return Err(UsageError(text).into());
         }
         Ok(Tasks { splits })
     }
@@ -69,7 +69,7 @@ impl Tasks {
         self.splits.is_empty()
     }
 
-    pub(crate) fn split(&self, name: &str) -> Option<&[Listed]> {
+    pub(crate) fn split(&self, name: &str) -> Option<&[TaskEntry]> {
         self.splits.get(name).map(Vec::as_slice)
     }
 
@@ -83,7 +83,7 @@ impl Tasks {
     pub(crate) fn list<'a, 'b>(
         &'a self,
         split: Option<&'b str>,
-    ) -> impl Iterator<Item = (&'a str, usize, &'a Listed)> + use<'a, 'b> {
+    ) -> impl Iterator<Item = (&'a str, usize, &'a TaskEntry)> + use<'a, 'b> {
         let wanted = self
             .splits
             .iter()
@@ -94,7 +94,7 @@ impl Tasks {
         })
     }
 
-    pub(crate) fn by_id(&self, split: Option<&str>, id: &str) -> Result<&Listed, String> {
+    pub(crate) fn by_id(&self, split: Option<&str>, id: &str) -> Result<&TaskEntry, String> {
         let found = self.list(split).find(|(_, _, task)| task.id == id);
         found.map(|(_, _, task)| task).ok_or_else(|| {
             format!(
@@ -104,14 +104,14 @@ impl Tasks {
         })
     }
 
-    pub(crate) fn by_index(&self, split: Option<&str>, index: usize) -> Result<&Listed, String> {
+    pub(crate) fn by_index(&self, split: Option<&str>, index: usize) -> Result<&TaskEntry, String> {
         let only = (self.splits.len() == 1)
             .then(|| self.splits.keys().next())
             .flatten();
         let split = split
             .map(str::to_owned)
             .or_else(|| only.cloned())
-            .unwrap_or_else(|| TOP.to_owned());
+            .unwrap_or_else(|| DEFAULT_SPLIT.to_owned());
         let tasks = self.splits.get(&split).ok_or_else(|| {
             let names: Vec<_> = self.splits.keys().map(String::as_str).collect();
             format!("no split `{split}`: there is {}", names.join(", "))
@@ -126,13 +126,13 @@ impl Tasks {
     }
 }
 
-impl Listed {
-    /// Reads the task with everything it uploads.
-    pub(crate) fn load(&self) -> anyhow::Result<Loaded> {
+impl TaskEntry {
+    /// Reads the task and its uploads.
+    pub(crate) fn load(&self) -> anyhow::Result<LoadedTask> {
         task_file::load(&self.path)
     }
 
-    /// The whole task for a client that has none of our files: what it uploads becomes a part of it.
+    /// The complete task for a client, which has none of our files: uploads become inline files.
     pub(crate) fn portable(&self) -> anyhow::Result<Value> {
         let loaded = self.load()?;
         let mut task = loaded.task;
@@ -163,7 +163,7 @@ impl Listed {
     }
 }
 
-fn read_split(folder: &Path) -> anyhow::Result<Vec<Listed>> {
+fn read_split(folder: &Path) -> anyhow::Result<Vec<TaskEntry>> {
     let mut listed = Vec::new();
     for path in entries(folder)? {
         if is_task(&path) {
@@ -173,7 +173,7 @@ fn read_split(folder: &Path) -> anyhow::Result<Vec<Listed>> {
                 solution,
                 ..
             } = task_file::load(&path)?.task;
-            listed.push(Listed {
+            listed.push(TaskEntry {
                 id,
                 instruction,
                 has_solution: !solution.is_empty(),
@@ -202,7 +202,7 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         paths.sort();
         Ok(paths)
     };
-    read().map_err(|error| WrongUse(format!("tasks {}: {error}", folder.display())).into())
+    read().map_err(|error| UsageError(format!("tasks {}: {error}", folder.display())).into())
 }
 
 fn name_of(path: &Path) -> String {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_gets_a_task_with_what_it_uploads() {
+    fn a_client_gets_a_task_with_its_uploads() {
         let folder = tempfile::tempdir().unwrap();
         let error = Tasks::read(folder.path()).unwrap_err();
         assert!(error.to_string().contains("no .toml or .json task files"));

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-use super::tool::{Caller, FinishedRollout, Progress, ToolError, ToolInfo, ToolOutput};
+use super::tool::{Caller, FinishedRollout, ProgressUpdate, ToolError, ToolInfo, ToolOutput};
 use super::*;
 
 mod access;
@@ -26,7 +26,7 @@ mod sessions;
 #[derive(Default)]
 struct TestTools {
     infos: Vec<ToolInfo>,
-    /// Calls of `slow` under way, and those that came to their end.
+    /// Calls of `slow` in progress, and those that ran to their end.
     running: Arc<AtomicUsize>,
     finished: Arc<AtomicUsize>,
 }
@@ -135,7 +135,7 @@ impl Tools for TestTools {
                     let message = format!("step {done}");
                     let done = f64::from(done);
                     if let Some(progress) = &caller.progress {
-                        progress.try_send(Progress { done, message }).unwrap();
+                        progress.try_send(ProgressUpdate { done, message }).unwrap();
                     }
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
@@ -150,7 +150,7 @@ impl Tools for TestTools {
 /// A server in this process.
 struct Served {
     address: SocketAddr,
-    /// Calls of `slow` under way, and those that came to their end.
+    /// Calls of `slow` in progress, and those that ran to their end.
     running: Arc<AtomicUsize>,
     finished: Arc<AtomicUsize>,
     stop: Option<oneshot::Sender<()>>,
@@ -162,38 +162,38 @@ fn limits() -> Limits {
     Limits::default()
 }
 
-fn assembly() -> Assembly {
-    Assembly {
+fn options() -> ServerOptions {
+    ServerOptions {
         name: "rollcage".to_owned(),
         mode: Mode::Simulation,
         sessions_max: 16,
         limits: limits(),
         open_sessions: Arc::default(),
         tasks: Arc::default(),
-        policy: Policy::Loopback,
+        policy: AccessPolicy::Loopback,
         tools: Arc::new(TestTools::new()),
         extra: Router::new(),
         extra_paths: Map::new(),
         grace: Duration::from_secs(5),
-        at_stop: Box::new(|_| Box::pin(async {})),
+        on_shutdown: Box::new(|_| Box::pin(async {})),
     }
 }
 
 impl Served {
     async fn start() -> Self {
-        Self::with(assembly()).await
+        Self::with(options()).await
     }
 
     /// Starts a server; its tools are replaced by ones that are watched.
-    async fn with(mut assembly: Assembly) -> Self {
+    async fn with(mut options: ServerOptions) -> Self {
         let tools = TestTools::new();
         let (running, finished) = (Arc::clone(&tools.running), Arc::clone(&tools.finished));
-        assembly.tools = Arc::new(tools);
+        options.tools = Arc::new(tools);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let mut tasks = JoinSet::new();
-        tasks.spawn(serve(listener, assembly, async {
+        tasks.spawn(serve(listener, options, async {
             let _ = stopped.await;
         }));
         Served {
@@ -235,7 +235,7 @@ impl Served {
         Socket(tokio_tungstenite::connect_async(url).await.unwrap().0)
     }
 
-    /// Waits until so many calls of `slow` are under way.
+    /// Waits until `count` calls of `slow` are in progress.
     async fn until_running(&self, count: usize) {
         until(|| self.running.load(Ordering::SeqCst) == count).await;
     }

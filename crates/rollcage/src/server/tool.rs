@@ -1,7 +1,7 @@
-//! What the OpenEnv wire and the tools behind it know of each other.
+//! The interface between the OpenEnv protocol and the tools.
 //!
-//! The wire (`openenv/`) carries calls over HTTP, WebSocket and MCP and knows nothing of rollouts; the tools (`tools/`)
-//! run rollouts and know nothing of sockets.
+//! The protocol layer (`openenv/`) carries calls over HTTP, WebSocket and MCP and knows nothing about rollouts; the
+//! tools (`tools/`) run rollouts and know nothing about sockets.
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
@@ -11,49 +11,48 @@ use tokio::sync::mpsc;
 #[derive(Clone, Debug)]
 pub(crate) struct ToolInfo {
     pub(crate) name: &'static str,
-    /// Never empty: a client that meets `null` here lists no tools at all.
+    /// Never empty: a client that gets `null` here lists no tools at all.
     pub(crate) description: String,
     /// A JSON Schema with `type: object` and `additionalProperties: false`.
     pub(crate) input_schema: Value,
 }
 
-/// Who calls, and who wants to hear how far it is.
+/// The caller of a tool.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// The same for all calls with the same credentials, never the credentials themselves.
+    /// Identifies the credentials, but is never the credentials themselves.
     pub(crate) owner: String,
-    /// What it is used to.
-    pub(crate) client: Client,
-    /// Where a long call says how far it is. A full or closed channel is no reason to stop: use `try_send`.
-    pub(crate) progress: Option<mpsc::Sender<Progress>>,
+    pub(crate) client: ClientKind,
+    /// For progress updates of a long call. Use `try_send`: a full or closed channel must not stop the call.
+    pub(crate) progress: Option<mpsc::Sender<ProgressUpdate>>,
 }
 
-/// Whose clients read the answer.
+/// The kind of client that reads the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Client {
+pub(crate) enum ClientKind {
     OpenEnv,
-    /// One that speaks the Model Context Protocol itself: a model reads what comes back.
+    /// A real MCP client: a model reads the answer.
     Mcp,
 }
 
-/// One step of a long call.
+/// A progress message of a long call.
 #[derive(Clone, Debug)]
-pub(crate) struct Progress {
-    /// Grows with every message.
+pub(crate) struct ProgressUpdate {
+    /// Increases with every message.
     pub(crate) done: f64,
     pub(crate) message: String,
 }
 
-/// A call that went well.
+/// The result of a successful call.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolOutput {
-    /// What the tool returns: a string (often JSON in a string, as the original does) or any other value.
+    /// The tool's return value: a string (often JSON in a string, as in the original) or any other value.
     pub(crate) value: Value,
-    /// Set when the call finished a rollout: the wire's session state remembers the last one.
+    /// Set if the call finished a rollout, for the state of the session.
     pub(crate) finished: Option<FinishedRollout>,
 }
 
-/// What an OpenEnv session's state keeps of its last rollout.
+/// What the state of an OpenEnv session contains about its last rollout.
 #[derive(Clone, Debug)]
 pub(crate) struct FinishedRollout {
     pub(crate) task_id: String,
@@ -63,7 +62,7 @@ pub(crate) struct FinishedRollout {
     pub(crate) is_counted: bool,
 }
 
-/// Why a call did not work. The kinds are OpenEnv's `error_type`s.
+/// Why a call failed. The variants correspond to OpenEnv's `error_type`.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum ToolError {
     #[error("Unknown tool: '{0}'")]
@@ -79,7 +78,7 @@ pub(crate) enum ToolError {
 pub(crate) trait Tools: Send + Sync {
     fn list(&self) -> &[ToolInfo];
 
-    /// Dropping the future abandons the call, not the rollout it waits for, unless the tool says otherwise.
+    /// Dropping the future abandons the call, but not the rollout it waits for, unless the tool documents otherwise.
     async fn call(
         &self,
         name: &str,

@@ -1,27 +1,27 @@
-//! The OpenEnv tools: rollouts for trainers and agents. They know nothing of sockets.
+//! The OpenEnv tools: rollouts for trainers and agents. They know nothing about sockets.
 //!
-//! Every tool answers with JSON in a string, as the original does.
+//! Every tool answers with JSON in a string, as in the original.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use rollcage_engine::{Command, Entry, Found};
+use rollcage_engine::{RolloutCommand, RolloutEntry, RolloutLookup};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::text::chain;
-use rollcage_model::view::Wanted;
+use rollcage_model::view::TraceDetail;
 
-use super::rollouts::arguments::Arguments;
-use super::rollouts::tokens::{ANSWER_BYTES_MAX, Form, Pages};
+use super::rollouts::arguments::ToolArguments;
+use super::rollouts::tokens::{ANSWER_BYTES_MAX, PagedTrace, ResultForm};
 use super::rollouts::{Backend, SubmitError, ViewError, catalogue};
-use super::tool::{Caller, Client, FinishedRollout, ToolError, ToolInfo, ToolOutput, Tools};
+use super::tool::{Caller, ClientKind, FinishedRollout, ToolError, ToolInfo, ToolOutput, Tools};
 
 mod answer;
 mod follow;
 mod schema;
 
-/// How long `finalize_rollout` waits unless told otherwise, in seconds.
+/// How long `finalize_rollout` waits by default, in seconds.
 const WAIT_S: f64 = 300.0;
 /// Longer than any rollout.
 const WAIT_S_MAX: f64 = 604_800.0;
@@ -53,30 +53,31 @@ impl Tools for RolloutTools {
         arguments: Map<String, Value>,
         caller: Caller,
     ) -> Result<ToolOutput, ToolError> {
-        let call = Call {
+        let call = ToolCall {
             backend: &self.backend,
             caller,
         };
         match name {
             "run_rollout" => call.run(arguments).await,
             "start_rollout" => call.start(arguments).await,
-            "get_state" => call.state(arguments).await.map(plain),
-            "get_messages" => call.messages(arguments).await.map(plain),
-            "abort_rollout" => call.abort(arguments).await.map(plain),
+            "get_state" => call.state(arguments).await.map(json_output),
+            "get_messages" => call.messages(arguments).await.map(json_output),
+            "abort_rollout" => call.abort(arguments).await.map(json_output),
             "finalize_rollout" => call.finalize(arguments).await,
             "get_trace" => call.trace(arguments).await,
-            "subscribe_events" => call.events(arguments).await.map(plain),
+            "subscribe_events" => call.events(arguments).await.map(json_output),
             "list_agents" => {
-                nothing(name, arguments)?;
+                no_arguments(name, arguments)?;
                 let agents = call.look_up(catalogue::agents).await?;
-                Ok(plain(json!({"agents": agents})))
+                Ok(json_output(json!({"agents": agents})))
             }
-            "list_endpoints" => nothing(name, arguments)
-                .map(|()| plain(json!({"endpoints": catalogue::endpoints(&self.backend.around)}))),
-            "list_tasks" => call.tasks(arguments).map(plain),
+            "list_endpoints" => no_arguments(name, arguments).map(|()| {
+                json_output(json!({"endpoints": catalogue::endpoints(&self.backend.context)}))
+            }),
+            "list_tasks" => call.tasks(arguments).map(json_output),
             "capabilities" => {
-                nothing(name, arguments)?;
-                call.look_up(catalogue::capabilities).await.map(plain)
+                no_arguments(name, arguments)?;
+                call.look_up(catalogue::capabilities).await.map(json_output)
             }
             _ => Err(ToolError::NotFound(name.to_owned())),
         }
@@ -84,15 +85,15 @@ impl Tools for RolloutTools {
 }
 
 /// A JSON answer as a string.
-fn plain(value: Value) -> ToolOutput {
+fn json_output(value: Value) -> ToolOutput {
     ToolOutput {
         value: Value::String(value.to_string()),
         finished: None,
     }
 }
 
-fn nothing(tool: &str, arguments: Map<String, Value>) -> Result<(), ToolError> {
-    Arguments::new(tool, arguments, &[])
+fn no_arguments(tool: &str, arguments: Map<String, Value>) -> Result<(), ToolError> {
+    ToolArguments::new(tool, arguments, &[])
         .map(|_| ())
         .map_err(ToolError::InvalidArguments)
 }
@@ -112,22 +113,22 @@ impl From<ViewError> for ToolError {
     }
 }
 
-/// What is asked for, or what the client is used to.
-fn form_for(wanted: Option<Wanted>, client: Client) -> Form {
+/// The requested form, or the default for this kind of client.
+fn form_for(wanted: Option<TraceDetail>, client: ClientKind) -> ResultForm {
     match (wanted, client) {
-        (Some(wanted), _) => Form::View(wanted),
-        (None, Client::OpenEnv) => Form::OpenEnv,
-        (None, Client::Mcp) => Form::Summary,
+        (Some(wanted), _) => ResultForm::View(wanted),
+        (None, ClientKind::OpenEnv) => ResultForm::OpenEnv,
+        (None, ClientKind::Mcp) => ResultForm::Summary,
     }
 }
 
 /// One call of one tool.
-struct Call<'a> {
+struct ToolCall<'a> {
     backend: &'a Arc<Backend>,
     caller: Caller,
 }
 
-impl Call<'_> {
+impl ToolCall<'_> {
     async fn run(&self, mut arguments: Map<String, Value>) -> Result<ToolOutput, ToolError> {
         let wanted = arguments.remove("trace").filter(|value| !value.is_null());
         let wanted = wanted.map(|value| wanted_of(value.as_str().unwrap_or_default()));
@@ -135,8 +136,8 @@ impl Call<'_> {
         let owner = &self.caller.owner;
         let entries = self.backend.submit("run_rollout", owner, arguments).await?;
         for entry in &entries {
-            // One that has ended already needs no telling.
-            let _ = self.backend.engine.command(entry, Command::Finalize);
+            // Fails if the rollout has already ended, which is fine.
+            let _ = self.backend.engine.command(entry, RolloutCommand::Finalize);
         }
         follow::until_ended(&entries, self.caller.progress.as_ref()).await;
         let mut results = Vec::new();
@@ -159,15 +160,15 @@ impl Call<'_> {
         })
     }
 
-    /// A result's tokens, page by page.
+    /// One page of a result's tokens.
     async fn trace(&self, arguments: Map<String, Value>) -> Result<ToolOutput, ToolError> {
         let wrong = ToolError::InvalidArguments;
         let (id, mut more) = self.id_of("get_trace", arguments, &["form", "offset", "limit"])?;
         let form = more.text("form").map_err(wrong)?;
-        let pages = Pages::named(form.as_deref().unwrap_or("sequences")).ok_or_else(|| {
+        let pages = PagedTrace::named(form.as_deref().unwrap_or("sequences")).ok_or_else(|| {
             wrong(format!(
                 "argument `form` must be one of {}",
-                Pages::NAMES.join(", ")
+                PagedTrace::NAMES.join(", ")
             ))
         })?;
         let mut place = |name: &str| match more.integer(name).map_err(wrong)?.map(usize::try_from) {
@@ -178,13 +179,13 @@ impl Call<'_> {
         let (offset, limit) = (place("offset")?, place("limit")?);
         let unknown = || ToolError::Failed(format!("unknown rollout_id: {id}"));
         let result = match self.find(&id).await.ok_or_else(unknown)? {
-            Found::Known(entry) if !entry.is_ended() => {
+            RolloutLookup::InMemory(entry) if !entry.is_ended() => {
                 let text =
                     format!("rollout {id} has not ended: get_messages shows what was said so far");
                 return Err(ToolError::Failed(text));
             }
-            Found::Known(entry) => self.result(&entry).await,
-            Found::Stored(summary) => {
+            RolloutLookup::InMemory(entry) => self.result(&entry).await,
+            RolloutLookup::Stored(summary) => {
                 let stored = self.backend.engine.stored(summary.rollout_id).await;
                 stored.map_err(|error| ToolError::Failed(chain(&error)))?
             }
@@ -197,8 +198,8 @@ impl Call<'_> {
         })
     }
 
-    /// A result, or what is known where it cannot be read: never an error.
-    async fn result(&self, entry: &Entry) -> Arc<RolloutResult> {
+    /// The result of a rollout, or an empty one with the error if it cannot be read.
+    async fn result(&self, entry: &RolloutEntry) -> Arc<RolloutResult> {
         match self.backend.engine.wait(entry).await {
             Ok(result) => result,
             Err(error) => {
@@ -219,7 +220,7 @@ impl Call<'_> {
             1 => handles.remove(0),
             _ => Value::Array(handles),
         };
-        Ok(plain(answer))
+        Ok(json_output(answer))
     }
 
     async fn state(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {
@@ -244,8 +245,12 @@ impl Call<'_> {
         let (id, _) = self.id_of("abort_rollout", arguments, &[])?;
         Ok(match self.find(&id).await {
             None => json!({"rollout_id": id, "aborted": false, "reason": "unknown"}),
-            Some(Found::Known(entry))
-                if self.backend.engine.command(&entry, Command::Abort).is_ok() =>
+            Some(RolloutLookup::InMemory(entry))
+                if self
+                    .backend
+                    .engine
+                    .command(&entry, RolloutCommand::Abort)
+                    .is_ok() =>
             {
                 json!({"rollout_id": id, "aborted": true})
             }
@@ -265,8 +270,11 @@ impl Call<'_> {
                 let text = format!("unknown rollout_id: {id}");
                 return answer::not_finalized(&id, "", ("unknown", &text), 0);
             }
-            Some(Found::Known(entry)) => {
-                let _ = self.backend.engine.command(&entry, Command::Finalize);
+            Some(RolloutLookup::InMemory(entry)) => {
+                let _ = self
+                    .backend
+                    .engine
+                    .command(&entry, RolloutCommand::Finalize);
                 let entries = [Arc::clone(&entry)];
                 let followed = follow::until_ended(&entries, self.caller.progress.as_ref());
                 let limit = std::time::Duration::from_secs_f64(wait_s);
@@ -276,13 +284,13 @@ impl Call<'_> {
                 }
                 self.result(&entry).await
             }
-            Some(Found::Stored(summary)) => {
+            Some(RolloutLookup::Stored(summary)) => {
                 match self.backend.engine.stored(summary.rollout_id).await {
                     Ok(result) => result,
                     Err(error) => {
                         let text = chain(&error);
-                        let told = ("unknown", text.as_str());
-                        return answer::not_finalized(&id, &summary.task_id, told, -1);
+                        let status = ("unknown", text.as_str());
+                        return answer::not_finalized(&id, &summary.task_id, status, -1);
                     }
                 }
             }
@@ -312,7 +320,7 @@ impl Call<'_> {
     fn tasks(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {
         let wrong = ToolError::InvalidArguments;
         let names = ["split", "start", "stop"];
-        let mut given = Arguments::new("list_tasks", arguments, &names).map_err(wrong)?;
+        let mut given = ToolArguments::new("list_tasks", arguments, &names).map_err(wrong)?;
         let split = given.text("split").map_err(wrong)?;
         let mut place = |name| {
             let number = given.integer(name).map_err(wrong)?;
@@ -320,7 +328,7 @@ impl Call<'_> {
         };
         let (start, stop) = (place("start")?.unwrap_or(0), place("stop")?);
         Ok(catalogue::tasks(
-            &self.backend.around.tasks,
+            &self.backend.context.tasks,
             split.as_deref(),
             start,
             stop,
@@ -333,17 +341,17 @@ impl Call<'_> {
         tool: &str,
         arguments: Map<String, Value>,
         more: &[&str],
-    ) -> Result<(String, Arguments), ToolError> {
+    ) -> Result<(String, ToolArguments), ToolError> {
         let names = [&["rollout_id"], more].concat();
         let mut given =
-            Arguments::new(tool, arguments, &names).map_err(ToolError::InvalidArguments)?;
+            ToolArguments::new(tool, arguments, &names).map_err(ToolError::InvalidArguments)?;
         let id = given
             .required_text(tool, "rollout_id")
             .map_err(ToolError::InvalidArguments)?;
         Ok((id, given))
     }
 
-    /// Something that is read from disk.
+    /// Runs a lookup that reads from disk on a blocking thread.
     async fn look_up<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Backend) -> T + Send + 'static,
@@ -353,14 +361,14 @@ impl Call<'_> {
         found.map_err(|error| ToolError::Failed(error.to_string()))
     }
 
-    async fn find(&self, id: &str) -> Option<Found> {
+    async fn find(&self, id: &str) -> Option<RolloutLookup> {
         let found = self.backend.engine.find(&self.caller.owner, id).await;
         found.ok()
     }
 }
 
-fn wanted_of(name: &str) -> Result<Wanted, ToolError> {
-    let wanted = name.parse::<Wanted>();
+fn wanted_of(name: &str) -> Result<TraceDetail, ToolError> {
+    let wanted = name.parse::<TraceDetail>();
     wanted.map_err(|error| ToolError::InvalidArguments(error.to_string()))
 }
 

@@ -1,21 +1,20 @@
 //! WebSocket frames (RFC 6455), the server's side.
 //!
-//! Nothing is kept of a message after it was handed on: an idle socket costs a kilobyte, also after a large one.
-//! Extensions are declined at the handshake, so there is no compression here. `scripts/autobahn/run` plays Autobahn's
-//! cases to it.
+//! No buffer outlives its message: an idle socket costs a kilobyte, even after a large message. Extensions are declined
+//! in the handshake, so there is no compression. `scripts/autobahn/run` runs Autobahn's test suite against this module.
 
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Read ahead while nothing is under way, and while a long message is.
+/// The sizes of the read buffer: between messages, and during a long message.
 const IDLE_BYTES: usize = 1 << 10;
 const BUSY_BYTES: usize = 64 << 10;
-/// Longer answers are not copied to stand behind their header.
+/// Longer payloads are written separately instead of being copied behind their header.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 const CONTROL_BYTES_MAX: usize = 125;
-/// For the other side to answer a close.
+/// For the peer to answer a close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 const CONTINUATION: u8 = 0x0;
@@ -36,28 +35,28 @@ pub(crate) enum CloseCode {
     TooLarge = 1009,
 }
 
-/// What the other side sent.
+/// What the peer sent: a message or a control frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum SocketMessage {
     Text(String),
     Binary(Vec<u8>),
     /// To be answered with a pong.
     Ping(Vec<u8>),
     Pong,
-    /// It will send nothing more, and waits for our goodbye with this code.
+    /// The peer will send nothing more, and waits for our close frame with this code.
     Close(Option<u16>),
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Broken {
+pub(crate) enum SocketError {
     #[error("read or write a socket")]
     Io(#[from] std::io::Error),
     #[error("the socket ended without a goodbye")]
     Ended,
     #[error("{0}")]
-    Rule(&'static str),
+    ProtocolViolation(&'static str),
     #[error("a text is not UTF-8")]
-    NoText,
+    InvalidUtf8,
     #[error("a message is too large")]
     TooLarge,
 }
@@ -67,20 +66,20 @@ pub(crate) struct WebSocket<S> {
     io: S,
     message_bytes_max: usize,
     buffer: BytesMut,
-    frame: Option<Frame>,
-    /// Of a message that comes in several frames, its kind.
+    frame: Option<PartialFrame>,
+    /// The opcode of a message that arrives in several frames.
     kind: Option<u8>,
     message: Vec<u8>,
-    /// How much of a text message is known to be UTF-8.
+    /// How much of a text message has been validated as UTF-8.
     text_bytes: usize,
     control: Vec<u8>,
 }
 
-/// A frame that is being read.
-struct Frame {
+/// A frame whose payload is being read.
+struct PartialFrame {
     opcode: u8,
     is_last: bool,
-    /// As it stands for the next byte.
+    /// The mask, rotated so that it begins with the next byte's.
     mask: [u8; 4],
     left: usize,
 }
@@ -99,8 +98,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         }
     }
 
-    /// The next thing that arrives. Dropping this future loses nothing.
-    pub(crate) async fn receive(&mut self) -> Result<Received, Broken> {
+    /// The next message or control frame. This is cancel-safe: dropping the future loses nothing.
+    pub(crate) async fn receive(&mut self) -> Result<SocketMessage, SocketError> {
         loop {
             if let Some(received) = self.take()? {
                 return Ok(received);
@@ -110,31 +109,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
                 .as_ref()
                 .is_some_and(|frame| frame.left > IDLE_BYTES);
             if self.buffer.is_empty() {
-                // A long message's buffer is not kept for the time after it.
+                // Frees the buffer of a long message.
                 self.buffer = BytesMut::new();
             }
             self.buffer
                 .reserve(if is_long { BUSY_BYTES } else { IDLE_BYTES });
             if self.io.read_buf(&mut self.buffer).await? == 0 {
-                return Err(Broken::Ended);
+                return Err(SocketError::Ended);
             }
         }
     }
 
-    pub(crate) async fn send_text(&mut self, text: &str) -> Result<(), Broken> {
+    pub(crate) async fn send_text(&mut self, text: &str) -> Result<(), SocketError> {
         self.send(TEXT, text.as_bytes()).await
     }
 
-    pub(crate) async fn ping(&mut self) -> Result<(), Broken> {
+    pub(crate) async fn ping(&mut self) -> Result<(), SocketError> {
         self.send(PING, &[]).await
     }
 
-    pub(crate) async fn pong(&mut self, payload: &[u8]) -> Result<(), Broken> {
+    pub(crate) async fn pong(&mut self, payload: &[u8]) -> Result<(), SocketError> {
         self.send(PONG, payload).await
     }
 
-    /// Closes with this code, and waits a little for the other side to close as well, so that it gets to read what it
-    /// was sent.
+    /// Closes with this code, and waits a little for the peer to close as well, so that it can read everything that was
+    /// sent.
     pub(crate) async fn close(mut self, code: Option<u16>) {
         let closing = async {
             let payload = code.map(u16::to_be_bytes);
@@ -143,14 +142,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             self.io.shutdown().await?;
             let mut scratch = [0; IDLE_BYTES];
             while self.io.read(&mut scratch).await? > 0 {}
-            Ok::<_, Broken>(())
+            Ok::<_, SocketError>(())
         };
         if let Ok(Err(error)) = tokio::time::timeout(CLOSE_LIMIT, closing).await {
             tracing::debug!(%error, "a socket ended without a goodbye");
         }
     }
 
-    async fn send(&mut self, opcode: u8, payload: &[u8]) -> Result<(), Broken> {
+    async fn send(&mut self, opcode: u8, payload: &[u8]) -> Result<(), SocketError> {
         let mut head = Vec::with_capacity(10);
         head.push(0x80 | opcode);
         match payload.len() {
@@ -175,8 +174,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         Ok(())
     }
 
-    /// What the bytes at hand amount to, if to anything whole.
-    fn take(&mut self) -> Result<Option<Received>, Broken> {
+    /// The next complete message or control frame in the buffered bytes, if there is one.
+    fn take(&mut self) -> Result<Option<SocketMessage>, SocketError> {
         loop {
             let mut frame = match self.frame.take() {
                 Some(frame) => frame,
@@ -206,20 +205,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         }
     }
 
-    /// The header of the next frame, once it is whole.
-    fn take_head(&mut self) -> Result<Option<Frame>, Broken> {
+    /// The header of the next frame, once it is complete.
+    fn take_head(&mut self) -> Result<Option<PartialFrame>, SocketError> {
         let bytes = &self.buffer[..];
         let (Some(first), Some(second)) = (bytes.first(), bytes.get(1)) else {
             return Ok(None);
         };
         let (opcode, is_last) = (first & 0x0f, first & 0x80 != 0);
         if first & 0x70 != 0 {
-            return Err(Broken::Rule(
+            return Err(SocketError::ProtocolViolation(
                 "a frame uses an extension that was not agreed on",
             ));
         }
         if second & 0x80 == 0 {
-            return Err(Broken::Rule("a client's frame is not masked"));
+            return Err(SocketError::ProtocolViolation(
+                "a client's frame is not masked",
+            ));
         }
         let (length_bytes, short) = match second & 0x7f {
             126 => (2, 0),
@@ -237,7 +238,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         mask.copy_from_slice(&bytes[2 + length_bytes..head_bytes]);
         let left = self.check_head(opcode, is_last, length)?;
         self.buffer.advance(head_bytes);
-        Ok(Some(Frame {
+        Ok(Some(PartialFrame {
             opcode,
             is_last,
             mask,
@@ -245,64 +246,66 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         }))
     }
 
-    fn check_head(&mut self, opcode: u8, is_last: bool, length: u64) -> Result<usize, Broken> {
-        let length = usize::try_from(length).map_err(|_| Broken::TooLarge)?;
+    fn check_head(&mut self, opcode: u8, is_last: bool, length: u64) -> Result<usize, SocketError> {
+        let length = usize::try_from(length).map_err(|_| SocketError::TooLarge)?;
         match opcode {
-            CLOSE | PING | PONG if !is_last || length > CONTROL_BYTES_MAX => {
-                Err(Broken::Rule("a control frame is too long or in pieces"))
-            }
+            CLOSE | PING | PONG if !is_last || length > CONTROL_BYTES_MAX => Err(
+                SocketError::ProtocolViolation("a control frame is too long or in pieces"),
+            ),
             CLOSE | PING | PONG => Ok(length),
-            CONTINUATION if self.kind.is_none() => {
-                Err(Broken::Rule("a message goes on that was never begun"))
-            }
-            TEXT | BINARY if self.kind.is_some() => {
-                Err(Broken::Rule("a message begins inside another"))
-            }
+            CONTINUATION if self.kind.is_none() => Err(SocketError::ProtocolViolation(
+                "a message goes on that was never begun",
+            )),
+            TEXT | BINARY if self.kind.is_some() => Err(SocketError::ProtocolViolation(
+                "a message begins inside another",
+            )),
             CONTINUATION | TEXT | BINARY => {
                 if length > self.message_bytes_max - self.message.len() {
-                    return Err(Broken::TooLarge);
+                    return Err(SocketError::TooLarge);
                 }
                 if opcode != CONTINUATION {
                     self.kind = Some(opcode);
                 }
                 Ok(length)
             }
-            _ => Err(Broken::Rule("a frame is of no known kind")),
+            _ => Err(SocketError::ProtocolViolation(
+                "a frame is of no known kind",
+            )),
         }
     }
 
-    /// Fails as soon as a text message cannot become UTF-8 any more, not only at its end. A character may still be cut
-    /// off where the bytes at hand end.
-    fn check_text(&mut self) -> Result<(), Broken> {
+    /// Fails as soon as a text message cannot be valid UTF-8 any more, not only at its end. The last character may
+    /// still be incomplete.
+    fn check_text(&mut self) -> Result<(), SocketError> {
         if self.kind != Some(TEXT) {
             return Ok(());
         }
         match std::str::from_utf8(&self.message[self.text_bytes..]) {
             Ok(text) => self.text_bytes += text.len(),
             Err(error) if error.error_len().is_none() => self.text_bytes += error.valid_up_to(),
-            Err(_) => return Err(Broken::NoText),
+            Err(_) => return Err(SocketError::InvalidUtf8),
         }
         Ok(())
     }
 
-    /// What a whole frame amounts to; nothing if its message goes on.
-    fn finish(&mut self, frame: &Frame) -> Result<Option<Received>, Broken> {
+    /// The message or control frame that a complete frame ends; `None` if its message continues.
+    fn finish(&mut self, frame: &PartialFrame) -> Result<Option<SocketMessage>, SocketError> {
         let received = match frame.opcode {
-            PING => Received::Ping(std::mem::take(&mut self.control)),
+            PING => SocketMessage::Ping(std::mem::take(&mut self.control)),
             PONG => {
                 self.control.clear();
-                Received::Pong
+                SocketMessage::Pong
             }
-            CLOSE => Received::Close(close_code(&std::mem::take(&mut self.control))?),
+            CLOSE => SocketMessage::Close(close_code(&std::mem::take(&mut self.control))?),
             _ if !frame.is_last => return Ok(None),
             _ => {
                 let message = std::mem::take(&mut self.message);
                 self.text_bytes = 0;
                 match self.kind.take() {
-                    Some(TEXT) => {
-                        Received::Text(String::from_utf8(message).map_err(|_| Broken::NoText)?)
-                    }
-                    _ => Received::Binary(message),
+                    Some(TEXT) => SocketMessage::Text(
+                        String::from_utf8(message).map_err(|_| SocketError::InvalidUtf8)?,
+                    ),
+                    _ => SocketMessage::Binary(message),
                 }
             }
         };
@@ -310,7 +313,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     }
 }
 
-/// Takes the mask off the next bytes of a frame, and turns it to where it stands after them.
+/// Unmasks the next bytes of a frame, and rotates the mask for the bytes after them.
 fn unmask(bytes: &mut [u8], mask: &mut [u8; 4]) {
     let mut words = bytes.chunks_exact_mut(4);
     for word in words.by_ref() {
@@ -325,32 +328,36 @@ fn unmask(bytes: &mut [u8], mask: &mut [u8; 4]) {
     mask.rotate_left(rest.len());
 }
 
-/// The code in a close frame, which may have none.
-fn close_code(payload: &[u8]) -> Result<Option<u16>, Broken> {
+/// The code in a close frame, if it has one.
+fn close_code(payload: &[u8]) -> Result<Option<u16>, SocketError> {
     let Some((code, reason)) = payload.split_first_chunk() else {
         return match payload {
             [] => Ok(None),
-            _ => Err(Broken::Rule("a close frame holds half a code")),
+            _ => Err(SocketError::ProtocolViolation(
+                "a close frame holds half a code",
+            )),
         };
     };
     let code = u16::from_be_bytes(*code);
     if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
-        return Err(Broken::Rule("a close frame holds no valid code"));
+        return Err(SocketError::ProtocolViolation(
+            "a close frame holds no valid code",
+        ));
     }
     match std::str::from_utf8(reason) {
         Ok(_) => Ok(Some(code)),
-        Err(_) => Err(Broken::NoText),
+        Err(_) => Err(SocketError::InvalidUtf8),
     }
 }
 
-impl Broken {
-    /// The code to close with, if there is still somebody to tell.
+impl SocketError {
+    /// The code to close with; `None` if the connection is already gone.
     pub(crate) fn close_code(&self) -> Option<CloseCode> {
         match self {
-            Broken::Io(_) | Broken::Ended => None,
-            Broken::Rule(_) => Some(CloseCode::Protocol),
-            Broken::NoText => Some(CloseCode::Invalid),
-            Broken::TooLarge => Some(CloseCode::TooLarge),
+            SocketError::Io(_) | SocketError::Ended => None,
+            SocketError::ProtocolViolation(_) => Some(CloseCode::Protocol),
+            SocketError::InvalidUtf8 => Some(CloseCode::Invalid),
+            SocketError::TooLarge => Some(CloseCode::TooLarge),
         }
     }
 }

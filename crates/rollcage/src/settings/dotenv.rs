@@ -1,16 +1,16 @@
-//! `.env` in the working directory, for API keys and nothing else: a repository that somebody cloned must not say where
-//! keys and prompts are sent. Variables that are set win.
+//! `.env` in the working directory, for API keys and nothing else: a cloned repository must not decide where keys and
+//! prompts are sent. Environment variables take precedence.
 
 use std::io::Read;
 
 const FILE: &str = ".env";
-/// Of keys; whatever is longer is something else.
+/// The most that is read; a file with keys is far shorter.
 const BYTES_MAX: u64 = 256 << 10;
 
 /// The value of a key in the file; `None` where there is no such file or it does not have the key.
 pub(super) fn key(name: &str) -> Option<String> {
     let mut text = String::new();
-    // A pipe or a device of that name would be waited for.
+    // Reading a pipe or a device of that name could block.
     if !std::fs::metadata(FILE).ok()?.is_file() {
         return None;
     }
@@ -19,7 +19,7 @@ pub(super) fn key(name: &str) -> Option<String> {
     value_of(&text, name)
 }
 
-/// The last one counts, as in a shell.
+/// The last assignment counts, as in a shell.
 fn value_of(text: &str, name: &str) -> Option<String> {
     let lines = text.lines().rev();
     let mut values = lines.filter_map(|line| {
@@ -31,7 +31,7 @@ fn value_of(text: &str, name: &str) -> Option<String> {
     values.next().filter(|value| !value.is_empty())
 }
 
-/// Without quotes around it, or without a comment behind it.
+/// Removes the quotes around a value, or the comment after it.
 fn unquoted(value: &str) -> String {
     let value = value.trim();
     for quote in ['"', '\''] {

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use rollcage_model::ending::Ended;
 use rollcage_model::task::mcp::{McpServer, McpServers};
 use rollcage_proxy::outbound::{Guard, Resolver};
-use rollcage_proxy::remote::Remotes;
+use rollcage_proxy::remote::RemoteMcpServers;
 use rollcage_testkit::upstream::Upstream;
 use tokio_util::sync::CancellationToken;
 
@@ -65,13 +65,13 @@ async fn the_checked_address_is_the_one_that_is_connected_to() {
     let result = run_one(&engine, plan, &CancellationToken::new()).await;
     engine.close().await;
     assert_eq!(result.ended, Ended::Completed, "{:?}", result.error);
-    assert_eq!(upstream.asked().len(), 1);
+    assert_eq!(upstream.requests().len(), 1);
     // One look for the first connection, which asks whether anybody is there, and one for the call's.
     assert_eq!(names.asked.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_moves_while_a_rollout_runs_ends_it_at_once() {
+async fn a_name_that_changes_its_address_ends_the_rollout_at_once() {
     let upstream = Upstream::start(|_, _| says("ok")).unwrap();
     let names = names(1);
     let home = Home::new();
@@ -82,13 +82,13 @@ async fn a_name_that_moves_while_a_rollout_runs_ends_it_at_once() {
     engine.close().await;
     let said = format!("{:?} {}", result.error, result.proxy_log_tail);
     assert!(said.contains("--allow-url model.invalid"), "{said}");
-    assert_eq!(upstream.asked().len(), 0);
+    assert_eq!(upstream.requests().len(), 0);
     // It is not tried again.
     assert_eq!(names.asked.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_mcp_server_that_moves_is_not_followed() {
+async fn an_mcp_server_whose_address_changes_is_not_followed() {
     const CALL: &str = r#"
         exec 3<>/dev/tcp/127.0.0.1/7000
         printf 'POST /mcp/docs HTTP/1.1\r\nHost: x\r\nx-api-key: %s\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}' "$KEY" >&3
@@ -102,7 +102,7 @@ async fn an_mcp_server_that_moves_is_not_followed() {
             ..McpServer::default()
         };
         task.mcp = McpServers::from([("docs".to_owned(), server)]);
-        let mut mcp = Remotes::take(&mut task.mcp, |_| None).unwrap();
+        let mut mcp = RemoteMcpServers::take(&mut task.mcp, |_| None).unwrap();
         mcp.guard(&BTreeSet::from(["docs".to_owned()]), &guard(&names));
         let home = Home::new();
         let plan = Plan {

@@ -10,7 +10,7 @@ use crate::support::Plan;
 use crate::support::{open_engine, run_beside, run_many, run_one, traced};
 use rollcage_endpoints::choice::EndpointChoice;
 use rollcage_engine::Engine;
-use rollcage_engine::intake::Resolved;
+use rollcage_engine::intake::ResolvedRollout;
 use rollcage_model::ending::Ended;
 use rollcage_model::finding::{CaptureLevel, RolloutType};
 use rollcage_model::record::RolloutResult;
@@ -29,9 +29,9 @@ pub(crate) fn shared_home() -> PathBuf {
 pub(crate) async fn plan(engine: &Engine, agent: &str, task: Task) -> Arc<Plan> {
     let (agent, version) = rollcage_agents::find(agent).unwrap();
     let ready = engine.ready(&*agent, version, &|_| {}).await.unwrap();
-    let mut scripted = Resolved {
+    let mut scripted = ResolvedRollout {
         endpoint: EndpointChoice::Scripted,
-        ..Resolved::new(
+        ..ResolvedRollout::new(
             task.clone(),
             Arc::clone(&agent),
             ready.clone(),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rollcage_dialect::{Dialect, EndpointDialect};
 use rollcage_testkit::anthropic::{self, CALL_ID, SIGNATURE};
-use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
+use rollcage_testkit::upstream::{ReceivedRequest, Reply, StreamEnd, Upstream};
 use serde_json::{Value, json};
 
 use crate::standalone::Proxy;
@@ -13,7 +13,7 @@ use crate::support::API_KEY;
 const ANTHROPIC: [&str; 2] = ["--upstream-dialect", "anthropic"];
 
 /// A call first; the end once there is a result.
-fn claude(_: usize, asked: &Asked) -> Reply {
+fn claude(_: usize, asked: &ReceivedRequest) -> Reply {
     if asked.path.contains("/count_tokens") {
         let body = r#"{"input_tokens":4711}"#.to_owned();
         return Reply::Whole {
@@ -40,7 +40,7 @@ async fn open(upstream: &Upstream, wanted: Value) -> (Proxy, String) {
     (proxy, key)
 }
 
-fn header<'a>(asked: &'a Asked, name: &str) -> Option<&'a str> {
+fn header<'a>(asked: &'a ReceivedRequest, name: &str) -> Option<&'a str> {
     let found = asked.headers.iter().find(|(other, _)| other == name);
     found.map(|(_, value)| value.as_str())
 }
@@ -64,7 +64,7 @@ async fn an_agent_of_the_same_dialect_gets_the_bytes_as_they_came() {
     let upstream = Upstream::start(claude).unwrap();
     let (proxy, key) = open(&upstream, json!({})).await;
     for is_stream in [false, true] {
-        let before = upstream.asked().len();
+        let before = upstream.requests().len();
         let body = format!(
             r#"{{ "model": "claude-x", "max_tokens":64, "stream":{is_stream},"thinking": {{"type":"adaptive"}},"messages":[ {{"role":"user","content":"\u00e9"}}] }}"#
         );
@@ -77,7 +77,7 @@ async fn an_agent_of_the_same_dialect_gets_the_bytes_as_they_came() {
             .header("anthropic-beta", "interleaved-thinking-2025-05-14")
             .body(body.clone());
         let answer = request.send().await.unwrap().text().await.unwrap();
-        let asked = upstream.asked()[before].clone();
+        let asked = upstream.requests()[before].clone();
         assert_eq!(asked.path, "/v1/messages?beta=true");
         assert_eq!(header(&asked, "x-api-key"), Some(API_KEY));
         assert_eq!(header(&asked, "authorization"), None);
@@ -116,7 +116,7 @@ async fn a_prompt_is_counted_by_the_endpoint_itself() {
         .send("POST", "/v1/messages/count_tokens", &key, &body)
         .await;
     assert_eq!(counted, r#"{"input_tokens":4711}"#);
-    let asked = upstream.asked().pop().unwrap();
+    let asked = upstream.requests().pop().unwrap();
     assert_eq!(asked.path, "/v1/messages/count_tokens");
     assert_eq!(json_of(&asked.body)["model"], "test-model");
     assert_eq!(proxy.exchanges().len(), 0);
@@ -316,7 +316,7 @@ async fn other_dialects_are_translated_both_ways_with_thoughts_and_calls() {
             let last = ask(&proxy, &key, &agent, &second, is_stream).await;
             assert!(last.to_string().contains("Done: é."), "{what}: {last}");
 
-            let asked = json_of(&upstream.asked()[1].body);
+            let asked = json_of(&upstream.requests()[1].body);
             assert_eq!(asked["model"], "test-model");
             assert_eq!(
                 asked["stream"].as_bool().unwrap_or(false),
@@ -416,7 +416,7 @@ fn first_requests(is_stream: bool) -> [(&'static str, Value); 4] {
 }
 
 #[tokio::test]
-async fn an_error_in_the_middle_of_a_stream_is_told_in_the_agents_dialect() {
+async fn an_error_in_mid_stream_is_reported_in_the_agents_dialect() {
     let upstream = Upstream::start(|_, asked| anthropic::fails_midway(asked)).unwrap();
     let (proxy, key) = open(&upstream, json!({})).await;
     for (path, body) in first_requests(true) {
@@ -442,7 +442,7 @@ async fn an_error_in_the_middle_of_a_stream_is_told_in_the_agents_dialect() {
 }
 
 #[tokio::test]
-async fn a_busy_service_is_asked_again_as_it_advises() {
+async fn a_busy_service_is_retried_as_it_advises() {
     for (status, kind) in [(529, "overloaded_error"), (429, "rate_limit_error")] {
         let busy = AtomicUsize::new(0);
         let upstream =
@@ -468,7 +468,7 @@ async fn a_busy_service_is_asked_again_as_it_advises() {
 }
 
 #[tokio::test]
-async fn a_stream_whose_first_event_is_an_error_that_may_pass_is_asked_for_again() {
+async fn a_stream_that_begins_with_a_transient_error_is_retried() {
     let busy = AtomicUsize::new(0);
     let upstream = Upstream::start(move |_, asked| {
         let kind = match busy.fetch_add(1, Ordering::Relaxed) {
@@ -480,7 +480,7 @@ async fn a_stream_whose_first_event_is_an_error_that_may_pass_is_asked_for_again
         let ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n".to_owned();
         Reply::Events {
             events: vec![ping, format!("event: error\ndata: {error}\n\n")],
-            ending: Ending::Clean,
+            ending: StreamEnd::Clean,
         }
     })
     .unwrap();
@@ -498,14 +498,14 @@ async fn a_stream_whose_first_event_is_an_error_that_may_pass_is_asked_for_again
     let (_, answer) = proxy.send("POST", path, &key, body).await;
     assert!(answer.contains("Not now"), "{answer}");
     assert_eq!(
-        upstream.asked().len(),
+        upstream.requests().len(),
         9,
         "what will not pass is told at once"
     );
 }
 
 #[tokio::test]
-async fn a_refusal_keeps_its_status_and_its_words() {
+async fn a_refusal_keeps_its_status_and_its_message() {
     let upstream = Upstream::start(|_, _| {
         let message = format!("max_tokens: too large, key {API_KEY}");
         anthropic::refuses(
@@ -530,7 +530,7 @@ async fn a_refusal_keeps_its_status_and_its_words() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_is_too_long_is_told_in_the_agents_dialect() {
+async fn a_prompt_that_is_too_long_is_reported_in_the_agents_dialect() {
     let upstream = Upstream::start(|_, _| {
         let message = "prompt is too long: 210000 tokens > 200000 maximum";
         anthropic::refuses(400, "", "invalid_request_error", message)
@@ -577,7 +577,7 @@ async fn at_the_limit_of_calls_the_last_answer_is_in_the_agents_dialect() {
         (&message["type"], &message["stop_reason"]),
         (&json!("message"), &json!("end_turn"))
     );
-    assert_eq!(upstream.asked().len(), 1);
+    assert_eq!(upstream.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -597,7 +597,7 @@ async fn a_session_names_its_own_provider() {
             .1
             .contains("mine")
     );
-    let asked = other.asked().pop().unwrap();
+    let asked = other.requests().pop().unwrap();
     assert_eq!(
         (asked.path.as_str(), header(&asked, "x-api-key")),
         ("/v1/messages", Some("k-2"))

@@ -1,5 +1,5 @@
-//! Every agent, the real one, in a long conversation with what breaks the way from turn to turn: what it goes on from is
-//! trained, token by token as the endpoint sent it, and what is left out is left out for the reason that is given.
+//! Every agent, the real one, in a long conversation with what breaks the way from turn to turn: what it goes on from
+//! is trained, token by token as the endpoint sent it, and what is left out is left out for the reason that is given.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::agents::shared_home;
 use crate::support::Plan;
 use crate::support::{open_engine, run_one};
-use rollcage_engine::traced::Traced;
+use rollcage_engine::openenv_trace::OpenEnvTrace;
 use rollcage_model::ending::Ended;
 use rollcage_model::finding::{CaptureLevel, Code, RolloutType};
 use rollcage_model::record::RolloutResult;
@@ -15,13 +15,13 @@ use rollcage_model::trace::TrainingTurn;
 use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::Profile;
-use rollcage_scripted::Account;
-use rollcage_scripted::drill::{Conversation, Drill, Fate, Part};
-use rollcage_scripted::{Log, Options, Script, Scripted, Served};
+use rollcage_scripted::DrillReport;
+use rollcage_scripted::drill::{Conversation, Delivery, Drill, Part};
+use rollcage_scripted::{Log, Options, Script, ScriptedEndpoint, ServedAnswer};
 use tokio_util::sync::CancellationToken;
 
 /// What an agent is known to do in a drill.
-struct Known {
+struct ExpectedBehaviour {
     name: &'static str,
     replies_min: usize,
     /// What it sends back in other words.
@@ -31,7 +31,7 @@ struct Known {
 }
 
 /// A call that broke off comes back beside the next one if OpenCode had begun with it.
-const OPENCODE: Known = Known {
+const OPENCODE: ExpectedBehaviour = ExpectedBehaviour {
     name: "opencode",
     replies_min: 18,
     changed: &[
@@ -43,7 +43,7 @@ const OPENCODE: Known = Known {
     ],
     at_times: Some(Part::BrokenStream),
 };
-const CLAUDE: Known = Known {
+const CLAUDE: ExpectedBehaviour = ExpectedBehaviour {
     name: "claude",
     replies_min: 18,
     changed: &[
@@ -59,33 +59,33 @@ const CLAUDE: Known = Known {
     at_times: None,
 };
 /// An answer that the token limit cut would end its run.
-const CODEX: Known = Known {
+const CODEX: ExpectedBehaviour = ExpectedBehaviour {
     name: "codex",
     replies_min: 17,
     changed: &[],
     at_times: None,
 };
-const GEMINI: Known = Known {
+const GEMINI: ExpectedBehaviour = ExpectedBehaviour {
     name: "gemini",
     replies_min: 18,
     changed: &[Part::Float, Part::Exponent],
     at_times: None,
 };
 /// It throws two replies away, and asks the same again.
-const QWEN: Known = Known {
+const QWEN: ExpectedBehaviour = ExpectedBehaviour {
     name: "qwen",
     replies_min: 18,
     changed: &[Part::Float, Part::Exponent],
     at_times: None,
 };
 /// It does not send malformed calls back, but what was wrong with them.
-const MINI: Known = Known {
+const MINI: ExpectedBehaviour = ExpectedBehaviour {
     name: "mini-swe-agent",
     replies_min: 15,
     changed: &[Part::BrokenArguments, Part::UnknownTool, Part::CutCall],
     at_times: None,
 };
-const PI: Known = Known {
+const PI: ExpectedBehaviour = ExpectedBehaviour {
     name: "pi",
     replies_min: 15,
     changed: &[
@@ -98,7 +98,7 @@ const PI: Known = Known {
 };
 // There is no other build of it.
 #[cfg(target_arch = "x86_64")]
-const GOOSE: Known = Known {
+const GOOSE: ExpectedBehaviour = ExpectedBehaviour {
     name: "goose",
     replies_min: 15,
     changed: &[
@@ -114,7 +114,7 @@ const GOOSE: Known = Known {
 };
 /// It has no tools, and asks four times at most. Each time it says anew what it wants in the last message, so that no
 /// prompt goes on from the one before.
-const AIDER: Known = Known {
+const AIDER: ExpectedBehaviour = ExpectedBehaviour {
     name: "aider",
     replies_min: 4,
     changed: &[Part::TextBefore, Part::ServerError, Part::BrokenStream],
@@ -129,7 +129,7 @@ enum Streams {
 }
 
 /// Plays the drill with an agent and compares.
-async fn drills(known: &Known, streams: Streams) {
+async fn drills(known: &ExpectedBehaviour, streams: Streams) {
     let name = known.name;
     let engine = open_engine(shared_home()).await;
     let log = Log::new(1000);
@@ -137,7 +137,7 @@ async fn drills(known: &Known, streams: Streams) {
         log: Some(Arc::clone(&log)),
         ..Options::default()
     };
-    let scripted = Scripted::start(options).await.unwrap();
+    let scripted = ScriptedEndpoint::start(options).await.unwrap();
     let (agent, version) = rollcage_agents::find(name).unwrap();
     let expected = agent.expectation().long;
     let ready = engine.ready(&*agent, version, &|_| {}).await.unwrap();
@@ -173,8 +173,8 @@ async fn drills(known: &Known, streams: Streams) {
         result.agent_log_tail
     );
     let served = log.served();
-    let account = Account::new(&served, &seen);
-    let traced = Traced::new(&seen);
+    let account = DrillReport::new(&served, &seen);
+    let traced = OpenEnvTrace::new(&seen);
     check_tokens((&result, &traced), &served, &expected.thrown_away);
     assert!(account.replies >= known.replies_min, "{account:#?}");
     let parts = account.changed.iter().map(|told| told.part);
@@ -183,14 +183,14 @@ async fn drills(known: &Known, streams: Streams) {
     check_reasons((&result, &traced), &account, &expected.thrown_away);
 }
 
-fn trained(traced: &Traced) -> &[TrainingTurn] {
+fn trained(traced: &OpenEnvTrace) -> &[TrainingTurn] {
     &traced.training_trace.as_ref().unwrap().turns
 }
 
 /// Every whole reply of the agent's conversations is one turn of the trace, and nothing else is.
 fn check_tokens(
-    (result, traced): (&RolloutResult, &Traced),
-    served: &[Served],
+    (result, traced): (&RolloutResult, &OpenEnvTrace),
+    served: &[ServedAnswer],
     thrown_away: &[Part],
 ) {
     assert_eq!(
@@ -206,7 +206,7 @@ fn check_tokens(
             turn.prompt_token_ids == reply.prompt_ids
                 && turn.completion_token_ids == reply.sampled_ids
         });
-        let is_whole = matches!(played.fate, Fate::Whole | Fate::Cut);
+        let is_whole = matches!(played.delivery, Delivery::Whole | Delivery::Cut);
         if !is_whole || thrown_away.contains(&played.part) {
             assert!(turn.is_none(), "{} is trained", played.part);
             continue;
@@ -224,11 +224,11 @@ fn check_tokens(
     assert_eq!(result.usage.trainable_tokens, tokens as u64);
 }
 
-/// What is said of changed, dropped and broken replies is true: the endpoint saw the same prompt again after each that was
-/// dropped, and another one after each that was changed.
+/// What is said of changed, dropped and broken replies is true: the endpoint saw the same prompt again after each that
+/// was dropped, and another one after each that was changed.
 fn check_reasons(
-    (result, traced): (&RolloutResult, &Traced),
-    account: &Account,
+    (result, traced): (&RolloutResult, &OpenEnvTrace),
+    account: &DrillReport,
     thrown_away: &[Part],
 ) {
     // One that broke off may be the agent's, too, and is never trained.

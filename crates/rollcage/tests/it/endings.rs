@@ -11,7 +11,7 @@ use rollcage_model::ending::Ended;
 use rollcage_model::finding::Code;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
-use rollcage_testkit::upstream::{Ending, Reply, Upstream};
+use rollcage_testkit::upstream::{Reply, StreamEnd, Upstream};
 use serde_json::{Value, json};
 
 /// Gives a quarter.
@@ -37,7 +37,7 @@ fn finishes(reason: &str) -> Reply {
 
 /// As a stream: what it says before, and a finish reason.
 fn stream_finishes(content: &str, reason: &str) -> Reply {
-    let Reply::Stream { mut data, .. } = streams(true, Ending::Clean) else {
+    let Reply::Stream { mut data, .. } = streams(true, StreamEnd::Clean) else {
         unreachable!("it is a stream");
     };
     data[1] = data[1].replace("\"ok\"", &format!("\"{content}\""));
@@ -47,7 +47,7 @@ fn stream_finishes(content: &str, reason: &str) -> Reply {
     }
     Reply::Stream {
         data,
-        ending: Ending::Clean,
+        ending: StreamEnd::Clean,
     }
 }
 
@@ -143,9 +143,9 @@ async fn what_the_endpoint_causes_is_never_valid() {
     let stream = format!("{ASK_STREAM}; exit 0");
     let given_up = format!("{ASK}; ({ASK_STREAM}) & sleep 5; kill $!; exit 1");
     let ok = says("ok");
-    let hangs = streams(false, Ending::Hang);
+    let hangs = streams(false, StreamEnd::Hang);
     let half = stream_finishes("half", "abort");
-    let cut = streams(false, Ending::Cut);
+    let cut = streams(false, StreamEnd::Cut);
     check(vec![
         // Agents such as goose exit with 0 then.
         Case::new("500", &two, &[ok.clone(), refused(500)], EndpointError),
@@ -254,7 +254,10 @@ async fn an_aborted_call_is_made_again_before_the_agent_has_seen_anything() {
         plan.endpoint = endpoint;
     };
     let aborted = [finishes("abort"), finishes("error"), says("ok")];
-    let streamed = [stream_finishes("", "abort"), streams(true, Ending::Clean)];
+    let streamed = [
+        stream_finishes("", "abort"),
+        streams(true, StreamEnd::Clean),
+    ];
     let home = Home::new();
     let cases = vec![
         Case::new("whole", ASK, &aborted, Cause::Completed).with(has_patience),
@@ -277,7 +280,7 @@ async fn an_aborted_call_is_made_again_before_the_agent_has_seen_anything() {
 async fn an_abort_in_the_middle_breaks_the_stream_and_is_never_trained() {
     let twice = format!("{ASK_STREAM}; {ASK_STREAM}");
     let half = stream_finishes("half an ans", "abort");
-    let replies = [half, streams(true, Ending::Clean)];
+    let replies = [half, streams(true, StreamEnd::Clean)];
     let home = Home::new();
     let case = Case::new("again", &twice, &replies, Cause::Completed);
     let results = check_in(&home, vec![case]).await;
@@ -350,7 +353,7 @@ async fn a_silent_endpoint_does_not_hold_a_slot() {
 
 /// llama.cpp answers so while it reads its model.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_loads_is_waited_for() {
+async fn a_model_that_is_loading_is_waited_for() {
     let upstream = Upstream::start(|number, _| match number {
         0 => whole(503, r#"{"error":{"message":"Loading model","code":503}}"#),
         _ => says("ok"),
@@ -371,7 +374,7 @@ async fn a_model_that_loads_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_grading_could_not_use_is_told() {
+async fn unusable_grading_results_are_reported() {
     let results = check(vec![
         Case::new("no program", ASK, &[says("ok")], Cause::Completed)
             .with(|plan| plan.task.verify = vec!["no-such-program".into(), QUARTER.into()]),

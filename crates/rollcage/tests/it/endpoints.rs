@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use rollcage_testkit::sglang;
-use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
+use rollcage_testkit::upstream::{ReceivedRequest, Reply, StreamEnd, Upstream};
 use serde_json::{Value, json};
 
 use crate::support::{API_KEY, says, streams};
@@ -57,9 +57,9 @@ fn of<'a>(rows: &'a [Value], name: &str) -> &'a Value {
 }
 
 /// As a serving engine that gives everything.
-fn engine(_: usize, asked: &Asked) -> Reply {
+fn engine(_: usize, asked: &ReceivedRequest) -> Reply {
     if asked.body.contains("\"stream\":true") {
-        streams(true, Ending::Clean)
+        streams(true, StreamEnd::Clean)
     } else {
         says("ok")
     }
@@ -170,7 +170,7 @@ fn a_probe_says_what_an_endpoint_gives() {
 #[test]
 fn sglang_is_asked_for_ids_in_its_own_way_where_its_streams_have_them() {
     let cli = Cli::new();
-    type Version = fn(&Asked) -> Reply;
+    type Version = fn(&ReceivedRequest) -> Reply;
     let versions: [(Version, &str); 2] = [
         (sglang::says, "live"),
         (sglang::says_without_sglext, "replayed"),
@@ -208,7 +208,7 @@ fn a_key_goes_where_its_provider_reads_it() {
     let (code, stdout, stderr) = cli.run(&["endpoint", "probe", "corp/some/model", "--json"], &key);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(!stdout.contains(API_KEY) && !stderr.contains(API_KEY));
-    let asked = upstream.asked().remove(0);
+    let asked = upstream.requests().remove(0);
     let header = |name: &str| {
         let found = asked.headers.iter().find(|(header, _)| header == name);
         found.map(|(_, value)| value.as_str())
@@ -252,7 +252,7 @@ fn without_a_model_the_one_that_is_served_is_taken() {
     proxy.kill().unwrap();
     proxy.wait().unwrap();
     assert!(first.contains("org/served"), "{first}");
-    for asked in upstream.asked() {
+    for asked in upstream.requests() {
         let body: Value = serde_json::from_str(&asked.body).unwrap();
         assert_eq!(body["model"], "org/served");
     }
@@ -260,7 +260,7 @@ fn without_a_model_the_one_that_is_served_is_taken() {
 
 #[test]
 fn a_model_that_is_not_served_is_answered_with_those_that_are() {
-    let refuse = |_: usize, _: &Asked| Reply::Whole {
+    let refuse = |_: usize, _: &ReceivedRequest| Reply::Whole {
         status: 404,
         content_type: "application/json",
         body: r#"{"error":{"message":"The model `x` does not exist."}}"#.to_owned(),
@@ -320,7 +320,7 @@ fn keys_and_nothing_else_are_read_from_a_dotenv_file() {
     let sent = |variables: &[(&str, &str)]| {
         let (code, _, stderr) = cli.run(&named, variables);
         assert_eq!(code, Some(0), "{stderr}");
-        let asked = upstream.asked();
+        let asked = upstream.requests();
         let headers = &asked.last().unwrap().headers;
         let found = headers.iter().find(|(name, _)| name == "authorization");
         found.unwrap().1.clone()

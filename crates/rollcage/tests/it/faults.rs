@@ -12,7 +12,7 @@ use rollcage_model::ending::Ended;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 use rollcage_proxy::ModelSettings;
-use rollcage_testkit::upstream::{Ending, Reply, Upstream};
+use rollcage_testkit::upstream::{Reply, StreamEnd, Upstream};
 
 /// For an agent whose model says nothing: it waits, and only the rollout's time ends that.
 const SHORT_S: f64 = 45.0;
@@ -76,7 +76,7 @@ static FAULTS: [Fault; 10] = [
     },
     Fault {
         name: "a stream without its finish",
-        reply: || streams(false, Ending::Clean),
+        reply: || streams(false, StreamEnd::Clean),
         ends: &[Ended::UpstreamFailed],
         requests_max: BROKEN_REQUESTS_MAX,
         is_silent: false,
@@ -101,7 +101,7 @@ static FAULTS: [Fault; 10] = [
     },
     Fault {
         name: "hangs within an answer",
-        reply: || streams(false, Ending::Hang),
+        reply: || streams(false, StreamEnd::Hang),
         ends: &[Ended::UpstreamFailed],
         requests_max: BROKEN_REQUESTS_MAX,
         is_silent: true,
@@ -171,7 +171,7 @@ impl Cell {
         reason = "how each agent ended is worth a look when one fails"
     )]
     fn check(&self, result: &RolloutResult) -> Option<String> {
-        let asked = self.upstream.asked().len();
+        let asked = self.upstream.requests().len();
         let how = format!(
             "{}: {} after {asked} requests and {:.1} s, exit {:?}: {:?}",
             result.task_id,

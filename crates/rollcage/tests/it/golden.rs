@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rollcage_model::exchange::{self, Exchange};
-use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
+use rollcage_testkit::upstream::{ReceivedRequest, Reply, StreamEnd, Upstream};
 use rollcage_testkit::{anthropic, sglang};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ async fn ask(proxy: &Proxy, key: &str, exchange: &Exchange) -> (u16, String) {
 
 /// One exchange as both sides saw it.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Seen {
+struct ExchangeSeen {
     /// The request that the endpoint got. It is long, so it is kept as its length and a digest.
     up_bytes: usize,
     up_digest: String,
@@ -135,8 +135,8 @@ async fn check_conversation(agent: &str) {
         });
         let (status, down) = ask(&proxy, &key, exchange).await;
         assert_eq!(status, 200, "{agent}: {down}");
-        let up = upstream.asked().pop().unwrap().body;
-        seen.push(Seen {
+        let up = upstream.requests().pop().unwrap().body;
+        seen.push(ExchangeSeen {
             up_bytes: up.len(),
             up_digest: digest(up.as_bytes()),
             down: steady(&down),
@@ -152,7 +152,7 @@ async fn check_conversation(agent: &str) {
         assert_eq!(again.request.body, before.request.body, "{agent}");
         assert_eq!(again.sent, before.sent, "{agent}: the translation");
     }
-    let expect: Vec<Seen> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let expect: Vec<ExchangeSeen> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(seen, expect, "{agent}");
 }
 
@@ -193,63 +193,63 @@ fn steady(text: &str) -> String {
 }
 
 /// An endpoint as it is known by what it gives.
-struct Kind {
+struct EndpointKind {
     name: &'static str,
     arguments: &'static [&'static str],
-    answer: fn(&Asked) -> Reply,
+    answer: fn(&ReceivedRequest) -> Reply,
 }
 
-const KINDS: [Kind; 7] = [
-    Kind {
+const KINDS: [EndpointKind; 7] = [
+    EndpointKind {
         name: "vLLM",
         arguments: &[],
         answer: vllm,
     },
-    Kind {
+    EndpointKind {
         name: "vLLM, streams lose ids",
         arguments: &[],
         answer: lossy,
     },
-    Kind {
+    EndpointKind {
         name: "SGLang",
         arguments: &[],
         answer: sglang::says,
     },
-    Kind {
+    EndpointKind {
         name: "SGLang, no ids in streams",
         arguments: &[],
         answer: sglang::says_without_sglext,
     },
-    Kind {
+    EndpointKind {
         name: "hosted, with logprobs",
         arguments: &[],
         answer: with_logprobs,
     },
-    Kind {
+    EndpointKind {
         name: "hosted, text alone",
         arguments: &[],
         answer: text_alone,
     },
-    Kind {
+    EndpointKind {
         name: "Anthropic",
         arguments: &["--upstream-dialect", "anthropic"],
         answer: |asked| anthropic::says(asked, "ok"),
     },
 ];
 
-fn is_stream(asked: &Asked) -> bool {
+fn is_stream(asked: &ReceivedRequest) -> bool {
     asked.body.contains("\"stream\":true")
 }
 
-fn vllm(asked: &Asked) -> Reply {
+fn vllm(asked: &ReceivedRequest) -> Reply {
     if is_stream(asked) {
-        streams(true, Ending::Clean)
+        streams(true, StreamEnd::Clean)
     } else {
         says("ok")
     }
 }
 
-fn lossy(asked: &Asked) -> Reply {
+fn lossy(asked: &ReceivedRequest) -> Reply {
     if is_stream(asked) {
         without(vllm(asked), &["token_ids"])
     } else {
@@ -257,11 +257,11 @@ fn lossy(asked: &Asked) -> Reply {
     }
 }
 
-fn with_logprobs(asked: &Asked) -> Reply {
+fn with_logprobs(asked: &ReceivedRequest) -> Reply {
     without(vllm(asked), &["token_ids", "prompt_token_ids"])
 }
 
-fn text_alone(asked: &Asked) -> Reply {
+fn text_alone(asked: &ReceivedRequest) -> Reply {
     without(vllm(asked), &["token_ids", "prompt_token_ids", "logprobs"])
 }
 
@@ -306,7 +306,7 @@ fn remove(value: &mut Value, member: &str) {
 }
 
 /// The level that one call of an agent gets, and how its answer came.
-async fn capture(kind: &Kind, agent: &str) -> String {
+async fn capture(kind: &EndpointKind, agent: &str) -> String {
     let exchanges = recorded(agent);
     let answer = kind.answer;
     let upstream = Upstream::start(move |_, asked| answer(asked)).unwrap();

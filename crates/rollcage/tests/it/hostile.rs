@@ -1,5 +1,5 @@
-//! Agents that try to escape their grade: whatever they do to themselves, their files or their model, the verifier has the
-//! last word, and what it says counts.
+//! Agents that try to escape their grade: whatever they do to themselves, their files or their model, the verifier has
+//! the last word, and what it says counts.
 
 use std::sync::Arc;
 
@@ -357,7 +357,7 @@ async fn what_a_verify_command_starts_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_verifier_that_leaves_nothing_is_not_told_of() {
+async fn a_verifier_that_leaves_no_processes_has_no_finding() {
     let home = Home::new();
     let result = home
         .run(task(&["sleep 0.01 & wait; true | cat", "true"]), "true")
@@ -397,7 +397,7 @@ async fn graded_code_cannot_ask_the_model() {
         result.error,
         result.verify_results
     );
-    let asked = upstream.asked().len();
+    let asked = upstream.requests().len();
     assert!((1..=2).contains(&asked), "{asked} calls");
     let calls = traced(&result).proxy_turns;
     let roles: Vec<_> = calls.iter().map(|turn| &*turn.role).collect();

@@ -14,8 +14,8 @@ use rollcage_model::finding::RolloutType;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::sequence;
 use rollcage_model::trace::Interpretation;
-use rollcage_model::view::{View, Wanted};
-use rollcage_testkit::upstream::{Asked, Reply, Upstream};
+use rollcage_model::view::{TraceDetail, View};
+use rollcage_testkit::upstream::{ReceivedRequest, Reply, Upstream};
 use serde_json::{Value, json};
 
 use crate::support::{Home, task};
@@ -64,7 +64,7 @@ impl Words {
         text.split_inclusive(' ').map(&mut number).collect()
     }
 
-    fn answer(&mut self, number: usize, asked: &Asked) -> Reply {
+    fn answer(&mut self, number: usize, asked: &ReceivedRequest) -> Reply {
         let body: Value = serde_json::from_str(&asked.body).unwrap();
         let mut prompt = Vec::new();
         for message in body["messages"].as_array().unwrap() {
@@ -179,8 +179,8 @@ fn sizes(result: &RolloutResult, seen: &Interpretation) -> Vec<(String, usize)> 
     let mut sizes = vec![
         ("exchanges.rec".to_owned(), file("exchanges.rec")),
         ("result.json".to_owned(), file("result.json")),
-        ("trace=sequences".to_owned(), view(Wanted::Sequences)),
-        ("trace=turns".to_owned(), view(Wanted::Turns)),
+        ("trace=sequences".to_owned(), view(TraceDetail::Sequences)),
+        ("trace=turns".to_owned(), view(TraceDetail::Turns)),
     ];
     for format in [Format::Sequences, Format::Turns, Format::Sft] {
         let mut out = Vec::new();

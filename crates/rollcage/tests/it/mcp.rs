@@ -18,7 +18,7 @@ use rollcage_model::record::RolloutResult;
 use rollcage_model::script::Step;
 use rollcage_model::task::Task;
 use rollcage_model::task::mcp::{McpServer, McpServers};
-use rollcage_proxy::remote::Remotes;
+use rollcage_proxy::remote::RemoteMcpServers;
 use rollcage_testkit::upstream::Upstream;
 
 const PROGRAM: &str = include_str!("mcp_server.py");
@@ -204,7 +204,7 @@ async fn calls_both(agent: &str, tool: &str) {
     let mut task = mcp_task(agent, &outside);
     task.agent.tools = Some(vec![tool.to_owned()]);
     let variable = |name: &str| (name == "DOCS_TOKEN").then(|| TOKEN.to_owned());
-    let mcp = Remotes::take(&mut task.mcp, variable).unwrap();
+    let mcp = RemoteMcpServers::take(&mut task.mcp, variable).unwrap();
     let plan = Arc::into_inner(plan(&engine, agent, task).await).unwrap();
     let plan = Plan { mcp, ..plan };
     let result = run_one(&engine, plan, &CancellationToken::new()).await;
@@ -373,7 +373,7 @@ async fn only_the_declared_url_is_reached_through_the_route() {
         ("refusing".to_owned(), remote(outside.url("/refuse"))),
         ("nobody".to_owned(), remote(nobody)),
     ]);
-    let mcp = Remotes::take(&mut task.mcp, |_| Some(TOKEN.to_owned())).unwrap();
+    let mcp = RemoteMcpServers::take(&mut task.mcp, |_| Some(TOKEN.to_owned())).unwrap();
     let upstream = Upstream::start(|_, _| crate::support::says("ok")).unwrap();
     let plan = Plan {
         mcp,
@@ -423,7 +423,7 @@ async fn only_the_declared_url_is_reached_through_the_route() {
 
     check_asked(&outside);
     // None of this is a model call.
-    assert!(traced(&result).proxy_turns.is_empty() && upstream.asked().is_empty());
+    assert!(traced(&result).proxy_turns.is_empty() && upstream.requests().is_empty());
     assert!(result.proxy_log_tail.contains("mcp docs: POST 200 OK"));
 }
 

@@ -1,4 +1,5 @@
-//! Output that nobody reads, that is full or that is gone, and signals: nothing panics, nothing is lost, nothing is left.
+//! Output that nobody reads, that is full or that is gone, and signals: nothing panics, nothing is lost, nothing is
+//! left.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
@@ -16,22 +17,22 @@ use rollcage_testkit::leak::left_by;
 use rollcage_testkit::upstream::{Reply, Upstream};
 
 /// A home of the test's own, with a task that is done at once and one that is never done.
-struct Place {
+struct TestHome {
     directory: tempfile::TempDir,
 }
 
-impl Place {
+impl TestHome {
     fn new() -> Self {
-        let place = Place {
+        let test_home = TestHome {
             directory: tempfile::tempdir().unwrap(),
         };
         let task = |run: &str| {
             format!("instruction = 'x'\nverify = ['true']\n[[solution]]\nrun = '{run}'\n")
         };
-        place.write("quick.toml", &task("true"));
-        place.write("slow.toml", &task("sleep 3"));
-        place.write("endless.toml", &task("sleep 3600"));
-        place
+        test_home.write("quick.toml", &task("true"));
+        test_home.write("slow.toml", &task("sleep 3"));
+        test_home.write("endless.toml", &task("sleep 3600"));
+        test_home
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -109,25 +110,25 @@ fn read_until(stream: impl Read, words: &str) -> String {
 }
 
 #[test]
-fn what_is_said_on_stderr_can_be_lost_but_no_result() {
+fn messages_on_stderr_may_be_lost_but_results_are_not() {
     for (name, stderr) in [
         ("closed", Stdio::from(closed())),
         ("full", Stdio::from(full())),
     ] {
-        let place = Place::new();
-        let mut command = place.rollouts("quick.toml", &["-n", "2", "--json", "-vv"]);
+        let test_home = TestHome::new();
+        let mut command = test_home.rollouts("quick.toml", &["-n", "2", "--json", "-vv"]);
         let output = command.stderr(stderr).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{name}");
         assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 2);
-        assert_eq!(place.ends(), [Some(Ended::Completed); 2], "{name}");
+        assert_eq!(test_home.ends(), [Some(Ended::Completed); 2], "{name}");
     }
 }
 
 #[test]
-fn a_result_is_printed_before_its_end_is_told() {
-    let place = Place::new();
+fn a_result_is_printed_before_its_end_is_shown() {
+    let test_home = TestHome::new();
     let (reader, writer) = std::io::pipe().unwrap();
-    let mut command = place.rollouts("quick.toml", &["-n", "6", "--json"]);
+    let mut command = test_home.rollouts("quick.toml", &["-n", "6", "--json"]);
     command.stdout(writer.try_clone().unwrap()).stderr(writer);
     let mut child = command.spawn().unwrap();
     drop(command);
@@ -144,9 +145,9 @@ fn a_result_is_printed_before_its_end_is_told() {
 
 #[test]
 fn a_run_whose_reader_goes_ends_with_records() {
-    let place = Place::new();
+    let test_home = TestHome::new();
     for json in [&[][..], &["--json"][..]] {
-        let mut command = place.rollouts("endless.toml", json);
+        let mut command = test_home.rollouts("endless.toml", json);
         command.args(["-n", "2", "-j", "2"]);
         let (reader, writer) = std::io::pipe().unwrap();
         let (stderr, stderr_end) = std::io::pipe().unwrap();
@@ -161,38 +162,38 @@ fn a_run_whose_reader_goes_ends_with_records() {
             !rest.contains("panicked") && !rest.contains("error"),
             "{rest}"
         );
-        assert_eq!(place.end(child).0, 1);
+        assert_eq!(test_home.end(child).0, 1);
     }
-    assert_eq!(place.ends(), [Some(Ended::Cancelled); 4]);
+    assert_eq!(test_home.ends(), [Some(Ended::Cancelled); 4]);
 }
 
 #[test]
 fn a_run_into_head_ends_with_records() {
-    let place = Place::new();
-    let mut command = place.rollouts("endless.toml", &["-n", "2", "-j", "2"]);
+    let test_home = TestHome::new();
+    let mut command = test_home.rollouts("endless.toml", &["-n", "2", "-j", "2"]);
     let (reader, writer) = std::io::pipe().unwrap();
     command.stdout(writer.try_clone().unwrap()).stderr(writer);
     let child = command.spawn().unwrap();
     drop(command);
     read_until(reader, "sandbox: starting");
-    assert_eq!(place.end(child).0, 1);
-    assert_eq!(place.ends(), [Some(Ended::Cancelled); 2]);
+    assert_eq!(test_home.end(child).0, 1);
+    assert_eq!(test_home.ends(), [Some(Ended::Cancelled); 2]);
 }
 
 #[test]
-fn results_that_find_no_room_are_kept() {
-    let place = Place::new();
+fn results_that_cannot_be_printed_are_recorded() {
+    let test_home = TestHome::new();
     for more in [&[][..], &["--json"]] {
-        let mut command = place.rollouts("quick.toml", more);
+        let mut command = test_home.rollouts("quick.toml", more);
         command.stdout(full()).stderr(Stdio::piped());
-        let (code, said) = place.end(command.spawn().unwrap());
+        let (code, said) = test_home.end(command.spawn().unwrap());
         assert_eq!(code, 3, "{said}");
         assert!(
             said.contains("No space left") && said.contains("rollcage list"),
             "{said}"
         );
     }
-    assert_eq!(place.ends(), [Some(Ended::Completed); 2]);
+    assert_eq!(test_home.ends(), [Some(Ended::Completed); 2]);
 }
 
 /// Runs a program on a terminal of its own, which is closed when `words` have been seen there, and prints how it ended.
@@ -213,11 +214,14 @@ os.close(terminal)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 "#;
 
-fn on_terminal(place: &Place, file: &str, arguments: &[&str]) -> String {
+fn on_terminal(test_home: &TestHome, file: &str, arguments: &[&str]) -> String {
     let driver = ["-c", ON_TERMINAL, "agent: started", file];
     let program = [env!("CARGO_BIN_EXE_rollcage"), "run"];
     let arguments = [&driver[..], &program, arguments, &["--agent", "oracle"]].concat();
-    let output = place.started_by("python3", &arguments).output().unwrap();
+    let output = test_home
+        .started_by("python3", &arguments)
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -225,26 +229,26 @@ fn on_terminal(place: &Place, file: &str, arguments: &[&str]) -> String {
 
 #[test]
 fn a_run_whose_terminal_closes_ends_with_records() {
-    let place = Place::new();
-    let ended = on_terminal(&place, "", &["endless.toml", "-n", "3", "-j", "3"]);
+    let test_home = TestHome::new();
+    let ended = on_terminal(&test_home, "", &["endless.toml", "-n", "3", "-j", "3"]);
     assert_eq!(ended, "1");
-    assert_eq!(place.ends(), [Some(Ended::Cancelled); 3]);
-    assert_eq!(left_by(u32::MAX, &place.home()), Default::default());
+    assert_eq!(test_home.ends(), [Some(Ended::Cancelled); 3]);
+    assert_eq!(left_by(u32::MAX, &test_home.home()), Default::default());
 }
 
 #[test]
 fn a_run_that_ignores_hangups_outlives_its_terminal() {
-    let place = Place::new();
+    let test_home = TestHome::new();
     let arguments = ["slow.toml", "-n", "3", "-j", "2", "--json"];
-    assert_eq!(on_terminal(&place, "results.jsonl", &arguments), "0");
-    let results = std::fs::read_to_string(place.directory.path().join("results.jsonl"));
+    assert_eq!(on_terminal(&test_home, "results.jsonl", &arguments), "0");
+    let results = std::fs::read_to_string(test_home.directory.path().join("results.jsonl"));
     assert_eq!(results.unwrap().lines().count(), 3);
-    assert_eq!(place.ends(), [Some(Ended::Completed); 3]);
+    assert_eq!(test_home.ends(), [Some(Ended::Completed); 3]);
 }
 
 /// Starts endless rollouts and waits until one has come to its agent.
-fn start_endless(place: &Place) -> (Child, BufReader<PipeReader>) {
-    let mut command = place.rollouts("endless.toml", &["-n", "2", "-j", "2", "--json"]);
+fn start_endless(test_home: &TestHome) -> (Child, BufReader<PipeReader>) {
+    let mut command = test_home.rollouts("endless.toml", &["-n", "2", "-j", "2", "--json"]);
     let (stderr, stderr_end) = std::io::pipe().unwrap();
     command.stdout(Stdio::piped()).stderr(stderr_end);
     let child = command.spawn().unwrap();
@@ -263,8 +267,8 @@ fn hangups_and_signals_that_come_in_pairs_end_a_run_with_results() {
         &[Signal::SIGTERM, Signal::SIGTERM],
         &[Signal::SIGTERM, Signal::SIGHUP],
     ] {
-        let place = Place::new();
-        let (mut child, mut said) = start_endless(&place);
+        let test_home = TestHome::new();
+        let (mut child, mut said) = start_endless(&test_home);
         for signal in signals {
             send(&child, *signal);
             // Long enough to be told apart from one signal, where the machine is not very busy.
@@ -274,9 +278,9 @@ fn hangups_and_signals_that_come_in_pairs_end_a_run_with_results() {
         let mut stdout = child.stdout.take().unwrap();
         stdout.read_to_string(&mut results).unwrap();
         said.read_to_string(&mut String::new()).unwrap();
-        assert_eq!(place.end(child).0, 1, "{signals:?}");
+        assert_eq!(test_home.end(child).0, 1, "{signals:?}");
         assert_eq!(results.lines().count(), 2, "{signals:?}");
-        assert_eq!(place.ends(), [Some(Ended::Cancelled); 2], "{signals:?}");
+        assert_eq!(test_home.ends(), [Some(Ended::Cancelled); 2], "{signals:?}");
     }
 }
 
@@ -287,16 +291,16 @@ const AGENT: &str = concat!(
 );
 
 /// The id of a rollout with model calls in it.
-fn run_with_model(place: &Place) -> String {
-    let mut command = place.command(&["run", "quick.toml", "--agent", AGENT, "--json"]);
+fn run_with_model(test_home: &TestHome) -> String {
+    let mut command = test_home.command(&["run", "quick.toml", "--agent", AGENT, "--json"]);
     let output = command.output().unwrap();
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     result["rollout_id"].as_str().unwrap().to_owned()
 }
 
 #[test]
-fn a_reader_that_is_slow_gets_everything() {
-    let place = Place::new();
+fn a_slow_reader_gets_everything() {
+    let test_home = TestHome::new();
     // Whoever started us may have made the pipe one that does not block, and it is full.
     let (mut reader, mut writer) = std::io::pipe().unwrap();
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
@@ -304,22 +308,22 @@ fn a_reader_that_is_slow_gets_everything() {
     while let Ok(written) = writer.write(&[b' '; 4096]) {
         filled += written;
     }
-    let mut command = place.command(&["agent", "list", "--json"]);
+    let mut command = test_home.command(&["agent", "list", "--json"]);
     let child = command.stdout(writer).stderr(Stdio::piped()).spawn();
     drop(command);
     // Time to meet the full pipe; one that comes later meets an empty one, which is no harm.
     std::thread::sleep(Duration::from_millis(500));
     let mut read = Vec::new();
     reader.read_to_end(&mut read).unwrap();
-    assert_eq!(place.end(child.unwrap()), (0, String::new()));
-    let expected = place.command(&["agent", "list", "--json"]).output();
+    assert_eq!(test_home.end(child.unwrap()), (0, String::new()));
+    let expected = test_home.command(&["agent", "list", "--json"]).output();
     assert_eq!(&read[filled..], expected.unwrap().stdout);
 }
 
 #[test]
 fn every_command_ends_quietly_when_nobody_reads() {
-    let place = Place::new();
-    let id = &run_with_model(&place);
+    let test_home = TestHome::new();
+    let id = &run_with_model(&test_home);
     for arguments in [
         &["list"][..],
         &["list", "--json"],
@@ -336,26 +340,26 @@ fn every_command_ends_quietly_when_nobody_reads() {
         &["run", "--help"],
         &["--version"],
     ] {
-        let mut command = place.command(arguments);
+        let mut command = test_home.command(arguments);
         let child = command.stdout(closed()).stderr(Stdio::piped()).spawn();
-        let (code, said) = place.end(child.unwrap());
+        let (code, said) = test_home.end(child.unwrap());
         assert_eq!((code, said.as_str()), (0, ""), "{arguments:?}");
         let child = command.stdout(full()).stderr(Stdio::piped()).spawn();
-        let (code, said) = place.end(child.unwrap());
+        let (code, said) = test_home.end(child.unwrap());
         assert_eq!(code, 3, "{arguments:?}: {said}");
         assert!(said.contains("No space left"), "{arguments:?}: {said}");
     }
 }
 
 #[test]
-fn an_error_that_cannot_be_told_keeps_its_status() {
-    let place = Place::new();
+fn an_error_that_cannot_be_printed_keeps_its_status() {
+    let test_home = TestHome::new();
     for stderr in [Stdio::from(closed()), Stdio::from(full())] {
-        let mut command = place.command(&["show", "none"]);
+        let mut command = test_home.command(&["show", "none"]);
         let status = command.stderr(stderr).status().unwrap();
         assert_eq!(status.code(), Some(2));
     }
-    let status = place.command(&["nonsense"]).stderr(full()).status();
+    let status = test_home.command(&["nonsense"]).stderr(full()).status();
     assert_eq!(status.unwrap().code(), Some(2));
 }
 
@@ -366,8 +370,8 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn servers_that_nobody_listens_to_stay_up() {
-    let place = Place::new();
+fn servers_whose_output_has_no_reader_stay_up() {
+    let test_home = TestHome::new();
     let upstream = Upstream::start(|_, _| crate::support::says("ok")).unwrap();
     let url = upstream.base_url();
     for arguments in [
@@ -381,7 +385,7 @@ fn servers_that_nobody_listens_to_stay_up() {
         ] {
             let port = free_port();
             let [stdout, stderr]: [Stdio; 2] = outputs;
-            let mut command = place.command(arguments);
+            let mut command = test_home.command(arguments);
             command.args(["--port", &port.to_string()]);
             let mut child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
             while TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -390,14 +394,14 @@ fn servers_that_nobody_listens_to_stay_up() {
             }
             // Also a hangup ends them as it should, with something to say and nobody to hear it.
             send(&child, Signal::SIGHUP);
-            assert_eq!(place.end(child).0, 0, "{arguments:?}");
+            assert_eq!(test_home.end(child).0, 0, "{arguments:?}");
         }
     }
 }
 
 #[test]
 fn a_port_in_use_is_named_and_leaves_nothing() {
-    let place = Place::new();
+    let test_home = TestHome::new();
     let upstream = Upstream::start(|_, _| crate::support::says("ok")).unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -406,9 +410,9 @@ fn a_port_in_use_is_named_and_leaves_nothing() {
         &["scripted", "--script", "quick.toml"],
         &["proxy", "--upstream", upstream.base_url(), "--model", "m"],
     ] {
-        let mut command = place.command(arguments);
+        let mut command = test_home.command(arguments);
         command.args(["--port", &port]).stderr(Stdio::piped());
-        let (code, said) = place.end(command.spawn().unwrap());
+        let (code, said) = test_home.end(command.spawn().unwrap());
         assert_eq!(code, 2, "{said}");
         assert!(
             said.contains(&port) && said.contains("--port 0") || said.contains("0 takes"),
@@ -419,7 +423,7 @@ fn a_port_in_use_is_named_and_leaves_nothing() {
 
 #[test]
 fn a_key_that_is_refused_is_the_users_to_change() {
-    let place = Place::new();
+    let test_home = TestHome::new();
     let upstream = Upstream::start(|_, _| Reply::Whole {
         status: 401,
         content_type: "application/json",
@@ -439,10 +443,10 @@ fn a_key_that_is_refused_is_the_users_to_change() {
             "K",
         ],
     ] {
-        let mut command = place.command(arguments);
+        let mut command = test_home.command(arguments);
         command.args(["--model", "m"]).env("K", "sk-wrong");
         let child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let (code, said) = place.end(child);
+        let (code, said) = test_home.end(child);
         assert_eq!(code, 2, "{said}");
         assert!(said.contains("refuses the API key"), "{said}");
     }
@@ -450,7 +454,7 @@ fn a_key_that_is_refused_is_the_users_to_change() {
 
 #[test]
 fn an_interrupt_before_the_first_rollout_leaves_nothing() {
-    let place = Place::new();
+    let test_home = TestHome::new();
     // A registry that takes its time.
     let registry = Upstream::start(|_, _| Reply::Hang).unwrap();
     for arguments in [
@@ -459,23 +463,23 @@ fn an_interrupt_before_the_first_rollout_leaves_nothing() {
         &["agent", "doctor", "opencode"],
         &["bench", "rollout"],
     ] {
-        let mut command = place.command(arguments);
+        let mut command = test_home.command(arguments);
         command.env("npm_config_registry", registry.base_url());
         let (stderr, stderr_end) = std::io::pipe().unwrap();
         command.stdout(Stdio::null()).stderr(stderr_end);
         let child = command.spawn().unwrap();
         drop(command);
-        let asked = registry.asked().len();
-        while registry.asked().len() == asked {
+        let asked = registry.requests().len();
+        while registry.requests().len() == asked {
             std::thread::sleep(Duration::from_millis(10));
         }
         send(&child, Signal::SIGINT);
         let mut said = String::new();
         BufReader::new(stderr).read_to_string(&mut said).unwrap();
         assert!(said.contains("interrupted"), "{arguments:?}: {said}");
-        assert_eq!(place.end(child).0, 1, "{arguments:?}: {said}");
+        assert_eq!(test_home.end(child).0, 1, "{arguments:?}: {said}");
     }
-    assert_eq!(place.ends(), []);
+    assert_eq!(test_home.ends(), []);
 }
 
 /// Whether a process runs with exactly these arguments.
@@ -489,23 +493,23 @@ fn is_running(arguments: &[&str]) -> bool {
 
 #[test]
 fn an_interrupt_while_an_agent_is_made_ready_leaves_nothing() {
-    let place = Place::new();
+    let test_home = TestHome::new();
     // Its first start never ends.
     let seconds = format!("{}.5", 100_000 + std::process::id());
     let agent = format!(
         "name = 'late'\ntitle = 'late'\ncommand = ['true']\nfiles = {{ '.late' = 'a' }}\n[warm_up]\ncommand = ['/bin/sleep', '{seconds}']\nkeep = []\n"
     );
-    place.write("late.toml", &agent);
-    let mut command = place.command(&["run", "quick.toml", "--agent", "late.toml"]);
+    test_home.write("late.toml", &agent);
+    let mut command = test_home.command(&["run", "quick.toml", "--agent", "late.toml"]);
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     while !is_running(&["/bin/sleep", &seconds]) {
         assert_eq!(child.try_wait().unwrap(), None);
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert_ne!(left_by(child.id(), &place.home()), Default::default());
+    assert_ne!(left_by(child.id(), &test_home.home()), Default::default());
     send(&child, Signal::SIGTERM);
-    let (code, said) = place.end(child);
+    let (code, said) = test_home.end(child);
     assert_eq!(code, 1, "{said}");
     assert!(!is_running(&["/bin/sleep", &seconds]));
-    assert_eq!(place.ends(), []);
+    assert_eq!(test_home.ends(), []);
 }

@@ -12,7 +12,7 @@ use rollcage_model::exchange::{self, Exchange};
 use rollcage_model::finding::{CaptureLevel, RolloutType};
 use rollcage_model::record::RolloutResult;
 use rollcage_proxy::{ModelSettings, SamplingPolicy};
-use rollcage_testkit::upstream::{Ending, Reply, Upstream};
+use rollcage_testkit::upstream::{Reply, StreamEnd, Upstream};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +34,7 @@ async fn the_upstream_gets_its_own_key_and_model_and_is_asked_for_tokens() {
     let upstream = Upstream::start(|_, _| says("ok")).unwrap();
     let result = run(&Home::new(), ASK, &upstream).await;
     assert_eq!(result.ended, Ended::Completed, "{:?}", result.error);
-    let asked = &upstream.asked()[0];
+    let asked = &upstream.requests()[0];
     assert_eq!(asked.path, "/v1/chat/completions");
     let authorization = asked
         .headers
@@ -55,7 +55,7 @@ async fn the_upstream_gets_its_own_key_and_model_and_is_asked_for_tokens() {
 async fn the_agent_sees_nothing_of_what_was_added() {
     for (ask, reply) in [
         (ASK, says("ok")),
-        (ASK_STREAM, streams(true, Ending::Clean)),
+        (ASK_STREAM, streams(true, StreamEnd::Clean)),
     ] {
         let upstream = Upstream::start(move |_, _| reply.clone()).unwrap();
         let home = Home::new();
@@ -83,12 +83,12 @@ async fn a_wrong_key_is_refused_and_not_forwarded() {
         "{}",
         result.agent_log_tail
     );
-    assert_eq!(upstream.asked().len(), 0);
+    assert_eq!(upstream.requests().len(), 0);
     assert_eq!(exchanges(&result).len(), 0);
 }
 
 #[tokio::test]
-async fn an_unreachable_endpoint_is_told_at_once() {
+async fn an_unreachable_endpoint_is_reported_at_once() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -134,7 +134,7 @@ async fn an_upstreams_error_reaches_the_agent_and_the_record() {
 
 /// Agents would ask for minutes after we gave up if they were told of it by a status that may pass.
 #[tokio::test]
-async fn what_did_not_pass_is_told_as_something_that_is_not_tried_again() {
+async fn a_call_that_was_given_up_is_reported_as_not_retryable() {
     let busy = r#"{"error":{"message":"try later","type":"server_error","code":503}}"#;
     let status = |status| Reply::Whole {
         status,
@@ -143,7 +143,7 @@ async fn what_did_not_pass_is_told_as_something_that_is_not_tried_again() {
     };
     let stream = Reply::Stream {
         data: vec![busy.to_owned()],
-        ending: Ending::Hang,
+        ending: StreamEnd::Hang,
     };
     for (reply, told, recorded) in [
         (status(429), "endpoint answered 429", Some(429)),
@@ -176,7 +176,10 @@ async fn what_did_not_pass_is_told_as_something_that_is_not_tried_again() {
 
 #[tokio::test]
 async fn a_stream_without_a_finish_breaks_instead_of_ending_cleanly() {
-    for reply in [streams(false, Ending::Clean), streams(false, Ending::Cut)] {
+    for reply in [
+        streams(false, StreamEnd::Clean),
+        streams(false, StreamEnd::Cut),
+    ] {
         let upstream = Upstream::start(move |_, _| reply.clone()).unwrap();
         let home = Home::new();
         let result = run(&home, &format!("{ASK_STREAM}; true"), &upstream).await;
@@ -216,7 +219,7 @@ async fn an_answer_of_the_wrong_kind_is_an_error_not_an_answer() {
 
 #[tokio::test]
 async fn an_upstream_that_never_answers_ends_with_the_agents_time() {
-    for reply in [Reply::Hang, streams(false, Ending::Hang)] {
+    for reply in [Reply::Hang, streams(false, StreamEnd::Hang)] {
         let upstream = Upstream::start(move |_, _| reply.clone()).unwrap();
         let mut task = task(&[]);
         task.agent_timeout_s = Some(6.0);
@@ -262,7 +265,11 @@ async fn a_hosted_endpoint_that_refuses_our_members_still_works() {
         (Ended::Completed, CaptureLevel::Text)
     );
     assert!(result.agent_log_tail.contains("fine"));
-    assert_eq!(upstream.asked().len(), 4, "what was learnt is remembered");
+    assert_eq!(
+        upstream.requests().len(),
+        4,
+        "what was learnt is remembered"
+    );
     assert_eq!(result.rollout_type, RolloutType::Eval);
 }
 
@@ -297,7 +304,7 @@ async fn parameters_that_a_model_refuses_are_learnt() {
     let result = run(&home, &format!("{WISH}; {WISH}"), &upstream).await;
     assert_eq!(result.ended, Ended::Completed, "{}", result.agent_log_tail);
     assert!(!result.agent_log_tail.contains("400"));
-    let asked = upstream.asked();
+    let asked = upstream.requests();
     assert_eq!(asked.len(), 4, "what was learnt is remembered");
     let last: Value = serde_json::from_str(&asked[3].body).unwrap();
     assert_eq!(last["max_completion_tokens"], 9);
@@ -332,7 +339,7 @@ async fn a_probe_learns_the_other_name_of_the_limit() {
     let client = rollcage_proxy::outbound::client(&endpoint.base_url).unwrap();
     let profile = rollcage_proxy::probe::probe(&client, &endpoint).await;
     assert_eq!(profile.unwrap().level, CaptureLevel::Text);
-    let asked = upstream.asked();
+    let asked = upstream.requests();
     let last: Value = serde_json::from_str(&asked.last().unwrap().body).unwrap();
     assert_eq!(last["max_completion_tokens"], 8);
 }
@@ -357,7 +364,7 @@ async fn a_policy_that_a_model_refuses_is_not_dropped() {
     )
     .await;
     engine.close().await;
-    let asked = upstream.asked();
+    let asked = upstream.requests();
     let last: Value = serde_json::from_str(&asked.last().unwrap().body).unwrap();
     assert_eq!(last.get("top_k"), None, "there is nothing to put to rest");
     assert_eq!(last["temperature"], 0.7);
@@ -377,12 +384,12 @@ async fn bodies_of_twenty_megabytes_pass() {
         "{}",
         result.agent_log_tail
     );
-    assert!(upstream.asked()[0].body.len() > 20_000_000);
+    assert!(upstream.requests()[0].body.len() > 20_000_000);
     assert!(exchanges(&result)[0].request.body.len() > 20_000_000);
 }
 
 #[tokio::test]
-async fn limits_and_thinking_are_set_as_asked() {
+async fn limits_and_thinking_are_set_as_requested() {
     let upstream = Upstream::start(|_, _| says("ok")).unwrap();
     let home = Home::new();
     let engine = home.engine().await;
@@ -402,7 +409,7 @@ async fn limits_and_thinking_are_set_as_asked() {
     let result = run_one(&engine, plan, &CancellationToken::new()).await;
     engine.close().await;
     assert_eq!(result.ended, Ended::Completed);
-    let body: Value = serde_json::from_str(&upstream.asked()[0].body).unwrap();
+    let body: Value = serde_json::from_str(&upstream.requests()[0].body).unwrap();
     assert_eq!(body["max_completion_tokens"], 99);
     assert_eq!(body.get("max_tokens"), None);
     assert_eq!(body["chat_template_kwargs"]["enable_thinking"], false);

@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-use rollcage_engine::store::{Start, Store};
+use rollcage_engine::store::{StartInfo, Store};
 use rollcage_model::exchange::{Encoder, Line, Request, Response};
 use rollcage_model::export::Format;
 use rollcage_model::id::RolloutId;
 use rollcage_model::task::Task;
 use rollcage_model::transcript::McpNames;
-use rollcage_testkit::upstream::{Asked, Reply, Upstream};
+use rollcage_testkit::upstream::{ReceivedRequest, Reply, Upstream};
 use serde_json::{Value, json};
 
 use crate::serve::Server;
@@ -73,9 +73,9 @@ fn leave_record(home: &std::path::Path) -> String {
         instruction: "go".to_owned(),
         ..Task::default()
     };
-    let start = Start {
+    let start = StartInfo {
         mcp_names: Some(McpNames::new("{server}_{tool}", [&"docs".to_owned()])),
-        ..Start::default()
+        ..StartInfo::default()
     };
     let record = store.begin(id, &task, &start, None).unwrap();
     std::fs::write(record.exchanges(), exchanges()).unwrap();
@@ -94,7 +94,7 @@ fn rollcage(home: &std::path::Path, arguments: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn what_a_result_says_of_holes_everybody_says() {
+async fn every_view_reports_the_gaps_of_a_record() {
     let home = tempfile::tempdir().unwrap();
     let id = leave_record(home.path());
     let server = Server::start_in(home, &[]);
@@ -162,7 +162,7 @@ async fn a_record_that_is_damaged_later_says_more_than_its_result() {
 /// A server has thousands of sessions; listing them must not read their records.
 #[tokio::test]
 async fn a_listing_of_sessions_reads_no_record() {
-    let failing = |_, asked: &Asked| match asked.body.contains("fail") {
+    let failing = |_, asked: &ReceivedRequest| match asked.body.contains("fail") {
         true => Reply::Whole {
             status: 400,
             content_type: "application/json",
@@ -200,7 +200,7 @@ async fn a_listing_of_sessions_reads_no_record() {
 }
 
 #[tokio::test]
-async fn a_capture_session_says_it_too() {
+async fn a_capture_session_reports_them_too() {
     let upstream = Upstream::start(|_, _| says("ok")).unwrap();
     let proxy = Proxy::start(&upstream, &[]);
     let session = proxy.session(json!({})).await;

@@ -226,7 +226,7 @@ async fn cancelling_ends_a_running_rollout_with_a_result() {
     };
     let ended = async {
         // The agent has made its call and sleeps.
-        while upstream.asked().is_empty() {
+        while upstream.requests().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         cancel.cancel();
@@ -302,7 +302,7 @@ async fn a_budget_of_calls_ends_the_loop_with_a_last_answer() {
     assert_eq!(result.budget.stopped_by.as_deref(), Some("calls"));
     assert_eq!((result.budget.spent.calls, result.budget.stops), (2, 1));
     assert_eq!(
-        (upstream.asked().len(), traced(&result).proxy_turns.len()),
+        (upstream.requests().len(), traced(&result).proxy_turns.len()),
         (2, 2),
         "the last answer is no turn"
     );

@@ -8,7 +8,7 @@ use rollcage_model::ending::Ended;
 use rollcage_model::exchange::Exchange;
 use rollcage_model::finding::RolloutType;
 use rollcage_proxy::probe::{LogprobsMode, Profile, probe};
-use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
+use rollcage_testkit::upstream::{ReceivedRequest, Reply, StreamEnd, Upstream};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +28,7 @@ enum Engine {
 }
 
 /// A model of three tokens, sampled as engines do.
-fn sampled(engine: Engine, asked: &Asked) -> Reply {
+fn sampled(engine: Engine, asked: &ReceivedRequest) -> Reply {
     let body: Value = serde_json::from_str(&asked.body).unwrap();
     let number = |name: &str, usual: f64| body[name].as_f64().unwrap_or(usual);
     let logits: [f64; 3] = match engine {
@@ -68,19 +68,19 @@ fn whole(status: u16, body: &Value) -> Reply {
     }
 }
 
-fn is_stream(asked: &Asked) -> bool {
+fn is_stream(asked: &ReceivedRequest) -> bool {
     asked.body.contains("\"stream\":true")
 }
 
-fn vllm(asked: &Asked) -> Reply {
+fn vllm(asked: &ReceivedRequest) -> Reply {
     match is_stream(asked) {
-        true => streams(true, Ending::Clean),
+        true => streams(true, StreamEnd::Clean),
         false => says("ok"),
     }
 }
 
 /// Streams without ids, so that agents get whole answers replayed.
-fn lossy(asked: &Asked) -> Reply {
+fn lossy(asked: &ReceivedRequest) -> Reply {
     match vllm(asked) {
         Reply::Stream { data, ending } => Reply::Stream {
             data: data
@@ -93,7 +93,7 @@ fn lossy(asked: &Asked) -> Reply {
     }
 }
 
-async fn profile_of(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Profile {
+async fn profile_of(answer: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static) -> Profile {
     let upstream = Upstream::start(move |_, asked| answer(asked)).unwrap();
     let endpoint = endpoint(upstream.base_url());
     let client = rollcage_proxy::outbound::client(&endpoint.base_url).unwrap();
@@ -109,7 +109,7 @@ async fn the_probe_finds_out_what_logprobs_are_of() {
         (Engine::Sure, LogprobsMode::Unknown),
     ] {
         let profile = profile_of(move |asked| match is_stream(asked) {
-            true => streams(true, Ending::Clean),
+            true => streams(true, StreamEnd::Clean),
             false => sampled(engine, asked),
         });
         assert_eq!(profile.await.logprobs, expect);
@@ -145,7 +145,7 @@ async fn session(upstream: &Upstream, wanted: Value) -> (Proxy, String) {
 }
 
 fn last_asked(upstream: &Upstream) -> Value {
-    serde_json::from_str(&upstream.asked().pop().unwrap().body).unwrap()
+    serde_json::from_str(&upstream.requests().pop().unwrap().body).unwrap()
 }
 
 fn hi() -> Value {
@@ -186,7 +186,7 @@ async fn a_training_session_refuses_constraints_in_every_dialect() {
     let upstream = Upstream::start(|_, asked| vllm(asked)).unwrap();
     let training = json!({"sampling": {"temperature": 1}});
     let (proxy, key) = session(&upstream, training).await;
-    let before = upstream.asked().len();
+    let before = upstream.requests().len();
     let tool = json!({"name": "a", "input_schema": {"type": "object"}});
     for (path, body, name) in [
         (
@@ -216,7 +216,7 @@ async fn a_training_session_refuses_constraints_in_every_dialect() {
         assert!(answer.contains(&words), "{path}: {answer}");
         assert!(answer.contains("constrained = refuse"), "{path}: {answer}");
     }
-    assert_eq!(upstream.asked().len(), before, "nothing was asked");
+    assert_eq!(upstream.requests().len(), before, "nothing was asked");
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn constraints_are_removed_or_kept_as_the_policy_says() {
 }
 
 /// An answer with thoughts in it, which vLLM gives no ids for when it is told to leave them out.
-fn thinks(asked: &Asked) -> Reply {
+fn thinks(asked: &ReceivedRequest) -> Reply {
     let body: Value = serde_json::from_str(&asked.body).unwrap();
     let is_hidden = body["include_reasoning"] == false;
     let change = |text: String| match is_hidden {
@@ -276,11 +276,11 @@ fn thinks(asked: &Asked) -> Reply {
 
 #[tokio::test]
 async fn an_agent_that_wants_no_thoughts_gets_none_and_loses_no_ids() {
-    let thinks_lossily = |asked: &Asked| match is_stream(asked) {
+    let thinks_lossily = |asked: &ReceivedRequest| match is_stream(asked) {
         true => lossy(asked),
         false => thinks(asked),
     };
-    let answers: [fn(&Asked) -> Reply; 2] = [thinks, thinks_lossily];
+    let answers: [fn(&ReceivedRequest) -> Reply; 2] = [thinks, thinks_lossily];
     for answer in answers {
         let upstream = Upstream::start(move |_, asked| answer(asked)).unwrap();
         let (proxy, key) = session(&upstream, json!({})).await;
@@ -383,7 +383,7 @@ async fn a_proxy_probes_its_endpoint_again_after_an_outage() {
             return whole(404, &json!({"error": {"message": "no such model"}}));
         }
         match (is_stream(asked), other.load(Ordering::Relaxed)) {
-            (true, _) => streams(true, Ending::Clean),
+            (true, _) => streams(true, StreamEnd::Clean),
             (false, true) => sampled(Engine::Processed, asked),
             (false, false) => sampled(Engine::Raw, asked),
         }
@@ -415,7 +415,7 @@ async fn a_rollout_says_what_its_logprobs_are_of_and_probes_again_after_an_outag
     })
     .unwrap();
     let probes = || {
-        let asked = upstream.asked();
+        let asked = upstream.requests();
         let probes = asked.iter().filter(|it| it.body.contains("any animal"));
         probes.count()
     };

@@ -97,7 +97,7 @@ async fn read(answer: reqwest::Response) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn it_serves_until_it_is_told_to_end() {
+async fn it_serves_until_a_signal_ends_it() {
     let mut server = Server::start(&[]);
     assert_eq!(
         server.get("/health").await,
@@ -160,7 +160,7 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for() {
+async fn a_token_is_required() {
     let server = Server::start(&["--token-env", "TOKEN"]);
     assert_eq!(server.get("/health").await.0, 200);
     assert_eq!(server.get("/metadata").await.0, 401);
@@ -196,7 +196,7 @@ async fn who_may_name_internal_addresses_depends_on_who_the_clients_are() {
 }
 
 #[test]
-fn wrong_use_is_told_with_what_to_do() {
+fn usage_errors_say_what_to_do() {
     for (arguments, expected) in [
         (&["--host", "0.0.0.0"][..], "--token-env VAR"),
         (

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use rollcage_agents::bundle::VersionRequest;
 use rollcage_endpoints::choice::EndpointChoice;
-use rollcage_engine::intake::Resolved;
+use rollcage_engine::intake::ResolvedRollout;
 use rollcage_engine::{
-    Command, CommandError, EndedFilter, Engine, EngineError, Entry, Filter, Limits, QueueError,
+    CommandError, EndedFilter, Engine, EngineError, EngineLimits, Filter, QueueError,
+    RolloutCommand, RolloutEntry,
 };
 use rollcage_model::ending::Ended;
 use rollcage_model::event::{Phase, What};
@@ -23,7 +24,7 @@ struct Served {
 }
 
 impl Served {
-    async fn new(limits: Limits) -> Self {
+    async fn new(limits: EngineLimits) -> Self {
         let home = Home::new();
         let engine = open_engine_with(home.path(), limits).await;
         let upstream = Upstream::start(|_, _| says("ok")).unwrap();
@@ -34,36 +35,36 @@ impl Served {
         }
     }
 
-    fn rollout(&self, owner: &str, script: &str) -> Resolved {
+    fn rollout(&self, owner: &str, script: &str) -> ResolvedRollout {
         let endpoint = endpoint(self.upstream.base_url());
         let (agent, ready) = (ShellAgent::shared(script), self.home.ready());
-        Resolved {
+        ResolvedRollout {
             owner: Some(owner.to_owned()),
-            ..Resolved::new(task(&["true"]), agent, ready, endpoint)
+            ..ResolvedRollout::new(task(&["true"]), agent, ready, endpoint)
         }
     }
 
-    fn submit(&self, owner: &str, script: &str) -> Arc<Entry> {
+    fn submit(&self, owner: &str, script: &str) -> Arc<RolloutEntry> {
         let mut entries = self.engine.submit(self.rollout(owner, script), 1).unwrap();
         entries.remove(0)
     }
 
     /// Returns when the agent has made a call and sleeps.
-    async fn until_called(&self, entry: &Entry) {
+    async fn until_called(&self, entry: &RolloutEntry) {
         let mut seq = 0;
-        while entry.feed.standing().calls == 0 {
+        while entry.feed.status().calls == 0 {
             entry.feed.wait_after(seq).await;
             seq = entry.feed.after(seq).last().unwrap().seq;
         }
     }
 }
 
-fn limits(slots: usize, queue_max: usize) -> Limits {
-    Limits {
+fn limits(slots: usize, queue_max: usize) -> EngineLimits {
+    EngineLimits {
         slots,
         queue_max,
         owner_slots: slots,
-        ..Limits::default()
+        ..EngineLimits::default()
     }
 }
 
@@ -102,7 +103,7 @@ async fn a_queued_rollout_is_cancelled_at_once_and_a_running_one_soon() {
         (Ended::Cancelled, 1)
     );
     assert!(!served.engine.cancel(&running), "it has ended");
-    assert_eq!(served.engine.load().numbers.ended, [(Ended::Cancelled, 2)]);
+    assert_eq!(served.engine.load().counters.ended, [(Ended::Cancelled, 2)]);
     served.engine.shut_down(Duration::ZERO).await;
 }
 
@@ -111,7 +112,7 @@ fn working() -> String {
     format!("echo half > work; {ASK}; sleep 1000")
 }
 
-async fn until_kept(entry: &Entry) {
+async fn until_kept(entry: &RolloutEntry) {
     let mut seq = 0;
     while !entry.is_kept() {
         entry.feed.wait_after(seq).await;
@@ -127,8 +128,11 @@ async fn an_aborted_rollout_is_graded_for_who_asks_in_time_and_holds_no_slot() {
     let aborted = served.engine.submit(rollout, 1).unwrap().remove(0);
     let next = served.submit("a", ASK);
     served.until_called(&aborted).await;
-    assert_eq!(served.engine.command(&aborted, Command::Abort), Ok(()));
-    let again = served.engine.command(&aborted, Command::Abort);
+    assert_eq!(
+        served.engine.command(&aborted, RolloutCommand::Abort),
+        Ok(())
+    );
+    let again = served.engine.command(&aborted, RolloutCommand::Abort);
     assert_eq!(again, Err(CommandError::Over));
     until_kept(&aborted).await;
     // The only slot is free although the sandbox is kept.
@@ -139,7 +143,10 @@ async fn an_aborted_rollout_is_graded_for_who_asks_in_time_and_holds_no_slot() {
     assert!(!aborted.is_ended());
     assert_eq!(served.engine.load().running, 0);
 
-    served.engine.command(&aborted, Command::Finalize).unwrap();
+    served
+        .engine
+        .command(&aborted, RolloutCommand::Finalize)
+        .unwrap();
     let result = served.engine.wait(&aborted).await.unwrap();
     assert_eq!(
         (
@@ -163,14 +170,17 @@ async fn an_aborted_rollout_is_graded_for_who_asks_in_time_and_holds_no_slot() {
 
 #[tokio::test]
 async fn an_aborted_rollout_that_nobody_asks_for_ends_ungraded_and_says_so() {
-    let served = Served::new(Limits {
+    let served = Served::new(EngineLimits {
         keep_aborted: Duration::from_millis(100),
         ..limits(1, 10)
     })
     .await;
     let entry = served.submit("a", &working());
     served.until_called(&entry).await;
-    served.engine.command(&entry, Command::Abort).unwrap();
+    served
+        .engine
+        .command(&entry, RolloutCommand::Abort)
+        .unwrap();
     let result = served.engine.wait(&entry).await.unwrap();
     assert_eq!(
         (result.ended, result.graded, result.reward),
@@ -183,7 +193,7 @@ async fn an_aborted_rollout_that_nobody_asks_for_ends_ungraded_and_says_so() {
 
 #[tokio::test]
 async fn a_kept_sandbox_ends_at_once_with_the_server_or_when_it_is_cancelled() {
-    let served = Served::new(Limits {
+    let served = Served::new(EngineLimits {
         keep_aborted: Duration::from_secs(86_400),
         ..limits(2, 10)
     })
@@ -192,7 +202,7 @@ async fn a_kept_sandbox_ends_at_once_with_the_server_or_when_it_is_cancelled() {
     let second = served.submit("a", &working());
     for entry in [&first, &second] {
         served.until_called(entry).await;
-        served.engine.command(entry, Command::Abort).unwrap();
+        served.engine.command(entry, RolloutCommand::Abort).unwrap();
         until_kept(entry).await;
     }
     assert!(served.engine.cancel(&first));
@@ -209,9 +219,15 @@ async fn a_kept_sandbox_ends_at_once_with_the_server_or_when_it_is_cancelled() {
 async fn a_rollout_that_somebody_waits_for_is_graded_when_it_is_aborted() {
     let served = Served::new(limits(1, 10)).await;
     let entry = served.submit("a", &working());
-    served.engine.command(&entry, Command::Finalize).unwrap();
+    served
+        .engine
+        .command(&entry, RolloutCommand::Finalize)
+        .unwrap();
     served.until_called(&entry).await;
-    served.engine.command(&entry, Command::Abort).unwrap();
+    served
+        .engine
+        .command(&entry, RolloutCommand::Abort)
+        .unwrap();
     let result = served.engine.wait(&entry).await.unwrap();
     assert_eq!(
         (result.ended, result.graded, result.reward_valid),
@@ -246,11 +262,11 @@ async fn events_are_numbered_and_can_be_read_again_from_any_of_them() {
     let served = Served::new(limits(1, 1)).await;
     let entry = served.submit("a", ASK);
     let mut live = Vec::new();
-    while !matches!(live.last(), Some(rollcage_engine::feed::Told { event, .. }) if matches!(event.what, What::Finished { .. }))
+    while !matches!(live.last(), Some(rollcage_engine::feed::NumberedEvent { event, .. }) if matches!(event.what, What::Finished { .. }))
     {
         let seq = live
             .last()
-            .map_or(0, |told: &rollcage_engine::feed::Told| told.seq);
+            .map_or(0, |told: &rollcage_engine::feed::NumberedEvent| told.seq);
         entry.feed.wait_after(seq).await;
         live.extend(entry.feed.after(seq));
     }
@@ -291,11 +307,11 @@ async fn events_are_numbered_and_can_be_read_again_from_any_of_them() {
 
 #[tokio::test]
 async fn a_full_queue_refuses_and_an_owner_gets_no_more_than_its_slots() {
-    let served = Served::new(Limits {
+    let served = Served::new(EngineLimits {
         slots: 2,
         queue_max: 2,
         owner_slots: 1,
-        ..Limits::default()
+        ..EngineLimits::default()
     })
     .await;
     let sleeping = format!("{ASK}; sleep 1000");
@@ -305,7 +321,7 @@ async fn a_full_queue_refuses_and_an_owner_gets_no_more_than_its_slots() {
     served.until_called(&first).await;
     served.until_called(&other).await;
     assert_eq!(
-        second.feed.standing().phase,
+        second.feed.status().phase,
         None,
         "it waits for its owner's slot"
     );
@@ -385,7 +401,7 @@ async fn a_rollout_is_its_owners_alone_and_a_local_record_everybodys() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_prepared_is_a_result_too() {
+async fn a_failed_preparation_is_a_result_too() {
     let served = Served::new(limits(1, 10)).await;
     let mut rollout = served.rollout("a", "true");
     rollout.ready = None;
@@ -418,7 +434,7 @@ async fn a_black_box_shows_no_calls_and_keeps_them() {
     assert_eq!((result.mode.as_str(), result.usage.calls), ("black_box", 1));
     let traced = traced(&result);
     assert!(traced.proxy_turns.is_empty() && traced.training_trace.is_none());
-    let asked = &served.upstream.asked()[0].body;
+    let asked = &served.upstream.requests()[0].body;
     assert!(
         !asked.contains("logprobs") && !asked.contains("return_token_ids"),
         "{asked}"
@@ -439,8 +455,9 @@ async fn many_rollouts_with_some_cancelled_each_end_once_and_leave_their_slots()
         let result = engine.wait(entry).await.unwrap();
         assert_eq!(result.rollout_id, entry.id);
         let told = entry.feed.after(0);
-        let finished =
-            |told: &&rollcage_engine::feed::Told| matches!(told.event.what, What::Finished { .. });
+        let finished = |told: &&rollcage_engine::feed::NumberedEvent| {
+            matches!(told.event.what, What::Finished { .. })
+        };
         assert_eq!(told.iter().filter(finished).count(), 1);
         ended.push(result.ended);
     }
@@ -452,7 +469,7 @@ async fn many_rollouts_with_some_cancelled_each_end_once_and_leave_their_slots()
     let load = engine.load();
     assert_eq!((load.running, load.waiting), (0, 0));
     assert_eq!(
-        load.numbers
+        load.counters
             .ended
             .iter()
             .map(|(_, count)| count)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_endpoints::provider::Providers;
-use rollcage_engine::intake::Resolved;
+use rollcage_engine::intake::ResolvedRollout;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -22,12 +22,12 @@ struct Double {
 }
 
 /// A double that runs before anybody asks for it.
-struct Found {
+struct RunningDouble {
     child: Child,
     host: String,
 }
 
-impl Drop for Found {
+impl Drop for RunningDouble {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -78,7 +78,7 @@ impl Double {
             .collect()
     }
 
-    fn run_already(&self) -> Found {
+    fn run_already(&self) -> RunningDouble {
         let child = Command::new(self.program())
             .arg("serve")
             .env("DOUBLE_DIR", self.path())
@@ -90,7 +90,7 @@ impl Double {
                 .iter()
                 .find_map(|entry| entry["listening"].as_u64())
         });
-        Found {
+        RunningDouble {
             child,
             host: format!("127.0.0.1:{port}"),
         }
@@ -111,25 +111,25 @@ impl Double {
         command
     }
 
-    fn probe(&self, host: &str, model: &str, extra: &[&str]) -> Ran {
+    fn probe(&self, host: &str, model: &str, extra: &[&str]) -> CommandOutput {
         let name = format!("ollama/{model}");
         let arguments = [&["endpoint", "probe", name.as_str()], extra].concat();
-        Ran::of(&mut self.rollcage(host, &arguments))
+        CommandOutput::of(&mut self.rollcage(host, &arguments))
     }
 }
 
 #[derive(Debug)]
-struct Ran {
+struct CommandOutput {
     code: Option<i32>,
     stdout: String,
     stderr: String,
 }
 
-impl Ran {
+impl CommandOutput {
     fn of(command: &mut Command) -> Self {
         let output = command.output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ran {
+        CommandOutput {
             code: output.status.code(),
             stdout: text(&output.stdout),
             stderr: text(&output.stderr),
@@ -209,7 +209,7 @@ fn how_long_a_model_stays_loaded_can_be_set() {
         let found = double.run_already();
         let arguments = ["endpoint", "probe", "ollama/tiny", "--json"];
         let mut command = double.rollcage(&found.host, &arguments);
-        Ran::of(command.env("OLLAMA_KEEP_ALIVE", set)).json();
+        CommandOutput::of(command.env("OLLAMA_KEEP_ALIVE", set)).json();
         assert_eq!(double.asked("/api/generate")[0]["keep_alive"], sent);
     }
 }
@@ -233,7 +233,7 @@ fn ollama_is_started_asked_and_stopped() {
     let double = Double::new(&json!({"tiny:latest": {"num_ctx": null}}));
     let host = closed_host();
     let mut command = double.rollcage(&host, &["endpoint", "probe", "ollama/tiny"]);
-    let ran = Ran::of(command.env("CUDA_VISIBLE_DEVICES", "1"));
+    let ran = CommandOutput::of(command.env("CUDA_VISIBLE_DEVICES", "1"));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stdout.contains("text alone"), "{ran:?}");
     assert!(ran.stderr.contains("starting the server ollama"), "{ran:?}");
@@ -272,7 +272,7 @@ fn a_missing_model_is_downloaded_and_goes_on_after_a_break() {
 }
 
 #[test]
-fn what_ollama_refuses_is_told_in_its_words() {
+fn ollamas_errors_are_passed_on() {
     let double = Double::new(&json!({"huge:latest": {"num_ctx": 65536}}));
     let found = double.run_already();
     let ran = double.probe(&found.host, "none:1b", &[]);
@@ -295,20 +295,20 @@ fn without_ollama_the_error_says_what_to_do() {
     let empty = double.path().join("empty");
     let host = closed_host();
     let mut command = double.rollcage(&host, &["endpoint", "probe", "ollama/tiny"]);
-    let ran = Ran::of(command.env("PATH", &empty));
+    let ran = CommandOutput::of(command.env("PATH", &empty));
     ran.check_failure(&["no program `ollama`", "https://ollama.com/download", &host]);
     // Somebody else's server is not ours to replace.
     let mut command = double.rollcage("", &["endpoint", "probe", "ollama", "--model", "m"]);
-    let ran = Ran::of(command.env("OLLAMA_BASE_URL", format!("http://{host}/v1")));
+    let ran = CommandOutput::of(command.env("OLLAMA_BASE_URL", format!("http://{host}/v1")));
     ran.check_failure(&["no Ollama server answers at", &host]);
     assert!(double.pids().is_empty());
 }
 
 #[test]
-fn a_server_that_dies_or_stays_silent_is_told_with_its_last_words() {
+fn a_server_that_dies_or_stays_silent_is_reported_with_the_end_of_its_log() {
     let double = Double::new(&json!({}));
     let mut command = double.rollcage(&closed_host(), &["endpoint", "probe", "ollama/tiny"]);
-    let ran = Ran::of(command.env("DOUBLE_MODE", "dies"));
+    let ran = CommandOutput::of(command.env("DOUBLE_MODE", "dies"));
     ran.check_failure(&[
         "`ollama` ended while it started (exit status: 1)",
         "could not find a graphics card",
@@ -322,7 +322,7 @@ fn a_server_that_dies_or_stays_silent_is_told_with_its_last_words() {
         format!("[servers.local]\ncommand = ['/bin/sh', '-c', '{script}']\nready_timeout_s = 3\n");
     std::fs::create_dir_all(double.path().join("home")).unwrap();
     std::fs::write(double.path().join("home/servers.toml"), settings).unwrap();
-    let ran = Ran::of(&mut double.rollcage("", &["endpoint", "probe", "local"]));
+    let ran = CommandOutput::of(&mut double.rollcage("", &["endpoint", "probe", "local"]));
     ran.check_failure(&[
         "`local` did not answer",
         "within 3 seconds",
@@ -403,7 +403,7 @@ async fn rollouts_at_once_share_one_server_of_the_settings() {
     let home = Home::new();
     let engine = home.engine().await;
     let task = task(&["true"]);
-    let rollout = || Resolved {
+    let rollout = || ResolvedRollout {
         endpoint: choice.clone(),
         ..home.plan(task.clone(), ASK, "http://replaced").resolved()
     };

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rollcage_model::exchange::{self, Exchange};
 use rollcage_testkit::sglang;
-use rollcage_testkit::upstream::{Asked, Ending, Reply, Upstream};
+use rollcage_testkit::upstream::{ReceivedRequest, Reply, StreamEnd, Upstream};
 use serde_json::{Value, json};
 
 use crate::support::{API_KEY, says, streams};
@@ -119,7 +119,7 @@ async fn an_endpoint_is_named_as_it_is_for_rollouts() {
         let key = session["session_id"].as_str().unwrap();
         let path = "/v1/chat/completions";
         assert_eq!(proxy.send("POST", path, key, &chat()).await.0, 200);
-        let asked = upstream.asked().pop().unwrap();
+        let asked = upstream.requests().pop().unwrap();
         let key = ("authorization".to_owned(), format!("Bearer {API_KEY}"));
         assert!(asked.headers.contains(&key), "{:?}", asked.headers);
         assert!(asked.body.contains("\"model\":\"test-model\""));
@@ -138,9 +138,9 @@ fn a_signal_right_after_its_address_ends_it_in_order() {
 }
 
 /// Answers what the probe and agents ask, in the mode they ask for.
-fn vllm(_: usize, asked: &Asked) -> Reply {
+fn vllm(_: usize, asked: &ReceivedRequest) -> Reply {
     if asked.body.contains("\"stream\":true") {
-        streams(true, Ending::Clean)
+        streams(true, StreamEnd::Clean)
     } else {
         says("ok")
     }
@@ -283,12 +283,12 @@ async fn every_dialect_is_answered_in_its_own_shape_and_captured() {
 }
 
 #[tokio::test]
-async fn what_is_no_model_call_is_answered_and_not_recorded() {
+async fn requests_that_are_not_model_calls_are_answered_and_not_recorded() {
     let upstream = Upstream::start(vllm).unwrap();
     let proxy = Proxy::start(&upstream, &[]);
     let session = proxy.session(json!({})).await;
     let key = session["session_id"].as_str().unwrap();
-    let probes = upstream.asked().len();
+    let probes = upstream.requests().len();
     let (_, counted) = proxy
         .send(
             "POST",
@@ -320,7 +320,7 @@ async fn what_is_no_model_call_is_answered_and_not_recorded() {
         .await;
     assert!(status.contains("\"n_turns\":0"), "{status}");
     assert_eq!(
-        upstream.asked().len(),
+        upstream.requests().len(),
         probes,
         "nothing of it went upstream"
     );
@@ -339,7 +339,7 @@ async fn at_the_limit_every_dialect_gets_a_last_answer() {
             .0,
         200
     );
-    let asked = upstream.asked().len();
+    let asked = upstream.requests().len();
     let message = json!([{"role": "user", "content": "hi"}]);
     let cases = [
         ("/v1/chat/completions", chat(), "\"finish_reason\":\"stop\""),
@@ -372,7 +372,7 @@ async fn at_the_limit_every_dialect_gets_a_last_answer() {
             "{path}: {answer}"
         );
     }
-    assert_eq!(upstream.asked().len(), asked);
+    assert_eq!(upstream.requests().len(), asked);
     let (_, document) = proxy
         .send("GET", &format!("/sessions/{key}/rollout"), "", &json!({}))
         .await;
@@ -382,7 +382,7 @@ async fn at_the_limit_every_dialect_gets_a_last_answer() {
 }
 
 #[tokio::test]
-async fn the_session_routes_ask_for_the_admin_key() {
+async fn the_session_routes_require_the_admin_key() {
     let upstream = Upstream::start(vllm).unwrap();
     let proxy = Proxy::start(&upstream, &["--admin-key-env", "ADMIN"]);
     assert_eq!(proxy.send("GET", "/sessions", "", &json!({})).await.0, 401);
@@ -451,7 +451,7 @@ async fn what_was_answered_is_in_the_record_whenever_the_proxy_is_killed() {
     for client in 0..4 {
         clients.spawn(ask_until_it_ends(proxy.url.clone(), key.to_owned(), client));
     }
-    while upstream.asked().len() < 60 {
+    while upstream.requests().len() < 60 {
         tokio::task::yield_now().await;
     }
     // SIGKILL.
@@ -514,7 +514,7 @@ async fn a_web_page_cannot_use_it() {
     let proxy = Proxy::start(&upstream, &[]);
     let session = proxy.session(json!({})).await;
     let key = session["session_id"].as_str().unwrap();
-    let asked = upstream.asked().len();
+    let asked = upstream.requests().len();
     let client = rollcage_proxy::outbound::client(&proxy.url).unwrap();
     let attacks = [
         ("host", "evil.example:8100", 403),
@@ -547,7 +547,7 @@ async fn a_web_page_cannot_use_it() {
         let request = request.header("host", "evil.example");
         assert_eq!(request.send().await.unwrap().status(), 403, "{path}");
     }
-    assert_eq!(upstream.asked().len(), asked);
+    assert_eq!(upstream.requests().len(), asked);
     let (_, listed) = proxy.send("GET", "/sessions", "", &json!({})).await;
     let listed: Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed["sessions"].as_array().unwrap().len(), 1);
@@ -690,7 +690,7 @@ async fn an_answer_without_end_costs_no_more_than_its_limit() {
 
 /// The endpoint's key in an answer that is no error: whole, in a header, and torn between the chunks of a stream.
 #[tokio::test]
-async fn a_key_that_is_echoed_in_a_good_answer_is_taken_out() {
+async fn a_key_that_is_echoed_in_a_good_answer_is_removed() {
     let upstream = Upstream::start(|_, asked| {
         let (one, two) = API_KEY.split_at(9);
         if !asked.body.contains("echo") {
@@ -705,7 +705,7 @@ async fn a_key_that_is_echoed_in_a_good_answer_is_taken_out() {
             ];
             return Reply::Events {
                 events,
-                ending: Ending::Clean,
+                ending: StreamEnd::Clean,
             };
         }
         says(&format!("your key is {API_KEY}, is it not"))

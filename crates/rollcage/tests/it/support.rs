@@ -7,18 +7,18 @@ use std::sync::Arc;
 use futures::stream::StreamExt;
 use rollcage_agents::bundle::Registry;
 use rollcage_agents::{Agent, ReadyAgent};
-use rollcage_engine::intake::{Catalogue, Resolved};
-use rollcage_engine::traced::Traced;
-use rollcage_engine::{Engine, EngineOptions, Limits};
+use rollcage_engine::intake::{Catalogue, ResolvedRollout};
+use rollcage_engine::openenv_trace::OpenEnvTrace;
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
-use rollcage_proxy::remote::Remotes;
+use rollcage_proxy::remote::RemoteMcpServers;
 use rollcage_proxy::secret::Secret;
 use rollcage_sandbox::local::{Local, Options};
 use rollcage_testkit::agent::{ShellAgent, empty_bundle};
-use rollcage_testkit::upstream::{Ending, Reply, Upstream};
+use rollcage_testkit::upstream::{Reply, StreamEnd, Upstream};
 use tokio_util::sync::CancellationToken;
 
 /// The key that tests give for the endpoint; it must never be found where it does not belong.
@@ -32,17 +32,17 @@ pub(crate) struct Plan {
     pub(crate) ready: ReadyAgent,
     pub(crate) endpoint: Endpoint,
     pub(crate) settings: ModelSettings,
-    pub(crate) mcp: Remotes,
+    pub(crate) mcp: RemoteMcpServers,
 }
 
 impl Plan {
-    pub(crate) fn resolved(&self) -> Resolved {
+    pub(crate) fn resolved(&self) -> ResolvedRollout {
         let (agent, ready) = (Arc::clone(&self.agent), self.ready.clone());
-        Resolved {
+        ResolvedRollout {
             uploads: Arc::new(self.uploads.clone()),
             settings: self.settings.clone(),
             mcp: self.mcp.clone(),
-            ..Resolved::new(self.task.clone(), agent, ready, self.endpoint.clone())
+            ..ResolvedRollout::new(self.task.clone(), agent, ready, self.endpoint.clone())
         }
     }
 }
@@ -106,13 +106,13 @@ impl Home {
 }
 
 /// A result's calls, read from its record.
-pub(crate) fn traced(result: &RolloutResult) -> Traced {
-    Traced::read(result).unwrap()
+pub(crate) fn traced(result: &RolloutResult) -> OpenEnvTrace {
+    OpenEnvTrace::read(result).unwrap()
 }
 
 /// An engine that runs at once whatever a test asks for at once.
 pub(crate) async fn open_engine(home: PathBuf) -> Engine {
-    let many = Limits {
+    let many = EngineLimits {
         slots: 64,
         owner_slots: 64,
         queue_max: 1000,
@@ -121,7 +121,7 @@ pub(crate) async fn open_engine(home: PathBuf) -> Engine {
     open_engine_with(home, many).await
 }
 
-pub(crate) async fn open_engine_with(home: PathBuf, limits: Limits) -> Engine {
+pub(crate) async fn open_engine_with(home: PathBuf, limits: EngineLimits) -> Engine {
     let options = EngineOptions {
         sandboxes: sandboxes(&home).await,
         home,
@@ -237,7 +237,7 @@ pub(crate) fn says(text: &str) -> Reply {
 }
 
 /// The same answer as a stream; `ending` may cut it off, and without a finish it is no answer.
-pub(crate) fn streams(has_finish: bool, ending: Ending) -> Reply {
+pub(crate) fn streams(has_finish: bool, ending: StreamEnd) -> Reply {
     let chunk = |delta: serde_json::Value, ids: &[u32], logprobs: &[f64], finish: Option<&str>| {
         let logprobs: Vec<_> = logprobs
             .iter()

@@ -6,8 +6,9 @@ use super::imports::{Crate, circles};
 use super::source::{crate_folder, crate_names};
 
 /// What each crate may depend on, of ours. Tests may use `testkit` besides.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("dialect", &[]),
+    ("mirrors", &[]),
     ("sandbox", &[]),
     ("model", &["dialect"]),
     ("proxy", &["dialect", "model", "sandbox"]),
@@ -37,6 +38,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
             "scripted",
             "endpoints",
             "engine",
+            "mirrors",
         ],
     ),
     // Whatever tests engine or proxy may use it, so it can use neither.
@@ -80,7 +82,7 @@ const ONLY_THE_PROGRAM_TALKS: Rule = Rule {
     why: "only the program itself reads arguments and variables, and writes to the terminal",
 };
 
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     Rule {
         part: "dialect",
         paths: &NO_IO,
@@ -104,6 +106,10 @@ const RULES: [Rule; 11] = [
     Rule {
         part: "scripted",
         words: &["println", "sandbox"],
+        ..ONLY_THE_PROGRAM_TALKS
+    },
+    Rule {
+        part: "mirrors",
         ..ONLY_THE_PROGRAM_TALKS
     },
     Rule {

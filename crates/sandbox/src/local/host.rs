@@ -1,4 +1,4 @@
-//! The engine's side: what runs in the process that rollouts run in.
+//! The engine's side: code that runs in the process of the rollouts.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -45,7 +45,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// Sweeps what dead engines left, and starts the zygote.
+    /// Cleans up after dead engines, and starts the zygote.
     pub async fn open(options: Options) -> Result<Local, Error> {
         let opened = tokio::task::spawn_blocking(move || open(options)).await;
         opened.unwrap_or_else(|error| {
@@ -70,7 +70,7 @@ impl Sandboxes for Local {
         Ok(Box::new(sandbox))
     }
 
-    /// In the zygote, since trying means forking.
+    /// The checks run in the zygote, because they fork.
     async fn doctor(&self) -> Result<Vec<Check>, Error> {
         let mut checks = self.spares.launcher.doctor().await?;
         checks.extend(limits::checks(self.spares.cgroups()));
@@ -120,7 +120,7 @@ fn open(options: Options) -> Result<Local, Error> {
     };
     let (launcher, thread) =
         Launcher::spawn(options, setup).map_err(failed("start the launcher thread"))?;
-    // From here on the reaper removes what was made, whatever fails.
+    // From here on the reaper cleans up, whatever fails.
     let reaper = Reaper::spawn(claim, groups, thread).map_err(failed("start the reaper thread"))?;
     build.map_err(failed("build the sandbox skeleton"))?;
     launcher.check()?;

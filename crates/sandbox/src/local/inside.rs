@@ -1,4 +1,4 @@
-//! What runs in a sandbox: its first process, and what becomes of that one's children.
+//! Code that runs in a sandbox: in its first process, and in the children of that.
 
 mod builtin;
 mod copy;
@@ -12,5 +12,5 @@ mod restore;
 mod rootfs;
 pub(crate) mod seccomp;
 mod snapshot;
-mod understudy;
+mod standby;
 mod unpack;

@@ -1,4 +1,4 @@
-//! What more than one of the backend's processes uses.
+//! Code that several of the backend's processes use.
 
 pub(crate) mod advice;
 pub(crate) mod cgroup;
@@ -8,8 +8,8 @@ pub(crate) mod syscall;
 pub(crate) mod userns;
 pub(crate) mod wire;
 
-/// Where programs inside find the model. Each sandbox has a network of its own, so it is always free.
+/// The port of the model inside. Each sandbox has its own network, so it is always free.
 pub(crate) const ENTRANCE_PORT: u16 = 7000;
 
-/// Links of the host's root on a merged-/usr system; real directories there are shown like `/usr`.
+/// Links in the host's root on a merged-/usr system; real directories of these names are handled like `/usr`.
 pub(crate) const PROGRAM_DIRECTORIES: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];

@@ -1,5 +1,5 @@
-//! A small, single-threaded process that the engine starts once and that clones the sandboxes: cloning the
-//! engine itself would copy the page tables of gigabytes. Its clones are the engine's children, not its own.
+//! The zygote: a small, single-threaded process that the engine starts once and that clones the sandboxes. Cloning the
+//! engine itself would copy the page tables of gigabytes. The clones are the engine's children, not the zygote's.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,20 +12,20 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{chdir, dup, dup2_stdin, getegid, geteuid, setsid};
 
-use super::inside::init::{self, Birth};
-use super::inside::payload::Rules;
+use super::inside::init::{self, InitArguments};
+use super::inside::payload::ProcessRules;
 use super::inside::seccomp::Filter;
 use super::shared::mode::Mode;
 use super::shared::syscall::{self, Cloned};
 use super::shared::userns;
 use super::shared::wire::{
-    self, Failure, FailureKind, InStep, Place, Setup, ZygoteReply, ZygoteRequest,
+    self, CloneParameters, Failure, FailureKind, Setup, WithStep, ZygoteReply, ZygoteRequest,
 };
 
 mod cgroup;
 mod probe;
 
-/// The whole life of a zygote. Call it first in `main`, before any thread is started.
+/// The main function of a zygote. Call it first in `main`, before any thread is started.
 pub fn main() -> ! {
     let code = match serve() {
         Ok(()) => 0,
@@ -38,16 +38,16 @@ pub fn main() -> ! {
 }
 
 fn serve() -> io::Result<()> {
-    // Whatever the engine's own parent left open must not get into sandboxes.
+    // Descriptors left open by the engine's parent must not get into sandboxes.
     syscall::close_from(3)?;
     // Ctrl-C in a terminal is for the engine to handle.
     let _ = setsid();
     chdir("/")?;
     let _ = prctl::set_name(c"sandbox-zygote");
-    // One for each sandbox that ever lived at the same time.
+    // One descriptor for each concurrently used slot.
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
-    // The engine put the socket on stdin, where starting a process can put it without forking.
+    // The engine passed the socket as stdin, which works without forking.
     let socket = dup(io::stdin())?;
     syscall::close_on_exec_from(3)?;
     dup2_stdin(File::open("/dev/null")?)?;
@@ -62,11 +62,11 @@ fn serve() -> io::Result<()> {
         let mut descriptors = descriptors.into_iter();
         match request {
             ZygoteRequest::Configure(setup) => zygote.setup = Some(setup),
-            ZygoteRequest::Clone(place) => {
+            ZygoteRequest::Clone(parameters) => {
                 let Some(control) = descriptors.next() else {
                     continue;
                 };
-                zygote.answer(place, control)?;
+                zygote.answer(parameters, control)?;
             }
             ZygoteRequest::Doctor => {
                 let checks = probe::all();
@@ -80,16 +80,16 @@ fn serve() -> io::Result<()> {
 struct Zygote {
     socket: OwnedFd,
     setup: Option<Setup>,
-    /// Root mode: by slot, kept for the next sandbox in it.
+    /// Root mode: user namespaces by slot, kept for the next sandbox in it.
     namespaces: HashMap<u32, OwnedFd>,
     filter: Rc<Filter>,
 }
 
 impl Zygote {
-    fn answer(&mut self, place: Place, control: OwnedFd) -> io::Result<()> {
-        // Also with a failure: the engine has to collect the child that was cloned before it.
+    fn answer(&mut self, parameters: CloneParameters, control: OwnedFd) -> io::Result<()> {
+        // Sent with a failure too: the engine has to reap the child that was cloned before it.
         let mut child = None;
-        let reply = match self.clone_init(place, control, &mut child) {
+        let reply = match self.clone_init(parameters, control, &mut child) {
             Ok(()) => ZygoteReply::Cloned,
             Err(failure) => ZygoteReply::Failed(failure),
         };
@@ -99,7 +99,7 @@ impl Zygote {
 
     fn clone_init(
         &mut self,
-        place: Place,
+        parameters: CloneParameters,
         control: OwnedFd,
         child: &mut Option<OwnedFd>,
     ) -> Result<(), Failure> {
@@ -110,12 +110,12 @@ impl Zygote {
             .ok_or_else(unconfigured)
             .step("configure the zygote")?;
         let userns = match setup.mode {
-            Mode::Root => Some(self.namespace(&setup, place.slot)?),
+            Mode::Root => Some(self.namespace(&setup, parameters.slot)?),
             Mode::Rootless => None,
         };
-        let group = setup.cgroups.group(&place.group);
+        let group = setup.cgroups.group(&parameters.group);
         group.create().step("make a cgroup")?;
-        let doors = group.open_doors().step("open the cgroup")?;
+        let cgroup_procs = group.open_cgroup_procs().step("open the cgroup")?;
         let namespaces = match setup.mode {
             Mode::Root => libc::CLONE_NEWPID,
             Mode::Rootless => libc::CLONE_NEWPID | libc::CLONE_NEWUSER,
@@ -130,25 +130,25 @@ impl Zygote {
                 Ok(())
             }
             Cloned::Child => {
-                // Or the engine would not notice the zygote's death as long as a sandbox lives.
+                // Otherwise the engine would not notice the zygote's death as long as a sandbox lives.
                 if let Ok(null) = File::open("/dev/null") {
                     self.socket = null.into();
                 }
                 self.namespaces.clear();
                 let filter = Rc::clone(&self.filter);
-                let birth = Birth {
+                let arguments = InitArguments {
                     setup,
-                    place,
-                    rules: Rules {
+                    parameters,
+                    rules: ProcessRules {
                         userns,
                         filter,
-                        doors,
+                        cgroup_procs,
                     },
                     control,
                     outer,
                 };
                 syscall::exit_now(i32::from(
-                    catch_unwind(AssertUnwindSafe(|| init::main(birth))).is_err(),
+                    catch_unwind(AssertUnwindSafe(|| init::main(arguments))).is_err(),
                 ))
             }
         }

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::kit::{bash, command, sandbox};
 
-/// Answers every connection with its number and what it was sent.
+/// Replies to every connection with its number and the line it received.
 const SERVICE: &str = "import socket\n\
     server = socket.create_server(('127.0.0.1', 8080))\n\
     print('ready', flush=True)\n\

@@ -12,7 +12,7 @@ impl Tar {
         Tar(Builder::new(Vec::new()))
     }
 
-    /// Names are written as they are, whatever they lead to.
+    /// Names are written unchecked, wherever they lead.
     fn add(mut self, kind: EntryType, name: &str, link: &str, content: &[u8]) -> Tar {
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
@@ -163,7 +163,7 @@ async fn an_archive_that_leads_elsewhere_is_refused() {
             "{index}: {refused:?}"
         );
     }
-    // A link may lead anywhere: it is followed inside.
+    // A symbolic link may point anywhere: it is resolved inside.
     let link = Tar::new().add(EntryType::Symlink, "home/user/workdir/x", victim, b"");
     let sandbox = start(&backend, layer(link.content())).await;
     assert_eq!(
@@ -189,7 +189,7 @@ async fn an_archive_must_fit_and_be_whole() {
         matches!(refused, Some(Error::Invalid { .. })),
         "{refused:?}"
     );
-    // It fits itself, but not with what is there already.
+    // It would fit alone, but not beside the existing files.
     let full = Tar::new()
         .file("large", &"x".repeat((1 << 20) - 4096))
         .content();

@@ -119,7 +119,7 @@ async fn a_signal_reaches_the_whole_process_group() {
 }
 
 #[tokio::test]
-async fn death_by_any_signal_is_told() {
+async fn death_by_any_signal_is_reported() {
     let (_backend, sandbox) = sandbox().await;
     for signal in [libc::SIGSEGV, libc::SIGPIPE, 33, 40, 64] {
         let finished = bash(&*sandbox, &format!("kill -{signal} $$")).await;
@@ -131,7 +131,7 @@ async fn death_by_any_signal_is_told() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_is_told_apart() {
+async fn failures_to_start_are_distinguished() {
     let (_backend, sandbox) = sandbox().await;
     let spawn = async |command| sandbox.spawn(command).await.unwrap_err();
     match spawn(command(&["no-such-program"])).await {
@@ -254,7 +254,7 @@ async fn a_command_over_its_time_is_ended_with_its_group() {
 #[tokio::test]
 async fn a_background_process_outlives_its_command_without_holding_it_up() {
     let (_backend, sandbox) = sandbox().await;
-    // It even keeps the command's output open.
+    // The background process even keeps the command's output open.
     let finished = bash(&*sandbox, "sleep 1000 & echo $!").await;
     assert_eq!((finished.timed_out, finished.exit), (false, EXITED(0)));
     let pid = text(&finished.stdout);

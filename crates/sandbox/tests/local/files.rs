@@ -1,8 +1,8 @@
-//! Writing, reading and listing files, also those that an agent prepared to mislead us.
+//! Writing, reading and listing files, including those that an agent prepared to mislead us.
 
 use std::io::ErrorKind;
 
-use rollcage_sandbox::{Entry, EntryKind, Error, Mount, Spec};
+use rollcage_sandbox::{DirectoryEntry, EntryKind, Error, Mount, Spec};
 
 use crate::kit::{backend, bash, is_root, output, sandbox, spec, start};
 
@@ -126,7 +126,7 @@ async fn a_link_leads_nowhere_that_the_agent_could_not_go() {
     .await;
     for name in ["one", "two", "three"] {
         let refused = sandbox.read_file(name, 1000).await.unwrap_err();
-        // Init's own files are not even shown.
+        // Init's own files are not even visible.
         let is_hidden = name != "three" || !is_root();
         let expected = if is_hidden {
             ErrorKind::NotFound
@@ -142,14 +142,14 @@ async fn a_listing_is_sorted_bounded_and_follows_no_links() {
     let (_backend, sandbox) = sandbox().await;
     let script = "mkdir -p a/b/c && echo 123 > a/b/c/f && ln -s / link && mkfifo fifo && touch a-b $'bad\\xff'";
     bash(&*sandbox, script).await;
-    let entry = |path: &str, kind, bytes| Entry {
+    let entry = |path: &str, kind, bytes| DirectoryEntry {
         path: path.to_owned(),
         kind,
         bytes,
     };
-    let sizes = |entries: Vec<Entry>| -> Vec<Entry> {
-        // Of directories and links they depend on the file system.
-        let bytes = |entry: &Entry| {
+    let sizes = |entries: Vec<DirectoryEntry>| -> Vec<DirectoryEntry> {
+        // The sizes of directories and links depend on the file system.
+        let bytes = |entry: &DirectoryEntry| {
             if entry.kind == EntryKind::File {
                 entry.bytes
             } else {
@@ -158,7 +158,7 @@ async fn a_listing_is_sorted_bounded_and_follows_no_links() {
         };
         entries
             .into_iter()
-            .map(|entry| Entry {
+            .map(|entry| DirectoryEntry {
                 bytes: bytes(&entry),
                 ..entry
             })

@@ -1,4 +1,4 @@
-//! What all tests here start from.
+//! Helpers of all tests here.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use rollcage_sandbox::local::{Local, Options};
 use rollcage_sandbox::{
-    Command, Error, Finished, OutputLimit, Sandbox, Sandboxes, Spec, User, run,
+    Command, CommandOutcome, Error, OutputLimit, Sandbox, Sandboxes, Spec, User, run,
 };
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any operation here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// The rootless run is told where its copy of the program is.
+/// The rootless run gets the path of its copy of the program in a variable.
 pub(crate) fn zygote() -> PathBuf {
     std::env::var_os("ROLLCAGE_TEST_ZYGOTE").map_or_else(
         || PathBuf::from(env!("CARGO_BIN_EXE_rollcage-test-zygote")),
@@ -27,7 +27,7 @@ pub(crate) fn zygote() -> PathBuf {
     )
 }
 
-/// A directory in which others can run this suite: as `suite`, with the zygote beside it.
+/// A directory in which other users can run this suite: as `suite`, with the zygote beside it.
 pub(crate) fn place_for_others() -> tempfile::TempDir {
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name);
@@ -75,7 +75,7 @@ pub(crate) fn spec(id: &str) -> Spec {
     }
 }
 
-/// Starts a sandbox or says why this machine cannot.
+/// Starts a sandbox, or panics with the reason why this machine cannot.
 pub(crate) async fn start(backend: &Local, spec: Spec) -> Box<dyn Sandbox> {
     backend
         .start(spec)
@@ -110,17 +110,17 @@ pub(crate) fn command(argv: &[&str]) -> Command {
     }
 }
 
-pub(crate) async fn finish(sandbox: &dyn Sandbox, command: Command) -> Finished {
+pub(crate) async fn finish(sandbox: &dyn Sandbox, command: Command) -> CommandOutcome {
     run(sandbox, command, PATIENCE, OutputLimit::default())
         .await
         .unwrap_or_else(|error| panic!("{}", chain(&error)))
 }
 
-pub(crate) async fn bash(sandbox: &dyn Sandbox, script: &str) -> Finished {
+pub(crate) async fn bash(sandbox: &dyn Sandbox, script: &str) -> CommandOutcome {
     finish(sandbox, command(&["bash", "-c", script])).await
 }
 
-pub(crate) async fn root_bash(sandbox: &dyn Sandbox, script: &str) -> Finished {
+pub(crate) async fn root_bash(sandbox: &dyn Sandbox, script: &str) -> CommandOutcome {
     finish(
         sandbox,
         Command {
@@ -131,7 +131,7 @@ pub(crate) async fn root_bash(sandbox: &dyn Sandbox, script: &str) -> Finished {
     .await
 }
 
-/// What a script prints, trimmed.
+/// The output of a script, trimmed.
 pub(crate) async fn output(sandbox: &dyn Sandbox, script: &str) -> String {
     text(&bash(sandbox, script).await.stdout)
 }
@@ -140,7 +140,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// Processes of the user inside, without the one that looks.
+/// The number of the user's processes inside, without the one that counts.
 pub(crate) async fn others(sandbox: &dyn Sandbox) -> usize {
     let entries = sandbox.list("/proc", 1, 10_000).await.unwrap();
     entries

@@ -1,4 +1,4 @@
-//! Sandboxes from birth to death, and what is left of them: nothing.
+//! The life cycle of sandboxes, and that nothing is left of them.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ async fn closing_leaves_no_process_mount_cgroup_or_directory() {
         &format!("(setsid bash -c 'exec -a {mark} sleep 1000' >/dev/null 2>&1 &)"),
     )
     .await;
-    // Looked at once: while it becomes another program its arguments cannot be read.
+    // Read only once: during an exec its arguments cannot be read.
     let pid = loop {
         match marked(&mark).first() {
             Some((pid, _)) => break *pid,
@@ -224,7 +224,7 @@ async fn a_start_that_cannot_work_says_which_step_failed() {
     );
 }
 
-/// Not a test: the engine that the next one kills.
+/// Not a test by itself: the engine that the next test kills.
 #[tokio::test]
 #[ignore = "started by an_engine_killed_leaves_nothing_alive_and_the_next_one_sweeps"]
 async fn engine_to_be_killed() {

@@ -1,4 +1,4 @@
-//! Limits hold, and what goes over them is told.
+//! Limits are enforced, and exceeding them is reported.
 
 use std::io::ErrorKind;
 
@@ -188,7 +188,7 @@ async fn files_that_fill_the_memory_do_not_end_the_sandbox() {
     )
     .await;
     bash(&*sandbox, "head -c 200M /dev/zero > /tmp/large").await;
-    // What the files hold is not given back by killing, so whatever runs now may be killed too. Init must not be.
+    // Killing does not free the memory of files, so whatever runs now may be killed too. Init must not be.
     for _ in 0..5 {
         let _ = bash(&*sandbox, "head -c 8M /dev/zero | tail -c 1").await;
     }
@@ -222,7 +222,7 @@ print(queued >> 20)
 ";
     let told = output(&*sandbox, &format!("/usr/bin/python3 -c \"{script}\"")).await;
     let mebibytes: u64 = told.parse().unwrap_or_else(|_| panic!("{told}"));
-    // Without any limit of ours it is several GiB.
+    // Without our limits it is several GiB.
     let bound = if is_root() { 128 } else { 300 };
     assert!((1..bound).contains(&mebibytes), "{mebibytes} MiB");
 }

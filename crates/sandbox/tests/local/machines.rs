@@ -1,5 +1,5 @@
-//! Machines other than this one, as far as a mount or user namespace can stand in for them. Each is set up by a shell
-//! in namespaces of its own, which then starts this program again for the one test that looks at it from inside.
+//! Other machines, as far as a mount or user namespace can simulate them. Each is set up by a shell in its own
+//! namespaces, which then starts this program again for the one test that runs inside.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use rollcage_sandbox::{Sandboxes, Spec};
 
 use crate::kit::{backend, bash, chain, is_root, output, place_for_others, spec, text};
 
-/// Who runs the engine on the other machine.
+/// The user of the engine on the other machine.
 #[derive(Clone, Copy, Debug)]
 enum Who {
     Root,
@@ -50,7 +50,7 @@ fn check(unshare: &[&str], who: Who, setup: &str, script: &str) {
 
 const MOUNTS: [&str; 3] = ["--mount", "--propagation", "private"];
 
-/// Not a test of its own: what all tests here do on their machine.
+/// Not a test by itself: the part of all tests here that runs on their machine.
 #[tokio::test]
 #[ignore = "started by the others here"]
 async fn looks_around() {
@@ -68,7 +68,7 @@ async fn looks_around() {
             "home/user/workdir",
             "home/user/workdir/layered",
         ] {
-            // Not where root is alone in a user namespace.
+            // Except where root is alone in a user namespace.
             let _ = std::os::unix::fs::chown(layer.path().join(path), Some(1000), Some(1000));
         }
     }
@@ -109,7 +109,7 @@ async fn looks_around() {
 #[test]
 fn of_what_is_mounted_below_usr_disks_are_shown_and_all_else_is_covered() {
     if !is_root() {
-        // Mounting takes root.
+        // Mounting requires root.
         return;
     }
     let setup = "mkdir $PLACE/driver; echo library > $PLACE/driver/libdriver.so; \
@@ -163,7 +163,7 @@ fn a_masked_proc_is_not_replaced_by_the_outer_one() {
     if !is_root() {
         return;
     }
-    // As containers do it. The kernel then allows no new /proc in a user namespace.
+    // Masked as in containers. The kernel then refuses a new /proc in a user namespace.
     let setup = "mount --bind /dev/null /proc/cmdline";
     let output = on_a_machine(&MOUNTS, Who::Nobody, setup, "true");
     let told = format!("{}{}", text(&output.stdout), text(&output.stderr));

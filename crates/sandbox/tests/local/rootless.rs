@@ -1,4 +1,4 @@
-//! The whole suite once more as an ordinary user.
+//! Runs the whole suite once more as an ordinary user.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -10,7 +10,7 @@ const NOBODY: u32 = 65534;
 #[test]
 fn everything_also_holds_for_an_ordinary_user() {
     if !is_root() {
-        // This is the inner run; `the_tier_is_the_one_this_user_gets` checks that it is what it should be.
+        // This is the inner run; `the_tier_is_the_one_this_user_gets` checks that it has the expected tier.
         return;
     }
     let place = place_for_others();

@@ -62,7 +62,7 @@ const BY_ROOT: &str = "set -e; echo x > /opt/new; rm /opt/tools/one; chown 1000:
     echo tool > /usr/local/bin/tool; chmod 755 /usr/local/bin/tool; rm /usr/bin/env; mkdir /usr/share/made; \
     mv /opt/other /opt/moved; echo y > /etc/own; echo r > ~user/workdir/roots; \
     rm -rf /var/cache; mkdir /var/cache; touch /var/cache/fresh";
-/// All that could differ, in a sandbox's own words.
+/// A script that prints everything that could differ.
 const LOOK: &str = "cd /; find home opt srv tmp var usr/local usr/share/made usr/bin/env etc/own \
     -path home/user/workdir/pipe -o -type d -printf '%p d %m %U %G\\n' -o -type l -printf '%p l %U %G %l\\n' -o \
     -printf '%p %y %m %U %G %n %s %Ts\\n' 2>&1 | sort; \
@@ -98,7 +98,7 @@ async fn a_sandbox_started_from_a_snapshot_has_the_same_files() {
     assert_eq!(look(&*first).await, before, "taking it changes nothing");
     first.close().await.unwrap();
 
-    // Several at a time, and one from another's.
+    // Several at a time, and one from the snapshot of another.
     let from = |snapshot: &Snapshot| with_layer(&layer, Some(snapshot.clone()));
     let (second, third) = tokio::join!(
         start(&backend, from(&snapshot)),

@@ -1,4 +1,4 @@
-//! Sandboxes that wait for somebody to need them, from order to end.
+//! Spare sandboxes, from the request to the end.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::kit::{chain, is_root, options, output, spec, start};
 use crate::traces::{all_spares, cgroups, instance, kill, marked, spares, wait_for_end};
 
-/// A backend whose processes can be told from those of other tests.
+/// A backend whose processes can be distinguished from those of other tests.
 async fn marked_backend(name: &str) -> (Local, tempfile::TempDir, String) {
     let state = tempfile::tempdir().unwrap();
     let mark = format!("rollcage-{name}-mark-{}", std::process::id());
@@ -88,7 +88,7 @@ async fn dropping_the_backend_ends_those_that_wait() {
     wait_for_end(&waiting);
 }
 
-/// Not a test: runs in a mount namespace of its own, so that its mount is nobody else's.
+/// Not a test by itself: runs in its own mount namespace, so that its mount affects nobody else.
 #[tokio::test]
 #[ignore = "started by what_was_mounted_after_a_spare_was_made_is_seen"]
 async fn mounts_a_disk_between_two_starts() {
@@ -122,7 +122,7 @@ async fn mounts_a_disk_between_two_starts() {
 #[test]
 fn what_was_mounted_after_a_spare_was_made_is_seen() {
     if !is_root() {
-        // Mounting takes root.
+        // Mounting requires root.
         return;
     }
     let disk = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// The name that an engine's directories have everywhere.
+/// The common name of an engine's directories.
 pub(crate) fn instance(state: &Path) -> String {
     let names: Vec<_> = std::fs::read_dir(state)
         .unwrap()
@@ -30,7 +30,7 @@ pub(crate) fn cgroups(instance: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The groups that a process of the engine's is in, one for each hierarchy.
+/// The groups of one of the engine's processes, one for each hierarchy.
 pub(crate) fn groups(pid: u32, instance: &str) -> Vec<PathBuf> {
     let own = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let names = own.lines().filter_map(|line| line.rsplit_once(instance));
@@ -42,7 +42,7 @@ pub(crate) fn groups(pid: u32, instance: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Living processes whose command line contains `mark`, as handles that become readable at their end.
+/// Live processes whose command line contains `mark`, as handles that become readable when they end.
 pub(crate) fn marked(mark: &str) -> Vec<(u32, OwnedFd)> {
     let pids = std::fs::read_dir("/proc")
         .unwrap()
@@ -76,10 +76,10 @@ pub(crate) fn wait_for_end(processes: &[(u32, OwnedFd)]) {
     }
 }
 
-/// Of the living processes with this mark, the one that makes sandboxes.
+/// The zygote among the live processes with this mark.
 ///
-/// What it is making has the same command line, and for a moment also the same pid namespace, so this looks
-/// until there is just one.
+/// A new clone has the same command line, and for a moment also the same pid namespace, so this polls until there is
+/// just one.
 pub(crate) fn zygote(mark: &str) -> (u32, OwnedFd) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -93,7 +93,7 @@ pub(crate) fn zygote(mark: &str) -> (u32, OwnedFd) {
     }
 }
 
-/// Not if it is gone.
+/// False if the process is gone.
 fn in_our_pid_namespace(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status
@@ -112,28 +112,28 @@ fn name(pid: u32) -> String {
     name.unwrap_or_default().trim().to_owned()
 }
 
-/// First processes of sandboxes that somebody uses.
+/// Init processes of sandboxes in use.
 pub(crate) fn inits(mark: &str) -> Vec<(u32, OwnedFd)> {
     let mut processes = marked(mark);
     processes.retain(|(pid, _)| name(*pid) == "sandbox-init");
     processes
 }
 
-/// First processes of sandboxes that nobody uses yet.
+/// Init processes of spare sandboxes.
 pub(crate) fn spares(mark: &str) -> Vec<(u32, OwnedFd)> {
     let mut processes = marked(mark);
     processes.retain(|(pid, _)| name(*pid) == "sandbox-spare");
     processes
 }
 
-/// The same, once all that an idle engine keeps are there.
+/// As [`spares`], once an idle engine has all of its spares.
 pub(crate) async fn all_spares(mark: &str) -> Vec<(u32, OwnedFd)> {
     loop {
         let spares = spares(mark);
         if spares.len() == 2 {
             return spares;
         }
-        // Looking takes time from those that are awaited.
+        // Polling takes processor time from the spares being made.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

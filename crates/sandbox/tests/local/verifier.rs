@@ -3,7 +3,7 @@
 use crate::kit::{bash, is_root, output, root_bash, sandbox, text};
 use rollcage_sandbox::guest::{TESTS, VERIFIER_LOGS};
 
-/// Each of these would let an agent choose its own reward.
+/// Each of these would let an agent choose its own reward,
 pub(crate) const ATTACKS: [&str; 24] = [
     "echo 1 > /home/user/logs/verifier/reward.txt",
     "mkdir /home/user/logs/verifier/x",
@@ -19,7 +19,7 @@ pub(crate) const ATTACKS: [&str; 24] = [
     "ln -sfT /tmp /home/user",
     "mount -t tmpfs none /home/user/logs/verifier",
     "umount /home/user/logs/verifier",
-    // Or the tests that decide on it.
+    // or the tests that decide on it.
     "echo 'exit 0' > /home/user/tests/test.sh",
     "mkdir /home/user/tests/x",
     "chmod 000 /home/user/tests",
@@ -54,7 +54,7 @@ async fn the_agent_cannot_seed_replace_or_remove_the_verifiers_directory() {
 #[tokio::test]
 async fn after_unsealing_the_directory_is_fresh_and_writable() {
     let (_backend, sandbox) = sandbox().await;
-    // Held open across the unsealing: the agent's view must not become the verifier's.
+    // A directory held open during the unsealing: the agent's view must not become the verifier's.
     bash(
         &*sandbox,
         "cd /home/user/logs/verifier && (setsid sleep 1000 >/dev/null 2>&1 &) && cd ~/tests && \

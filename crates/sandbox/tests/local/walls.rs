@@ -1,9 +1,9 @@
-//! What must not be seen, reached or done from inside.
+//! Isolation: what must not be visible, reachable or possible from inside.
 
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use rollcage_sandbox::{Listener, Peers, Spec};
+use rollcage_sandbox::{AllowedPeers, Listener, Spec};
 
 use crate::kit::{backend, bash, is_root, output, root_bash, sandbox, spec, start, text};
 
@@ -82,7 +82,7 @@ async fn processes_have_no_rights_and_cannot_get_any() {
     }
 }
 
-/// Tries a system call with perl and returns the error's number.
+/// Makes a system call with perl and returns its errno.
 async fn errno(
     sandbox: &dyn rollcage_sandbox::Sandbox,
     call: libc::c_long,
@@ -285,7 +285,7 @@ async fn the_only_way_out_is_a_port_that_we_answer() {
     let Listener::Tcp { listener, from } = listener else {
         panic!("{listener:?}");
     };
-    assert_eq!(from, Peers::Anybody, "there is nobody else");
+    assert_eq!(from, AllowedPeers::Anybody, "there is nobody else");
     assert_eq!(
         output(
             &*sandbox,

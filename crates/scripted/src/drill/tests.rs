@@ -1,4 +1,4 @@
-//! The order of a drill, whatever the agent makes of it.
+//! The order of a drill, however the agent reacts.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn ask(messages: Value, tools: Value) -> ChatRequest {
 }
 
 /// Every reply of a conversation, to an agent that never sends one back.
-fn play(request: &ChatRequest, drill: &Drill) -> Vec<(Played, Reply)> {
+fn play(request: &ChatRequest, drill: &Drill) -> Vec<(PlayedPart, Reply)> {
     let conversation = conversation(request);
     let mut place = 0;
     let mut replies = Vec::new();
@@ -44,7 +44,7 @@ fn play(request: &ChatRequest, drill: &Drill) -> Vec<(Played, Reply)> {
 }
 
 #[test]
-fn every_part_is_played_once_and_faults_come_before_what_they_fail() {
+fn every_part_is_played_once_and_faults_precede_the_reply_they_affect() {
     let request = ask(json!([{"role": "user", "content": "go"}]), tools());
     let replies = play(&request, &Drill::without(&[Part::Write]));
     let order: Vec<_> = replies.iter().map(|(played, _)| played.part).collect();
@@ -55,23 +55,23 @@ fn every_part_is_played_once_and_faults_come_before_what_they_fail() {
         Part::BrokenStream,
     ];
     assert!(order.windows(4).any(|window| window == twice), "{order:?}");
-    // Nothing here waits for a subagent, and the file was to be left out.
+    // No tool here waits for a subagent, and the file part is excluded.
     assert_eq!(order.len(), Part::ALL.len() - 2 + 2);
     let fates: Vec<_> = replies
         .iter()
-        .filter(|(played, _)| played.fate != Fate::Whole)
-        .map(|(played, _)| (played.part, played.fate))
+        .filter(|(played, _)| played.delivery != Delivery::Whole)
+        .map(|(played, _)| (played.part, played.delivery))
         .collect();
     let expected = [
-        (Part::ServerError, Fate::Refused),
-        (Part::BrokenStream, Fate::BrokenOff),
-        (Part::CutCall, Fate::Cut),
+        (Part::ServerError, Delivery::Refused),
+        (Part::BrokenStream, Delivery::BrokenOff),
+        (Part::CutCall, Delivery::Cut),
     ];
     assert_eq!(fates, expected);
 }
 
 #[test]
-fn each_part_is_what_its_name_says() {
+fn each_part_matches_its_name() {
     let request = ask(json!([{"role": "user", "content": "go"}]), tools());
     let replies = play(&request, &Drill::without(&[]));
     let of = |part: Part| {
@@ -123,7 +123,7 @@ fn a_subagent_has_a_conversation_of_its_own() {
 }
 
 #[test]
-fn a_subagent_that_runs_beside_is_waited_for() {
+fn a_concurrent_subagent_is_awaited() {
     let properties = json!({"message": {"type": "string"}});
     let targets = json!({"targets": {"type": "array"}});
     let tools = json!([
@@ -145,15 +145,15 @@ fn an_agent_without_tools_gets_files() {
     let replies = play(&ask(asked, Value::Null), &Drill::without(&[]));
     let order: Vec<_> = replies
         .iter()
-        .map(|(played, _)| (played.part, played.fate))
+        .map(|(played, _)| (played.part, played.delivery))
         .collect();
     let expected = [
-        (Part::TextBefore, Fate::Whole),
-        (Part::ServerError, Fate::Refused),
-        (Part::ServerError, Fate::Whole),
-        (Part::BrokenStream, Fate::BrokenOff),
-        (Part::BrokenStream, Fate::Whole),
-        (Part::LastWord, Fate::Whole),
+        (Part::TextBefore, Delivery::Whole),
+        (Part::ServerError, Delivery::Refused),
+        (Part::ServerError, Delivery::Whole),
+        (Part::BrokenStream, Delivery::BrokenOff),
+        (Part::BrokenStream, Delivery::Whole),
+        (Part::LastWord, Delivery::Whole),
     ];
     assert_eq!(order, expected);
 }

@@ -1,4 +1,4 @@
-//! The other three dialects over a real socket: two turns of a script, streamed and not, and what is refused.
+//! The other three dialects over a real socket: two turns of a script, streamed and not, and refusals.
 
 use reqwest::header::CONTENT_TYPE;
 use rollcage_dialect::sse::Splitter;
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::{Endpoint, text};
 
-/// One answer: its thoughts, its words, its call (id, name, arguments), why it ended, and the tokens of the prompt.
+/// One answer: reasoning, text, call (id, name, arguments), finish reason, and the tokens of the prompt.
 #[derive(Debug, Default, PartialEq)]
-struct Said {
+struct ParsedAnswer {
     thought: String,
     words: String,
     call: Option<(String, Value)>,
@@ -17,18 +17,18 @@ struct Said {
     prompt_tokens: u64,
 }
 
-/// What differs between dialects, so that the tests need not.
+/// Everything that differs between dialects, so that all share the same tests.
 struct Speaker {
     key_header: &'static str,
     path: fn(is_stream: bool) -> &'static str,
     request: fn() -> Value,
-    read_whole: fn(&Value) -> Said,
-    read_events: fn(&[(String, Value)]) -> Said,
-    /// Adds an answer with a call, and the call's result, as a client sends them back.
+    read_whole: fn(&Value) -> ParsedAnswer,
+    read_events: fn(&[(String, Value)]) -> ParsedAnswer,
+    /// Appends an answer with a call, and the call's result, as a client sends them back.
     go_on: fn(&mut Value, &Value),
-    /// The ends of an answer with a call and of one without.
+    /// The finish reasons of an answer with a call and of one without.
     ends: [&'static str; 2],
-    /// Where an error says what kind it is, and what kind a bad request is.
+    /// The path of an error's type, and the type for a bad request.
     error: (&'static str, &'static str),
 }
 
@@ -45,10 +45,10 @@ const ANTHROPIC: Speaker = Speaker {
             (&body["type"], &body["role"]),
             (&json!("message"), &json!("assistant"))
         );
-        let mut said = Said {
+        let mut said = ParsedAnswer {
             end: text(&body["stop_reason"]),
             prompt_tokens: body["usage"]["input_tokens"].as_u64().unwrap(),
-            ..Said::default()
+            ..ParsedAnswer::default()
         };
         for block in body["content"].as_array().unwrap() {
             match block["type"].as_str().unwrap() {
@@ -130,8 +130,8 @@ fn schema() -> Value {
     json!({"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]})
 }
 
-fn read_anthropic_events(events: &[(String, Value)]) -> Said {
-    let mut said = Said::default();
+fn read_anthropic_events(events: &[(String, Value)]) -> ParsedAnswer {
+    let mut said = ParsedAnswer::default();
     let mut arguments = String::new();
     assert_eq!(events[0].0, "message_start");
     assert_eq!(events.last().unwrap().0, "message_stop");
@@ -157,11 +157,11 @@ fn read_anthropic_events(events: &[(String, Value)]) -> Said {
     said
 }
 
-fn read_response(body: &Value) -> Said {
-    let mut said = Said {
+fn read_response(body: &Value) -> ParsedAnswer {
+    let mut said = ParsedAnswer {
         end: text(&body["status"]),
         prompt_tokens: body["usage"]["input_tokens"].as_u64().unwrap(),
-        ..Said::default()
+        ..ParsedAnswer::default()
     };
     for item in body["output"].as_array().unwrap() {
         match item["type"].as_str().unwrap() {
@@ -177,8 +177,8 @@ fn read_response(body: &Value) -> Said {
     said
 }
 
-fn read_gemini<'a>(pieces: impl IntoIterator<Item = &'a Value>) -> Said {
-    let mut said = Said::default();
+fn read_gemini<'a>(pieces: impl IntoIterator<Item = &'a Value>) -> ParsedAnswer {
+    let mut said = ParsedAnswer::default();
     for piece in pieces {
         let candidate = &piece["candidates"][0];
         for part in candidate["content"]["parts"]
@@ -219,7 +219,7 @@ impl Endpoint {
         (status, kind, response.text().await.unwrap())
     }
 
-    /// The whole answer and, asked again, its stream.
+    /// The answer as JSON and, requested again, as a stream.
     async fn both(&self, speaker: &Speaker, body: &Value) -> (Value, Vec<(String, Value)>) {
         let (status, kind, whole) = self.ask(speaker, (speaker.path)(false), body).await;
         assert_eq!(
@@ -271,7 +271,7 @@ async fn check(speaker: Speaker) {
     let tokens = endpoint.log.served()[0].prompt_ids.len() as u64;
     assert_eq!(
         first,
-        Said {
+        ParsedAnswer {
             thought: "Erst schauen… 🦀".into(),
             words: "Now I look.".into(),
             call: Some(("Bash".into(), json!({"command": "echo 'ö'"}))),
@@ -288,7 +288,7 @@ async fn check(speaker: Speaker) {
         (second.words.as_str(), second.call, second.end.as_str()),
         ("Fertig ✓", None, speaker.ends[1])
     );
-    // What was said before comes back as the same tokens.
+    // The history comes back as the same tokens.
     let served = endpoint.log.served();
     let before = [&served[0].prompt_ids[..], &served[0].sampled_ids].concat();
     assert!(served[2].prompt_ids.starts_with(&before));
@@ -325,22 +325,22 @@ async fn refuses(mut endpoint: Endpoint, speaker: &Speaker) {
 }
 
 #[tokio::test]
-async fn anthropic_messages_are_spoken() {
+async fn anthropic_messages_are_served() {
     check(ANTHROPIC).await;
 }
 
 #[tokio::test]
-async fn openai_responses_are_spoken() {
+async fn openai_responses_are_served() {
     check(RESPONSES).await;
 }
 
 #[tokio::test]
-async fn gemini_is_spoken() {
+async fn gemini_is_served() {
     check(GEMINI).await;
 }
 
 #[tokio::test]
-async fn a_cut_answer_says_so_in_every_dialect() {
+async fn a_truncated_answer_is_marked_in_every_dialect() {
     let endpoint = Endpoint::start(steps()).await;
     let cut = async |speaker: &Speaker, member: &str, value: Value, pointer: &str| {
         let mut body = (speaker.request)();
@@ -367,7 +367,7 @@ async fn a_cut_answer_says_so_in_every_dialect() {
 }
 
 #[tokio::test]
-async fn tokens_are_counted_as_they_are_asked() {
+async fn token_counts_match_the_prompts_of_model_calls() {
     let endpoint = Endpoint::start(steps()).await;
     let counted = async |speaker: &Speaker, path: &str, pointer: &str| {
         let body = (speaker.request)();

@@ -1,11 +1,11 @@
-//! Tools as real agents offer them, and what is called on them.
+//! Tools as real agents offer them, and the resulting calls.
 
 use serde_json::json;
 
 use super::super::request;
 use super::*;
 
-fn with_tools<T>(tools: Value, act: impl FnOnce(&[Tool<'_>], &Filler<'_>) -> T) -> T {
+fn with_tools<T>(tools: Value, act: impl FnOnce(&[Tool<'_>], &ArgumentDefaults<'_>) -> T) -> T {
     let tools: Vec<_> = tools
         .as_array()
         .unwrap()
@@ -14,11 +14,11 @@ fn with_tools<T>(tools: Value, act: impl FnOnce(&[Tool<'_>], &Filler<'_>) -> T) 
         .collect();
     let body = json!({"messages": [], "tools": tools}).to_string();
     let request = request::parse(body.as_bytes()).unwrap();
-    let filler = Filler {
+    let defaults = ArgumentDefaults {
         purpose: "Because".into(),
         workdir: "/w",
     };
-    act(&request.offered(), &filler)
+    act(&request.offered(), &defaults)
 }
 
 fn text_tool(name: &str, properties: &[&str]) -> Value {
@@ -31,13 +31,16 @@ fn text_tool(name: &str, properties: &[&str]) -> Value {
 
 #[track_caller]
 fn check_shell(tools: Value, expect: &str) {
-    let call = with_tools(tools, |tools, filler| shell(tools, "ls", filler)).unwrap();
+    let call = with_tools(tools, |tools, defaults| shell(tools, "ls", defaults)).unwrap();
     assert_eq!(format!("{} {}", call.name, call.arguments), expect);
 }
 
 #[track_caller]
 fn check_write(tools: Value, expect: &str) {
-    let call = with_tools(tools, |tools, filler| write(tools, "a/b.txt", "hi", filler)).unwrap();
+    let call = with_tools(tools, |tools, defaults| {
+        write(tools, "a/b.txt", "hi", defaults)
+    })
+    .unwrap();
     assert_eq!(format!("{} {}", call.name, call.arguments), expect);
 }
 
@@ -140,11 +143,11 @@ fn the_shell_writes_exactly_the_content() {
 fn no_fitting_tool_means_no_call() {
     let tools = || json!([text_tool("read", &["path"])]);
     assert_eq!(
-        with_tools(tools(), |tools, filler| shell(tools, "ls", filler)),
+        with_tools(tools(), |tools, defaults| shell(tools, "ls", defaults)),
         None
     );
     assert_eq!(
-        with_tools(tools(), |tools, filler| write(tools, "a", "b", filler)),
+        with_tools(tools(), |tools, defaults| write(tools, "a", "b", defaults)),
         None
     );
 }

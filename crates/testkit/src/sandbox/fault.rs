@@ -1,4 +1,4 @@
-//! What a fake sandbox refuses to do, and how.
+//! Faults of fake sandboxes, by operation.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rollcage_sandbox::Error;
 
-/// What can be asked of sandboxes.
+/// The operations on sandboxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     Start,
@@ -45,16 +45,16 @@ impl Operation {
     }
 }
 
-/// What goes wrong.
+/// How an operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// An error, and the sandbox lives on.
+    /// Returns an error; the sandbox survives.
     Fails,
-    /// The sandbox dies, and everything in it.
+    /// The sandbox dies, with everything in it.
     Dies,
-    /// [`Error::Deadline`] after this time, as backends have it for what does not answer.
+    /// Returns [`Error::Deadline`] after this time, as backends do if the sandbox does not answer.
     Late(Duration),
-    /// Nothing ever happens.
+    /// Never returns.
     Hangs,
 }
 
@@ -73,8 +73,8 @@ impl Faults {
         self.lock().remove(&operation);
     }
 
-    /// Waits, where that is the fault. `Ok(true)` means that the sandbox has to die.
-    pub(super) async fn meet(&self, operation: Operation) -> Result<bool, Error> {
+    /// Applies the operation's fault, which may wait. `Ok(true)` means that the sandbox must die.
+    pub(super) async fn apply(&self, operation: Operation) -> Result<bool, Error> {
         let fault = {
             let mut faults = self.lock();
             let fault = faults.get(&operation).copied();
@@ -103,7 +103,7 @@ impl Faults {
     }
 }
 
-/// The kind of error that the local sandboxes have for each.
+/// The error variant that the local backend returns for each operation.
 fn failure(operation: Operation) -> Error {
     let source = || io::Error::other("a fault of the test's");
     let name = operation.name();

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use rollcage_sandbox::guest::{
     AGENT_LOGS, HOME, LOGS, SETUP, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR,
 };
-use rollcage_sandbox::{Entry, EntryKind, Error};
+use rollcage_sandbox::{DirectoryEntry, EntryKind, Error};
 
 const SEALED: [&str; 2] = [VERIFIER_LOGS, TESTS];
 
@@ -17,7 +17,7 @@ pub(super) struct Files {
     is_setup_sealed: bool,
 }
 
-/// Relative paths count from the work directory.
+/// Relative paths are relative to the work directory.
 fn absolute(path: &str) -> String {
     match path.strip_prefix('/') {
         Some(_) => path.trim_end_matches('/').to_owned(),
@@ -34,12 +34,12 @@ fn error(operation: &'static str, path: &str, kind: ErrorKind) -> Error {
     Error::File {
         operation,
         path: path.to_owned(),
-        source: as_the_kernel_says(kind),
+        source: with_errno(kind),
     }
 }
 
-/// With its number, where it has one: an error without a number means that the process which met it was killed.
-fn as_the_kernel_says(kind: ErrorKind) -> std::io::Error {
+/// With an errno if it has one: an error without errno means that the process was killed.
+fn with_errno(kind: ErrorKind) -> std::io::Error {
     match kind {
         ErrorKind::NotFound => std::io::Error::from_raw_os_error(2),
         ErrorKind::ReadOnlyFilesystem => std::io::Error::from_raw_os_error(30),
@@ -92,7 +92,7 @@ impl Files {
         path: &str,
         depth: u32,
         entries_max: usize,
-    ) -> Result<Vec<Entry>, Error> {
+    ) -> Result<Vec<DirectoryEntry>, Error> {
         let path = absolute(path);
         if !self.is_directory(&path) {
             let kind = match self.content.contains_key(&path) {
@@ -114,7 +114,7 @@ impl Files {
         }
         let entry = |inner: String| {
             let content = self.content.get(&format!("{path}/{inner}"));
-            Entry {
+            DirectoryEntry {
                 kind: match content {
                     Some(_) => EntryKind::File,
                     None => EntryKind::Directory,
@@ -126,7 +126,7 @@ impl Files {
         Ok(found.into_iter().take(entries_max).map(entry).collect())
     }
 
-    /// What was in the sealed directories is gone.
+    /// Empties the sealed directories and makes them writable.
     pub(super) fn unseal(&mut self) {
         for sealed in SEALED {
             self.content.retain(|file, _| !is_below(file, sealed));
@@ -139,7 +139,7 @@ impl Files {
     }
 
     /// What a snapshot keeps.
-    pub(super) fn kept(&self) -> Files {
+    pub(super) fn snapshot(&self) -> Files {
         let mut kept = self.clone();
         kept.content
             .retain(|file, _| !is_below(file, LOGS) && !is_below(file, TESTS));
@@ -162,7 +162,7 @@ impl Files {
     }
 }
 
-/// Directories that are there from the start.
+/// Directories that exist from the start.
 const BASE: [&str; 9] = [
     HOME,
     WORKDIR,

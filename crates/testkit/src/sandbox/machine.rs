@@ -1,6 +1,6 @@
 //! The inside of a fake sandbox: its processes, files and connections.
 
-pub(super) mod play;
+pub(super) mod behaviour;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,10 +11,10 @@ use tokio::io::{DuplexStream, duplex};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use self::play::{Guest, Play};
+use self::behaviour::{CommandBehaviour, Guest};
 use super::files::Files;
 
-/// As much as a pipe or a socket holds.
+/// The capacity of a pipe or socket.
 const BUFFER_BYTES: usize = 64 * 1024;
 const CONNECTIONS_MAX: usize = 64;
 const SIGKILL: i32 = 9;
@@ -33,20 +33,20 @@ pub(super) struct Machine {
 struct Processes {
     is_dead: bool,
     last: u64,
-    running: BTreeMap<u64, Running>,
-    /// Ends with the machine.
+    running: BTreeMap<u64, RunningProcess>,
+    /// Aborted with the machine.
     tasks: JoinSet<()>,
 }
 
-struct Running {
+struct RunningProcess {
     signals: mpsc::UnboundedSender<Signal>,
-    /// Closes when it has ended.
+    /// Closes when the process has ended.
     ended: watch::Receiver<()>,
 }
 
 enum Signal {
     Number(i32),
-    /// The machine is lost, and nobody will know how the process ended.
+    /// The machine died; the exit status is never reported.
     Lost,
 }
 
@@ -90,7 +90,7 @@ impl Machine {
         self.processes().is_dead
     }
 
-    /// Everything inside ends, and nothing can be asked any more.
+    /// Kills everything inside; all further operations fail.
     pub(super) fn die(&self) {
         let mut processes = self.processes();
         processes.is_dead = true;
@@ -99,13 +99,17 @@ impl Machine {
         }
     }
 
-    pub(super) fn spawn(self: &Arc<Self>, command: Command, play: Play) -> Result<Process, Error> {
-        let (program, is_stubborn) = match play {
-            Play::Runs {
+    pub(super) fn spawn(
+        self: &Arc<Self>,
+        command: Command,
+        behaviour: CommandBehaviour,
+    ) -> Result<Process, Error> {
+        let (program, is_stubborn) = match behaviour {
+            CommandBehaviour::Runs {
                 program,
                 is_stubborn,
             } => (program, is_stubborn),
-            Play::Refused(kind) => {
+            CommandBehaviour::Refused(kind) => {
                 let program = command.argv.first().cloned().unwrap_or_default();
                 let source = kind.into();
                 return Err(Error::Exec { program, source });
@@ -133,7 +137,7 @@ impl Machine {
         }
         processes.last += 1;
         let number = processes.last;
-        let running = Running {
+        let running = RunningProcess {
             signals: signals.clone(),
             ended,
         };
@@ -163,7 +167,7 @@ impl Machine {
         Ok(process)
     }
 
-    /// Ends every process and waits for it. Returns how many there were.
+    /// Kills every process and waits for its end. Returns the number of processes.
     pub(super) async fn kill_all(&self) -> u64 {
         let mut count = 0;
         loop {
@@ -206,7 +210,7 @@ impl Machine {
             .ok_or_else(refused)
     }
 
-    /// For the end of the sandbox: drops every program where it stands.
+    /// Drops all programs at once, at the end of the sandbox.
     pub(super) fn abort(&self) {
         let mut processes = self.processes();
         processes.is_dead = true;
@@ -215,7 +219,7 @@ impl Machine {
     }
 }
 
-/// Returns when a signal ends the process; without a status if nobody will ever know it.
+/// Returns when a signal ends the process; `None` if its status is never reported.
 async fn killed(
     mut signals: mpsc::UnboundedReceiver<Signal>,
     is_stubborn: bool,

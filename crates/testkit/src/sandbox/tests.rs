@@ -19,27 +19,27 @@ fn shell(text: &str) -> Command {
     }
 }
 
-/// Commands that tests here use.
-fn script(command: &Command) -> Play {
+/// The commands used by these tests.
+fn script(command: &Command) -> CommandBehaviour {
     match shell_text(command).unwrap_or_default() {
-        "print" => Play::prints("printed"),
-        "fail" => Play::exits(3),
-        "hour" => Play::prints("late").after(HOUR),
-        "endless" => Play::endless(),
-        "stubborn" => Play::endless().stubborn(),
-        "missing" => Play::Refused(io::ErrorKind::NotFound),
-        "daemon" => Play::program(|guest| async move {
-            guest.spawn(Play::endless().stubborn()).unwrap();
-            guest.spawn(Play::endless()).unwrap();
+        "print" => CommandBehaviour::prints("printed"),
+        "fail" => CommandBehaviour::exits(3),
+        "hour" => CommandBehaviour::prints("late").after(HOUR),
+        "endless" => CommandBehaviour::endless(),
+        "stubborn" => CommandBehaviour::endless().stubborn(),
+        "missing" => CommandBehaviour::Refused(io::ErrorKind::NotFound),
+        "daemon" => CommandBehaviour::program(|guest| async move {
+            guest.spawn(CommandBehaviour::endless().stubborn()).unwrap();
+            guest.spawn(CommandBehaviour::endless()).unwrap();
             0
         }),
-        "cat" => Play::program(|mut guest| async move {
+        "cat" => CommandBehaviour::program(|mut guest| async move {
             let input = guest.input().await;
             guest.print(&String::from_utf8(input).unwrap()).await;
             guest.complain("read").await;
             0
         }),
-        "ask" => Play::program(|mut guest| async move {
+        "ask" => CommandBehaviour::program(|mut guest| async move {
             let key = guest.command.env["KEY"].clone();
             match guest.post("/v1/chat/completions", &key, "{}").await {
                 Ok(answer) => guest.print(&answer).await,
@@ -47,14 +47,14 @@ fn script(command: &Command) -> Play {
             }
             0
         }),
-        "serve" => Play::program(|guest| async move {
+        "serve" => CommandBehaviour::program(|guest| async move {
             let mut connections = guest.listen(8080);
             while let Some(mut connection) = connections.recv().await {
                 connection.write_all(b"hello").await.unwrap();
             }
             0
         }),
-        "seed" => Play::program(|guest| async move {
+        "seed" => CommandBehaviour::program(|guest| async move {
             let seeded = guest.write(&format!("{VERIFIER_LOGS}/reward.txt"), "1");
             i32::from(seeded.is_err())
         }),
@@ -73,13 +73,13 @@ async fn started() -> (FakeSandboxes, Box<dyn Sandbox>) {
     (sandboxes, sandbox)
 }
 
-async fn finish(sandbox: &dyn Sandbox, text: &str) -> rollcage_sandbox::Finished {
+async fn finish(sandbox: &dyn Sandbox, text: &str) -> rollcage_sandbox::CommandOutcome {
     let finished = run(sandbox, shell(text), 2 * HOUR, OutputLimit::default());
     finished.await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn commands_are_played_in_time_that_costs_nothing() {
+async fn commands_run_in_paused_time() {
     let (sandboxes, sandbox) = started().await;
     assert_eq!(finish(&*sandbox, "print").await.stdout, b"printed");
     assert_eq!(finish(&*sandbox, "fail").await.exit.code, Some(3));
@@ -87,12 +87,12 @@ async fn commands_are_played_in_time_that_costs_nothing() {
     assert_eq!((late.stdout, late.duration), (b"late".to_vec(), HOUR));
     let refused = sandbox.spawn(shell("missing")).await;
     assert!(matches!(refused, Err(Error::Exec { .. })), "{refused:?}");
-    let asked = sandboxes.asked();
-    assert_eq!(asked[..2], ["start one", "spawn /bin/bash -c print"]);
+    let operations = sandboxes.operations();
+    assert_eq!(operations[..2], ["start one", "spawn /bin/bash -c print"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn input_and_both_outputs_go_through() {
+async fn stdin_stdout_and_stderr_are_connected() {
     let (_sandboxes, sandbox) = started().await;
     for is_piped in [false, true] {
         let stdin = match is_piped {
@@ -121,7 +121,7 @@ async fn input_and_both_outputs_go_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn signals_end_what_does_not_end_by_itself() {
+async fn signals_end_endless_commands() {
     let (_sandboxes, sandbox) = started().await;
     let mut process = sandbox.spawn(shell("endless")).await.unwrap();
     process.signal(15);
@@ -135,7 +135,7 @@ async fn signals_end_what_does_not_end_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn killing_all_reaches_what_commands_left_and_counts_it() {
+async fn kill_all_kills_and_counts_leftover_processes() {
     let (_sandboxes, sandbox) = started().await;
     assert!(finish(&*sandbox, "daemon").await.exit.success());
     let mut process = sandbox.spawn(shell("stubborn")).await.unwrap();
@@ -160,7 +160,7 @@ async fn files_are_read_listed_and_refused_as_in_real_sandboxes() {
     assert!(matches!(read("none", 9).await, Err(Error::File { .. })));
     assert!(matches!(write("a/below").await, Err(Error::File { .. })));
     assert!(matches!(write("deep").await, Err(Error::File { .. })));
-    let paths = |entries: Vec<Entry>| -> Vec<String> {
+    let paths = |entries: Vec<DirectoryEntry>| -> Vec<String> {
         entries.into_iter().map(|entry| entry.path).collect()
     };
     let listed = sandbox.list(WORKDIR, 2, 10).await.unwrap();
@@ -173,7 +173,7 @@ async fn files_are_read_listed_and_refused_as_in_real_sandboxes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_sealed_is_written_to_only_afterwards_and_is_fresh_then() {
+async fn sealed_directories_are_writable_and_empty_only_after_unsealing() {
     let (_sandboxes, sandbox) = started().await;
     let reward = format!("{VERIFIER_LOGS}/reward.txt");
     let test = format!("{TESTS}/test.sh");
@@ -222,7 +222,7 @@ async fn the_model_is_reached_without_sockets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_inside_is_connected_to_while_it_lives() {
+async fn a_service_accepts_connections_while_it_lives() {
     let (_sandboxes, sandbox) = started().await;
     let refused = sandbox.connect(8080).await.err();
     assert!(matches!(refused, Some(Error::Connect { port: 8080, .. })));
@@ -236,7 +236,7 @@ async fn a_service_inside_is_connected_to_while_it_lives() {
     assert!(sandbox.connect(8080).await.is_err());
 }
 
-/// Asks for one thing that may go wrong.
+/// Runs one operation that may fail.
 async fn ask(sandboxes: &FakeSandboxes, sandbox: &dyn Sandbox, what: Operation) -> Option<Error> {
     match what {
         Operation::Start => sandboxes.start(Spec::default()).await.err(),
@@ -275,7 +275,7 @@ const ALL: [Operation; 13] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn every_operation_fails_hangs_or_is_late_when_told_to() {
+async fn every_operation_supports_every_fault() {
     for what in ALL {
         let (sandboxes, sandbox) = started().await;
         sandboxes.fault(what, Fault::Fails);
@@ -325,7 +325,7 @@ async fn a_sandbox_that_dies_takes_everything_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_keeps_files_but_nothing_of_the_verifiers() {
+async fn a_snapshot_contains_files_but_nothing_of_the_verifiers() {
     let (sandboxes, sandbox) = started().await;
     sandbox.unseal().await.unwrap();
     for path in ["a", "/home/user/tests/t", "/home/user/logs/agent/l"] {
@@ -348,14 +348,14 @@ async fn a_snapshot_keeps_files_but_nothing_of_the_verifiers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_closed_is_known() {
+async fn sandboxes_that_were_not_closed_are_listed() {
     let (sandboxes, sandbox) = started().await;
     assert_eq!(sandboxes.alive(), ["one"]);
     let mut process = sandbox.spawn(shell("endless")).await.unwrap();
     drop(sandbox);
     assert!(sandboxes.alive().is_empty());
     assert!(matches!(process.wait().await, Err(Error::Gone { .. })));
-    assert_eq!(sandboxes.asked().last().unwrap(), "drop one");
+    assert_eq!(sandboxes.operations().last().unwrap(), "drop one");
     sandboxes.shutdown().await.unwrap();
     assert!(sandboxes.start(Spec::default()).await.is_err());
 }

@@ -8,7 +8,7 @@ fn source(node: Option<&str>, text: &'static str) -> Source {
         agent: "agent".to_owned(),
         default_version: "1.0.0".to_owned(),
         origin: Origin::Npm(npm(node)),
-        list: Some(List::BuiltIn(text)),
+        list: Some(PinnedListSource::BuiltIn(text)),
     }
 }
 
@@ -31,7 +31,7 @@ const OWN: &str =
 fn check(text: &str, expect: Result<&[&str], &str>) {
     let text: &'static str = text.to_owned().leak();
     let source = source(Some("22"), text);
-    let placed = Pinned::of(&source, "1.0.0").and_then(|pinned| {
+    let placed = PinnedList::of(&source, "1.0.0").and_then(|pinned| {
         pinned
             .unwrap()
             .placed(&npm(Some("22")), &source, Target::X64)
@@ -124,7 +124,7 @@ fn what_is_wrong_in_a_list_is_named() {
 #[test]
 fn a_list_is_of_the_default_version_only() {
     let source = source(None, "no list at all");
-    assert_eq!(Pinned::of(&source, "1.0.1").unwrap(), None);
+    assert_eq!(PinnedList::of(&source, "1.0.1").unwrap(), None);
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! A registry on loopback, written by hand so that it can misbehave, and the
-//! package it serves.
+//! A hand-written registry on loopback that can misbehave, and the package it serves.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -58,7 +57,7 @@ impl Request {
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) body: Vec<u8>,
-    /// Hang up, or hang, after so many bytes of the body.
+    /// Hang up or stall after this many bytes of the body.
     pub(super) cut: Option<(usize, Cut)>,
 }
 
@@ -88,7 +87,7 @@ impl Reply {
 
 type Handler = dyn Fn(&Request) -> Reply + Send + Sync;
 
-/// Answers with `handler` until the process ends, and keeps what was asked.
+/// A server that answers with `handler` until the process ends, and records the requested paths.
 #[derive(Clone)]
 pub(super) struct Server {
     pub(super) url: String,
@@ -114,13 +113,13 @@ impl Server {
         self.asked.lock().unwrap().clone()
     }
 
-    /// How often a path with this ending was asked for.
+    /// How often a path with this suffix was requested.
     pub(super) fn count(&self, ending: &str) -> usize {
         let asked = self.asked();
         asked.iter().filter(|path| path.ends_with(ending)).count()
     }
 
-    /// A registry that does not wait long.
+    /// A registry with short timeouts.
     pub(super) fn registry(&self) -> Registry {
         impatient(Registry::at(&self.url))
     }
@@ -153,7 +152,7 @@ fn serve(stream: TcpStream, handler: &Handler, log: &Mutex<Vec<String>>) {
         reply.status,
         reply.body.len()
     );
-    // The client may be gone, on purpose; then there is nobody to tell.
+    // The client may have hung up on purpose.
     let _ = stream.write_all(head.as_bytes());
     let (bytes, cut) = reply.cut.unwrap_or((reply.body.len(), Cut::HangUp));
     let _ = stream.write_all(&reply.body[..bytes]);
@@ -193,7 +192,7 @@ impl Package {
         self
     }
 
-    /// The right answer to `request`, where tarballs are said to be at `base`.
+    /// The correct response to `request`, with tarballs located at `base`.
     pub(super) fn answer(&self, request: &Request, base: &str) -> Reply {
         let mut dist = self.integrity.clone();
         dist["tarball"] = format!("{base}/{0}/-/{0}-1.0.0.tgz", self.name).into();
@@ -216,12 +215,12 @@ impl Package {
         }
     }
 
-    /// A server that does everything right.
+    /// A server that always answers correctly.
     pub(super) fn serve(self) -> Server {
         self.serve_with(|_| None)
     }
 
-    /// A server that does everything right, except where `special` answers.
+    /// A server that answers correctly, except where `special` answers.
     pub(super) fn serve_with(
         self,
         special: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static,
@@ -233,7 +232,7 @@ impl Package {
     }
 }
 
-/// A program header for this machine, padded with noise that does not compress.
+/// An ELF header for this machine, padded with incompressible noise.
 pub(super) fn elf(bytes: usize) -> Vec<u8> {
     let mut state = 1_u32;
     let noise = std::iter::repeat_with(|| {
@@ -268,7 +267,7 @@ pub(super) fn bundles(registry: Registry) -> (tempfile::TempDir, Bundles) {
     (directory, bundles)
 }
 
-/// Holds threads back until it is opened.
+/// Blocks threads until it is opened.
 #[derive(Clone, Default)]
 pub(super) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 

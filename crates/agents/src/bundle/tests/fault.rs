@@ -1,4 +1,4 @@
-//! Registries that answer wrongly, slowly or not at all.
+//! Registries that answer incorrectly, slowly or not at all.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::fake::{Cut, FAKE, Package, Reply, Request, Server, bundles, elf, impatient};
 use super::{InstallError, Registry, VersionRequest, leftovers, sentence};
 
-/// Installs from `server`, which must not work, and returns the whole complaint.
-async fn complaint(server: &Server, version: &str) -> String {
+/// Installs from `server`, which must fail, and returns the whole error message.
+async fn error_text(server: &Server, version: &str) -> String {
     let (directory, bundles) = bundles(server.registry());
     let version = VersionRequest::parse(version);
     let error = bundles.ensure(&FAKE, version, &|_| ()).await.unwrap_err();
@@ -36,7 +36,7 @@ async fn a_tarball_with_other_contents_is_refused() {
     let mut package = Package::new();
     package.tarball.push(0);
     let server = package.serve();
-    let text = complaint(&server, "").await;
+    let text = error_text(&server, "").await;
     let expect = "URL/fake-linux/-/fake-linux-1.0.0.tgz is not what the registry describes: expected sha512-";
     assert!(text.starts_with(expect), "{text}");
     assert_eq!(server.count(".tgz"), 1);
@@ -46,7 +46,7 @@ async fn a_tarball_with_other_contents_is_refused() {
 async fn a_package_without_any_digest_is_refused() {
     let mut package = Package::new();
     package.integrity = serde_json::json!({});
-    let text = complaint(&package.serve(), "").await;
+    let text = error_text(&package.serve(), "").await;
     assert_eq!(
         text,
         "the registry gives fake-linux@1.0.0 neither integrity nor shasum"
@@ -71,14 +71,14 @@ async fn a_download_that_always_ends_early_is_never_taken_for_whole() {
         cut: Some((5_000, Cut::HangUp)),
         ..Reply::ok(tarball.clone())
     }));
-    let text = complaint(&server, "").await;
+    let text = error_text(&server, "").await;
     let expect = "get URL/fake-linux/-/fake-linux-1.0.0.tgz: ";
     assert!(text.starts_with(expect), "{text}");
     assert_eq!(server.count(".tgz"), 4);
 }
 
 #[tokio::test]
-async fn a_passing_fault_is_tried_again() {
+async fn a_transient_fault_is_retried() {
     let package = Package::with_program(&elf(10_000));
     let tarball = package.tarball.clone();
     let count = AtomicUsize::new(0);
@@ -101,7 +101,7 @@ async fn a_passing_fault_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_is_given_up() {
+async fn a_server_that_stalls_is_given_up() {
     let package = Package::with_program(&elf(10_000));
     let tarball = package.tarball.clone();
     let server = package.serve_with(at_first(usize::MAX, move || Reply {
@@ -138,24 +138,24 @@ async fn an_installation_that_takes_too_long_is_given_up() {
 async fn a_package_that_does_not_exist_is_named() {
     let server = Server::start(|_| Reply::status(404));
     assert_eq!(
-        complaint(&server, "").await,
+        error_text(&server, "").await,
         "the registry has no package fake-linux"
     );
     assert_eq!(
-        complaint(&server, "latest").await,
+        error_text(&server, "latest").await,
         "the registry has no package fake-ai"
     );
 }
 
 #[tokio::test]
-async fn an_unknown_version_lists_what_there_is() {
+async fn an_unknown_version_lists_the_alternatives() {
     let server = Package::new().serve();
     assert_eq!(
-        complaint(&server, "0.9.5").await,
+        error_text(&server, "0.9.5").await,
         "fake-linux has no version 0.9.5; latest is 1.0.0; there are 0.9.0, 0.10.0, 1.0.0"
     );
     assert_eq!(
-        complaint(&server, "nightly").await,
+        error_text(&server, "nightly").await,
         "fake-ai has no version nightly; latest is 1.0.0; there are latest, next"
     );
 }
@@ -163,7 +163,7 @@ async fn an_unknown_version_lists_what_there_is() {
 #[tokio::test]
 async fn a_version_that_would_leave_the_directory_is_refused() {
     let server = Package::new().serve();
-    let text = complaint(&server, "1/../../evil").await;
+    let text = error_text(&server, "1/../../evil").await;
     assert_eq!(
         text,
         "\"1/../../evil\" is no name for an agent or a version"
@@ -172,9 +172,9 @@ async fn a_version_that_would_leave_the_directory_is_refused() {
 }
 
 #[tokio::test]
-async fn refused_credentials_are_told_as_such() {
+async fn refused_credentials_are_reported_as_such() {
     let server = Server::start(|_| Reply::status(401));
-    let text = complaint(&server, "").await;
+    let text = error_text(&server, "").await;
     let expect = "get URL/fake-linux/1.0.0: the server answered 401 (it wants other credentials";
     assert!(text.starts_with(expect), "{text}");
     assert_eq!(server.asked().len(), 1);
@@ -183,7 +183,7 @@ async fn refused_credentials_are_told_as_such() {
 #[tokio::test]
 async fn a_program_that_is_none_is_refused() {
     let script = b"#!/bin/sh\necho this is no program for the machine\n";
-    let text = complaint(&Package::with_program(script).serve(), "").await;
+    let text = error_text(&Package::with_program(script).serve(), "").await;
     assert!(
         text.starts_with("fake-linux@1.0.0 holds no program bin/fake for "),
         "{text}"

@@ -1,4 +1,4 @@
-//! Pinned lists: made from a fake registry, installed from it and from its mirrors; and those that come with us.
+//! Pinned lists: made from a fake registry, installed from it and from its mirrors; and the built-in ones.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +6,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha512};
 
-use super::super::list::Pinned;
-use super::super::source::List;
+use super::super::list::PinnedList;
+use super::super::source::PinnedListSource;
 use super::super::{Bundles, NODE_VERSION, Npm, Origin, Source, Target, VersionRequest, node};
 use super::fake::{FAKE, Package, Reply, Server, bundles, elf};
 use super::{leftovers, sentence};
 
-/// An agent with a list, in a folder that lives as long.
+/// An agent with a pinned list, and the folder that holds the list.
 struct Listed {
     source: Source,
     _folder: tempfile::TempDir,
@@ -22,7 +22,7 @@ fn listed(source: &Source, text: &str) -> Listed {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("fake.lock");
     std::fs::write(&path, text).unwrap();
-    let list = Some(List::File(path));
+    let list = Some(PinnedListSource::File(path));
     Listed {
         source: Source {
             list,
@@ -38,8 +38,8 @@ async fn pinned(server: &Server, source: &Source) -> String {
     list.unwrap().text
 }
 
-/// Installs and returns what was said against it; nothing may be left behind.
-async fn complaint(bundles: &Bundles, root: &Path, source: &Source) -> String {
+/// Installs, which must fail, and returns the error message; nothing may be left behind.
+async fn error_text(bundles: &Bundles, root: &Path, source: &Source) -> String {
     let ended = bundles
         .ensure(source, VersionRequest::Default, &|_| ())
         .await;
@@ -48,7 +48,7 @@ async fn complaint(bundles: &Bundles, root: &Path, source: &Source) -> String {
     sentence(&ended.unwrap_err())
 }
 
-/// JavaScript with dependencies, one of them in two versions.
+/// A JavaScript agent with dependencies, one of them in two versions.
 fn script() -> Source {
     Source {
         agent: "script".to_owned(),
@@ -64,7 +64,7 @@ fn script() -> Source {
     }
 }
 
-/// A registry for it, below a path, that says its tarballs are at `base`; where that is none, at its own address.
+/// A registry for it, below a path, that gives `base` as the location of its tarballs; by default its own URL.
 fn registry(base: Option<&'static str>) -> Server {
     let tarball = Package::new().tarball;
     let digest = format!("sha512-{}", STANDARD.encode(Sha512::digest(&tarball)));
@@ -100,7 +100,7 @@ fn registry(base: Option<&'static str>) -> Server {
     })
 }
 
-/// The same server, below the path.
+/// Bundles from that server, below the path.
 fn bundles_of(server: &Server) -> (tempfile::TempDir, Bundles) {
     let registry = super::Registry::at(&format!("{}/npm/", server.url));
     bundles(super::fake::impatient(registry))
@@ -181,7 +181,7 @@ async fn a_list_that_a_registry_with_addresses_elsewhere_gave_names_no_host_eith
 }
 
 #[tokio::test]
-async fn every_machine_s_package_stands_in_the_list() {
+async fn the_list_has_the_package_of_every_machine() {
     let server = Package::new().serve();
     let list = pinned(&server, &FAKE).await;
     let targets = list.split("targets = [").nth(1).unwrap();
@@ -212,7 +212,7 @@ async fn another_version_is_resolved_although_there_is_a_list() {
     bundles.ensure(&fake.source, exact, &|_| ()).await.unwrap();
     assert_eq!(server.asked()[before], "/fake-linux/1.0.0");
 
-    // And its own list, which is of another version, is not taken for it.
+    // The list, which is for another version, is not used for it.
     let stale = bundles
         .ensure(&fake.source, VersionRequest::Default, &|_| ())
         .await;
@@ -228,7 +228,7 @@ async fn a_tarball_that_is_not_what_the_list_says_is_refused() {
     // The registry agrees with its own tarball; the list does not.
     let server = Package::with_program(&elf(65)).serve();
     let (directory, bundles) = bundles(server.registry());
-    let text = complaint(&bundles, directory.path(), &fake.source).await;
+    let text = error_text(&bundles, directory.path(), &fake.source).await;
     let expect = "/fake-linux/-/fake-linux-1.0.0.tgz is not what the agent's pinned list says: expected sha512-";
     assert!(text.contains(expect), "{text}");
     assert_eq!(server.asked().len(), 1);
@@ -248,17 +248,17 @@ async fn one_wrong_tarball_among_many_spoils_all() {
     let wrong = format!("{head}sha512-AAAA{tail}");
     let script = listed(&script(), &wrong);
     let (directory, bundles) = bundles_of(&server);
-    let text = complaint(&bundles, directory.path(), &script.source).await;
+    let text = error_text(&bundles, directory.path(), &script.source).await;
     assert!(text.contains("the agent's pinned list says"), "{text}");
 }
 
 #[tokio::test]
-async fn a_tarball_that_is_not_there_is_told_with_what_to_do() {
+async fn a_missing_tarball_is_reported_with_what_to_do() {
     let list = pinned(&Package::new().serve(), &FAKE).await;
     let fake = listed(&FAKE, &list);
     let server = Server::start(|_| Reply::status(404));
     let (directory, bundles) = bundles(server.registry());
-    let text = complaint(&bundles, directory.path(), &fake.source).await;
+    let text = error_text(&bundles, directory.path(), &fake.source).await;
     assert_eq!(
         text.replace(&server.url, "URL"),
         "the registry does not have fake-linux@1.0.0, to which fake is pinned: name one that has it in npm's settings \
@@ -336,7 +336,7 @@ async fn a_tarball_that_the_registry_does_not_describe_is_measured() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_pinned_is_told() {
+async fn what_cannot_be_pinned_is_reported() {
     let (_directory, bundles) = bundles(Package::new().with_old_sum().serve().registry());
     let weak = bundles.pin(&FAKE, VersionRequest::Default, &|_| ()).await;
     let weak = weak.unwrap_err().to_string();
@@ -353,7 +353,9 @@ async fn what_cannot_be_pinned_is_told() {
         "fake is installed from no registry, so there is nothing to pin"
     );
     let gone = Source {
-        list: Some(List::File(PathBuf::from("/nonexistent/fake.lock"))),
+        list: Some(PinnedListSource::File(PathBuf::from(
+            "/nonexistent/fake.lock",
+        ))),
         ..FAKE.clone()
     };
     let gone = bundles
@@ -368,7 +370,7 @@ async fn what_cannot_be_pinned_is_told() {
     );
 }
 
-/// A new version in a manifest asks for a new list: `rollcage agent lock NAME --output …/builtin/NAME.lock`.
+/// A new version in a manifest needs a new list: `rollcage agent lock NAME --output …/builtin/NAME.lock`.
 #[test]
 fn every_built_in_agent_has_the_list_of_its_version() {
     let mut sources: Vec<Source> = Vec::new();
@@ -377,7 +379,7 @@ fn every_built_in_agent_has_the_list_of_its_version() {
     }
     sources.push(node(NODE_VERSION));
     for source in sources {
-        let pinned = Pinned::of(&source, &source.default_version)
+        let pinned = PinnedList::of(&source, &source.default_version)
             .unwrap_or_else(|error| panic!("{}", sentence(&error)));
         match (&source.origin, pinned) {
             (Origin::Npm(npm), Some(pinned)) => check_npm(&source, npm, &pinned),
@@ -391,7 +393,7 @@ fn every_built_in_agent_has_the_list_of_its_version() {
     }
 }
 
-fn check_npm(source: &Source, npm: &Npm, pinned: &Pinned) {
+fn check_npm(source: &Source, npm: &Npm, pinned: &PinnedList) {
     if let Some(version) = &npm.node {
         assert_eq!(version, NODE_VERSION, "{}", source.agent);
     }
@@ -433,7 +435,7 @@ async fn a_dependency_whose_name_leads_out_of_the_bundle_is_refused() {
             Reply::ok(version.to_string())
         });
         let (directory, bundles) = bundles(server.registry());
-        let text = complaint(&bundles, directory.path(), &script()).await;
+        let text = error_text(&bundles, directory.path(), &script()).await;
         assert!(
             text.ends_with("is no name for a package, and another depends on it"),
             "{text}"

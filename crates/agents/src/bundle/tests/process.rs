@@ -1,5 +1,5 @@
-//! What needs processes of their own: two installers, one that is killed, and
-//! disks that are full or read-only. The test program runs itself as the child.
+//! Tests that need other processes: two installers, a killed one, and disks that are full or read-only. The test
+//! program runs itself as the child.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -119,8 +119,8 @@ async fn what_a_killed_process_left_is_swept_by_the_next() {
     assert_eq!(leftovers(directory.path()), [""; 0]);
 }
 
-/// Runs the child where `root` is a disk mounted with `options`, in a mount
-/// namespace of its own. `None` where the machine allows no such thing.
+/// Runs the child with `root` on a file system mounted with `options`, in its own mount namespace. `None` where the
+/// machine does not permit that.
 fn on_disk(options: &str, url: &str) -> Option<String> {
     let directory = tempfile::tempdir().unwrap();
     let inner = child("child_meets_a_bad_disk", directory.path(), url);
@@ -157,7 +157,7 @@ fn on_disk(options: &str, url: &str) -> Option<String> {
 }
 
 #[test]
-fn a_disk_too_small_for_the_download_is_told_and_left_clean() {
+fn a_disk_too_small_for_the_download_is_reported_and_left_clean() {
     let package = Package::with_program(&elf(3_000_000));
     let needed = package.tarball.len();
     let server = package.serve();
@@ -167,7 +167,7 @@ fn a_disk_too_small_for_the_download_is_told_and_left_clean() {
 }
 
 #[test]
-fn a_disk_too_small_for_unpacking_is_told_and_left_clean() {
+fn a_disk_too_small_for_unpacking_is_reported_and_left_clean() {
     let package = Package::with_program(&elf(3_000_000));
     let server = package.serve();
     if let Some(text) = on_disk("size=4m", &server.url) {
@@ -178,7 +178,7 @@ fn a_disk_too_small_for_unpacking_is_told_and_left_clean() {
 }
 
 #[test]
-fn a_read_only_disk_is_told() {
+fn a_read_only_disk_is_reported() {
     let server = Package::new().serve();
     if let Some(text) = on_disk("ro", &server.url) {
         assert!(text.contains("not writable"), "{text}");

@@ -1,4 +1,4 @@
-//! That the semver crate reads ranges and orders versions as npm does: a resolved tree depends on it.
+//! Checks that the semver crate parses ranges and orders versions as npm does: resolving a tree depends on it.
 
 use nodejs_semver::{Range, Version};
 
@@ -48,9 +48,9 @@ fn ranges_mean_what_npm_says() {
     );
 }
 
-/// Then the registry is asked what the tag stands for.
+/// Such a text is taken for a tag, which the registry resolves.
 #[test]
-fn what_is_no_range_is_told_apart() {
+fn what_is_no_range_is_recognised() {
     for text in [
         "latest",
         "beta1",

@@ -1,4 +1,4 @@
-//! Ways to the registry: path prefixes, scopes, mirrors, proxies, credentials.
+//! Routes to the registry: path prefixes, scopes, mirrors, proxies, credentials.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -69,7 +69,7 @@ async fn a_registry_that_knows_only_whole_packages_will_do() {
 async fn a_mirror_that_points_elsewhere_is_asked_itself() {
     let package = Package::new();
     let server = Server::start(move |request| match request.path.as_str() {
-        // The same path at the top of the host is not there.
+        // The path at the root of the host does not exist.
         "/fake-linux/-/fake-linux-1.0.0.tgz" => Reply::status(404),
         _ => package.answer(request, "http://127.0.0.1:1"),
     });
@@ -134,7 +134,7 @@ async fn a_proxy_is_used_and_can_be_bypassed() {
 }
 
 #[tokio::test]
-async fn a_proxy_we_cannot_speak_to_is_told() {
+async fn an_unsupported_proxy_is_reported() {
     let environment = [("ALL_PROXY", "socks5://u:hidden@127.0.0.1:1")];
     let result = install(&FAKE, configured("", &environment)).await;
     let expect = "the proxy setting for https is no http:// or https:// address";

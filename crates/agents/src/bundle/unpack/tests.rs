@@ -1,4 +1,4 @@
-//! Archives as they come, and as an attacker would make them.
+//! Ordinary archives, and hostile ones.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 
-use super::{Shared, unpack, unpacked_bytes};
+use super::{UnpackState, unpack, unpacked_bytes};
 
 /// One entry: type, raw path, mode, and contents or link target.
-type Line<'a> = (EntryType, &'a str, u32, &'a str);
+type TarEntry<'a> = (EntryType, &'a str, u32, &'a str);
 
 const FILE: EntryType = EntryType::Regular;
 const LINK: EntryType = EntryType::Symlink;
 const HARD: EntryType = EntryType::Link;
 
-fn archive(directory: &Path, lines: &[Line<'_>]) -> PathBuf {
+fn archive(directory: &Path, lines: &[TarEntry<'_>]) -> PathBuf {
     let mut builder = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (kind, path, mode, text) in lines {
         let mut header = Header::new_ustar();
@@ -39,13 +39,13 @@ fn archive(directory: &Path, lines: &[Line<'_>]) -> PathBuf {
 }
 
 #[track_caller]
-fn check_refused(lines: &[Line<'_>], expect: &str) {
+fn check_refused(lines: &[TarEntry<'_>], expect: &str) {
     let outer = tempfile::tempdir().unwrap();
-    // Deep down, so that a step or two outwards still lands in our own directory.
+    // Nested, so that a path that escapes by a level or two still lands in our own directory.
     let directory = outer.path().join("a/b");
     std::fs::create_dir_all(&directory).unwrap();
     let path = archive(&directory, lines);
-    let result = unpack(&path, &directory.join("tree"), &Shared::default());
+    let result = unpack(&path, &directory.join("tree"), &UnpackState::default());
     let error = result.unwrap_err().to_string();
     assert!(error.contains(expect), "{error}");
     let names = |path: &Path| {
@@ -74,7 +74,7 @@ fn files_keep_their_place_and_whether_they_run() {
         ],
     );
     let tree = directory.path().join("tree");
-    let shared = Shared::default();
+    let shared = UnpackState::default();
     assert_eq!(unpack(&path, &tree, &shared).unwrap(), 8);
     assert_eq!(shared.bytes.load(Ordering::Relaxed), 8);
     let mode = |path: &str| {
@@ -99,7 +99,7 @@ fn another_leading_directory_is_stripped_too() {
     let directory = tempfile::tempdir().unwrap();
     let path = archive(directory.path(), &[(FILE, "./opencode/bin/x", 0o755, "x")]);
     let tree = directory.path().join("tree");
-    unpack(&path, &tree, &Shared::default()).unwrap();
+    unpack(&path, &tree, &UnpackState::default()).unwrap();
     assert!(tree.join("bin/x").is_file());
 }
 
@@ -126,7 +126,7 @@ fn links_out_of_the_bundle_are_refused() {
 
 #[test]
 fn links_through_links_are_followed_to_their_end() {
-    // Each text stays inside; together they lead one directory out.
+    // Each target stays inside; together they lead one directory out.
     let lines = [
         (FILE, "package/a/file", 0o644, "x"),
         (LINK, "package/a/b", 0o777, ".."),
@@ -164,7 +164,11 @@ fn an_archive_that_is_none_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("package.tgz");
     std::fs::write(&path, "<html>welcome to the hotel wifi</html>").unwrap();
-    let error = unpack(&path, &directory.path().join("tree"), &Shared::default());
+    let error = unpack(
+        &path,
+        &directory.path().join("tree"),
+        &UnpackState::default(),
+    );
     assert_eq!(error.unwrap_err().to_string(), "read the archive");
 }
 
@@ -172,7 +176,7 @@ fn an_archive_that_is_none_is_refused() {
 fn an_abandoned_unpacking_stops() {
     let directory = tempfile::tempdir().unwrap();
     let path = archive(directory.path(), &[(FILE, "package/x", 0o644, "x")]);
-    let shared = Shared::default();
+    let shared = UnpackState::default();
     shared.is_abandoned.store(true, Ordering::Relaxed);
     let error = unpack(&path, &directory.path().join("tree"), &shared);
     assert_eq!(error.unwrap_err().to_string(), "read the archive");

@@ -1,4 +1,4 @@
-//! Conversations and answers at random.
+//! Property tests over random conversations and answers.
 
 use super::*;
 
@@ -34,8 +34,8 @@ fn conversation(rounds: &[Round]) -> Value {
     messages.into()
 }
 
-/// Pieces of an answer: thoughts and texts, then calls whose arguments may interleave.
-fn pieces() -> impl Strategy<Value = Vec<Delta>> {
+/// Deltas of an answer: thoughts and texts, then calls whose arguments may interleave.
+fn answer_deltas() -> impl Strategy<Value = Vec<Delta>> {
     let say = prop_oneof![
         "[a-zé\n]{1,4}".prop_map(Delta::Reasoning),
         "[a-zé\n]{1,4}".prop_map(Delta::Text),
@@ -55,7 +55,7 @@ fn pieces() -> impl Strategy<Value = Vec<Delta>> {
     })
 }
 
-/// What a client that joins the pieces holds at the end.
+/// The message that a client assembles from the deltas.
 fn joined(deltas: &[Delta]) -> (String, String, Vec<String>) {
     let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
     for delta in deltas {
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn a_rendered_stream_reads_as_what_was_rendered(deltas in pieces()) {
+    fn a_rendered_stream_reads_as_what_was_rendered(deltas in answer_deltas()) {
         let stream = render(&deltas);
         let reply = read_message(&stream, true);
         let (text, reasoning, mut calls) = joined(&deltas);
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn blocks_come_one_after_the_other(deltas in pieces()) {
+    fn blocks_come_one_after_the_other(deltas in answer_deltas()) {
         let mut open = None;
         let mut next = 0;
         for line in short(&render(&deltas)) {

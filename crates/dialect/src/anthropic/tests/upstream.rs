@@ -1,4 +1,4 @@
-//! Endpoints that speak Anthropic: what is read from them, and what they are asked.
+//! Endpoints that speak Anthropic's dialect: requests to them and answers from them.
 
 use super::*;
 
@@ -120,7 +120,7 @@ fn thoughts_with_their_signature_go_back_before_their_call() {
     let thoughts = Thoughts::default();
     thoughts.keep(kept);
     let mut turn = reply.message.to_value();
-    // As an agent sends it that keeps no thoughts.
+    // As sent by an agent that does not keep thoughts.
     turn.as_object_mut().unwrap().remove("reasoning_content");
     let chat = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}, turn]});
     let asked = from_chat_request(chat.to_string().as_bytes(), &thoughts).unwrap();

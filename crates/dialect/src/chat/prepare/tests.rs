@@ -1,8 +1,8 @@
 use super::*;
 
-/// What the agent sends, what is sent upstream, and what is to be stripped.
+/// Checks the rewritten request and the fields to be stripped.
 #[track_caller]
-fn check(body: &str, rewrite: &Rewrite, expect: &str) -> Prepared {
+fn check(body: &str, rewrite: &Rewrite, expect: &str) -> PreparedRequest {
     let prepared = prepare(&body.to_owned().into(), rewrite).unwrap();
     assert_eq!(prepared.body.concat(), expect);
     prepared
@@ -19,7 +19,7 @@ fn check_refused(body: &'static [u8], expect: &str) {
 
 fn capturing() -> Rewrite {
     Rewrite {
-        capture: Capture::Tokens,
+        capture: CaptureMode::Tokens,
         ..Rewrite::default()
     }
 }
@@ -51,7 +51,7 @@ fn messages_and_tools_keep_their_bytes_and_members_their_order() {
 }
 
 #[test]
-fn capture_asks_for_tokens_and_notes_what_the_agent_did_not_ask_for() {
+fn capture_requests_tokens_and_records_what_the_agent_did_not_request() {
     let prepared = check(
         r#"{"model":"m","stream":true,"logprobs":null}"#,
         &capturing(),
@@ -60,7 +60,7 @@ fn capture_asks_for_tokens_and_notes_what_the_agent_did_not_ask_for() {
     assert!(prepared.is_stream);
     assert_eq!(
         prepared.added,
-        Added {
+        AddedFields {
             logprobs: true,
             top_logprobs: true,
             token_ids: true,
@@ -75,10 +75,10 @@ fn capture_asks_for_tokens_and_notes_what_the_agent_did_not_ask_for() {
 }
 
 #[test]
-fn what_the_agent_asked_for_itself_is_kept_and_not_stripped() {
+fn what_the_agent_requested_itself_is_not_stripped() {
     let body = r#"{"model":"m","stream":true,"logprobs":true,"top_logprobs":3,"return_token_ids":true,"stream_options":{"include_usage":true,"x":1}}"#;
     let prepared = check(body, &capturing(), body);
-    assert_eq!(prepared.added, Added::default());
+    assert_eq!(prepared.added, AddedFields::default());
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn other_stream_options_and_template_arguments_stay() {
 }
 
 #[test]
-fn without_streaming_no_usage_is_asked_for() {
+fn without_streaming_no_usage_is_requested() {
     let prepared = check(
         "{}",
         &capturing(),
@@ -126,7 +126,7 @@ fn the_token_limit_is_clamped_down_or_set() {
 }
 
 #[test]
-fn reasoning_models_get_the_other_name() {
+fn reasoning_models_get_max_completion_tokens() {
     let rewrite = Rewrite {
         tokens_max: Some(100),
         model: Some("openai/gpt-5-mini".to_owned()),
@@ -149,7 +149,7 @@ fn reasoning_models_get_the_other_name() {
 }
 
 #[test]
-fn a_given_name_for_the_limit_is_used() {
+fn a_configured_name_for_the_limit_is_used() {
     let rewrite = Rewrite {
         max_tokens_name: MaxTokensName::MaxTokens,
         ..Rewrite::default()
@@ -163,7 +163,7 @@ fn a_given_name_for_the_limit_is_used() {
 }
 
 #[test]
-fn what_cannot_be_captured_or_read_is_refused() {
+fn requests_that_cannot_be_captured_or_parsed_are_refused() {
     check_refused(
         br#"{"n":2}"#,
         "`n` is 2: only one completion per request can be captured, send one request for each instead",
@@ -187,7 +187,7 @@ fn what_cannot_be_captured_or_read_is_refused() {
 }
 
 #[test]
-fn a_whole_answer_is_asked_for_where_streams_lose_tokens() {
+fn streaming_is_turned_off_where_streams_lose_tokens() {
     let rewrite = Rewrite {
         is_stream_off: true,
         ..capturing()
@@ -203,7 +203,7 @@ fn a_whole_answer_is_asked_for_where_streams_lose_tokens() {
 #[test]
 fn a_pinned_policy_neutralises_samplers_and_refuses_constraints() {
     let rewrite = Rewrite {
-        constrained: Constrained::Refuse,
+        constrained: ConstraintPolicy::Refuse,
         sampling: Some(Sampling { temperature: 0.7 }),
         ..Rewrite::default()
     };
@@ -238,10 +238,10 @@ fn a_pinned_policy_neutralises_samplers_and_refuses_constraints() {
 }
 
 #[test]
-fn constraints_are_removed_or_kept_where_the_policy_says_so() {
+fn constraints_are_removed_or_kept_by_policy() {
     let body = r#"{"tool_choice":"required","tools":[{"function":{"name":"a","strict":true}}],"min_tokens":4}"#;
     let remove = Rewrite {
-        constrained: Constrained::Remove,
+        constrained: ConstraintPolicy::Remove,
         ..Rewrite::default()
     };
     let prepared = check(body, &remove, r#"{"tools":[{"function":{"name":"a"}}]}"#);
@@ -253,7 +253,7 @@ fn constraints_are_removed_or_kept_where_the_policy_says_so() {
 }
 
 #[test]
-fn thoughts_are_asked_for_where_ids_would_be_lost_without_them() {
+fn reasoning_is_requested_where_ids_would_be_lost_without_it() {
     let body =
         r#"{"include_reasoning":false,"logprobs":true,"top_logprobs":0,"return_token_ids":true}"#;
     let expect =
@@ -265,17 +265,17 @@ fn thoughts_are_asked_for_where_ids_would_be_lost_without_them() {
 }
 
 #[test]
-fn the_tokens_wanted_are_found_under_either_name() {
-    assert_eq!(tokens_wanted(br#"{"max_tokens":5}"#), Some(5));
+fn max_tokens_is_read_under_either_name() {
+    assert_eq!(requested_max_tokens(br#"{"max_tokens":5}"#), Some(5));
     assert_eq!(
-        tokens_wanted(br#"{"max_tokens":5,"max_completion_tokens":7}"#),
+        requested_max_tokens(br#"{"max_tokens":5,"max_completion_tokens":7}"#),
         Some(7)
     );
-    assert_eq!(tokens_wanted(b"{}"), None);
+    assert_eq!(requested_max_tokens(b"{}"), None);
 }
 
 #[test]
-fn what_is_long_is_sent_without_a_copy_of_it() {
+fn long_values_are_sent_without_copying() {
     let long = "word ".repeat(1000);
     let body = format!(r#"{{"messages":["{long}"],"a\"b":1,"tools":["{long}"],"stream":false}}"#);
     let body = Bytes::from(body);
@@ -286,7 +286,11 @@ fn what_is_long_is_sent_without_a_copy_of_it() {
     assert_eq!(prepared.body.concat(), expect);
     assert_eq!(prepared.body.bytes(), expect.len());
     let inside = body.as_ptr_range();
-    let own = |piece: &Bytes| inside.contains(&piece.as_ptr());
-    let is_own: Vec<bool> = prepared.body.into_iter().map(|piece| own(&piece)).collect();
+    let own = |segment: &Bytes| inside.contains(&segment.as_ptr());
+    let is_own: Vec<bool> = prepared
+        .body
+        .into_iter()
+        .map(|segment| own(&segment))
+        .collect();
     assert_eq!(is_own, [false, true, false, true, false]);
 }

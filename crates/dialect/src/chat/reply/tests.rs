@@ -1,6 +1,6 @@
 use super::*;
 
-/// Everything of a reply that the tests look at, in a few lines.
+/// A short text of everything in a reply that the tests check.
 fn show(reply: &Reply) -> String {
     let list = |ids: &Option<Vec<u32>>| {
         ids.as_ref()
@@ -41,7 +41,7 @@ fn check(body: &str, is_stream: bool, expect: &str) {
     assert_eq!(show(&read_reply(body, is_stream)), expect);
 }
 
-/// A stream of one chunk for each given choice.
+/// A stream with one chunk per choice.
 fn stream(choices: &[&str]) -> String {
     choices
         .iter()
@@ -50,7 +50,7 @@ fn stream(choices: &[&str]) -> String {
 }
 
 #[test]
-fn a_vllm_stream_is_put_together() {
+fn a_vllm_stream_is_parsed() {
     check(
         include_str!("../../../tests/transcripts/vllm_stream.sse"),
         true,
@@ -63,7 +63,7 @@ error None flaws []"#,
 }
 
 #[test]
-fn a_vllm_answer_is_read() {
+fn a_vllm_answer_is_parsed() {
     check(
         include_str!("../../../tests/transcripts/vllm.json"),
         false,
@@ -102,7 +102,7 @@ error None flaws []"#,
 }
 
 #[test]
-fn ids_in_token_strings_stand_in_for_missing_ones() {
+fn ids_in_token_strings_replace_missing_ones() {
     let body = stream(&[r#""logprobs":{"content":[{"token":"token_id:5","logprob":-1.0}]}"#]);
     let reply = read_reply(&body, true);
     assert_eq!(
@@ -116,7 +116,7 @@ fn ids_in_token_strings_stand_in_for_missing_ones() {
 }
 
 #[test]
-fn token_strings_that_name_other_ids_are_a_flaw() {
+fn ids_in_token_strings_that_differ_from_the_list_are_a_flaw() {
     let body = stream(&[
         r#""token_ids":[5,6],"logprobs":{"content":[{"token":"token_id:5","logprob":-1.0},{"token":"token_id:7","logprob":-1}]}"#,
     ]);
@@ -124,7 +124,7 @@ fn token_strings_that_name_other_ids_are_a_flaw() {
 }
 
 #[test]
-fn wrong_numbers_are_flaws_and_not_panics() {
+fn invalid_numbers_are_flaws_and_not_panics() {
     let body = stream(&[
         r#""logprobs":{"content":[{"token":"a","logprob":null},{"token":"b","logprob":0.5},{"token":"c","logprob":"x"}]}"#,
     ]);
@@ -146,7 +146,7 @@ fn wrong_numbers_are_flaws_and_not_panics() {
 }
 
 #[test]
-fn a_cut_stream_is_not_complete() {
+fn a_truncated_stream_is_not_complete() {
     let whole = include_str!("../../../tests/transcripts/vllm_stream.sse");
     let cut = &whole[..whole.find("\\\"ls").unwrap()];
     let reply = read_reply(cut, true);
@@ -157,7 +157,7 @@ fn a_cut_stream_is_not_complete() {
 }
 
 #[test]
-fn an_error_in_the_middle_of_a_stream_is_the_upstreams() {
+fn an_error_in_the_middle_of_a_stream_is_the_endpoints() {
     let body =
         stream(&[r#""delta":{"content":"a"}"#]) + "data: {\"error\":{\"message\":\"boom\"}}\n\n";
     assert_eq!(
@@ -205,7 +205,7 @@ fn parallel_calls_are_kept_apart_with_and_without_an_index() {
 }
 
 #[test]
-fn the_last_usage_is_found_without_reading_the_rest() {
+fn the_last_usage_is_found_without_parsing_the_rest() {
     let body = br#"{"choices":[{"text":"\"usage\":{\"prompt_tokens\":9}"}],"usage":{"prompt_tokens":3,"completion_tokens":2},"x":[1]}"#;
     let usage = last_usage(body).unwrap();
     assert_eq!((usage.prompt_tokens, usage.completion_tokens), (3, 2));

@@ -1,24 +1,24 @@
-//! Sixty-four bytes of JSON at once: where its quotes and brackets are.
+//! Finds quotes and brackets in 64 bytes of JSON at a time.
 
-/// What is looked at together.
+/// Bytes per block.
 pub(super) const BLOCK: usize = 64;
 
-/// What matters in a block, a bit for each byte.
+/// Bit masks of a block, with one bit per byte.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Marks {
-    /// Brackets that open and that close, outside of strings.
+pub(super) struct BlockMasks {
+    /// Opening and closing brackets outside strings.
     opens: u64,
     closes: u64,
     pub(super) ends_in_string: bool,
-    /// There is nothing in it that begins or ends something.
+    /// It contains no quotes and no brackets.
     pub(super) is_plain: bool,
 }
 
-impl Marks {
-    /// Those of one kind of bracket; `None` where a backslash may hide a quote.
+impl BlockMasks {
+    /// For one type of bracket; `None` if the block contains a backslash, which may escape a quote.
     #[inline]
     pub(super) fn of(block: &[u8; BLOCK], open: u8, begins_in_string: bool) -> Option<Self> {
-        // Plain loops over the whole block, which the compiler turns into a few wide instructions.
+        // Simple loops over the whole block, which the compiler vectorises.
         let mut quotes = [0_u8; BLOCK];
         let mut opens = [0_u8; BLOCK];
         let mut closes = [0_u8; BLOCK];
@@ -34,14 +34,15 @@ impl Marks {
             return None;
         }
         let (quotes, opens, closes) = (bits(&quotes), bits(&opens), bits(&closes));
-        // Prefix XOR: set where an odd number of quotes has come, from an opening one to before the closing one.
+        // Prefix XOR: a bit is set if the number of quotes up to it is odd, so from an opening quote to before the
+        // closing one.
         let mut inside = quotes;
         for shift in [1, 2, 4, 8, 16, 32] {
             inside ^= inside << shift;
         }
-        // Here and not before, so that the processor need not wait for one block to begin with the next.
+        // Applied last, to keep the dependency chain between blocks short.
         let inside = if begins_in_string { !inside } else { inside };
-        Some(Marks {
+        Some(BlockMasks {
             opens: opens & !inside,
             closes: closes & !inside,
             ends_in_string: inside >> (BLOCK - 1) == 1,
@@ -49,10 +50,10 @@ impl Marks {
         })
     }
 
-    /// Follows the brackets from this depth on; gives the place behind the one that brings it to nothing.
+    /// Updates the nesting depth; returns the index after the bracket that brings it to 0.
     #[inline]
     pub(super) fn end_from(&self, depth: &mut usize) -> Option<usize> {
-        // Most blocks are inside, and cannot close everything.
+        // Fast path: there are too few closing brackets to reach depth 0.
         let (opens, closes) = (self.opens.count_ones(), self.closes.count_ones());
         if closes as usize <= depth.saturating_sub(1) {
             *depth = *depth + opens as usize - closes as usize;
@@ -75,26 +76,26 @@ impl Marks {
     }
 }
 
-/// The bracket that closes what `open` opens.
+/// The closing bracket for an opening one.
 pub(super) const fn closing(open: u8) -> u8 {
     open + 2
 }
 
-/// Ones and zeros in bytes, as bits.
+/// Packs bytes of value 0 or 1 into bits.
 fn bits(ones: &[u8; BLOCK]) -> u64 {
     let mut bits = 0;
     for (at, eight) in ones.as_chunks::<8>().0.iter().enumerate() {
-        // The product has the lowest bit of each byte, side by side, at its top.
+        // The multiplication gathers the lowest bit of each byte in the top byte.
         let product = u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080);
         bits |= (product >> 56) << (8 * at);
     }
     bits
 }
 
-/// How many bytes, in whole blocks, are only digits, commas, signs and spaces: nothing that opens or closes.
+/// The length of the leading whole blocks that contain only digits, commas, signs and spaces.
 #[inline]
 pub(super) fn plain_prefix(bytes: &[u8]) -> usize {
-    // Without a way out of the middle, so that it becomes a few instructions for all of a block.
+    // No early exit within a block, so that the compiler can vectorise it.
     let is_plain = |byte: &u8| (*byte < b':') & (*byte != b'"');
     let blocks = bytes.chunks_exact(BLOCK);
     let blocks = blocks.take_while(|block| block.iter().fold(true, |all, it| all & is_plain(it)));
@@ -108,8 +109,8 @@ mod tests {
     use super::*;
 
     /// The same, byte by byte.
-    fn marks_slowly(block: &[u8; BLOCK], open: u8, begins_in_string: bool) -> Option<Marks> {
-        let mut marks = Marks {
+    fn masks_slowly(block: &[u8; BLOCK], open: u8, begins_in_string: bool) -> Option<BlockMasks> {
+        let mut marks = BlockMasks {
             opens: 0,
             closes: 0,
             ends_in_string: begins_in_string,
@@ -132,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_block_is_seen_as_its_bytes_are(
+        fn masks_match_a_byte_by_byte_scan(
             block in prop::array::uniform32(any::<u8>()), seed in any::<u64>(), begins_in_string: bool, has_escapes: bool,
         ) {
             let signs: &[u8] = if has_escapes { b"[]{}\"\\" } else { b"[]{}\"" };
@@ -147,8 +148,8 @@ mod tests {
             }
             for open in *b"[{" {
                 prop_assert_eq!(
-                    Marks::of(&bytes, open, begins_in_string),
-                    marks_slowly(&bytes, open, begins_in_string)
+                    BlockMasks::of(&bytes, open, begins_in_string),
+                    masks_slowly(&bytes, open, begins_in_string)
                 );
             }
         }

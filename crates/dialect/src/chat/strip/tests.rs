@@ -1,7 +1,7 @@
 use super::*;
 use crate::chat::{ChatEvent, is_done};
 
-const ALL: Added = Added {
+const ALL: AddedFields = AddedFields {
     logprobs: true,
     top_logprobs: true,
     token_ids: true,
@@ -9,19 +9,19 @@ const ALL: Added = Added {
     reasoning: false,
 };
 
-/// `same` and `dropped` stand for the two other ends.
+/// `expect` is `same`, `dropped` or the new data.
 #[track_caller]
-fn check(data: &str, added: &Added, expect: &str) {
+fn check(data: &str, added: &AddedFields, expect: &str) {
     let got = match ChatEvent::read(data).strip(added) {
-        Stripped::Unchanged => "same".to_owned(),
-        Stripped::Changed(data) => data,
-        Stripped::Dropped => "dropped".to_owned(),
+        StrippedEvent::Unchanged => "same".to_owned(),
+        StrippedEvent::Changed(data) => data,
+        StrippedEvent::Dropped => "dropped".to_owned(),
     };
     assert_eq!(got, expect);
 }
 
 #[test]
-fn ids_and_logprobs_leave_and_the_rest_keeps_its_bytes() {
+fn ids_and_logprobs_are_stripped_and_the_rest_keeps_its_bytes() {
     check(
         r#"{"id": "x","choices":[{"index":0,"delta":{"content": "\u00e9"},"logprobs":{"content":[]},"finish_reason":null,"token_ids":[5]}],"prompt_token_ids":[1,2]}"#,
         &ALL,
@@ -30,12 +30,12 @@ fn ids_and_logprobs_leave_and_the_rest_keeps_its_bytes() {
 }
 
 #[test]
-fn nothing_is_taken_that_the_agent_asked_for() {
+fn nothing_that_the_agent_requested_is_stripped() {
     let data = r#"{"choices":[{"logprobs":{"content":[]},"token_ids":[5]}],"prompt_token_ids":[1],"usage":null}"#;
-    check(data, &Added::default(), "same");
+    check(data, &AddedFields::default(), "same");
     check(
         r#"{"choices":[],"usage":{"prompt_tokens":1}}"#,
-        &Added {
+        &AddedFields {
             usage: false,
             ..ALL
         },
@@ -68,7 +68,7 @@ fn the_extra_chunk_of_sglang_is_dropped() {
     check(data, &ALL, "dropped");
     check(
         data,
-        &Added {
+        &AddedFields {
             token_ids: false,
             ..ALL
         },
@@ -77,10 +77,10 @@ fn the_extra_chunk_of_sglang_is_dropped() {
 }
 
 #[test]
-fn alternatives_nobody_asked_for_become_empty_lists() {
+fn alternatives_not_requested_become_empty_lists() {
     check(
         r#"{"choices":[{"logprobs":{"content":[{"token":"a","logprob":-1,"top_logprobs":[{"token":"b"}]}]}}]}"#,
-        &Added {
+        &AddedFields {
             logprobs: false,
             ..ALL
         },
@@ -89,8 +89,8 @@ fn alternatives_nobody_asked_for_become_empty_lists() {
 }
 
 #[test]
-fn thoughts_that_the_agent_did_not_want_leave_and_nothing_else_does() {
-    let added = Added {
+fn unrequested_reasoning_is_stripped_and_nothing_else() {
+    let added = AddedFields {
         reasoning: true,
         ..ALL
     };
@@ -113,7 +113,7 @@ fn thoughts_that_the_agent_did_not_want_leave_and_nothing_else_does() {
 }
 
 #[test]
-fn what_cannot_be_read_passes() {
+fn unparseable_data_is_unchanged() {
     for data in [
         "[DONE]",
         "",

@@ -1,9 +1,9 @@
-//! Streams cut at random places.
+//! Property tests over randomly split streams.
 
 use super::*;
 
-/// Pieces of a text, cut where `cuts` says.
-fn pieces(text: &str, cuts: &[usize]) -> Vec<String> {
+/// Splits a text at `cuts`.
+fn split_at_cuts(text: &str, cuts: &[usize]) -> Vec<String> {
     let letters: Vec<char> = text.chars().collect();
     let mut out = Vec::new();
     let (mut at, mut cuts) = (0, cuts.iter().cycle());
@@ -31,14 +31,14 @@ proptest! {
         let whole: Value = serde_json::from_slice(&answer.whole(&whole_reply)).unwrap();
 
         let mut deltas: Vec<Delta> = Vec::new();
-        deltas.extend(pieces(&reasoning, &cuts).into_iter().map(Delta::Reasoning));
-        deltas.extend(pieces(&text, &cuts).into_iter().map(Delta::Text));
+        deltas.extend(split_at_cuts(&reasoning, &cuts).into_iter().map(Delta::Reasoning));
+        deltas.extend(split_at_cuts(&text, &cuts).into_iter().map(Delta::Text));
         let mut waiting = Vec::new();
         for (index, text) in arguments.iter().enumerate() {
             deltas.push(Delta::Call { index, id: format!("c{index}"), name: ["f", "patch"][index % 2].to_owned() });
-            waiting.push(pieces(text, &cuts).into_iter().map(move |text| Delta::Arguments { index, text }));
+            waiting.push(split_at_cuts(text, &cuts).into_iter().map(move |text| Delta::Arguments { index, text }));
         }
-        // The pieces of all calls come in turn.
+        // The deltas of all calls interleave.
         for _ in 0..12 {
             deltas.extend(waiting.iter_mut().filter_map(Iterator::next));
         }
@@ -46,7 +46,7 @@ proptest! {
         let events = stream(&mut answer, &deltas);
         prop_assert_eq!(&events.last().unwrap()["response"], &whole);
 
-        // What the deltas say is what the items are.
+        // The deltas add up to the items.
         let mut written: Vec<String> = vec![String::new(); whole["output"].as_array().unwrap().len()];
         for event in &events {
             if let Some(delta) = event["delta"].as_str() {
@@ -58,7 +58,7 @@ proptest! {
             let text = paths.iter().find_map(|path| item.pointer(path)?.as_str());
             prop_assert_eq!(text, Some(written.as_str()));
         }
-        // And sent back, they are the message again.
+        // Sent back, they become the same message.
         let back = chat_of(&json!({"input": whole["output"]}).to_string());
         let mut message = back["messages"][0].clone();
         prop_assert_eq!(message["content"].as_str().unwrap_or_default(), text);

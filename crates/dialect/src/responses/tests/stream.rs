@@ -1,4 +1,4 @@
-//! Answers as Responses render them, streamed and whole.
+//! Answers rendered as Responses, streamed and whole.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Endpoints that speak Anthropic, asked by agents that do and by agents that do not; and errors in the middle of streams.
+//! Endpoints with the Anthropic API, called by agents of the same and of another dialect; and errors in mid-stream.
 
 use super::*;
 
@@ -14,7 +14,7 @@ const ERROR: &str =
     r#"{"type":"error","error":{"type":"invalid_request_error","message":"no more"}}"#;
 const WHOLE: &str = r#"{"id":"m","type":"message","role":"assistant","content":[{"type":"text","text":"ok"}],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":2}}"#;
 
-async fn run(dialect: Dialect, mode: OutputMode, answer: Answer) -> Seen {
+async fn run(dialect: Dialect, mode: OutputMode, answer: ScriptedAnswer) -> CallResult {
     let setup = Setup {
         dialect,
         endpoint: EndpointDialect::Anthropic,
@@ -23,9 +23,9 @@ async fn run(dialect: Dialect, mode: OutputMode, answer: Answer) -> Seen {
     setup.run().await
 }
 
-/// There are no token ids that a stream could lose, so none is replayed.
+/// There are no token ids that a stream could lose, so streams are never replayed.
 #[tokio::test(start_paused = true)]
-async fn an_endpoint_of_another_dialect_is_asked_in_it() {
+async fn an_endpoint_of_another_dialect_is_called_in_its_own() {
     for dialect in [Dialect::Anthropic, Dialect::Chat] {
         for mode in [OutputMode::Live, OutputMode::Replayed] {
             let answer = stream(events(&[START, BLOCK, TEXT, END, STOP]));
@@ -42,9 +42,9 @@ async fn an_endpoint_of_another_dialect_is_asked_in_it() {
     }
 }
 
-/// Endpoints of chat have no event for it that every agent heeds, so with them the connection breaks too.
+/// Chat has no error event that every agent recognises, so for chat endpoints the connection breaks too.
 #[tokio::test(start_paused = true)]
-async fn an_error_in_the_middle_of_a_stream_is_told() {
+async fn an_error_in_mid_stream_is_reported() {
     let answer = || stream(events(&[START, BLOCK, TEXT, ERROR]));
     for (dialect, expect) in [
         (Dialect::Anthropic, "200 \"ok\", unfinished"),

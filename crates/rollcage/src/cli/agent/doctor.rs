@@ -1,4 +1,4 @@
-//! `rollcage agent doctor`: does an agent still behave as its manifest expects?
+//! `rollcage agent doctor`: checks that an agent still behaves as its manifest says.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,105 +9,107 @@ use tokio_util::sync::CancellationToken;
 use rollcage_agents::Agent;
 use rollcage_agents::bundle::VersionRequest;
 use rollcage_engine::Engine;
-use rollcage_engine::intake::Resolved;
-use rollcage_engine::traced::Traced;
+use rollcage_engine::intake::ResolvedRollout;
+use rollcage_engine::openenv_trace::OpenEnvTrace;
 use rollcage_model::ending::Ended;
 use rollcage_model::finding::CaptureLevel;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::trace::Interpretation;
-use rollcage_model::transcript::Format;
+use rollcage_model::transcript::TranscriptFormat;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::Profile;
-use rollcage_scripted::Account;
+use rollcage_scripted::DrillReport;
 use rollcage_scripted::drill::{Conversation, Drill};
-use rollcage_scripted::{Log, Options, Script, Scripted, Served};
+use rollcage_scripted::{Log, Options, Script, ScriptedEndpoint, ServedAnswer};
 
 use crate::cli::engine::{make_ready, run_one, with_engine};
-use crate::cli::signals::Stop;
+use crate::cli::signals::StopSignal;
 use crate::progress::Screen;
 use crate::task_file::one_tool_task;
 use crate::{Interrupted, Outcome, output, settings, text};
 
-/// What the endpoint gives, and how its answers reach the agent. Only streams with token ids are ever replayed.
+/// What the endpoint returns in a trial run, and how its answers are delivered. Only streams with token ids are ever
+/// replayed.
 #[derive(Clone, Copy)]
-struct Mode {
+struct TrialMode {
     name: &'static str,
     level: CaptureLevel,
     has_live_streams: bool,
-    play: Play,
+    scenario: Scenario,
 }
 
-/// What the model plays.
+/// What the scripted model does in a trial run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Play {
-    /// One file and a last word.
+enum Scenario {
+    /// Writes one file and ends.
     OneFile,
-    /// A long conversation with everything that agents change, drop or ask again for.
+    /// A long conversation with everything that agents are known to change, drop or retry.
     Drill,
 }
 
-const MODES: [Mode; 5] = [
-    Mode {
+const MODES: [TrialMode; 5] = [
+    TrialMode {
         name: "live",
         level: CaptureLevel::Tokens,
         has_live_streams: true,
-        play: Play::OneFile,
+        scenario: Scenario::OneFile,
     },
-    Mode {
+    TrialMode {
         name: "replayed",
         level: CaptureLevel::Tokens,
         has_live_streams: false,
-        play: Play::OneFile,
+        scenario: Scenario::OneFile,
     },
-    Mode {
+    TrialMode {
         name: "logprobs",
         level: CaptureLevel::Logprobs,
         has_live_streams: true,
-        play: Play::OneFile,
+        scenario: Scenario::OneFile,
     },
-    Mode {
+    TrialMode {
         name: "text",
         level: CaptureLevel::Text,
         has_live_streams: true,
-        play: Play::OneFile,
+        scenario: Scenario::OneFile,
     },
-    Mode {
+    TrialMode {
         name: "long",
         level: CaptureLevel::Tokens,
         has_live_streams: true,
-        play: Play::Drill,
+        scenario: Scenario::Drill,
     },
 ];
 
-/// Answers of one run that are kept.
+/// The most answers of one run that are logged.
 const ANSWERS_MAX: usize = 1000;
 
-/// What one run showed.
+/// The result of one trial run.
 #[derive(Debug, Serialize)]
-struct Finding {
+struct TrialReport {
     agent: String,
     version: String,
-    /// `live` passes streams with all tokens on as they come; `replayed` makes them from whole answers; `logprobs` and
-    /// `text` pass on those of an endpoint that gives no more than that; `long` is `live` with a long conversation.
+    /// `live` passes streams with all tokens on as they arrive; `replayed` makes streams from whole answers; `logprobs`
+    /// and `text` pass on streams of an endpoint that returns no more than that; `long` is `live` with a long
+    /// conversation.
     mode: &'static str,
     is_fine: bool,
     problems: Vec<String>,
     level: CaptureLevel,
     calls: usize,
-    /// Requests beside the agent's own conversation.
+    /// Requests outside the agent's main conversation, such as titles.
     side_calls: usize,
-    /// Of the turns that the agent went on from, how many are trained exactly; unknown where there are no tokens. All of
-    /// them go on from the one before, but for a long conversation's, where agents change what they send back.
+    /// The share of the turns that the agent continued from which are trained with their exact tokens; `None` without
+    /// tokens. Agents continue from every turn, except in long conversations, where they change what they send back.
     exact_prefix_rate: Option<f64>,
     first_call_s: Option<f64>,
     wall_s: f64,
     memory_peak_bytes: Option<u64>,
-    /// What became of a long conversation's replies.
+    /// What happened to the replies of a long conversation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    drill: Option<Account>,
+    drill: Option<DrillReport>,
 }
 
-/// Installs each agent, has it write a file with the scripted model in every mode, and compares.
+/// Installs each agent, runs it with the scripted model in every mode, and compares the results with its manifest.
 pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outcome> {
     let agents: Vec<(Arc<dyn Agent>, VersionRequest)> = if names.is_empty() {
         let all = settings::agents()?.into_iter();
@@ -119,10 +121,10 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
         let found = names.iter().map(|name| settings::agent(name));
         found.collect::<anyhow::Result<_>>()?
     };
-    let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
+    let stop = StopSignal::watch(Screen::new(), "Ending; again to end at once.")?;
     let tried = with_engine(async |engine| {
         let log = Log::new(ANSWERS_MAX);
-        let scripted = Scripted::start(Options {
+        let scripted = ScriptedEndpoint::start(Options {
             log: Some(Arc::clone(&log)),
             ..Options::default()
         });
@@ -136,7 +138,7 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
 
 async fn try_all(
     engine: &Engine,
-    (scripted, log): (&Scripted, &Log),
+    (scripted, log): (&ScriptedEndpoint, &Log),
     agents: Vec<(Arc<dyn Agent>, VersionRequest)>,
     is_json: bool,
     cancel: &CancellationToken,
@@ -144,7 +146,7 @@ async fn try_all(
     let mut out = output::stdout();
     let mut are_fine = true;
     if !is_json {
-        head(&mut out)?;
+        table_head(&mut out)?;
     }
     for (agent, version) in agents {
         let ready = match make_ready(engine, (&*agent, version), cancel).await {
@@ -161,38 +163,38 @@ async fn try_all(
             let result = run_one(engine, rollout, cancel).await?;
             let served = log.take();
             let seen = engine.store().interpret_result(&result)?;
-            let finding = match mode.play {
-                Play::OneFile => judge(&*agent, mode, &result, &Traced::new(&seen)),
-                Play::Drill => judge_drill(&*agent, mode, &result, (&served, &seen)),
+            let report = match mode.scenario {
+                Scenario::OneFile => judge(&*agent, mode, &result, &OpenEnvTrace::new(&seen)),
+                Scenario::Drill => judge_drill(&*agent, mode, &result, (&served, &seen)),
             };
-            are_fine &= finding.is_fine;
+            are_fine &= report.is_fine;
             if is_json {
-                writeln!(out, "{}", serde_json::to_string(&finding)?)?;
+                writeln!(out, "{}", serde_json::to_string(&report)?)?;
             } else {
-                row(&mut out, &finding)?;
+                row(&mut out, &report)?;
             }
         }
     }
     Ok(if are_fine {
-        Outcome::Fine
+        Outcome::Success
     } else {
-        Outcome::Bad
+        Outcome::Failure
     })
 }
 
 fn rollout(
-    scripted: &Scripted,
+    scripted: &ScriptedEndpoint,
     agent: &Arc<dyn Agent>,
     ready: rollcage_agents::ReadyAgent,
-    mode: Mode,
-) -> anyhow::Result<Resolved> {
-    let (task, script) = match mode.play {
-        Play::OneFile => {
+    mode: TrialMode,
+) -> anyhow::Result<ResolvedRollout> {
+    let (task, script) = match mode.scenario {
+        Scenario::OneFile => {
             let task = one_tool_task("doctor", agent.name());
             let script = Script::new(task.solution.clone());
             (task, script)
         }
-        Play::Drill => {
+        Scenario::Drill => {
             let expected = agent.expectation().long;
             let drill = Drill::without(&expected.without);
             let mut task = drill.task(format!("doctor-{}", agent.name()));
@@ -213,10 +215,20 @@ fn rollout(
         }),
         ..Endpoint::scripted(scripted.base_url(), rollcage_scripted::MODEL, key)
     };
-    Ok(Resolved::new(task, Arc::clone(agent), ready, endpoint))
+    Ok(ResolvedRollout::new(
+        task,
+        Arc::clone(agent),
+        ready,
+        endpoint,
+    ))
 }
 
-fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult, traced: &Traced) -> Finding {
+fn judge(
+    agent: &dyn Agent,
+    mode: TrialMode,
+    result: &RolloutResult,
+    traced: &OpenEnvTrace,
+) -> TrialReport {
     let expected = agent.expectation();
     let of_agent = traced
         .proxy_turns
@@ -246,16 +258,16 @@ fn judge(agent: &dyn Agent, mode: Mode, result: &RolloutResult, traced: &Traced)
         compare("exact turns", exact, expected.calls);
     }
     problems.extend(unread_events(agent, result));
-    Finding {
+    TrialReport {
         exact_prefix_rate: has_tokens.then(|| exact as f64 / of_agent.max(1) as f64),
         side_calls: calls - of_agent,
-        ..finding(mode, result, problems)
+        ..report(mode, result, problems)
     }
 }
 
-/// What every run tells.
-fn finding(mode: Mode, result: &RolloutResult, problems: Vec<String>) -> Finding {
-    Finding {
+/// The part of a report that all scenarios have in common.
+fn report(mode: TrialMode, result: &RolloutResult, problems: Vec<String>) -> TrialReport {
+    TrialReport {
         agent: result.agent.name.clone(),
         version: result.agent.version.clone(),
         mode: mode.name,
@@ -272,16 +284,16 @@ fn finding(mode: Mode, result: &RolloutResult, problems: Vec<String>) -> Finding
     }
 }
 
-/// Whether every reply of a long conversation is trained as it was sampled, but for those that the agent is known to
-/// throw away.
+/// Whether every reply of a long conversation is trained as it was sampled, except those that the agent is known to
+/// discard.
 fn judge_drill(
     agent: &dyn Agent,
-    mode: Mode,
+    mode: TrialMode,
     result: &RolloutResult,
-    (served, seen): (&[Served], &Interpretation),
-) -> Finding {
+    (served, seen): (&[ServedAnswer], &Interpretation),
+) -> TrialReport {
     let expected = agent.expectation();
-    let account = Account::new(served, seen);
+    let account = DrillReport::new(served, seen);
     let mut problems = Vec::new();
     problems.extend(unsolved(result));
     let mut left_out = account.left_out.iter();
@@ -303,18 +315,18 @@ fn judge_drill(
     }
     problems.extend(unread_events(agent, result));
     let gone_on_from = account.replies.saturating_sub(account.asked_again.len());
-    let is_aside = |served: &&Served| {
+    let is_aside = |served: &&ServedAnswer| {
         served.played.map(|played| played.conversation) == Some(Conversation::Aside)
     };
-    Finding {
+    TrialReport {
         side_calls: served.iter().filter(is_aside).count(),
         exact_prefix_rate: Some(account.trained as f64 / gone_on_from.max(1) as f64),
         drill: Some(account),
-        ..finding(mode, result, problems)
+        ..report(mode, result, problems)
     }
 }
 
-/// Why the task was not done, if it was not.
+/// Why the task was not solved, if it was not.
 fn unsolved(result: &RolloutResult) -> Option<String> {
     (result.ended != Ended::Completed || result.reward != Some(1.0)).then(|| {
         let why = result.error.as_deref().unwrap_or("the file is not there");
@@ -322,10 +334,11 @@ fn unsolved(result: &RolloutResult) -> Option<String> {
     })
 }
 
-/// An agent that tells its events in another way than before still does its task, and its account is lost in silence.
+/// Whether the agent's events could not be read. An agent whose event format has changed still solves its task, so its
+/// transcript would be lost without notice.
 fn unread_events(agent: &dyn Agent, result: &RolloutResult) -> Option<String> {
     let report = &result.agent_report;
-    let has_events = agent.events().format != Format::Text;
+    let has_events = agent.events().format != TranscriptFormat::Text;
     (has_events && (report.tool_calls == 0 || report.last_message.is_none())).then(|| {
         format!(
             "its events tell of {} tool calls and {}",
@@ -338,8 +351,8 @@ fn unread_events(agent: &dyn Agent, result: &RolloutResult) -> Option<String> {
     })
 }
 
-/// What became of a long conversation, in a few words.
-fn tell(account: &Account) -> String {
+/// What happened to a long conversation, in a few words.
+fn describe_drill(account: &DrillReport) -> String {
     let mut text = format!("{} of {} replies trained", account.trained, account.replies);
     let again: Vec<_> = account
         .asked_again
@@ -359,7 +372,7 @@ fn tell(account: &Account) -> String {
     text
 }
 
-fn head(out: &mut impl Write) -> std::io::Result<()> {
+fn table_head(out: &mut impl Write) -> std::io::Result<()> {
     writeln!(
         out,
         "{:<16} {:<10} {:<9} {:<8} {:>5} {:>5} {:>6} {:>10} {:>9} {:>10}  verdict",
@@ -376,30 +389,32 @@ fn head(out: &mut impl Write) -> std::io::Result<()> {
     )
 }
 
-fn row(out: &mut impl Write, finding: &Finding) -> std::io::Result<()> {
+fn row(out: &mut impl Write, report: &TrialReport) -> std::io::Result<()> {
     let seconds = |value: Option<f64>| value.map_or("-".to_owned(), text::duration);
-    let verdict = match (finding.is_fine, &finding.drill) {
+    let verdict = match (report.is_fine, &report.drill) {
         (true, None) => "ok".to_owned(),
-        (true, Some(account)) => format!("ok: {}", tell(account)),
-        (false, None) => finding.problems.join("; "),
-        (false, Some(account)) => format!("{}; {}", finding.problems.join("; "), tell(account)),
+        (true, Some(account)) => format!("ok: {}", describe_drill(account)),
+        (false, None) => report.problems.join("; "),
+        (false, Some(account)) => format!(
+            "{}; {}",
+            report.problems.join("; "),
+            describe_drill(account)
+        ),
     };
-    let level = format!("{:?}", finding.level).to_lowercase();
+    let level = format!("{:?}", report.level).to_lowercase();
     writeln!(
         out,
         "{:<16} {:<10} {:<9} {level:<8} {:>5} {:>5} {:>6} {:>10} {:>9} {:>10}  {verdict}",
-        finding.agent,
-        finding.version,
-        finding.mode,
-        finding.calls,
-        finding.side_calls,
-        finding
+        report.agent,
+        report.version,
+        report.mode,
+        report.calls,
+        report.side_calls,
+        report
             .exact_prefix_rate
             .map_or("-".to_owned(), |rate| format!("{:.0}%", 100.0 * rate)),
-        seconds(finding.first_call_s),
-        text::duration(finding.wall_s),
-        finding
-            .memory_peak_bytes
-            .map_or("-".to_owned(), text::bytes),
+        seconds(report.first_call_s),
+        text::duration(report.wall_s),
+        report.memory_peak_bytes.map_or("-".to_owned(), text::bytes),
     )
 }

@@ -9,11 +9,11 @@ use rollcage_agents::bundle::{
     self, InstallError, ListError, NODE_VERSION, Source, VersionRequest,
 };
 
-use crate::cli::signals::Stop;
+use crate::cli::signals::StopSignal;
 use crate::progress::{InstallProgress, Screen};
-use crate::{Interrupted, Outcome, WrongUse, output, settings};
+use crate::{Interrupted, Outcome, UsageError, output, settings};
 
-/// The bundle that is no agent, and is pinned like one.
+/// Node is not an agent, but it is pinned like one.
 const NODE: &str = "node";
 
 #[derive(clap::Args)]
@@ -38,7 +38,7 @@ pub(super) struct Arguments {
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let (source, version) = source(&arguments)?;
     let screen = Screen::new();
-    let stop = Stop::watch(screen.clone(), "Ending; again to end at once.")?;
+    let stop = StopSignal::watch(screen.clone(), "Ending; again to end at once.")?;
     let bundles = settings::bundles()?;
     let progress = InstallProgress::on(&screen);
     let show = |step| progress.show(&step);
@@ -48,7 +48,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let pinned = pinned.ok_or(Interrupted)?.map_err(|error| match error {
         InstallError::List(ListError::NothingToPin { .. })
         | InstallError::NoVersion { .. }
-        | InstallError::Name { .. } => anyhow::Error::from(WrongUse(error.to_string())),
+        | InstallError::Name { .. } => anyhow::Error::from(UsageError(error.to_string())),
         error => error.into(),
     })?;
     for (package, targets) in &pinned.missing {
@@ -60,7 +60,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     }
     let Some(path) = arguments.output else {
         output::stdout().write_all(pinned.text.as_bytes())?;
-        return Ok(Outcome::Fine);
+        return Ok(Outcome::Success);
     };
     std::fs::write(&path, &pinned.text).with_context(|| format!("write {}", path.display()))?;
     writeln!(
@@ -71,7 +71,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         path.display(),
         pinned.packages
     )?;
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }
 
 fn source(arguments: &Arguments) -> anyhow::Result<(Source, VersionRequest)> {
@@ -87,7 +87,7 @@ fn source(arguments: &Arguments) -> anyhow::Result<(Source, VersionRequest)> {
         (None, named) => named,
         (Some(version), VersionRequest::Default) => VersionRequest::parse(version),
         (Some(version), _) => {
-            return Err(WrongUse(format!(
+            return Err(UsageError(format!(
                 "{name} names a version, and so does --version {version}: give one of them"
             ))
             .into());

@@ -1,4 +1,5 @@
-//! An agent as a user runs it: on the host, without sandbox and proxy, with what a rollout would give it.
+//! The baseline of a rollout: the same agent on the host, without sandbox and proxy, with the files and environment
+//! that a rollout gives it.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -10,21 +11,21 @@ use anyhow::{Context, bail, ensure};
 use tokio::io::AsyncWriteExt;
 
 use rollcage_agents::{Launch, LaunchRequest, ModelAccess, ReadyAgent, base_environment};
-use rollcage_engine::intake::Resolved;
+use rollcage_engine::intake::ResolvedRollout;
 use rollcage_sandbox::guest::{AGENT_LOGS, BUNDLE_DIR, HOME, NODE_DIR, WORKDIR};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A fresh home with the same files, the same state of a first start, and a work directory.
+/// An agent with a fresh home directory, which has the same files and first-start state, and a work directory.
 pub(super) struct Bare {
     launch: Launch,
     scratch: PathBuf,
 }
 
 impl Bare {
-    /// `scratch` is made, and gone again with this. Nothing of it is measured.
+    /// Prepares an agent below `scratch`, which is created here and removed on drop. This is not measured.
     pub(super) fn prepare(
-        (rollout, ready): (&Resolved, &ReadyAgent),
+        (rollout, ready): (&ResolvedRollout, &ReadyAgent),
         access: &ModelAccess,
         scratch: &Path,
     ) -> anyhow::Result<Self> {
@@ -37,7 +38,7 @@ impl Bare {
             launch,
             scratch: scratch.to_owned(),
         };
-        // It has a key in it, and the place may be everybody's.
+        // It contains a key, and its parent may be readable by everyone.
         DirBuilder::new().mode(0o700).create(scratch)?;
         bare.translate(rollout, ready);
         for directory in [WORKDIR, AGENT_LOGS] {
@@ -56,7 +57,7 @@ impl Bare {
         Ok(bare)
     }
 
-    /// Starts it, waits for its end, and says when it was started.
+    /// Runs the agent to its end and returns when it was started.
     pub(super) async fn run(&self) -> anyhow::Result<Instant> {
         let Some((program, arguments)) = self.launch.argv.split_first() else {
             bail!("the agent has no command");
@@ -75,7 +76,7 @@ impl Bare {
             .spawn()
             .with_context(|| format!("run {program} bare"))?;
         if let Some(mut stdin) = child.stdin.take() {
-            // An agent that has its instruction in a file may close it.
+            // An agent that reads its instruction from a file may close stdin.
             let _ = stdin.write_all(self.launch.stdin.as_bytes()).await;
         }
         let status = tokio::time::timeout(LIMIT, child.wait())
@@ -89,29 +90,36 @@ impl Bare {
         Ok(since)
     }
 
-    /// Paths as they are outside, in everything that the agent is told.
-    fn translate(&mut self, rollout: &Resolved, ready: &ReadyAgent) {
-        let shown = |path: &Path| path.display().to_string();
-        let mut places = vec![
-            (BUNDLE_DIR, shown(&ready.bundle.path)),
-            (HOME, shown(&self.outside(HOME))),
+    /// Replaces the sandbox's paths by those on the host in the agent's environment, arguments and files.
+    fn translate(&mut self, rollout: &ResolvedRollout, ready: &ReadyAgent) {
+        let text_of = |path: &Path| path.display().to_string();
+        let mut paths = vec![
+            (BUNDLE_DIR, text_of(&ready.bundle.path)),
+            (HOME, text_of(&self.outside(HOME))),
         ];
-        places.extend(ready.node.iter().map(|node| (NODE_DIR, shown(&node.path))));
-        let told = |text: &str| {
-            let fill =
+        paths.extend(
+            ready
+                .node
+                .iter()
+                .map(|node| (NODE_DIR, text_of(&node.path))),
+        );
+        let translated = |text: &str| {
+            let replace =
                 |text: String, (inside, outside): &(&str, String)| text.replace(inside, outside);
-            places.iter().fold(text.to_owned(), fill)
+            paths.iter().fold(text.to_owned(), replace)
         };
         let launch = &mut self.launch;
         let mut env = base_environment(&rollout.task.env);
         env.append(&mut launch.env);
         launch.env = env
             .into_iter()
-            .map(|(name, value)| (name, told(&value)))
+            .map(|(name, value)| (name, translated(&value)))
             .collect();
-        launch.argv.iter_mut().for_each(|text| *text = told(text));
+        for text in &mut launch.argv {
+            *text = translated(text);
+        }
         for (path, text) in &mut launch.files {
-            (*path, *text) = (told(path), told(text));
+            (*path, *text) = (translated(path), translated(text));
         }
     }
 
@@ -126,7 +134,7 @@ impl Drop for Bare {
     }
 }
 
-/// Where a path of the sandbox is below a scratch directory.
+/// The path below a scratch directory for a path of the sandbox.
 pub(super) fn outside(scratch: &Path, path: &str) -> PathBuf {
     scratch.join(path.trim_start_matches('/'))
 }

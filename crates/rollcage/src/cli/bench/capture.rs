@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::cli::signals::Signals;
-use crate::{Interrupted, Outcome, WrongUse, output};
+use crate::{Interrupted, Outcome, UsageError, output};
 
 mod conversation;
 mod engine;
@@ -19,16 +19,16 @@ mod whole;
 
 /// Measure the capture proxy between a load generator and a mock upstream.
 ///
-/// The upstream answers with prompt ids, sampled ids and logprobs as vLLM does. Upstream, proxy and load generator share
-/// this machine.
+/// The upstream answers with prompt ids, sampled ids and logprobs as vLLM does. Upstream, proxy and load generator
+/// share this machine.
 ///
 /// Whole answers come as fast as they can, through the proxy and directly by turns: the ratio is what counts.
 ///
 /// Streamed calls are those of coding agents: 16 conversations at once, prompts of about 20,000 tokens that grow with
 /// every turn, words and a tool call of 300 tokens in as many chunks, each sent when its step of the engine is due and
-/// each with its id and five alternatives. What counts is the processor time, user and system, that the proxy alone uses
-/// for a call: it is a process of its own, and a busy machine changes it little. To see what a change costs, keep the
-/// program from before it and measure both by turns:
+/// each with its id and five alternatives. What counts is the processor time, user and system, that the proxy alone
+/// uses for a call: it is a process of its own, and a busy machine changes it little. To see what a change costs, keep
+/// the program from before it and measure both by turns:
 ///
 ///     rollcage bench capture --workload streamed --against ./rollcage-before
 #[derive(clap::Args)]
@@ -64,18 +64,18 @@ enum Workload {
     Streamed,
 }
 
-/// At once, in both workloads.
+/// Concurrent connections, in both workloads.
 const CONNECTIONS: usize = 16;
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     if arguments.workload == Workload::Whole && !arguments.against.is_empty() {
         let text = "--against measures streamed calls: leave out --workload whole";
-        return Err(WrongUse(text.to_owned()).into());
+        return Err(UsageError(text.to_owned()).into());
     }
     let mut signals = Signals::new().context("catch signals")?;
     tokio::select! {
-        measured = measure(arguments) => measured.map(|()| Outcome::Fine),
-        // The proxy, a process of its own, ends with what is dropped here.
+        measured = measure(arguments) => measured.map(|()| Outcome::Success),
+        // Dropping the measurement ends the proxy's process.
         () = signals.next() => Err(Interrupted.into()),
         () = output::reader_gone() => Err(Interrupted.into()),
     }

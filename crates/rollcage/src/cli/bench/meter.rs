@@ -1,34 +1,34 @@
-//! What this process and its children have used.
+//! Processor time and memory of this process and its children.
 
 use anyhow::Context;
 
 /// Processor time, user and system.
-pub(super) struct Cpu {
+pub(super) struct CpuTime {
     pub(super) own_s: f64,
-    /// Of children that have ended.
+    /// Of child processes that have ended.
     pub(super) children_s: f64,
 }
 
-impl Cpu {
+impl CpuTime {
     pub(super) fn now() -> anyhow::Result<Self> {
-        /// What the kernel counts these fields in, everywhere.
+        /// The kernel's unit for these fields, the same on every architecture.
         const TICKS_PER_SECOND: f64 = 100.0;
         let stat = std::fs::read_to_string("/proc/self/stat")?;
-        // The name before the last parenthesis may have spaces in it; utime is the 12th field behind it.
+        // The process name, up to the last parenthesis, may contain spaces; utime is the 12th field after it.
         let (_, fields) = stat.rsplit_once(')').context("the kernel tells times")?;
         let ticks = fields.split_whitespace().skip(11).take(4);
         let ticks: Vec<f64> = ticks.map(str::parse).collect::<Result<_, _>>()?;
         let [user, system, children_user, children_system] = ticks[..] else {
             anyhow::bail!("the kernel tells no times");
         };
-        Ok(Cpu {
+        Ok(CpuTime {
             own_s: (user + system) / TICKS_PER_SECOND,
             children_s: (children_user + children_system) / TICKS_PER_SECOND,
         })
     }
 }
 
-/// The high-water mark of our own resident memory.
+/// The peak of our own resident memory.
 pub(super) fn resident_bytes() -> anyhow::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status

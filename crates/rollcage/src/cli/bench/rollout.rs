@@ -13,16 +13,16 @@ use rollcage_agents::ReadyAgent;
 use rollcage_agents::bundle::VersionRequest;
 use rollcage_agents::{Agent, ModelAccess, WireDialect};
 use rollcage_engine::Engine;
-use rollcage_engine::intake::Resolved;
+use rollcage_engine::intake::ResolvedRollout;
 use rollcage_model::task::{Task, absolute};
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_sandbox::guest::WORKDIR;
-use rollcage_scripted::{Log, Script, Scripted};
+use rollcage_scripted::{Log, Script, ScriptedEndpoint};
 
 use super::bare::{Bare, outside};
-use super::meter::{Cpu, resident_bytes};
+use super::meter::{CpuTime, resident_bytes};
 use crate::cli::engine::{make_ready, run_one, with_engine};
-use crate::cli::signals::Stop;
+use crate::cli::signals::StopSignal;
 use crate::progress::Screen;
 use crate::task_file::one_tool_task;
 use crate::{Interrupted, Outcome, output, settings, text};
@@ -39,8 +39,8 @@ pub(crate) struct Arguments {
     #[arg(short, long, default_value_t = 7, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
 
-    /// An agent, as `rollcage run --agent` takes it; repeatable, and `all` is every one that asks a model and that can be
-    /// installed
+    /// An agent, as `rollcage run --agent` takes it; repeatable, and `all` is every one that asks a model and that can
+    /// be installed
     #[arg(
         long,
         default_value = "opencode",
@@ -53,25 +53,25 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// At most so many times the bare agent's.
+/// The goals: at most this many times the bare agent's time.
 const FIRST_CALL_GOAL: f64 = 1.1;
 const WHOLE_GOAL: f64 = 1.15;
 
 /// One run of an agent.
-struct Run {
+struct RunMeasurement {
     /// From the start, or the submission, to the first model call at the endpoint.
     first_call_s: f64,
     whole_s: f64,
     /// The agent's processor time; unknown where the sandbox's is.
     agent_cpu_s: Option<f64>,
-    /// Ours, with the scripted endpoint in it.
+    /// Processor time of our own process, which includes the scripted endpoint.
     own_cpu_s: f64,
-    /// Of the start: the sandbox's, and the agent's until it reached the proxy. Nothing for the bare agent.
+    /// Parts of the start: the sandbox's, and the agent's until its first call. Zero for the bare agent.
     sandbox_s: f64,
     agent_s: f64,
 }
 
-/// The medians of many runs.
+/// The medians of several runs.
 #[derive(Debug, Serialize)]
 struct Medians {
     first_call_s: f64,
@@ -80,23 +80,23 @@ struct Medians {
     own_cpu_s: f64,
 }
 
-/// Where a rollout's start goes; the rest is the record and the proxy.
+/// What a rollout's start consists of; the rest is the record and the proxy.
 #[derive(Debug, Serialize)]
-struct Parts {
+struct StartBreakdown {
     sandbox_s: f64,
     agent_s: f64,
     rest_s: f64,
 }
 
 #[derive(Debug, Serialize)]
-struct Measured {
+struct AgentComparison {
     agent: String,
     version: String,
     dialect: &'static str,
     rounds: u16,
     bare: Medians,
     rollout: Medians,
-    rollout_start: Parts,
+    rollout_start: StartBreakdown,
     first_call_ratio: f64,
     first_call_goal: f64,
     whole_ratio: f64,
@@ -106,7 +106,7 @@ struct Measured {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let agents = chosen(&arguments.agent)?;
-    let stop = Stop::watch(Screen::new(), "Ending; again to end at once.")?;
+    let stop = StopSignal::watch(Screen::new(), "Ending; again to end at once.")?;
     let mut out = output::stdout();
     let measured = with_engine(async |engine| {
         for choice in agents {
@@ -134,7 +134,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
             text::bytes(resident_bytes()?)
         )?;
     }
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }
 
 async fn measure(
@@ -142,7 +142,7 @@ async fn measure(
     choice: Choice,
     rounds: u16,
     cancel: &CancellationToken,
-) -> anyhow::Result<Measured> {
+) -> anyhow::Result<AgentComparison> {
     let bench = Bench::open(engine, choice, cancel).await?;
     let measured = bench.measure(rounds).await;
     bench.scripted.close().await;
@@ -155,7 +155,7 @@ async fn measure(
 struct Choice {
     agent: Arc<dyn Agent>,
     version: VersionRequest,
-    /// Not merely one of all.
+    /// Chosen by name, not by `all`.
     is_named: bool,
 }
 
@@ -175,7 +175,7 @@ fn chosen(names: &[String]) -> anyhow::Result<Vec<Choice>> {
         let (agent, version) = settings::agent(name)?;
         if agent.dialect().is_none() {
             let message = format!("{name} asks no model, so it has no first call to measure");
-            return Err(crate::WrongUse(message).into());
+            return Err(crate::UsageError(message).into());
         }
         chosen.push(Choice {
             agent,
@@ -186,13 +186,13 @@ fn chosen(names: &[String]) -> anyhow::Result<Vec<Choice>> {
     Ok(chosen)
 }
 
-/// One agent, ready, and an endpoint that says when it is asked.
+/// One installed agent, and an endpoint that logs when its calls arrive.
 struct Bench<'a> {
     engine: &'a Engine,
     cancel: &'a CancellationToken,
-    rollout: Resolved,
+    rollout: ResolvedRollout,
     ready: ReadyAgent,
-    scripted: Scripted,
+    scripted: ScriptedEndpoint,
     log: Arc<Log>,
     bare_key: String,
     scratch: PathBuf,
@@ -207,7 +207,7 @@ impl<'a> Bench<'a> {
         let agent = choice.agent;
         let ready = make_ready(engine, (&*agent, choice.version), cancel).await?;
         let task = Task {
-            // Nobody checks the bare agent's work either.
+            // The bare agent's work is not verified either.
             verify: Vec::new(),
             ..one_tool_task("bench", agent.name())
         };
@@ -217,8 +217,8 @@ impl<'a> Bench<'a> {
             log: Some(Arc::clone(&log)),
             ..rollcage_scripted::Options::default()
         };
-        let scripted = Scripted::start(options).await?;
-        // In memory as a sandbox's files are, so that the disk does not count against the bare agent.
+        let scripted = ScriptedEndpoint::start(options).await?;
+        // In memory, as a sandbox's files are, so that the bare agent is not slowed down by the disk.
         let memory = Path::new("/dev/shm");
         let place = match memory.is_dir() {
             true => memory,
@@ -231,7 +231,7 @@ impl<'a> Bench<'a> {
         })?;
         let key = scripted.add(Script::new(task.solution.clone()))?;
         let endpoint = Endpoint::scripted(scripted.base_url(), rollcage_scripted::MODEL, key);
-        let rollout = Resolved::new(task, agent, ready.clone(), endpoint);
+        let rollout = ResolvedRollout::new(task, agent, ready.clone(), endpoint);
         Ok(Bench {
             engine,
             cancel,
@@ -244,20 +244,20 @@ impl<'a> Bench<'a> {
         })
     }
 
-    async fn measure(&self, rounds: u16) -> anyhow::Result<Measured> {
+    async fn measure(&self, rounds: u16) -> anyhow::Result<AgentComparison> {
         let (mut bare, mut rollout) = (Vec::new(), Vec::new());
         for round in 0..=rounds {
             let name = self.rollout.agent.name();
             output::say(&format!("{name}: round {round} of {rounds}"));
             let bare_run = self.cancel.run_until_cancelled(self.run_bare()).await;
             let runs = (bare_run.ok_or(Interrupted)??, self.run_rollout().await?);
-            // The first fills the page cache.
+            // The first round only fills the page cache.
             if round > 0 {
                 bare.push(runs.0);
                 rollout.push(runs.1);
             }
         }
-        let rollout_start = Parts {
+        let rollout_start = StartBreakdown {
             sandbox_s: median(&rollout, |run| run.sandbox_s),
             agent_s: median(&rollout, |run| run.agent_s),
             rest_s: median(&rollout, |run| {
@@ -266,7 +266,7 @@ impl<'a> Bench<'a> {
         };
         let (bare, rollout) = (medians(&bare), medians(&rollout));
         let cpu = rollout.agent_cpu_s.zip(bare.agent_cpu_s);
-        Ok(Measured {
+        Ok(AgentComparison {
             agent: self.ready.bundle.agent.clone(),
             version: self.ready.bundle.version.clone(),
             dialect: self.rollout.agent.dialect().map_or("", WireDialect::as_str),
@@ -282,7 +282,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    async fn run_bare(&self) -> anyhow::Result<Run> {
+    async fn run_bare(&self) -> anyhow::Result<RunMeasurement> {
         let access = ModelAccess {
             base_url: self.scripted.base_url(),
             key: self.bare_key.clone(),
@@ -292,11 +292,11 @@ impl<'a> Bench<'a> {
             patience_ms: 600_000,
         };
         let bare = Bare::prepare((&self.rollout, &self.ready), &access, &self.scratch)?;
-        let before = Cpu::now()?;
+        let before = CpuTime::now()?;
         let since = bare.run().await?;
         let whole_s = since.elapsed().as_secs_f64();
-        let after = Cpu::now()?;
-        Ok(Run {
+        let after = CpuTime::now()?;
+        Ok(RunMeasurement {
             first_call_s: self.first_call(since)?,
             whole_s,
             agent_cpu_s: Some(after.children_s - before.children_s),
@@ -306,19 +306,19 @@ impl<'a> Bench<'a> {
         })
     }
 
-    async fn run_rollout(&self) -> anyhow::Result<Run> {
-        let before = Cpu::now()?;
+    async fn run_rollout(&self) -> anyhow::Result<RunMeasurement> {
+        let before = CpuTime::now()?;
         let since = Instant::now();
         let result = run_one(self.engine, self.rollout.clone(), self.cancel).await?;
-        let after = Cpu::now()?;
-        // A measurement is no work of the user's to keep.
+        let after = CpuTime::now()?;
+        // Records of measurements are of no use to the user.
         let _ = std::fs::remove_dir_all(&result.record);
         ensure!(
             result.files.contains_key(&absolute("hello.txt")),
             "the rollout did not do its task: {:?}",
             result.error
         );
-        Ok(Run {
+        Ok(RunMeasurement {
             first_call_s: self.first_call(since)?,
             whole_s: result.wall_s,
             agent_cpu_s: result.usage.cpu_s,
@@ -336,8 +336,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-fn show(out: &mut impl Write, measured: &Measured) -> std::io::Result<()> {
-    let Measured { bare, rollout, .. } = measured;
+fn show(out: &mut impl Write, measured: &AgentComparison) -> std::io::Result<()> {
+    let AgentComparison { bare, rollout, .. } = measured;
     writeln!(
         out,
         "{} {} ({}), medians of {}",
@@ -385,7 +385,7 @@ fn show(out: &mut impl Write, measured: &Measured) -> std::io::Result<()> {
     Ok(())
 }
 
-fn medians(runs: &[Run]) -> Medians {
+fn medians(runs: &[RunMeasurement]) -> Medians {
     let is_known = runs.iter().all(|run| run.agent_cpu_s.is_some());
     Medians {
         first_call_s: median(runs, |run| run.first_call_s),
@@ -395,7 +395,7 @@ fn medians(runs: &[Run]) -> Medians {
     }
 }
 
-fn median(runs: &[Run], value: fn(&Run) -> f64) -> f64 {
+fn median(runs: &[RunMeasurement], value: fn(&RunMeasurement) -> f64) -> f64 {
     let mut values: Vec<f64> = runs.iter().map(value).collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

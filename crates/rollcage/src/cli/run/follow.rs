@@ -1,4 +1,4 @@
-//! Rollouts that were submitted, followed to their ends: progress on standard error, results on standard output.
+//! Follows submitted rollouts to their ends: progress on standard error, results on standard output.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -9,24 +9,24 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_engine::store::Store;
-use rollcage_engine::{Engine, Entry, LOCAL};
+use rollcage_engine::{Engine, LOCAL, RolloutEntry};
 use rollcage_model::ending::Ended;
 use rollcage_model::event::{Event, Phase};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
-use rollcage_model::view::{View, Wanted};
+use rollcage_model::view::{TraceDetail, View};
 
 use super::UNPRINTED;
 use crate::progress::{Progress, Screen};
 use crate::{Interrupted, output};
 
-/// Shows the events of the rollouts until all have ended. With `--json` each result is printed when it comes.
+/// Shows the events of the rollouts until all have ended. With `--json` each result is printed as soon as it is there.
 pub(super) async fn follow(
     engine: &Engine,
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Arc<RolloutEntry>>,
     mut events: mpsc::UnboundedReceiver<Event>,
     cancel: &CancellationToken,
-    (json, screen): (Option<Wanted>, Screen),
+    (json, screen): (Option<TraceDetail>, Screen),
 ) -> anyhow::Result<Vec<RolloutResult>> {
     let progress = RefCell::new(Progress::new(screen, entries.len()));
     let mut printer = Printer {
@@ -39,13 +39,13 @@ pub(super) async fn follow(
     let mut results = Vec::new();
     let has_begun = |id: RolloutId| {
         let entry = entries.iter().find(|entry| entry.id == id);
-        let phase = entry.and_then(|entry| entry.feed.standing().phase);
+        let phase = entry.and_then(|entry| entry.feed.status().phase);
         phase.is_some_and(|phase| phase != Phase::Prepare)
     };
     let deliver = |result: RolloutResult| {
         printer.take(&result, has_begun(result.rollout_id));
         if printer.unwritten.is_some() {
-            // Whoever wanted the results has gone, or has no room for them: what runs is ended and recorded.
+            // The reader has gone, or the disk is full: the running rollouts are cancelled and recorded.
             cancel.cancel();
         }
         progress.borrow_mut().delivered(result.rollout_id);
@@ -65,21 +65,22 @@ pub(super) async fn follow(
     }
     progress.borrow_mut().finish();
     if !printer.has_begun {
-        // Nothing ran, so there is nothing to keep.
+        // No rollout began, so there is nothing to keep.
         for result in &results {
             let _ = engine.delete(LOCAL, &result.rollout_id.to_string()).await;
         }
         return Err(Interrupted.into());
     }
-    // Where the reader has gone, how the rollouts ended is all there is to say.
-    output::unless_gone(printer.unwritten.map_or(Ok(()), Err))?;
+    // If the reader has gone, only the exit code is left to report.
+    output::ignore_closed_reader(printer.unwritten.map_or(Ok(()), Err))?;
     Ok(results)
 }
 
-/// Prints results, those that were cancelled before they began last: if there are no others, there are none at all.
+/// Prints results. Results of rollouts that were cancelled before they began are held back until another one is
+/// printed; if there is no other, none are printed.
 struct Printer<'a> {
     store: &'a Store,
-    json: Option<Wanted>,
+    json: Option<TraceDetail>,
     held: Vec<RolloutResult>,
     has_begun: bool,
     unwritten: Option<anyhow::Error>,
@@ -108,11 +109,11 @@ impl Printer<'_> {
     }
 }
 
-/// In one piece, so that a line is there whole or not at all, as far as that is up to us.
-fn print_json(store: &Store, result: &RolloutResult, wanted: Wanted) -> anyhow::Result<()> {
+/// Written with one call, so that a line is complete or missing, as far as we can ensure that.
+fn print_json(store: &Store, result: &RolloutResult, wanted: TraceDetail) -> anyhow::Result<()> {
     let view = match wanted {
-        Wanted::None => View::bare(result),
-        Wanted::Sequences | Wanted::Turns => {
+        TraceDetail::None => View::bare(result),
+        TraceDetail::Sequences | TraceDetail::Turns => {
             View::new(result, &store.interpret_result(result)?, wanted)
         }
     };

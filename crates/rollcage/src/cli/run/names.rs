@@ -1,5 +1,5 @@
-//! One set of names and defaults: what may be said of a rollout on the command line, in a task file, to a tool and over
-//! REST.
+//! Tests that the command line, task files, tools and REST have the same names and defaults for the options of a
+//! rollout.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use rollcage_proxy::ModelSettings;
 use super::*;
 use crate::server::api::openapi_paths;
 use crate::server::listen::BODY_LIMIT;
+use crate::server::rollouts::context::RequestContext;
 use crate::server::rollouts::request::{self, NAMES};
-use crate::server::rollouts::surroundings::Surroundings;
 use crate::server::tasks::Tasks;
 
-/// What says something of the task: task file, command line, tools and REST have each of these.
+/// Options of the task; task files, the command line, tools and REST have all of these.
 const OF_THE_TASK: &[&str] = &[
     "task_id",
     "instruction",
@@ -34,12 +34,12 @@ const OF_THE_TASK: &[&str] = &[
     "limits",
     "budget",
     "mode",
-    // On the command line each option is a flag.
+    // On the command line each agent option is a flag.
     "agent_options",
 ];
 
-/// What says something of the model and of how a task is run, which is not the task's to say: the others have each of
-/// these.
+/// Options of the model and of how a task is run. They do not belong to the task: the command line, tools and REST have
+/// all of these.
 const OF_THE_RUN: &[&str] = &[
     "agent",
     "sandbox",
@@ -60,10 +60,10 @@ const OF_THE_RUN: &[&str] = &[
     "top_logprobs",
 ];
 
-/// The original's ways to name an endpoint and bring its key, for clients only: no key is put on a command line.
+/// OpenEnv's ways to name an endpoint and pass its key, for clients only: keys do not belong on a command line.
 const OF_CLIENTS: &[&str] = &["api_key", "model_key", "vllm_url", "hf_token", "template"];
 
-/// What a task file has beside: files beside it on disk, which no client can name.
+/// Options of task files only: uploads of files next to them, which clients cannot name.
 const OF_TASK_FILES: &[&str] = &["upload"];
 
 /// The flag for each option of an agent.
@@ -143,7 +143,7 @@ fn a_task_file_takes_the_same_names() {
         let read = Task::from_json(&file.to_string());
         assert!(read.is_ok(), "{name}: {:?}", read.err());
     }
-    // And a file has no other names, but for its own short ones.
+    // A file has no other names except its own short ones.
     let mut known = set(&[OF_THE_TASK, OF_TASK_FILES, &["id", "agent"]]);
     let task: Value = serde_json::to_value(Task {
         test_script: Some("x".to_owned()),
@@ -153,25 +153,25 @@ fn a_task_file_takes_the_same_names() {
     for name in task.as_object().unwrap().keys() {
         assert!(known.remove(name), "{name}");
     }
-    // What is left are the original's names for the same things.
+    // The remaining names are OpenEnv's aliases.
     let left = ["agent_options", "setup_shell", "task_id", "upload_files"];
     assert_eq!(known, set(&[&left]));
 }
 
-fn read_tool(arguments: &Value) -> Resolved {
-    let around = Surroundings {
+fn read_tool(arguments: &Value) -> ResolvedRollout {
+    let context = RequestContext {
         tasks: Arc::new(Tasks::default()),
         catalogue: Arc::new(Catalogue::built_in()),
         body_limit: BODY_LIMIT,
     };
     let arguments = arguments.as_object().cloned().unwrap();
-    match request::read("run_rollout", arguments, &around) {
-        Ok(read) => resolve(read.request, &around.catalogue).unwrap(),
+    match request::read("run_rollout", arguments, &context) {
+        Ok(read) => resolve(read.request, &context.catalogue).unwrap(),
         Err(wrong) => panic!("{wrong}"),
     }
 }
 
-fn read_flags(flags: &[&str]) -> Resolved {
+fn read_flags(flags: &[&str]) -> ResolvedRollout {
     let line = ["run"].iter().chain(flags);
     let matches = command().try_get_matches_from(line).unwrap();
     let arguments = Arguments::from_arg_matches(&matches).unwrap();
@@ -181,7 +181,7 @@ fn read_flags(flags: &[&str]) -> Resolved {
 }
 
 #[track_caller]
-fn check_same(made: Resolved, asked: Value, file: &str) {
+fn check_same(made: ResolvedRollout, asked: Value, file: &str) {
     let asked = read_tool(&asked);
     let read = Task::from_toml(file).unwrap();
     assert_eq!(made.task, asked.task);
@@ -200,7 +200,7 @@ fn check_same(made: Resolved, asked: Value, file: &str) {
 }
 
 #[test]
-fn what_is_not_said_is_the_same_everywhere() {
+fn defaults_are_the_same_everywhere() {
     let made = read_flags(&["--instruction", "go", "--task-id", "t", "--agent", "nop"]);
     assert_eq!(made.settings.tokens_max, Some(4096));
     let asked = json!({"instruction": "go", "task_id": "t", "agent": "nop"});
@@ -208,7 +208,7 @@ fn what_is_not_said_is_the_same_everywhere() {
 }
 
 #[test]
-fn what_is_said_is_the_same_everywhere() {
+fn options_mean_the_same_everywhere() {
     let made = read_flags(&[
         "--instruction",
         "go",

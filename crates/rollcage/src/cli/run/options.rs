@@ -1,10 +1,10 @@
-//! Flags of `rollcage run` for what a task asks of its agent.
+//! Flags of `rollcage run` for the agent's options.
 
 use serde_json::{Map, Value};
 
 use rollcage_model::task::{AgentOptions, merge};
 
-use crate::WrongUse;
+use crate::UsageError;
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Agent")]
@@ -39,7 +39,7 @@ pub(super) struct AgentArguments {
 }
 
 impl AgentArguments {
-    /// Flags beat what the task says itself.
+    /// Applies flags, which take precedence over the task.
     pub(super) fn set(&self, options: &mut AgentOptions) -> anyhow::Result<()> {
         for (given, place) in [
             (&self.system_prompt, &mut options.system_prompt),
@@ -71,8 +71,8 @@ impl AgentArguments {
 pub(super) fn variable(flag: &str, pair: &str) -> anyhow::Result<(String, String)> {
     match pair.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-        // What was given may be a secret without its name.
-        None => Err(WrongUse(format!("{flag} wants NAME=VALUE, and there is no `=`")).into()),
+        // The argument may be a secret without its name, so it is not part of the error.
+        None => Err(UsageError(format!("{flag} wants NAME=VALUE, and there is no `=`")).into()),
     }
 }
 
@@ -96,7 +96,7 @@ fn read_config(text: &str) -> anyhow::Result<Map<String, Value>> {
         serde_json::from_str(&content).map_err(|error| error.to_string())
     };
     config.map_err(|error| {
-        WrongUse(format!(
+        UsageError(format!(
             "--agent-config wants a JSON object, or a .json or .toml file with one: {error}"
         ))
         .into()
@@ -105,5 +105,5 @@ fn read_config(text: &str) -> anyhow::Result<Map<String, Value>> {
 
 fn read(path: &str) -> anyhow::Result<String> {
     let read = std::fs::read_to_string(path);
-    read.map_err(|error| WrongUse(format!("read {path}: {error}")).into())
+    read.map_err(|error| UsageError(format!("read {path}: {error}")).into())
 }

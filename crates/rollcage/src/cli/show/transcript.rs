@@ -1,4 +1,4 @@
-//! The agent's own account of its work, for people.
+//! Prints the agent's own transcript of its work.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -13,7 +13,7 @@ pub(super) fn show(
     transcript: &Transcript,
     lines_max: usize,
 ) -> std::io::Result<()> {
-    // A result tells only the call's id; what was called is more use to a reader.
+    // A tool result has only the call's id; the tool's name is more useful to a reader.
     let mut names: HashMap<&str, &str> = HashMap::new();
     for entry in &transcript.entries {
         writeln!(out)?;
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_is_readable_and_its_sizes_are_limited() {
+    fn a_transcript_is_readable_and_its_sizes_are_limited() {
         let transcript = Transcript {
             entries: vec![
                 TranscriptEntry::Reasoning { text: "Hm.".into() },

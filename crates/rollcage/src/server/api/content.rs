@@ -1,4 +1,4 @@
-//! What is kept of a rollout: its trace in every format, the files it left, its logs.
+//! The stored content of a rollout: its trace in every format, its files, and its logs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,19 +11,19 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
-use rollcage_engine::store::end_of;
-use rollcage_engine::{EngineError, Found};
+use rollcage_engine::store::read_tail;
+use rollcage_engine::{EngineError, RolloutLookup};
 use rollcage_model::export::{Arguments, Format, Options};
 use rollcage_model::sequence::Trained;
 use rollcage_model::task::absolute;
 
 use super::error::ApiError;
-use super::{OwnerName, Shared, plain_text};
+use super::{BackendState, OwnerName, plain_text};
 use crate::server::rollouts::Backend;
 use crate::server::rollouts::view::id_of;
 
 const TEXT: &str = "text/plain; charset=utf-8";
-/// The end of a log; the whole lies beside the record.
+/// Only the end of a log is returned; the whole log is stored with the record.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Default, Deserialize)]
@@ -37,7 +37,7 @@ pub(super) struct TraceQuery {
 }
 
 pub(super) async fn trace(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     wanted: Result<Query<TraceQuery>, QueryRejection>,
@@ -69,7 +69,7 @@ pub(super) async fn trace(
     Ok(plain_text(content_type, body))
 }
 
-fn directory(backend: &Backend, found: &Found) -> PathBuf {
+fn directory(backend: &Backend, found: &RolloutLookup) -> PathBuf {
     backend.engine.store().directory(id_of(found))
 }
 
@@ -80,7 +80,7 @@ pub(super) struct FileQuery {
 }
 
 pub(super) async fn files(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     wanted: Result<Query<FileQuery>, QueryRejection>,
@@ -125,7 +125,7 @@ pub(super) struct LogQuery {
 }
 
 pub(super) async fn logs(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     wanted: Result<Query<LogQuery>, QueryRejection>,
@@ -144,11 +144,11 @@ pub(super) async fn logs(
         Some(_) => return Err(ApiError::bad("`name` must be agent, agent_stderr or proxy")),
     };
     let path = directory(&backend, &found).join(name);
-    let read = tokio::task::spawn_blocking(move || end_of(&path, LOG_BYTES_MAX)).await;
+    let read = tokio::task::spawn_blocking(move || read_tail(&path, LOG_BYTES_MAX)).await;
     let text = read.map_err(|error| ApiError::internal(&error))?;
     match text {
         Ok(text) => Ok(plain_text(TEXT, text)),
-        // The agent has not started.
+        // The agent has not started yet.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Ok(plain_text(TEXT, String::new()))
         }

@@ -1,4 +1,4 @@
-//! Errors as the API answers them: `{"error": {"code", "message"}}` and a status that says whose mistake it was.
+//! Error responses of the API: `{"error": {"code", "message"}}` and a status.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -39,7 +39,7 @@ impl ApiError {
         ApiError::new(StatusCode::CONFLICT, code, message)
     }
 
-    /// Our own fault: logged here, since whoever asked cannot mend it.
+    /// Our own failure: logged here, since the client cannot fix it.
     pub(crate) fn internal(error: &dyn std::error::Error) -> Self {
         let message = chain(error);
         tracing::error!(error = message, "a request failed");

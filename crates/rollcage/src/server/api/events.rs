@@ -1,4 +1,4 @@
-//! A rollout's events as server-sent events. A client that lost its connection goes on with `Last-Event-ID`.
+//! A rollout's events as server-sent events. A client that lost its connection resumes with `Last-Event-ID`.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -13,15 +13,15 @@ use axum::response::{IntoResponse, Response};
 use futures::stream::{self, Stream};
 use serde::Deserialize;
 
-use rollcage_engine::feed::Told;
-use rollcage_engine::{Entry, Found};
+use rollcage_engine::feed::NumberedEvent;
+use rollcage_engine::{RolloutEntry, RolloutLookup};
 use rollcage_model::event::What;
 
 use super::error::ApiError;
-use super::{OwnerName, Shared};
+use super::{BackendState, OwnerName};
 use crate::server::rollouts::events::{event_value, stored_events};
 
-/// Between comments that keep a quiet connection alive; proxies close one after about a minute.
+/// Between keep-alive comments; proxies close idle connections after about a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Default, Deserialize)]
@@ -32,7 +32,7 @@ pub(super) struct EventsQuery {
 }
 
 pub(super) async fn stream(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     headers: HeaderMap,
@@ -43,16 +43,16 @@ pub(super) async fn stream(
     let resumed = resumed.and_then(|value| value.to_str().ok()?.trim().parse().ok());
     let seq = resumed.or(wanted.after).unwrap_or(0);
     let follower = match backend.engine.find(&owner, &id).await? {
-        Found::Known(entry) => Follower {
+        RolloutLookup::InMemory(entry) => Follower {
             entry: Some(entry),
             seq,
             waiting: VecDeque::new(),
         },
-        Found::Stored(summary) if summary.ended.is_none() => {
+        RolloutLookup::Stored(summary) if summary.ended.is_none() => {
             let text = "another process runs this rollout, so its events are not known here";
             return Err(ApiError::conflict("not_here", text));
         }
-        Found::Stored(summary) => {
+        RolloutLookup::Stored(summary) => {
             let told = stored_events(&backend.engine, summary.rollout_id).await;
             let told = told.map_err(ApiError::bad)?;
             let waiting = told.into_iter().filter(|told| told.seq > seq).collect();
@@ -71,10 +71,10 @@ pub(super) async fn stream(
 
 /// One reader of a rollout's events.
 struct Follower {
-    /// `None` when there is nothing more to come than what waits.
-    entry: Option<Arc<Entry>>,
+    /// `None` when no events will follow those in `waiting`.
+    entry: Option<Arc<RolloutEntry>>,
     seq: u64,
-    waiting: VecDeque<Told>,
+    waiting: VecDeque<NumberedEvent>,
 }
 
 impl Follower {
@@ -86,7 +86,7 @@ impl Follower {
         })
     }
 
-    async fn next(&mut self) -> Option<Told> {
+    async fn next(&mut self) -> Option<NumberedEvent> {
         while self.waiting.is_empty() {
             let entry = self.entry.as_ref()?;
             let is_ended = entry.is_ended();
@@ -108,7 +108,7 @@ impl Follower {
     }
 }
 
-fn render(told: &Told) -> Event {
+fn render(told: &NumberedEvent) -> Event {
     Event::default()
         .id(told.seq.to_string())
         .event(told.event.what.name())

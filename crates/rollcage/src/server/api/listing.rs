@@ -1,4 +1,4 @@
-//! Many rollouts at once: filters and pages. Also the list of tasks.
+//! Lists of rollouts, with filters and pages, and the list of tasks.
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -10,7 +10,7 @@ use rollcage_engine::store::Summary;
 use rollcage_engine::{EndedFilter, Filter};
 
 use super::error::ApiError;
-use super::{OwnerName, Shared};
+use super::{BackendState, OwnerName};
 use crate::server::rollouts::catalogue;
 
 const LIMIT: usize = 50;
@@ -29,7 +29,7 @@ pub(super) struct ListQuery {
 }
 
 pub(super) async fn list(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     wanted: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Value>, ApiError> {
@@ -121,11 +121,11 @@ pub(super) struct TasksQuery {
 }
 
 pub(super) async fn tasks(
-    State(backend): Shared,
+    State(backend): BackendState,
     wanted: Result<Query<TasksQuery>, QueryRejection>,
 ) -> Result<Json<Value>, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
-    let tasks = &backend.around.tasks;
+    let tasks = &backend.context.tasks;
     let start = wanted.start.unwrap_or(0);
     Ok(Json(catalogue::tasks(
         tasks,

@@ -1,9 +1,9 @@
-//! The API described as OpenAPI 3.1 path items, for whoever puts the whole document together.
+//! The API described as OpenAPI 3.1 path items, which `openenv` merges into the whole document.
 
 use serde_json::{Map, Value, json};
 
 use rollcage_model::export::Format;
-use rollcage_model::view::Wanted;
+use rollcage_model::view::TraceDetail;
 
 use super::listing::LIMIT_MAX;
 use crate::server::rollouts::request_schema::rollout_schema;
@@ -77,13 +77,13 @@ pub(crate) fn openapi_paths() -> Map<String, Value> {
 }
 
 fn ready() -> Value {
-    let standing = json!({"ready": {"type": "boolean"}, "reason": {"type": "string"}});
+    let properties = json!({"ready": {"type": "boolean"}, "reason": {"type": "string"}});
     let about = "No sandbox can be started, and why; or that it is not known yet (`starting`).";
     json!({
         "operationId": "ready", "tags": ["rollouts"],
         "summary": "Whether rollouts can run here; needs no token. `/health` says that the process answers",
         "responses": {
-            "200": object("A sandbox was started.", standing.clone()), "503": object(about, standing),
+            "200": object("A sandbox was started.", properties.clone()), "503": object(about, properties),
         },
     })
 }
@@ -138,7 +138,7 @@ fn get(operation: &str, summary: &str, parameters: &[Value], good: Value) -> Val
     })
 }
 
-/// The same for one rollout, which may not be there.
+/// Like [`get`], for one rollout, which may not exist.
 fn get_one(operation: &str, summary: &str, parameters: &[Value], good: Value) -> Value {
     let mut item = get(operation, summary, parameters, good);
     item["responses"]["404"] = problem("There is no such rollout, or it is not yours.");
@@ -201,23 +201,26 @@ fn list() -> Value {
 }
 
 fn show() -> Value {
-    let standing = json!({
+    let properties = json!({
         "rollout_id": {"type": "string"}, "status": {"enum": ["queued", "running", "ended"]},
         "ended": {"type": ["string", "null"]}, "phase": {"type": "string"}, "reward": {"type": ["number", "null"]},
         "calls": {"type": "integer"},
     });
     let about = "The whole result with `status: ended`, or where the rollout stands.";
-    let names: Vec<_> = Wanted::ALL.iter().map(|wanted| wanted.as_str()).collect();
+    let names: Vec<_> = TraceDetail::ALL
+        .iter()
+        .map(|wanted| wanted.as_str())
+        .collect();
     let trace = query(
         "trace",
         "How much of the tokens comes with a result: rows for training, every model call, or none.",
-        json!({"enum": names, "default": Wanted::default().as_str()}),
+        json!({"enum": names, "default": TraceDetail::default().as_str()}),
     );
     get_one(
         "getRollout",
         "One rollout",
         &[trace],
-        object(about, standing),
+        object(about, properties),
     )
 }
 

@@ -1,4 +1,4 @@
-//! One rollout: start, look at, cancel, delete.
+//! One rollout: start, show, cancel, delete.
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -8,19 +8,19 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use rollcage_engine::{Entry, Found};
+use rollcage_engine::{RolloutEntry, RolloutLookup};
 use rollcage_model::view;
 use rollcage_proxy::read_request_body;
 
 use super::error::ApiError;
-use super::{BODY_BYTES_MAX, OwnerName, Shared, plain_text};
+use super::{BODY_BYTES_MAX, BackendState, OwnerName, plain_text};
 use crate::server::access::is_json;
 use crate::server::reply;
 use crate::server::rollouts::events::phase;
-use crate::server::rollouts::tokens::Form;
+use crate::server::rollouts::tokens::ResultForm;
 
 pub(super) async fn create(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -31,7 +31,7 @@ pub(super) async fn create(
             "send `content-type: application/json`",
         ));
     }
-    let limit = backend.around.body_limit;
+    let limit = backend.context.body_limit;
     let body = match read_request_body(request.into_body(), BODY_BYTES_MAX, limit).await {
         Ok(body) => body,
         Err(unread) => {
@@ -42,7 +42,7 @@ pub(super) async fn create(
     let arguments = match serde_json::from_slice(&body) {
         Ok(Value::Object(arguments)) => arguments,
         Ok(_) => return Err(ApiError::bad("the body must be a JSON object")),
-        // The position, but nothing of the text: it may hold a key.
+        // Gives the position but not the text, which may contain a key.
         Err(error) => {
             let text = format!(
                 "the body is not JSON (line {}, column {})",
@@ -70,33 +70,33 @@ pub(super) struct ShowQuery {
     trace: Option<String>,
 }
 
-/// The whole result of an ended rollout with `"status": "ended"`, or where a running one stands.
+/// The whole result of an ended rollout with `"status": "ended"`, or the progress of a running one.
 pub(super) async fn show(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     wanted: Result<Query<ShowQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
-    let trace = wanted.trace.as_deref().map(str::parse::<view::Wanted>);
+    let trace = wanted.trace.as_deref().map(str::parse::<view::TraceDetail>);
     let trace = trace.transpose();
     let trace = trace.map_err(|error| ApiError::bad(error.to_string()))?;
     let found = backend.engine.find(&owner, &id).await?;
     let result = match &found {
-        Found::Known(entry) if !entry.is_ended() => {
-            return Ok(Json(standing(entry)).into_response());
+        RolloutLookup::InMemory(entry) if !entry.is_ended() => {
+            return Ok(Json(progress(entry)).into_response());
         }
-        Found::Known(entry) => backend.engine.wait(entry).await?,
-        Found::Stored(summary) if summary.ended.is_none() => {
+        RolloutLookup::InMemory(entry) => backend.engine.wait(entry).await?,
+        RolloutLookup::Stored(summary) if summary.ended.is_none() => {
             let answer = json!({
                 "rollout_id": summary.rollout_id, "status": "running", "ended": null, "task_id": summary.task_id,
                 "started_at": summary.started_at,
             });
             return Ok(Json(answer).into_response());
         }
-        Found::Stored(summary) => backend.engine.stored(summary.rollout_id).await?,
+        RolloutLookup::Stored(summary) => backend.engine.stored(summary.rollout_id).await?,
     };
-    let form = Form::View(trace.unwrap_or_default());
+    let form = ResultForm::View(trace.unwrap_or_default());
     let text = backend.result_text(&result, form, usize::MAX).await?;
     Ok(ended(&text))
 }
@@ -109,8 +109,8 @@ fn ended(result: &str) -> Response {
     )
 }
 
-fn standing(entry: &Entry) -> Value {
-    let standing = entry.feed.standing();
+fn progress(entry: &RolloutEntry) -> Value {
+    let standing = entry.feed.status();
     json!({
         "rollout_id": entry.id,
         "status": if standing.phase.is_none() { "queued" } else { "running" },
@@ -129,28 +129,30 @@ fn standing(entry: &Entry) -> Value {
 }
 
 pub(super) async fn cancel(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let answer = match backend.engine.find(&owner, &id).await? {
-        Found::Known(entry) => {
+        RolloutLookup::InMemory(entry) => {
             let is_cancelled = backend.engine.cancel(&entry);
             json!({"rollout_id": entry.id, "cancelled": is_cancelled})
         }
-        Found::Stored(summary) if summary.ended.is_none() => {
+        RolloutLookup::Stored(summary) if summary.ended.is_none() => {
             return Err(ApiError::conflict(
                 "not_here",
                 "another process runs this rollout",
             ));
         }
-        Found::Stored(summary) => json!({"rollout_id": summary.rollout_id, "cancelled": false}),
+        RolloutLookup::Stored(summary) => {
+            json!({"rollout_id": summary.rollout_id, "cancelled": false})
+        }
     };
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
 }
 
 pub(super) async fn delete(
-    State(backend): Shared,
+    State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {

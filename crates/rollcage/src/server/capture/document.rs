@@ -1,5 +1,5 @@
-//! What the session routes show. The listing knows counts alone and reads nothing; documents are made of the session's
-//! record, on a thread that may block, since the threads of the proxy serve model calls.
+//! Responses of the session routes. The listing uses counters and reads no records; documents are made from the
+//! session's record, on a blocking thread, since the proxy's threads serve model calls.
 
 use std::sync::{Arc, PoisonError};
 
@@ -11,24 +11,24 @@ use rollcage_model::export::{Format, Meta, Options, write};
 use rollcage_model::trace::{Facts, Interpretation};
 use rollcage_proxy::{Body, CallCounts, Session};
 
-use super::{Capture, Details, HttpError};
+use super::{CaptureServer, HttpError, SessionDetails};
 
-/// What the listing remembers of the last time that a session's record was read.
+/// What the listing keeps from the last reading of a session's record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastRead {
-    /// How long the record was.
+    /// The length of the record at that time.
     bytes: u64,
     roots: usize,
 }
 
-/// A session's record, read.
-struct Reading {
+/// A session and its record, interpreted.
+struct InterpretedSession {
     session: Arc<Session>,
-    details: Details,
+    details: SessionDetails,
     seen: Interpretation,
 }
 
-impl Capture {
+impl CaptureServer {
     pub(super) fn list(&self) -> Value {
         let mut sessions = self.sessions.all();
         sessions.sort_by(|left, right| left.key().cmp(right.key()));
@@ -90,24 +90,26 @@ impl Capture {
         .await
     }
 
-    /// Reads what a session's record says now, and makes an answer of it.
+    /// Reads a session's current record and builds a response from it.
     async fn show(
         &self,
         id: &str,
-        answer: impl FnOnce(&Reading) -> Result<Response<Body>, HttpError> + Send + 'static,
+        answer: impl FnOnce(&InterpretedSession) -> Result<Response<Body>, HttpError> + Send + 'static,
     ) -> Result<Response<Body>, HttpError> {
         let session = self.sessions.find(id);
         let session = session.ok_or_else(HttpError::unknown_session)?;
         let details = self.details().get(id).cloned();
         let details = details.ok_or_else(HttpError::unknown_session)?;
-        let made = tokio::task::spawn_blocking(move || answer(&Reading::new(session, details)?));
+        let made = tokio::task::spawn_blocking(move || {
+            answer(&InterpretedSession::new(session, details)?)
+        });
         made.await.map_err(|error| HttpError::internal(&error))?
     }
 }
 
-fn row(session: &Session, details: &Details) -> Value {
+fn row(session: &Session, details: &SessionDetails) -> Value {
     let CallCounts { answered, failed } = session.call_counts();
-    // Which calls begin a conversation is known only to who has read them all.
+    // Which calls begin a conversation is known only after all of them were read.
     let last = *details
         .last_read
         .lock()
@@ -133,7 +135,7 @@ fn idle_s(session: &Session) -> f64 {
     (session.idle().as_secs_f64() * 10.0).round() / 10.0
 }
 
-/// What of a capture document is wanted.
+/// The export options in a query.
 fn options_of(query: &str) -> Options {
     let is_set = |name: &str| {
         query
@@ -147,8 +149,8 @@ fn options_of(query: &str) -> Options {
     }
 }
 
-impl Reading {
-    fn new(session: Arc<Session>, details: Details) -> Result<Self, HttpError> {
+impl InterpretedSession {
+    fn new(session: Arc<Session>, details: SessionDetails) -> Result<Self, HttpError> {
         let facts = Facts {
             is_eval: details.is_eval,
             context_tokens: details.profile.context_tokens,
@@ -164,7 +166,7 @@ impl Reading {
             .last_read
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(last);
-        Ok(Reading {
+        Ok(InterpretedSession {
             session,
             details,
             seen,

@@ -1,22 +1,22 @@
-//! An endpoint that is named by its URL, and what it gives.
+//! Resolves an endpoint that is given by its URL.
 
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_proxy::endpoint::Endpoint;
-use rollcage_proxy::outbound::{Forbidden, client_for};
+use rollcage_proxy::outbound::{ForbiddenAddress, client_for};
 use rollcage_proxy::probe::{Profile, probe};
 use rollcage_proxy::{Unusable, settle_model};
 
-/// Why an endpoint cannot be used.
+/// Why an endpoint cannot be resolved.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unresolved {
+pub(crate) enum ResolveError {
     #[error(transparent)]
-    Forbidden(#[from] Forbidden),
+    Forbidden(#[from] ForbiddenAddress),
     #[error(transparent)]
     Unusable(#[from] Unusable),
 }
 
-/// An endpoint by its URL, with the model it serves where none is named, and what it gives.
-pub(crate) async fn resolve(request: EndpointRequest) -> Result<(Endpoint, Profile), Unresolved> {
+/// The endpoint at a URL, with the model it serves if none is named, and its profile.
+pub(crate) async fn resolve(request: EndpointRequest) -> Result<(Endpoint, Profile), ResolveError> {
     let choice = request
         .resolve(|_| None)
         .map_err(|error| Unusable::Other(error.to_string()))?;

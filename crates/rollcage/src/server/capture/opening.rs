@@ -1,4 +1,4 @@
-//! `POST /sessions`: a session, the engine it goes to, and the beginning of its record.
+//! `POST /sessions`: creates a session, chooses its inference engine, and starts its record.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use serde_json::{Value, json};
 use rollcage_dialect::EndpointDialect;
 use rollcage_endpoints::choice::EndpointRequest;
 use rollcage_engine::store::sync_directory;
-use rollcage_model::budget::Limits;
+use rollcage_model::budget::SpendingLimits;
 use rollcage_model::finding::RolloutType;
 use rollcage_model::id::RolloutId;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::outbound::client_for;
 use rollcage_proxy::probe::{Profile, probe};
-use rollcage_proxy::remote::Remotes;
+use rollcage_proxy::remote::RemoteMcpServers;
 use rollcage_proxy::secret::Secret;
 use rollcage_proxy::{ModelSettings, OnOverflow, SamplingPolicy, Session, SessionOptions};
 
-use super::endpoint::{Unresolved, resolve};
+use super::endpoint::{ResolveError, resolve};
 use super::request::{SessionRequest, check_metadata, sampling_of};
-use super::{Capture, Details, HttpError};
+use super::{CaptureServer, HttpError, SessionDetails};
 
-/// Where a session goes that names its provider and a key, but no URL.
+/// The endpoint of a session that names this provider and a key, but no URL.
 const ANTHROPIC: &str = "https://api.anthropic.com";
 const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
-impl Capture {
+impl CaptureServer {
     pub(super) async fn create(&self, request: Request<Incoming>) -> Result<Value, HttpError> {
         let body = request.into_body();
         let body =
             rollcage_proxy::read_request_body(body, PAYLOAD_BYTES_MAX, self.body_limit).await;
-        let body = body.map_err(|unread| HttpError(unread.status(), unread.to_string()))?;
+        let body = body.map_err(|error| HttpError(error.status(), error.to_string()))?;
         let body = if body.is_empty() {
             b"{}".as_slice().into()
         } else {
@@ -54,9 +54,9 @@ impl Capture {
                 (None, false) => SamplingPolicy::Auto,
             },
             constrained: request.constrained()?,
-            budget: Limits {
+            budget: SpendingLimits {
                 calls,
-                ..Limits::default()
+                ..SpendingLimits::default()
             },
             upstream_patience: self.upstream_patience,
             ..ModelSettings::default()
@@ -78,7 +78,7 @@ impl Capture {
             "llm_url": endpoint.base_url,
             "model": endpoint.model,
         });
-        let details = Details {
+        let details = SessionDetails {
             metadata,
             record: PathBuf::new(),
             profile,
@@ -94,7 +94,7 @@ impl Capture {
         key: String,
         endpoint: Endpoint,
         settings: ModelSettings,
-        details: Details,
+        details: SessionDetails,
     ) -> Result<(), HttpError> {
         let taken = || {
             HttpError(
@@ -118,11 +118,11 @@ impl Capture {
             record: record.clone(),
             agent_time: None,
             observe: Box::new(|_| {}),
-            mcp: Remotes::default(),
+            mcp: RemoteMcpServers::default(),
             clients: Arc::default(),
         };
         let session_key = key.clone();
-        // The disk is not for threads that serve calls.
+        // Disk access must not block threads that serve calls.
         let begun = tokio::task::spawn_blocking(move || {
             let session = Session::create(session_key, options)?;
             sync_directory(&directory).map(|()| session)
@@ -132,11 +132,12 @@ impl Capture {
         if !self.sessions.add(session) {
             return Err(taken());
         }
-        self.details().insert(key, Details { record, ..details });
+        self.details()
+            .insert(key, SessionDetails { record, ..details });
         Ok(())
     }
 
-    /// The engine that a session names, measured now, or the server's own.
+    /// The engine that a session names, which is probed now, or the server's default.
     async fn engine_for(&self, request: &SessionRequest) -> Result<(Endpoint, Profile), HttpError> {
         let key = request.api_key.clone().filter(|key| !key.is_empty());
         let key = key.map(Secret::new);
@@ -158,19 +159,20 @@ impl Capture {
         };
         let resolved = resolve(request).await;
         resolved.map_err(|problem| match problem {
-            Unresolved::Forbidden(error) => HttpError::bad_request(error.to_string()),
-            Unresolved::Unusable(error) => HttpError(StatusCode::BAD_GATEWAY, error.to_string()),
+            ResolveError::Forbidden(error) => HttpError::bad_request(error.to_string()),
+            ResolveError::Unusable(error) => HttpError(StatusCode::BAD_GATEWAY, error.to_string()),
         })
     }
 
-    /// What the server's own engine gives. One that was away is measured again: it may be another, or run otherwise.
+    /// The profile of the server's default engine. After an outage it is probed again: it may be another server, or one
+    /// with other settings.
     async fn default_profile(&self) -> Profile {
         let sessions = self.sessions.all();
         let own = &self.default_endpoint;
         let own_sessions = sessions
             .iter()
             .filter(|session| session.endpoint().base_url == own.base_url);
-        // Each is asked, since each forgets.
+        // Not `any`, which would stop early: every session's outage must be taken.
         let outages = own_sessions.filter(|session| session.take_outage()).count();
         if outages > 0
             && let Ok(client) = client_for(&own.base_url, own.guard.as_ref())

@@ -1,10 +1,10 @@
-//! What `POST /sessions` may ask for, and what of it is refused.
+//! The body of `POST /sessions`, and its validation.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use rollcage_dialect::EndpointDialect;
-use rollcage_dialect::chat::{Constrained, Sampling};
+use rollcage_dialect::chat::{ConstraintPolicy, Sampling};
 use rollcage_model::finding::CaptureLevel;
 
 use super::HttpError;
@@ -20,15 +20,15 @@ pub(super) struct SessionRequest {
     pub(super) api_key: Option<String>,
     pub(super) purpose: Option<String>,
     pub(super) sampling: Option<Map<String, Value>>,
-    /// What becomes of calls that constrain sampling: `refuse`, `remove` or `keep`.
+    /// What happens to calls that constrain sampling: `refuse`, `remove` or `keep`.
     pub(super) constrained: Option<String>,
     pub(super) max_model_calls: Option<u64>,
-    /// What `llm_url` speaks: `anthropic`, or anything that speaks OpenAI's chat completions.
+    /// The API of `llm_url`: `anthropic`; any other name means OpenAI's chat completions.
     pub(super) provider: Option<String>,
 }
 
 impl SessionRequest {
-    /// Harnesses name all kinds of providers; all but one speak chat.
+    /// Harnesses send many provider names; all but one speak chat.
     pub(super) fn dialect(&self) -> EndpointDialect {
         match self.provider.as_deref() {
             Some("anthropic") => EndpointDialect::Anthropic,
@@ -51,11 +51,11 @@ impl SessionRequest {
         }
     }
 
-    pub(super) fn constrained(&self) -> Result<Option<Constrained>, HttpError> {
+    pub(super) fn constrained(&self) -> Result<Option<ConstraintPolicy>, HttpError> {
         let Some(name) = &self.constrained else {
             return Ok(None);
         };
-        let known = Constrained::from_name(name);
+        let known = ConstraintPolicy::from_name(name);
         let wrong = || HttpError::bad_request("constrained must be refuse, remove or keep");
         known.map(Some).ok_or_else(wrong)
     }
@@ -79,7 +79,7 @@ pub(super) fn check_metadata(metadata: &Map<String, Value>) -> Result<(), HttpEr
     }
 }
 
-/// A training session may choose its temperature; every other sampler must be where it does nothing.
+/// A training session may choose its temperature; every other sampler must have its neutral value.
 pub(super) fn sampling_of(
     wanted: Option<&Map<String, Value>>,
 ) -> Result<Option<Sampling>, HttpError> {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::Wire;
+use super::OpenEnvServer;
 use super::call::CallError;
 use super::problem::Fields;
-use super::result::{self, Keys};
+use super::result::{self, ResultFormat};
 use super::session::Session;
-use crate::server::tool::{Client, ToolError};
+use crate::server::tool::{ClientKind, ToolError};
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Action {
     ListTools,
@@ -22,7 +22,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Reads an action; `type` may be left out for a call.
+    /// Parses an action; `type` may be omitted for a call.
     pub(crate) fn read(data: &Map<String, Value>) -> Result<Self, Vec<Value>> {
         let mut fields = Fields::new(data, &[]);
         fields.optional_object("metadata");
@@ -42,16 +42,16 @@ impl Action {
     }
 }
 
-/// What a reset or a step comes to, on either transport.
+/// The result of a reset or a step, for either transport.
 pub(crate) struct Observation {
     pub(crate) observation: Value,
     pub(crate) reward: Option<f64>,
-    /// Beside the observation: of a reset alone.
+    /// Next to the observation; for a reset only.
     pub(crate) metadata: Option<Value>,
 }
 
 impl Observation {
-    /// As sockets send it: a client there cannot read `metadata: null`.
+    /// The form for WebSockets, whose clients cannot parse `metadata: null`.
     pub(crate) fn for_socket(self) -> Value {
         let mut data = json!({
             "observation": self.observation,
@@ -64,7 +64,7 @@ impl Observation {
         data
     }
 
-    /// As HTTP sends it.
+    /// The form for HTTP.
     pub(crate) fn for_http(self) -> Value {
         json!({
             "observation": self.observation,
@@ -75,7 +75,7 @@ impl Observation {
     }
 }
 
-impl Wire {
+impl OpenEnvServer {
     /// Starts a new episode.
     pub(crate) fn reset(&self, session: &Session, episode_id: Option<String>) -> Observation {
         session.reset(episode_id);
@@ -91,7 +91,7 @@ impl Wire {
         }
     }
 
-    /// Takes one step. A tool that fails is an observation, not an error.
+    /// Takes one step. The failure of a tool is an observation, not an error.
     pub(crate) async fn step(
         &self,
         session: &Session,
@@ -99,18 +99,21 @@ impl Wire {
         limit: Option<Duration>,
     ) -> Observation {
         session.count_step();
-        // Graders want a finite number on every step.
+        // Graders expect a finite number for every step.
         let mut reward = 0.0;
         let observation = match action {
             Action::ListTools => json!({"metadata": {}, "tools": self.tools_for_step()}),
             Action::CallTool { name, arguments } => {
                 let limit = limit.unwrap_or(self.limits.step);
-                let caller = (Client::OpenEnv, None);
+                let caller = (ClientKind::OpenEnv, None);
                 let called = self.call(session, &name, arguments, caller, limit).await;
                 let (result, error) = match called {
                     Ok(called) => {
                         reward = called.reward.filter(|it| it.is_finite()).unwrap_or(0.0);
-                        (result::render(called.value, Keys::Step), Value::Null)
+                        (
+                            result::render(called.value, ResultFormat::Step),
+                            Value::Null,
+                        )
                     }
                     Err(error) => (Value::Null, tool_error(&name, &error)),
                 };
@@ -136,7 +139,7 @@ impl Wire {
     }
 }
 
-/// Exactly two keys, and one of five kinds: clients refuse anything else.
+/// Exactly two members, and one of five error types: clients refuse anything else.
 fn tool_error(name: &str, error: &CallError) -> Value {
     let kind = match error {
         CallError::Tool(ToolError::NotFound(_)) => "tool_not_found",
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn other_actions_are_refused_with_the_place_of_the_mistake() {
+    fn invalid_actions_are_refused_with_the_location_of_the_mistake() {
         let loc = |value: Value| read(value).unwrap_err()[0]["loc"].clone();
         assert_eq!(loc(json!({})), json!(["tool_name"]));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! One tool call on behalf of a session, with everything that can end it.
+//! One tool call on behalf of a session, with the limits that can end it.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use futures::FutureExt;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
-use super::Wire;
+use super::OpenEnvServer;
 use super::session::Session;
-use crate::server::tool::{Caller, Client, Progress, ToolError};
+use crate::server::tool::{Caller, ClientKind, ProgressUpdate, ToolError};
 
-/// Why a call gave no value.
+/// Why a call returned no value.
 #[derive(Debug)]
 pub(crate) enum CallError {
     Tool(ToolError),
@@ -21,16 +21,16 @@ pub(crate) enum CallError {
     SessionEnded,
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) struct CallOutput {
     pub(crate) value: Value,
-    /// Of the rollout that this call finished.
+    /// The reward of the rollout that this call finished, if it did.
     pub(crate) reward: Option<f64>,
 }
 
 impl CallError {
-    /// The text that clients get to see.
+    /// The error text for clients.
     pub(crate) fn describe(&self, tool: &str) -> String {
         match self {
             CallError::Tool(error @ (ToolError::NotFound(_) | ToolError::InvalidArguments(_))) => {
@@ -50,14 +50,14 @@ impl CallError {
     }
 }
 
-impl Wire {
+impl OpenEnvServer {
     /// Calls a tool. Dropping this future abandons the call.
     pub(crate) async fn call(
         &self,
         session: &Session,
         name: &str,
         arguments: Map<String, Value>,
-        (client, progress): (Client, Option<mpsc::Sender<Progress>>),
+        (client, progress): (ClientKind, Option<mpsc::Sender<ProgressUpdate>>),
         limit: Duration,
     ) -> Result<CallOutput, CallError> {
         let running = session.begin();
@@ -66,7 +66,7 @@ impl Wire {
             client,
             progress,
         };
-        // A tool that panics must not take a socket with all its other requests along.
+        // A panic in a tool must not end the socket and its other requests.
         let calling = AssertUnwindSafe(self.tools.call(name, arguments, caller)).catch_unwind();
         let bounded = tokio::time::timeout(limit, calling);
         let answered = match session.ended.run_until_cancelled(bounded).await {

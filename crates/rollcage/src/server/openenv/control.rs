@@ -1,4 +1,4 @@
-//! `/reset`, `/step` and `/state` over HTTP. Each request gets an environment of its own, as in the original.
+//! `/reset`, `/step` and `/state` over HTTP. Each request gets its own environment, as in the original.
 
 use std::time::Duration;
 
@@ -8,47 +8,47 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Map, Value};
 
-use super::Wire;
+use super::OpenEnvServer;
 use super::action::Action;
 use super::problem::{Fields, invalid_json, no_object, problem};
 use super::session::Session;
 use crate::server::access::Owner;
 use crate::server::reply;
 
-/// As the original bounds them.
+/// The original's limit.
 const NAME_CHARS_MAX: usize = 255;
-/// A longer wish is cut to this.
+/// Longer limits are reduced to this.
 const STEP_LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) fn state(owner: Owner) -> Response {
     reply::json(StatusCode::OK, &Session::temporary(owner.0).state())
 }
 
-pub(crate) async fn reset(wire: &Wire, owner: Owner, request: Request) -> Response {
-    let members = match object(wire, request).await {
+pub(crate) async fn reset(server: &OpenEnvServer, owner: Owner, request: Request) -> Response {
+    let members = match object(server, request).await {
         Ok(members) => members.unwrap_or_default(),
         Err(refused) => return refused,
     };
-    let place = ["body".into()];
-    let mut fields = Fields::new(&members, &place);
+    let location = ["body".into()];
+    let mut fields = Fields::new(&members, &location);
     fields.optional_natural("seed");
     let episode_id = fields.optional_string("episode_id", NAME_CHARS_MAX);
     if let Err(problems) = fields.finish() {
         return reply::unprocessable(&problems);
     }
     let session = Session::temporary(owner.0);
-    let observation = wire.reset(&session, episode_id.map(str::to_owned));
+    let observation = server.reset(&session, episode_id.map(str::to_owned));
     reply::json(StatusCode::OK, &observation.for_http())
 }
 
-pub(crate) async fn step(wire: &Wire, owner: Owner, request: Request) -> Response {
-    let members = match object(wire, request).await {
+pub(crate) async fn step(server: &OpenEnvServer, owner: Owner, request: Request) -> Response {
+    let members = match object(server, request).await {
         Ok(Some(members)) => members,
         Ok(None) => return reply::unprocessable(&[no_body()]),
         Err(refused) => return refused,
     };
-    let place = ["body".into()];
-    let mut fields = Fields::new(&members, &place);
+    let location = ["body".into()];
+    let mut fields = Fields::new(&members, &location);
     let action = fields.object("action");
     let limit = fields.optional_positive("timeout_s");
     fields.optional_string("request_id", NAME_CHARS_MAX);
@@ -65,17 +65,17 @@ pub(crate) async fn step(wire: &Wire, owner: Owner, request: Request) -> Respons
             .min(STEP_LIMIT_MAX)
     });
     let session = Session::temporary(owner.0);
-    let observation = wire.step(&session, action, limit).await;
+    let observation = server.step(&session, action, limit).await;
     reply::json(StatusCode::OK, &observation.for_http())
 }
 
-/// The JSON object in a body, nothing for an empty one, or the answer that says what is wrong.
+/// The JSON object in a body, `None` for an empty body, or the error response.
 pub(crate) async fn object(
-    wire: &Wire,
+    server: &OpenEnvServer,
     request: Request,
 ) -> Result<Option<Map<String, Value>>, Response> {
     let (head, body) = request.into_parts();
-    let limits = &wire.limits;
+    let limits = &server.limits;
     let body = reply::read_body(body, limits.body_bytes_max, limits.body_read).await?;
     if body.is_empty() {
         return Ok(None);
@@ -83,7 +83,7 @@ pub(crate) async fn object(
     let value = match is_json(&head.headers) {
         true => serde_json::from_slice(&body)
             .map_err(|error| reply::unprocessable(&[invalid_json(&error, &body)]))?,
-        // Without the right content type the original sees a string.
+        // Without the right content type the original treats the body as a string.
         false => Value::String(String::from_utf8_lossy(&body).into_owned()),
     };
     match value {

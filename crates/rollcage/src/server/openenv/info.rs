@@ -1,4 +1,4 @@
-//! What the server says of itself: metadata, schemas, the OpenAPI document and a page for people.
+//! The server's description of itself: metadata, schemas, the OpenAPI document and a page for people.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Mode;
 
-/// Made once, sent as they are.
+/// Built once, at the start.
 pub(crate) struct Documents {
     pub(crate) metadata: Bytes,
     pub(crate) schema: Bytes,
@@ -36,7 +36,8 @@ impl Documents {
     }
 }
 
-/// JSON Schemas (draft 2020-12) of what travels in steps. A reset's observation names no tool, so it has its own.
+/// JSON Schemas (draft 2020-12) of actions, observations and the state. The observation of a reset has no tool, so it
+/// has its own schema.
 fn schema() -> Value {
     let metadata = json!({"type": "object", "additionalProperties": true, "title": "Metadata"});
     let done = json!({"type": "boolean", "default": false});
@@ -106,46 +107,46 @@ fn schema() -> Value {
     })
 }
 
-/// What a route reads.
+/// What a route expects in its body.
 #[derive(Clone, Copy)]
-enum Reads {
+enum RequestBody {
     Nothing,
     Object,
     /// A split and these numbers.
     Split(&'static [&'static str]),
 }
 
-type Row = (&'static str, &'static str, &'static str, Reads);
+type RouteRow = (&'static str, &'static str, &'static str, RequestBody);
 
-/// Method, path, what it does, what it reads.
+/// Method, path, summary, body.
 #[rustfmt::skip]
-const ROUTES: [Row; 10] = [
-    ("get", "/health", "Whether the server lives", Reads::Nothing),
-    ("get", "/metadata", "What this environment is", Reads::Nothing),
-    ("get", "/schema", "JSON Schemas of action, observation and state", Reads::Nothing),
-    ("post", "/mcp", "JSON-RPC 2.0: tools, sessions, and the Model Context Protocol", Reads::Object),
-    ("get", "/list_environments", "The names of the environments here", Reads::Nothing),
-    ("get", "/{env_name}/splits", "The splits of its tasks", Reads::Nothing),
-    ("post", "/{env_name}/tasks", "All tasks of a split", Reads::Split(&[])),
-    ("post", "/{env_name}/num_tasks", "How many tasks a split has", Reads::Split(&[])),
-    ("post", "/{env_name}/task", "One task of a split", Reads::Split(&["index"])),
-    ("post", "/{env_name}/task_range", "Some tasks of a split", Reads::Split(&["start", "stop"])),
+const ROUTES: [RouteRow; 10] = [
+    ("get", "/health", "Whether the server lives", RequestBody::Nothing),
+    ("get", "/metadata", "What this environment is", RequestBody::Nothing),
+    ("get", "/schema", "JSON Schemas of action, observation and state", RequestBody::Nothing),
+    ("post", "/mcp", "JSON-RPC 2.0: tools, sessions, and the Model Context Protocol", RequestBody::Object),
+    ("get", "/list_environments", "The names of the environments here", RequestBody::Nothing),
+    ("get", "/{env_name}/splits", "The splits of its tasks", RequestBody::Nothing),
+    ("post", "/{env_name}/tasks", "All tasks of a split", RequestBody::Split(&[])),
+    ("post", "/{env_name}/num_tasks", "How many tasks a split has", RequestBody::Split(&[])),
+    ("post", "/{env_name}/task", "One task of a split", RequestBody::Split(&["index"])),
+    ("post", "/{env_name}/task_range", "Some tasks of a split", RequestBody::Split(&["start", "stop"])),
 ];
 
-/// In simulation mode alone.
+/// In simulation mode only.
 #[rustfmt::skip]
-const CONTROL_ROUTES: [Row; 3] = [
-    ("post", "/reset", "Reset an environment made for this request", Reads::Object),
-    ("post", "/step", "Take a step in an environment made for this request", Reads::Object),
-    ("get", "/state", "The state of a fresh environment", Reads::Nothing),
+const CONTROL_ROUTES: [RouteRow; 3] = [
+    ("post", "/reset", "Reset an environment made for this request", RequestBody::Object),
+    ("post", "/step", "Take a step in an environment made for this request", RequestBody::Object),
+    ("get", "/state", "The state of a fresh environment", RequestBody::Nothing),
 ];
 
-impl Reads {
+impl RequestBody {
     fn schema(self) -> Option<Value> {
         match self {
-            Reads::Nothing => None,
-            Reads::Object => Some(json!({"type": "object"})),
-            Reads::Split(numbers) => {
+            RequestBody::Nothing => None,
+            RequestBody::Object => Some(json!({"type": "object"})),
+            RequestBody::Split(numbers) => {
                 let mut properties = json!({"split": {"type": "string"}});
                 for name in numbers {
                     properties[name] = json!({"type": "integer"});
@@ -162,7 +163,7 @@ impl Reads {
 }
 
 fn openapi(mode: Mode, extra_paths: Map<String, Value>) -> Value {
-    let control: &[Row] = match mode {
+    let control: &[RouteRow] = match mode {
         Mode::Simulation => &CONTROL_ROUTES,
         Mode::Production => &[],
     };
@@ -193,12 +194,12 @@ fn openapi(mode: Mode, extra_paths: Map<String, Value>) -> Value {
     })
 }
 
-/// A page without scripts or anything from elsewhere.
+/// A page without scripts and external resources.
 fn page(name: &str, openapi: &Value) -> String {
     let mut rows = String::new();
     let paths = openapi["paths"].as_object();
     for (path, operations) in paths.into_iter().flatten() {
-        // Parameters that all methods of a path have in common stand beside them.
+        // A path item may also hold parameters that are common to all of its methods.
         let operations = operations.as_object().into_iter().flatten();
         for (method, operation) in operations.filter(|(name, _)| *name != "parameters") {
             let summary = operation["summary"].as_str().unwrap_or_default();
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn production_lists_none_of_the_driving_routes() {
+    fn production_lists_no_control_routes() {
         let has = |mode, path: &str| openapi(mode, Map::new())["paths"].get(path).is_some();
         for path in ["/reset", "/step", "/state"] {
             assert!(has(Mode::Simulation, path));
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_beside_is_listed_too() {
+    fn additional_routes_are_listed_too() {
         let extra = json!({"/v1/x": {"parameters": [], "get": {"summary": "a < b"}}});
         let extra = extra.as_object().unwrap().clone();
         let documents = Documents::new("env", Mode::Simulation, extra);

@@ -11,31 +11,31 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::call::CallError;
-use super::long::{self, Listener};
-use super::result::{self, Keys};
-use super::session::{Closed, Session, SessionError};
-use super::{Wire, rpc};
+use super::long_answer::{self, ProgressSubscriber};
+use super::result::{self, ResultFormat};
+use super::session::{CloseOutcome, Session, SessionError};
+use super::{OpenEnvServer, rpc};
 use crate::server::access::Owner;
 use crate::server::reply;
-use crate::server::tool::{Client, Progress, ToolError, ToolInfo};
+use crate::server::tool::{ClientKind, ProgressUpdate, ToolError, ToolInfo};
 
 /// Versions of the Model Context Protocol that we speak, the newest first.
 const PROTOCOL_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// A tool has limits of its own; this one is for a tool that forgot them.
+/// Tools have their own limits; this is a fallback.
 const CALL_LIMIT: Duration = Duration::from_secs(24 * 3600);
-/// Steps of one call that wait for a slow reader.
+/// Progress updates of one call that may wait for a slow reader.
 const PROGRESS_WAITING_MAX: usize = 64;
 
-/// Who asks, and how.
+/// The caller of a method, and the format it reads.
 pub(crate) struct RpcCaller {
     pub(crate) owner: Arc<str>,
-    /// The session of the socket that the request came on.
+    /// The session of the socket that the request arrived on.
     pub(crate) session: Option<Arc<Session>>,
-    pub(crate) keys: Keys,
-    pub(crate) progress: Option<mpsc::Sender<Progress>>,
+    pub(crate) format: ResultFormat,
+    pub(crate) progress: Option<mpsc::Sender<ProgressUpdate>>,
 }
 
-/// An error answer in the making.
+/// A JSON-RPC error without its request's id.
 struct RpcError {
     code: i32,
     message: String,
@@ -69,7 +69,7 @@ impl From<SessionError> for RpcError {
     }
 }
 
-/// A connection that finds no session, as the answer to no request.
+/// The error for a connection that gets no session; it answers no particular request.
 pub(crate) fn refusal(error: SessionError) -> Value {
     let refused = RpcError::from(error);
     rpc::error(
@@ -81,9 +81,9 @@ pub(crate) fn refusal(error: SessionError) -> Value {
 }
 
 /// `POST /mcp`: always 200, whatever is wrong with the request.
-pub(crate) async fn post(wire: Arc<Wire>, owner: Owner, request: Request) -> Response {
+pub(crate) async fn post(server: Arc<OpenEnvServer>, owner: Owner, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    let limits = &wire.limits;
+    let limits = &server.limits;
     let body = match reply::read_body(body, limits.body_bytes_max, limits.body_read).await {
         Ok(body) => body,
         Err(refused) => return refused,
@@ -98,33 +98,33 @@ pub(crate) async fn post(wire: Arc<Wire>, owner: Owner, request: Request) -> Res
         *accepted.status_mut() = StatusCode::ACCEPTED;
         return accepted;
     }
-    // Only clients of MCP itself tell its version.
-    let keys = match head.headers.contains_key("mcp-protocol-version") {
-        true => Keys::Mcp,
-        false => Keys::Both,
+    // Only real MCP clients send the protocol's version.
+    let format = match head.headers.contains_key("mcp-protocol-version") {
+        true => ResultFormat::Mcp,
+        false => ResultFormat::Both,
     };
-    let mut asker = RpcCaller {
+    let mut caller = RpcCaller {
         owner: owner.0,
         session: None,
-        keys,
+        format,
         progress: None,
     };
     if request.method != "tools/call" {
-        return reply::json(StatusCode::OK, &answer(&wire, request, asker).await);
+        return reply::json(StatusCode::OK, &answer(&server, request, caller).await);
     }
-    let listener = progress_token(&request.params, &head.headers).map(|token| {
+    let subscriber = progress_token(&request.params, &head.headers).map(|token| {
         let (sender, receiver) = mpsc::channel(PROGRESS_WAITING_MAX);
-        asker.progress = Some(sender);
-        Listener::new(token, receiver)
+        caller.progress = Some(sender);
+        ProgressSubscriber::new(token, receiver)
     });
     let answering = {
-        let wire = Arc::clone(&wire);
-        async move { answer(&wire, request, asker).await }.boxed()
+        let server = Arc::clone(&server);
+        async move { answer(&server, request, caller).await }.boxed()
     };
-    long::respond(answering, listener, wire.limits.patience).await
+    long_answer::respond(answering, subscriber, server.limits.keep_alive).await
 }
 
-/// The token under which a client wants to hear of progress, if it can: only a stream of events carries it.
+/// The token for progress notifications, if the client asked for them and accepts an event stream.
 fn progress_token(params: &Map<String, Value>, headers: &HeaderMap) -> Option<Value> {
     let token = params.get("_meta")?.get("progressToken")?.clone();
     let accepts = headers.get(header::ACCEPT)?.to_str().ok()?;
@@ -132,15 +132,19 @@ fn progress_token(params: &Map<String, Value>, headers: &HeaderMap) -> Option<Va
 }
 
 /// Answers one request.
-pub(crate) async fn answer(wire: &Wire, request: rpc::Request, asker: RpcCaller) -> Value {
+pub(crate) async fn answer(
+    server: &OpenEnvServer,
+    request: rpc::Request,
+    caller: RpcCaller,
+) -> Value {
     let id = request.answer_id();
     let answered = match request.method.as_str() {
-        "initialize" => Ok(initialize(wire, &request.params)),
+        "initialize" => Ok(initialize(server, &request.params)),
         "ping" => Ok(json!({})),
-        "tools/list" => list(wire, &request.params, &asker),
-        "tools/call" => call(wire, request.params, asker).await,
-        "openenv/session/create" => create(wire, &asker),
-        "openenv/session/close" => close(wire, &request.params, &asker),
+        "tools/list" => list(server, &request.params, &caller),
+        "tools/call" => call(server, request.params, caller).await,
+        "openenv/session/create" => create(server, &caller),
+        "openenv/session/close" => close(server, &request.params, &caller),
         method => {
             let message = format!("Method not found: {method}");
             Err(RpcError::new(rpc::METHOD_NOT_FOUND, message))
@@ -152,7 +156,7 @@ pub(crate) async fn answer(wire: &Wire, request: rpc::Request, asker: RpcCaller)
     }
 }
 
-fn initialize(wire: &Wire, params: &Map<String, Value>) -> Value {
+fn initialize(server: &OpenEnvServer, params: &Map<String, Value>) -> Value {
     let asked = params.get("protocolVersion").and_then(Value::as_str);
     let version = PROTOCOL_VERSIONS
         .into_iter()
@@ -161,12 +165,16 @@ fn initialize(wire: &Wire, params: &Map<String, Value>) -> Value {
     json!({
         "protocolVersion": version,
         "capabilities": {"tools": {"listChanged": false}},
-        "serverInfo": {"name": wire.name, "version": env!("CARGO_PKG_VERSION")},
+        "serverInfo": {"name": server.name, "version": env!("CARGO_PKG_VERSION")},
     })
 }
 
-fn list(wire: &Wire, params: &Map<String, Value>, asker: &RpcCaller) -> Result<Value, RpcError> {
-    let session = find(wire, params, asker)?;
+fn list(
+    server: &OpenEnvServer,
+    params: &Map<String, Value>,
+    caller: &RpcCaller,
+) -> Result<Value, RpcError> {
+    let session = find(server, params, caller)?;
     drop(session.begin());
     let entry = |tool: &ToolInfo| {
         json!({
@@ -175,16 +183,16 @@ fn list(wire: &Wire, params: &Map<String, Value>, asker: &RpcCaller) -> Result<V
             "inputSchema": tool.input_schema,
         })
     };
-    let tools: Vec<Value> = wire.tools.list().iter().map(entry).collect();
+    let tools: Vec<Value> = server.tools.list().iter().map(entry).collect();
     Ok(json!({"tools": tools}))
 }
 
 async fn call(
-    wire: &Wire,
+    server: &OpenEnvServer,
     mut params: Map<String, Value>,
-    asker: RpcCaller,
+    caller: RpcCaller,
 ) -> Result<Value, RpcError> {
-    let session = find(wire, &params, &asker)?;
+    let session = find(server, &params, &caller)?;
     let Some(Value::String(name)) = params.remove("name") else {
         let message = "Missing 'name' in params";
         return Err(RpcError::new(rpc::INVALID_PARAMS, message));
@@ -197,18 +205,19 @@ async fn call(
             return Err(RpcError::new(rpc::INVALID_PARAMS, message));
         }
     };
-    let client = match asker.keys {
-        Keys::Mcp => Client::Mcp,
-        Keys::Both | Keys::Step => Client::OpenEnv,
+    let client = match caller.format {
+        ResultFormat::Mcp => ClientKind::Mcp,
+        ResultFormat::Both | ResultFormat::Step => ClientKind::OpenEnv,
     };
-    let caller = (client, asker.progress);
-    let called = wire
-        .call(&session, &name, arguments, caller, CALL_LIMIT)
+    let format = caller.format;
+    let tool_caller = (client, caller.progress);
+    let called = server
+        .call(&session, &name, arguments, tool_caller, CALL_LIMIT)
         .await;
-    match (called, asker.keys) {
-        (Ok(called), keys) => Ok(result::render(called.value, keys)),
-        // MCP tells a wrong name from a call that failed: the latter is for the model to read.
-        (Err(error), Keys::Mcp) => match error {
+    match (called, format) {
+        (Ok(called), format) => Ok(result::render(called.value, format)),
+        // MCP distinguishes a wrong name from a call that failed: the latter is a result that the model reads.
+        (Err(error), ResultFormat::Mcp) => match error {
             CallError::Tool(ToolError::NotFound(_)) => {
                 Err(RpcError::new(rpc::INVALID_PARAMS, error.describe(&name)))
             }
@@ -216,42 +225,50 @@ async fn call(
                 Ok(result::failure(&error.describe(&name)))
             }
         },
-        (Err(error), Keys::Both | Keys::Step) => {
+        (Err(error), ResultFormat::Both | ResultFormat::Step) => {
             Err(RpcError::new(rpc::INTERNAL_ERROR, error.describe(&name)))
         }
     }
 }
 
-fn create(wire: &Wire, asker: &RpcCaller) -> Result<Value, RpcError> {
-    let id = match &asker.session {
+fn create(server: &OpenEnvServer, caller: &RpcCaller) -> Result<Value, RpcError> {
+    let id = match &caller.session {
         Some(own) => own.id.clone(),
-        None => wire.sessions.create(Arc::clone(&asker.owner))?.id.clone(),
+        None => server
+            .sessions
+            .create(Arc::clone(&caller.owner))?
+            .id
+            .clone(),
     };
     Ok(json!({"session_id": id}))
 }
 
-fn close(wire: &Wire, params: &Map<String, Value>, asker: &RpcCaller) -> Result<Value, RpcError> {
+fn close(
+    server: &OpenEnvServer,
+    params: &Map<String, Value>,
+    caller: &RpcCaller,
+) -> Result<Value, RpcError> {
     let Some(id) = params.get("session_id").and_then(Value::as_str) else {
         let message = "Invalid params - 'session_id' is required";
         return Err(RpcError::new(rpc::INVALID_PARAMS, message));
     };
-    if asker.session.as_ref().is_some_and(|own| own.id == id) {
+    if caller.session.as_ref().is_some_and(|own| own.id == id) {
         let message = "Cannot close active WebSocket-managed session via MCP method";
         return Err(RpcError::new(rpc::INVALID_REQUEST, message));
     }
-    Ok(match wire.sessions.close(id, &asker.owner)? {
-        Closed::Now => json!({"session_id": id, "closed": true}),
-        Closed::Later => json!({"session_id": id, "closed": false, "closing": true}),
+    Ok(match server.sessions.close(id, &caller.owner)? {
+        CloseOutcome::Now => json!({"session_id": id, "closed": true}),
+        CloseOutcome::Later => json!({"session_id": id, "closed": false, "closing": true}),
     })
 }
 
 /// The socket's own session, or the one that the request names, or one for this request alone.
 fn find(
-    wire: &Wire,
+    server: &OpenEnvServer,
     params: &Map<String, Value>,
-    asker: &RpcCaller,
+    caller: &RpcCaller,
 ) -> Result<Arc<Session>, RpcError> {
-    if let Some(own) = &asker.session {
+    if let Some(own) = &caller.session {
         return Ok(Arc::clone(own));
     }
     let id = match params.get("session_id") {
@@ -262,5 +279,5 @@ fn find(
             return Err(RpcError::new(rpc::INVALID_PARAMS, message));
         }
     };
-    Ok(wire.session_for(id, &asker.owner)?)
+    Ok(server.session_for(id, &caller.owner)?)
 }

@@ -7,52 +7,52 @@ use serde_json::{Map, Value, json};
 use super::action::Action;
 use super::mcp::{self, RpcCaller};
 use super::problem::Fields;
-use super::result::Keys;
+use super::result::ResultFormat;
 use super::session::{Session, SessionError};
-use super::{Wire, rpc};
+use super::{OpenEnvServer, rpc};
 
-/// A longer name for an episode is a mistake, and would be kept.
+/// Bounds the episode's name, which is stored in the session.
 const EPISODE_ID_BYTES_MAX: usize = 4096;
 
-/// What a request is answered with.
-pub(crate) struct Reply {
+/// The reply to a message on a socket.
+pub(crate) struct SocketReply {
     pub(super) frame: Option<String>,
     pub(super) is_last: bool,
 }
 
-impl Reply {
+impl SocketReply {
     pub(crate) fn more(frame: Value) -> Self {
-        Reply {
+        SocketReply {
             frame: Some(frame.to_string()),
             is_last: false,
         }
     }
 
-    /// The socket is closed after it.
+    /// Closes the socket after this reply.
     pub(crate) fn last(frame: Value) -> Self {
-        Reply {
+        SocketReply {
             frame: Some(frame.to_string()),
             is_last: true,
         }
     }
 
-    /// The socket is closed without a word.
+    /// Closes the socket without a reply.
     pub(crate) fn end() -> Self {
-        Reply {
+        SocketReply {
             frame: None,
             is_last: true,
         }
     }
 
     pub(super) fn none() -> Self {
-        Reply {
+        SocketReply {
             frame: None,
             is_last: false,
         }
     }
 }
 
-/// A request that is answered with an error; the socket stays open.
+/// A message that is answered with an error; the socket stays open.
 enum MessageError {
     Invalid(Vec<Value>),
     UnknownType(String),
@@ -66,26 +66,30 @@ impl From<Vec<Value>> for MessageError {
 }
 
 /// Answers one message.
-pub(crate) async fn answer(wire: &Wire, session: &Arc<Session>, text: &str) -> Reply {
+pub(crate) async fn answer(
+    server: &OpenEnvServer,
+    session: &Arc<Session>,
+    text: &str,
+) -> SocketReply {
     let message: Map<String, Value> = match serde_json::from_str(text) {
         Ok(Value::Object(message)) => message,
         Ok(_) => {
             let text = "a message must be a JSON object";
-            return Reply::last(error("SESSION_ERROR", text, None));
+            return SocketReply::last(error("SESSION_ERROR", text, None));
         }
         Err(cause) => {
             let text = format!("Invalid JSON: {cause}");
-            return Reply::more(error("INVALID_JSON", &text, None));
+            return SocketReply::more(error("INVALID_JSON", &text, None));
         }
     };
     let kind = message.get("type").and_then(Value::as_str);
     let answered = match kind {
-        Some("reset") => reset(wire, session, &message),
-        Some("step") => step(wire, session, &message).await,
+        Some("reset") => reset(server, session, &message),
+        Some("step") => step(server, session, &message).await,
         Some("state") => state(session, &message),
-        Some("mcp") => over_mcp(wire, session, &message).await,
+        Some("mcp") => over_mcp(server, session, &message).await,
         Some("close") => match only(&message, &["type"]) {
-            Ok(()) => return Reply::end(),
+            Ok(()) => return SocketReply::end(),
             Err(problems) => Err(problems.into()),
         },
         Some(other) => Err(MessageError::UnknownType(other.to_owned())),
@@ -95,7 +99,7 @@ pub(crate) async fn answer(wire: &Wire, session: &Arc<Session>, text: &str) -> R
             Err(MessageError::UnknownType(shown))
         }
     };
-    Reply::more(match answered {
+    SocketReply::more(match answered {
         Ok((kind, data)) => json!({"type": kind, "data": data}),
         Err(MessageError::Invalid(problems)) => {
             error("VALIDATION_ERROR", "Invalid message", Some(problems))
@@ -108,7 +112,7 @@ pub(crate) async fn answer(wire: &Wire, session: &Arc<Session>, text: &str) -> R
     })
 }
 
-/// Why a socket gets no session: pushed to it before it is closed.
+/// Why a socket gets no session; sent to it before it is closed.
 pub(crate) fn refusal(error: &SessionError) -> Value {
     let text = error.to_string();
     let data = match error {
@@ -135,7 +139,7 @@ pub(crate) fn error(code: &str, message: &str, problems: Option<Vec<Value>>) -> 
 
 type MessageResult = Result<(&'static str, Value), MessageError>;
 
-fn reset(wire: &Wire, session: &Session, message: &Map<String, Value>) -> MessageResult {
+fn reset(server: &OpenEnvServer, session: &Session, message: &Map<String, Value>) -> MessageResult {
     let mut fields = Fields::new(message, &[]);
     let data = fields.optional_object("data");
     fields.only(&["type", "data"]);
@@ -149,14 +153,18 @@ fn reset(wire: &Wire, session: &Session, message: &Map<String, Value>) -> Messag
             return Err(MessageError::Execution(text));
         }
     };
-    let observation = wire.reset(session, episode_id);
+    let observation = server.reset(session, episode_id);
     Ok(("observation", observation.for_socket()))
 }
 
-async fn step(wire: &Wire, session: &Session, message: &Map<String, Value>) -> MessageResult {
+async fn step(
+    server: &OpenEnvServer,
+    session: &Session,
+    message: &Map<String, Value>,
+) -> MessageResult {
     let data = data_of(message)?;
     let action = Action::read(data)?;
-    let observation = wire.step(session, action, None).await;
+    let observation = server.step(session, action, None).await;
     Ok(("observation", observation.for_socket()))
 }
 
@@ -168,24 +176,24 @@ fn state(session: &Session, message: &Map<String, Value>) -> MessageResult {
 }
 
 async fn over_mcp(
-    wire: &Wire,
+    server: &OpenEnvServer,
     session: &Arc<Session>,
     message: &Map<String, Value>,
 ) -> MessageResult {
     let data = data_of(message)?;
     let answer = match rpc::read(data.clone()) {
-        Ok(request) => mcp::answer(wire, request, asker(session)).await,
+        Ok(request) => mcp::answer(server, request, rpc_caller(session)).await,
         Err(refused) => refused,
     };
     Ok(("mcp", answer))
 }
 
-/// A socket asks on behalf of its own session.
-pub(crate) fn asker(session: &Arc<Session>) -> RpcCaller {
+/// The caller for requests on a socket, which act on the socket's own session.
+pub(crate) fn rpc_caller(session: &Arc<Session>) -> RpcCaller {
     RpcCaller {
         owner: Arc::clone(&session.owner),
         session: Some(Arc::clone(session)),
-        keys: Keys::Both,
+        format: ResultFormat::Both,
         progress: None,
     }
 }

@@ -1,8 +1,8 @@
-//! What is wrong with a JSON object, told as the original's validation tells it: `{type, loc, msg, input}`.
+//! Validation of JSON objects, with problems in the original's (Pydantic's) format: `{type, loc, msg, input}`.
 
 use serde_json::{Map, Value, json};
 
-/// One thing that is wrong.
+/// One problem.
 pub(crate) fn problem(kind: &str, loc: &[Value], message: &str, input: &Value) -> Value {
     json!({"type": kind, "loc": loc, "msg": message, "input": input})
 }
@@ -14,7 +14,7 @@ fn with_context(mut problem: Value, key: &str, value: Value) -> Value {
     problem
 }
 
-/// A body that is no JSON.
+/// A body that is not JSON.
 pub(crate) fn invalid_json(error: &serde_json::Error, text: &[u8]) -> Value {
     let before: usize = text
         .split_inclusive(|byte| *byte == b'\n')
@@ -31,7 +31,7 @@ pub(crate) fn invalid_json(error: &serde_json::Error, text: &[u8]) -> Value {
     with_context(found, "error", error.to_string().into())
 }
 
-/// Something other than an object where one belongs.
+/// Something other than an object where one is expected.
 pub(crate) fn no_object(loc: &[Value], input: &Value) -> Value {
     problem(
         "model_attributes_type",
@@ -41,30 +41,30 @@ pub(crate) fn no_object(loc: &[Value], input: &Value) -> Value {
     )
 }
 
-/// Reads the members of an object and notes what is wrong with them.
+/// Reads the members of an object and collects their problems.
 pub(crate) struct Fields<'a> {
     object: &'a Map<String, Value>,
-    /// Where the object is: `["body"]` or nothing.
-    place: &'a [Value],
+    /// The location of the object: `["body"]` or empty.
+    location: &'a [Value],
     problems: Vec<Value>,
 }
 
 impl<'a> Fields<'a> {
-    pub(crate) fn new(object: &'a Map<String, Value>, place: &'a [Value]) -> Self {
+    pub(crate) fn new(object: &'a Map<String, Value>, location: &'a [Value]) -> Self {
         Fields {
             object,
-            place,
+            location,
             problems: Vec::new(),
         }
     }
 
-    /// An object that must be there.
+    /// A required object.
     pub(crate) fn object(&mut self, name: &str) -> Option<&'a Map<String, Value>> {
         let value = self.required(name)?;
         self.as_object(name, value)
     }
 
-    /// An object that may be left out, but not be null.
+    /// An object that may be omitted, but not be null.
     pub(crate) fn optional_object(&mut self, name: &str) -> Option<&'a Map<String, Value>> {
         let value = self.object.get(name)?;
         self.as_object(name, value)
@@ -75,7 +75,7 @@ impl<'a> Fields<'a> {
         self.as_string(name, value)
     }
 
-    /// A string of limited length, or null, or nothing.
+    /// A string of limited length, null, or omitted.
     pub(crate) fn optional_string(&mut self, name: &str, chars_max: usize) -> Option<&'a str> {
         let value = self.object.get(name).filter(|value| !value.is_null())?;
         let text = self.as_string(name, value)?;
@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
         None
     }
 
-    /// A whole number, as a number or in a string; null and nothing count as none.
+    /// An integer, as a number or in a string; null counts as omitted.
     pub(crate) fn optional_integer(&mut self, name: &str) -> Option<i64> {
         let value = self.object.get(name).filter(|value| !value.is_null())?;
         let (kind, message) = match value {
@@ -125,7 +125,7 @@ impl<'a> Fields<'a> {
         self.optional_integer(name)
     }
 
-    /// A whole number from 0 up.
+    /// A non-negative integer.
     pub(crate) fn optional_natural(&mut self, name: &str) -> Option<i64> {
         let integer = self.optional_integer(name)?;
         if integer >= 0 {
@@ -136,7 +136,7 @@ impl<'a> Fields<'a> {
         None
     }
 
-    /// A number above 0, as a number or in a string.
+    /// A positive number, as a number or in a string.
     pub(crate) fn optional_positive(&mut self, name: &str) -> Option<f64> {
         let value = self.object.get(name).filter(|value| !value.is_null())?;
         let number = match value {
@@ -159,7 +159,7 @@ impl<'a> Fields<'a> {
         None
     }
 
-    /// The member must be this word, if it is there.
+    /// The member must have this value, if it is present.
     pub(crate) fn literal(&mut self, name: &str, expected: &str) {
         let Some(value) = self.object.get(name).filter(|value| *value != expected) else {
             return;
@@ -173,7 +173,7 @@ impl<'a> Fields<'a> {
         ));
     }
 
-    /// No other members may be there.
+    /// No other members are allowed.
     pub(crate) fn only(&mut self, known: &[&str]) {
         for (name, value) in self.object {
             if !known.contains(&name.as_str()) {
@@ -183,7 +183,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Ends the reading.
+    /// The collected problems, if there are any.
     pub(crate) fn finish(self) -> Result<(), Vec<Value>> {
         if self.problems.is_empty() {
             Ok(())
@@ -230,9 +230,9 @@ impl<'a> Fields<'a> {
     }
 
     fn at(&self, name: &str) -> Vec<Value> {
-        let mut place = self.place.to_vec();
-        place.push(name.into());
-        place
+        let mut location = self.location.to_vec();
+        location.push(name.into());
+        location
     }
 }
 
@@ -243,8 +243,8 @@ mod tests {
     #[track_caller]
     fn check(object: Value, read: impl FnOnce(&mut Fields<'_>), expected: Value) {
         let object = object.as_object().unwrap().clone();
-        let place = ["body".into()];
-        let mut fields = Fields::new(&object, &place);
+        let location = ["body".into()];
+        let mut fields = Fields::new(&object, &location);
         read(&mut fields);
         let problems = fields.finish().err().unwrap_or_default();
         assert_eq!(Value::from(problems), expected);

@@ -1,28 +1,30 @@
-//! A tool's value in the shapes that clients read it in.
+//! The result of a tool call in the formats of the different clients.
 
 use serde_json::{Map, Value, json};
 
-/// Above this a string is sent twice instead of three times: clients refuse messages over 100 MiB.
+/// A longer string is sent twice instead of three times: clients refuse messages over 100 MiB.
 const THREE_COPIES_BYTES_MAX: usize = 1 << 20;
 
-/// Which family of clients reads a result.
+/// Which clients read a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keys {
-    /// OpenEnv's, in the observation of a step.
+pub(crate) enum ResultFormat {
+    /// OpenEnv clients, in the observation of a step.
     Step,
-    /// OpenEnv's and MCP's at once: the answer to `tools/call`.
+    /// OpenEnv and MCP clients at once: the answer to `tools/call`.
     Both,
-    /// MCP's alone, for a client that says it is one.
+    /// MCP clients only, for a client that identifies itself as one.
     Mcp,
 }
 
 /// The result object around a value.
-pub(crate) fn render(value: Value, keys: Keys) -> Value {
+pub(crate) fn render(value: Value, format: ResultFormat) -> Value {
     let content: Vec<Value> = text_of(&value)
-        .map(|text| match keys {
-            Keys::Step => json!({"type": "text", "text": text, "annotations": null, "meta": null}),
-            // Strict MCP clients refuse null where a member may be left out.
-            Keys::Both | Keys::Mcp => json!({"type": "text", "text": text}),
+        .map(|text| match format {
+            ResultFormat::Step => {
+                json!({"type": "text", "text": text, "annotations": null, "meta": null})
+            }
+            // Strict MCP clients refuse null for optional members.
+            ResultFormat::Both | ResultFormat::Mcp => json!({"type": "text", "text": text}),
         })
         .into_iter()
         .collect();
@@ -40,8 +42,8 @@ pub(crate) fn render(value: Value, keys: Keys) -> Value {
     };
     let mut result = Map::new();
     result.insert("content".to_owned(), content.into());
-    if matches!(keys, Keys::Both | Keys::Mcp) {
-        if keys == Keys::Mcp || !is_large {
+    if matches!(format, ResultFormat::Both | ResultFormat::Mcp) {
+        if format == ResultFormat::Mcp || !is_large {
             result.insert("structuredContent".to_owned(), structured(&value));
         }
         result.insert("isError".to_owned(), false.into());
@@ -49,7 +51,7 @@ pub(crate) fn render(value: Value, keys: Keys) -> Value {
             result.insert("_meta".to_owned(), meta.clone());
         }
     }
-    if matches!(keys, Keys::Both | Keys::Step) {
+    if matches!(format, ResultFormat::Both | ResultFormat::Step) {
         let structured = match is_large {
             true => Value::Null,
             false => structured(&value),
@@ -62,12 +64,12 @@ pub(crate) fn render(value: Value, keys: Keys) -> Value {
     Value::Object(result)
 }
 
-/// A failure as a result, for MCP clients: their model gets to read it.
+/// A failure as a result, for MCP clients, whose model reads it.
 pub(crate) fn failure(message: &str) -> Value {
     json!({"content": [{"type": "text", "text": message}], "isError": true})
 }
 
-/// A string as it is, anything else as compact JSON, nothing for null.
+/// A string unchanged, `None` for null, anything else as compact JSON.
 fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
@@ -85,7 +87,7 @@ mod tests {
     #[test]
     fn a_step_carries_the_originals_object() {
         assert_eq!(
-            render(json!("hi"), Keys::Step),
+            render(json!("hi"), ResultFormat::Step),
             json!({
                 "content": [{"type": "text", "text": "hi", "annotations": null, "meta": null}],
                 "structured_content": {"result": "hi"},
@@ -94,11 +96,11 @@ mod tests {
                 "is_error": false,
             })
         );
-        let object = render(json!({"a": [1]}), Keys::Step);
+        let object = render(json!({"a": [1]}), ResultFormat::Step);
         assert_eq!(object["structured_content"], json!({"a": [1]}));
         assert_eq!(object["content"][0]["text"], r#"{"a":[1]}"#);
         assert_eq!(object["meta"], Value::Null);
-        let nothing = render(Value::Null, Keys::Step);
+        let nothing = render(Value::Null, ResultFormat::Step);
         assert_eq!(nothing["content"], json!([]));
         assert_eq!(nothing["structured_content"], json!({"result": null}));
     }
@@ -106,15 +108,15 @@ mod tests {
     #[test]
     fn a_large_string_travels_twice() {
         let text = "x".repeat(THREE_COPIES_BYTES_MAX + 1);
-        for keys in [Keys::Step, Keys::Both, Keys::Mcp] {
-            let bytes = render(json!(text), keys).to_string().len();
-            assert!(bytes < 2 * text.len() + 400, "{keys:?}: {bytes}");
+        for format in [ResultFormat::Step, ResultFormat::Both, ResultFormat::Mcp] {
+            let bytes = render(json!(text), format).to_string().len();
+            assert!(bytes < 2 * text.len() + 400, "{format:?}: {bytes}");
         }
     }
 
     #[test]
     fn an_mcp_client_meets_no_null_members() {
-        let result = render(json!("hi"), Keys::Mcp);
+        let result = render(json!("hi"), ResultFormat::Mcp);
         assert_eq!(
             result,
             json!({

@@ -1,4 +1,4 @@
-//! What each path is, and which method it wants.
+//! The routes, and the method of each.
 
 use axum::http::Method;
 
@@ -18,7 +18,7 @@ pub(crate) enum Route<'a> {
     Mcp,
     Ws,
     ListEnvironments,
-    /// The environment's name and what is asked of its tasks.
+    /// The environment's name, and the operation of the Task API.
     Tasks(&'a str, TaskCall),
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum TaskCall {
 
 impl<'a> Route<'a> {
     pub(crate) fn of(path: &'a str, mode: Mode) -> Option<Self> {
-        let is_driven = mode == Mode::Simulation;
+        let has_control = mode == Mode::Simulation;
         Some(match path {
             "/health" => Route::Health,
             "/metadata" => Route::Metadata,
@@ -41,9 +41,9 @@ impl<'a> Route<'a> {
             "/openapi.json" => Route::OpenApi,
             "/docs" => Route::Docs,
             "/redoc" => Route::Redoc,
-            "/state" if is_driven => Route::State,
-            "/reset" if is_driven => Route::Reset,
-            "/step" if is_driven => Route::Step,
+            "/state" if has_control => Route::State,
+            "/reset" if has_control => Route::Reset,
+            "/step" if has_control => Route::Step,
             "/mcp" => Route::Mcp,
             "/ws" => Route::Ws,
             "/list_environments" => Route::ListEnvironments,

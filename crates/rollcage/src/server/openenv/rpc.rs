@@ -9,28 +9,28 @@ pub(crate) const INVALID_PARAMS: i32 = -32602;
 pub(crate) const INTERNAL_ERROR: i32 = -32603;
 pub(crate) const SERVER_ERROR: i32 = -32000;
 
-/// A request that is one.
+/// A valid request or notification.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) params: Map<String, Value>,
-    /// `None` when there was no such member.
+    /// `None` if the member is absent.
     pub(crate) id: Option<Value>,
 }
 
 impl Request {
-    /// A message that wants no answer.
+    /// Whether it is a notification, which gets no answer.
     pub(crate) fn is_notification(&self) -> bool {
         self.id.is_none() && self.method.starts_with("notifications/")
     }
 
-    /// What answers carry; null when there was none.
+    /// The id of the answer; null if the request has none.
     pub(crate) fn answer_id(&self) -> Value {
         self.id.clone().unwrap_or(Value::Null)
     }
 }
 
-/// Reads a request, or gives the whole error answer.
+/// Parses a request; the error is the complete error response.
 pub(crate) fn read_bytes(bytes: &[u8]) -> Result<Request, Value> {
     match serde_json::from_slice(bytes) {
         Ok(Value::Object(members)) => read(members),
@@ -38,7 +38,7 @@ pub(crate) fn read_bytes(bytes: &[u8]) -> Result<Request, Value> {
     }
 }
 
-/// Reads a request, or gives the whole error answer.
+/// Validates a request; the error is the complete error response.
 pub(crate) fn read(mut members: Map<String, Value>) -> Result<Request, Value> {
     let refused = |reason: &str| {
         let message = format!("Invalid request: {reason}");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_told_why() {
+    fn invalid_requests_get_an_error() {
         for body in ["", "{bad", "[1]", "3", "null"] {
             check(body, PARSE_ERROR);
         }

@@ -1,4 +1,4 @@
-//! Sessions: one environment each, held by at most one socket, counted against the server's limit.
+//! Sessions: each is one environment, attached to at most one socket, and counts towards the server's limit.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::server::tool::FinishedRollout;
 
-/// What OpenEnv calls the state of an environment.
+/// The state of an environment, as OpenEnv defines it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct State {
     pub(crate) episode_id: String,
@@ -39,28 +39,28 @@ impl State {
 pub(crate) struct Session {
     pub(crate) id: String,
     pub(crate) owner: Arc<str>,
-    /// Cancelled when the session is destroyed: its calls end with it.
+    /// Cancelled when the session is destroyed, which ends its calls.
     pub(crate) ended: CancellationToken,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     state: State,
-    /// Which reset the state belongs to, so that a call which outlived its episode does not write into the next.
+    /// Counts resets, so that a call that outlived its episode does not change the state of the next one.
     episode: u64,
     active_at: Instant,
-    /// Calls under way.
+    /// The number of calls in progress.
     running: usize,
 }
 
-/// A call under way in a session; the session is not idle while it lives.
-pub(crate) struct Running<'a> {
+/// A call in progress; its session is not idle while this exists.
+pub(crate) struct CallGuard<'a> {
     session: &'a Session,
     episode: u64,
 }
 
 impl Session {
-    /// A session that nobody can find: for calls without one.
+    /// A session that is not registered, for calls without one.
     pub(crate) fn temporary(owner: Arc<str>) -> Self {
         Session {
             id: Uuid::now_v7().to_string(),
@@ -92,13 +92,13 @@ impl Session {
         self.inner().state.step_count += 1;
     }
 
-    pub(crate) fn begin(&self) -> Running<'_> {
+    pub(crate) fn begin(&self) -> CallGuard<'_> {
         let mut inner = self.inner();
         inner.running += 1;
         inner.active_at = Instant::now();
         let episode = inner.episode;
         drop(inner);
-        Running {
+        CallGuard {
             session: self,
             episode,
         }
@@ -114,8 +114,8 @@ impl Session {
     }
 }
 
-impl Running<'_> {
-    /// Keeps what is known of a rollout that this call finished.
+impl CallGuard<'_> {
+    /// Stores the rollout that this call finished in the session's state.
     pub(crate) fn finished(&self, rollout: FinishedRollout) {
         let mut inner = self.session.inner();
         if inner.episode != self.episode {
@@ -129,7 +129,7 @@ impl Running<'_> {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         let mut inner = self.session.inner();
         inner.running -= 1;
@@ -140,7 +140,7 @@ impl Drop for Running<'_> {
 /// Every session of the server.
 pub(crate) struct Sessions {
     max: usize,
-    /// How many there are, for whoever watches the server.
+    /// The number of sessions, for the metrics.
     count: Arc<AtomicUsize>,
     map: Mutex<HashMap<String, SessionEntry>>,
 }
@@ -148,16 +148,17 @@ pub(crate) struct Sessions {
 struct SessionEntry {
     session: Arc<Session>,
     holder: Holder,
-    /// To be destroyed when its socket lets go.
+    /// To be destroyed when its socket ends.
     is_closing: bool,
 }
 
+/// The socket that holds a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Nobody,
-    /// A socket that came with the session's id; the session outlives it.
+    /// A socket that attached with the session's id; the session outlives it.
     Attached,
-    /// The socket that it was made for.
+    /// The socket that the session was created for.
     Owner,
 }
 
@@ -171,15 +172,15 @@ pub(crate) enum SessionError {
     Busy(String),
 }
 
-/// What closing a session came to.
+/// The outcome of closing a session.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Closed {
+pub(crate) enum CloseOutcome {
     Now,
-    /// When its socket lets go.
+    /// When its socket ends.
     Later,
 }
 
-/// A socket's hold on its session. Let go when dropped.
+/// A socket's hold on its session, released on drop.
 pub(crate) struct SessionHold {
     sessions: Arc<Sessions>,
     session: Arc<Session>,
@@ -199,7 +200,7 @@ impl Drop for SessionHold {
         };
         if entry.holder == Holder::Owner || entry.is_closing {
             map.remove(&self.session.id);
-            self.sessions.tell(&map);
+            self.sessions.update_count(&map);
             self.session.ended.cancel();
         } else {
             entry.holder = Holder::Nobody;
@@ -217,12 +218,12 @@ impl Sessions {
         }
     }
 
-    /// A session that is used by its id.
+    /// Creates a session that is used by its id.
     pub(crate) fn create(&self, owner: Arc<str>) -> Result<Arc<Session>, SessionError> {
         self.insert(owner, Holder::Nobody)
     }
 
-    /// A session that lives as long as the socket it is made for.
+    /// Creates a session that lives as long as its socket.
     pub(crate) fn open(self: &Arc<Self>, owner: Arc<str>) -> Result<SessionHold, SessionError> {
         let session = self.insert(owner, Holder::Owner)?;
         Ok(SessionHold {
@@ -231,7 +232,7 @@ impl Sessions {
         })
     }
 
-    /// Gives a session to a socket.
+    /// Attaches a socket to a session.
     pub(crate) fn attach(
         self: &Arc<Self>,
         id: &str,
@@ -255,7 +256,7 @@ impl Sessions {
         })
     }
 
-    /// A session by its id. Others' sessions are unknown.
+    /// A session by its id. Sessions of other owners are unknown.
     pub(crate) fn find(&self, id: &str, owner: &str) -> Result<Arc<Session>, SessionError> {
         let map = self.map();
         let entry = map
@@ -265,7 +266,7 @@ impl Sessions {
         Ok(Arc::clone(&entry.session))
     }
 
-    pub(crate) fn close(&self, id: &str, owner: &str) -> Result<Closed, SessionError> {
+    pub(crate) fn close(&self, id: &str, owner: &str) -> Result<CloseOutcome, SessionError> {
         let mut map = self.map();
         let entry = map
             .get_mut(id)
@@ -273,15 +274,15 @@ impl Sessions {
             .ok_or_else(|| SessionError::Unknown(id.to_owned()))?;
         if entry.holder != Holder::Nobody {
             entry.is_closing = true;
-            return Ok(Closed::Later);
+            return Ok(CloseOutcome::Later);
         }
         entry.session.ended.cancel();
         map.remove(id);
-        self.tell(&map);
-        Ok(Closed::Now)
+        self.update_count(&map);
+        Ok(CloseOutcome::Now)
     }
 
-    /// Destroys the sessions that nobody holds and nobody used for longer than the limit.
+    /// Destroys sessions without a socket that have not been used for longer than the limit.
     pub(crate) fn reap(&self, now: Instant, limit: Duration) -> usize {
         let mut map = self.map();
         let before = map.len();
@@ -292,11 +293,11 @@ impl Sessions {
             }
             is_kept
         });
-        self.tell(&map);
+        self.update_count(&map);
         before - map.len()
     }
 
-    fn tell(&self, map: &HashMap<String, SessionEntry>) {
+    fn update_count(&self, map: &HashMap<String, SessionEntry>) {
         self.count.store(map.len(), Ordering::Relaxed);
     }
 
@@ -315,7 +316,7 @@ impl Sessions {
             is_closing: false,
         };
         map.insert(session.id.clone(), entry);
-        self.tell(&map);
+        self.update_count(&map);
         Ok(session)
     }
 

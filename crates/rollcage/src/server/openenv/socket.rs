@@ -1,4 +1,5 @@
-//! A WebSocket: always read, also while a request runs; answers in order; noticed at once when it is gone.
+//! A WebSocket connection. It is read even while a request runs, so that its end is noticed at once; requests are
+//! answered in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,72 +13,77 @@ use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
-use super::message::Reply;
+use super::message::SocketReply;
 use super::session::{Session, SessionError, SessionHold};
-use super::{Wire, mcp, message, rpc};
+use super::{OpenEnvServer, mcp, message, rpc};
 use crate::server::access::Owner;
-use crate::server::listen::Place;
+use crate::server::listen::ConnectionPermit;
 use crate::server::reply;
-use crate::server::websocket::{Broken, CloseCode, Received, WebSocket, handshake};
+use crate::server::websocket::{CloseCode, SocketError, SocketMessage, WebSocket, handshake};
 
-/// Requests that wait behind a running one, in number and in bytes.
+/// The most requests that may wait behind a running one.
 const WAITING_MAX: usize = 256;
-/// For the handshake to end.
+/// For the handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
 type Socket = WebSocket<TokioIo<hyper::upgrade::Upgraded>>;
 
-/// Which language is spoken on a socket.
+/// The protocol of a socket's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum SocketProtocol {
     /// `/ws`
     Environment,
     /// `/mcp`
     JsonRpc,
 }
 
-impl Dialect {
+impl SocketProtocol {
     fn refusal(self, error: SessionError) -> Value {
         match self {
-            Dialect::Environment => message::refusal(&error),
-            Dialect::JsonRpc => mcp::refusal(error),
+            SocketProtocol::Environment => message::refusal(&error),
+            SocketProtocol::JsonRpc => mcp::refusal(error),
         }
     }
 
     /// An error after which the socket is closed.
     fn fatal(self, text: &str) -> Value {
         match self {
-            Dialect::Environment => message::error("SESSION_ERROR", text, None),
-            Dialect::JsonRpc => rpc::error(&Value::Null, rpc::SERVER_ERROR, text, None),
+            SocketProtocol::Environment => message::error("SESSION_ERROR", text, None),
+            SocketProtocol::JsonRpc => rpc::error(&Value::Null, rpc::SERVER_ERROR, text, None),
         }
     }
 
-    async fn answer(self, wire: &Wire, session: &Arc<Session>, text: &str) -> Reply {
-        if self == Dialect::Environment {
-            return message::answer(wire, session, text).await;
+    async fn answer(
+        self,
+        server: &OpenEnvServer,
+        session: &Arc<Session>,
+        text: &str,
+    ) -> SocketReply {
+        if self == SocketProtocol::Environment {
+            return message::answer(server, session, text).await;
         }
         match serde_json::from_str(text) {
             Ok(Value::Object(members)) => match rpc::read(members) {
-                Ok(request) if request.is_notification() => Reply::none(),
+                Ok(request) if request.is_notification() => SocketReply::none(),
                 Ok(request) => {
-                    let asker = message::asker(session);
-                    Reply::more(mcp::answer(wire, request, asker).await)
+                    let caller = message::rpc_caller(session);
+                    SocketReply::more(mcp::answer(server, request, caller).await)
                 }
-                Err(refused) => Reply::more(refused),
+                Err(refused) => SocketReply::more(refused),
             },
-            Ok(_) => Reply::last(self.fatal("a message must be a JSON object")),
+            Ok(_) => SocketReply::last(self.fatal("a message must be a JSON object")),
             Err(cause) => {
                 let text = format!("Parse error: {cause}");
-                Reply::more(rpc::error(&Value::Null, rpc::PARSE_ERROR, &text, None))
+                SocketReply::more(rpc::error(&Value::Null, rpc::PARSE_ERROR, &text, None))
             }
         }
     }
 }
 
-/// Turns a request into a socket.
+/// Upgrades a request to a WebSocket.
 pub(crate) fn upgrade(
-    wire: Arc<Wire>,
-    dialect: Dialect,
+    server: Arc<OpenEnvServer>,
+    protocol: SocketProtocol,
     owner: Owner,
     mut request: Request,
 ) -> Response {
@@ -85,68 +91,68 @@ pub(crate) fn upgrade(
         Ok(response) => response,
         Err(refusal) => return reply::detail(StatusCode::BAD_REQUEST, refusal),
     };
-    // The original looks for a session on one of its two sockets only.
-    let session_id = match dialect {
-        Dialect::Environment => handshake::query_value(request.uri(), "session_id"),
-        Dialect::JsonRpc => None,
+    // The original attaches sessions by id on only one of its two sockets.
+    let session_id = match protocol {
+        SocketProtocol::Environment => handshake::query_value(request.uri(), "session_id"),
+        SocketProtocol::JsonRpc => None,
     };
-    let place = request.extensions_mut().remove::<Place>();
+    let connection_permit = request.extensions_mut().remove::<ConnectionPermit>();
     let upgrading = hyper::upgrade::on(&mut request);
-    let tasks = wire.tasks_under_way.clone();
+    let tasks = server.tasks_under_way.clone();
     tasks.spawn(async move {
-        let _place = place;
+        let _permit = connection_permit;
         let Ok(Ok(upgraded)) = tokio::time::timeout(HANDSHAKE_LIMIT, upgrading).await else {
             return;
         };
-        let socket = WebSocket::new(TokioIo::new(upgraded), wire.limits.body_bytes_max);
-        serve(socket, wire, dialect, owner, session_id).await;
+        let socket = WebSocket::new(TokioIo::new(upgraded), server.limits.body_bytes_max);
+        serve(socket, server, protocol, owner, session_id).await;
     });
     response
 }
 
-/// From the handshake to the end.
+/// Serves a socket from the handshake to its end.
 async fn serve(
     mut socket: Socket,
-    wire: Arc<Wire>,
-    dialect: Dialect,
+    server: Arc<OpenEnvServer>,
+    protocol: SocketProtocol,
     owner: Owner,
     session_id: Option<String>,
 ) {
     let opened = match &session_id {
-        Some(id) => wire.sessions.attach(id, &owner.0),
-        None => wire.sessions.open(owner.0),
+        Some(id) => server.sessions.attach(id, &owner.0),
+        None => server.sessions.open(owner.0),
     };
     let held = match opened {
         Ok(held) => held,
         Err(error) => {
-            // Clients send first and read then, so this must come after a good handshake.
-            let frame = dialect.refusal(error).to_string();
+            // Clients send before they read, so the refusal must come after a successful handshake.
+            let frame = protocol.refusal(error).to_string();
             let end = match socket.send_text(&frame).await {
-                Ok(()) => End::Close(CloseCode::Normal),
-                Err(_) => End::Gone,
+                Ok(()) => SocketEnd::Close(CloseCode::Normal),
+                Err(_) => SocketEnd::Gone,
             };
             finish(socket, end, None).await;
             return;
         }
     };
-    let mut line = Line {
+    let mut connection = Connection {
         socket,
-        wire: Arc::clone(&wire),
-        dialect,
+        server: Arc::clone(&server),
+        protocol,
         session: Arc::clone(held.session()),
         waiting: VecDeque::new(),
         waiting_bytes: 0,
         heard_at: Instant::now(),
         running: None,
     };
-    let end = line.talk().await;
-    let Line {
+    let end = connection.run().await;
+    let Connection {
         socket, running, ..
-    } = line;
-    // A session that was attached by its id lives on, and so does the step that it is in.
+    } = connection;
+    // A session that was attached by its id outlives the socket, and so does its running step.
     if let Some(running) = running.filter(|_| session_id.is_some()) {
-        let dropping = wire.ending.dropping.clone();
-        wire.tasks_under_way.spawn(async move {
+        let dropping = server.shutdown.dropping.clone();
+        server.tasks_under_way.spawn(async move {
             dropping.run_until_cancelled(running).await;
         });
     }
@@ -154,32 +160,33 @@ async fn serve(
 }
 
 /// Why a socket ends.
-enum End {
-    /// We say so.
+enum SocketEnd {
+    /// We close it.
     Close(CloseCode),
-    /// The other side said so, with this code.
+    /// The peer closed it with this code.
     Closed(Option<u16>),
     /// The connection broke.
     Gone,
 }
 
-struct Line {
+/// An open socket and its requests.
+struct Connection {
     socket: Socket,
-    wire: Arc<Wire>,
-    dialect: Dialect,
+    server: Arc<OpenEnvServer>,
+    protocol: SocketProtocol,
     session: Arc<Session>,
-    /// Requests in the order they came.
-    waiting: VecDeque<Received>,
+    /// Requests in order of arrival.
+    waiting: VecDeque<SocketMessage>,
     waiting_bytes: usize,
-    /// When the other side last sent anything.
+    /// When the peer last sent anything.
     heard_at: Instant,
-    running: Option<BoxFuture<'static, Reply>>,
+    running: Option<BoxFuture<'static, SocketReply>>,
 }
 
-impl Line {
-    async fn talk(&mut self) -> End {
-        let ending = self.wire.ending.clone();
-        let every = self.wire.limits.ping_every;
+impl Connection {
+    async fn run(&mut self) -> SocketEnd {
+        let shutdown = self.server.shutdown.clone();
+        let every = self.server.limits.ping_every;
         let mut ping = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
         ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -193,15 +200,15 @@ impl Line {
             };
             tokio::select! {
                 biased;
-                () = ending.dropping.cancelled() => return End::Close(CloseCode::Away),
+                () = shutdown.dropping.cancelled() => return SocketEnd::Close(CloseCode::Away),
                 reply = running => {
                     self.running = None;
                     if let Some(end) = self.reply(reply).await {
                         return end;
                     }
                 }
-                () = ending.stopping.cancelled(), if is_idle => {
-                    return End::Close(CloseCode::Away);
+                () = shutdown.stopping.cancelled(), if is_idle => {
+                    return SocketEnd::Close(CloseCode::Away);
                 }
                 received = self.socket.receive() => {
                     if let Some(end) = self.receive(received).await {
@@ -209,19 +216,19 @@ impl Line {
                     }
                 }
                 _ = ping.tick() => {
-                    if self.heard_at.elapsed() > self.wire.limits.silence_max {
+                    if self.heard_at.elapsed() > self.server.limits.silence_max {
                         tracing::debug!("a client answers no pings");
-                        return End::Gone;
+                        return SocketEnd::Gone;
                     }
                     if self.socket.ping().await.is_err() {
-                        return End::Gone;
+                        return SocketEnd::Gone;
                     }
                 }
             }
         }
     }
 
-    /// Takes up the next request when nothing runs.
+    /// Starts the next request if none is running.
     fn begin_next(&mut self) {
         if self.running.is_some() {
             return;
@@ -230,70 +237,75 @@ impl Line {
             return;
         };
         self.waiting_bytes -= bytes_of(&message);
-        let (wire, session) = (Arc::clone(&self.wire), Arc::clone(&self.session));
-        let dialect = self.dialect;
+        let (server, session) = (Arc::clone(&self.server), Arc::clone(&self.session));
+        let protocol = self.protocol;
         let running = async move {
             match message {
-                Received::Text(text) => dialect.answer(&wire, &session, &text).await,
-                _ => Reply::last(dialect.fatal("a message must be a text frame")),
+                SocketMessage::Text(text) => protocol.answer(&server, &session, &text).await,
+                _ => SocketReply::last(protocol.fatal("a message must be a text frame")),
             }
         };
         self.running = Some(running.boxed());
     }
 
-    async fn receive(&mut self, received: Result<Received, Broken>) -> Option<End> {
+    async fn receive(&mut self, received: Result<SocketMessage, SocketError>) -> Option<SocketEnd> {
         self.heard_at = Instant::now();
         match received {
-            Ok(message @ (Received::Text(_) | Received::Binary(_))) => {
+            Ok(message @ (SocketMessage::Text(_) | SocketMessage::Binary(_))) => {
                 self.waiting_bytes += bytes_of(&message);
                 self.waiting.push_back(message);
                 let is_full = self.waiting.len() > WAITING_MAX
-                    || self.waiting_bytes > 2 * self.wire.limits.body_bytes_max;
+                    || self.waiting_bytes > 2 * self.server.limits.body_bytes_max;
                 if !is_full {
                     return None;
                 }
                 let text = "too many requests wait on this socket; read the answers first";
-                let frame = self.dialect.fatal(text).to_string();
+                let frame = self.protocol.fatal(text).to_string();
                 let sent = self.socket.send_text(&frame).await;
-                Some(sent.map_or(End::Gone, |()| End::Close(CloseCode::Policy)))
+                Some(sent.map_or(SocketEnd::Gone, |()| SocketEnd::Close(CloseCode::Policy)))
             }
-            Ok(Received::Ping(payload)) => {
+            Ok(SocketMessage::Ping(payload)) => {
                 let sent = self.socket.pong(&payload).await;
-                sent.is_err().then_some(End::Gone)
+                sent.is_err().then_some(SocketEnd::Gone)
             }
-            Ok(Received::Pong) => None,
-            Ok(Received::Close(code)) => Some(End::Closed(code)),
+            Ok(SocketMessage::Pong) => None,
+            Ok(SocketMessage::Close(code)) => Some(SocketEnd::Closed(code)),
             Err(broken) => {
                 tracing::debug!(%broken, "a socket broke");
-                Some(broken.close_code().map_or(End::Gone, End::Close))
+                Some(
+                    broken
+                        .close_code()
+                        .map_or(SocketEnd::Gone, SocketEnd::Close),
+                )
             }
         }
     }
 
-    async fn reply(&mut self, reply: Reply) -> Option<End> {
+    async fn reply(&mut self, reply: SocketReply) -> Option<SocketEnd> {
         if let Some(frame) = reply.frame
             && self.socket.send_text(&frame).await.is_err()
         {
-            return Some(End::Gone);
+            return Some(SocketEnd::Gone);
         }
-        reply.is_last.then_some(End::Close(CloseCode::Normal))
+        reply.is_last.then_some(SocketEnd::Close(CloseCode::Normal))
     }
 }
 
-fn bytes_of(message: &Received) -> usize {
+fn bytes_of(message: &SocketMessage) -> usize {
     match message {
-        Received::Text(text) => text.len(),
-        Received::Binary(bytes) => bytes.len(),
-        Received::Ping(_) | Received::Pong | Received::Close(_) => 0,
+        SocketMessage::Text(text) => text.len(),
+        SocketMessage::Binary(bytes) => bytes.len(),
+        SocketMessage::Ping(_) | SocketMessage::Pong | SocketMessage::Close(_) => 0,
     }
 }
 
-/// Lets go of the session, then says goodbye: a client that hears it may come back for the session at once.
-async fn finish(socket: Socket, end: End, held: Option<SessionHold>) {
+/// Releases the session before closing the socket: a client that sees the close may attach to the session again at
+/// once.
+async fn finish(socket: Socket, end: SocketEnd, held: Option<SessionHold>) {
     drop(held);
     match end {
-        End::Gone => {}
-        End::Closed(code) => socket.close(code).await,
-        End::Close(code) => socket.close(Some(code as u16)).await,
+        SocketEnd::Gone => {}
+        SocketEnd::Closed(code) => socket.close(code).await,
+        SocketEnd::Close(code) => socket.close(Some(code as u16)).await,
     }
 }

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::problem::Fields;
 use super::route::TaskCall;
-use super::{Wire, control};
+use super::{OpenEnvServer, control};
 use crate::server::reply;
-use crate::server::tasks::{Listed, Tasks};
+use crate::server::tasks::{TaskEntry, Tasks};
 
 /// The splits as OpenEnv describes them.
 fn names(tasks: &Tasks) -> Vec<Value> {
@@ -23,27 +23,32 @@ fn names(tasks: &Tasks) -> Vec<Value> {
     tasks.splits().map(entry).collect()
 }
 
-pub(crate) async fn answer(wire: &Wire, env: &str, call: TaskCall, request: Request) -> Response {
-    if !env.eq_ignore_ascii_case(&wire.name) {
+pub(crate) async fn answer(
+    server: &OpenEnvServer,
+    env: &str,
+    call: TaskCall,
+    request: Request,
+) -> Response {
+    if !env.eq_ignore_ascii_case(&server.name) {
         return reply::detail(
             StatusCode::NOT_FOUND,
             &format!("unknown environment '{env}'"),
         );
     }
     if call == TaskCall::Splits {
-        return if wire.tasks.is_empty() {
+        return if server.tasks.is_empty() {
             unsupported(call)
         } else {
-            reply::json(StatusCode::OK, &names(&wire.tasks))
+            reply::json(StatusCode::OK, &names(&server.tasks))
         };
     }
-    let members = match control::object(wire, request).await {
+    let members = match control::object(server, request).await {
         Ok(Some(members)) => members,
         Ok(None) => return reply::unprocessable(&[control::no_body()]),
         Err(refused) => return refused,
     };
-    let place = ["body".into()];
-    let mut fields = Fields::new(&members, &place);
+    let location = ["body".into()];
+    let mut fields = Fields::new(&members, &location);
     let split = fields.string("split").unwrap_or_default();
     let mut index = 0;
     let (mut start, mut stop) = (None, None);
@@ -62,10 +67,10 @@ pub(crate) async fn answer(wire: &Wire, env: &str, call: TaskCall, request: Requ
     if let Err(problems) = fields.finish() {
         return reply::unprocessable(&problems);
     }
-    if wire.tasks.is_empty() {
+    if server.tasks.is_empty() {
         return unsupported(call);
     }
-    let Some(tasks) = wire.tasks.split(split) else {
+    let Some(tasks) = server.tasks.split(split) else {
         return reply::detail(StatusCode::BAD_REQUEST, &format!("unknown split '{split}'"));
     };
     let wanted = match call {
@@ -87,16 +92,16 @@ pub(crate) async fn answer(wire: &Wire, env: &str, call: TaskCall, request: Requ
         TaskCall::Task => json!({"task": values.first()}),
         TaskCall::Range => json!({"tasks": values}),
         TaskCall::Splits | TaskCall::Tasks | TaskCall::Count => {
-            json!({"tasks": values, "env_name": wire.name})
+            json!({"tasks": values, "env_name": server.name})
         }
     };
     reply::json(StatusCode::OK, &answer)
 }
 
-/// Tasks are read when they are asked for, so that an edited one is seen.
-async fn read_all(tasks: Vec<Listed>) -> Result<Vec<Value>, String> {
+/// Reads tasks from disk for every request, so that edits take effect.
+async fn read_all(tasks: Vec<TaskEntry>) -> Result<Vec<Value>, String> {
     let read = tokio::task::spawn_blocking(move || {
-        let values: anyhow::Result<Vec<Value>> = tasks.iter().map(Listed::portable).collect();
+        let values: anyhow::Result<Vec<Value>> = tasks.iter().map(TaskEntry::portable).collect();
         values.map_err(|error| format!("{error:#}"))
     });
     read.await.unwrap_or_else(|error| Err(error.to_string()))
@@ -114,7 +119,7 @@ fn unsupported(call: TaskCall) -> Response {
     reply::detail(StatusCode::NOT_IMPLEMENTED, &text)
 }
 
-/// As Python slices: negative bounds count from the end, and no bound is an error.
+/// Slices like Python: negative bounds count from the end, and bounds out of range are not errors.
 fn slice<T>(tasks: &[T], start: Option<i64>, stop: Option<i64>) -> &[T] {
     let bound = |bound: i64| match usize::try_from(bound) {
         Ok(bound) => bound.min(tasks.len()),
@@ -132,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_are_pythons() {
+    fn slices_work_like_pythons() {
         let tasks: Vec<Value> = (0..4).map(Value::from).collect();
         let check = |start, stop, expected: &[i64]| {
             let expected: Vec<Value> = expected.iter().copied().map(Value::from).collect();

@@ -1,32 +1,32 @@
-//! Reads a tool's arguments as leniently as the original does: `"7"` is an integer, `"yes"` a boolean, `null` is not
-//! given. Values are never repeated in an error: one of them may be a key.
+//! Parses a tool's arguments as leniently as the original does: `"7"` is an integer, `"yes"` a boolean, and `null`
+//! counts as omitted. Errors never contain a value, since it may be a key.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// The arguments of one call. Every name that is read is known; what is left over at the end is not.
-pub(crate) struct Arguments {
+/// The arguments of one call, with known names only.
+pub(crate) struct ToolArguments {
     values: Map<String, Value>,
 }
 
-impl std::fmt::Debug for Arguments {
-    /// Names alone: a value may be a key.
+impl std::fmt::Debug for ToolArguments {
+    /// Shows names only, since a value may be a key.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_set().entries(self.values.keys()).finish()
     }
 }
 
-/// What is wrong with an argument, in words for the caller.
-pub(crate) type Wrong = String;
+/// What is wrong with an argument, as text for the caller.
+pub(crate) type ArgumentError = String;
 
-impl Arguments {
-    /// Refuses names that are not among `known`; `null` counts as not given.
+impl ToolArguments {
+    /// Refuses names that are not in `known`; `null` counts as omitted.
     pub(crate) fn new(
         tool: &str,
         mut values: Map<String, Value>,
         known: &[&str],
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, ArgumentError> {
         if let Some(name) = values.keys().find(|name| !known.contains(&name.as_str())) {
             return Err(format!(
                 "unknown argument `{name}`: {tool} takes {}",
@@ -34,15 +34,15 @@ impl Arguments {
             ));
         }
         values.retain(|_, value| !value.is_null());
-        Ok(Arguments { values })
+        Ok(ToolArguments { values })
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
-    /// A text; an empty one counts as not given, as in the original.
-    pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, Wrong> {
+    /// A string; an empty one counts as omitted, as in the original.
+    pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, ArgumentError> {
         match self.values.remove(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
@@ -50,12 +50,16 @@ impl Arguments {
         }
     }
 
-    pub(crate) fn required_text(&mut self, tool: &str, name: &str) -> Result<String, Wrong> {
+    pub(crate) fn required_text(
+        &mut self,
+        tool: &str,
+        name: &str,
+    ) -> Result<String, ArgumentError> {
         self.text(name)?
             .ok_or_else(|| format!("missing required argument `{name}` of {tool}"))
     }
 
-    pub(crate) fn texts(&mut self, name: &str) -> Result<Option<Vec<String>>, Wrong> {
+    pub(crate) fn texts(&mut self, name: &str) -> Result<Option<Vec<String>>, ArgumentError> {
         let Some(value) = self.values.remove(name) else {
             return Ok(None);
         };
@@ -63,7 +67,7 @@ impl Arguments {
         let Value::Array(items) = value else {
             return Err(wrong(name, wanted, &value));
         };
-        let texts: Result<Vec<String>, Wrong> = items
+        let texts: Result<Vec<String>, ArgumentError> = items
             .into_iter()
             .map(|item| match item {
                 Value::String(text) => Ok(text),
@@ -73,16 +77,16 @@ impl Arguments {
         texts.map(Some)
     }
 
-    /// An object of texts, such as files by path.
+    /// An object of strings, such as files by path.
     pub(crate) fn text_map(
         &mut self,
         name: &str,
-    ) -> Result<Option<BTreeMap<String, String>>, Wrong> {
+    ) -> Result<Option<BTreeMap<String, String>>, ArgumentError> {
         let wanted = "an object of strings";
         match self.values.remove(name) {
             None => Ok(None),
             Some(Value::Object(members)) => {
-                let texts: Result<_, Wrong> = members
+                let texts: Result<_, ArgumentError> = members
                     .into_iter()
                     .map(|(key, value)| match value {
                         Value::String(text) => Ok((key, text)),
@@ -95,7 +99,7 @@ impl Arguments {
         }
     }
 
-    pub(crate) fn flag(&mut self, name: &str) -> Result<Option<bool>, Wrong> {
+    pub(crate) fn flag(&mut self, name: &str) -> Result<Option<bool>, ArgumentError> {
         let Some(value) = self.values.remove(name) else {
             return Ok(None);
         };
@@ -117,7 +121,7 @@ impl Arguments {
             .ok_or_else(|| wrong(name, "true or false", &value))
     }
 
-    pub(crate) fn integer(&mut self, name: &str) -> Result<Option<i64>, Wrong> {
+    pub(crate) fn integer(&mut self, name: &str) -> Result<Option<i64>, ArgumentError> {
         let Some(value) = self.values.remove(name) else {
             return Ok(None);
         };
@@ -126,7 +130,7 @@ impl Arguments {
             .ok_or_else(|| wrong(name, "an integer", &value))
     }
 
-    pub(crate) fn number(&mut self, name: &str) -> Result<Option<f64>, Wrong> {
+    pub(crate) fn number(&mut self, name: &str) -> Result<Option<f64>, ArgumentError> {
         let Some(value) = self.values.remove(name) else {
             return Ok(None);
         };
@@ -135,11 +139,15 @@ impl Arguments {
             .ok_or_else(|| wrong(name, "a number", &value))
     }
 
-    /// An object whose own members are read in the same way.
-    pub(crate) fn object(&mut self, name: &str, known: &[&str]) -> Result<Option<Self>, Wrong> {
+    /// An object whose members are parsed in the same way.
+    pub(crate) fn object(
+        &mut self,
+        name: &str,
+        known: &[&str],
+    ) -> Result<Option<Self>, ArgumentError> {
         match self.values.remove(name) {
             None => Ok(None),
-            Some(Value::Object(members)) => Arguments::new(name, members, known).map(Some),
+            Some(Value::Object(members)) => ToolArguments::new(name, members, known).map(Some),
             Some(other) => Err(wrong(name, "an object", &other)),
         }
     }
@@ -152,7 +160,7 @@ impl Arguments {
 pub(crate) fn integer_of(value: &Value) -> Option<i64> {
     match value {
         Value::Number(number) => number.as_i64().or_else(|| {
-            // Exact up to 2^53, and no argument is near that.
+            // Exact up to 2^53.
             let whole = number
                 .as_f64()
                 .filter(|number| number.fract() == 0.0 && number.abs() < 9.0e15)?;
@@ -174,7 +182,7 @@ fn number_of(value: &Value) -> Option<f64> {
     number.filter(|number| number.is_finite())
 }
 
-pub(crate) fn wrong(name: &str, wanted: &str, got: &Value) -> Wrong {
+pub(crate) fn wrong(name: &str, wanted: &str, got: &Value) -> ArgumentError {
     let kind = match got {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -192,11 +200,11 @@ mod tests {
 
     use super::*;
 
-    fn arguments(value: Value) -> Arguments {
+    fn arguments(value: Value) -> ToolArguments {
         let Value::Object(values) = value else {
             panic!("an object");
         };
-        Arguments::new("tool", values, &["a", "b"]).unwrap()
+        ToolArguments::new("tool", values, &["a", "b"]).unwrap()
     }
 
     #[test]
@@ -229,7 +237,7 @@ mod tests {
     #[test]
     fn errors_name_the_argument_and_never_its_value() {
         let values = json!({"c": "sk-secret"}).as_object().cloned().unwrap();
-        let error = Arguments::new("tool", values, &["a", "b"]).unwrap_err();
+        let error = ToolArguments::new("tool", values, &["a", "b"]).unwrap_err();
         assert_eq!(error, "unknown argument `c`: tool takes a, b");
         let given = arguments(json!({"a": "sk-secret"}));
         assert_eq!(format!("{given:?}"), "{\"a\"}");

@@ -1,4 +1,4 @@
-//! The engine of one server, and the way in: arguments become rollouts.
+//! The engine of a server, and the submission of rollouts from a client's arguments.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use rollcage_engine::{Engine, Entry, QueueError};
+use rollcage_engine::{Engine, QueueError, RolloutEntry};
 
+use super::context::RequestContext;
 use super::request::{self, RolloutArguments};
-use super::surroundings::Surroundings;
 use crate::server::tasks::Tasks;
 
 /// Why a rollout was not started.
@@ -26,36 +26,36 @@ pub(crate) enum SubmitError {
 /// One server's rollouts.
 pub(crate) struct Backend {
     pub(crate) engine: Engine,
-    pub(crate) around: Surroundings,
-    /// Kept by whoever opens and closes OpenEnv sessions; shown among the metrics.
+    pub(crate) context: RequestContext,
+    /// The number of OpenEnv sessions, updated by the OpenEnv server and shown in the metrics.
     pub(crate) open_sessions: Arc<AtomicUsize>,
 }
 
 impl Backend {
     pub(crate) fn new(engine: Engine, tasks: Arc<Tasks>, body_limit: Duration) -> Arc<Self> {
-        let around = Surroundings {
+        let context = RequestContext {
             tasks,
             catalogue: Arc::clone(engine.catalogue()),
             body_limit,
         };
         Arc::new(Backend {
             engine,
-            around,
+            context,
             open_sessions: Arc::default(),
         })
     }
 
-    /// Checks the arguments and takes the rollouts on. Returns before anything of them is prepared.
+    /// Validates the arguments and submits the rollouts. Returns before anything is prepared for them.
     pub(crate) async fn submit(
         self: &Arc<Self>,
         tool: &'static str,
         owner: &str,
         values: Map<String, Value>,
-    ) -> Result<Vec<Arc<Entry>>, SubmitError> {
+    ) -> Result<Vec<Arc<RolloutEntry>>, SubmitError> {
         let this = Arc::clone(self);
-        // A task of the server's is read from disk.
+        // Blocking, since the server's own tasks are read from disk.
         let read =
-            tokio::task::spawn_blocking(move || request::read(tool, values, &this.around)).await;
+            tokio::task::spawn_blocking(move || request::read(tool, values, &this.context)).await;
         let arguments = read
             .map_err(|error| SubmitError::Failed(format!("read the arguments: {error}")))?
             .map_err(SubmitError::Arguments)?;

@@ -1,15 +1,15 @@
-//! What there is: agents, endpoints, tasks. Keys are never shown, only whether there is one.
+//! What a client can choose from: agents, endpoints, tasks. Keys are never shown, only whether they are set.
 
 use serde_json::{Value, json};
 
 use super::backend::Backend;
-use super::surroundings::Surroundings;
+use super::context::RequestContext;
 use crate::server::tasks::Tasks;
 
 pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
     let installed = backend.engine.bundles().list();
     backend
-        .around
+        .context
         .catalogue
         .agents
         .iter()
@@ -30,12 +30,12 @@ pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
         .collect()
 }
 
-pub(crate) fn endpoints(around: &Surroundings) -> Vec<Value> {
-    let known = around.catalogue.providers.iter().map(|provider| {
+pub(crate) fn endpoints(context: &RequestContext) -> Vec<Value> {
+    let known = context.catalogue.providers.iter().map(|provider| {
         let value = |names: &[String]| {
             names
                 .iter()
-                .find_map(|name| around.catalogue.variable(name))
+                .find_map(|name| context.catalogue.variable(name))
         };
         let model = value(&provider.model_variables).or_else(|| provider.model.clone());
         let has_url = value(&provider.url_variables).is_some() || provider.base_url.is_some();
@@ -55,7 +55,7 @@ pub(crate) fn endpoints(around: &Surroundings) -> Vec<Value> {
             "default_base_url": provider.base_url,
         })
     });
-    let servers = around.catalogue.providers.servers().map(|server| {
+    let servers = context.catalogue.providers.servers().map(|server| {
         json!({
             "kind": server.name, "configured": true, "model": server.model, "variables": {},
             "has_key": false, "default_base_url": null,
@@ -99,8 +99,8 @@ pub(crate) fn capabilities(backend: &Backend) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "agents": names(agents(backend), "name"),
         "sandboxes": ["local"],
-        "endpoints": names(endpoints(&backend.around), "kind"),
-        "splits": backend.around.tasks.splits().map(|(name, _)| name).collect::<Vec<_>>(),
+        "endpoints": names(endpoints(&backend.context), "kind"),
+        "splits": backend.context.tasks.splits().map(|(name, _)| name).collect::<Vec<_>>(),
         "modes": ["transparent_proxy", "black_box"],
         "capture_levels": ["tokens", "logprobs", "text"],
         "trace_formats": rollcage_model::export::Format::ALL.iter().map(|format| format.as_str()).collect::<Vec<_>>(),

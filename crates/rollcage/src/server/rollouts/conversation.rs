@@ -1,5 +1,5 @@
-//! A conversation in the shape of OpenCode's `GET /session/:id/message`, made of what the proxy recorded. It works for
-//! every agent, and while one runs.
+//! A conversation in the format of OpenCode's `GET /session/:id/message`, built from the proxy's record. It works for
+//! every agent, also while the agent runs.
 
 use serde_json::{Map, Value, json};
 
@@ -8,8 +8,8 @@ use rollcage_model::trace::Interpretation;
 use rollcage_model::turn::Turn;
 use rollcage_sandbox::guest::WORKDIR;
 
-/// The conversation so far: `[{info, parts}…]`. What agents ask beside their work, such as titles, is left out.
-/// `session` names it in `sessionID`.
+/// The conversation so far: `[{info, parts}…]`, with `session` as its `sessionID`. Calls outside the agent's main
+/// conversation, such as titles, are omitted.
 pub(super) fn conversation(seen: &Interpretation, session: &str) -> Vec<Value> {
     let path = main_path(seen);
     let answered = path.last().copied();
@@ -33,8 +33,8 @@ pub(super) fn conversation(seen: &Interpretation, session: &str) -> Vec<Value> {
     writer.messages
 }
 
-/// The answered calls of the agent's own conversation, the first first. A conversation that another one's tool call
-/// started is a subagent's.
+/// The answered calls of the agent's main conversation, in order. A conversation that was started by a tool call of
+/// another one belongs to a subagent and is skipped.
 fn main_path(seen: &Interpretation) -> Vec<&Turn> {
     let nodes = &seen.graph.nodes;
     let is_main = |node: &rollcage_model::graph::Node| {
@@ -58,7 +58,7 @@ fn main_path(seen: &Interpretation) -> Vec<&Turn> {
     path
 }
 
-/// A call that waits for its answer and says more than the last answered one.
+/// A pending call that has more messages than the last answered one.
 fn pending<'a>(seen: &'a Interpretation, answered: Option<&Turn>) -> Option<&'a Turn> {
     let (after, known) = answered.map_or((0, 0), |turn| (turn.exchange, turn.messages.len()));
     seen.turns
@@ -82,7 +82,7 @@ impl Writer<'_> {
             Some("user") => self.user(message, latest),
             Some("assistant") => self.assistant(message, latest),
             Some("tool") => self.tool_output(message),
-            // Instructions are no part of an OpenCode session.
+            // Instructions are not part of an OpenCode session.
             _ => {}
         }
     }
@@ -149,7 +149,7 @@ impl Writer<'_> {
         self.messages.push(json!({"info": info, "parts": parts}));
     }
 
-    /// OpenCode keeps a tool's output with the call, not as a message of its own.
+    /// OpenCode stores a tool's output with its call, not as a separate message.
     fn tool_output(&mut self, message: &Value) {
         let wanted = message.get("tool_call_id");
         let end = self
@@ -207,7 +207,7 @@ impl Writer<'_> {
     }
 }
 
-/// A tool call's arguments as an object, or as the text that the model wrote where they are none.
+/// A tool call's arguments as an object; if they are not valid JSON, the text that the model wrote.
 fn input_of(call: &Value) -> Value {
     let text = call
         .pointer("/function/arguments")
@@ -233,6 +233,6 @@ fn text_of(content: Option<&Value>) -> String {
 
 /// OpenCode counts time in milliseconds.
 fn milliseconds(seconds: f64) -> u64 {
-    // Never negative and far below the limit, so nothing is cut.
+    // Never negative and far below the limit, so the cast loses nothing.
     (seconds * 1000.0) as u64
 }

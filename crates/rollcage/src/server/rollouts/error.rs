@@ -1,4 +1,4 @@
-//! Why what was kept of a rollout cannot be shown.
+//! Why a stored rollout cannot be shown.
 
 use rollcage_engine::EngineError;
 use rollcage_engine::store::StoreError;

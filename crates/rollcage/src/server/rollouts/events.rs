@@ -1,22 +1,22 @@
-//! A rollout's events and phase, as both the API and the tools show them.
+//! A rollout's events and phase, in the form that both the API and the tools use.
 
 use serde_json::{Value, json};
 
-use rollcage_engine::feed::Told;
-use rollcage_engine::{Engine, Entry};
+use rollcage_engine::feed::NumberedEvent;
+use rollcage_engine::{Engine, RolloutEntry};
 use rollcage_model::event::{Event, What};
 use rollcage_model::id::RolloutId;
 
-/// `queued`, then the phases.
-pub(crate) fn phase(entry: &Entry) -> &'static str {
-    match entry.feed.standing().phase {
+/// `queued`, or the name of the current phase.
+pub(crate) fn phase(entry: &RolloutEntry) -> &'static str {
+    match entry.feed.status().phase {
         None => "queued",
         Some(phase) => phase.as_str(),
     }
 }
 
 /// One event with its number.
-pub(crate) fn event_value(told: &Told) -> Value {
+pub(crate) fn event_value(told: &NumberedEvent) -> Value {
     let mut value = serde_json::to_value(&told.event).unwrap_or_default();
     if let Some(members) = value.as_object_mut() {
         members.insert("seq".to_owned(), json!(told.seq));
@@ -24,8 +24,11 @@ pub(crate) fn event_value(told: &Told) -> Value {
     value
 }
 
-/// What is left to tell of a rollout that is known from its record alone: that it finished. None when it has not.
-pub(crate) async fn stored_events(engine: &Engine, id: RolloutId) -> Result<Vec<Told>, String> {
+/// The events of a rollout that is known only from its record: just `finished`, or none if it has not ended.
+pub(crate) async fn stored_events(
+    engine: &Engine,
+    id: RolloutId,
+) -> Result<Vec<NumberedEvent>, String> {
     let Ok(result) = engine.stored(id).await else {
         return Ok(Vec::new());
     };
@@ -39,11 +42,11 @@ pub(crate) async fn stored_events(engine: &Engine, id: RolloutId) -> Result<Vec<
             error: result.error.clone(),
         },
     };
-    Ok(vec![Told {
+    Ok(vec![NumberedEvent {
         seq: LAST_SEQ,
         event,
     }])
 }
 
-/// Above the number of any event, so that a reader that comes back after a restart still hears of the end.
+/// Higher than the number of any event, so that a client that resumes after a restart of the server still gets the end.
 const LAST_SEQ: u64 = 1 << 52;

@@ -1,5 +1,5 @@
-//! What `run_rollout`, `start_rollout` and `POST /v1/rollouts` take: the arguments of both original variants and our
-//! own, made into a [`RolloutRequest`].
+//! The arguments of `run_rollout`, `start_rollout` and `POST /v1/rollouts`: those of both original variants and our
+//! own, parsed into a [`RolloutRequest`].
 
 use std::collections::BTreeSet;
 
@@ -8,21 +8,22 @@ use serde_json::{Map, Value};
 use rollcage_dialect::EndpointDialect;
 use rollcage_endpoints::check::EndpointError;
 use rollcage_engine::intake::{
-    Catalogue, EndpointWish, Key, ModelOptions, Origin, RequestError, RolloutRequest,
+    Catalogue, EndpointOptions, KeySource, ModelOptions, RequestError, RequestOrigin,
+    RolloutRequest,
 };
 use rollcage_model::script::Step;
-use rollcage_model::task::{Budget, Limits, Mode, Task};
+use rollcage_model::task::{Mode, SandboxLimits, Task, TaskBudget};
 use rollcage_proxy::secret::Secret;
 
-use super::arguments::{Arguments, Wrong, integer_of, wrong};
-use super::surroundings::Surroundings;
-use crate::server::tasks::Listed;
-use crate::task_file::Loaded;
+use super::arguments::{ArgumentError, ToolArguments, integer_of, wrong};
+use super::context::RequestContext;
+use crate::server::tasks::TaskEntry;
+use crate::task_file::LoadedTask;
 
 mod mcp;
 mod options;
 
-/// Every argument there is, in the order in which errors list them.
+/// All arguments, in the order in which errors list them.
 pub(crate) const NAMES: &[&str] = &[
     "instruction",
     "setup",
@@ -77,30 +78,30 @@ pub(crate) const BUDGET: &[&str] = &[
 /// The members of `limits`.
 pub(crate) const LIMITS: &[&str] = &["memory_mb", "pids", "cpus", "disk_mb", "file_mb"];
 
-/// Rollouts of one call.
+/// The most rollouts of one call.
 pub(crate) const COUNT_MAX: i64 = 1000;
 const COMMAND_BYTES_MAX: usize = 120_000;
 
-/// A request, and how often it is wanted.
+/// A request, and the number of rollouts.
 pub(crate) struct RolloutArguments {
     pub(crate) request: RolloutRequest,
     pub(crate) count: usize,
 }
 
-/// Reads the arguments; nothing is started or fetched. What only a resolved request can tell is not checked here.
+/// Parses the arguments; nothing is started or fetched. Checks that need a resolved request come later.
 pub(crate) fn read(
     tool: &str,
     values: Map<String, Value>,
-    around: &Surroundings,
-) -> Result<RolloutArguments, Wrong> {
-    let mut given = Arguments::new(tool, values, NAMES)?;
+    context: &RequestContext,
+) -> Result<RolloutArguments, ArgumentError> {
+    let mut given = ToolArguments::new(tool, values, NAMES)?;
     let agent = given.text("agent")?;
     let agent = agent.unwrap_or_else(|| "opencode".to_owned());
-    let chosen = rollcage_agents::choose(around.catalogue.agents.clone(), &agent);
+    let chosen = rollcage_agents::choose(context.catalogue.agents.clone(), &agent);
     let (chosen, _) = chosen.map_err(|error| error.to_string())?;
     let has_default = given.has("solution") || chosen.dialect().is_none();
-    let endpoint = read_endpoint(&mut given, has_default, &around.catalogue)?;
-    let (Loaded { mut task, uploads }, mcp) = read_task(&mut given, around)?;
+    let endpoint = read_endpoint(&mut given, has_default, &context.catalogue)?;
+    let (LoadedTask { mut task, uploads }, mcp) = read_task(&mut given, context)?;
     if task.instruction.trim().is_empty() {
         return Err("instruction is required".to_owned());
     }
@@ -113,7 +114,7 @@ pub(crate) fn read(
         None | Some("local") => {}
         Some(other) => return Err(format!("unknown sandbox `{other}`: there is local")),
     }
-    // A template makes the original's sandboxes start faster. Ours always start from a prepared agent.
+    // In the original a template makes sandboxes start faster. Ours always start from a prepared agent.
     given.text("template")?;
     let count = match given.integer("n")?.unwrap_or(1) {
         count @ 1..=COUNT_MAX => usize::try_from(count).unwrap_or(1),
@@ -126,18 +127,18 @@ pub(crate) fn read(
         agent,
         endpoint,
         options,
-        origin: Origin::Client { mcp },
+        origin: RequestOrigin::Client { mcp },
         ..RolloutRequest::new(task)
     };
     Ok(RolloutArguments { request, count })
 }
 
-/// The endpoint as either original variant names it.
+/// The endpoint, in the arguments of either original variant.
 fn read_endpoint(
-    given: &mut Arguments,
+    given: &mut ToolArguments,
     has_default: bool,
     catalogue: &Catalogue,
-) -> Result<EndpointWish, Wrong> {
+) -> Result<EndpointOptions, ArgumentError> {
     let thinking = given.flag("thinking")?;
     let disabled = given.flag("disable_thinking")?;
     if let (Some(thinking), Some(disabled)) = (thinking, disabled)
@@ -151,8 +152,8 @@ fn read_endpoint(
         Some("anthropic") => Some(EndpointDialect::Anthropic),
         Some(_) => return Err("argument `dialect` must be chat or anthropic".to_owned()),
     };
-    let key = |secret: String| Key::new(Secret::new(secret));
-    let mut wish = EndpointWish {
+    let key = |secret: String| KeySource::new(Secret::new(secret));
+    let mut wish = EndpointOptions {
         dialect,
         kind: given.text("endpoint")?,
         base_url: given.text("base_url")?,
@@ -185,14 +186,14 @@ fn read_endpoint(
     Ok(wish)
 }
 
-/// Whether the model is a `provider/model`.
-fn has_provider(wish: &EndpointWish, catalogue: &Catalogue) -> bool {
+/// Whether the model has the form `provider/model`.
+fn has_provider(wish: &EndpointOptions, catalogue: &Catalogue) -> bool {
     let split = |model: &String| matches!(catalogue.providers.split_model(model), Ok(Some(_)));
     wish.base_url.is_none() && wish.model.as_ref().is_some_and(split)
 }
 
-/// The original's text, with the kinds that we know.
-fn no_endpoint(catalogue: &Catalogue) -> Wrong {
+/// The original's error text, with our providers.
+fn no_endpoint(catalogue: &Catalogue) -> ArgumentError {
     let names: Vec<_> = catalogue
         .providers
         .names()
@@ -205,7 +206,11 @@ fn no_endpoint(catalogue: &Catalogue) -> Wrong {
 }
 
 /// `vllm://repo`, `hf-router://repo:provider`, or `kind/model`.
-fn read_model_key(key: &str, wish: &mut EndpointWish, catalogue: &Catalogue) -> Result<(), Wrong> {
+fn read_model_key(
+    key: &str,
+    wish: &mut EndpointOptions,
+    catalogue: &Catalogue,
+) -> Result<(), ArgumentError> {
     let Ok(Some((kind, model))) = catalogue.providers.split_model(key) else {
         return Err(
             "argument `model_key` must be vllm://REPO, hf-router://REPO:PROVIDER or KIND/MODEL with a kind that \
@@ -213,7 +218,7 @@ fn read_model_key(key: &str, wish: &mut EndpointWish, catalogue: &Catalogue) -> 
                 .to_owned(),
         );
     };
-    // The variant that has this argument thinks only when it is told to.
+    // The original variant with this argument disables thinking by default.
     if key.contains("://") {
         wish.is_thinking_disabled.get_or_insert(true);
     }
@@ -222,8 +227,8 @@ fn read_model_key(key: &str, wish: &mut EndpointWish, catalogue: &Catalogue) -> 
     Ok(())
 }
 
-/// The engine's errors speak of flags; here there are arguments.
-pub(crate) fn explain(error: RequestError) -> Wrong {
+/// Rewords the engine's errors, which name flags, for clients, which use arguments.
+pub(crate) fn explain(error: RequestError) -> ArgumentError {
     match error {
         RequestError::Endpoint(EndpointError::NoBaseUrl { kind, variable }) => {
             format!(
@@ -253,17 +258,17 @@ pub(crate) fn explain(error: RequestError) -> Wrong {
     }
 }
 
-/// The task: one of the server's, with what is given in place of its own, or one made of the arguments alone; and the names
-/// of the MCP servers that are not its own.
+/// The task: one of the server's, overridden by the arguments, or one built from the arguments alone; and the names of
+/// the MCP servers that come from the client.
 fn read_task(
-    given: &mut Arguments,
-    around: &Surroundings,
-) -> Result<(Loaded, BTreeSet<String>), Wrong> {
+    given: &mut ToolArguments,
+    context: &RequestContext,
+) -> Result<(LoadedTask, BTreeSet<String>), ArgumentError> {
     let mut loaded = match given.value("task") {
-        Some(value) => find_task(&value, around)?
+        Some(value) => find_task(&value, context)?
             .load()
             .map_err(|error| format!("{error:#}"))?,
-        None => Loaded {
+        None => LoadedTask {
             task: Task::default(),
             uploads: Default::default(),
         },
@@ -293,8 +298,8 @@ fn read_task(
     Ok((loaded, clients_own))
 }
 
-/// A command is one argument of a process, which the kernel limits to 128 KiB.
-fn check_commands(task: &Task) -> Result<(), Wrong> {
+/// A command is passed as one argument of a process, which the kernel limits to 128 KiB.
+fn check_commands(task: &Task) -> Result<(), ArgumentError> {
     let mut commands = task.setup.iter().chain(&task.verify);
     if commands.any(|command| command.len() > COMMAND_BYTES_MAX) {
         return Err(format!(
@@ -310,7 +315,7 @@ fn replace<T>(value: &mut T, given: Option<T>) {
     }
 }
 
-fn read_mode(given: &mut Arguments) -> Result<Option<Mode>, Wrong> {
+fn read_mode(given: &mut ToolArguments) -> Result<Option<Mode>, ArgumentError> {
     let Some(text) = given.text("mode")? else {
         return Ok(None);
     };
@@ -322,8 +327,11 @@ fn read_mode(given: &mut Arguments) -> Result<Option<Mode>, Wrong> {
 }
 
 /// An id, an index, or `{"id"}` / `{"index"}` with a `"split"`.
-fn find_task<'a>(value: &Value, around: &'a Surroundings) -> Result<&'a Listed, Wrong> {
-    let tasks = &around.tasks;
+fn find_task<'a>(
+    value: &Value,
+    context: &'a RequestContext,
+) -> Result<&'a TaskEntry, ArgumentError> {
+    let tasks = &context.tasks;
     let no_index = "a task's index must be an integer from 0";
     let index_of = |value: &Value| {
         let index = integer_of(value).and_then(|index| usize::try_from(index).ok());
@@ -333,7 +341,7 @@ fn find_task<'a>(value: &Value, around: &'a Surroundings) -> Result<&'a Listed, 
         Value::String(id) => tasks.by_id(None, id),
         Value::Number(_) => tasks.by_index(None, index_of(value)?),
         Value::Object(members) => {
-            let mut given = Arguments::new("task", members.clone(), &["id", "index", "split"])?;
+            let mut given = ToolArguments::new("task", members.clone(), &["id", "index", "split"])?;
             let split = given.text("split")?;
             match (given.text("id")?, given.value("index")) {
                 (Some(id), None) => tasks.by_id(split.as_deref(), &id),
@@ -346,7 +354,7 @@ fn find_task<'a>(value: &Value, around: &'a Surroundings) -> Result<&'a Listed, 
 }
 
 /// Steps as in a task file; a string is a shell command.
-fn read_solution(value: Value) -> Result<Vec<Step>, Wrong> {
+fn read_solution(value: Value) -> Result<Vec<Step>, ArgumentError> {
     let Value::Array(items) = value else {
         return Err(wrong("solution", "an array of steps", &value));
     };
@@ -358,7 +366,7 @@ fn read_solution(value: Value) -> Result<Vec<Step>, Wrong> {
     items.into_iter().enumerate().map(step).collect()
 }
 
-fn read_budget(given: &mut Arguments, budget: &mut Budget) -> Result<(), Wrong> {
+fn read_budget(given: &mut ToolArguments, budget: &mut TaskBudget) -> Result<(), ArgumentError> {
     let Some(mut given) = given.object("budget", BUDGET)? else {
         return Ok(());
     };
@@ -375,7 +383,7 @@ fn read_budget(given: &mut Arguments, budget: &mut Budget) -> Result<(), Wrong> 
     Ok(())
 }
 
-fn read_limits(given: &mut Arguments, limits: &mut Limits) -> Result<(), Wrong> {
+fn read_limits(given: &mut ToolArguments, limits: &mut SandboxLimits) -> Result<(), ArgumentError> {
     let Some(mut given) = given.object("limits", LIMITS)? else {
         return Ok(());
     };
@@ -395,7 +403,7 @@ fn read_limits(given: &mut Arguments, limits: &mut Limits) -> Result<(), Wrong> 
     Ok(())
 }
 
-fn read_options(given: &mut Arguments) -> Result<ModelOptions, Wrong> {
+fn read_options(given: &mut ToolArguments) -> Result<ModelOptions, ArgumentError> {
     let default = ModelOptions::default();
     let top_logprobs = given.integer("top_logprobs")?.map(u32::try_from);
     let top_logprobs = top_logprobs.unwrap_or(Ok(default.top_logprobs));

@@ -1,4 +1,4 @@
-//! The JSON Schema of what a rollout is asked for with, for the tools and for OpenAPI.
+//! The JSON Schema of a rollout's arguments, for the tools and for OpenAPI.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,7 @@ pub(crate) fn rollout_schema() -> Value {
     object(&properties, &[])
 }
 
-/// An object of these members and no others.
+/// An object with these members and no others.
 pub(crate) fn object(properties: &[(&str, Value)], required: &[&str]) -> Value {
     let properties: Map<String, Value> = properties
         .iter()
@@ -23,14 +23,14 @@ pub(crate) fn object(properties: &[(&str, Value)], required: &[&str]) -> Value {
         .collect();
     let mut schema =
         json!({"type": "object", "properties": properties, "additionalProperties": false});
-    // An empty list is left out, as the original does.
+    // An empty list is omitted, as in the original.
     if !required.is_empty() {
         schema["required"] = json!(required);
     }
     schema
 }
 
-/// Arguments that are texts, empty when not given.
+/// Arguments that are strings, empty by default.
 const TEXTS: &[(&str, &str)] = &[
     (
         "instruction",
@@ -79,7 +79,7 @@ const TEXTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The others: their type and default, then what they are for.
+/// The schema of one argument: type, default and description.
 fn argument(name: &str) -> Value {
     if let Some((_, about)) = TEXTS.iter().find(|(text, _)| *text == name) {
         return json!({"type": "string", "default": "", "description": about});

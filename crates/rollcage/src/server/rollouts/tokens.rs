@@ -1,5 +1,5 @@
-//! Results with their tokens, as the tools return them: in OpenEnv's own form as far as its clients can take it, in ours,
-//! or as a summary; and page by page.
+//! Results with their tokens, as the tools return them: in OpenEnv's own form as far as it fits into one answer, in
+//! ours, or as a summary; and traces page by page.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -11,38 +11,40 @@ use rollcage_model::finding::{Code, Finding, RolloutType};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::sequence;
 use rollcage_model::trace::{Interpretation, SCHEMA_VERSION};
-use rollcage_model::view::{View, Wanted};
+use rollcage_model::view::{TraceDetail, View};
 
 use super::error::ViewError;
 
-/// Of one answer. A text travels twice in a message, and OpenEnv's clients refuse messages over 100 MiB.
+/// For one answer. A message contains its text twice, and OpenEnv's clients refuse messages over 100 MiB.
 pub(crate) const ANSWER_BYTES_MAX: usize = 32 << 20;
-/// Of one page, unless a single item is larger. Each page reads the record anew, so they are not small.
+/// For one page, unless a single item is larger. Pages are large because each of them reads the whole record again.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
 /// How a result is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// As the original: its turns, and the strict trace.
+pub(crate) enum ResultForm {
+    /// The original's form: its turns, and the strict trace.
     OpenEnv,
-    /// The result with what was asked for.
-    View(Wanted),
-    /// For the model behind an MCP client, whose context is small.
+    /// Our form, with the requested tokens.
+    View(TraceDetail),
+    /// For the model of an MCP client, whose context is limited.
     Summary,
 }
 
-/// A result as JSON. Reads the record unless no tokens are wanted.
+/// A result as JSON. Reads the record unless no tokens are requested.
 pub(crate) fn text(
     store: &Store,
     result: &RolloutResult,
-    form: Form,
+    form: ResultForm,
     bytes_max: usize,
 ) -> Result<String, ViewError> {
     match form {
-        Form::Summary => Ok(summary(result).to_string()),
-        Form::View(Wanted::None) => json_of(&View::bare(result)),
-        Form::View(wanted) => json_of(&View::new(result, &store.interpret_result(result)?, wanted)),
-        Form::OpenEnv => openenv(result, &store.interpret_result(result)?, bytes_max),
+        ResultForm::Summary => Ok(summary(result).to_string()),
+        ResultForm::View(TraceDetail::None) => json_of(&View::bare(result)),
+        ResultForm::View(wanted) => {
+            json_of(&View::new(result, &store.interpret_result(result)?, wanted))
+        }
+        ResultForm::OpenEnv => openenv(result, &store.interpret_result(result)?, bytes_max),
     }
 }
 
@@ -50,7 +52,7 @@ fn json_of(value: &impl Serialize) -> Result<String, ViewError> {
     Ok(serde_json::to_string(value)?)
 }
 
-/// What a model needs to go on, and where the rest is.
+/// What a model needs to continue, and where to get the rest.
 fn summary(result: &RolloutResult) -> Value {
     let commands = |list: &[rollcage_model::record::CommandResult]| -> Vec<Value> {
         let command = |it: &rollcage_model::record::CommandResult| json!({"cmd": it.cmd, "exit_code": it.exit_code, "timed_out": it.timed_out});
@@ -70,16 +72,16 @@ fn summary(result: &RolloutResult) -> Value {
     })
 }
 
-/// How much of a conversation each turn of the original's form holds.
+/// How much of the conversation each turn of the original's form contains.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MessageScope {
-    /// All of it, as the original has it.
+    /// All of it, as in the original.
     Whole,
-    /// What is new; the turn says what it repeats.
+    /// The new messages, and a reference to the repeated ones.
     New,
 }
 
-/// The original's form. What does not fit is left out in steps, and a finding says where to get it.
+/// The original's form. If it does not fit, parts are omitted step by step, and a finding says where to get them.
 fn openenv(
     result: &RolloutResult,
     seen: &Interpretation,
@@ -87,7 +89,7 @@ fn openenv(
 ) -> Result<String, ViewError> {
     let result = &*seen.complete(result);
     let head = json_of(&View::bare(result))?;
-    // The words of a finding, should there be one.
+    // Leaves room for the finding.
     let room = bytes_max.saturating_sub(escaped(&head) + 1000);
     let is_train = seen.rollout_type == RolloutType::Train;
     if let Some(turns) = turns_text(seen, MessageScope::Whole, room)? {
@@ -100,17 +102,17 @@ fn openenv(
             None => without_trace(result, &turns, ""),
         };
     }
-    let told = "; `proxy_turns` have only the new messages of each request";
+    let note = "; `proxy_turns` have only the new messages of each request";
     if let Some(turns) = turns_text(seen, MessageScope::New, room)? {
-        return without_trace(result, &turns, told);
+        return without_trace(result, &turns, note);
     }
     without_trace(result, "[]", "; so are `proxy_turns`")
 }
 
-fn without_trace(result: &RolloutResult, turns: &str, told: &str) -> Result<String, ViewError> {
+fn without_trace(result: &RolloutResult, turns: &str, note: &str) -> Result<String, ViewError> {
     let mut result = result.clone();
     let text = format!(
-        "the calls in full are larger than one answer can be, so `training_trace` is null: get_trace returns it page by page{told}"
+        "the calls in full are larger than one answer can be, so `training_trace` is null: get_trace returns it page by page{note}"
     );
     let finding = Finding::warn(Code::TraceTooLarge, text);
     result.findings.push(finding);
@@ -127,7 +129,7 @@ fn join(head: &str, turns: &str, trace: &str) -> String {
     format!("{head},\"proxy_turns\":{turns},\"training_trace\":{trace}}}")
 }
 
-/// `None` when it is larger than there is room for.
+/// `None` if it does not fit into `room`.
 fn turns_text(
     seen: &Interpretation,
     scope: MessageScope,
@@ -147,7 +149,7 @@ fn turns_text(
     }
 }
 
-/// What a request's messages repeat, by the numbers of the original's turns.
+/// Which messages a request repeats, by the turn numbers of the original's form.
 fn repeated(seen: &Interpretation, call: &Call) -> Value {
     let messages = &call.messages;
     let turn = messages.parent.map(|parent| seen.turns[parent].exchange);
@@ -159,7 +161,7 @@ fn trace_text(seen: &Interpretation, room: usize) -> Result<Option<String>, View
     Ok(turns.map(|turns| format!("{{\"schema_version\":{SCHEMA_VERSION},\"turns\":{turns}}}")))
 }
 
-/// A list as JSON, made item by item so that one that is too large is given up early.
+/// A list as JSON, built item by item so that one that is too large is abandoned early.
 fn list_text<T: Serialize>(
     items: impl Iterator<Item = T>,
     room: usize,
@@ -181,60 +183,60 @@ fn list_text<T: Serialize>(
     Ok(Some(text))
 }
 
-/// How long JSON is once it is a string in other JSON.
+/// The length of JSON text after it is embedded as a string in other JSON.
 fn escaped(json: &str) -> usize {
     let marks = json.bytes().filter(|byte| matches!(byte, b'"' | b'\\'));
     json.len() + marks.count()
 }
 
-/// What `get_trace` pages through.
+/// The kinds of traces that `get_trace` returns in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pages {
+pub(crate) enum PagedTrace {
     Sequences,
     Turns,
     TrainingTrace,
 }
 
-impl Pages {
+impl PagedTrace {
     pub(crate) const NAMES: [&str; 3] = ["sequences", "turns", "training_trace"];
 
     pub(crate) fn named(name: &str) -> Option<Self> {
         match name {
-            "sequences" => Some(Pages::Sequences),
-            "turns" => Some(Pages::Turns),
-            "training_trace" => Some(Pages::TrainingTrace),
+            "sequences" => Some(PagedTrace::Sequences),
+            "turns" => Some(PagedTrace::Turns),
+            "training_trace" => Some(PagedTrace::TrainingTrace),
             _ => None,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Pages::Sequences => "sequences",
-            Pages::Turns => "turns",
-            Pages::TrainingTrace => "training_trace",
+            PagedTrace::Sequences => "sequences",
+            PagedTrace::Turns => "turns",
+            PagedTrace::TrainingTrace => "training_trace",
         }
     }
 }
 
-/// One page: items from `offset` on, as many as are wanted and fit, but always one.
+/// One page: items from `offset` on, up to `limit` and the page size, but at least one.
 pub(crate) fn page(
     store: &Store,
     result: &RolloutResult,
-    pages: Pages,
+    pages: PagedTrace,
     offset: usize,
     limit: usize,
 ) -> Result<String, ViewError> {
     let seen = store.interpret_result(result)?;
     let (total, items) = match pages {
-        Pages::Sequences => {
+        PagedTrace::Sequences => {
             let rows = sequence::rows(&seen);
             (rows.len(), page_of(rows.into_iter(), offset, limit)?)
         }
-        Pages::Turns => {
+        PagedTrace::Turns => {
             let items = page_of(call::calls(&seen), offset, limit)?;
             (seen.turns.len(), items)
         }
-        Pages::TrainingTrace => {
+        PagedTrace::TrainingTrace => {
             let items = page_of(seen.training_turns(), offset, limit)?;
             (seen.trained().count(), items)
         }

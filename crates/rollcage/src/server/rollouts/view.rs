@@ -1,13 +1,13 @@
-//! What was kept of rollouts, read and rendered.
+//! Reads and renders stored rollouts.
 //!
-//! A record is as large as its rollout was long, so everything here happens on threads that may block: those that answer
-//! requests are few, and those of the proxy serve model calls.
+//! A record can be large, so all of this runs on blocking threads: the few async threads answer requests and serve
+//! model calls.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use rollcage_engine::Found;
+use rollcage_engine::RolloutLookup;
 use rollcage_model::export::{Format, Meta, Options, write};
 use rollcage_model::finding::Finding;
 use rollcage_model::id::RolloutId;
@@ -17,21 +17,21 @@ use rollcage_model::trace::Facts;
 use super::backend::Backend;
 use super::conversation::conversation;
 use super::error::ViewError;
-use super::tokens::{self, Form, Pages};
+use super::tokens::{self, PagedTrace, ResultForm};
 
-/// Exchanges of the longest rollouts; more would not fit an answer.
+/// Larger records are not rendered as a conversation, which would not fit into an answer.
 const EXCHANGES_BYTES_MAX: u64 = 512 << 20;
 
-/// What agent and model said to each other, and what is wrong with the record of it.
+/// The messages between agent and model, and the findings about their record.
 pub(crate) struct Conversation {
     pub(crate) messages: Vec<Value>,
     pub(crate) findings: Vec<Finding>,
 }
 
-pub(crate) fn id_of(found: &Found) -> RolloutId {
+pub(crate) fn id_of(found: &RolloutLookup) -> RolloutId {
     match found {
-        Found::Known(entry) => entry.id,
-        Found::Stored(summary) => summary.rollout_id,
+        RolloutLookup::InMemory(entry) => entry.id,
+        RolloutLookup::Stored(summary) => summary.rollout_id,
     }
 }
 
@@ -39,32 +39,34 @@ impl Backend {
     /// The result of an ended rollout; `None` while it runs.
     pub(crate) async fn result_of(
         &self,
-        found: &Found,
+        found: &RolloutLookup,
     ) -> Result<Option<Arc<RolloutResult>>, ViewError> {
         match found {
-            Found::Known(entry) if !entry.is_ended() => Ok(None),
-            Found::Known(entry) => Ok(Some(self.engine.wait(entry).await?)),
-            Found::Stored(summary) if summary.ended.is_none() => Ok(None),
-            Found::Stored(summary) => Ok(Some(self.engine.stored(summary.rollout_id).await?)),
+            RolloutLookup::InMemory(entry) if !entry.is_ended() => Ok(None),
+            RolloutLookup::InMemory(entry) => Ok(Some(self.engine.wait(entry).await?)),
+            RolloutLookup::Stored(summary) if summary.ended.is_none() => Ok(None),
+            RolloutLookup::Stored(summary) => {
+                Ok(Some(self.engine.stored(summary.rollout_id).await?))
+            }
         }
     }
 
-    /// A result as JSON, in at most so many bytes where its form can be made shorter.
+    /// A result as JSON, within `bytes_max` if its form can be shortened.
     pub(crate) async fn result_text(
         &self,
         result: &Arc<RolloutResult>,
-        form: Form,
+        form: ResultForm,
         bytes_max: usize,
     ) -> Result<String, ViewError> {
         let (store, result) = (self.engine.store().clone(), Arc::clone(result));
         blocking(move || tokens::text(&store, &result, form, bytes_max)).await
     }
 
-    /// Some of a result's tokens.
+    /// One page of a result's trace.
     pub(crate) async fn page(
         &self,
         result: &Arc<RolloutResult>,
-        pages: Pages,
+        pages: PagedTrace,
         offset: usize,
         limit: usize,
     ) -> Result<String, ViewError> {
@@ -72,10 +74,10 @@ impl Backend {
         blocking(move || tokens::page(&store, &result, pages, offset, limit)).await
     }
 
-    /// A rollout in one of the formats that trainers read, also while it runs.
+    /// A rollout in one of the export formats, also while it runs.
     pub(crate) async fn export(
         &self,
-        found: Found,
+        found: RolloutLookup,
         format: Format,
         options: Options,
     ) -> Result<Vec<u8>, ViewError> {
@@ -93,7 +95,7 @@ impl Backend {
         .await
     }
 
-    /// What was said so far.
+    /// The conversation so far.
     pub(crate) async fn conversation(&self, id: RolloutId) -> Result<Conversation, ViewError> {
         let store = self.engine.store().clone();
         blocking(move || {
@@ -101,7 +103,7 @@ impl Backend {
             if size.is_ok_and(|bytes| bytes > EXCHANGES_BYTES_MAX) {
                 return Err(ViewError::TooLarge);
             }
-            // The agent's conversation is shown of a black box too: it lists no calls.
+            // A black box hides calls, but not the agent's conversation.
             let facts = Facts {
                 is_black_box: false,
                 ..store.facts(id)?
@@ -122,10 +124,10 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await?
 }
 
-/// What is known of a rollout that has no result yet.
-fn running_meta(found: &Found) -> Meta {
+/// The metadata of a rollout that has no result yet.
+fn running_meta(found: &RolloutLookup) -> Meta {
     match found {
-        Found::Known(entry) => Meta {
+        RolloutLookup::InMemory(entry) => Meta {
             rollout_id: entry.id.to_string(),
             task_id: entry.task_id.clone(),
             group: entry.group.clone(),
@@ -137,7 +139,7 @@ fn running_meta(found: &Found) -> Meta {
             started_at: entry.queued_at,
             ..Meta::default()
         },
-        Found::Stored(summary) => Meta {
+        RolloutLookup::Stored(summary) => Meta {
             rollout_id: summary.rollout_id.to_string(),
             task_id: summary.task_id.clone(),
             group: summary.group.clone(),

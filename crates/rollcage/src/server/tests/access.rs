@@ -1,19 +1,19 @@
-//! Who gets in.
+//! Which requests are admitted.
 
 use rollcage_proxy::secret::Secret;
 
 use super::*;
-use crate::server::access::Token;
+use crate::server::access::AccessToken;
 
-fn with_tokens() -> Assembly {
-    let token = |owner: &str, value: &str| Token {
+fn with_tokens() -> ServerOptions {
+    let token = |owner: &str, value: &str| AccessToken {
         owner: owner.to_owned(),
         value: Secret::new(value),
     };
-    let policy = Policy::Tokens(vec![token("A", "alpha"), token("B", "beta")]);
-    Assembly {
+    let policy = AccessPolicy::Tokens(vec![token("A", "alpha"), token("B", "beta")]);
+    ServerOptions {
         policy,
-        ..assembly()
+        ..options()
     }
 }
 

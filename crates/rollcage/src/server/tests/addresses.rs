@@ -1,4 +1,4 @@
-//! Which addresses the clients of a server may name, tried out over its real sockets.
+//! Which addresses the clients of a server may use in URLs, over real sockets.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,14 +12,14 @@ use rollcage_testkit::agent::ShellAgent;
 use rollcage_testkit::upstream::{Reply, Upstream};
 
 use super::*;
-use crate::server::access::Token;
+use crate::server::access::AccessToken;
 use crate::server::harness;
 use crate::server::listen::BODY_LIMIT;
 use crate::server::rollouts::Backend;
 
 const TOKEN: &str = "a-token-that-is-long";
 
-/// Names as an attacker has them: each query gets the next answer, the last one for ever.
+/// An attacker's DNS: each query gets the next answer; the last one is repeated.
 #[derive(Debug, Default)]
 struct Names(Mutex<VecDeque<&'static str>>);
 
@@ -41,14 +41,14 @@ impl Resolver for Names {
     }
 }
 
-/// A server whose clients need a token, and that starts real rollouts.
+/// A server that runs real rollouts for its clients.
 struct Attacked {
     served: Served,
     backend: Arc<Backend>,
 }
 
 impl Attacked {
-    async fn start(guard: Option<Arc<Guard>>, policy: Policy) -> Self {
+    async fn start(guard: Option<Arc<Guard>>, policy: AccessPolicy) -> Self {
         let backend = harness::backend_with(harness::limits(), BODY_LIMIT, |catalogue| {
             catalogue.guard = guard;
             catalogue.agents.push(ShellAgent::shared(
@@ -56,24 +56,24 @@ impl Attacked {
             ));
         });
         let backend = backend.await;
-        let assembly = Assembly {
+        let options = ServerOptions {
             policy,
             extra: api::routes(Arc::clone(&backend)),
-            ..assembly()
+            ..options()
         };
-        let served = Served::with(assembly).await;
+        let served = Served::with(options).await;
         Attacked { served, backend }
     }
 
-    /// As an operator starts it for others.
+    /// Requires a token, as for remote clients.
     async fn with_tokens(allowed: &[&str], names: Arc<dyn Resolver>) -> Self {
         let allowed = allowed.iter().map(|rule| rule.parse().unwrap()).collect();
-        let token = Token {
+        let token = AccessToken {
             owner: harness::owner(),
             value: Secret::new(TOKEN),
         };
         let guard = Guard::with_resolver(allowed, names);
-        Self::start(Some(guard), Policy::Tokens(vec![token])).await
+        Self::start(Some(guard), AccessPolicy::Tokens(vec![token])).await
     }
 
     async fn post(&self, arguments: Value) -> (u16, Value) {
@@ -109,7 +109,8 @@ fn asking(base_url: &str) -> Value {
     json!({"instruction": "x", "agent": "shell", "base_url": base_url, "api_key": "k", "model": "m"})
 }
 
-/// A service that only this machine should reach. Whoever connects is remembered by the kernel until it is asked.
+/// A service that only this machine should reach. Connections stay in the kernel's queue until the test checks for
+/// them.
 struct Internal(std::net::TcpListener);
 
 impl Internal {
@@ -247,7 +248,7 @@ async fn what_the_operator_allows_is_reached() {
     let by_name = format!("model.example:{port}");
     let by_address = "127.0.0.0/8".to_owned();
     let reached = [
-        // Whatever name leads into an allowed network, and a name whatever it leads to.
+        // Any name that resolves into an allowed network, and an allowed name wherever it resolves to.
         (by_address, format!("http://model.example:{port}")),
         ("127.0.0.1".to_owned(), upstream.base_url().to_owned()),
         (by_name, format!("http://model.example:{port}/other")),
@@ -256,7 +257,7 @@ async fn what_the_operator_allows_is_reached() {
         let server = Attacked::with_tokens(&[&rule], Names::of(&["127.0.0.1"])).await;
         let (status, answer) = server.post(asking(&base_url)).await;
         assert_eq!(status, 202, "{rule}: {answer}");
-        // A trusted name is resolved as the machine does, which does not know this one.
+        // A trusted name is resolved by the operating system, which does not know this one.
         if !rule.starts_with("model.example") {
             let result = server.roll_out(&base_url).await;
             assert_eq!(result["ended"], "completed", "{rule}: {result}");
@@ -270,9 +271,9 @@ async fn what_the_operator_allows_is_reached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_on_loopback_without_tokens_is_not_concerned() {
+async fn a_server_on_loopback_without_tokens_has_no_guard() {
     let upstream = model();
-    let server = Attacked::start(None, Policy::Loopback).await;
+    let server = Attacked::start(None, AccessPolicy::Loopback).await;
     let result = server.roll_out(upstream.base_url()).await;
     assert_eq!(result["ended"], "completed", "{result}");
     server.close().await;

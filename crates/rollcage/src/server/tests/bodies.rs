@@ -1,11 +1,11 @@
-//! Bodies that do not come.
+//! Bodies that never arrive.
 
 use std::io::{Read, Write};
 
 use super::*;
 use crate::server::harness;
 
-/// Sends a head and a part of a body, and gives what is answered until the server ends the connection.
+/// Sends a head and a part of a body; returns the answer up to the end of the connection.
 fn trickle(address: SocketAddr, path: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     let head = format!(
@@ -18,19 +18,19 @@ fn trickle(address: SocketAddr, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_does_not_come_is_not_waited_for() {
+async fn a_body_that_never_arrives_times_out() {
     let limit = Duration::from_millis(100);
     let backend = harness::backend_with(harness::limits(), limit, |_| ());
     let backend = backend.await;
-    let assembly = Assembly {
+    let options = ServerOptions {
         extra: api::routes(Arc::clone(&backend)),
         limits: Limits {
             body_read: limit,
             ..limits()
         },
-        ..assembly()
+        ..options()
     };
-    let served = Served::with(assembly).await;
+    let served = Served::with(options).await;
     for path in ["/v1/rollouts", "/mcp", "/reset", "/step", "/rollcage/task"] {
         let address = served.address;
         let answer = tokio::task::spawn_blocking(move || trickle(address, path));

@@ -1,4 +1,4 @@
-//! The official Python clients against the server, where they are at hand.
+//! The official Python clients against the server, where they are installed.
 
 use super::*;
 
@@ -14,7 +14,7 @@ async fn official_clients_cannot_tell_the_difference() {
         Ok("production") => Mode::Production,
         _ => Mode::Simulation,
     };
-    let served = Served::with(Assembly { mode, ..assembly() }).await;
+    let served = Served::with(ServerOptions { mode, ..options() }).await;
     let status = tokio::process::Command::new("sh")
         .args(["-c", &command])
         .env("URL", served.url(""))

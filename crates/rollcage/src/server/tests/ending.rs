@@ -1,18 +1,18 @@
-//! How a server ends: nothing new, the running calls, what outlives them.
+//! How a server shuts down: it accepts nothing new, waits for running calls, and ends what outlives them.
 
 use super::*;
 
 #[tokio::test]
-async fn idle_sockets_are_told_and_running_calls_finish() {
-    let (at_stop, hook) = oneshot::channel();
-    let mut served = Served::with(Assembly {
+async fn idle_sockets_are_closed_and_running_calls_finish() {
+    let (on_shutdown, hook) = oneshot::channel();
+    let mut served = Served::with(ServerOptions {
         grace: Duration::from_secs(60),
-        at_stop: Box::new(|left| {
+        on_shutdown: Box::new(|left| {
             Box::pin(async move {
-                let _ = at_stop.send(left);
+                let _ = on_shutdown.send(left);
             })
         }),
-        ..assembly()
+        ..options()
     })
     .await;
     let mut idle = served.socket("/ws").await;
@@ -38,10 +38,10 @@ async fn idle_sockets_are_told_and_running_calls_finish() {
 }
 
 #[tokio::test]
-async fn what_outlasts_the_grace_is_dropped() {
-    let mut served = Served::with(Assembly {
+async fn calls_that_outlast_the_grace_are_dropped() {
+    let mut served = Served::with(ServerOptions {
         grace: Duration::from_millis(50),
-        ..assembly()
+        ..options()
     })
     .await;
     let mut socket = served.socket("/ws").await;

@@ -1,4 +1,4 @@
-//! Whatever is sent, the server lives on and other clients notice nothing.
+//! Arbitrary input neither ends the server nor affects other clients.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -6,7 +6,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::*;
 
-/// JSON that is near to what is expected.
+/// JSON that resembles valid messages.
 fn json_like() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -73,7 +73,7 @@ fn json_like() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A message of the wire, valid or nearly so, or bytes without meaning.
+/// A protocol message, valid or nearly so, or random bytes.
 fn message() -> impl Strategy<Value = Vec<u8>> {
     let rpc = json_like().prop_map(
         |params| json!({"jsonrpc": "2.0", "method": "tools/call", "params": params, "id": 1}),
@@ -102,7 +102,7 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![4 => torn, 1 => prop::collection::vec(any::<u8>(), 0..200)]
 }
 
-/// Sends one thing in every way there is.
+/// Sends the same bytes over every transport.
 async fn throw(served: &Served, bytes: &[u8]) {
     for path in ["/mcp", "/reset", "/step", "/rollcage/task"] {
         let request = served.client.post(served.url(path)).body(bytes.to_vec());
@@ -121,7 +121,7 @@ async fn throw(served: &Served, bytes: &[u8]) {
             Ok(text) => socket.0.send(Message::text(text)).await,
             Err(_) => socket.0.send(Message::binary(bytes.to_vec())).await,
         };
-        // Wait for it to be taken up: an answer, or the end.
+        // Wait until it is processed: an answer, or the end.
         let _ = socket.0.send(Message::Ping("x".into())).await;
         let _ = tokio::time::timeout(Duration::from_secs(20), socket.0.next())
             .await
@@ -129,7 +129,7 @@ async fn throw(served: &Served, bytes: &[u8]) {
     }
 }
 
-/// Sends bytes without meaning where frames or a request should be.
+/// Sends raw bytes in place of frames or a request.
 async fn throw_raw(served: &Served, bytes: &[u8]) {
     let mut stream = tokio::net::TcpStream::connect(served.address)
         .await
@@ -148,9 +148,9 @@ async fn throw_raw(served: &Served, bytes: &[u8]) {
 #[test]
 fn nothing_that_is_sent_harms_another_client() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let served = runtime.block_on(Served::with(Assembly {
+    let served = runtime.block_on(Served::with(ServerOptions {
         sessions_max: 10_000,
-        ..assembly()
+        ..options()
     }));
     let mut witness = runtime.block_on(async {
         let mut witness = served.socket("/ws").await;

@@ -7,7 +7,7 @@ async fn status_and_body(response: reqwest::Response) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn unknown_paths_and_methods_are_told_as_the_original_does() {
+async fn unknown_paths_and_methods_are_answered_like_the_original() {
     let served = Served::start().await;
     let gone = (404, json!({"detail": "Not Found"}));
     for path in ["/", "/nope", "/ws", "/harness", "/a/b/c"] {
@@ -46,7 +46,7 @@ async fn a_trailing_slash_is_redirected() {
 #[tokio::test]
 async fn production_has_no_control_over_http() {
     let mode = Mode::Production;
-    let served = Served::with(Assembly { mode, ..assembly() }).await;
+    let served = Served::with(ServerOptions { mode, ..options() }).await;
     for path in ["/reset", "/step", "/state"] {
         assert_eq!(served.get(path).await.status(), 404, "{path}");
     }
@@ -125,11 +125,7 @@ async fn tasks_are_served_from_a_folder() {
     std::fs::write(folder.path().join("one.toml"), "instruction = 'go'").unwrap();
     std::fs::write(folder.path().join("two.toml"), "instruction = 'on'").unwrap();
     let tasks = Arc::new(Tasks::read(folder.path()).unwrap());
-    let served = Served::with(Assembly {
-        tasks,
-        ..assembly()
-    })
-    .await;
+    let served = Served::with(ServerOptions { tasks, ..options() }).await;
     assert_eq!(
         read(served.get("/list_environments").await).await,
         json!(["rollcage"])
@@ -180,19 +176,19 @@ async fn a_server_without_tasks_says_so() {
 
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused() {
-    let mut assembly = assembly();
-    assembly.limits.body_bytes_max = 1000;
-    let served = Served::with(assembly).await;
+    let mut options = options();
+    options.limits.body_bytes_max = 1000;
+    let served = Served::with(options).await;
     let body = json!({"x": "y".repeat(2000)});
     assert_eq!(served.post("/mcp", &body).await.status(), 413);
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_given_up() {
+async fn a_body_that_never_arrives_is_given_up() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut assembly = assembly();
-    assembly.limits.body_read = Duration::from_millis(100);
-    let served = Served::with(assembly).await;
+    let mut options = options();
+    options.limits.body_read = Duration::from_millis(100);
+    let served = Served::with(options).await;
     let mut stream = tokio::net::TcpStream::connect(served.address)
         .await
         .unwrap();
@@ -284,10 +280,10 @@ async fn progress_comes_as_events() {
 
 #[tokio::test]
 async fn bytes_flow_while_a_call_runs() {
-    let mut assembly = assembly();
-    assembly.limits.patience.grace = Duration::from_millis(20);
-    assembly.limits.patience.every = Duration::from_millis(20);
-    let served = Served::with(assembly).await;
+    let mut options = options();
+    options.limits.keep_alive.grace = Duration::from_millis(20);
+    options.limits.keep_alive.every = Duration::from_millis(20);
+    let served = Served::with(options).await;
     let call = json!({"name": "slow", "arguments": {"seconds": 0.3}});
     let body = json!({"jsonrpc": "2.0", "method": "tools/call", "params": call, "id": 1});
     let response = served.post("/mcp", &body).await;
@@ -299,10 +295,10 @@ async fn bytes_flow_while_a_call_runs() {
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_takes_its_call_along() {
-    let mut assembly = assembly();
-    assembly.limits.patience.grace = Duration::from_millis(100);
-    let served = Served::with(assembly).await;
+async fn a_call_ends_when_its_caller_disconnects() {
+    let mut options = options();
+    options.limits.keep_alive.grace = Duration::from_millis(100);
+    let served = Served::with(options).await;
     let call = json!({"name": "slow", "arguments": {"seconds": 3600}});
     let body = json!({"jsonrpc": "2.0", "method": "tools/call", "params": call, "id": 1});
     // Once before the first byte of the answer, once after.
@@ -320,15 +316,11 @@ async fn a_caller_that_leaves_takes_its_call_along() {
 }
 
 #[tokio::test]
-async fn what_is_served_beside_knows_its_caller() {
+async fn additional_routes_know_their_caller() {
     let hello =
         |owner: axum::Extension<crate::server::access::Owner>| async move { owner.0.0.to_string() };
     let extra = Router::new().route("/v1/who", axum::routing::get(hello));
-    let served = Served::with(Assembly {
-        extra,
-        ..assembly()
-    })
-    .await;
+    let served = Served::with(ServerOptions { extra, ..options() }).await;
     assert_eq!(served.get("/v1/who").await.text().await.unwrap(), "local");
     assert_eq!(served.get("/v1/other").await.status(), 404);
 }

@@ -1,4 +1,4 @@
-//! Sessions and sockets: who holds what, and what happens when somebody leaves.
+//! Sessions and sockets: which socket holds which session, and what happens when a client disconnects.
 
 use super::*;
 
@@ -35,7 +35,7 @@ async fn a_step_outlives_the_socket_of_an_attached_session() {
     socket.send(&step("slow", json!({"seconds": 0.3}))).await;
     served.until_running(1).await;
     drop(socket);
-    // The session can be had again at once, while the step goes on.
+    // The session can be attached again at once, while the step continues.
     let again = async {
         loop {
             let mut socket = served.socket(&format!("/ws?session_id={id}")).await;
@@ -100,11 +100,11 @@ async fn a_session_remembers_its_last_rollout() {
 }
 
 #[tokio::test]
-async fn a_full_server_says_so_on_every_way_in() {
+async fn a_full_server_reports_it_on_every_transport() {
     let sessions_max = 1;
-    let served = Served::with(Assembly {
+    let served = Served::with(ServerOptions {
         sessions_max,
-        ..assembly()
+        ..options()
     })
     .await;
     let _held = served.create().await;
@@ -127,7 +127,7 @@ async fn a_full_server_says_so_on_every_way_in() {
 }
 
 #[tokio::test]
-async fn what_is_no_text_object_ends_a_socket() {
+async fn a_message_that_is_not_a_text_object_ends_the_socket() {
     let served = Served::start().await;
     let mut socket = served.socket("/ws").await;
     socket.0.send(Message::binary(vec![1, 2])).await.unwrap();
@@ -141,9 +141,9 @@ async fn what_is_no_text_object_ends_a_socket() {
 
 #[tokio::test]
 async fn a_message_that_is_too_large_closes_with_1009() {
-    let mut assembly = assembly();
-    assembly.limits.body_bytes_max = 1000;
-    let served = Served::with(assembly).await;
+    let mut options = options();
+    options.limits.body_bytes_max = 1000;
+    let served = Served::with(options).await;
     let mut socket = served.socket("/ws").await;
     socket.send_text("x".repeat(2000)).await;
     assert_eq!(socket.close_code().await, 1009);
@@ -180,12 +180,12 @@ async fn a_large_answer_arrives_in_one_piece() {
 }
 
 #[tokio::test]
-async fn a_client_that_answers_no_pings_is_let_go() {
-    let mut assembly = assembly();
-    assembly.sessions_max = 1;
-    assembly.limits.ping_every = Duration::from_millis(50);
-    assembly.limits.silence_max = Duration::from_millis(120);
-    let served = Served::with(assembly).await;
+async fn a_client_that_answers_no_pings_is_disconnected() {
+    let mut options = options();
+    options.sessions_max = 1;
+    options.limits.ping_every = Duration::from_millis(50);
+    options.limits.silence_max = Duration::from_millis(120);
+    let served = Served::with(options).await;
     // A client that is not polled sends no pongs.
     let _silent = served.socket("/ws").await;
     let freed = async {
@@ -200,15 +200,15 @@ async fn a_client_that_answers_no_pings_is_let_go() {
 
 #[tokio::test]
 async fn idle_sessions_are_closed_and_held_ones_are_not() {
-    let mut assembly = assembly();
-    assembly.limits.session_idle = Duration::from_millis(200);
-    let served = Served::with(assembly).await;
+    let mut options = options();
+    options.limits.session_idle = Duration::from_millis(200);
+    let served = Served::with(options).await;
     let idle = served.create().await;
     let held = served.create().await;
     let mut socket = served.socket(&format!("/ws?session_id={held}")).await;
     let mut owner = served.socket("/ws").await;
     let reaped = async {
-        // OwnerName by `close` would end it, and asking by `tools/list` would use it: attaching fails when it is gone.
+        // `close` would end it and `tools/list` would use it, so the test attaches, which fails when it is gone.
         loop {
             tokio::time::sleep(Duration::from_millis(600)).await;
             let mut socket = served.socket(&format!("/ws?session_id={idle}")).await;
@@ -226,7 +226,7 @@ async fn idle_sessions_are_closed_and_held_ones_are_not() {
 }
 
 #[tokio::test]
-async fn an_unknown_socket_is_refused_at_the_door() {
+async fn a_socket_on_an_unknown_path_is_refused_in_the_handshake() {
     let served = Served::start().await;
     let url = format!("ws://{}/nope", served.address);
     let error = tokio_tungstenite::connect_async(url).await.unwrap_err();

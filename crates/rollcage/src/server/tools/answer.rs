@@ -1,8 +1,8 @@
-//! What the tools answer, in the original's shapes.
+//! The tools' answers, in the original's format.
 
 use serde_json::{Value, json};
 
-use rollcage_engine::{Engine, Entry, Found};
+use rollcage_engine::{Engine, RolloutEntry, RolloutLookup};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
@@ -13,7 +13,7 @@ use crate::server::rollouts::view::Conversation;
 use crate::server::rollouts::{Backend, ViewError, tokens};
 use crate::server::tool::{ToolError, ToolOutput};
 
-/// A result in which nothing happened.
+/// A result of a rollout that did nothing.
 pub(crate) fn empty_result(id: RolloutId, task_id: &str, error: String) -> RolloutResult {
     let task = Task {
         id: task_id.to_owned(),
@@ -25,8 +25,8 @@ pub(crate) fn empty_result(id: RolloutId, task_id: &str, error: String) -> Rollo
     }
 }
 
-/// The original's answer where there is nothing to finalize: a result with an error. It has not ended, and says what it
-/// does instead.
+/// The original's answer if there is nothing to finalize: a result with an error, whose `ended` is null and whose
+/// `status` gives the rollout's state.
 pub(crate) fn not_finalized(
     id: &str,
     task_id: &str,
@@ -48,7 +48,7 @@ pub(crate) fn not_finalized(
     })
 }
 
-pub(crate) fn handle(entry: &Entry) -> Value {
+pub(crate) fn handle(entry: &RolloutEntry) -> Value {
     json!({
         "rollout_id": entry.id,
         "task_id": entry.task_id,
@@ -58,11 +58,11 @@ pub(crate) fn handle(entry: &Entry) -> Value {
     })
 }
 
-/// Where a rollout stands, in the original's members first.
-pub(crate) async fn state(engine: &Engine, found: &Found) -> Value {
+/// The state of a rollout: the original's members first, then ours.
+pub(crate) async fn state(engine: &Engine, found: &RolloutLookup) -> Value {
     let entry = match found {
-        Found::Known(entry) => entry,
-        Found::Stored(summary) => {
+        RolloutLookup::InMemory(entry) => entry,
+        RolloutLookup::Stored(summary) => {
             let result = engine.stored(summary.rollout_id).await.ok();
             let status = if summary.ended.is_some() {
                 "done"
@@ -79,7 +79,7 @@ pub(crate) async fn state(engine: &Engine, found: &Found) -> Value {
             });
         }
     };
-    let standing = entry.feed.standing();
+    let standing = entry.feed.status();
     let result = match entry.is_ended() {
         true => engine.wait(entry).await.ok(),
         false => None,
@@ -88,7 +88,7 @@ pub(crate) async fn state(engine: &Engine, found: &Found) -> Value {
         "rollout_id": entry.id,
         "task_id": entry.task_id,
         "status": status(entry),
-        // No agent is driven through a server of its own.
+        // We do not run agents as servers.
         "serve_session_id": null,
         "proxy_turns_so_far": standing.calls,
         "error": result.as_ref().and_then(|result| result.error.clone()),
@@ -102,8 +102,8 @@ pub(crate) async fn state(engine: &Engine, found: &Found) -> Value {
     })
 }
 
-/// An aborted rollout is done, as far as it goes by itself: the rest is finalize_rollout's.
-fn status(entry: &Entry) -> &'static str {
+/// An aborted rollout whose sandbox is kept counts as done: only finalize_rollout continues it.
+fn status(entry: &RolloutEntry) -> &'static str {
     if entry.is_ended() || entry.is_kept() {
         "done"
     } else {
@@ -111,15 +111,17 @@ fn status(entry: &Entry) -> &'static str {
     }
 }
 
-fn id_and_status(found: &Found) -> (RolloutId, &'static str) {
+fn id_and_status(found: &RolloutLookup) -> (RolloutId, &'static str) {
     match found {
-        Found::Known(entry) => (entry.id, status(entry)),
-        Found::Stored(summary) if summary.ended.is_none() => (summary.rollout_id, "running"),
-        Found::Stored(summary) => (summary.rollout_id, "done"),
+        RolloutLookup::InMemory(entry) => (entry.id, status(entry)),
+        RolloutLookup::Stored(summary) if summary.ended.is_none() => {
+            (summary.rollout_id, "running")
+        }
+        RolloutLookup::Stored(summary) => (summary.rollout_id, "done"),
     }
 }
 
-pub(crate) async fn messages(backend: &Backend, found: &Found) -> Result<Value, ViewError> {
+pub(crate) async fn messages(backend: &Backend, found: &RolloutLookup) -> Result<Value, ViewError> {
     let (id, status) = id_and_status(found);
     let Conversation { messages, findings } = backend.conversation(id).await?;
     Ok(json!({
@@ -128,11 +130,15 @@ pub(crate) async fn messages(backend: &Backend, found: &Found) -> Result<Value, 
     }))
 }
 
-pub(crate) async fn events(engine: &Engine, found: &Found, after: u64) -> Result<Value, String> {
+pub(crate) async fn events(
+    engine: &Engine,
+    found: &RolloutLookup,
+    after: u64,
+) -> Result<Value, String> {
     let (id, status) = id_and_status(found);
     let told = match found {
-        Found::Known(entry) => entry.feed.after(after),
-        Found::Stored(_) => stored_events(engine, id).await?,
+        RolloutLookup::InMemory(entry) => entry.feed.after(after),
+        RolloutLookup::Stored(_) => stored_events(engine, id).await?,
     };
     let events: Vec<Value> = told
         .iter()

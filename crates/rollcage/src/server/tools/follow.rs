@@ -1,4 +1,4 @@
-//! Waits for rollouts and tells how far they are.
+//! Waits for rollouts and reports their progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,20 +6,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures::future::join_all;
 use tokio::sync::mpsc;
 
-use rollcage_engine::Entry;
+use rollcage_engine::RolloutEntry;
 use rollcage_model::event::What;
 
-use crate::server::tool::Progress;
+use crate::server::tool::ProgressUpdate;
 
-/// Returns when all have ended. Whoever drops this stops listening and nothing else.
-pub(crate) async fn until_ended(entries: &[Arc<Entry>], progress: Option<&mpsc::Sender<Progress>>) {
+/// Returns when all have ended. Dropping this future stops the reports, not the rollouts.
+pub(crate) async fn until_ended(
+    entries: &[Arc<RolloutEntry>],
+    progress: Option<&mpsc::Sender<ProgressUpdate>>,
+) {
     let Some(progress) = progress else {
         join_all(entries.iter().map(|entry| entry.wait())).await;
         return;
     };
     let reporter = Reporter {
         progress,
-        told: AtomicU32::new(0),
+        sent: AtomicU32::new(0),
     };
     let of = entries.len();
     let each = entries
@@ -29,40 +32,40 @@ pub(crate) async fn until_ended(entries: &[Arc<Entry>], progress: Option<&mpsc::
     join_all(each).await;
 }
 
-/// One place that numbers what is told of all rollouts of a call.
+/// Numbers the progress messages of all rollouts of a call.
 struct Reporter<'a> {
-    progress: &'a mpsc::Sender<Progress>,
-    told: AtomicU32,
+    progress: &'a mpsc::Sender<ProgressUpdate>,
+    sent: AtomicU32,
 }
 
 impl Reporter<'_> {
-    fn tell(&self, message: String) {
-        let done = f64::from(self.told.fetch_add(1, Ordering::Relaxed) + 1);
-        // A caller that does not listen fast enough misses a message, not the rollout.
-        let _ = self.progress.try_send(Progress { done, message });
+    fn report(&self, message: String) {
+        let done = f64::from(self.sent.fetch_add(1, Ordering::Relaxed) + 1);
+        // A caller that reads too slowly only misses messages.
+        let _ = self.progress.try_send(ProgressUpdate { done, message });
     }
 }
 
-async fn follow(entry: &Entry, number: usize, of: usize, reporter: &Reporter<'_>) {
+async fn follow(entry: &RolloutEntry, number: usize, of: usize, reporter: &Reporter<'_>) {
     let mut seq = 0;
     let mut is_finished = false;
     while !is_finished {
         entry.feed.wait_after(seq).await;
-        for told in entry.feed.after(seq) {
-            seq = told.seq;
-            is_finished = matches!(told.event.what, What::Finished { .. });
-            if let Some(message) = describe(&told.event.what, entry) {
+        for sent in entry.feed.after(seq) {
+            seq = sent.seq;
+            is_finished = matches!(sent.event.what, What::Finished { .. });
+            if let Some(message) = describe(&sent.event.what, entry) {
                 let prefix = match of {
                     1 => String::new(),
                     of => format!("[{number}/{of}] "),
                 };
-                reporter.tell(format!("{prefix}{message}"));
+                reporter.report(format!("{prefix}{message}"));
             }
         }
     }
 }
 
-fn describe(what: &What, entry: &Entry) -> Option<String> {
+fn describe(what: &What, entry: &RolloutEntry) -> Option<String> {
     match what {
         What::Queued => Some(format!("queued as {}", entry.id)),
         What::Entered { phase } => Some(phase.as_str().to_owned()),
@@ -85,7 +88,7 @@ fn describe(what: &What, entry: &Entry) -> Option<String> {
             phase.as_str()
         )),
         What::Call { .. } => {
-            let standing = entry.feed.standing();
+            let standing = entry.feed.status();
             Some(format!(
                 "{} model calls, {} + {} tokens",
                 standing.calls, standing.prompt_tokens, standing.completion_tokens

@@ -1,11 +1,11 @@
-//! The tools as clients see them listed: what each does, and what it takes.
+//! The list of tools: their descriptions and argument schemas.
 
 use serde_json::{Value, json};
 
-use rollcage_model::view::Wanted;
+use rollcage_model::view::TraceDetail;
 
 use crate::server::rollouts::request_schema::{object, rollout_schema};
-use crate::server::rollouts::tokens::Pages;
+use crate::server::rollouts::tokens::PagedTrace;
 use crate::server::tool::ToolInfo;
 
 pub(crate) fn tools() -> Vec<ToolInfo> {
@@ -90,9 +90,12 @@ fn tool(name: &'static str, description: &str, input_schema: Value) -> ToolInfo 
     }
 }
 
-/// `trace` of whatever returns a result.
+/// The argument `trace` of tools that return a result.
 fn trace() -> Value {
-    let names: Vec<_> = Wanted::ALL.iter().map(|wanted| wanted.as_str()).collect();
+    let names: Vec<_> = TraceDetail::ALL
+        .iter()
+        .map(|wanted| wanted.as_str())
+        .collect();
     let about = "How much of the tokens comes with the result: rows for training, every model call, or none. Without it \
         OpenEnv's clients get `proxy_turns` and `training_trace`, and MCP's clients a summary.";
     json!({"anyOf": [{"enum": names}, {"type": "null"}], "default": null, "description": about})
@@ -100,7 +103,7 @@ fn trace() -> Value {
 
 fn pages() -> [(&'static str, Value); 3] {
     let form = json!({
-        "enum": Pages::NAMES, "default": "sequences",
+        "enum": PagedTrace::NAMES, "default": "sequences",
         "description": "Rows for training, every model call, or the turns of OpenEnv's strict training trace.",
     });
     let offset =
@@ -111,7 +114,7 @@ fn pages() -> [(&'static str, Value); 3] {
     [("form", form), ("offset", offset), ("limit", limit)]
 }
 
-/// The arguments of a rollout whose result is waited for.
+/// The arguments of `run_rollout`, which returns the result.
 fn run_schema() -> Value {
     let mut schema = rollout_schema();
     schema["properties"]["trace"] = trace();

@@ -3,7 +3,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::server::harness::{backend, close, limits, owner};
-use crate::server::tool::{Client as Kind, Progress};
+use crate::server::tool::{ClientKind, ProgressUpdate};
 
 struct Client {
     tools: RolloutTools,
@@ -26,11 +26,11 @@ impl Client {
         &self,
         name: &str,
         arguments: Value,
-        progress: Option<mpsc::Sender<Progress>>,
+        progress: Option<mpsc::Sender<ProgressUpdate>>,
     ) -> Result<ToolOutput, ToolError> {
         let caller = Caller {
             owner: self.owner.clone(),
-            client: Kind::OpenEnv,
+            client: ClientKind::OpenEnv,
             progress,
         };
         let arguments = arguments.as_object().cloned().unwrap();
@@ -120,23 +120,24 @@ async fn a_whole_rollout_returns_both_variants_of_the_result() {
     client.close().await;
 }
 
-/// Numbered from the queue to the end.
-fn check_progress(progress: &mut mpsc::Receiver<Progress>) {
-    let mut told = Vec::new();
+/// Progress is numbered from the queue to the end.
+fn check_progress(progress: &mut mpsc::Receiver<ProgressUpdate>) {
+    let mut messages = Vec::new();
     while let Ok(step) = progress.try_recv() {
-        assert_eq!(step.done, told.len() as f64 + 1.0);
-        told.push(step.message);
+        assert_eq!(step.done, messages.len() as f64 + 1.0);
+        messages.push(step.message);
     }
-    assert!(told[0].starts_with("queued as "), "{told:?}");
+    assert!(messages[0].starts_with("queued as "), "{messages:?}");
     assert!(
-        told.iter()
+        messages
+            .iter()
             .any(|message| message.starts_with("1 model calls")),
-        "{told:?}"
+        "{messages:?}"
     );
-    assert_eq!(told.last().unwrap(), "completed, reward 0.5");
+    assert_eq!(messages.last().unwrap(), "completed, reward 0.5");
 }
 
-/// The instruction, a call with its output, and the last word.
+/// The instruction, a tool call with its output, and the final message.
 fn check_messages(messages: &Value) {
     let messages = messages.as_array().unwrap();
     let roles: Vec<_> = messages
@@ -343,7 +344,7 @@ async fn a_group_returns_an_array_and_a_task_of_the_server_runs_by_its_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_unknown_or_wrong_is_answered_as_the_original_does() {
+async fn unknown_ids_and_wrong_arguments_are_answered_like_the_original() {
     let client = Client::new().await;
     assert!(
         client
@@ -399,10 +400,8 @@ async fn what_is_unknown_or_wrong_is_answered_as_the_original_does() {
 
 #[test]
 fn a_model_gets_a_summary_unless_it_asks_for_more() {
-    use super::super::tool::Client;
-
-    assert_eq!(form_for(None, Client::Mcp), Form::Summary);
-    assert_eq!(form_for(None, Client::OpenEnv), Form::OpenEnv);
-    let asked = form_for(Some(Wanted::Turns), Client::Mcp);
-    assert_eq!(asked, Form::View(Wanted::Turns));
+    assert_eq!(form_for(None, ClientKind::Mcp), ResultForm::Summary);
+    assert_eq!(form_for(None, ClientKind::OpenEnv), ResultForm::OpenEnv);
+    let asked = form_for(Some(TraceDetail::Turns), ClientKind::Mcp);
+    assert_eq!(asked, ResultForm::View(TraceDetail::Turns));
 }

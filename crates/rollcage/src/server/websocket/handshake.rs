@@ -5,7 +5,7 @@ use axum::response::Response;
 use base64::Engine;
 use sha1::{Digest, Sha1};
 
-/// Whether a request wants to become a socket.
+/// Whether a request asks for an upgrade to a WebSocket.
 pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     let has = |name: header::HeaderName, wanted: &str| {
         let values = headers.get_all(name).into_iter();
@@ -17,7 +17,7 @@ pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     has(header::CONNECTION, "upgrade") && has(header::UPGRADE, "websocket")
 }
 
-/// The first value of a name in a query.
+/// The first value of a query parameter.
 pub(crate) fn query_value(uri: &Uri, name: &str) -> Option<String> {
     let query = uri.query()?;
     let mut pairs = form_urlencoded::parse(query.as_bytes());
@@ -26,7 +26,7 @@ pub(crate) fn query_value(uri: &Uri, name: &str) -> Option<String> {
         .map(|(_, value)| value.into_owned())
 }
 
-/// The answer after which a connection is a WebSocket, or what the request lacks.
+/// The response that completes the handshake, or what is wrong with the request.
 pub(crate) fn answer(headers: &HeaderMap) -> Result<Response, &'static str> {
     let is_version_13 = headers
         .get(header::SEC_WEBSOCKET_VERSION)
@@ -46,7 +46,7 @@ pub(crate) fn answer(headers: &HeaderMap) -> Result<Response, &'static str> {
     Ok(response)
 }
 
-/// What a client's key is answered with.
+/// The value of `Sec-WebSocket-Accept` for a client's key.
 fn accept_key(key: &[u8]) -> String {
     let mut hash = Sha1::new();
     hash.update(key);
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_handshake_is_the_one_of_the_standard() {
+    fn the_accept_key_matches_the_example_of_the_rfc() {
         let accept = accept_key(b"dGhlIHNhbXBsZSBub25jZQ==");
         assert_eq!(accept, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }

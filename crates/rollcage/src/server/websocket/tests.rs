@@ -32,8 +32,8 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What a stream of bytes is read as, when it comes in pieces.
-fn read(pieces: &[&[u8]], bytes_max: usize) -> (Vec<Received>, Broken) {
+/// The messages in a stream of bytes that arrives in pieces, and its final error.
+fn read(pieces: &[&[u8]], bytes_max: usize) -> (Vec<SocketMessage>, SocketError) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
@@ -43,7 +43,7 @@ fn read(pieces: &[&[u8]], bytes_max: usize) -> (Vec<Received>, Broken) {
         let mut received = Vec::new();
         for piece in pieces {
             theirs.write_all(piece).await.unwrap();
-            // Taken as far as it goes, then dropped, as a `select!` does.
+            // Polled once and dropped, as `select!` does.
             while let Some(next) = socket.receive().now_or_never() {
                 match next {
                     Ok(next) => received.push(next),
@@ -68,7 +68,7 @@ fn check_broken(bytes: &[u8], expected: CloseCode) {
 }
 
 #[test]
-fn messages_come_whole_with_control_frames_between() {
+fn control_frames_may_come_between_the_frames_of_a_message() {
     let mut bytes = frame(0x01, "hé".as_bytes());
     bytes.extend(frame(0x89, b"are you there"));
     bytes.extend(frame(0x80, b"llo"));
@@ -79,25 +79,25 @@ fn messages_come_whole_with_control_frames_between() {
     assert_eq!(
         received,
         [
-            Received::Ping(b"are you there".to_vec()),
-            Received::Text("héllo".to_owned()),
-            Received::Binary(b"\xff".to_vec()),
-            Received::Pong,
-            Received::Close(Some(1000)),
+            SocketMessage::Ping(b"are you there".to_vec()),
+            SocketMessage::Text("héllo".to_owned()),
+            SocketMessage::Binary(b"\xff".to_vec()),
+            SocketMessage::Pong,
+            SocketMessage::Close(Some(1000)),
         ]
     );
-    assert!(matches!(broken, Broken::Ended));
+    assert!(matches!(broken, SocketError::Ended));
 }
 
 #[test]
 fn a_message_is_as_large_as_all_its_frames() {
     let (received, _) = read(&[&frame(0x81, &[b'x'; 1000])], 1000);
-    assert_eq!(received, [Received::Text("x".repeat(1000))]);
+    assert_eq!(received, [SocketMessage::Text("x".repeat(1000))]);
     check_broken(&frame(0x81, &[b'x'; 1001]), CloseCode::TooLarge);
     let mut bytes = frame(0x01, &[b'x'; 600]);
     bytes.extend(frame(0x80, &[b'x'; 401]));
     check_broken(&bytes, CloseCode::TooLarge);
-    // The length alone is enough to know.
+    // The declared length is enough to refuse it.
     let mut huge = vec![0x81, 0xff];
     huge.extend([0xff; 8]);
     huge.extend([0; 4]);
@@ -112,7 +112,10 @@ async fn an_idle_socket_keeps_nothing_of_a_large_message() {
         .write_all(&frame(0x81, &vec![b'x'; 900_000]))
         .await
         .unwrap();
-    assert!(matches!(socket.receive().await.unwrap(), Received::Text(_)));
+    assert!(matches!(
+        socket.receive().await.unwrap(),
+        SocketMessage::Text(_)
+    ));
     assert!(socket.receive().now_or_never().is_none());
     let kept = socket.buffer.capacity() + socket.message.capacity() + socket.control.capacity();
     assert!(kept <= 2 * IDLE_BYTES, "{kept}");
@@ -136,7 +139,7 @@ async fn every_length_is_written_as_clients_read_it() {
 }
 
 proptest! {
-    /// However the bytes are cut into pieces, they say the same.
+    /// The result does not depend on how the bytes are split into pieces.
     #[test]
     fn pieces_change_nothing(
         frames in prop::collection::vec(

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_busy_endpoint_is_asked_again_and_a_refusal_is_not() {
+async fn a_busy_endpoint_is_retried_and_a_refusal_is_not() {
     let busy = std::sync::atomic::AtomicUsize::new(0);
     let upstream = Upstream::start(move |_, asked| {
         let refused = |status, message: &str| Reply::Whole {
@@ -29,7 +29,7 @@ async fn a_busy_endpoint_is_asked_again_and_a_refusal_is_not() {
     let session = proxy.session(json!({})).await;
     let key = session["session_id"].as_str().unwrap();
     let say = |text: &str| json!({"messages": [{"role": "user", "content": text}]});
-    let before = upstream.asked().len();
+    let before = upstream.requests().len();
     assert_eq!(
         proxy
             .send("POST", "/v1/chat/completions", key, &say("wrong"))
@@ -37,7 +37,7 @@ async fn a_busy_endpoint_is_asked_again_and_a_refusal_is_not() {
             .0,
         422
     );
-    assert_eq!(upstream.asked().len(), before + 1);
+    assert_eq!(upstream.requests().len(), before + 1);
     let (status, answer) = proxy
         .send("POST", "/v1/chat/completions", key, &say("too long"))
         .await;
@@ -56,17 +56,17 @@ fn streamed() -> Value {
 }
 
 #[tokio::test]
-async fn a_stream_that_fails_before_it_says_anything_is_asked_for_again() {
+async fn a_stream_that_fails_before_its_first_content_is_retried() {
     let busy = error("InternalServerError", 500);
     // A comment says nothing; a stream may also break off, or end, before it says anything.
     let first = [
         events(
             &[": waiting\n\n", &format!("{busy}data: [DONE]\n\n")],
-            Ending::Clean,
+            StreamEnd::Clean,
         ),
-        events(&[&busy], Ending::Hang),
-        events(&[": waiting\n\n"], Ending::Cut),
-        events(&[], Ending::Clean),
+        events(&[&busy], StreamEnd::Hang),
+        events(&[": waiting\n\n"], StreamEnd::Cut),
+        events(&[], StreamEnd::Clean),
     ];
     let tries = std::sync::atomic::AtomicUsize::new(0);
     let upstream = Upstream::start(move |_, asked| {
@@ -75,7 +75,7 @@ async fn a_stream_that_fails_before_it_says_anything_is_asked_for_again() {
         }
         match tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
             number if number % 2 == 0 => first[number / 2].clone(),
-            _ => streams(true, Ending::Clean),
+            _ => streams(true, StreamEnd::Clean),
         }
     })
     .unwrap();
@@ -98,11 +98,11 @@ async fn a_stream_that_fails_before_it_says_anything_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_stream_that_begins_with_an_error_that_will_last_is_passed_on() {
+async fn a_stream_that_begins_with_a_permanent_error_is_passed_on() {
     let upstream = Upstream::start(|_, asked| match asked.body.contains("again") {
         true => {
             let lasting = error("BadRequestError", 400);
-            events(&[&lasting, "data: [DONE]\n\n"], Ending::Clean)
+            events(&[&lasting, "data: [DONE]\n\n"], StreamEnd::Clean)
         }
         false => vllm(0, asked),
     })
@@ -110,7 +110,7 @@ async fn a_stream_that_begins_with_an_error_that_will_last_is_passed_on() {
     let proxy = Proxy::start(&upstream, &[]);
     let session = proxy.session(json!({})).await;
     let key = session["session_id"].as_str().unwrap();
-    let before = upstream.asked().len();
+    let before = upstream.requests().len();
     let client = rollcage_proxy::outbound::client(&proxy.url).unwrap();
     let request = client.post(format!("{}/v1/chat/completions", proxy.url));
     let request = request.header("content-type", "application/json");
@@ -131,14 +131,14 @@ async fn a_stream_that_begins_with_an_error_that_will_last_is_passed_on() {
         seen.contains("not now, ***") && !seen.contains(API_KEY),
         "{seen}"
     );
-    assert_eq!(upstream.asked().len(), before + 1);
+    assert_eq!(upstream.requests().len(), before + 1);
     let response = proxy.exchanges().pop().unwrap().response.unwrap();
     assert_eq!(response.error.as_deref(), Some("not now, ***"));
     assert!(response.text().contains("not now, ***"));
 }
 
 #[tokio::test]
-async fn a_call_on_a_connection_that_goes_away_is_made_again_and_recorded() {
+async fn a_call_on_a_lost_connection_is_repeated_and_recorded() {
     let is_gone = std::sync::atomic::AtomicBool::new(false);
     let upstream = Upstream::start(move |_, asked| {
         let is_told = asked.body.contains("go away");
@@ -153,11 +153,11 @@ async fn a_call_on_a_connection_that_goes_away_is_made_again_and_recorded() {
     let key = session["session_id"].as_str().unwrap();
     let path = "/v1/chat/completions";
     assert_eq!(proxy.send("POST", path, key, &chat()).await.0, 200);
-    let before = upstream.asked().len();
+    let before = upstream.requests().len();
     let body = json!({"messages": [{"role": "user", "content": "go away"}]});
     assert_eq!(proxy.send("POST", path, key, &body).await.0, 200);
     // The endpoint has read both, and may have sampled for both.
-    assert_eq!(upstream.asked().len() - before, 2);
+    assert_eq!(upstream.requests().len() - before, 2);
     let response = proxy.exchanges().pop().unwrap().response.unwrap();
     assert_eq!(response.attempts.len(), 1);
     assert_eq!(response.attempts[0].status, None);
@@ -176,7 +176,7 @@ async fn sglangs_streams_are_captured_live_and_without_its_extension() {
         for added in ["sglext", "output_ids", "-0.25"] {
             assert!(!answer.contains(added), "{added} in {answer}");
         }
-        let asked: Value = serde_json::from_str(&upstream.asked().pop().unwrap().body).unwrap();
+        let asked: Value = serde_json::from_str(&upstream.requests().pop().unwrap().body).unwrap();
         assert_eq!(asked["return_output_ids_in_sglext"], true);
         assert_eq!(asked["return_token_ids"], Value::Null, "streams refuse it");
         let response = proxy.exchanges().pop().unwrap().response.unwrap();
@@ -219,7 +219,7 @@ async fn tries_are_in_the_record_of_an_agent_that_did_not_wait_for_their_end() {
 }
 
 /// A stream of these bytes.
-fn events(events: &[&str], ending: Ending) -> Reply {
+fn events(events: &[&str], ending: StreamEnd) -> Reply {
     let events = events.iter().map(|event| (*event).to_owned()).collect();
     Reply::Events { events, ending }
 }
@@ -229,7 +229,7 @@ async fn streams_that_lose_ids_are_replayed_from_whole_answers() {
     let upstream = Upstream::start(|_, asked| {
         if asked.body.contains("\"stream\":true") {
             // As engines do around tool parsers: usage counts two tokens, the ids are one short.
-            let Reply::Stream { mut data, ending } = streams(true, Ending::Clean) else {
+            let Reply::Stream { mut data, ending } = streams(true, StreamEnd::Clean) else {
                 return Reply::Drop;
             };
             data[1] = data[1].replace("\"token_ids\":[7]", "\"token_ids\":[]");
@@ -242,7 +242,7 @@ async fn streams_that_lose_ids_are_replayed_from_whole_answers() {
     let proxy = Proxy::start(&upstream, &[]);
     let session = proxy.session(json!({})).await;
     let key = session["session_id"].as_str().unwrap();
-    let probes = upstream.asked().len();
+    let probes = upstream.requests().len();
     let mut body = chat();
     body["stream"] = json!(true);
     let (status, answer) = proxy.send("POST", "/v1/chat/completions", key, &body).await;
@@ -251,7 +251,7 @@ async fn streams_that_lose_ids_are_replayed_from_whole_answers() {
         answer.contains("\"content\":\"ok\"") && answer.ends_with("data: [DONE]\n\n"),
         "{answer}"
     );
-    let asked: Value = serde_json::from_str(&upstream.asked()[probes].body).unwrap();
+    let asked: Value = serde_json::from_str(&upstream.requests()[probes].body).unwrap();
     assert_eq!(asked["stream"], false);
     let (_, document) = proxy
         .send("GET", &format!("/sessions/{key}/rollout"), "", &json!({}))

@@ -1,9 +1,9 @@
-//! Limits on memory, processes and processor time, by whatever control groups this machine offers:
-//! per controller version 2 where we may use it, else a version 1 hierarchy, else nothing.
+//! Limits on memory, processes and processor time, by the control groups that this machine offers: per controller
+//! version 2 if we may use it, else a version 1 hierarchy, else nothing.
 //!
-//! A sandbox's init stays outside the limited group, so that it cannot be killed for want of memory that its
-//! sandbox's files hold; each process it starts joins the group. Limits are written by the engine, since the
-//! kernel refuses them from inside a cgroup namespace whose root the group is.
+//! A sandbox's init stays outside the limited group, so that it is not killed when the sandbox's files use up the
+//! memory; each process it starts joins the group. The engine writes the limits, because the kernel refuses that from
+//! inside a cgroup namespace whose root is the group.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,29 +20,29 @@ pub(super) mod mount;
 mod unified;
 
 use mount::Mounts;
-use unified::Retreat;
+use unified::LeafMove;
 
 const PERIOD_US: u32 = 100_000;
-/// Version 1 counts what waits in TCP sockets apart. More than any agent has under way.
+/// Version 1 limits TCP socket buffers separately. More than any agent has in flight.
 const TCP_BYTES_MAX: u64 = 64 << 20;
 /// The kernel frees a dead process's group a moment after the process was reaped.
 const REMOVE_TRIES: u32 = 400;
 const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 
-/// What was made for the engine, to be taken back at its end.
+/// The cgroups created for the engine, to be removed at its end.
 #[derive(Debug, Default)]
-pub(crate) struct Holdings {
+pub(crate) struct OwnedGroups {
     pub(crate) claims: Vec<Claim>,
-    retreat: Option<Retreat>,
-    /// A view of the version 2 hierarchy that is ours alone, where the one there is cannot be written.
+    leaf_move: Option<LeafMove>,
+    /// A private writable mount of the version 2 hierarchy, if the existing one is read-only.
     _mount: Option<OwnedFd>,
 }
 
-impl Holdings {
-    /// Removes the engine's directories, with whatever is left in them.
-    pub(crate) fn dissolve(&mut self) -> io::Result<()> {
-        if let Some(retreat) = self.retreat.take() {
-            retreat.undo();
+impl OwnedGroups {
+    /// Removes the engine's groups, with everything left in them.
+    pub(crate) fn remove_all(&mut self) -> io::Result<()> {
+        if let Some(leaf_move) = self.leaf_move.take() {
+            leaf_move.undo();
         }
         let mut result = Ok(());
         for claim in self.claims.drain(..) {
@@ -53,21 +53,21 @@ impl Holdings {
 }
 
 impl Cgroups {
-    /// Makes and locks the engine's directories called `name`, wherever that is allowed.
-    pub(crate) fn create(mounts: &Mounts, name: &str) -> (Cgroups, Holdings) {
-        let mut holdings = Holdings::default();
+    /// Creates and locks the engine's groups called `name`, wherever that is allowed.
+    pub(crate) fn create(mounts: &Mounts, name: &str) -> (Cgroups, OwnedGroups) {
+        let mut owned = OwnedGroups::default();
         let mut unified = None;
         let mut enabled = Vec::new();
-        if let Some(home) = unified::find(mounts, name) {
-            unified = Some(home.claim.path.clone());
-            enabled = home.enabled;
-            holdings = Holdings {
-                claims: vec![home.claim],
-                retreat: home.retreat,
-                _mount: home.mount,
+        if let Some(group) = unified::find(mounts, name) {
+            unified = Some(group.claim.path.clone());
+            enabled = group.enabled;
+            owned = OwnedGroups {
+                claims: vec![group.claim],
+                leaf_move: group.leaf_move,
+                _mount: group.mount,
             };
         }
-        let claims = &mut holdings.claims;
+        let claims = &mut owned.claims;
         let mut controller = |controller: &str, counterpart: &str| {
             if enabled.contains(&counterpart) {
                 return Controller::V2;
@@ -76,7 +76,7 @@ impl Cgroups {
                 return Controller::None;
             };
             let path = mount.join(name);
-            // Several controllers may share a hierarchy, and then the directory.
+            // Several controllers may share a hierarchy, and so the directory.
             if !claims.iter().any(|claim: &Claim| claim.path == path) {
                 match instance::claim(mount, name) {
                     Ok(claim) => claims.push(claim),
@@ -89,7 +89,7 @@ impl Cgroups {
         let pids = controller("pids", "pids");
         let cpu = controller("cpu", "cpu");
         let accounting = match controller("cpuacct", "cpu") {
-            // Version 2 accounts for processor time in every group, roughly without its controller.
+            // Version 2 accounts for processor time in every group, roughly even without its controller.
             Controller::None if unified.is_some() => Controller::V2,
             accounting => accounting,
         };
@@ -101,11 +101,11 @@ impl Cgroups {
                 cpu,
                 accounting,
             },
-            holdings,
+            owned,
         )
     }
 
-    /// How strong the walls are with all these limits in force.
+    /// The isolation of a sandbox with all these limits in force.
     pub(crate) fn isolation(&self, tier: &str) -> Isolation {
         Isolation {
             tier: tier.to_owned(),
@@ -115,8 +115,8 @@ impl Cgroups {
         }
     }
 
-    /// Somebody else may have taken a controller away since, as systemd does when it is reloaded.
-    fn enable_again(&self) {
+    /// Enables controllers again that were disabled by somebody else, as systemd does when it is reloaded.
+    fn enable_controllers(&self) {
         let parent = self.unified.as_deref().and_then(Path::parent);
         for directory in parent.into_iter().chain(self.unified.as_deref()) {
             for controller in unified::CONTROLLERS {
@@ -126,17 +126,17 @@ impl Cgroups {
     }
 }
 
-/// What a group really limits.
+/// The limits that a group really enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limited {
+pub(crate) struct EnforcedLimits {
     pub(crate) memory: bool,
     pub(crate) pids: bool,
     pub(crate) cpu: bool,
 }
 
-impl Limited {
-    /// What is left for the limits of each process.
-    pub(crate) fn rest(self, limits: &Limits) -> ProcessLimits {
+impl EnforcedLimits {
+    /// The limits that must be enforced per process instead.
+    pub(crate) fn process_limits(self, limits: &Limits) -> ProcessLimits {
         ProcessLimits {
             file_bytes: limits.file_bytes,
             data_bytes: (!self.memory).then_some(limits.memory_bytes),
@@ -144,7 +144,7 @@ impl Limited {
         }
     }
 
-    /// Corrects what a sandbox's record says of its walls.
+    /// Corrects the description of a sandbox's isolation.
     pub(crate) fn correct(self, mut isolation: Isolation) -> Isolation {
         if !self.memory {
             isolation.memory = String::from("rlimits");
@@ -160,14 +160,14 @@ impl Limited {
 }
 
 impl Group {
-    /// Sets the limits as far as that goes, and tells how far. A controller that was there when the engine
+    /// Sets the limits as far as possible, and returns which are in force. A controller that existed when the engine
     /// started may be gone.
-    pub(crate) fn limit(&self, limits: &Limits) -> Limited {
+    pub(crate) fn limit(&self, limits: &Limits) -> EnforcedLimits {
         let first = self.try_limit(limits);
         let Cgroups {
             memory, pids, cpu, ..
         } = &self.cgroups;
-        let wanted = Limited {
+        let wanted = EnforcedLimits {
             memory: *memory != Controller::None,
             pids: *pids != Controller::None,
             cpu: *cpu != Controller::None,
@@ -175,7 +175,7 @@ impl Group {
         if first == wanted {
             return first;
         }
-        self.cgroups.enable_again();
+        self.cgroups.enable_controllers();
         let second = self.try_limit(limits);
         if second != wanted {
             tracing::warn!(
@@ -187,8 +187,8 @@ impl Group {
         second
     }
 
-    fn try_limit(&self, limits: &Limits) -> Limited {
-        Limited {
+    fn try_limit(&self, limits: &Limits) -> EnforcedLimits {
+        EnforcedLimits {
             memory: self.limit_memory(limits).is_ok_and(|done| done),
             pids: self.limit_pids(limits).is_ok_and(|done| done),
             cpu: self.limit_cpu(limits).is_ok_and(|done| done),
@@ -208,14 +208,14 @@ impl Group {
             return Ok(false);
         };
         let bytes = limits.memory_bytes.to_string();
-        // Swap is limited where the kernel accounts for it; without the files there is nothing to limit.
+        // Swap is limited if the kernel accounts for it; without the files there is nothing to limit.
         if self.cgroups.memory == Controller::V2 {
             write(&directory, "memory.max", &bytes)?;
             let _ = write(&directory, "memory.swap.max", "0");
         } else {
             write(&directory, "memory.limit_in_bytes", &bytes)?;
             let _ = write(&directory, "memory.memsw.limit_in_bytes", &bytes);
-            // Without it a sandbox can fill all of the host's memory for TCP and stop everybody's connections.
+            // Otherwise a sandbox can use up the host's memory for TCP and stall all connections.
             let tcp_bytes = TCP_BYTES_MAX.min(limits.memory_bytes);
             let _ = write(
                 &directory,
@@ -236,7 +236,7 @@ impl Group {
             let file = if is_v2 { "cpu.max" } else { "cpu.cfs_quota_us" };
             return Ok(directory.join(file).exists());
         };
-        // The kernel's least quota is one millisecond.
+        // The kernel's minimum quota is one millisecond.
         let quota_us = (cpus * f64::from(PERIOD_US)).round().max(1000.0);
         if is_v2 {
             write(&directory, "cpu.max", &format!("{quota_us} {PERIOD_US}"))?;
@@ -282,7 +282,7 @@ impl Group {
         }
     }
 
-    /// Kills whatever is left in the group and removes it. Blocks for as long as the kernel takes.
+    /// Kills the processes left in the group and removes it. Blocks for as long as the kernel takes.
     pub(crate) fn remove(&self) -> io::Result<()> {
         let mut result = Ok(());
         for directory in self.directories() {
@@ -292,7 +292,7 @@ impl Group {
     }
 }
 
-/// Never makes a file: what the kernel does not offer is not there.
+/// Never creates a file: a missing one means that the kernel does not support it.
 fn write(directory: &Path, file: &str, value: &str) -> io::Result<()> {
     let mut file = File::options().write(true).open(directory.join(file))?;
     io::Write::write_all(&mut file, value.as_bytes())
@@ -316,7 +316,7 @@ fn seconds(amount: u64, per_second: u32) -> f64 {
     amount as f64 / f64::from(per_second)
 }
 
-/// Removes an engine's directory with all groups below; for one whose engine is dead or done.
+/// Removes an engine's group with all groups below; for an engine that is dead or shutting down.
 pub(crate) fn remove_engine(directory: &Path) -> io::Result<()> {
     let children = fs::read_dir(directory)?
         .flatten()
@@ -333,12 +333,12 @@ fn remove_group(directory: &Path) -> io::Result<()> {
         match fs::remove_dir(directory) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            // Processes or groups inside; anything else will not change by waiting.
+            // It still has processes or groups; other errors are permanent.
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => last = Some(error),
             Err(error) => return Err(error),
         }
         kill_members(directory);
-        // Mostly the first or second try succeeds; do not make everybody wait for the slow case.
+        // The first or second attempt usually succeeds, so poll quickly at first.
         std::thread::sleep(if attempt < 10 {
             REMOVE_PAUSE / 20
         } else {
@@ -348,7 +348,7 @@ fn remove_group(directory: &Path) -> io::Result<()> {
     last.map_or(Ok(()), Err)
 }
 
-/// A group of ours only ever holds processes of its sandbox.
+/// Kills all members: our groups only ever hold processes of their sandbox.
 fn kill_members(directory: &Path) {
     if fs::metadata(directory.join("cgroup.kill")).is_ok()
         && fs::write(directory.join("cgroup.kill"), "1").is_ok()

@@ -42,7 +42,7 @@ impl Channel {
         }
     }
 
-    /// Sends now or not at all.
+    /// Sends without waiting, or fails.
     pub(crate) fn send_now<T: Serialize>(&self, message: &T) -> io::Result<()> {
         wire::send(self.socket.as_fd(), message, &[])
     }
@@ -53,7 +53,7 @@ impl Channel {
         loop {
             let mut ready = self.socket.readable().await?;
             match ready.try_io(|socket| wire::receive(socket.as_fd())) {
-                // It ended with something of ours unread. What it sent before that comes next.
+                // The peer closed with data of ours unread. What it sent before can still be received.
                 Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => {}
                 Ok(result) => return result,
                 Err(_would_block) => {}
@@ -61,7 +61,7 @@ impl Channel {
         }
     }
 
-    /// Hangs up, which ends the sandbox, even if a process handle still holds the channel.
+    /// Closes the connection, which ends the sandbox, even if a process handle still holds the channel.
     pub(crate) fn hang_up(&self) {
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
     }

@@ -1,5 +1,5 @@
-//! Requests to a sandbox's init, and the pipes on which the answers come. Every process has two of its own:
-//! `status` tells what kept it from starting and closes at exec, `exit` tells how it ended.
+//! Requests to a sandbox's init, and the pipes for the replies. Every process has two of its own: `status` reports why
+//! it could not start and closes at exec, `exit` reports how it ended.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,14 +14,14 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use super::channel::Channel;
-use super::failure::{FileTask, file_error, parse_failure};
+use super::failure::{FileOperation, file_error, parse_failure};
 use crate::guest::WORKDIR;
-use crate::local::shared::wire::{self, Failure, Request, Spawn, Work};
+use crate::local::shared::wire::{self, Failure, InitRequest, Spawn, Work};
 use crate::{Error, ExitStatus, User};
 
 const SEND_LIMIT: Duration = Duration::from_secs(30);
 const FILE_LIMIT: Duration = Duration::from_secs(30);
-/// Gigabytes are copied twice.
+/// Long, because gigabytes are copied twice.
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(120);
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
@@ -31,8 +31,8 @@ pub(crate) struct Control {
     processes: AtomicU64,
 }
 
-/// A process that was asked for, with the engine's ends of its pipes.
-pub(crate) struct Begun {
+/// A requested process, with the engine's ends of its pipes.
+pub(crate) struct StartedProcess {
     pub(crate) process: u64,
     pub(crate) exit: pipe::Receiver,
     pub(crate) status: pipe::Receiver,
@@ -40,8 +40,8 @@ pub(crate) struct Begun {
     pub(crate) stderr: Option<pipe::Receiver>,
 }
 
-/// What a new process gets beside its work.
-pub(crate) struct Setting {
+/// The attributes of a new process beside its work.
+pub(crate) struct ProcessSetup {
     pub(crate) cwd: String,
     pub(crate) user: User,
     pub(crate) stdin: Option<OwnedFd>,
@@ -65,15 +65,19 @@ impl Control {
         self.channel.hang_up();
     }
 
-    /// Sends a signal to a process and its group. Outlives the sandbox, and then does nothing.
+    /// Returns a function that signals a process and its group. It may outlive the sandbox, and then does nothing.
     pub(crate) fn signaller(&self, process: u64) -> impl Fn(i32) + Send + Sync + use<> {
         let channel = Arc::clone(&self.channel);
         move |signal| {
-            let _ = channel.send_now(&Request::Signal { process, signal });
+            let _ = channel.send_now(&InitRequest::Signal { process, signal });
         }
     }
 
-    pub(crate) async fn begin(&self, work: Work, setting: Setting) -> Result<Begun, Error> {
+    pub(crate) async fn start_process(
+        &self,
+        work: Work,
+        setup: ProcessSetup,
+    ) -> Result<StartedProcess, Error> {
         let engine = |source| Error::Engine {
             operation: "make pipes for a process",
             source,
@@ -81,30 +85,30 @@ impl Control {
         let (exit, exit_end) = incoming().map_err(engine)?;
         let (status, status_end) = incoming().map_err(engine)?;
         let (stdout, stdout_end) = incoming().map_err(engine)?;
-        let stderr = if setting.has_stderr {
+        let stderr = if setup.has_stderr {
             Some(incoming().map_err(engine)?)
         } else {
             None
         };
         let (stderr, stderr_end) = stderr.unzip();
         let process = self.processes.fetch_add(1, Ordering::Relaxed);
-        let request = Request::Spawn(Spawn {
+        let request = InitRequest::Spawn(Spawn {
             process,
             work,
-            cwd: setting.cwd,
-            user: setting.user,
-            has_stderr: setting.has_stderr,
-            has_stdin: setting.stdin.is_some(),
+            cwd: setup.cwd,
+            user: setup.user,
+            has_stderr: setup.has_stderr,
+            has_stdin: setup.stdin.is_some(),
         });
         let ends = [&exit_end, &status_end, &stdout_end];
         let ends: Vec<BorrowedFd<'_>> = ends
             .into_iter()
             .chain(&stderr_end)
-            .chain(&setting.stdin)
+            .chain(&setup.stdin)
             .map(AsFd::as_fd)
             .collect();
         self.send(&request, &ends).await?;
-        Ok(Begun {
+        Ok(StartedProcess {
             process,
             exit,
             status,
@@ -113,7 +117,11 @@ impl Control {
         })
     }
 
-    async fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
+    async fn send(
+        &self,
+        request: &InitRequest,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), Error> {
         let sent = timeout(SEND_LIMIT, self.channel.send(request, descriptors)).await;
         let sent = sent.map_err(|_| Error::Deadline {
             operation: "reach the sandbox",
@@ -134,10 +142,10 @@ impl Control {
         }
     }
 
-    /// A request that is answered when it is done, or has failed.
-    pub(crate) async fn ask<T: DeserializeOwned>(
+    /// Sends a request and waits for its result.
+    pub(crate) async fn request<T: DeserializeOwned>(
         &self,
-        request: &Request,
+        request: &InitRequest,
         operation: &'static str,
     ) -> Result<T, Error> {
         let engine = |source| Error::Engine { operation, source };
@@ -153,31 +161,32 @@ impl Control {
         };
         let answer = timeout(ANSWER_LIMIT, answer).await.map_err(deadline)??;
         match serde_json::from_slice::<Result<T, Failure>>(&answer) {
-            Ok(Ok(told)) => Ok(told),
+            Ok(Ok(reply)) => Ok(reply),
             Ok(Err(failure)) => Err(engine(failure.source())),
-            // It died before it could answer.
+            // Init died before it replied.
             Err(_) => Err(self.gone()),
         }
     }
 
-    /// A connection that init makes and hands over, since a socket belongs to the network that it was opened in.
+    /// Connects to a service in the sandbox. Init creates the socket and passes it here, since a socket belongs to the
+    /// network namespace that it was created in.
     pub(crate) async fn connect(&self, port: u16) -> Result<TcpStream, Error> {
         let failed = |source| Error::Connect { port, source };
         let connecting = async {
             let (ours, theirs) = wire::pair().map_err(failed)?;
             let ours = Channel::new(ours).map_err(failed)?;
-            self.send(&Request::Connect { port }, &[theirs.as_fd()])
+            self.send(&InitRequest::Connect { port }, &[theirs.as_fd()])
                 .await?;
             drop(theirs);
-            let (told, descriptors) = match ours.receive().await.map_err(failed)? {
-                Some((told, descriptors)) => (told, descriptors),
+            let (reply, descriptors) = match ours.receive().await.map_err(failed)? {
+                Some((reply, descriptors)) => (reply, descriptors),
                 None => return Err(self.gone()),
             };
-            let told: Result<(), Failure> = told;
-            told.map_err(|failure| failed(failure.source()))?;
+            let reply: Result<(), Failure> = reply;
+            reply.map_err(|failure| failed(failure.source()))?;
             let socket = descriptors.into_iter().next().ok_or_else(|| self.gone())?;
             let stream = TcpStream::from_std(socket.into()).map_err(failed)?;
-            // Init does not wait for a service that accepts slowly. We do.
+            // Init does not wait for a service that is slow to accept, so we do.
             stream.writable().await.map_err(failed)?;
             match stream.take_error().map_err(failed)? {
                 Some(error) => Err(failed(error)),
@@ -191,24 +200,24 @@ impl Control {
         timeout(ANSWER_LIMIT, connecting).await.map_err(deadline)?
     }
 
-    /// Has a file operation done inside, and returns what it printed.
+    /// Runs a file operation in the sandbox and returns its output.
     pub(crate) async fn file(
         &self,
-        task: FileTask<'_>,
+        task: FileOperation<'_>,
         work: Work,
         stdin: Option<OwnedFd>,
     ) -> Result<Vec<u8>, Error> {
         let operation = task.operation;
         // Not the work directory, which the agent may have removed.
-        let setting = Setting {
+        let setup = ProcessSetup {
             cwd: String::from("/"),
             user: User::User,
             stdin,
             has_stderr: false,
         };
-        let begun = self.begin(work, setting).await?;
-        let signal = self.signaller(begun.process);
-        timeout(FILE_LIMIT, self.finish_file(task, begun))
+        let started = self.start_process(work, setup).await?;
+        let signal = self.signaller(started.process);
+        timeout(FILE_LIMIT, self.finish_file(task, started))
             .await
             .unwrap_or_else(|_| {
                 signal(libc::SIGKILL);
@@ -219,7 +228,7 @@ impl Control {
             })
     }
 
-    /// Has all files of the sandbox's own written to a file in memory; returns its size, too.
+    /// Writes all files of the sandbox's own to a memfd; also returns its size.
     pub(crate) async fn snapshot(
         &self,
         user: User,
@@ -227,20 +236,20 @@ impl Control {
     ) -> Result<(OwnedFd, u64), Error> {
         let operation = "take a snapshot";
         let engine = |source| Error::Engine { operation, source };
-        let setting = Setting {
+        let setup = ProcessSetup {
             cwd: String::from("/"),
             user,
             stdin: None,
             has_stderr: false,
         };
-        let begun = self.begin(Work::Snapshot, setting).await?;
-        let signal = self.signaller(begun.process);
-        let Begun {
+        let started = self.start_process(Work::Snapshot, setup).await?;
+        let signal = self.signaller(started.process);
+        let StartedProcess {
             mut exit,
             mut status,
             mut stdout,
             ..
-        } = begun;
+        } = started;
         let mut archive = wire::memfd().map_err(engine)?;
         let mut bytes = 0;
         let fill = async {
@@ -259,9 +268,9 @@ impl Control {
             }
         };
         let taking = async {
-            let told = async { read_all(&mut status).await.map_err(engine) };
-            let ((), told) = tokio::try_join!(fill, told)?;
-            if let Some(failure) = parse_failure(&told) {
+            let reply = async { read_all(&mut status).await.map_err(engine) };
+            let ((), reply) = tokio::try_join!(fill, reply)?;
+            if let Some(failure) = parse_failure(&reply) {
                 return Err(engine(failure.source()));
             }
             let status = read_exit(&mut exit, &self.id).await?;
@@ -277,17 +286,21 @@ impl Control {
         Ok((wire::seal(archive).map_err(engine)?, bytes))
     }
 
-    async fn finish_file(&self, task: FileTask<'_>, begun: Begun) -> Result<Vec<u8>, Error> {
+    async fn finish_file(
+        &self,
+        task: FileOperation<'_>,
+        started: StartedProcess,
+    ) -> Result<Vec<u8>, Error> {
         let engine = |source| Error::Engine {
             operation: task.operation,
             source,
         };
-        let Begun {
+        let StartedProcess {
             mut exit,
             mut status,
             stdout,
             ..
-        } = begun;
+        } = started;
         let mut output = Vec::new();
         let mut stdout = stdout.take(task.bytes_max.saturating_add(1));
         let (status, read) = tokio::join!(read_all(&mut status), stdout.read_to_end(&mut output));
@@ -308,7 +321,7 @@ impl Control {
     }
 }
 
-/// Relative paths count from the work directory.
+/// Makes a path absolute, relative to the work directory.
 pub(crate) fn absolute(path: &str) -> String {
     if path.starts_with('/') {
         path.to_owned()
@@ -317,7 +330,7 @@ pub(crate) fn absolute(path: &str) -> String {
     }
 }
 
-/// A pipe: the end to read here, and the end to send away.
+/// A pipe: the end to read here, and the end to pass on.
 fn incoming() -> io::Result<(pipe::Receiver, OwnedFd)> {
     let (reader, writer) = io::pipe()?;
     Ok((pipe::Receiver::from_owned_fd(reader.into())?, writer.into()))

@@ -1,10 +1,10 @@
-//! Failures from below, as errors that a caller can act on.
+//! Converts failures of zygote, init and processes into errors that a caller can act on.
 
 use crate::Error;
 use crate::local::shared::advice;
 use crate::local::shared::wire::{Failure, FailureKind};
 
-/// Sorts a failed start by its cause: some of them mean that this machine needs another setup.
+/// Classifies a failed start: some causes mean that this machine must be configured differently.
 pub(crate) fn start_error(failure: &Failure) -> Error {
     let (step, cause) = (failure.step.clone(), failure.source());
     if failure.kind == FailureKind::Archive {
@@ -19,12 +19,12 @@ pub(crate) fn start_error(failure: &Failure) -> Error {
     }
 }
 
-/// A file operation, for its errors.
+/// A file operation, for error messages.
 #[derive(Clone, Copy)]
-pub(crate) struct FileTask<'a> {
+pub(crate) struct FileOperation<'a> {
     pub(crate) operation: &'static str,
     pub(crate) path: &'a str,
-    /// Of the answer.
+    /// The limit of its output.
     pub(crate) bytes_max: u64,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn spawn_error(failure: Failure, program: String) -> Error {
     }
 }
 
-pub(crate) fn file_error(failure: &Failure, task: FileTask<'_>) -> Error {
+pub(crate) fn file_error(failure: &Failure, task: FileOperation<'_>) -> Error {
     let (path, source) = (task.path.to_owned(), failure.source());
     match failure.kind {
         FailureKind::NotRegular => Error::NotRegular { path },

@@ -1,5 +1,5 @@
-//! Directories that belong to one engine process, and the sweeping of those whose engine is dead.
-//! Ownership is an flock on the directory: the kernel releases it however the engine ends.
+//! Directories that belong to one engine process, and the removal of those whose engine is dead. Ownership is an flock
+//! on the directory: the kernel releases it however the engine ends.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::hash::{BuildHasher, RandomState};
@@ -8,10 +8,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// All our directories start with this, wherever they are.
+/// The common prefix of our directories everywhere.
 const PREFIX: &str = "rollcage-";
 
-/// A directory of ours, ours as long as this lives.
+/// A locked directory, owned for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) path: PathBuf,
@@ -28,10 +28,10 @@ pub(crate) fn new_name() -> String {
     )
 }
 
-/// Makes the directory `name` and takes its lock.
+/// Creates the directory `name` and locks it.
 pub(crate) fn claim(parent: &Path, name: &str) -> io::Result<Claim> {
     let path = parent.join(name);
-    // A janitor may sweep the directory between our making and locking it; then make it again.
+    // Another engine may remove the directory before it is locked; then create it again.
     for _ in 0..100 {
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

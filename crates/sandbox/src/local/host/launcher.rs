@@ -1,4 +1,4 @@
-//! The thread that talks to the zygote, one request at a time. A zygote that died is replaced at the next.
+//! The thread that talks to the zygote, one request at a time. A dead zygote is replaced at the next request.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,22 +14,22 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use tokio::sync::{mpsc, oneshot};
 
 use super::failure::start_error;
-use super::reaper::Remains;
+use super::reaper::CleanupGuard;
 use crate::Error;
 use crate::doctor::Check;
-use crate::local::shared::wire::{self, Place, Setup, ZygoteReply, ZygoteRequest};
+use crate::local::shared::wire::{self, CloneParameters, Setup, ZygoteReply, ZygoteRequest};
 
-/// The zygote answers in about a millisecond; its doctor in a few hundred.
+/// The zygote replies in about a millisecond; to `Doctor` in a few hundred.
 const ANSWER_S_MAX: i64 = 20;
 const EXIT_LIMIT: Duration = Duration::from_secs(2);
 
-/// How to set up the backend.
+/// The settings of the backend.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A program whose `main` calls [`crate::local::zygote_main`] when started with `args`.
     pub program: PathBuf,
     pub args: Vec<String>,
-    /// Private to us. Holds a directory for each running engine, and is swept of those of dead ones.
+    /// A private directory. Holds one directory per running engine; those of dead engines are removed.
     pub state_dir: PathBuf,
 }
 
@@ -44,8 +44,8 @@ impl Options {
     }
 }
 
-enum Job {
-    Clone(Box<Order>),
+enum LauncherJob {
+    Clone(Box<CloneRequest>),
     Doctor {
         reply: oneshot::Sender<Result<Vec<Check>, Error>>,
     },
@@ -54,19 +54,19 @@ enum Job {
     },
 }
 
-/// A sandbox to be cloned. Its process is in the remains that come back, and further news come on its
-/// control socket.
-pub(crate) struct Order {
-    pub(crate) place: Place,
+/// A sandbox to be cloned. Its process is added to the cleanup guard that is sent back; everything else is reported on
+/// its control socket.
+pub(crate) struct CloneRequest {
+    pub(crate) parameters: CloneParameters,
     pub(crate) control: OwnedFd,
-    pub(crate) remains: Remains,
-    pub(crate) reply: oneshot::Sender<Result<Remains, Error>>,
+    pub(crate) cleanup: CleanupGuard,
+    pub(crate) reply: oneshot::Sender<Result<CleanupGuard, Error>>,
 }
 
 pub(crate) struct Launcher {
-    /// `None` after [`Launcher::stop`]. Unbounded, but there is at most one job for each caller that waits
-    /// for a sandbox, and some for spares.
-    jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
+    /// `None` after [`Launcher::stop`]. Unbounded, but there is at most one job for each caller that waits for a
+    /// sandbox, and a few for spares.
+    jobs: Mutex<Option<mpsc::UnboundedSender<LauncherJob>>>,
 }
 
 impl Launcher {
@@ -75,15 +75,15 @@ impl Launcher {
         let thread = thread::Builder::new()
             .name(String::from("sandbox-launcher"))
             .spawn(move || {
-                let mut desk = Desk {
+                let mut client = ZygoteClient {
                     options,
                     setup,
                     zygote: None,
                 };
                 while let Some(job) = receiver.blocking_recv() {
-                    desk.take(job);
+                    client.take(job);
                 }
-                desk.dismiss();
+                client.stop_zygote();
             })?;
         Ok((
             Launcher {
@@ -93,25 +93,25 @@ impl Launcher {
         ))
     }
 
-    /// Starts the zygote, to find out early that it cannot be. Blocks.
+    /// Starts the zygote, to find out early if that fails. Blocks.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let (reply, answer) = std::sync::mpsc::channel();
-        self.send(Job::Check { reply })?;
+        self.send(LauncherJob::Check { reply })?;
         answer.recv().unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Has a sandbox cloned, soon.
-    pub(crate) fn order(&self, order: Order) -> Result<(), Error> {
-        self.send(Job::Clone(Box::new(order)))
+    /// Requests a clone of a sandbox.
+    pub(crate) fn request_clone(&self, request: CloneRequest) -> Result<(), Error> {
+        self.send(LauncherJob::Clone(Box::new(request)))
     }
 
     pub(crate) async fn doctor(&self) -> Result<Vec<Check>, Error> {
         let (reply, answer) = oneshot::channel();
-        self.send(Job::Doctor { reply })?;
+        self.send(LauncherJob::Doctor { reply })?;
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Lets the zygote go.
+    /// Stops the zygote.
     pub(crate) fn stop(&self) {
         self.jobs
             .lock()
@@ -119,9 +119,9 @@ impl Launcher {
             .take();
     }
 
-    fn send(&self, job: Job) -> Result<(), Error> {
+    fn send(&self, job: LauncherJob) -> Result<(), Error> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        // A failed send drops the job, and with it the remains it carries.
+        // A failed send drops the job with its cleanup guard.
         let sent = jobs.as_ref().map(|jobs| jobs.send(job));
         sent.and_then(Result::ok).ok_or_else(stopped)
     }
@@ -134,69 +134,69 @@ pub(crate) fn stopped() -> Error {
     }
 }
 
-struct Desk {
+struct ZygoteClient {
     options: Options,
     setup: Setup,
     zygote: Option<(Child, OwnedFd)>,
 }
 
-impl Desk {
-    fn take(&mut self, job: Job) {
-        // Callers that are gone do not want an answer; remains that come back are dropped, which cleans up.
+impl ZygoteClient {
+    fn take(&mut self, job: LauncherJob) {
+        // A caller may be gone; a guard that cannot be returned is dropped, which cleans up.
         match job {
-            Job::Clone(order) => {
-                let Order {
-                    place,
+            LauncherJob::Clone(request) => {
+                let CloneRequest {
+                    parameters,
                     control,
-                    remains,
+                    cleanup,
                     reply,
-                } = *order;
+                } = *request;
                 if !reply.is_closed() {
-                    let _ = reply.send(self.clone_init(place, control, remains));
+                    let _ = reply.send(self.clone_init(parameters, control, cleanup));
                 }
             }
-            Job::Doctor { reply } => {
+            LauncherJob::Doctor { reply } => {
                 let _ = reply.send(self.doctor());
             }
-            Job::Check { reply } => {
-                let _ = reply.send(self.zygote().map(drop).map_err(asking));
+            LauncherJob::Check { reply } => {
+                let _ = reply.send(self.zygote().map(drop).map_err(zygote_error));
             }
         }
     }
 
     fn clone_init(
         &mut self,
-        place: Place,
+        parameters: CloneParameters,
         control: OwnedFd,
-        mut remains: Remains,
-    ) -> Result<Remains, Error> {
+        mut cleanup: CleanupGuard,
+    ) -> Result<CleanupGuard, Error> {
         let (reply, descriptors) = self
-            .exchange(&ZygoteRequest::Clone(place), Some(control))
-            .map_err(asking)?;
+            .exchange(&ZygoteRequest::Clone(parameters), Some(control))
+            .map_err(zygote_error)?;
         if let Some(child) = descriptors.into_iter().next() {
-            remains.add_child(child);
+            cleanup.add_child(child);
         }
         match reply {
-            ZygoteReply::Cloned => Ok(remains),
+            ZygoteReply::Cloned => Ok(cleanup),
             ZygoteReply::Failed(failure) => Err(start_error(&failure)),
-            ZygoteReply::Checks(_) => Err(asking(io::ErrorKind::InvalidData.into())),
+            ZygoteReply::Checks(_) => Err(zygote_error(io::ErrorKind::InvalidData.into())),
         }
     }
 
     fn doctor(&mut self) -> Result<Vec<Check>, Error> {
         match self
             .exchange(&ZygoteRequest::Doctor, None)
-            .map_err(asking)?
+            .map_err(zygote_error)?
             .0
         {
             ZygoteReply::Checks(checks) => Ok(checks),
             ZygoteReply::Cloned | ZygoteReply::Failed(_) => {
-                Err(asking(io::ErrorKind::InvalidData.into()))
+                Err(zygote_error(io::ErrorKind::InvalidData.into()))
             }
         }
     }
 
-    /// Asks and waits for the answer. A zygote that does not give one is of no more use.
+    /// Sends a request and waits for the reply. A zygote that does not reply is stopped.
     fn exchange(
         &mut self,
         request: &ZygoteRequest,
@@ -207,19 +207,19 @@ impl Desk {
             .zygote()
             .and_then(|socket| wire::send(socket.as_fd(), request, &descriptors));
         if sent.is_err() {
-            // It died since the last request; nothing was delivered, so a new one can be asked.
-            self.dismiss();
+            // It died since the last request; nothing was delivered, so a new one can take the request.
+            self.stop_zygote();
             wire::send(self.zygote()?.as_fd(), request, &descriptors)?;
         }
         let answer = wire::receive(self.zygote()?.as_fd());
         match answer {
             Ok(Some(answer)) => Ok(answer),
             Ok(None) => {
-                self.dismiss();
+                self.stop_zygote();
                 Err(io::ErrorKind::UnexpectedEof.into())
             }
             Err(error) => {
-                self.dismiss();
+                self.stop_zygote();
                 Err(error)
             }
         }
@@ -253,8 +253,8 @@ impl Desk {
         Ok((child, ours))
     }
 
-    /// Hangs up, which ends the zygote, and collects it.
-    fn dismiss(&mut self) {
+    /// Closes the socket, which ends the zygote, and reaps it.
+    fn stop_zygote(&mut self) {
         let Some((mut child, socket)) = self.zygote.take() else {
             return;
         };
@@ -271,7 +271,7 @@ impl Desk {
     }
 }
 
-fn asking(source: io::Error) -> Error {
+fn zygote_error(source: io::Error) -> Error {
     Error::Engine {
         operation: "ask the sandbox zygote",
         source,

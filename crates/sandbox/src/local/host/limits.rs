@@ -1,11 +1,11 @@
-//! What doctor says of limits.
+//! Doctor's checks of limits.
 
 use nix::unistd::geteuid;
 
 use crate::doctor::{Check, Status};
 use crate::local::shared::cgroup::{Cgroups, Controller};
 
-/// What limits there are, as the engine found when it started.
+/// Reports the limits that were available when the engine started.
 pub(crate) fn checks(cgroups: &Cgroups) -> Vec<Check> {
     let Cgroups {
         memory, pids, cpu, ..
@@ -23,7 +23,7 @@ pub(crate) fn checks(cgroups: &Cgroups) -> Vec<Check> {
     ]
     .map(|(name, controller, otherwise)| match controller {
         Controller::V1(_) | Controller::V2 => Check::new(name, Status::Ok, controller.describe("")),
-        // Often not handed to user sessions, and only asked for by tasks with a quota.
+        // Often not delegated to user sessions, and only needed by tasks with a quota.
         Controller::None if name == "cpu limit" && *memory != Controller::None => Check::new(
             name,
             Status::Degraded,

@@ -1,5 +1,5 @@
-//! The thread that collects dead sandboxes and removes what they leave. A thread and not a task, so that
-//! dropping a sandbox is enough wherever and whenever that happens.
+//! The thread that reaps dead sandboxes and removes their resources. It is a thread and not a task, so that a sandbox
+//! can be dropped anywhere and at any time.
 
 use std::fs;
 use std::io;
@@ -12,51 +12,52 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::oneshot;
 
-use super::cgroup::Holdings;
+use super::cgroup::OwnedGroups;
 use super::instance::Claim;
 use super::slot::Slot;
 use crate::Error;
 use crate::local::shared::cgroup::Group;
 use crate::local::shared::syscall;
 
-/// A killed sandbox is gone in a millisecond; freeing gigabytes of its files may take seconds.
+/// A killed sandbox usually ends within a millisecond; freeing gigabytes of its files may take seconds.
 const DEATH_LIMIT: Duration = Duration::from_secs(10);
 const FINISH_LIMIT: Duration = Duration::from_secs(30);
 
-type Done = oneshot::Sender<io::Result<()>>;
+type DoneSender = oneshot::Sender<io::Result<()>>;
 
-enum Job {
-    Bury(Body, Option<Done>),
-    Finish(Done),
+enum ReaperJob {
+    Remove(SandboxResources, Option<DoneSender>),
+    Finish(DoneSender),
 }
 
 #[derive(Clone)]
 pub(crate) struct Reaper {
     /// Unbounded, but there is at most one message for each sandbox that was started.
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<ReaperJob>,
 }
 
-/// What is to be removed after a sandbox. Dropping it kills the sandbox and has the rest done.
-pub(crate) struct Remains {
-    body: Option<Body>,
+/// Owns the resources of a sandbox. Dropping it kills the sandbox and has them removed in the background.
+pub(crate) struct CleanupGuard {
+    resources: Option<SandboxResources>,
     reaper: Reaper,
 }
 
-struct Body {
+struct SandboxResources {
     child: Option<OwnedFd>,
     group: Group,
     _slot: Slot,
 }
 
 impl Reaper {
-    /// Takes over the engine's directories, to be removed last, and the launcher's thread, which must end before.
+    /// Takes ownership of the engine's directories, to be removed last, and of the launcher's thread, which must end
+    /// before.
     pub(crate) fn spawn(
         state: Claim,
-        groups: Holdings,
+        groups: OwnedGroups,
         launcher: JoinHandle<()>,
     ) -> io::Result<Reaper> {
         let (jobs, receiver) = mpsc::channel();
-        let estate = Estate {
+        let state = ReaperState {
             state: Some(state),
             groups,
             launcher: Some(launcher),
@@ -64,13 +65,13 @@ impl Reaper {
         };
         thread::Builder::new()
             .name(String::from("sandbox-reaper"))
-            .spawn(move || work(&receiver, estate))?;
+            .spawn(move || work(&receiver, state))?;
         Ok(Reaper { jobs })
     }
 
-    pub(crate) fn expect_remains(&self, group: Group, slot: Slot) -> Remains {
-        Remains {
-            body: Some(Body {
+    pub(crate) fn cleanup_guard(&self, group: Group, slot: Slot) -> CleanupGuard {
+        CleanupGuard {
+            resources: Some(SandboxResources {
                 child: None,
                 group,
                 _slot: slot,
@@ -81,41 +82,43 @@ impl Reaper {
 
     pub(crate) async fn finish(&self) -> Result<(), Error> {
         let (done, finished) = oneshot::channel();
-        let _ = self.jobs.send(Job::Finish(done));
+        let _ = self.jobs.send(ReaperJob::Finish(done));
         wait("clean up after sandboxes", FINISH_LIMIT, finished).await
     }
 }
 
-impl Remains {
+impl CleanupGuard {
     pub(crate) fn group(&self) -> Option<&Group> {
-        self.body.as_ref().map(|body| &body.group)
+        self.resources.as_ref().map(|resources| &resources.group)
     }
 
-    /// The sandbox's first process, once it is there.
+    /// Adds the sandbox's first process.
     pub(crate) fn add_child(&mut self, child: OwnedFd) {
-        if let Some(body) = &mut self.body {
-            body.child = Some(child);
+        if let Some(resources) = &mut self.resources {
+            resources.child = Some(child);
         }
     }
 
-    /// Kills the sandbox and waits until nothing is left of it.
-    pub(crate) async fn bury(&mut self) -> Result<(), Error> {
+    /// Kills the sandbox and waits until all its resources are removed.
+    pub(crate) async fn remove(&mut self) -> Result<(), Error> {
         let (done, finished) = oneshot::channel();
         self.hand_over(Some(done));
         wait("close the sandbox", DEATH_LIMIT * 2, finished).await
     }
 
-    fn hand_over(&mut self, done: Option<Done>) {
-        let Some(body) = self.body.take() else { return };
-        // Here and not in the thread, so that many sandboxes die side by side.
-        if let Some(child) = &body.child {
+    fn hand_over(&mut self, done: Option<DoneSender>) {
+        let Some(resources) = self.resources.take() else {
+            return;
+        };
+        // Killed here and not in the thread, so that many sandboxes die concurrently.
+        if let Some(child) = &resources.child {
             let _ = syscall::pidfd_kill(child.as_fd());
         }
-        let _ = self.reaper.jobs.send(Job::Bury(body, done));
+        let _ = self.reaper.jobs.send(ReaperJob::Remove(resources, done));
     }
 }
 
-impl Drop for Remains {
+impl Drop for CleanupGuard {
     fn drop(&mut self) {
         self.hand_over(None);
     }
@@ -133,43 +136,43 @@ async fn wait(
     result.map_err(|source| Error::Engine { operation, source })
 }
 
-/// What the thread owns.
-struct Estate {
+/// State of the reaper's thread.
+struct ReaperState {
     state: Option<Claim>,
-    groups: Holdings,
+    groups: OwnedGroups,
     launcher: Option<JoinHandle<()>>,
-    /// Sandboxes that did not die in time, to be tried again at the end.
-    stuck: Vec<Body>,
+    /// Sandboxes that did not die in time; retried at the end.
+    stuck: Vec<SandboxResources>,
 }
 
-/// Until the backend and all its sandboxes are gone.
-fn work(jobs: &mpsc::Receiver<Job>, mut estate: Estate) {
+/// Runs until the backend and all its sandboxes are gone.
+fn work(jobs: &mpsc::Receiver<ReaperJob>, mut state: ReaperState) {
     for job in jobs {
         match job {
-            Job::Bury(body, done) => estate.bury(body, done),
-            Job::Finish(done) => {
-                estate.join_launcher();
+            ReaperJob::Remove(resources, done) => state.remove(resources, done),
+            ReaperJob::Finish(done) => {
+                state.join_launcher();
                 let mut waiters = vec![done];
-                // What the launcher still had in hand.
+                // Sandboxes that the launcher was still cloning.
                 for job in jobs.try_iter() {
                     match job {
-                        Job::Bury(body, done) => estate.bury(body, done),
-                        Job::Finish(done) => waiters.push(done),
+                        ReaperJob::Remove(resources, done) => state.remove(resources, done),
+                        ReaperJob::Finish(done) => waiters.push(done),
                     }
                 }
                 for done in waiters {
-                    let _ = done.send(estate.dissolve());
+                    let _ = done.send(state.remove_all());
                 }
             }
         }
     }
-    if let Err(error) = estate.dissolve() {
+    if let Err(error) = state.remove_all() {
         tracing::warn!(%error, "the sandbox backend's directories could not be removed");
     }
 }
 
-impl Body {
-    fn bury(&self) -> io::Result<()> {
+impl SandboxResources {
+    fn remove(&self) -> io::Result<()> {
         if let Some(child) = &self.child {
             let deadline = Instant::now() + DEATH_LIMIT;
             while !syscall::pidfd_reap(child.as_fd())? {
@@ -191,14 +194,14 @@ impl Body {
     }
 }
 
-impl Estate {
-    fn bury(&mut self, body: Body, done: Option<Done>) {
-        let result = body.bury();
+impl ReaperState {
+    fn remove(&mut self, resources: SandboxResources, done: Option<DoneSender>) {
+        let result = resources.remove();
         if let Err(error) = &result {
             tracing::warn!(%error, "a sandbox could not be removed");
-            self.stuck.push(body);
+            self.stuck.push(resources);
         }
-        // The waiter may have given up, or there was none.
+        // It is fine if nobody waits for the result.
         let _ = done.map(|done| done.send(result));
     }
 
@@ -208,13 +211,13 @@ impl Estate {
         }
     }
 
-    fn dissolve(&mut self) -> io::Result<()> {
+    fn remove_all(&mut self) -> io::Result<()> {
         self.join_launcher();
         let mut result = Ok(());
-        for body in std::mem::take(&mut self.stuck) {
-            result = result.and(body.bury());
+        for resources in std::mem::take(&mut self.stuck) {
+            result = result.and(resources.remove());
         }
-        result = result.and(self.groups.dissolve());
+        result = result.and(self.groups.remove_all());
         if let Some(claim) = self.state.take() {
             result = result.and(fs::remove_dir_all(&claim.path));
         }

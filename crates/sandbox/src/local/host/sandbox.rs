@@ -1,4 +1,4 @@
-//! A sandbox as the engine sees it.
+//! The engine's handle of a sandbox.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,25 +10,25 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use super::KIND;
-use super::control::{self, Begun, Control, Setting};
-use super::failure::{self, FileTask, start_error};
-use super::reaper::Remains;
-use super::spare::{Spares, Told};
-use super::start::Saved;
+use super::control::{self, Control, ProcessSetup, StartedProcess};
+use super::failure::{self, FileOperation, start_error};
+use super::reaper::CleanupGuard;
+use super::spare::{AssignedSandbox, Spares};
+use super::start::SnapshotArchive;
 use crate::local::shared::ENTRANCE_PORT;
 use crate::local::shared::cgroup::Group;
 use crate::local::shared::mode::Mode;
-use crate::local::shared::wire::{self, Ready, Request, Work};
+use crate::local::shared::wire::{self, InitRequest, StartReply, Work};
 use crate::{
-    BoxedStream, Command, Entrance, Entry, Error, Gates, Input, Isolation, Output, Process,
-    Sandbox, Snapshot, Spec, Stdin, Usage, User,
+    BoxedStream, Command, DirectoryEntry, Entrance, Error, Gates, Input, Isolation, Output,
+    Process, Sandbox, Snapshot, Spec, Stdin, Usage, User,
 };
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const SPAWN_LIMIT: Duration = Duration::from_secs(30);
-/// What an archive of all files takes beside their content.
+/// The overhead of an archive of all files.
 const HEADER_BYTES_MAX: u64 = 256 << 20;
-/// A listing of a hundred thousand long paths.
+/// Enough for a listing of a hundred thousand long paths.
 const LISTING_BYTES_MAX: u64 = 64 << 20;
 
 pub(crate) struct LocalSandbox {
@@ -38,10 +38,10 @@ pub(crate) struct LocalSandbox {
     entrance: Option<TcpListener>,
     gates: Option<Gates>,
     disk_bytes: u64,
-    remains: Remains,
+    cleanup: CleanupGuard,
 }
 
-/// Starts a sandbox and waits until it is ready. Giving up on it at any point kills it.
+/// Starts a sandbox and waits until it is ready. Dropping this future at any point kills it.
 pub(crate) async fn start(
     spares: &Spares,
     mode: Mode,
@@ -53,11 +53,11 @@ pub(crate) async fn start(
         source,
     };
     let id = spec.id.clone();
-    let Told {
+    let AssignedSandbox {
         channel,
-        remains,
-        limited,
-    } = tell(spares, &spec).await?;
+        cleanup,
+        enforced,
+    } = assign(spares, &spec).await?;
     let ready = timeout(START_LIMIT, channel.receive())
         .await
         .map_err(|_| Error::Deadline {
@@ -67,8 +67,8 @@ pub(crate) async fn start(
         .map_err(engine)?;
     spares.refill();
     let mut sockets = match ready {
-        Some((Ready::Ready, descriptors)) => descriptors.into_iter(),
-        Some((Ready::Failed(failure), _)) => return Err(start_error(&failure)),
+        Some((StartReply::Ready, descriptors)) => descriptors.into_iter(),
+        Some((StartReply::Failed(failure), _)) => return Err(start_error(&failure)),
         None => return Err(Error::Gone { id }),
     };
     let entrance = match spec.has_entrance {
@@ -86,24 +86,24 @@ pub(crate) async fn start(
     Ok(LocalSandbox {
         control: Control::new(id, channel),
         mode,
-        isolation: limited.correct(isolation),
+        isolation: enforced.correct(isolation),
         entrance: entrance.map(TcpListener::from),
         gates,
         disk_bytes: spec.limits.disk_bytes,
-        remains,
+        cleanup,
     })
 }
 
-/// Finds a sandbox that listens, and tells it what it is to be.
-async fn tell(spares: &Spares, spec: &Spec) -> Result<Told, Error> {
+/// Takes a spare or newly cloned sandbox and sends it its specification.
+async fn assign(spares: &Spares, spec: &Spec) -> Result<AssignedSandbox, Error> {
     while let Some(spare) = spares.take() {
-        match spare.tell(spec).await {
-            // It failed or died before we came, which says nothing about the next one.
+        match spare.assign(spec).await {
+            // This spare failed or died while it waited, which says nothing about the next one.
             Err(error) => tracing::warn!(%error, "a spare sandbox could not be used"),
-            told => return told,
+            assigned => return assigned,
         }
     }
-    spares.order()?.tell(spec).await
+    spares.request_clone()?.assign(spec).await
 }
 
 #[async_trait]
@@ -145,23 +145,23 @@ impl Sandbox for LocalSandbox {
         };
         let (stdin, sender) = input(stdin).map_err(engine)?;
         let program = argv.first().cloned().unwrap_or_default();
-        let setting = Setting {
+        let setup = ProcessSetup {
             cwd,
             user,
             stdin,
             has_stderr: true,
         };
-        let begun = self
+        let started = self
             .control
-            .begin(Work::Exec { argv, env }, setting)
+            .start_process(Work::Exec { argv, env }, setup)
             .await?;
-        let Begun {
+        let StartedProcess {
             process,
             mut exit,
             mut status,
             stdout,
             stderr,
-        } = begun;
+        } = started;
 
         let signal = self.control.signaller(process);
         let status = timeout(SPAWN_LIMIT, control::read_all(&mut status))
@@ -193,7 +193,7 @@ impl Sandbox for LocalSandbox {
             operation: "hold a file's content",
             source,
         })?;
-        let task = FileTask {
+        let task = FileOperation {
             operation: "write",
             path,
             bytes_max: 0,
@@ -206,7 +206,7 @@ impl Sandbox for LocalSandbox {
     }
 
     async fn read_file(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, Error> {
-        let task = FileTask {
+        let task = FileOperation {
             operation: "read",
             path,
             bytes_max,
@@ -216,7 +216,7 @@ impl Sandbox for LocalSandbox {
             bytes_max,
         };
         let content = self.control.file(task, work, None).await?;
-        // The process inside has checked that too, but it runs among the agent's.
+        // The process inside has checked that too, but it cannot be trusted: it runs beside the agent's.
         if content.len() as u64 > bytes_max {
             return Err(Error::TooLarge {
                 path: path.to_owned(),
@@ -226,8 +226,13 @@ impl Sandbox for LocalSandbox {
         Ok(content)
     }
 
-    async fn list(&self, path: &str, depth: u32, entries_max: usize) -> Result<Vec<Entry>, Error> {
-        let task = FileTask {
+    async fn list(
+        &self,
+        path: &str,
+        depth: u32,
+        entries_max: usize,
+    ) -> Result<Vec<DirectoryEntry>, Error> {
+        let task = FileOperation {
             operation: "list",
             path,
             bytes_max: LISTING_BYTES_MAX,
@@ -248,19 +253,22 @@ impl Sandbox for LocalSandbox {
 
     async fn kill_all(&self) -> Result<u64, Error> {
         self.control
-            .ask(&Request::KillAll, "kill the sandbox's processes")
+            .request(&InitRequest::KillAll, "kill the sandbox's processes")
             .await
     }
 
     async fn unseal(&self) -> Result<(), Error> {
         self.control
-            .ask(&Request::Unseal, "unseal the verifier's directories")
+            .request(&InitRequest::Unseal, "unseal the verifier's directories")
             .await
     }
 
     async fn seal_setup(&self) -> Result<(), Error> {
         self.control
-            .ask(&Request::SealSetup, "make what setup installed read-only")
+            .request(
+                &InitRequest::SealSetup,
+                "make what setup installed read-only",
+            )
             .await
     }
 
@@ -271,22 +279,22 @@ impl Sandbox for LocalSandbox {
         };
         let bytes_max = self.disk_bytes.saturating_add(HEADER_BYTES_MAX);
         let (archive, bytes) = self.control.snapshot(user, bytes_max).await?;
-        Ok(Snapshot::new(KIND, bytes, Saved(archive)))
+        Ok(Snapshot::new(KIND, bytes, SnapshotArchive(archive)))
     }
 
     async fn usage(&self) -> Usage {
-        self.remains.group().map(Group::usage).unwrap_or_default()
+        self.cleanup.group().map(Group::usage).unwrap_or_default()
     }
 
     async fn close(mut self: Box<Self>) -> Result<(), Error> {
         self.control.hang_up();
-        self.remains.bury().await
+        self.cleanup.remove().await
     }
 }
 
 impl Drop for LocalSandbox {
     fn drop(&mut self) {
-        // Process handles may hold the channel still. Dropping the remains then kills whatever does not listen.
+        // Process handles may still hold the channel. Dropping the guard then kills the sandbox if init does not react.
         self.control.hang_up();
     }
 }

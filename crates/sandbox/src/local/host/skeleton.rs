@@ -1,5 +1,5 @@
-//! The lowest layer of every sandbox's root: an allow list. What is not made or copied here, and not in
-//! `/usr`, does not exist in a sandbox.
+//! The lowest layer of every sandbox's root: an allow list. What is not created or copied here, and not in `/usr`, does
+//! not exist in a sandbox.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::guest::{self, HOME, USER, USER_ID};
 use crate::local::shared::PROGRAM_DIRECTORIES;
 
-/// Directories at least; the sandbox's own layer adds `/home/user`, whose owner differs per sandbox.
+/// Directories of every root; the sandbox's own layer adds `/home/user`, whose owner differs per sandbox.
 const DIRECTORIES: &[(&str, u32)] = &[
     ("usr", 0o755),
     ("etc", 0o755),
@@ -34,9 +34,9 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("sys", 0o555),
 ];
 
-/// What of the host's `/etc` programs need to run and nobody minds being read. Everything here is copied
-/// only as far as all users of the host may read it. Not here, and not to be added: accounts, shadow, ssh,
-/// machine-id, package manager and git settings, anything that may hold a credential or a host's name.
+/// The parts of the host's `/etc` that programs need and that are not sensitive. A file is copied only if all users of
+/// the host may read it. Not here, and not to be added: accounts, shadow, ssh, machine-id, package manager and git
+/// settings, anything that may hold a credential or a host's name.
 const ETC: &[&str] = &[
     // The dynamic linker, and Debian's choice between equivalent programs.
     "ld.so.cache",
@@ -226,11 +226,11 @@ fn accounts() -> [(&'static str, String); 2] {
 
 fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().create(path)?;
-    // Not by the builder, whose mode the umask cuts.
+    // Not with the builder, whose mode is reduced by the umask.
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
-/// Copies what everybody may read; leaves out the rest, and what vanishes meanwhile, without a word.
+/// Copies what all users may read; silently skips the rest, and what vanishes meanwhile.
 fn copy(from: &Path, to: &Path, depth: u32) -> io::Result<()> {
     let Ok(metadata) = fs::symlink_metadata(from) else {
         return Ok(());
@@ -258,7 +258,7 @@ fn copy(from: &Path, to: &Path, depth: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Undoes the umask of whoever started the engine: programs in the sandbox must be able to read all this.
+/// Undoes the engine's umask: programs in the sandbox must be able to read all this.
 fn open_modes(path: &Path, depth: u32) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     let mode = metadata.permissions().mode();

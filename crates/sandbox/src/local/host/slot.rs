@@ -1,4 +1,4 @@
-//! Numbers for living sandboxes, small ones first: each stands for a uid range and its user namespace.
+//! Slot numbers of live sandboxes, the lowest first: each number selects a uid range and its user namespace.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots(Arc<Mutex<BTreeSet<u32>>>);
 
-/// Gives its number back when dropped.
+/// A slot number, released on drop.
 #[derive(Debug)]
 pub(crate) struct Slot {
     number: u32,

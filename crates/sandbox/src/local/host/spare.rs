@@ -1,9 +1,9 @@
-//! Sandboxes cloned ahead of need. Moving a process into a cgroup makes it wait for up to ten milliseconds
-//! after a quiet period, and most of a sandbox's namespaces and mounts are the same for all. So there are
-//! always some that have come so far and wait to be told what they are for.
+//! Spares: sandboxes cloned in advance. Moving a process into a cgroup takes up to ten milliseconds after a quiet
+//! period, and most of a sandbox's namespaces and mounts are the same for all. So there are always some sandboxes that
+//! are prepared so far and wait for their specification.
 //!
-//! A start takes the oldest, or if there is none waits for one to be cloned, and has the missing ones made
-//! when its own sandbox is ready. None is made before the first start.
+//! A start takes the oldest spare, or waits for a new clone if there is none, and refills the spares once its own
+//! sandbox is ready. None are made before the first start.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,19 +14,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::oneshot;
 
-use super::cgroup::Limited;
+use super::cgroup::EnforcedLimits;
 use super::channel::Channel;
 use super::failure::start_error;
-use super::launcher::{Launcher, Order, stopped};
-use super::reaper::{Reaper, Remains};
+use super::launcher::{CloneRequest, Launcher, stopped};
+use super::reaper::{CleanupGuard, Reaper};
 use super::slot::Slots;
 use super::start;
 use crate::local::shared::cgroup::Cgroups;
-use crate::local::shared::wire::{self, Place, Ready};
+use crate::local::shared::wire::{self, CloneParameters, StartReply};
 use crate::{Error, Spec};
 
-/// How many wait while nothing is started, at 0.6 MB each. One serves as well for starts that come one by
-/// one; two gave a sixth more of them per second with four at a time on two cores.
+/// The number of idle spares, at 0.6 MB each. One is enough for sequential starts; two gave a sixth more starts per
+/// second with four at a time on two cores.
 const SPARES: usize = 2;
 
 pub(crate) struct Spares {
@@ -35,20 +35,20 @@ pub(crate) struct Spares {
     cgroups: Cgroups,
     slots: Slots,
     serial: AtomicU64,
-    waiting: Mutex<Waiting>,
+    queue: Mutex<SpareQueue>,
 }
 
-/// A sandbox that was ordered. Dropping it ends it.
+/// A sandbox that is cloned or being cloned. Dropping it ends it.
 pub(crate) struct Spare {
     /// The engine's end of its control socket.
     control: OwnedFd,
-    cloned: oneshot::Receiver<Result<Remains, Error>>,
+    cloned: oneshot::Receiver<Result<CleanupGuard, Error>>,
 }
 
-struct Waiting {
+struct SpareQueue {
     /// Oldest first.
     spares: VecDeque<Spare>,
-    mounts: MountTable,
+    mounts: MountWatcher,
 }
 
 impl Spares {
@@ -59,9 +59,9 @@ impl Spares {
             cgroups,
             slots: Slots::default(),
             serial: AtomicU64::new(0),
-            waiting: Mutex::new(Waiting {
+            queue: Mutex::new(SpareQueue {
                 spares: VecDeque::new(),
-                mounts: MountTable::open(),
+                mounts: MountWatcher::open(),
             }),
         }
     }
@@ -72,35 +72,35 @@ impl Spares {
 
     /// The oldest spare.
     pub(crate) fn take(&self) -> Option<Spare> {
-        let mut waiting = self.lock();
-        // They have a copy of the host's mounts, and would not find a layer on a disk mounted since.
-        if waiting.mounts.changed() {
-            waiting.spares.clear();
+        let mut queue = self.lock();
+        // Spares have a copy of the host's mounts, and would not find a layer on a disk mounted since.
+        if queue.mounts.changed() {
+            queue.spares.clear();
         }
-        waiting.spares.pop_front()
+        queue.spares.pop_front()
     }
 
-    /// Orders what is missing. Not done on taking one, whose own start it would slow down.
+    /// Requests the missing spares. Not done when one is taken, because that would slow down its start.
     pub(crate) fn refill(&self) {
-        let mut waiting = self.lock();
-        while waiting.spares.len() < SPARES {
-            match self.order() {
-                Ok(spare) => waiting.spares.push_back(spare),
-                // The next start will meet the error, if it lasts.
+        let mut queue = self.lock();
+        while queue.spares.len() < SPARES {
+            match self.request_clone() {
+                Ok(spare) => queue.spares.push_back(spare),
+                // If the error persists, the next start reports it.
                 Err(_) => break,
             }
         }
     }
 
-    /// Ends all that wait.
+    /// Ends all spares.
     pub(crate) fn clear(&self) {
         self.lock().spares.clear();
     }
 
-    /// Has one more sandbox cloned.
-    pub(crate) fn order(&self) -> Result<Spare, Error> {
+    /// Requests one more clone.
+    pub(crate) fn request_clone(&self) -> Result<Spare, Error> {
         let slot = self.slots.take();
-        let place = Place {
+        let parameters = CloneParameters {
             group: self.serial.fetch_add(1, Ordering::Relaxed).to_string(),
             slot: slot.number(),
         };
@@ -109,73 +109,73 @@ impl Spares {
             source,
         })?;
         let (reply, cloned) = oneshot::channel();
-        let remains = self
+        let cleanup = self
             .reaper
-            .expect_remains(self.cgroups.group(&place.group), slot);
-        self.launcher.order(Order {
-            place,
+            .cleanup_guard(self.cgroups.group(&parameters.group), slot);
+        self.launcher.request_clone(CloneRequest {
+            parameters,
             control: theirs,
-            remains,
+            cleanup,
             reply,
         })?;
         Ok(Spare { control, cloned })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SpareQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A sandbox on its way.
-pub(crate) struct Told {
+/// A sandbox that was sent its specification and is being completed.
+pub(crate) struct AssignedSandbox {
     pub(crate) channel: Channel,
-    pub(crate) remains: Remains,
-    pub(crate) limited: Limited,
+    pub(crate) cleanup: CleanupGuard,
+    pub(crate) enforced: EnforcedLimits,
 }
 
 impl Spare {
-    /// Waits until its process is there, limits it, and tells it what it is to be.
-    pub(crate) async fn tell(self, spec: &Spec) -> Result<Told, Error> {
-        let remains = self.cloned.await.unwrap_or_else(|_| Err(stopped()))?;
+    /// Waits for its process, limits it, and sends it its specification.
+    pub(crate) async fn assign(self, spec: &Spec) -> Result<AssignedSandbox, Error> {
+        let cleanup = self.cloned.await.unwrap_or_else(|_| Err(stopped()))?;
         let engine = |source| Error::Engine {
             operation: "reach a new sandbox",
             source,
         };
         let channel = Channel::new(self.control).map_err(engine)?;
-        let group = remains.group().ok_or_else(stopped)?;
-        let limited = group.limit(&spec.limits);
-        let (start, archives) = start::message(spec, limited)?;
+        let group = cleanup.group().ok_or_else(stopped)?;
+        let enforced = group.limit(&spec.limits);
+        let (start, archives) = start::message(spec, enforced)?;
         let archives: Vec<_> = archives.iter().map(AsFd::as_fd).collect();
         let Err(error) = channel.send(&start, &archives).await else {
-            return Ok(Told {
+            return Ok(AssignedSandbox {
                 channel,
-                remains,
-                limited,
+                cleanup,
+                enforced,
             });
         };
-        // It has ended already, perhaps with a word why.
+        // It has already ended, and may have reported why.
         Err(match channel.receive().await {
-            Ok(Some((Ready::Failed(failure), _))) => start_error(&failure),
+            Ok(Some((StartReply::Failed(failure), _))) => start_error(&failure),
             _ => engine(error),
         })
     }
 }
 
-/// Tells whether mounts of the host came or went.
-struct MountTable(Option<File>);
+/// Detects changes of the host's mounts.
+struct MountWatcher(Option<File>);
 
-impl MountTable {
-    fn open() -> MountTable {
-        let table = MountTable(File::open("/proc/self/mountinfo").ok());
-        // The first time may count as a change.
-        table.changed();
-        table
+impl MountWatcher {
+    fn open() -> MountWatcher {
+        let watcher = MountWatcher(File::open("/proc/self/mountinfo").ok());
+        // The first poll may report a change.
+        watcher.changed();
+        watcher
     }
 
-    /// Since it was last asked.
+    /// Whether the mounts changed since the last call.
     fn changed(&self) -> bool {
-        let Some(table) = &self.0 else { return false };
-        let mut events = [PollFd::new(table.as_fd(), PollFlags::POLLPRI)];
+        let Some(watcher) = &self.0 else { return false };
+        let mut events = [PollFd::new(watcher.as_fd(), PollFlags::POLLPRI)];
         poll(&mut events, PollTimeout::ZERO).is_ok_and(|count| count > 0)
     }
 }

@@ -1,29 +1,32 @@
-//! What a sandbox is told that it is to be, and what it is not told because it makes no sense.
+//! Validates a sandbox's specification and turns it into the start message.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::cgroup::Limited;
+use super::cgroup::EnforcedLimits;
 use crate::local::shared::ENTRANCE_PORT;
-use crate::local::shared::wire::{self, ARCHIVES_MAX, Shown, Source, Start};
+use crate::local::shared::wire::{self, ARCHIVES_MAX, ContentSource, ReadOnlyMount, StartMessage};
 use crate::{Archive, Content, Error, PORTS_MAX, PROXY_PORT, Snapshot, Spec};
 
 const LAYERS_MAX: usize = 100;
 const MOUNTS_MAX: usize = 256;
 
-/// The message, and the archives that go with it.
-pub(crate) fn message(spec: &Spec, limited: Limited) -> Result<(Start, Vec<OwnedFd>), Error> {
+/// The message, and the archives to send with it.
+pub(crate) fn message(
+    spec: &Spec,
+    enforced: EnforcedLimits,
+) -> Result<(StartMessage, Vec<OwnedFd>), Error> {
     let mut archives = Vec::new();
     if let Some(snapshot) = &spec.snapshot {
-        archives.push(saved(snapshot)?);
+        archives.push(open_snapshot(snapshot)?);
     }
     let mut source = |content: &Content| {
         Ok(match content {
-            Content::HostTree(path) => Source::HostTree(path.clone()),
+            Content::HostTree(path) => ContentSource::HostTree(path.clone()),
             Content::Archive(archive) => {
                 archives.push(open(archive, spec.limits.disk_bytes)?);
-                Source::Archive
+                ContentSource::Archive
             }
         })
     };
@@ -33,16 +36,16 @@ pub(crate) fn message(spec: &Spec, limited: Limited) -> Result<(Start, Vec<Owned
         .map(&mut source)
         .collect::<Result<_, Error>>()?;
     let mounts = spec.mounts.iter().map(|mount| {
-        Ok(Shown {
+        Ok(ReadOnlyMount {
             source: source(&mount.content)?,
             target: mount.target.clone(),
         })
     });
     let mounts = mounts.collect::<Result<_, Error>>()?;
-    let start = Start {
+    let start = StartMessage {
         id: spec.id.clone(),
         disk_bytes: spec.limits.disk_bytes,
-        process_limits: limited.rest(&spec.limits),
+        process_limits: enforced.process_limits(&spec.limits),
         layers,
         mounts,
         has_entrance: spec.has_entrance,
@@ -52,12 +55,12 @@ pub(crate) fn message(spec: &Spec, limited: Limited) -> Result<(Start, Vec<Owned
     Ok((start, archives))
 }
 
-/// What a snapshot of this backend holds.
-pub(crate) struct Saved(pub(crate) OwnedFd);
+/// The state of a [`Snapshot`] of this backend.
+pub(crate) struct SnapshotArchive(pub(crate) OwnedFd);
 
-/// Opened anew, since several may read it at a time.
-fn saved(snapshot: &Snapshot) -> Result<OwnedFd, Error> {
-    let Some(Saved(archive)) = snapshot.state() else {
+/// Opens it again, so that each reader has its own position.
+fn open_snapshot(snapshot: &Snapshot) -> Result<OwnedFd, Error> {
+    let Some(SnapshotArchive(archive)) = snapshot.state() else {
         return Err(Error::Invalid {
             what: format!("a snapshot of {} sandboxes", snapshot.kind()),
         });
@@ -90,7 +93,7 @@ fn open(archive: &Archive, bytes_max: u64) -> Result<OwnedFd, Error> {
     }
 }
 
-/// What is larger than all of a sandbox's disk cannot be unpacked there.
+/// An archive larger than the sandbox's whole disk cannot be unpacked there.
 fn fits(bytes: u64, bytes_max: u64) -> Result<(), Error> {
     if bytes <= bytes_max {
         return Ok(());

@@ -1,5 +1,5 @@
-//! File operations, done inside the sandbox by a process with the rights of its user: whatever links and
-//! special files an agent left, they lead nowhere that it could not go itself.
+//! File operations, done inside the sandbox by a process with the rights of its user: links and special files left by
+//! an agent lead nowhere that the agent could not go itself.
 #![expect(unsafe_code, reason = "stdin and stdout are used by number")]
 
 use std::ffi::OsString;
@@ -12,9 +12,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::local::shared::wire::{Failure, FailureKind};
-use crate::{Entry, EntryKind};
+use crate::{DirectoryEntry, EntryKind};
 
-/// Names read of one directory; beyond, a listing is cut short like one with too many entries.
+/// The most names read from one directory; beyond, a listing is truncated as with too many entries.
 const NAMES_MAX: usize = 100_000;
 const DEPTH_MAX: u32 = 64;
 
@@ -27,8 +27,8 @@ pub(crate) fn standard(number: i32) -> ManuallyDrop<File> {
     ManuallyDrop::new(unsafe { File::from_raw_fd(number) })
 }
 
-/// Writes stdin to a new file at `path`. An existing one is replaced, not written to: it may be a link,
-/// or a process may still hold it open.
+/// Writes stdin to a new file at `path`. An existing file is replaced, not written to: it may be a link, or a process
+/// may still hold it open.
 pub(crate) fn write(path: &str, mode: u32) -> Result<(), Failure> {
     let failure = failure(path);
     let target = Path::new(path);
@@ -40,7 +40,7 @@ pub(crate) fn write(path: &str, mode: u32) -> Result<(), Failure> {
     }
     match fs::remove_file(target) {
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Err(failure(error)),
-        // Not ours to remove, but perhaps to write.
+        // If it could not be removed, it may still be writable.
         _ => {}
     }
     let mut file = OpenOptions::new()
@@ -87,7 +87,7 @@ pub(crate) fn read(path: &str, bytes_max: u64) -> Result<(), Failure> {
     if metadata.len() > bytes_max {
         return Err(too_large());
     }
-    // Files in /proc say they are empty, and any file may grow meanwhile.
+    // Files in /proc claim to be empty, and any file may grow meanwhile.
     let copied = io::copy(
         &mut file.take(bytes_max.saturating_add(1)),
         &mut *standard(1),
@@ -114,7 +114,7 @@ pub(crate) fn list(path: &str, depth: u32, entries_max: usize) -> Result<(), Fai
     )
     .map_err(&failure)?;
     entries.sort_by(|left, right| left.0.cmp(&right.0));
-    let entries: Vec<Entry> = entries.into_iter().map(|(_, entry)| entry).collect();
+    let entries: Vec<DirectoryEntry> = entries.into_iter().map(|(_, entry)| entry).collect();
     let json = serde_json::to_vec(&entries).map_err(|error| failure(error.into()))?;
     standard(1).write_all(&json).map_err(&failure)
 }
@@ -124,15 +124,15 @@ fn open_directory(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// Collects entries in the order of their names, directories before their content.
+/// Collects entries sorted by name, directories before their content.
 fn walk(
     directory: &File,
     below: &Path,
     depth: u32,
     entries_max: usize,
-    entries: &mut Vec<(Vec<u8>, Entry)>,
+    entries: &mut Vec<(Vec<u8>, DirectoryEntry)>,
 ) -> io::Result<()> {
-    // Through the descriptor, so that a directory replaced by a link meanwhile leads nowhere.
+    // Through the descriptor, so that replacing a directory by a link meanwhile has no effect.
     let handle = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
     let mut names: Vec<OsString> = fs::read_dir(&handle)?
         .take(NAMES_MAX)
@@ -145,7 +145,7 @@ fn walk(
             return Ok(());
         }
         let path = below.join(&name);
-        // Gone meanwhile.
+        // Removed meanwhile.
         let Ok(metadata) = fs::symlink_metadata(handle.join(&name)) else {
             continue;
         };
@@ -155,7 +155,7 @@ fn walk(
             kind if kind.is_symlink() => EntryKind::Symlink,
             _ => EntryKind::Other,
         };
-        let entry = Entry {
+        let entry = DirectoryEntry {
             path: path.to_string_lossy().into_owned(),
             kind,
             bytes: metadata.len(),

@@ -1,4 +1,4 @@
-//! Copies a directory tree into a sandbox's own files, for machines on which no overlay can be laid over it.
+//! Copies a directory tree into a sandbox's own files, for machines that do not support an overlay.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -9,7 +9,7 @@ use super::layout::{Owners, directory};
 use crate::guest::USER_ID;
 use crate::local::shared::userns;
 
-/// What is there already stays: upper layers are copied first.
+/// Existing files are kept: upper layers are copied first.
 pub(crate) fn merge(from: &Path, to: &Path, owners: Owners) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -22,7 +22,7 @@ pub(crate) fn merge(from: &Path, to: &Path, owners: Owners) -> io::Result<()> {
                 Some(_) => {}
                 None => {
                     directory(&target, metadata.mode() & 0o7777, None)?;
-                    give(&target, &metadata, owners)?;
+                    map_owner(&target, &metadata, owners)?;
                 }
             }
             merge(&source, &target, owners)?;
@@ -42,25 +42,25 @@ pub(crate) fn merge(from: &Path, to: &Path, owners: Owners) -> io::Result<()> {
         } else {
             continue;
         }
-        give(&target, &metadata, owners)?;
+        map_owner(&target, &metadata, owners)?;
     }
     Ok(())
 }
 
-/// The host's uid N is the sandbox's uid N, as overlays show it; an ordinary user has but one.
-fn give(target: &Path, metadata: &Metadata, owners: Owners) -> io::Result<()> {
+/// Maps the host's uid N to the sandbox's uid N, as an overlay would; an ordinary user has only one uid.
+fn map_owner(target: &Path, metadata: &Metadata, owners: Owners) -> io::Result<()> {
     if owners.root == USER_ID {
         return Ok(());
     }
-    let inside = |id: u32| match id {
-        // The tree was mapped already when it was opened.
+    let map_id = |id: u32| match id {
+        // Already mapped when the tree was opened.
         userns::FIRST_UID.. => id,
         0..userns::RANGE => owners.root + id,
         _ => owners.root + userns::NOBODY,
     };
     lchown(
         target,
-        Some(inside(metadata.uid())),
-        Some(inside(metadata.gid())),
+        Some(map_id(metadata.uid())),
+        Some(map_id(metadata.gid())),
     )
 }

@@ -1,12 +1,12 @@
-//! The sandbox's PID 1: builds the sandbox around itself, then starts processes on request and reaps
-//! everything that dies. When it ends, the kernel kills every process of the sandbox.
+//! The sandbox's PID 1: builds the sandbox around itself, then starts processes on request and reaps everything that
+//! dies. When it ends, the kernel kills every process of the sandbox.
 //!
-//! It pauses halfway, as a spare, until a message on its control socket says what the sandbox is to be.
+//! It pauses halfway, as a spare, until a message on its control socket specifies the sandbox.
 //!
-//! In root mode it stays real root, confined to its own namespaces, because it must mount once more when
-//! the verifier's directories are unsealed; processes join the user namespace between fork and exec. That is safe
-//! because it takes orders from the engine's socket alone, cannot be traced or signalled from the user
-//! namespace, keeps two capabilities, and after the start names no path that the sandbox could change.
+//! In root mode it stays real root, confined to its own namespaces, because it must mount once more when the verifier's
+//! directories are unsealed; processes join the user namespace between fork and exec. That is safe because it accepts
+//! requests only from the engine's socket, cannot be traced or signalled from the user namespace, keeps two
+//! capabilities, and after the start uses no path that the sandbox could change.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
@@ -25,19 +25,19 @@ use nix::sys::stat::{Mode as FileMode, umask};
 use nix::unistd::sethostname;
 use serde::Serialize;
 
-use super::layout::{Owners, Site};
+use super::layout::{BuildContext, Owners};
 use super::net;
-use super::payload::{self, Rules};
-use super::rootfs::{self, Built, Stage};
-use super::understudy::Understudy;
+use super::payload::{self, ProcessRules};
+use super::rootfs::{self, RootHandles, StagedRoot};
+use super::standby::Standby;
 use crate::local::shared::ENTRANCE_PORT;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::mount_fd;
-use crate::local::shared::syscall::{self, Death, Patience};
+use crate::local::shared::syscall::{self, ChildExit, WaitMode};
 use crate::local::shared::userns;
 use crate::local::shared::wire::{
-    self, Failure, FailureKind, InStep, Order, Place, ProcessLimits, Ready, Request, Setup, Spawn,
-    Start, Work,
+    self, CloneParameters, Failure, FailureKind, InitRequest, ProcessLimits, Setup, Spawn,
+    SpawnMessage, StartMessage, StartReply, WithStep, Work,
 };
 
 const KILL: u64 = 1 << 5;
@@ -45,77 +45,81 @@ const SETPCAP: u64 = 1 << 8;
 const SYS_ADMIN: u64 = 1 << 21;
 /// Ended processes whose group can still be signalled: a command's children may outlive it.
 const GROUPS_MAX: usize = 256;
-/// Before the next process is prepared, so that the one just asked for has the processor to itself.
+/// The delay before the next standby is forked, so that the process just started has the processor to itself.
 const NEXT_PAUSE_MS: u8 = 1;
 
-/// What the zygote hands its child.
-pub(crate) struct Birth {
+/// What the zygote passes to its child.
+pub(crate) struct InitArguments {
     pub(crate) setup: Setup,
-    pub(crate) place: Place,
-    pub(crate) rules: Rules,
+    pub(crate) parameters: CloneParameters,
+    pub(crate) rules: ProcessRules,
     pub(crate) control: OwnedFd,
-    /// The engine's user, for the rootless map.
+    /// The engine's uid and gid, for the rootless map.
     pub(crate) outer: (u32, u32),
 }
 
-/// The life of a sandbox's first process. Returning ends the sandbox.
-pub(crate) fn main(birth: Birth) {
-    match grow_up(&birth) {
+/// The main function of a sandbox's first process. Returning ends the sandbox.
+pub(crate) fn main(arguments: InitArguments) {
+    match build(&arguments) {
         Err(failure) => {
-            let _ = wire::send(birth.control.as_fd(), &Ready::Failed(failure), &[]);
+            let _ = wire::send(arguments.control.as_fd(), &StartReply::Failed(failure), &[]);
         }
-        // Nobody needs us.
+        // The engine closed the socket: the spare is not needed.
         Ok(None) => {}
-        Ok(Some(Grown {
+        Ok(Some(BuiltSandbox {
             start,
             sockets,
-            built,
+            root,
             signals,
-            understudy,
+            standby,
         })) => {
             let handles: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-            if wire::send(birth.control.as_fd(), &Ready::Ready, &handles).is_ok() {
+            if wire::send(arguments.control.as_fd(), &StartReply::Ready, &handles).is_ok() {
                 drop(sockets);
-                Init::new(birth, &start, built, (signals, understudy)).serve();
+                Init::new(arguments, &start, root, (signals, standby)).serve();
             }
         }
     }
 }
 
-/// What is there when all is built.
-struct Grown {
-    start: Start,
-    /// As [`Ready::Ready`] carries them.
+/// What is there when all is root.
+struct BuiltSandbox {
+    start: StartMessage,
+    /// As [`StartReply::Ready`] carries them.
     sockets: Vec<OwnedFd>,
-    built: Built,
+    root: RootHandles,
     signals: SignalFd,
-    understudy: Option<Understudy>,
+    standby: Option<Standby>,
 }
 
-/// Builds the sandbox, with a pause until somebody needs one and says what it is to be.
-fn grow_up(birth: &Birth) -> Result<Option<Grown>, Failure> {
-    let stage = prepare(birth)?;
-    let understudy = Understudy::fork(&birth.rules, &birth.rules.doors).step("fork")?;
-    match wire::receive(birth.control.as_fd()).step("learn what the sandbox is to be")? {
+/// Builds the sandbox, pausing as a spare until its specification arrives.
+fn build(arguments: &InitArguments) -> Result<Option<BuiltSandbox>, Failure> {
+    let stage = prepare(arguments)?;
+    let standby = Standby::fork(&arguments.rules, &arguments.rules.cgroup_procs).step("fork")?;
+    match wire::receive(arguments.control.as_fd()).step("learn what the sandbox is to be")? {
         None => Ok(None),
-        Some((start, archives)) => complete(birth, &stage, (start, archives), understudy).map(Some),
+        Some((start, archives)) => {
+            complete(arguments, &stage, (start, archives), standby).map(Some)
+        }
     }
 }
 
-/// All that is the same for every sandbox.
-fn prepare(birth: &Birth) -> Result<Stage<'_>, Failure> {
-    let Birth { setup, place, .. } = birth;
+/// Builds everything that is the same for every sandbox.
+fn prepare(arguments: &InitArguments) -> Result<StagedRoot<'_>, Failure> {
+    let InitArguments {
+        setup, parameters, ..
+    } = arguments;
     let _ = prctl::set_name(c"sandbox-spare");
-    // Whatever the engine's parent ignored, programs in the sandbox do not expect it. We ourselves rather get
-    // an error from a pipe that nobody reads; processes undo that.
+    // Signals ignored by the engine's parent must not be ignored in the sandbox. Init itself ignores SIGPIPE, to get an
+    // error from a pipe without a reader; processes undo that.
     syscall::reset_signals().step("reset signals")?;
     syscall::ignore_signals(&[libc::SIGPIPE]);
     umask(FileMode::empty());
     if setup.mode == Mode::Rootless {
-        userns::map_self(birth.outer.0, birth.outer.1).step("map the user")?;
+        userns::map_self(arguments.outer.0, arguments.outer.1).step("map the user")?;
     }
-    // Here and not in the zygote's clone: this takes most of the time, and sandboxes start side by side.
-    // Each process takes a cgroup namespace of its own when it has joined the sandbox's group.
+    // Here and not in the zygote's clone: this takes most of the time, and sandboxes start concurrently. Each process
+    // creates its own cgroup namespace after it has joined the sandbox's group.
     let namespaces = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWNET
         | CloneFlags::CLONE_NEWIPC
@@ -126,20 +130,20 @@ fn prepare(birth: &Birth) -> Result<Stage<'_>, Failure> {
     if setup.mode == Mode::Rootless {
         userns::forbid_nesting();
     }
-    Stage::prepare(Site {
+    StagedRoot::prepare(BuildContext {
         setup,
-        owners: Owners::new(setup, place.slot),
-        userns: birth.rules.userns.as_ref().map(AsFd::as_fd),
+        owners: Owners::new(setup, parameters.slot),
+        userns: arguments.rules.userns.as_ref().map(AsFd::as_fd),
     })
 }
 
 fn complete(
-    birth: &Birth,
-    stage: &Stage<'_>,
-    (start, archives): (Start, Vec<OwnedFd>),
-    understudy: Understudy,
-) -> Result<Grown, Failure> {
-    let built = stage.finish(&start, archives)?;
+    arguments: &InitArguments,
+    stage: &StagedRoot<'_>,
+    (start, archives): (StartMessage, Vec<OwnedFd>),
+    standby: Standby,
+) -> Result<BuiltSandbox, Failure> {
+    let root = stage.finish(&start, archives)?;
     sethostname(&start.id).step("set the host name")?;
     let mut sockets = Vec::new();
     if start.has_entrance {
@@ -152,10 +156,10 @@ fn complete(
 
     let _ = prctl::set_name(c"sandbox-init");
     prctl::set_dumpable(false).step("forbid tracing")?;
-    let kept = match birth.setup.mode {
+    let kept = match arguments.setup.mode {
         Mode::Root => SYS_ADMIN | KILL,
-        // Without a second namespace to enter, processes need SETPCAP from here to drop the rest; one that takes a
-        // snapshot has to read everything.
+        // Without a second namespace to enter, processes need SETPCAP to drop the rest; one that takes a snapshot has
+        // to read everything.
         Mode::Rootless => SYS_ADMIN | KILL | SETPCAP | payload::DAC_READ_SEARCH,
     };
     syscall::set_capabilities(kept).step("reduce capabilities")?;
@@ -163,55 +167,55 @@ fn complete(
     mask.add(Signal::SIGCHLD);
     mask.thread_block().step("block SIGCHLD")?;
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
-    Ok(Grown {
+    Ok(BuiltSandbox {
         start,
         sockets,
-        built,
+        root,
         signals: signals.step("wait for signals")?,
-        understudy: Some(understudy),
+        standby: Some(standby),
     })
 }
 
 struct Init {
     control: OwnedFd,
     signals: SignalFd,
-    rules: Rules,
+    rules: ProcessRules,
     process_limits: ProcessLimits,
-    /// Who becomes the next process.
-    understudy: Option<Understudy>,
+    /// The process that becomes the next command.
+    standby: Option<Standby>,
     owners: Owners,
-    built: Built,
+    root: RootHandles,
     disk_bytes: u64,
     running: HashMap<i32, File>,
     groups: HashMap<u64, i32>,
     /// Keys of `groups`, oldest first.
     order: VecDeque<u64>,
-    /// Processes that SIGKILL has ended.
+    /// The number of processes ended by SIGKILL.
     killed: u64,
 }
 
 impl Init {
     fn new(
-        birth: Birth,
-        start: &Start,
-        built: Built,
-        (signals, understudy): (SignalFd, Option<Understudy>),
+        arguments: InitArguments,
+        start: &StartMessage,
+        root: RootHandles,
+        (signals, standby): (SignalFd, Option<Standby>),
     ) -> Init {
-        let Birth {
+        let InitArguments {
             setup,
-            place,
+            parameters,
             rules,
             control,
             ..
-        } = birth;
+        } = arguments;
         Init {
             control,
             signals,
-            owners: Owners::new(&setup, place.slot),
+            owners: Owners::new(&setup, parameters.slot),
             rules,
             process_limits: start.process_limits,
-            understudy,
-            built,
+            standby,
+            root,
             disk_bytes: start.disk_bytes,
             running: HashMap::new(),
             groups: HashMap::new(),
@@ -220,18 +224,18 @@ impl Init {
         }
     }
 
-    /// Until the engine hangs up.
+    /// Serves requests until the engine closes the socket.
     fn serve(&mut self) {
         loop {
             let mut events = [
                 PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             ];
-            let patience = match self.understudy {
+            let timeout = match self.standby {
                 Some(_) => PollTimeout::NONE,
                 None => PollTimeout::from(NEXT_PAUSE_MS),
             };
-            match poll(&mut events, patience) {
+            match poll(&mut events, timeout) {
                 Err(Errno::EINTR) => continue,
                 Err(_) => return,
                 Ok(0) => {
@@ -243,7 +247,7 @@ impl Init {
             let [control, signals] = events.map(|event| event.any().unwrap_or(true));
             if signals {
                 while matches!(self.signals.read_signal(), Ok(Some(_))) {}
-                self.reap(Patience::NoWait);
+                self.reap(WaitMode::NoWait);
             }
             if control && !self.take_request() {
                 return;
@@ -257,20 +261,20 @@ impl Init {
         };
         let mut descriptors = descriptors.into_iter();
         match request {
-            Request::Spawn(spawn) => {
+            InitRequest::Spawn(spawn) => {
                 let Some(exit) = descriptors.next() else {
                     return false;
                 };
                 self.spawn(spawn, exit, descriptors.collect());
             }
-            Request::Signal { process, signal } => self.signal(process, signal),
-            Request::KillAll => {
+            InitRequest::Signal { process, signal } => self.signal(process, signal),
+            InitRequest::KillAll => {
                 reply(descriptors.next(), &Ok(self.kill_all()));
                 self.prepare_next();
             }
-            Request::Unseal => reply(descriptors.next(), &self.unseal()),
-            Request::SealSetup => reply(descriptors.next(), &self.seal_setup()),
-            Request::Connect { port } => hand_connection(descriptors.next(), port),
+            InitRequest::Unseal => reply(descriptors.next(), &self.unseal()),
+            InitRequest::SealSetup => reply(descriptors.next(), &self.seal_setup()),
+            InitRequest::Connect { port } => hand_connection(descriptors.next(), port),
         }
         true
     }
@@ -278,16 +282,16 @@ impl Init {
     fn spawn(&mut self, mut spawn: Spawn, exit: OwnedFd, mut descriptors: Vec<OwnedFd>) {
         let process = spawn.process;
         if let Work::Snapshot = spawn.work
-            && let Ok(areas) = self.built.areas.hand()
+            && let Ok(areas) = self.root.areas.send()
         {
             spawn.has_stdin = true;
             descriptors.push(areas);
         }
-        let order = Order {
+        let message = SpawnMessage {
             spawn,
             process_limits: self.process_limits,
         };
-        match self.hand_over(&order, &descriptors) {
+        match self.hand_over(&message, &descriptors) {
             Ok(pid) => {
                 self.running.insert(pid, File::from(exit));
                 self.groups.insert(process, pid);
@@ -305,31 +309,31 @@ impl Init {
         }
     }
 
-    /// Has the understudy become a process, or a new one if it is dead. File operations are ours and not the agent's:
+    /// Lets the standby become the process, or a new one if it is dead. File operations are ours and not the agent's:
     /// they need little memory, and must work when the agent has used up all of its own, so they join no cgroup.
-    fn hand_over(&mut self, order: &Order, descriptors: &[OwnedFd]) -> io::Result<i32> {
+    fn hand_over(&mut self, message: &SpawnMessage, descriptors: &[OwnedFd]) -> io::Result<i32> {
         let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        let is_limited = matches!(order.spawn.work, Work::Exec { .. });
+        let is_limited = matches!(message.spawn.work, Work::Exec { .. });
         if is_limited
-            && let Some(understudy) = self.understudy.take()
-            && understudy.tell(order, &descriptors).is_ok()
+            && let Some(standby) = self.standby.take()
+            && standby.send(message, &descriptors).is_ok()
         {
-            return Ok(understudy.pid);
+            return Ok(standby.pid);
         }
-        let doors = if is_limited {
-            &self.rules.doors[..]
+        let cgroup_procs = if is_limited {
+            &self.rules.cgroup_procs[..]
         } else {
             &[]
         };
-        let understudy = Understudy::fork(&self.rules, doors)?;
-        understudy.tell(order, &descriptors)?;
-        Ok(understudy.pid)
+        let standby = Standby::fork(&self.rules, cgroup_procs)?;
+        standby.send(message, &descriptors)?;
+        Ok(standby.pid)
     }
 
-    /// Failing means that the next process will be forked when it is asked for, or be told why not.
+    /// If this fails, the next process is forked on request, which reports the error.
     fn prepare_next(&mut self) {
-        if self.understudy.is_none() {
-            self.understudy = Understudy::fork(&self.rules, &self.rules.doors).ok();
+        if self.standby.is_none() {
+            self.standby = Standby::fork(&self.rules, &self.rules.cgroup_procs).ok();
         }
     }
 
@@ -347,25 +351,25 @@ impl Init {
     }
 
     fn signal(&self, process: u64, signal: i32) {
-        // The kernel does not reuse a number while a group has it, so this can only meet that group
-        // or, after all of it is dead, nothing.
+        // The kernel does not reuse a pid while a process group has it, so this can only reach that group or, after all
+        // of it is dead, nothing.
         let Some(&pid) = self.groups.get(&process) else {
             return;
         };
         syscall::kill(-pid, signal);
-        // A process that was only just forked has not made its group yet.
+        // A process that was just forked has not created its group yet.
         if self.running.contains_key(&pid) {
             syscall::kill(pid, signal);
         }
     }
 
-    /// Collects the dead and tells the engine about those it started. False when there is nobody left.
-    fn reap(&mut self, patience: Patience) -> bool {
+    /// Reaps dead processes and reports those that the engine started. False when no child is left.
+    fn reap(&mut self, wait_mode: WaitMode) -> bool {
         loop {
-            match syscall::reap_any(patience) {
-                Ok(Some(Death { pid, code, signal })) => {
-                    let is_understudy = |understudy: &mut Understudy| understudy.pid == pid;
-                    if self.understudy.take_if(is_understudy).is_some() {
+            match syscall::reap_any(wait_mode) {
+                Ok(Some(ChildExit { pid, code, signal })) => {
+                    let is_standby = |standby: &mut Standby| standby.pid == pid;
+                    if self.standby.take_if(is_standby).is_some() {
                         continue;
                     }
                     self.killed += u64::from(signal == libc::SIGKILL);
@@ -380,31 +384,31 @@ impl Init {
         }
     }
 
-    /// Everything but init itself. The kernel signals them all before any of them can fork again. Returns how many there
-    /// were, without those that had ended before.
+    /// Kills everything but init itself. The kernel signals all processes before any of them can fork again. Returns
+    /// how many there were, without those that had ended before.
     fn kill_all(&mut self) -> u64 {
-        self.reap(Patience::NoWait);
+        self.reap(WaitMode::NoWait);
         let before = self.killed;
         loop {
             syscall::kill(-1, libc::SIGKILL);
-            if !self.reap(Patience::Wait) {
+            if !self.reap(WaitMode::Wait) {
                 return self.killed - before;
             }
         }
     }
 
     fn unseal(&self) -> Result<(), Failure> {
-        self.lay_over(&self.built.logs, rootfs::LOGS_SIZE)?;
-        // Tests may be as large as anything else that a task brings along.
-        self.lay_over(&self.built.tests, &self.disk_bytes.to_string())
+        self.mount_over(&self.root.logs, rootfs::LOGS_SIZE)?;
+        // Tests may be as large as any other file of a task.
+        self.mount_over(&self.root.tests, &self.disk_bytes.to_string())
     }
 
     fn seal_setup(&self) -> Result<(), Failure> {
         let read_only = mount_fd::ATTR_RDONLY;
-        mount_fd::restrict_tree(self.built.setup.as_fd(), read_only).step("make a mount read-only")
+        mount_fd::restrict_tree(self.root.setup.as_fd(), read_only).step("make a mount read-only")
     }
 
-    fn lay_over(&self, sealed: &OwnedFd, size: &str) -> Result<(), Failure> {
+    fn mount_over(&self, sealed: &OwnedFd, size: &str) -> Result<(), Failure> {
         let text = |value: String| CString::new(value).unwrap_or_default();
         let (size, owner) = (text(size.to_owned()), text(self.owners.user.to_string()));
         let options = [

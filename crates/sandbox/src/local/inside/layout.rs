@@ -1,4 +1,4 @@
-//! What a sandbox's root is put together from, on its stage: see [`super::rootfs`].
+//! The parts that a sandbox's root is built from in its staging directory: see [`super::rootfs`].
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -12,14 +12,14 @@ use crate::guest::USER_ID;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::mount_fd;
 use crate::local::shared::userns;
-use crate::local::shared::wire::{Failure, InStep, Setup, Start};
+use crate::local::shared::wire::{Failure, Setup, StartMessage, WithStep};
 
-pub(crate) const WALLED: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
-/// An empty file on the stage.
+pub(crate) const NOSUID_NODEV: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
+/// An empty file in the staging directory.
 pub(crate) const EMPTY: &str = "empty";
 const NO: Option<&str> = None;
 
-/// The sandbox's root and user, as whoever builds the sandbox has to name them.
+/// The uids of the sandbox's root and user, as seen by the process that builds it.
 #[derive(Clone, Copy)]
 pub(crate) struct Owners {
     pub(crate) root: u32,
@@ -36,7 +36,7 @@ impl Owners {
                     user: root + USER_ID,
                 }
             }
-            // There is but one uid inside.
+            // There is only one uid inside.
             Mode::Rootless => Owners {
                 root: USER_ID,
                 user: USER_ID,
@@ -45,22 +45,23 @@ impl Owners {
     }
 }
 
-/// Who builds a root, and for whom.
+/// The parameters for building a root.
 #[derive(Clone, Copy)]
-pub(crate) struct Site<'a> {
+pub(crate) struct BuildContext<'a> {
     pub(crate) setup: &'a Setup,
     pub(crate) owners: Owners,
-    /// Root mode: in which the owners of what comes from the host are to be seen.
+    /// Root mode: the namespace that the owners of the host's files are mapped into.
     pub(crate) userns: Option<BorrowedFd<'a>>,
 }
 
-impl Site<'_> {
-    /// A detached copy of something of the host's.
+impl BuildContext<'_> {
+    /// A detached copy of a directory or file of the host, with its owners mapped.
     pub(crate) fn tree(&self, path: &Path) -> Result<OwnedFd, Failure> {
         let tree = mount_fd::clone_tree(path).step(format!("open {}", path.display()))?;
         if let Some(userns) = self.userns {
             match mount_fd::idmap(tree.as_fd(), userns) {
-                // Some file systems cannot; then host root's files are nobody's inside, still readable.
+                // Some file systems do not support it; then files of the host's root belong to nobody inside, but are
+                // still readable.
                 Err(error)
                     if [Some(libc::EINVAL), Some(libc::EOPNOTSUPP)]
                         .contains(&error.raw_os_error()) => {}
@@ -84,7 +85,7 @@ pub(crate) fn layer_pair(name: &str, owners: Owners) -> Result<(), Failure> {
 }
 
 /// The layers that have a directory of this name, uppermost first.
-pub(crate) fn layers_with(start: &Start, name: &str) -> Vec<PathBuf> {
+pub(crate) fn layers_with(start: &StartMessage, name: &str) -> Vec<PathBuf> {
     (0..start.layers.len())
         .map(|index| Path::new("l").join(index.to_string()).join(name))
         .filter(|path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()))
@@ -106,9 +107,10 @@ pub(crate) fn overlay(
         lowers.join(":")
     );
     options.push_str(match mode {
-        // A directory that was moved would else be a mark in the upper tree, and its content not be in a snapshot.
+        // Otherwise a moved directory would be a redirect in the upper tree, and its content would be missing from a
+        // snapshot.
         Mode::Root => ",redirect_dir=off",
-        // Only root may set the attributes that overlayfs uses otherwise. With these it has no such marks.
+        // Only root may set the attributes that overlayfs uses otherwise. With this option it creates no redirects.
         Mode::Rootless => ",userxattr",
     });
     let step = format!(
@@ -119,7 +121,7 @@ pub(crate) fn overlay(
         Some("overlay"),
         target,
         Some("overlay"),
-        WALLED,
+        NOSUID_NODEV,
         Some(options.as_str()),
     )
     .step(step)
@@ -129,7 +131,7 @@ pub(crate) fn bind(source: &Path, target: &Path) -> nix::Result<()> {
     mount(Some(source), target, NO, MsFlags::MS_BIND, NO)
 }
 
-/// Makes a directory with exactly this mode; the caller's umask is 0.
+/// Creates a directory with exactly this mode; the caller's umask is 0.
 pub(crate) fn directory(path: &Path, mode: u32, owner: Option<u32>) -> io::Result<()> {
     DirBuilder::new().mode(mode).create(path)?;
     owner.map_or(Ok(()), |owner| chown(path, Some(owner), Some(owner)))

@@ -1,4 +1,4 @@
-//! The sandbox's network: a loopback interface, and listening sockets that the engine answers.
+//! The sandbox's network: a loopback interface, and listening sockets that the engine serves.
 #![expect(
     unsafe_code,
     reason = "interface flags are set by ioctl; connecting without waiting"
@@ -15,7 +15,7 @@ use nix::sys::socket::{
 };
 
 use crate::PROXY_PORT;
-use crate::local::shared::wire::{Failure, InStep};
+use crate::local::shared::wire::{Failure, WithStep};
 
 /// The kernel's number for `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
@@ -43,15 +43,15 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     Ok(())
 }
 
-/// Sets what holds for the current network namespace alone, by the `net` of a `/proc/sys` that can be written.
-/// Best effort: a kernel without a setting has its default.
+/// Configures the current network namespace, through the `net` directory of a writable `/proc/sys`. Best effort: a
+/// kernel without a setting uses its default.
 pub(crate) fn tune(settings: &Path) {
     let set = |name: &str, value: &str| {
         let _ = fs::write(settings.join("ipv4").join(name), value);
     };
-    // Nobody else lives in this namespace, so its low ports need no guarding.
+    // Nobody else uses this namespace, so its low ports need no protection.
     set("ip_unprivileged_port_start", "0");
-    // What waits in TCP sockets is memory of the whole machine, which not every limit of a sandbox counts.
+    // TCP socket buffers use memory of the whole machine, which not every limit of a sandbox covers.
     set("tcp_rmem", "4096 65536 131072");
     set("tcp_wmem", "4096 16384 131072");
 }
@@ -145,7 +145,7 @@ fn change_network(kind: u16, body: &[u8]) -> io::Result<()> {
     }
 }
 
-/// A connection to a service here, made or under way: whoever gets it waits for it, and not the caller.
+/// Connects to a service here without waiting: the receiver of the socket waits for it, not the caller.
 pub(crate) fn connect(port: u16) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let stream = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;

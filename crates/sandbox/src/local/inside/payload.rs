@@ -1,5 +1,5 @@
-//! A process between being an understudy and the program it becomes: takes on its user, its limits and the
-//! filter. Runs in a child of init; it never returns, and reports what went wrong on its status pipe.
+//! A process between being a standby and the program it becomes: takes on its user, its limits and the filter. Runs in
+//! a child of init; it never returns, and reports errors on its status pipe.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,24 +25,26 @@ use super::snapshot;
 use crate::User;
 use crate::guest::{USER_ID, WORKDIR};
 use crate::local::shared::syscall;
-use crate::local::shared::wire::{Failure, FailureKind, InStep, Order, ProcessLimits, Spawn, Work};
+use crate::local::shared::wire::{
+    Failure, FailureKind, ProcessLimits, Spawn, SpawnMessage, WithStep, Work,
+};
 
 const OPEN_FILES_MAX: u64 = 8192;
 const LOCKED_BYTES_MAX: u64 = 64 * 1024;
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, NET_BIND_SERVICE: what package installation
-/// takes. They only count inside the sandbox's user namespace.
+/// CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, NET_BIND_SERVICE: needed to install packages. They only
+/// apply inside the sandbox's user namespace.
 const ROOT_CAPABILITIES: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10;
 
 pub(crate) const DAC_READ_SEARCH: u64 = 1 << 2;
 
-/// What every process of a sandbox is subject to.
-pub(crate) struct Rules {
-    /// Root mode: the namespace in which the sandbox's uids live.
+/// The restrictions on every process of a sandbox.
+pub(crate) struct ProcessRules {
+    /// Root mode: the user namespace of the sandbox's uids.
     pub(crate) userns: Option<OwnedFd>,
     pub(crate) filter: Rc<Filter>,
-    /// The sandbox's cgroups: a process writes to each in order to join.
-    pub(crate) doors: Vec<File>,
+    /// The `cgroup.procs` files of the sandbox: a process writes to each in order to join.
+    pub(crate) cgroup_procs: Vec<File>,
 }
 
 /// The limits of each process.
@@ -53,7 +55,8 @@ fn limits(wanted: ProcessLimits) -> Vec<(Resource, u64)> {
         processes,
     } = wanted;
     let mut limits = vec![
-        // One byte is less than any core file, and unlike 0 keeps the host's core handler from being run.
+        // One byte is less than any core file, and unlike 0 it also keeps the kernel from running the host's core
+        // handler.
         (Resource::RLIMIT_CORE, 1),
         (Resource::RLIMIT_NOFILE, OPEN_FILES_MAX),
         (Resource::RLIMIT_FSIZE, file_bytes),
@@ -62,7 +65,7 @@ fn limits(wanted: ProcessLimits) -> Vec<(Resource, u64)> {
     limits.extend(data_bytes.map(|bytes| (Resource::RLIMIT_DATA, bytes)));
     limits.extend(processes.map(|count| (Resource::RLIMIT_NPROC, count)));
     for (resource, value) in &mut limits {
-        // Without a limit to read there is none to exceed.
+        // If the hard limit cannot be read, assume none.
         *value = getrlimit(*resource).map_or(*value, |(_, hard)| hard.min(*value));
     }
     limits
@@ -77,7 +80,7 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
-    /// In the order in which they are sent.
+    /// Takes them in the order in which they are sent.
     pub(crate) fn take(spawn: &Spawn, descriptors: Vec<OwnedFd>) -> Option<Descriptors> {
         let mut descriptors = descriptors.into_iter();
         Some(Descriptors {
@@ -98,10 +101,10 @@ impl Descriptors {
 }
 
 /// Becomes the program or does the file operation.
-pub(crate) fn run(order: &Order, descriptors: Descriptors, rules: &Rules) -> ! {
+pub(crate) fn run(message: &SpawnMessage, descriptors: Descriptors, rules: &ProcessRules) -> ! {
     let mut status = None;
-    let result = match prepare(order, descriptors, rules, &mut status) {
-        Ok(()) => work(&order.spawn.work),
+    let result = match prepare(message, descriptors, rules, &mut status) {
+        Ok(()) => work(&message.spawn.work),
         Err(failure) => Err(failure),
     };
     let Err(failure) = result else {
@@ -114,12 +117,12 @@ pub(crate) fn run(order: &Order, descriptors: Descriptors, rules: &Rules) -> ! {
 }
 
 fn prepare(
-    order: &Order,
+    message: &SpawnMessage,
     descriptors: Descriptors,
-    rules: &Rules,
+    rules: &ProcessRules,
     status: &mut Option<File>,
 ) -> Result<(), Failure> {
-    let spawn = &order.spawn;
+    let spawn = &message.spawn;
     *status = Some(File::from(
         descriptors.status.try_clone().step("copy a descriptor")?,
     ));
@@ -145,12 +148,12 @@ fn prepare(
     dup2_stdout(descriptors.stdout).step("set stdout")?;
     dup2_stderr(stderr).step("set stderr")?;
     become_user(spawn, rules)?;
-    // Not left to exec, since file operations do without one. The status pipe has to last until then.
+    // Not left to exec, because file operations do not exec. The status pipe stays open until then.
     let kept = syscall::close_all_but(descriptors.status).step("close descriptors")?;
-    // Closed with the others, so its destructor has nothing to close.
+    // Already closed with the others, so its destructor must not run.
     std::mem::forget(status.replace(kept));
-    // In the sandbox's user namespace, whose processes the limit on processes counts.
-    for (resource, value) in limits(order.process_limits) {
+    // After entering the sandbox's user namespace, whose processes RLIMIT_NPROC counts.
+    for (resource, value) in limits(message.process_limits) {
         setrlimit(resource, value, value).map_err(|errno| {
             Failure::new(
                 FailureKind::Setup,
@@ -168,7 +171,7 @@ fn prepare(
     chdir(directory).map_err(|errno| Failure::new(FailureKind::Directory, directory, &errno.into()))
 }
 
-fn become_user(spawn: &Spawn, rules: &Rules) -> Result<(), Failure> {
+fn become_user(spawn: &Spawn, rules: &ProcessRules) -> Result<(), Failure> {
     let mut id = USER_ID;
     if let Some(userns) = &rules.userns {
         setns(userns, CloneFlags::CLONE_NEWUSER).step("enter the user namespace")?;
@@ -182,13 +185,13 @@ fn become_user(spawn: &Spawn, rules: &Rules) -> Result<(), Failure> {
     setresuid(uid, uid, uid).step("set the user")?;
     let kept = match (id, &spawn.work) {
         (0, _) => ROOT_CAPABILITIES,
-        // Where there is no other user, what he may not read himself is his nevertheless.
+        // Where there is only one user, unreadable files of that user belong to the snapshot too.
         (_, Work::Snapshot) => DAC_READ_SEARCH,
         _ => 0,
     };
     syscall::clear_ambient().step("clear ambient capabilities")?;
     syscall::keep_capabilities(kept).step("drop capabilities")?;
-    // Inherited from init, but a change of user may have set it otherwise. The next exec lifts it.
+    // Inherited from init, but changing the user may have reset it. The next exec lifts it.
     prctl::set_dumpable(false).step("forbid tracing")
 }
 
@@ -202,7 +205,7 @@ fn work(work: &Work) -> Result<(), Failure> {
             }
         }
         Work::Write { .. } | Work::Read { .. } | Work::List { .. } | Work::Snapshot => {
-            // To get an error that can be told instead of a signal that cannot.
+            // To get an error that can be reported instead of a fatal signal.
             syscall::ignore_signals(&[libc::SIGXFSZ, libc::SIGPIPE]);
             file_operation(work)
         }
@@ -250,7 +253,7 @@ fn exec(program: &str, argv: &[String], env: &BTreeMap<String, String>) -> io::R
         ) {
             Ok(never) => match never {},
             Err(Errno::ENOENT | Errno::ENOTDIR) => {}
-            // There may be another one further on that we may run.
+            // A later directory may have one that we may execute.
             Err(Errno::EACCES) => denied = Some(Errno::EACCES),
             Err(errno) => return Err(errno.into()),
         }
@@ -258,7 +261,7 @@ fn exec(program: &str, argv: &[String], env: &BTreeMap<String, String>) -> io::R
     Err(denied.unwrap_or(Errno::ENOENT).into())
 }
 
-/// Sends a failure that happened before there was a child to send it.
+/// Reports a failure that happened before there was a child to report it.
 pub(crate) fn report(status: OwnedFd, failure: &Failure) {
     if let Ok(json) = serde_json::to_vec(failure) {
         let _ = File::from(status).write_all(&json);

@@ -1,8 +1,8 @@
-//! `/usr` and its like: the host's programs as a sandbox shows them, under a layer of the sandbox's own where that
-//! works and as a read-only view where it does not.
+//! `/usr` and similar directories: the host's programs in a sandbox, below a writable layer of the sandbox if that
+//! works, else as a read-only view.
 //!
-//! One rule for what the host has mounted below them, whoever runs us: what lies on a disk is shown (a driver's
-//! libraries, say), everything else is covered by nothing, since secrets are kept on tmpfs, FUSE and network mounts.
+//! One rule for mounts of the host below them, in both modes: what is on a disk is visible (a driver's libraries, say),
+//! everything else is hidden by an empty mount, because secrets are kept on tmpfs, FUSE and network mounts.
 
 use std::fs;
 use std::io;
@@ -12,39 +12,41 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 
-use super::layout::{EMPTY, Site, WALLED, attach_lower, bind, layer_pair, layers_with, overlay};
+use super::layout::{
+    BuildContext, EMPTY, NOSUID_NODEV, attach_lower, bind, layer_pair, layers_with, overlay,
+};
 use crate::local::shared::mode::Mode;
 use crate::local::shared::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
-use crate::local::shared::wire::{Failure, InStep, Start};
+use crate::local::shared::wire::{Failure, StartMessage, WithStep};
 
-/// 9p is how WSL shows its drivers.
+/// File systems that count as disks. 9p holds WSL's drivers.
 const DISKS: [&str; 16] = [
     "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs", "jfs", "nilfs2", "squashfs",
     "erofs", "iso9660", "overlay", "9p", "virtiofs",
 ];
 const VIEW: u64 = ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV;
 
-/// One of the host's directories, on the stage as `l/NAME`.
-pub(crate) struct Programs {
+/// One of the host's directories, in the staging directory as `l/NAME`.
+pub(crate) struct ProgramTree {
     name: &'static str,
-    below: Vec<Below>,
+    nested: Vec<NestedMount>,
 }
 
-/// Something mounted below it.
-struct Below {
+/// A mount of the host below it.
+struct NestedMount {
     path: PathBuf,
-    /// To be attached; `None` where the tree that is shown has it already.
+    /// To be attached; `None` if the visible tree already has it.
     tree: Option<OwnedFd>,
     is_covered: bool,
 }
 
-impl Programs {
-    /// `None` where the host has no such directory, or a link of that name.
+impl ProgramTree {
+    /// `None` if the host has no such directory, or a link of that name.
     pub(crate) fn open(
-        site: &Site<'_>,
+        context: &BuildContext<'_>,
         name: &'static str,
         mounts: &[HostMount],
-    ) -> Result<Option<(Programs, OwnedFd)>, Failure> {
+    ) -> Result<Option<(ProgramTree, OwnedFd)>, Failure> {
         let path = Path::new("/").join(name);
         let Ok(metadata) = fs::symlink_metadata(&path) else {
             return Ok(None);
@@ -52,50 +54,55 @@ impl Programs {
         if !metadata.is_dir() {
             return Ok(None);
         }
-        let tree = site.tree(&path)?;
-        let mut below: Vec<Below> = Vec::new();
+        let tree = context.tree(&path)?;
+        let mut nested: Vec<NestedMount> = Vec::new();
         for mount in mounts
             .iter()
             .filter(|mount| mount.path != path && mount.path.starts_with(&path))
         {
-            let inside = |other: &Below| other.is_covered && mount.path.starts_with(&other.path);
-            if below.iter().any(inside) {
+            let inside =
+                |other: &NestedMount| other.is_covered && mount.path.starts_with(&other.path);
+            if nested.iter().any(inside) {
                 continue;
             }
             let is_covered =
                 !DISKS.contains(&mount.kind.as_str()) && mount.device != device(metadata.dev());
-            let tree = match site.setup.mode {
-                Mode::Root if !is_covered => match site.tree(&mount.path) {
+            let tree = match context.setup.mode {
+                Mode::Root if !is_covered => match context.tree(&mount.path) {
                     Ok(tree) => Some(tree),
                     // Hidden by another mount, or gone.
                     Err(_) => continue,
                 },
-                // For an ordinary user it is locked to the tree, and came along.
+                // For an ordinary user it is locked to the tree, and was cloned with it.
                 Mode::Root | Mode::Rootless => None,
             };
-            below.push(Below {
+            nested.push(NestedMount {
                 path: mount.path.clone(),
                 tree,
                 is_covered,
             });
         }
-        Ok(Some((Programs { name, below }, tree)))
+        Ok(Some((ProgramTree { name, nested }, tree)))
     }
 
-    pub(crate) fn stage(&self, site: &Site<'_>, tree: &OwnedFd) -> Result<(), Failure> {
+    pub(crate) fn stage(&self, context: &BuildContext<'_>, tree: &OwnedFd) -> Result<(), Failure> {
         attach_lower(self.name, tree)?;
-        layer_pair(self.name, site.owners)
+        layer_pair(self.name, context.owners)
     }
 
-    /// Puts it into the new root, which is `/` already, while the stage is still the current directory. Returns the overlay
-    /// by itself, if it is one.
-    pub(crate) fn place(&self, mode: Mode, start: &Start) -> Result<Option<OwnedFd>, Failure> {
+    /// Mounts it in the new root, which is already `/`, while the staging directory is still the current directory.
+    /// Returns the overlay alone, if it is one.
+    pub(crate) fn place(
+        &self,
+        mode: Mode,
+        start: &StartMessage,
+    ) -> Result<Option<OwnedFd>, Failure> {
         let target = format!("/{}", self.name);
         let adding = layers_with(start, self.name);
         let own = Path::new("u").join(self.name);
         let is_restored = fs::read_dir(own).is_ok_and(|mut entries| entries.next().is_some());
         let is_needed = is_restored || !adding.is_empty();
-        // An ordinary user's sandboxes have it read-only in any case.
+        // Sandboxes of an ordinary user have it read-only in any case.
         let overlaid = if mode == Mode::Root || is_needed {
             let lowers: Vec<PathBuf> = adding
                 .iter()
@@ -106,11 +113,11 @@ impl Programs {
         } else {
             Ok(false)
         };
-        let mut seen = None;
+        let mut merged = None;
         match overlaid {
             Ok(true) => {
                 let tree = mount_fd::clone_tree(Path::new(&target));
-                seen = Some(tree.step(format!("open {target}"))?);
+                merged = Some(tree.step(format!("open {target}"))?);
             }
             Err(failure) if is_needed => {
                 return Err(Failure {
@@ -121,12 +128,12 @@ impl Programs {
             // Something is mounted below it, or file systems are stacked too deeply.
             Ok(false) | Err(_) => self.view(&target).step(format!("show {target}"))?,
         }
-        for below in &self.below {
-            below
+        for nested in &self.nested {
+            nested
                 .place()
-                .step(format!("show {}", below.path.display()))?;
+                .step(format!("show {}", nested.path.display()))?;
         }
-        Ok(seen)
+        Ok(merged)
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -144,7 +151,7 @@ impl Programs {
     }
 }
 
-impl Below {
+impl NestedMount {
     fn place(&self) -> io::Result<()> {
         if let Some(tree) = &self.tree {
             mount_fd::restrict_tree(tree.as_fd(), VIEW)?;
@@ -155,7 +162,7 @@ impl Below {
         }
         match fs::symlink_metadata(&self.path) {
             Ok(metadata) if metadata.is_dir() => {
-                let flags = WALLED | MsFlags::MS_RDONLY;
+                let flags = NOSUID_NODEV | MsFlags::MS_RDONLY;
                 let options = Some("size=4k,mode=0755");
                 Ok(mount(
                     Some("tmpfs"),
@@ -166,22 +173,22 @@ impl Below {
                 )?)
             }
             Ok(_) => Ok(bind(Path::new(EMPTY), &self.path)?),
-            // Hidden by another mount, so nobody can see it.
+            // Hidden by another mount, so nothing needs to be covered.
             Err(_) => Ok(()),
         }
     }
 }
 
-/// A mount of the host's.
+/// A mount of the host.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HostMount {
     path: PathBuf,
     kind: String,
-    /// Major and minor number, as mountinfo has them.
+    /// Major and minor number, as in mountinfo.
     device: String,
 }
 
-/// All mounts that we can see, outer before inner, and of several on one place the uppermost.
+/// All visible mounts, outer before inner; of several on one path only the uppermost.
 pub(crate) fn host_mounts() -> Result<Vec<HostMount>, Failure> {
     let text = fs::read("/proc/self/mountinfo").step("read the host's mounts")?;
     Ok(parse(&String::from_utf8_lossy(&text)))
@@ -209,7 +216,7 @@ fn parse(mountinfo: &str) -> Vec<HostMount> {
     mounts
 }
 
-/// The kernel writes blanks, tabs, newlines and backslashes as `\` and three octal digits.
+/// The kernel escapes blanks, tabs, newlines and backslashes as `\` and three octal digits.
 fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -247,7 +254,7 @@ mod tests {
              31 30 7:0 / /usr/lib/a\\040b ro,relatime shared:4 - squashfs /dev/loop0 ro\n\
              34 30 0:51 / /usr/lib/a\\040b/inner rw - fuse.sshfs x rw\n",
         );
-        let seen: Vec<(&str, &str)> = mounts
+        let found: Vec<(&str, &str)> = mounts
             .iter()
             .map(|mount| (mount.path.to_str().unwrap(), mount.kind.as_str()))
             .collect();
@@ -256,6 +263,6 @@ mod tests {
             ("/usr/lib/a b", "squashfs"),
             ("/usr/lib/a b/inner", "fuse.sshfs"),
         ];
-        assert_eq!(seen, expected);
+        assert_eq!(found, expected);
     }
 }

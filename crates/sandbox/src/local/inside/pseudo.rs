@@ -1,4 +1,4 @@
-//! `/dev` and `/proc` of a sandbox, built in directories of these names on its stage.
+//! `/dev` and `/proc` of a sandbox, built in directories of these names in its staging directory.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +12,7 @@ use super::net;
 use crate::local::shared::mount_fd::{
     self, ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY, path_cstring,
 };
-use crate::local::shared::wire::{Failure, FailureKind, InStep};
+use crate::local::shared::wire::{Failure, FailureKind, WithStep};
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 const LINKS: [(&str, &str); 5] = [
@@ -22,7 +22,7 @@ const LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
 ];
-/// Files that tell about or change the whole machine.
+/// Files that reveal or change the state of the whole machine.
 const MASKED_FILES: [&str; 8] = [
     "cmdline",
     "config.gz",
@@ -37,7 +37,7 @@ const MASKED_DIRECTORIES: [&str; 2] = ["acpi", "scsi"];
 const BOOT_ID: &str = "boot_id";
 const READ_ONLY: [&str; 4] = ["sys", "irq", "bus", "fs"];
 
-/// Nodes are taken from the host: making new ones needs rights that an ordinary user lacks.
+/// Device nodes are cloned from the host: creating new ones needs rights that an ordinary user lacks.
 pub(crate) fn open_devices() -> Result<Vec<(&'static str, OwnedFd)>, Failure> {
     let open = |name| {
         let path = Path::new("/dev").join(name);
@@ -49,7 +49,7 @@ pub(crate) fn open_devices() -> Result<Vec<(&'static str, OwnedFd)>, Failure> {
     DEVICES.into_iter().map(open).collect()
 }
 
-/// Also binds `shm` from the stage.
+/// Builds `/dev`, with `shm` bound from the staging directory.
 pub(crate) fn devices(nodes: &[(&'static str, OwnedFd)]) -> Result<(), Failure> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
     mount(
@@ -87,7 +87,7 @@ pub(crate) fn devices(nodes: &[(&'static str, OwnedFd)]) -> Result<(), Failure> 
 
 pub(crate) fn proc() -> Result<(), Failure> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    // Nobody sees processes of others in it: our own would tell about the host.
+    // Processes of other users are hidden: our own would reveal information about the host.
     let mounted = mount(Some("proc"), "proc", Some("proc"), flags, Some("hidepid=2"));
     mounted.map_err(|errno| Failure::new(FailureKind::Proc, "mount /proc", &errno.into()))?;
     net::tune(Path::new("proc/sys/net"));
@@ -121,7 +121,7 @@ pub(crate) fn proc() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Some programs ask for the boot's id; a sandbox has one of its own.
+/// Some programs read the boot id; a sandbox has its own.
 pub(crate) fn make_boot_id() -> Result<(), Failure> {
     fs::read_to_string("/proc/sys/kernel/random/uuid")
         .and_then(|id| fs::write(BOOT_ID, id))

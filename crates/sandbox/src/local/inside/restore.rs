@@ -1,5 +1,5 @@
-//! Lays a snapshot on the stage of a new sandbox, before anybody is in there. As with any archive, nothing in it may lead
-//! elsewhere: see [`super::unpack`].
+//! Restores a snapshot into the staging directory of a new sandbox, before any process runs there. As with any archive,
+//! nothing in it may lead outside: see [`super::unpack`].
 
 use std::fs::{self, File};
 use std::io;
@@ -10,7 +10,7 @@ use nix::sys::stat::{Mode as FileMode, SFlag, mknod};
 use tar::{Archive, Entry, EntryType};
 
 use super::layout::Owners;
-use super::snapshot::WHOLE_DIRECTORY;
+use super::snapshot::OPAQUE_DIRECTORY;
 use super::unpack::{check_names, failure, inner, link_name, make_parents, refuse, write_file};
 use crate::guest::USER_ID;
 use crate::local::shared::mode::Mode;
@@ -18,20 +18,20 @@ use crate::local::shared::mount_fd;
 use crate::local::shared::userns;
 use crate::local::shared::wire::Failure;
 
-/// What becomes of that which was removed.
+/// How removed files are represented.
 #[derive(Clone, Copy)]
-pub(crate) enum Marks {
-    /// An overlay's upper tree: marks hide what lies below.
+pub(crate) enum Whiteouts {
+    /// In an overlay's upper tree: whiteouts hide the lower files.
     Overlay(Mode),
-    /// What lies below was copied there before, and is removed.
+    /// In a copy: the copied files are removed.
     Copy,
 }
 
-/// Where an area of the snapshot goes.
+/// The directory that an area of the snapshot is restored to.
 pub(crate) struct Destination {
     pub(crate) area: String,
     pub(crate) path: PathBuf,
-    pub(crate) marks: Marks,
+    pub(crate) whiteouts: Whiteouts,
 }
 
 pub(crate) fn restore(
@@ -62,15 +62,15 @@ fn place(
     let kind = entry.header().entry_type();
     let (destination, inner) = find(name, destinations)?;
     let path = destination.path.join(&inner);
-    let is_whole = kind == EntryType::new(WHOLE_DIRECTORY);
+    let is_opaque = kind == EntryType::new(OPAQUE_DIRECTORY);
     if inner.as_os_str().is_empty() {
-        return match is_whole {
-            true => make_whole(&path, destination.marks),
+        return match is_opaque {
+            true => make_opaque(&path, destination.whiteouts),
             false => Ok(()),
         };
     }
     make_parents(&destination.path, &inner, owners)?;
-    let is_directory = is_whole || kind == EntryType::Directory;
+    let is_directory = is_opaque || kind == EntryType::Directory;
     match fs::symlink_metadata(&path) {
         Ok(existing) if existing.is_dir() && is_directory => {}
         Ok(existing) if existing.is_dir() => fs::remove_dir_all(&path)?,
@@ -79,7 +79,7 @@ fn place(
         Err(error) => return Err(error),
     }
     let header = entry.header();
-    let owner = (inside(header.uid()?, owners), inside(header.gid()?, owners));
+    let owner = (map_id(header.uid()?, owners), map_id(header.gid()?, owners));
     let mode = header.mode()? & 0o7777;
     match kind {
         _ if is_directory => {
@@ -90,8 +90,8 @@ fn place(
             made?;
             lchown(&path, Some(owner.0), Some(owner.1))?;
             fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
-            match is_whole {
-                true => make_whole(&path, destination.marks),
+            match is_opaque {
+                true => make_opaque(&path, destination.whiteouts),
                 false => Ok(()),
             }
         }
@@ -109,9 +109,9 @@ fn place(
             }
             fs::hard_link(original, &path)
         }
-        EntryType::Char => match destination.marks {
-            Marks::Overlay(_) => Ok(mknod(&path, SFlag::S_IFCHR, FileMode::empty(), 0)?),
-            Marks::Copy => Ok(()),
+        EntryType::Char => match destination.whiteouts {
+            Whiteouts::Overlay(_) => Ok(mknod(&path, SFlag::S_IFCHR, FileMode::empty(), 0)?),
+            Whiteouts::Copy => Ok(()),
         },
         _ => refuse("neither a file nor a directory nor a link"),
     }
@@ -133,8 +133,8 @@ fn find<'a>(
     }
 }
 
-/// From here on only what the snapshot has is in it.
-fn make_whole(path: &Path, marks: Marks) -> io::Result<()> {
+/// Makes a directory opaque: only content of the snapshot is visible in it.
+fn make_opaque(path: &Path, whiteouts: Whiteouts) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         match entry.file_type()?.is_dir() {
@@ -142,14 +142,14 @@ fn make_whole(path: &Path, marks: Marks) -> io::Result<()> {
             false => fs::remove_file(entry.path())?,
         }
     }
-    match marks {
-        Marks::Overlay(mode) => mount_fd::hide_lower(path, mode == Mode::Rootless),
-        Marks::Copy => Ok(()),
+    match whiteouts {
+        Whiteouts::Overlay(mode) => mount_fd::hide_lower(path, mode == Mode::Rootless),
+        Whiteouts::Copy => Ok(()),
     }
 }
 
-/// A number inside as it is outside; an ordinary user has but one.
-fn inside(id: u64, owners: Owners) -> u32 {
+/// Maps an id of the sandbox to one outside; an ordinary user has only one.
+fn map_id(id: u64, owners: Owners) -> u32 {
     if owners.root == USER_ID {
         return USER_ID;
     }
@@ -199,7 +199,7 @@ mod tests {
         let destination = Destination {
             area: "root".to_owned(),
             path,
-            marks: Marks::Copy,
+            whiteouts: Whiteouts::Copy,
         };
         let own = nix::unistd::geteuid().as_raw();
         let owners = Owners {

@@ -1,8 +1,8 @@
 //! The sandbox's file system, built in its own mount namespace. Everything writable lives in one tmpfs,
 //! so that nothing is left on disk however the sandbox ends.
 //!
-//! Sources are opened first and attached to a staging area; after pivot_root all targets are resolved
-//! inside the new root, so that no link in a layer can lead a mount or a new directory outside.
+//! Sources are opened first and attached to a staging directory; after pivot_root all targets are resolved inside the
+//! new root, so that no link in a layer can lead a mount or a new directory outside.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,53 +17,53 @@ use nix::unistd::{chdir, pivot_root};
 
 use super::copy;
 use super::layout::{
-    EMPTY, Owners, Site, WALLED, attach_lower, bind, directory, layer_pair, overlay,
+    BuildContext, EMPTY, NOSUID_NODEV, Owners, attach_lower, bind, directory, layer_pair, overlay,
 };
-use super::programs::{self, Programs};
+use super::programs::{self, ProgramTree};
 use super::pseudo;
-use super::restore::{self, Destination, Marks};
-use super::snapshot::{Areas, ROOT};
+use super::restore::{self, Destination, Whiteouts};
+use super::snapshot::{ROOT, SnapshotAreas};
 use super::unpack;
 use crate::guest::{HOME, LOGS, SETUP, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR};
 use crate::local::shared::PROGRAM_DIRECTORIES;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
-use crate::local::shared::wire::{Failure, FailureKind, InStep, Source, Start};
+use crate::local::shared::wire::{ContentSource, Failure, FailureKind, StartMessage, WithStep};
 
 pub(crate) const LOGS_SIZE: &str = "64m";
 const NO: Option<&str> = None;
-/// Directories of the stage that are bound to `/tmp` and `/var/tmp`.
+/// Directories of the staging directory that are bound to `/tmp` and `/var/tmp`.
 const TEMPORARY: [&str; 2] = ["tmp", "var-tmp"];
 /// The directory of the stage that is bound to [`SETUP`].
 const SETUP_AREA: &str = "setup";
 
-/// All of a root that does not depend on what the sandbox is for, laid out on the stage, which is the
-/// current directory: `l` for lower trees, `m` for archives that are shown, `u` and `w` for upper and work directories, `root` for the
-/// result, and by their names what will be moved or bound into it.
-pub(crate) struct Stage<'a> {
-    site: Site<'a>,
-    programs: Vec<Programs>,
-    /// Where overlays cannot be, what the root is made of is copied.
+/// The part of a root that is the same for every sandbox, in the staging directory, which is the current directory: `l`
+/// for lower trees, `m` for mounted archives, `u` and `w` for upper and work directories, `root` for the result, and by
+/// their names the directories that will be moved or bound into it.
+pub(crate) struct StagedRoot<'a> {
+    context: BuildContext<'a>,
+    programs: Vec<ProgramTree>,
+    /// Without overlays, the layers of the root are copied.
     can_overlay: bool,
 }
 
-impl Stage<'_> {
-    pub(crate) fn prepare(site: Site<'_>) -> Result<Stage<'_>, Failure> {
-        let owners = site.owners;
-        // A slave until it is needed: what is unmounted outside must not be kept by those that wait.
+impl StagedRoot<'_> {
+    pub(crate) fn prepare(context: BuildContext<'_>) -> Result<StagedRoot<'_>, Failure> {
+        let owners = context.owners;
+        // A slave while it is a spare: a disk unmounted outside must not be kept busy by spares.
         propagate(MsFlags::MS_SLAVE)?;
-        let skeleton = site.tree(&site.setup.skeleton)?;
+        let skeleton = context.tree(&context.setup.skeleton)?;
         let mounts = programs::host_mounts()?;
         let mut programs = Vec::new();
         for name in ["usr"].iter().chain(PROGRAM_DIRECTORIES) {
-            programs.extend(Programs::open(&site, name, &mounts)?);
+            programs.extend(ProgramTree::open(&context, name, &mounts)?);
         }
         let nodes = pseudo::open_devices()?;
 
-        // Too small for anything but this; its real size comes with the limits.
+        // Just large enough for this; the real size is set with the limits.
         let options = Some("size=64k,nr_inodes=256,mode=0755");
-        let stage = &site.setup.stage;
-        mount(Some("tmpfs"), stage, Some("tmpfs"), WALLED, options)
+        let stage = &context.setup.stage;
+        mount(Some("tmpfs"), stage, Some("tmpfs"), NOSUID_NODEV, options)
             .step("mount a tmpfs for the sandbox's files")?;
         chdir(stage).step("enter the stage")?;
         for name in ["l", "m", "u", "w", "root", "dev", "proc", "logs", "tests"] {
@@ -75,7 +75,7 @@ impl Stage<'_> {
         directory(Path::new(SETUP_AREA), 0o755, Some(owners.user)).step("lay out the stage")?;
         attach_lower("skeleton", &skeleton)?;
         for (program, tree) in &programs {
-            program.stage(&site, tree)?;
+            program.stage(&context, tree)?;
         }
         layer_pair("root", owners)?;
         upper(owners).step("make the sandbox's own layer")?;
@@ -84,21 +84,25 @@ impl Stage<'_> {
         pseudo::make_boot_id()?;
         pseudo::devices(&nodes)?;
         pseudo::proc()?;
-        Ok(Stage {
-            site,
+        Ok(StagedRoot {
+            context,
             programs: programs.into_iter().map(|(program, _)| program).collect(),
-            // For an ordinary user overlayfs takes attributes that tmpfs has from Linux 6.6 on.
-            can_overlay: site.setup.mode == Mode::Root
+            // For an ordinary user overlayfs needs attributes that tmpfs supports since Linux 6.6.
+            can_overlay: context.setup.mode == Mode::Root
                 || mount_fd::try_user_attribute(Path::new("u/root")).is_ok(),
         })
     }
 
     /// Builds the root and moves into it.
-    pub(crate) fn finish(&self, start: &Start, archives: Vec<OwnedFd>) -> Result<Built, Failure> {
-        let Site { setup, .. } = self.site;
+    pub(crate) fn finish(
+        &self,
+        start: &StartMessage,
+        archives: Vec<OwnedFd>,
+    ) -> Result<RootHandles, Failure> {
+        let BuildContext { setup, .. } = self.context;
         propagate(MsFlags::MS_PRIVATE)?;
         resize(start.disk_bytes).step("size the sandbox's tmpfs")?;
-        name(&start.id, self.site.owners).step("name the sandbox")?;
+        name(&start.id, self.context.owners).step("name the sandbox")?;
         let mut archives = archives.into_iter();
         let snapshot = if start.has_snapshot {
             archives.next()
@@ -106,13 +110,13 @@ impl Stage<'_> {
             None
         };
         let mounts = self.open_content(start, archives)?;
-        let mut areas = Areas::default();
+        let mut areas = SnapshotAreas::default();
         areas.add(ROOT, "u/root", self.make_root(start, snapshot)?)?;
         pivot_root("root", "root").step("pivot into the new root")?;
         for program in &self.programs {
-            if let Some(seen) = program.place(setup.mode, start)? {
+            if let Some(merged) = program.place(setup.mode, start)? {
                 let own = format!("u/{}", program.name());
-                areas.add(program.name(), &own, Some(seen))?;
+                areas.add(program.name(), &own, Some(merged))?;
             }
         }
         for name in TEMPORARY.into_iter().chain([SETUP_AREA]) {
@@ -121,7 +125,7 @@ impl Stage<'_> {
         self.move_in(&mounts)?;
 
         chdir("/").step("enter the new root")?;
-        // The old root was stacked on the new one, so this takes the old one off.
+        // The old root was stacked on the new one, so this detaches the old one.
         umount2(".", MntFlags::MNT_DETACH).step("leave the host's root")?;
         if setup.mode == Mode::Rootless {
             guard_system(&self.programs)?;
@@ -130,7 +134,7 @@ impl Stage<'_> {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
             open(path, flags, FileMode::empty()).step(format!("open {path}"))
         };
-        Ok(Built {
+        Ok(RootHandles {
             logs: handle(VERIFIER_LOGS)?,
             tests: handle(TESTS)?,
             setup: handle(SETUP)?,
@@ -138,30 +142,30 @@ impl Stage<'_> {
         })
     }
 
-    /// Has layers on the stage; returns what is to be shown, and where.
+    /// Attaches the layers; returns the mounts with their targets.
     fn open_content<'a>(
         &self,
-        start: &'a Start,
+        start: &'a StartMessage,
         mut archives: impl Iterator<Item = OwnedFd>,
     ) -> Result<Vec<(OwnedFd, &'a Path)>, Failure> {
         for (index, layer) in start.layers.iter().enumerate() {
             let name = index.to_string();
             match layer {
-                Source::HostTree(path) => attach_lower(&name, &self.site.tree(path)?)?,
-                Source::Archive => {
+                ContentSource::HostTree(path) => attach_lower(&name, &self.context.tree(path)?)?,
+                ContentSource::Archive => {
                     let path = Path::new("l").join(name);
-                    unpack_onto(&path, archives.next(), self.site.owners)?;
+                    unpack_onto(&path, archives.next(), self.context.owners)?;
                 }
             }
         }
         let mut mounts = Vec::new();
         for (index, mount) in start.mounts.iter().enumerate() {
             let tree = match &mount.source {
-                Source::HostTree(path) => self.site.tree(path)?,
-                Source::Archive => {
+                ContentSource::HostTree(path) => self.context.tree(path)?,
+                ContentSource::Archive => {
                     let path = Path::new("m").join(index.to_string());
-                    // Nobody can change it, so it may as well be the user's, who then can read all of it.
-                    let user = self.site.owners.user;
+                    // It is read-only, so it may belong to the user, who can then read all of it.
+                    let user = self.context.owners.user;
                     unpack_onto(&path, archives.next(), Owners { root: user, user })?;
                     mount_fd::clone_tree(&path).step("open an unpacked archive")?
                 }
@@ -171,10 +175,10 @@ impl Stage<'_> {
         Ok(mounts)
     }
 
-    /// Puts everything else into the new root, which is `/` already.
+    /// Mounts everything else in the new root, which is already `/`.
     fn move_in(&self, mounts: &[(OwnedFd, &Path)]) -> Result<(), Failure> {
-        // A mount point can be neither renamed nor removed. Making each directory on the way to the verifier's
-        // one, nobody inside can put anything else in their place, not even where he owns `/`.
+        // A mount point can be neither renamed nor removed. With each parent of the verifier's directories being one,
+        // nobody inside can replace them, not even the owner of `/`.
         for path in ["/home", HOME] {
             bind(Path::new(path), Path::new(path)).step(format!("bind {path}"))?;
         }
@@ -199,30 +203,31 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// An overlay, or where there can be none (no such module, file systems stacked too deeply) a copy. Returns the overlay
-    /// by itself, if it is one.
+    /// Creates the root as an overlay, or as a copy if that is impossible (no such module, file systems stacked too
+    /// deeply). Returns the overlay alone, if it is one.
     fn make_root(
         &self,
-        start: &Start,
+        start: &StartMessage,
         snapshot: Option<OwnedFd>,
     ) -> Result<Option<OwnedFd>, Failure> {
-        let mode = self.site.setup.mode;
+        let mode = self.context.setup.mode;
         let layers = (0..start.layers.len()).map(|index| Path::new("l").join(index.to_string()));
         let lowers: Vec<PathBuf> = layers.chain([PathBuf::from("l/skeleton")]).collect();
         let is_overlaid = self.can_overlay && overlay(mode, "root", "root", &lowers).is_ok();
         if !is_overlaid {
             for lower in &lowers {
-                copy::merge(lower, Path::new("u/root"), self.site.owners)
+                copy::merge(lower, Path::new("u/root"), self.context.owners)
                     .step(format!("copy {} into the sandbox", lower.display()))?;
             }
         }
         if let Some(snapshot) = snapshot {
-            // Only now is it known what it has to be laid on. An upper tree may not be changed behind its overlay's back.
+            // Only now is it known whether the root is an overlay. An upper tree must not be changed while its overlay
+            // is mounted.
             if is_overlaid {
                 umount2("root", MntFlags::empty()).step("take an overlay off")?;
             }
             self.restore(snapshot.into(), is_overlaid)?;
-            name(&start.id, self.site.owners).step("name the sandbox")?;
+            name(&start.id, self.context.owners).step("name the sandbox")?;
             if is_overlaid {
                 overlay(mode, "root", "root", &lowers)?;
             }
@@ -231,21 +236,21 @@ impl Stage<'_> {
             bind(Path::new("u/root"), Path::new("root")).step("bind the sandbox's root")?;
             return Ok(None);
         }
-        let seen = mount_fd::clone_tree(Path::new("root")).step("open the sandbox's root")?;
-        Ok(Some(seen))
+        let merged = mount_fd::clone_tree(Path::new("root")).step("open the sandbox's root")?;
+        Ok(Some(merged))
     }
 
     fn restore(&self, snapshot: File, is_overlaid: bool) -> Result<(), Failure> {
-        let mode = self.site.setup.mode;
+        let mode = self.context.setup.mode;
         let overlaid = |name: &str| Destination {
             area: name.to_owned(),
             path: Path::new("u").join(name),
-            marks: Marks::Overlay(mode),
+            whiteouts: Whiteouts::Overlay(mode),
         };
         let mut destinations = vec![Destination {
-            marks: match is_overlaid {
-                true => Marks::Overlay(mode),
-                false => Marks::Copy,
+            whiteouts: match is_overlaid {
+                true => Whiteouts::Overlay(mode),
+                false => Whiteouts::Copy,
             },
             ..overlaid(ROOT)
         }];
@@ -254,11 +259,11 @@ impl Stage<'_> {
         destinations.extend(plain.map(|name| Destination {
             area: name.to_owned(),
             path: PathBuf::from(name),
-            marks: Marks::Copy,
+            whiteouts: Whiteouts::Copy,
         }));
-        restore::restore(snapshot, &destinations, self.site.owners)?;
-        // On these the verifier's directories depend.
-        for (path, owner) in base(self.site.owners) {
+        restore::restore(snapshot, &destinations, self.context.owners)?;
+        // The verifier's directories depend on these.
+        for (path, owner) in base(self.context.owners) {
             let path = Path::new("u/root").join(&path[1..]);
             match fs::symlink_metadata(&path) {
                 Ok(metadata) if metadata.is_dir() => {}
@@ -274,17 +279,17 @@ impl Stage<'_> {
     }
 }
 
-/// What init needs of a sandbox that is built.
-pub(crate) struct Built {
-    /// Directories that nobody inside can write to, until a new mount goes on top of each.
+/// What init needs to know about the finished root.
+pub(crate) struct RootHandles {
+    /// Directories that nobody inside can write to, until a new mount is put on top of each.
     pub(crate) logs: OwnedFd,
     pub(crate) tests: OwnedFd,
     /// The mount at [`SETUP`].
     pub(crate) setup: OwnedFd,
-    pub(crate) areas: Areas,
+    pub(crate) areas: SnapshotAreas,
 }
 
-/// Makes a directory of an archive, on the stage.
+/// Unpacks an archive into a new directory in the staging directory.
 fn unpack_onto(path: &Path, archive: Option<OwnedFd>, owners: Owners) -> Result<(), Failure> {
     directory(path, 0o755, Some(owners.root)).step("lay out the stage")?;
     match archive {
@@ -298,14 +303,14 @@ fn propagate(how: MsFlags) -> Result<(), Failure> {
 }
 
 fn resize(bytes: u64) -> nix::Result<()> {
-    // Small files must not make inodes without limit: each takes about a KiB of unswappable memory.
+    // Limit the number of inodes too: each takes about a KiB of unswappable memory.
     let inodes = (bytes / 4096).clamp(65_536, 4_194_304);
     let options = format!("size={bytes},nr_inodes={inodes}");
-    let flags = WALLED | MsFlags::MS_REMOUNT;
+    let flags = NOSUID_NODEV | MsFlags::MS_REMOUNT;
     mount(NO, ".", NO, flags, Some(options.as_str()))
 }
 
-/// Directories that no sandbox can do without, and whose they are.
+/// Directories that every sandbox needs, with their owners.
 fn base(owners: Owners) -> [(&'static str, u32); 5] {
     [
         ("/etc", owners.root),
@@ -316,7 +321,7 @@ fn base(owners: Owners) -> [(&'static str, u32); 5] {
     ]
 }
 
-/// What belongs to the sandbox's user lies in the upper layer from the start.
+/// Creates the base directories, and those of the sandbox's user, in the upper layer.
 fn upper(owners: Owners) -> io::Result<()> {
     let upper = Path::new("u/root");
     let user = [(WORKDIR, owners.user), (TASK_DIR, owners.user)];
@@ -327,7 +332,7 @@ fn upper(owners: Owners) -> io::Result<()> {
 }
 
 fn name(id: &str, owners: Owners) -> io::Result<()> {
-    // Only IPv4: some clients take the first address of a name, and our listeners are on 127.0.0.1.
+    // Only IPv4: some clients use the first address of a name, and our listeners are on 127.0.0.1.
     for (path, content) in [
         (
             "u/root/etc/hosts",
@@ -350,10 +355,10 @@ fn name(id: &str, owners: Owners) -> io::Result<()> {
     Ok(())
 }
 
-/// With but one uid inside, the agent owns the system's directories, and could give the verifier another
-/// shell or dynamic linker. What belongs to root in root mode is therefore read-only here.
-fn guard_system(programs: &[Programs]) -> Result<(), Failure> {
-    let programs = programs.iter().map(Programs::path);
+/// With only one uid inside, the agent owns the system's directories, and could give the verifier another shell or
+/// dynamic linker. So what belongs to root in root mode is read-only here.
+fn guard_system(programs: &[ProgramTree]) -> Result<(), Failure> {
+    let programs = programs.iter().map(ProgramTree::path);
     for path in programs.chain([String::from("/home"), String::from("/")]) {
         mount_fd::path_cstring(Path::new(&path))
             .and_then(|path| mount_fd::restrict_mount(&path, ATTR_RDONLY))
@@ -362,7 +367,7 @@ fn guard_system(programs: &[Programs]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The logs of agent and verifier, and the verifier's tests; what is the verifier's is sealed.
+/// Creates the logs of agent and verifier, and the verifier's tests; those of the verifier are sealed.
 fn seal(owners: Owners) -> Result<(), Failure> {
     let owner = format!("mode=0755,uid={0},gid={0}", owners.root);
     let tmpfs = |path: &str, flags, size: &str| {
@@ -370,11 +375,11 @@ fn seal(owners: Owners) -> Result<(), Failure> {
         let options = Some(options.as_str());
         mount(Some("tmpfs"), path, Some("tmpfs"), flags, options)
     };
-    tmpfs("logs", WALLED, LOGS_SIZE).step("mount the logs")?;
+    tmpfs("logs", NOSUID_NODEV, LOGS_SIZE).step("mount the logs")?;
     directory(Path::new("logs/agent"), 0o755, Some(owners.user)).step("make the agent's logs")?;
     directory(Path::new("logs/verifier"), 0o755, Some(owners.root))
         .step("make the verifier's logs")?;
-    let sealed = WALLED | MsFlags::MS_RDONLY;
+    let sealed = NOSUID_NODEV | MsFlags::MS_RDONLY;
     tmpfs("logs/verifier", sealed, "4k").step("seal the verifier's logs")?;
     tmpfs("tests", sealed, "4k").step("seal the verifier's tests")
 }
@@ -386,7 +391,7 @@ fn read_only(tree: &OwnedFd, target: &Path) -> io::Result<()> {
     mount_fd::attach(tree.as_fd(), target)
 }
 
-/// Makes a target with its parents; what is new belongs to whoever owns the directory it is in.
+/// Creates a mount point with its parents; new ones get the owner of their parent directory.
 fn mount_point(target: &Path, is_directory: bool) -> io::Result<()> {
     if fs::metadata(target).is_ok() {
         return Ok(());
@@ -399,7 +404,7 @@ fn mount_point(target: &Path, is_directory: bool) -> io::Result<()> {
         File::create_new(target)?.set_permissions(fs::Permissions::from_mode(0o644))?;
     }
     let owner = fs::metadata(parent)?;
-    // Fails for directories of host users that have no name inside; then it stays ours.
+    // Fails for directories of host users without an id inside; then it stays ours.
     let _ = chown(target, Some(owner.uid()), Some(owner.gid()));
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! The system calls that programs in a sandbox may not make. A deny list: agents run compilers, browsers,
-//! language servers, and an allow list would break one of them each week. Namespaces and the lack of
-//! capabilities already stop most of these; the filter also takes their code out of reach.
+//! The system calls that programs in a sandbox may not make. A deny list: agents run compilers, browsers, language
+//! servers, and an allow list would break one of them each week. Namespaces and missing capabilities already stop most
+//! of these; the filter also reduces the attack surface of the kernel.
 //!
-//! All of it is one program, a binary search for the call's number: each process that is started pays for
-//! checking it, and the kernel runs it once for every number there is, to remember what is always allowed.
+//! It is a single BPF program, a binary search for the call's number: every started process pays for its verification,
+//! and the kernel runs it once for every call number, to cache what is always allowed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -55,11 +55,11 @@ const DENIED: &[i64] = &[
     libc::SYS_keyctl,
     libc::SYS_add_key,
     libc::SYS_request_key,
-    // The clock is everybody's.
+    // The clock is shared with the host.
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
     libc::SYS_clock_adjtime,
-    // Other processes' memory, without ptrace's bookkeeping.
+    // Access to other processes' memory, without ptrace's checks.
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
 ];
@@ -78,8 +78,8 @@ const DENIED_HERE: &[i64] = &[
 #[cfg(target_arch = "aarch64")]
 const DENIED_HERE: &[i64] = &[libc::SYS_lookup_dcookie];
 
-/// Answered with ENOSYS, on which runtimes fall back to older calls: their arguments cannot be inspected
-/// (clone3) or they bypass the filter (io_uring).
+/// Refused with ENOSYS, on which runtimes fall back to older calls: their arguments cannot be inspected (clone3) or
+/// they bypass the filter (io_uring).
 const ABSENT: &[i64] = &[
     libc::SYS_clone3,
     libc::SYS_io_uring_setup,
@@ -97,7 +97,7 @@ const NEW_NAMESPACE_FLAGS: [i32; 7] = [
     libc::CLONE_NEWCGROUP,
 ];
 
-/// Address families that network namespaces confine. vsock, for one, reaches the hypervisor from any of them.
+/// Address families that network namespaces confine. vsock, for example, reaches the hypervisor from any namespace.
 const FAMILIES: [i32; 4] = [
     libc::AF_UNIX,
     libc::AF_INET,
@@ -114,8 +114,8 @@ const BUFFER_OPTIONS: [i32; 4] = [
 
 const TIOCLINUX: u64 = 0x541C;
 
-/// Numbers from here on are the x32 interface, which has the architecture number of x86-64 and which the
-/// lists above miss.
+/// Numbers from here on belong to the x32 ABI, which shares the architecture number of x86-64 and is not covered by the
+/// lists above.
 const X32_START: u32 = 0x4000_0000;
 
 #[cfg(target_arch = "x86_64")]
@@ -128,7 +128,7 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_GREATER_OR_EQUAL: u16 = 0x35;
 const JUMP_ANY_BIT: u16 = 0x45;
 const RETURN: u16 = 0x06;
-/// Offsets in what the kernel lets the program see.
+/// Offsets in the kernel's `seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCHITECTURE_NUMBER: u32 = 4;
 
@@ -164,7 +164,7 @@ impl Filter {
         Ok(Filter(program))
     }
 
-    /// Applies the filter to this process and all it will ever become; sets no_new_privs too.
+    /// Applies the filter to this process and its descendants; also sets no_new_privs.
     pub(crate) fn apply(&self) -> io::Result<()> {
         apply_filter(&self.0).map_err(|error| match error {
             seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
@@ -173,7 +173,7 @@ impl Filter {
     }
 }
 
-/// What to do about each call that is not simply allowed: a piece of program that ends in an answer.
+/// The verdict for each call that is not simply allowed: a program fragment that ends in a return.
 fn verdicts() -> io::Result<BTreeMap<u32, BpfProgram>> {
     let all =
         |calls: &'static [i64], errno| calls.iter().map(move |&call| (call, vec![refuse(errno)]));
@@ -193,7 +193,7 @@ fn verdicts() -> io::Result<BTreeMap<u32, BpfProgram>> {
         .collect()
 }
 
-/// Finds the range that the loaded number is in. The first range starts at 0.
+/// A binary search for the range of the loaded number. The first range starts at 0.
 fn search(ranges: &[(u32, BpfProgram)]) -> io::Result<BpfProgram> {
     if let [(_, verdict)] = ranges {
         return Ok(verdict.clone());
@@ -211,7 +211,7 @@ fn step(code: u16, k: u32) -> sock_filter {
     jump(code, k, 0, 0)
 }
 
-/// Jumps over `jt` steps if the condition holds, else over `jf`.
+/// Skips `jt` instructions if the condition holds, else `jf`.
 fn jump(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
@@ -224,7 +224,7 @@ fn refuse(errno: i32) -> sock_filter {
     step(RETURN, libc::SECCOMP_RET_ERRNO | errno.cast_unsigned())
 }
 
-/// The lower half of an argument; all that the kernel looks at for most of them.
+/// Loads the lower half of an argument, which is all that the kernel uses for most of them.
 fn load(argument: u32) -> sock_filter {
     step(LOAD, 16 + 8 * argument)
 }
@@ -234,7 +234,7 @@ fn load_upper_half(argument: u32) -> sock_filter {
 }
 
 fn namespace_clone() -> BpfProgram {
-    // CLONE_NEWTIME is not among them: clone takes its bit for part of the exit signal.
+    // Without CLONE_NEWTIME: for clone its bit is part of the exit signal.
     let flags = NEW_NAMESPACE_FLAGS.iter().fold(0, |all, flag| all | flag);
     vec![
         load(0),
@@ -244,7 +244,7 @@ fn namespace_clone() -> BpfProgram {
     ]
 }
 
-/// Typing into a terminal on someone else's behalf.
+/// Refuses to inject input into a terminal.
 fn terminal_injection() -> BpfProgram {
     let request = |request: u64| u32::try_from(request).unwrap_or(u32::MAX);
     vec![
@@ -256,12 +256,13 @@ fn terminal_injection() -> BpfProgram {
     ]
 }
 
-/// In rootless mode init has the payload's uid, and whoever could lower its limits would lower the verifier's.
+/// Refuses to change limits of other processes: in rootless mode init has the payload's uid, and lowering its limits
+/// would lower the verifier's.
 fn other_process_limits() -> BpfProgram {
     vec![
         load(0),
         jump(JUMP_EQUAL, 0, 5, 0),
-        // Somebody else's; reading them, with a null pointer for the new ones, is fine.
+        // Another process; reading its limits, with a null pointer for the new ones, is fine.
         load(2),
         jump(JUMP_EQUAL, 0, 0, 2),
         load_upper_half(2),
@@ -284,8 +285,8 @@ fn foreign_family() -> BpfProgram {
     ]
 }
 
-/// Asking for larger socket buffers is accepted and has no effect. Their memory is the whole machine's, and whoever
-/// asks is not held to the sizes that the sandbox's network has.
+/// Larger socket buffers are accepted and have no effect. Their memory belongs to the whole machine, and explicit sizes
+/// are not bound by the limits of the sandbox's network.
 fn socket_buffers() -> BpfProgram {
     let [a, b, c, d] = BUFFER_OPTIONS.map(i32::cast_unsigned);
     vec![

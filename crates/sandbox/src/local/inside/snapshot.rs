@@ -1,9 +1,9 @@
-//! Writes a sandbox's own files to an archive. It runs in a process with the rights of the sandbox's root, or of its
-//! user where there is no other, and is handed what it has to look at: of each overlay the upper tree, which tells what
-//! is the sandbox's own, and the overlay itself without anything mounted on it, which tells what that is now.
+//! Writes a sandbox's own files to an archive. This runs in a process with the rights of the sandbox's root, or of its
+//! user where there is no other. It is passed descriptors of each overlay's upper tree, which has the sandbox's own
+//! changes, and of the merged overlay without anything mounted on it, which has their current content.
 //!
-//! What was removed is a device of number 0, as overlayfs has it. A directory that shows nothing of the trees below it
-//! is of the type `D`: all that is in it is in the archive.
+//! A removed file is stored as a whiteout, a device with number 0 as in overlayfs. An opaque directory, which shows
+//! nothing of the lower trees, has the type `D`: all of its content is in the archive.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -20,50 +20,49 @@ use tar::{Builder, EntryType, Header};
 
 use super::builtin::standard;
 use crate::guest::{TASK_DIR, WORKDIR};
-use crate::local::shared::wire::{self, Failure, FailureKind, InStep};
+use crate::local::shared::wire::{self, Failure, FailureKind, WithStep};
 
-pub(crate) const WHOLE_DIRECTORY: u8 = b'D';
+pub(crate) const OPAQUE_DIRECTORY: u8 = b'D';
 pub(crate) const ROOT: &str = "root";
-/// Made anew for every sandbox.
-const NOT_KEPT: [&str; 2] = ["root/etc/hosts", "root/etc/hostname"];
-/// Each takes two descriptors while it is being looked at.
+/// Generated for every sandbox.
+const EXCLUDED: [&str; 2] = ["root/etc/hosts", "root/etc/hostname"];
+/// Each level takes two descriptors while it is visited.
 const DEPTH_MAX: usize = 512;
 
-/// A part of the file system. Comes with a descriptor of what is the sandbox's own, and one of what is seen if that is
-/// something else.
+/// A part of the file system. Sent with a descriptor of the upper tree, and one of the merged tree if it is an overlay.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Area {
+pub(crate) struct SnapshotArea {
     pub(crate) name: String,
     pub(crate) is_overlaid: bool,
 }
 
-/// All areas, held by init for those who take snapshots.
+/// All areas, held by init for processes that take snapshots.
 #[derive(Default)]
-pub(crate) struct Areas(Vec<(Area, Vec<OwnedFd>)>);
+pub(crate) struct SnapshotAreas(Vec<(SnapshotArea, Vec<OwnedFd>)>);
 
-impl Areas {
-    /// `own` is a path on the stage.
+impl SnapshotAreas {
+    /// `upper` is a path in the staging directory.
     pub(crate) fn add(
         &mut self,
         name: &str,
-        own: &str,
-        seen: Option<OwnedFd>,
+        upper: &str,
+        merged: Option<OwnedFd>,
     ) -> Result<(), Failure> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let own = open(own, flags, FileMode::empty()).step("open a part of the stage")?;
-        let area = Area {
+        let upper = open(upper, flags, FileMode::empty()).step("open a part of the stage")?;
+        let area = SnapshotArea {
             name: name.to_owned(),
-            is_overlaid: seen.is_some(),
+            is_overlaid: merged.is_some(),
         };
-        let handles = [own].into_iter().chain(seen).collect();
+        let handles = [upper].into_iter().chain(merged).collect();
         self.0.push((area, handles));
         Ok(())
     }
 
-    /// As a socket from which they can be received: a process has but one descriptor to start with.
-    pub(crate) fn hand(&self) -> io::Result<OwnedFd> {
+    /// Sends them over a new socket and returns its other end: a process gets only one extra descriptor at its start.
+    pub(crate) fn send(&self) -> io::Result<OwnedFd> {
         let (ours, theirs) = wire::pair()?;
-        let areas: Vec<&Area> = self.0.iter().map(|(area, _)| area).collect();
+        let areas: Vec<&SnapshotArea> = self.0.iter().map(|(area, _)| area).collect();
         let handles: Vec<_> = self.0.iter().flat_map(|(_, handles)| handles).collect();
         let handles: Vec<_> = handles.into_iter().map(AsFd::as_fd).collect();
         wire::send(ours.as_fd(), &areas, &handles)?;
@@ -71,16 +70,16 @@ impl Areas {
     }
 }
 
-/// Reads a list of [`Area`]s from standard input, and writes the archive to standard output.
+/// Reads a list of [`SnapshotArea`]s from standard input, and writes the archive to standard output.
 pub(crate) fn take() -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::new(FailureKind::File, "take a snapshot", &error);
-    let message = wire::receive::<Vec<Area>>(io::stdin().as_fd()).map_err(failed)?;
+    let message = wire::receive::<Vec<SnapshotArea>>(io::stdin().as_fd()).map_err(failed)?;
     let (areas, handles) = message.ok_or_else(|| failed(io::ErrorKind::UnexpectedEof.into()))?;
     let output = BufWriter::with_capacity(256 * 1024, standard(1).try_clone().map_err(failed)?);
     write(areas, handles, output).map_err(failed)
 }
 
-fn write(areas: Vec<Area>, handles: Vec<OwnedFd>, output: impl Write) -> io::Result<()> {
+fn write(areas: Vec<SnapshotArea>, handles: Vec<OwnedFd>, output: impl Write) -> io::Result<()> {
     let missing = || io::Error::from(io::ErrorKind::InvalidInput);
     let mut handles = handles.into_iter();
     let mut writer = Writer {
@@ -88,49 +87,52 @@ fn write(areas: Vec<Area>, handles: Vec<OwnedFd>, output: impl Write) -> io::Res
         links: HashMap::new(),
     };
     for area in areas {
-        let own = handles.next().ok_or_else(missing)?;
-        let seen = match area.is_overlaid {
+        let upper = handles.next().ok_or_else(missing)?;
+        let merged = match area.is_overlaid {
             true => handles.next().ok_or_else(missing)?,
-            false => own.try_clone()?,
+            false => upper.try_clone()?,
         };
-        let pair = Pair {
-            own: open_directory(&within(&own, ""))?,
-            seen: open_directory(&within(&seen, ""))?,
+        let directory = OverlayDirectory {
+            upper: open_directory(&within(&upper, ""))?,
+            merged: open_directory(&within(&merged, ""))?,
         };
-        let is_whole = !pair.shows_lower(0)?;
-        writer.directory(&pair, Path::new(&area.name), is_whole)?;
-        if area.name == ROOT && !is_whole {
-            writer.note_removed_base(&pair)?;
+        let is_opaque = !directory.shows_lower(0)?;
+        writer.directory(&directory, Path::new(&area.name), is_opaque)?;
+        if area.name == ROOT && !is_opaque {
+            writer.add_removed_base(&directory)?;
         }
     }
     writer.tar.into_inner()?.flush()
 }
 
-/// The same directory as the sandbox's own and as it is seen.
-struct Pair {
-    own: File,
-    seen: File,
+/// The same directory in the upper and in the merged tree.
+struct OverlayDirectory {
+    upper: File,
+    merged: File,
 }
 
-impl Pair {
-    fn child(&self, name: &OsString) -> io::Result<Pair> {
-        Ok(Pair {
-            own: open_directory(&within(&self.own, name))?,
-            seen: open_directory(&within(&self.seen, name))?,
+impl OverlayDirectory {
+    fn child(&self, name: &OsString) -> io::Result<OverlayDirectory> {
+        Ok(OverlayDirectory {
+            upper: open_directory(&within(&self.upper, name))?,
+            merged: open_directory(&within(&self.merged, name))?,
         })
     }
 
-    /// Whether anything is seen here, or below in a directory of the sandbox's own, that is not its own.
+    /// Whether anything of the lower trees is visible here, or below in a directory of the upper tree.
     fn shows_lower(&self, depth: usize) -> io::Result<bool> {
         if depth > DEPTH_MAX {
             return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
         }
-        let own = names(&self.own)?;
-        if names(&self.seen)?.iter().any(|name| !own.contains(name)) {
+        let upper = names(&self.upper)?;
+        if names(&self.merged)?
+            .iter()
+            .any(|name| !upper.contains(name))
+        {
             return Ok(true);
         }
-        for name in &own {
-            let metadata = fs::symlink_metadata(within(&self.own, name));
+        for name in &upper {
+            let metadata = fs::symlink_metadata(within(&self.upper, name));
             if metadata.is_ok_and(|metadata| metadata.is_dir())
                 && let Ok(child) = self.child(name)
                 && child.shows_lower(depth + 1)?
@@ -144,75 +146,80 @@ impl Pair {
 
 struct Writer<W: Write> {
     tar: Builder<W>,
-    /// The first name of each file that has several.
+    /// The first path of each file with several hard links.
     links: HashMap<(u64, u64), PathBuf>,
 }
 
 impl<W: Write> Writer<W> {
-    /// `is_whole`: nothing of lower trees is seen in it.
-    fn directory(&mut self, pair: &Pair, path: &Path, is_whole: bool) -> io::Result<()> {
-        let kind = match is_whole {
-            true => EntryType::new(WHOLE_DIRECTORY),
+    /// `is_opaque`: nothing of the lower trees is visible in it.
+    fn directory(
+        &mut self,
+        directory: &OverlayDirectory,
+        path: &Path,
+        is_opaque: bool,
+    ) -> io::Result<()> {
+        let kind = match is_opaque {
+            true => EntryType::new(OPAQUE_DIRECTORY),
             false => EntryType::Directory,
         };
-        self.plain(kind, path, &pair.seen.metadata()?)?;
-        self.content(pair, path, is_whole, 0)
+        self.plain(kind, path, &directory.merged.metadata()?)?;
+        self.content(directory, path, is_opaque, 0)
     }
 
     fn content(
         &mut self,
-        pair: &Pair,
+        directory: &OverlayDirectory,
         path: &Path,
-        is_whole: bool,
+        is_opaque: bool,
         depth: usize,
     ) -> io::Result<()> {
         if depth > DEPTH_MAX {
             return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
         }
-        for name in names(&pair.own)? {
+        for name in names(&directory.upper)? {
             let path = path.join(&name);
-            if NOT_KEPT.iter().any(|not_kept| path == Path::new(not_kept)) {
+            if EXCLUDED.iter().any(|excluded| path == Path::new(excluded)) {
                 continue;
             }
-            let own = fs::symlink_metadata(within(&pair.own, &name))?;
-            if own.file_type().is_char_device() && own.rdev() == 0 {
-                if !is_whole {
-                    self.plain(EntryType::Char, &path, &own)?;
+            let upper = fs::symlink_metadata(within(&directory.upper, &name))?;
+            if upper.file_type().is_char_device() && upper.rdev() == 0 {
+                if !is_opaque {
+                    self.plain(EntryType::Char, &path, &upper)?;
                 }
-            } else if own.is_dir() {
-                let child = pair.child(&name)?;
-                let metadata = child.seen.metadata()?;
-                let is_child_whole = is_whole || !child.shows_lower(depth)?;
-                // Below a whole one there is nothing to hide.
-                let kind = match is_child_whole && !is_whole {
-                    true => EntryType::new(WHOLE_DIRECTORY),
+            } else if upper.is_dir() {
+                let child = directory.child(&name)?;
+                let metadata = child.merged.metadata()?;
+                let is_child_opaque = is_opaque || !child.shows_lower(depth)?;
+                // Below an opaque directory there is nothing to hide.
+                let kind = match is_child_opaque && !is_opaque {
+                    true => EntryType::new(OPAQUE_DIRECTORY),
                     false => EntryType::Directory,
                 };
                 self.plain(kind, &path, &metadata)?;
-                self.content(&child, &path, is_child_whole, depth + 1)?;
+                self.content(&child, &path, is_child_opaque, depth + 1)?;
             } else {
-                self.file(&own, &within(&pair.seen, &name), &path)?;
+                self.file(&upper, &within(&directory.merged, &name), &path)?;
             }
         }
         Ok(())
     }
 
-    fn file(&mut self, own: &Metadata, seen: &Path, path: &Path) -> io::Result<()> {
-        if own.is_symlink() {
-            let metadata = fs::symlink_metadata(seen)?;
+    fn file(&mut self, upper: &Metadata, merged: &Path, path: &Path) -> io::Result<()> {
+        if upper.is_symlink() {
+            let metadata = fs::symlink_metadata(merged)?;
             let mut header = header(EntryType::Symlink, &metadata);
             return self
                 .tar
-                .append_link(&mut header, path, fs::read_link(seen)?);
+                .append_link(&mut header, path, fs::read_link(merged)?);
         }
-        if !own.is_file() {
-            // A pipe or a socket, which is nothing without its processes.
+        if !upper.is_file() {
+            // A pipe or a socket, which is useless without its processes.
             return Ok(());
         }
-        if own.nlink() > 1 {
-            let identity = (own.dev(), own.ino());
+        if upper.nlink() > 1 {
+            let identity = (upper.dev(), upper.ino());
             if let Some(first) = self.links.get(&identity) {
-                let mut header = header(EntryType::Link, own);
+                let mut header = header(EntryType::Link, upper);
                 return self.tar.append_link(&mut header, path, first);
             }
             self.links.insert(identity, path.to_owned());
@@ -220,11 +227,11 @@ impl<W: Write> Writer<W> {
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
-            .open(seen)?;
+            .open(merged)?;
         let metadata = file.metadata()?;
         let mut header = header(EntryType::Regular, &metadata);
         header.set_size(metadata.len());
-        // Should somebody write to it meanwhile, it has as much as was said.
+        // If the file shrinks or grows meanwhile, the entry still has the size in its header.
         let content = file.chain(io::repeat(0)).take(metadata.len());
         self.tar.append_data(&mut header, path, content)
     }
@@ -238,18 +245,19 @@ impl<W: Write> Writer<W> {
         self.tar.append_data(&mut header, path, io::empty())
     }
 
-    /// Directories that every sandbox has from the start, with nothing below that would have to be hidden.
-    fn note_removed_base(&mut self, root: &Pair) -> io::Result<()> {
+    /// Adds whiteouts for removed directories that every new sandbox has in its upper layer, for which overlayfs makes
+    /// none.
+    fn add_removed_base(&mut self, root: &OverlayDirectory) -> io::Result<()> {
         for base in [WORKDIR, TASK_DIR] {
             let inner = base.trim_start_matches('/');
-            let seen = fs::symlink_metadata(within(&root.seen, inner));
+            let merged = fs::symlink_metadata(within(&root.merged, inner));
             let parent = Path::new(inner).parent().unwrap_or(Path::new(""));
-            let is_in_a_whole_one = || -> io::Result<bool> {
+            let is_in_an_opaque_one = || -> io::Result<bool> {
                 let parent = parent.as_os_str().to_owned();
                 Ok(!root.child(&parent)?.shows_lower(0)?)
             };
-            if seen.is_err() && !is_in_a_whole_one()? {
-                let metadata = root.seen.metadata()?;
+            if merged.is_err() && !is_in_an_opaque_one()? {
+                let metadata = root.merged.metadata()?;
                 self.plain(EntryType::Char, &Path::new(ROOT).join(inner), &metadata)?;
             }
         }
@@ -268,7 +276,7 @@ fn header(kind: EntryType, metadata: &Metadata) -> Header {
     header
 }
 
-/// By way of the descriptor, so that no name on the way there matters. An empty name is the directory itself.
+/// A path through the descriptor, so that no name on the way matters. An empty name is the directory itself.
 fn within(directory: &impl AsRawFd, name: impl AsRef<Path>) -> PathBuf {
     let handle = format!("/proc/self/fd/{}", directory.as_raw_fd());
     Path::new(&handle).join(name)

@@ -1,6 +1,6 @@
-//! Unpacks an archive into an empty directory of the stage. It is done by a process that may do anything to the host's
-//! files, so no name in an archive may lead out of that directory: neither by itself nor by a link that the archive
-//! has made before.
+//! Unpacks an archive into an empty directory in the staging directory. This is done by a process with full access to
+//! the host's files, so no name in an archive may lead out of that directory: neither by itself nor through a link that
+//! the archive created before.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Seek};
@@ -14,7 +14,7 @@ use super::layout::{Owners, directory};
 use crate::guest::HOME;
 use crate::local::shared::wire::{Failure, FailureKind};
 
-/// Of a long name and its like, which are held in memory.
+/// The limit of long names and other metadata that are held in memory.
 const NAME_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) fn unpack(mut archive: File, into: &Path, owners: Owners) -> Result<(), Failure> {
@@ -31,7 +31,7 @@ pub(crate) fn unpack(mut archive: File, into: &Path, owners: Owners) -> Result<(
     Ok(())
 }
 
-/// What the kernel refused is an error of this machine, everything else one of the archive.
+/// An error of the kernel is this machine's, any other is the archive's.
 pub(crate) fn failure(step: &str, error: &io::Error) -> Failure {
     match error.raw_os_error() {
         Some(_) => Failure::new(FailureKind::File, step, error),
@@ -39,7 +39,7 @@ pub(crate) fn failure(step: &str, error: &io::Error) -> Failure {
     }
 }
 
-/// Leaves the archive at its beginning.
+/// Checks the length of all names. Leaves the archive at its beginning.
 pub(crate) fn check_names(archive: &mut File) -> io::Result<()> {
     for entry in Archive::new(&*archive).entries_with_seek()?.raw(true) {
         let entry = entry?;
@@ -64,7 +64,7 @@ fn place(entry: &mut Entry<'_, File>, name: &Path, into: &Path, owners: Owners) 
     }
     let inner = inner(name)?;
     if inner.as_os_str().is_empty() {
-        // The root itself, whose mode and owner are not the archive's to say.
+        // The root itself, whose mode and owner the archive may not set.
         return Ok(());
     }
     let path = into.join(&inner);
@@ -138,7 +138,7 @@ pub(crate) fn link_name(entry: &Entry<'_, File>) -> io::Result<PathBuf> {
     }
 }
 
-/// A name without anything that leads elsewhere.
+/// The relative path of a name; refuses one that leads outside.
 pub(crate) fn inner(name: &Path) -> io::Result<PathBuf> {
     let mut inner = PathBuf::new();
     for part in name.components() {
@@ -153,7 +153,7 @@ pub(crate) fn inner(name: &Path) -> io::Result<PathBuf> {
     Ok(inner)
 }
 
-/// The directories on the way, each of which has to be one.
+/// Creates missing parent directories; refuses a parent that is not a directory.
 pub(crate) fn make_parents(into: &Path, inner: &Path, owners: Owners) -> io::Result<()> {
     let Some(parent) = inner.parent() else {
         return Ok(());
@@ -174,7 +174,8 @@ pub(crate) fn make_parents(into: &Path, inner: &Path, owners: Owners) -> io::Res
     Ok(())
 }
 
-/// Who owns the system's directories could change what the verifier runs.
+/// Only files in the home directory belong to the user: the owner of the system's directories could change what the
+/// verifier runs.
 fn owner_of(inner: &Path, owners: Owners) -> u32 {
     if Path::new("/").join(inner).starts_with(HOME) {
         owners.user

@@ -1,5 +1,5 @@
-//! What to do about a machine that refuses a step of building a sandbox. Settings are read only to name the one
-//! that is in the way; whether something works is always found by trying it.
+//! How to fix a machine that refuses a step of building a sandbox. Settings are read only to name the one that is in
+//! the way; whether something works is always found out by trying it.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ const PROC: &str = "parts of /proc are masked: start the container with --securi
      unmask=ALL, Kubernetes: procMount: Unmasked)";
 const DISK: &str = "nothing can be written: set ROLLCAGE_HOME to a directory on a disk with room";
 
-/// One sentence with the fix, where we know one.
+/// One sentence with the fix, if known.
 pub(crate) fn of(kind: FailureKind, error: &io::Error) -> Option<String> {
     let code = error.raw_os_error()?;
     let refused = matches!(code, libc::EPERM | libc::EACCES);
@@ -65,7 +65,7 @@ fn hint() -> &'static str {
     }
 }
 
-/// Why there are no namespaces for us.
+/// How to get namespaces.
 pub(crate) fn namespaces() -> String {
     setting_in_the_way().unwrap_or_else(|| {
         if is_filtered() {
@@ -79,7 +79,7 @@ pub(crate) fn namespaces() -> String {
     })
 }
 
-/// A setting that keeps user namespaces from us.
+/// A setting that forbids user namespaces, as a command that changes it.
 fn setting_in_the_way() -> Option<String> {
     let is =
         |path: &str, value: &str| fs::read_to_string(path).is_ok_and(|text| text.trim() == value);
@@ -121,13 +121,13 @@ fn profile() -> Option<String> {
     Some(name.to_owned())
 }
 
-/// Containers put a filter on system calls over us; nobody else does.
+/// Whether a seccomp filter applies to us, which only containers do.
 fn is_filtered() -> bool {
     fs::read_to_string("/proc/self/status")
         .is_ok_and(|status| status.lines().any(|line| line.starts_with("Seccomp:\t2")))
 }
 
-/// Set when this kernel is too old.
+/// A message if this kernel is too old.
 pub(crate) fn old_kernel() -> Option<String> {
     let release = kernel_release();
     (kernel_version(&release) < LOWEST_KERNEL).then(|| {

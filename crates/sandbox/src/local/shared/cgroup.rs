@@ -1,11 +1,11 @@
 //! The names of control groups: which hierarchies limit what, and where in them a sandbox's groups are. The engine
-//! makes these up, limits and removes the groups; the zygote makes them.
+//! chooses the names, limits and removes the groups; the zygote creates them.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Who limits one thing.
+/// What enforces one kind of limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Controller {
     V2,
@@ -14,7 +14,7 @@ pub(crate) enum Controller {
     None,
 }
 
-/// The engine's own directories, parents of all its sandboxes' groups.
+/// The engine's own groups, parents of all its sandboxes' groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cgroups {
     pub(crate) unified: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Which of the two ways of building a sandbox this process may use.
+//! Which of the two ways of building a sandbox this process can use.
 
 use std::fs;
 
@@ -9,14 +9,14 @@ use super::userns;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mode {
-    /// Real root: each sandbox gets its own range of 65536 uids, so inner root is nobody outside.
+    /// Real root: each sandbox gets its own range of 65536 uids, so root inside is an unprivileged uid outside.
     Root,
-    /// An ordinary user, or root without some capability: the sandbox's user is that user, alone in a user
-    /// namespace, which gives all capabilities over what is made in it.
+    /// An ordinary user, or root without some capability: the sandbox's user is that user, alone in a user namespace,
+    /// in which it has all capabilities.
     Rootless,
 }
 
-/// Capabilities that building a sandbox as root takes.
+/// Capabilities needed to build a sandbox as root.
 const NEEDED: [u32; 7] = [
     0,  // CHOWN
     1,  // DAC_OVERRIDE
@@ -52,7 +52,7 @@ fn has_capabilities(status: &str) -> bool {
     NEEDED.iter().all(|bit| effective & (1 << bit) != 0)
 }
 
-/// Root of a container with few uids of its own cannot give ranges away.
+/// Whether the uid map has our ranges: root in a container may have only a few uids.
 fn covers_ranges(map: &str) -> bool {
     map.lines().any(|line| {
         let numbers: Vec<u64> = line

@@ -21,13 +21,13 @@ pub(crate) fn path_cstring(path: &Path) -> io::Result<CString> {
 /// A detached copy of the mount that `path` is on, rooted at `path`.
 pub(crate) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     match clone_tree_with(path, 0) {
-        // In a user namespace, mounts below `path` are locked to it and must come along.
+        // In a user namespace, mounts below `path` are locked to it and must be cloned too.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => clone_whole_tree(path),
         result => result,
     }
 }
 
-/// As [`clone_tree`], with all that is mounted below.
+/// As [`clone_tree`], with all mounts below.
 pub(crate) fn clone_whole_tree(path: &Path) -> io::Result<OwnedFd> {
     clone_tree_with(path, libc::AT_RECURSIVE.cast_unsigned())
 }
@@ -69,7 +69,7 @@ fn no_attributes() -> libc::mount_attr {
     }
 }
 
-/// Shows the files of a detached tree with the owners that `userns` maps them to.
+/// Maps the owners of a detached tree's files through `userns`.
 pub(crate) fn idmap(tree: BorrowedFd<'_>, userns: BorrowedFd<'_>) -> io::Result<()> {
     let userns_fd = u64::try_from(userns.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?;
     mount_setattr(
@@ -83,7 +83,7 @@ pub(crate) fn idmap(tree: BorrowedFd<'_>, userns: BorrowedFd<'_>) -> io::Result<
     )
 }
 
-/// Adds attributes to a tree. Never clears any, so that attributes locked by an outer namespace do not matter.
+/// Adds attributes to a tree. Never clears any, so attributes locked by an outer namespace are no problem.
 pub(crate) fn restrict_tree(tree: BorrowedFd<'_>, attributes: u64) -> io::Result<()> {
     mount_setattr(
         tree,
@@ -192,7 +192,7 @@ pub(crate) fn new_mount(
     owned(unsafe { libc::syscall(libc::SYS_fsmount, raw, libc::FSMOUNT_CLOEXEC, attributes) })
 }
 
-/// Whether a file system keeps the attributes with which overlayfs marks what was removed, for ordinary users.
+/// Checks that a file system supports the attributes that overlayfs uses for ordinary users.
 pub(crate) fn try_user_attribute(path: &Path) -> io::Result<()> {
     let path = path_cstring(path)?;
     let name = c"user.overlay.rollcage";
@@ -204,7 +204,7 @@ pub(crate) fn try_user_attribute(path: &Path) -> io::Result<()> {
     check(unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) }.into()).map(drop)
 }
 
-/// Marks a directory of an overlay's upper tree so that nothing of the lower ones shows in it.
+/// Marks a directory of an overlay's upper tree as opaque: nothing of the lower trees is visible in it.
 pub(crate) fn hide_lower(path: &Path, by_user: bool) -> io::Result<()> {
     let path = path_cstring(path)?;
     let name = match by_user {

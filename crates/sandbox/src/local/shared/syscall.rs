@@ -19,14 +19,14 @@ pub(crate) fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// Who returns from [`clone_process`].
+/// In which process [`clone_process`] returned.
 pub(crate) enum Cloned {
     Child,
     Parent { pidfd: OwnedFd },
 }
 
-/// Clones this process like fork, but as a child of our own parent, with a pidfd and new namespaces.
-/// By clone and not by clone3, which the filters of containers hide since they cannot look into it.
+/// Clones this process like fork, but as a child of our own parent, with a pidfd and new namespaces. Not with clone3,
+/// which containers' seccomp filters refuse because they cannot inspect its arguments.
 pub(crate) fn clone_process(namespaces: i32) -> io::Result<Cloned> {
     let mut pidfd: RawFd = -1;
     // The exit signal, in the lowest bits, is inherited from the caller's with CLONE_PARENT.
@@ -45,7 +45,7 @@ pub(crate) fn clone_process(namespaces: i32) -> io::Result<Cloned> {
     })
 }
 
-/// Forks, for processes with a single thread, which ours on this side of the socket are.
+/// Forks a single-threaded process, as zygote and init are.
 pub(crate) fn fork() -> io::Result<Option<nix::unistd::Pid>> {
     // SAFETY: zygote and init are single threaded, so the child may do what the parent could.
     match unsafe { nix::unistd::fork() }? {
@@ -54,13 +54,13 @@ pub(crate) fn fork() -> io::Result<Option<nix::unistd::Pid>> {
     }
 }
 
-/// Ends this process at once, without running destructors or exit handlers meant for its parent.
+/// Ends this process immediately, without running destructors or exit handlers of its parent.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: does not return and touches no memory.
     unsafe { libc::_exit(code) }
 }
 
-/// Makes all descriptors from `first` on close at the next exec.
+/// Sets close-on-exec on all descriptors from `first` on.
 pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: only sets a flag on descriptors.
     let result = unsafe {
@@ -105,7 +105,7 @@ pub(crate) fn close_from(first: u32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) }).map(drop)
 }
 
-/// Undoes what init does for itself and what would survive exec: it ignores SIGPIPE and blocks SIGCHLD.
+/// Undoes init's own signal settings, which would survive exec: it ignores SIGPIPE and blocks SIGCHLD.
 pub(crate) fn unblock_signals() -> io::Result<()> {
     // SAFETY: the default disposition runs no code of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
@@ -135,7 +135,7 @@ pub(crate) fn reset_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Drops every capability that is not in the bit set `kept`, for good.
+/// Drops every capability that is not in the bit set `kept`, permanently.
 pub(crate) fn keep_capabilities(kept: u64) -> io::Result<()> {
     for capability in 0..64 {
         if kept & (1 << capability) != 0 {
@@ -198,25 +198,25 @@ pub(crate) fn clear_ambient() -> io::Result<()> {
     check(result.into()).map(drop)
 }
 
-/// How a child ended; of `code` and `signal` one is zero.
-pub(crate) struct Death {
+/// How a child ended; either `code` or `signal` is zero.
+pub(crate) struct ChildExit {
     pub(crate) pid: i32,
     pub(crate) code: i32,
     pub(crate) signal: i32,
 }
 
-/// Whether to wait for a child's end.
+/// Whether to wait for a child to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum WaitMode {
     Wait,
     NoWait,
 }
 
-/// Collects any dead child. `None` when there is none yet; an error when there are no children at all.
-/// Not nix's, which has no word for a death by a real-time signal and reports an error instead.
-pub(crate) fn reap_any(patience: Patience) -> io::Result<Option<Death>> {
+/// Reaps any dead child. `None` if none is dead yet; an error if there are no children at all. Not with nix, which
+/// cannot represent death by a real-time signal and returns an error instead.
+pub(crate) fn reap_any(wait_mode: WaitMode) -> io::Result<Option<ChildExit>> {
     let options = libc::__WALL
-        | if patience == Patience::NoWait {
+        | if wait_mode == WaitMode::NoWait {
             libc::WNOHANG
         } else {
             0
@@ -237,10 +237,10 @@ pub(crate) fn reap_any(patience: Patience) -> io::Result<Option<Death>> {
     } else {
         0
     };
-    Ok(Some(Death { pid, code, signal }))
+    Ok(Some(ChildExit { pid, code, signal }))
 }
 
-/// As kill(2): a negative number is a process group, -1 everybody. Best effort.
+/// As kill(2): a negative number is a process group, -1 all processes. Best effort.
 pub(crate) fn kill(pid: i32, signal: i32) {
     // SAFETY: plain numbers.
     let _ = unsafe { libc::kill(pid, signal) };
@@ -261,7 +261,7 @@ pub(crate) fn pidfd_kill(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     .map(drop)
 }
 
-/// Collects a dead child. `Ok(false)` while it lives; a child that somebody else collected counts as dead.
+/// Reaps a dead child. `Ok(false)` while it lives; a child that was already reaped counts as dead.
 pub(crate) fn pidfd_reap(pidfd: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: an all-zero siginfo is valid, and the kernel only writes to it.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };

@@ -13,47 +13,47 @@ use nix::unistd::pipe2;
 use super::syscall::{exit_now, fork};
 use crate::guest::USER_ID;
 
-/// The ranges we hand out, far from those of login users, containers and systemd.
+/// The uids for sandboxes, far from those of login users, containers and systemd.
 pub(crate) const FIRST_UID: u32 = 0x7000_0000;
 pub(crate) const LAST_UID: u32 = 0x8000_0000;
 pub(crate) const RANGE: u32 = 65536;
-/// Who owns what belongs to nobody that has a number inside.
+/// The owner of files whose owner has no id inside.
 pub(crate) const NOBODY: u32 = 65534;
 
-/// The first uid of a sandbox's range. Engines on one machine start at different places, so that
-/// limits the kernel counts per uid are not shared between them.
+/// The first uid of a sandbox's range. Engines on one machine start at different offsets, so that they do not share
+/// limits that the kernel counts per uid.
 pub(crate) fn range_start(engine_pid: u32, slot: u32) -> u32 {
     let ranges = (LAST_UID - FIRST_UID) / RANGE;
     FIRST_UID + RANGE * (engine_pid.wrapping_mul(64).wrapping_add(slot) % ranges)
 }
 
-/// Makes a user namespace in which 0..65536 are the uids from `start` on.
-/// The kernel ties a new namespace to a process, so a short-lived one holds it until it is opened.
+/// Creates a user namespace in which 0..65536 map to the uids from `start` on. The kernel ties a new namespace to a
+/// process, so a short-lived child holds it until it is opened.
 pub(crate) fn create(start: u32) -> io::Result<OwnedFd> {
-    let (mut told, tell) =
+    let (mut reports, report) =
         pipe2(OFlag::O_CLOEXEC).map(|(read, write)| (File::from(read), File::from(write)))?;
     let (mut go, mut release) =
         pipe2(OFlag::O_CLOEXEC).map(|(read, write)| (File::from(read), File::from(write)))?;
     let Some(child) = fork()? else {
-        drop(told);
+        drop(reports);
         drop(release);
         let refused = unshare(CloneFlags::CLONE_NEWUSER).map_or_else(|errno| errno as i32, |()| 0);
         let refused = u8::try_from(refused).unwrap_or(u8::MAX);
-        if (&tell).write_all(&[refused]).is_err() || refused != 0 {
+        if (&report).write_all(&[refused]).is_err() || refused != 0 {
             exit_now(0);
         }
         if go.read_exact(&mut [0]).is_ok() {
             forbid_nesting();
-            let _ = (&tell).write_all(b"d");
+            let _ = (&report).write_all(b"d");
         }
         // Lives until the parent has opened its namespace and closes the pipe.
         let _ = go.read(&mut [0]);
         exit_now(0);
     };
-    drop(tell);
+    drop(report);
     drop(go);
     let mut refused = [0];
-    let result = told
+    let result = reports
         .read_exact(&mut refused)
         .and_then(|()| match refused[0] {
             0 => Ok(()),
@@ -72,7 +72,7 @@ pub(crate) fn create(start: u32) -> io::Result<OwnedFd> {
             )
         })
         .and_then(|()| release.write_all(b"g"))
-        .and_then(|()| told.read_exact(&mut [0]))
+        .and_then(|()| reports.read_exact(&mut [0]))
         .and_then(|()| File::open(format!("/proc/{child}/ns/user")));
     drop(release);
     let _ = kill(child, Signal::SIGKILL);
@@ -80,17 +80,17 @@ pub(crate) fn create(start: u32) -> io::Result<OwnedFd> {
     result.map(OwnedFd::from)
 }
 
-/// Maps the caller, alone, to the sandbox's user. For a process already in its new namespace.
+/// Maps the caller alone to the sandbox's user. For a process that is already in its new namespace.
 pub(crate) fn map_self(outer_uid: u32, outer_gid: u32) -> io::Result<()> {
-    // Without this the kernel lets nobody unprivileged write a gid map.
+    // The kernel requires this before an unprivileged process may write a gid map.
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{USER_ID} {outer_uid} 1"))?;
     fs::write("/proc/self/gid_map", format!("{USER_ID} {outer_gid} 1"))
 }
 
-/// A second wall behind the seccomp filter: no user namespaces inside this one.
+/// A second line of defence behind the seccomp filter: no user namespaces inside this one.
 pub(crate) fn forbid_nesting() {
-    // Not there on kernels without the sysctl; the filter forbids it anyway.
+    // Missing on kernels without the sysctl; the filter forbids it anyway.
     let _ = fs::write("/proc/sys/user/max_user_namespaces", "0");
 }
 

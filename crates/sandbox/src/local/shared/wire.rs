@@ -1,6 +1,6 @@
-//! What engine, zygote and the sandbox's init say to each other, and how it travels:
-//! one message is one packet of a SOCK_SEQPACKET socket, with file descriptors beside it.
-//! Messages too large for a packet (a command's environment may be megabytes) go in a memfd.
+//! The messages between engine, zygote and a sandbox's init, and their transport: one message is one packet of a
+//! SOCK_SEQPACKET socket, with file descriptors attached. Messages too large for a packet (a command's environment may
+//! be megabytes) are sent in a memfd.
 #![expect(
     unsafe_code,
     reason = "received descriptors are taken over as raw numbers"
@@ -26,7 +26,7 @@ use super::mode::Mode;
 use crate::User;
 use crate::doctor::Check;
 
-/// Above this a message goes in a memfd. Well below the socket buffer's default of 208 KiB.
+/// Larger messages are sent in a memfd. Well below the socket buffer's default of 208 KiB.
 const INLINE_BYTES_MAX: usize = 16 * 1024;
 /// More descriptors than any message carries: one per archive, at most [`ARCHIVES_MAX`].
 const DESCRIPTORS_MAX: usize = 64;
@@ -35,14 +35,14 @@ pub(crate) const ARCHIVES_MAX: usize = 60;
 /// Engine to zygote.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum ZygoteRequest {
-    /// Comes first and once.
+    /// The first message, sent once.
     Configure(Setup),
     /// Carries the sandbox's end of its control socket.
-    Clone(Place),
+    Clone(CloneParameters),
     Doctor,
 }
 
-/// What all sandboxes of an engine share.
+/// Settings shared by all sandboxes of an engine.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) mode: Mode,
@@ -53,45 +53,45 @@ pub(crate) struct Setup {
     pub(crate) engine_pid: u32,
 }
 
-/// What a sandbox has before it is known what it is for.
+/// The parameters of a new clone, which are known before its specification.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Place {
-    /// Names the cgroup; never used twice by one engine.
+pub(crate) struct CloneParameters {
+    /// The name of its cgroup; never used twice by one engine.
     pub(crate) group: String,
-    /// Chooses the uid range.
+    /// Selects the uid range.
     pub(crate) slot: u32,
 }
 
-/// Engine to init, first: what the sandbox is to be. Carries the snapshot to start from, if any, then the archives in the
-/// order of those who name them.
+/// Engine to init, the first message: the sandbox's specification. Carries the snapshot to start from, if any, then the
+/// archives in the order of their sources.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Start {
+pub(crate) struct StartMessage {
     pub(crate) id: String,
     pub(crate) disk_bytes: u64,
     pub(crate) process_limits: ProcessLimits,
     /// Uppermost first.
-    pub(crate) layers: Vec<Source>,
-    pub(crate) mounts: Vec<Shown>,
+    pub(crate) layers: Vec<ContentSource>,
+    pub(crate) mounts: Vec<ReadOnlyMount>,
     pub(crate) has_entrance: bool,
     pub(crate) intercepted_ports: Option<Vec<u16>>,
     pub(crate) has_snapshot: bool,
 }
 
-/// Where content comes from.
+/// The source of a layer or mount.
 #[derive(Serialize, Deserialize)]
-pub(crate) enum Source {
+pub(crate) enum ContentSource {
     HostTree(PathBuf),
     Archive,
 }
 
-/// Something shown read-only at `target`.
+/// A read-only mount at `target`.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Shown {
-    pub(crate) source: Source,
+pub(crate) struct ReadOnlyMount {
+    pub(crate) source: ContentSource,
     pub(crate) target: PathBuf,
 }
 
-/// What every process is held to by limits of its own. What no cgroup limits, these have to.
+/// Limits per process. They replace those that no cgroup enforces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessLimits {
     pub(crate) file_bytes: u64,
@@ -99,9 +99,9 @@ pub(crate) struct ProcessLimits {
     pub(crate) processes: Option<u64>,
 }
 
-/// Init to the child that is to become a process. Carries: status pipe, stdout, then stderr and stdin where told.
+/// Init to the child that becomes a process. Carries: status pipe, stdout, then stderr and stdin as specified.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct SpawnMessage {
     pub(crate) spawn: Spawn,
     pub(crate) process_limits: ProcessLimits,
 }
@@ -109,16 +109,16 @@ pub(crate) struct Order {
 /// Zygote to engine.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum ZygoteReply {
-    /// Carries a pidfd. All else about the sandbox is reported on its control socket.
+    /// Carries a pidfd. Everything else about the sandbox is reported on its control socket.
     Cloned,
-    /// Carries a pidfd if it came so far.
+    /// Carries a pidfd if the process was cloned.
     Failed(Failure),
     Checks(Vec<Check>),
 }
 
-/// Init to engine, once, in answer to [`Start`] or instead of waiting for it.
+/// Init to engine, once, in reply to [`StartMessage`] or instead of waiting for it.
 #[derive(Serialize, Deserialize)]
-pub(crate) enum Ready {
+pub(crate) enum StartReply {
     /// Carries the entrance, a listening socket, where one was asked for; then proxy, DNS and intercepted ports, likewise.
     Ready,
     Failed(Failure),
@@ -126,8 +126,8 @@ pub(crate) enum Ready {
 
 /// Engine to init, once it is ready.
 #[derive(Serialize, Deserialize)]
-pub(crate) enum Request {
-    /// Carries: exit pipe, status pipe, stdout, then stderr and stdin where told.
+pub(crate) enum InitRequest {
+    /// Carries: exit pipe, status pipe, stdout, then stderr and stdin as specified.
     Spawn(Spawn),
     Signal {
         process: u64,
@@ -176,11 +176,11 @@ pub(crate) enum Work {
         depth: u32,
         entries_max: usize,
     },
-    /// Init adds what it takes as standard input.
+    /// Init adds the areas to save, as standard input.
     Snapshot,
 }
 
-/// A step that failed somewhere below the engine, with the kernel's reason.
+/// A step that failed in the zygote or a sandbox, with the kernel's error.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
@@ -191,16 +191,16 @@ pub(crate) struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FailureKind {
     Setup,
-    /// The kernel gives us no namespaces, or no more of them.
+    /// The kernel refuses namespaces, or more of them.
     Namespaces,
-    /// No new `/proc`. The outer one is never shown instead: our environment could be read there.
+    /// `/proc` cannot be mounted. The outer one is never used instead: it would reveal our environment.
     Proc,
     Directory,
     Exec,
     File,
     NotRegular,
     TooLarge,
-    /// Something is in an archive that does not belong there.
+    /// An archive has an invalid entry.
     Archive,
 }
 
@@ -218,18 +218,18 @@ impl Failure {
     }
 }
 
-/// Names the step that a result belongs to.
-pub(crate) trait InStep<T> {
+/// Attaches the failed step to an error.
+pub(crate) trait WithStep<T> {
     fn step(self, step: impl Into<String>) -> Result<T, Failure>;
 }
 
-impl<T, E: Into<io::Error>> InStep<T> for Result<T, E> {
+impl<T, E: Into<io::Error>> WithStep<T> for Result<T, E> {
     fn step(self, step: impl Into<String>) -> Result<T, Failure> {
         self.map_err(|error| Failure::new(FailureKind::Setup, step, &error.into()))
     }
 }
 
-/// How a process ended, as its exit pipe tells it: the code and the signal, of which one is zero.
+/// Encodes how a process ended for its exit pipe: code and signal, one of which is zero.
 pub(crate) fn encode_exit(code: i32, signal: i32) -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&code.to_le_bytes());
@@ -237,7 +237,7 @@ pub(crate) fn encode_exit(code: i32, signal: i32) -> [u8; 8] {
     bytes
 }
 
-/// The other side of [`encode_exit`].
+/// The inverse of [`encode_exit`].
 pub(crate) fn decode_exit(bytes: [u8; 8]) -> (i32, i32) {
     let [a, b, c, d, e, f, g, h] = bytes;
     (
@@ -256,7 +256,7 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// Sends one message. On a non-blocking socket it fails with `WouldBlock` without having sent anything.
+/// Sends one message. On a non-blocking socket it fails with `WouldBlock` without sending anything.
 pub(crate) fn send<T: Serialize>(
     socket: BorrowedFd<'_>,
     message: &T,
@@ -334,24 +334,24 @@ pub(crate) fn receive<T: DeserializeOwned>(
     Ok(Some((value, descriptors)))
 }
 
-/// Content as a file that nobody can change any more, positioned at its start.
+/// Content as a sealed memfd, positioned at its start.
 pub(crate) fn sealed_memfd(content: &[u8]) -> io::Result<OwnedFd> {
     let mut file = memfd()?;
     file.write_all(content)?;
     seal(file)
 }
 
-/// An empty file in memory.
+/// An empty memfd.
 pub(crate) fn memfd() -> io::Result<File> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let no_exec = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
-    // Some systems refuse memfds that could be executed; kernels before 6.3 do not know the flag.
+    // Some systems refuse executable memfds; kernels before 6.3 do not know the flag.
     let memfd =
         memfd_create(c"rollcage", flags | no_exec).or_else(|_| memfd_create(c"rollcage", flags));
     Ok(memfd?.into())
 }
 
-/// Makes it a file that nobody can change any more, positioned at its start.
+/// Makes a memfd immutable and rewinds it.
 pub(crate) fn seal(mut file: File) -> io::Result<OwnedFd> {
     file.rewind()?;
     let seals = SealFlag::F_SEAL_SEAL

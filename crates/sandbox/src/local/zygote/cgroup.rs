@@ -1,4 +1,4 @@
-//! A new sandbox's control groups, and the way into them.
+//! Creates a new sandbox's control groups, and opens the files for joining them.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use crate::local::shared::cgroup::Group;
 
 impl Group {
-    /// Makes the group, without limits.
+    /// Creates the group, without limits.
     pub(crate) fn create(&self) -> io::Result<()> {
         self.directories().into_iter().try_for_each(fs::create_dir)
     }
 
-    /// What a process writes `0` to in order to join. Opened outside the sandbox, which shows no cgroups.
-    pub(crate) fn open_doors(&self) -> io::Result<Vec<File>> {
+    /// Opens the files that a process writes `0` to in order to join. This is done outside the sandbox, which has no
+    /// cgroupfs.
+    pub(crate) fn open_cgroup_procs(&self) -> io::Result<Vec<File>> {
         let open = |directory: PathBuf| {
             File::options()
                 .write(true)

@@ -1,5 +1,5 @@
-//! Tries each thing that building a sandbox takes, one by one and for real, in children that then end.
-//! Versions and settings are only read to say what to do about a failure.
+//! Tests everything that building a sandbox needs, one by one and for real, in short-lived children. Versions and
+//! settings are only read to suggest a fix for a failure.
 
 use std::fs;
 use std::io;
@@ -29,17 +29,17 @@ const NAMESPACES: [(&str, CloneFlags); 6] = [
     ("uts namespace", CloneFlags::CLONE_NEWUTS),
     ("cgroup namespace", CloneFlags::CLONE_NEWCGROUP),
 ];
-/// A directory of every system; tmpfs goes over it in a mount namespace of our own.
-const SPOT: &str = "/tmp";
+/// A directory of every system, over which tmpfs is mounted in our own mount namespace.
+const SCRATCH: &str = "/tmp";
 
 pub(crate) fn all() -> Vec<Check> {
     let mode = Mode::detect();
     let user_namespace = user_namespace();
-    // An ordinary user gets everything else by way of it, so the rest would only repeat its failure.
+    // For an ordinary user everything else depends on it, so the rest would only repeat its failure.
     let is_stuck = mode == Mode::Rootless && user_namespace.status == Status::Missing;
     let mut checks = vec![user(mode), kernel(), user_namespace];
     if !is_stuck {
-        checks.extend(walls(mode));
+        checks.extend(namespaces_and_mounts(mode));
     }
     checks.push(essential(
         "system call filter",
@@ -49,7 +49,7 @@ pub(crate) fn all() -> Vec<Check> {
     checks
 }
 
-fn walls(mode: Mode) -> Vec<Check> {
+fn namespaces_and_mounts(mode: Mode) -> Vec<Check> {
     let mut checks: Vec<Check> = NAMESPACES
         .map(|(name, flag)| essential(name, FailureKind::Namespaces, attempt(|| enter(mode, flag))))
         .into();
@@ -145,13 +145,13 @@ fn user_namespace() -> Check {
         let outer = (geteuid().as_raw(), getegid().as_raw());
         unshare(CloneFlags::CLONE_NEWUSER)?;
         userns::map_self(outer.0, outer.1)?;
-        // AppArmor lets the namespace be made and takes all rights in it away; this needs one.
+        // AppArmor permits creating the namespace but removes all rights in it; this needs one.
         Ok(unshare(CloneFlags::CLONE_NEWUTS)?)
     });
     essential("user namespace", FailureKind::Namespaces, result)
 }
 
-/// Without overlayfs what a sandbox is made of is copied.
+/// Without overlayfs the layers of a sandbox are copied.
 fn overlayfs(mode: Mode) -> Check {
     let name = "overlayfs";
     let copied = |why: String| {
@@ -190,12 +190,12 @@ fn overlay(mode: Mode) -> io::Result<()> {
     enter_mounts(mode, CloneFlags::empty())?;
     mount(
         Some("tmpfs"),
-        SPOT,
+        SCRATCH,
         Some("tmpfs"),
         MsFlags::empty(),
         Some("size=64k"),
     )?;
-    chdir(SPOT)?;
+    chdir(SCRATCH)?;
     for name in ["l", "u", "w", "m"] {
         fs::create_dir(name)?;
     }
@@ -224,7 +224,7 @@ fn proc(mode: Mode) -> io::Result<()> {
     attempt(|| {
         Ok(mount(
             Some("proc"),
-            SPOT,
+            SCRATCH,
             Some("proc"),
             MsFlags::empty(),
             None::<&str>,

@@ -1,9 +1,10 @@
-//! What coding agents ask and an engine answers late in a conversation: requests that grow by a tool call and its
-//! result each, and streams of one token a chunk with its id and its likeliest alternatives, as vLLM sends them.
+//! The workload of streamed calls, modelled on coding agents late in a conversation: each request is longer by a tool
+//! call and its result, and answers are streams of one token per chunk, with its id and the most likely alternatives,
+//! as vLLM sends them.
 
 use serde_json::{Value, json};
 
-/// Of the average request; English and code are about four bytes a token.
+/// Of the average request. English and code take about four bytes per token.
 pub(super) const PROMPT_TOKENS: usize = 20_000;
 pub(super) const COMPLETION_TOKENS: usize = 300;
 /// Calls of one conversation.
@@ -14,17 +15,17 @@ const TURN_TOKENS: usize = 1000;
 const SYSTEM_TOKENS: usize = 2000;
 const N_TOOLS: usize = 12;
 const TOOL_TOKENS: usize = 150;
-/// Of an answer: words before the tool call, and what the tool is called with.
+/// The parts of an answer: text before the tool call, and the call's arguments.
 const TEXT_TOKENS: usize = 100;
 const ARGUMENT_TOKENS: usize = COMPLETION_TOKENS - TEXT_TOKENS - 2;
 const ALTERNATIVES: usize = 5;
 
-/// How long the prompt of a turn is, in tokens. The turns lie around [`PROMPT_TOKENS`].
+/// The length of a turn's prompt, in tokens; [`PROMPT_TOKENS`] on average.
 fn prompt_tokens(turn: usize) -> usize {
     PROMPT_TOKENS + turn * TURN_TOKENS - (TURNS - 1) * TURN_TOKENS / 2
 }
 
-/// The bodies of an agent's calls in their order; each holds all that came before.
+/// The bodies of an agent's calls, in order; each contains all earlier messages.
 pub(super) fn requests(agent: usize) -> Vec<String> {
     let tool = |number: usize| {
         json!({"type": "function", "function": {
@@ -66,7 +67,7 @@ pub(super) fn requests(agent: usize) -> Vec<String> {
     bodies
 }
 
-/// The events of the answer to a turn. The first has the prompt's ids; then there is one for each token.
+/// The events of the answer to a turn: the first has the prompt's ids, then there is one per token.
 pub(super) fn answer(turn: usize) -> Vec<String> {
     let prompt: Vec<usize> = (0..prompt_tokens(turn)).map(id).collect();
     let text = source(turn + 1, TEXT_TOKENS * BYTES_A_TOKEN);
@@ -115,12 +116,12 @@ fn logprob(seed: usize, token: &str) -> Value {
     json!({"token": token, "logprob": logprob, "bytes": token.as_bytes()})
 }
 
-/// Ids of a vocabulary as large as usual.
+/// Token ids from a vocabulary of typical size.
 fn id(at: usize) -> usize {
     at.wrapping_mul(2_654_435_761) % 151_000
 }
 
-/// Something like code, with what JSON must escape.
+/// Text that resembles code, with characters that JSON must escape.
 fn source(seed: usize, bytes: usize) -> String {
     let mut text = String::new();
     let mut line = seed * 100;

@@ -1,4 +1,4 @@
-//! A mock of an engine that samples one token of every conversation in each step, and sends it at once.
+//! A mock inference engine that samples one token of every conversation in each step, and sends it at once.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,27 +12,27 @@ use tokio::time::Instant;
 
 use super::load::{MODELS, asks_for_stream, read_message};
 
-/// Of an engine with a small model; a slower one makes calls longer, not dearer.
+/// The step of an engine with a small model. A longer step makes calls longer, but not more expensive for the proxy.
 pub(super) const STEP: Duration = Duration::from_millis(5);
 
 /// A stream, and the shortest request that it answers.
-pub(super) struct Streamed {
+pub(super) struct MockStream {
     pub(super) request_bytes: usize,
     pub(super) events: Vec<String>,
 }
 
-/// What the engine says. The streams are sorted by their requests.
+/// The engine's answers. The streams are sorted by `request_bytes`.
 pub(super) struct Answers {
     pub(super) whole: Arc<[u8]>,
-    pub(super) streams: Vec<Streamed>,
+    pub(super) streams: Vec<MockStream>,
 }
 
-pub(super) struct Engine {
+pub(super) struct MockEngine {
     pub(super) address: SocketAddr,
     tasks: JoinSet<()>,
 }
 
-impl Engine {
+impl MockEngine {
     pub(super) async fn start(answers: Answers) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -40,11 +40,11 @@ impl Engine {
         tasks.spawn(async move {
             let _ = serve(listener, Arc::new(answers)).await;
         });
-        Ok(Engine { address, tasks })
+        Ok(MockEngine { address, tasks })
     }
 }
 
-impl Drop for Engine {
+impl Drop for MockEngine {
     fn drop(&mut self) {
         self.tasks.abort_all();
     }
@@ -89,14 +89,14 @@ async fn send_stream(socket: &mut TcpStream, events: &[String], began: Instant) 
     socket.write_all(HEAD).await?;
     for event in events {
         next_step(began).await;
-        // The lines of a chunk's length and of its end count too.
+        // The length includes `data: ` and the two newlines.
         let text = format!("{:x}\r\ndata: {event}\n\n\r\n", event.len() + 8);
         socket.write_all(text.as_bytes()).await?;
     }
     socket.write_all(b"0\r\n\r\n").await
 }
 
-/// All conversations are in step.
+/// Waits for the next step; all conversations share the same steps.
 async fn next_step(began: Instant) {
     let steps = began.elapsed().as_nanos() / STEP.as_nanos() + 1;
     let steps = u32::try_from(steps).unwrap_or(u32::MAX);

@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// A list of one model, with its head.
+/// The HTTP response with a list of one model.
 pub(super) const MODELS: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 52\r\n\r\n{\"object\":\"list\",\"data\":[{\"id\":\"m\",\"object\":\"mock\"}]}";
 
-/// Answers every POST with the same bytes, and every GET with a list of one model.
+/// Answers every POST with `whole` or `stream`, and every GET with a list of one model.
 pub(super) async fn serve(
     listener: TcpListener,
     whole: Arc<[u8]>,
@@ -48,7 +48,7 @@ async fn answer(mut socket: TcpStream, whole: &[u8], stream: &[u8]) -> io::Resul
     }
 }
 
-/// Reads one message with a content-length; gives where its body begins and ends.
+/// Reads one message with a content-length; returns where its body begins and ends, or `None` at the end of the stream.
 pub(super) async fn read_message(
     socket: &mut TcpStream,
     buffer: &mut Vec<u8>,
@@ -84,23 +84,23 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
         .position(|window| window == wanted)
 }
 
-/// Whether a request's body says so. The member stands at the front.
+/// Whether a request's body asks for a stream. Our requests have that member near the front.
 pub(super) fn asks_for_stream(body: &[u8]) -> bool {
     find(&body[..body.len().min(200)], b"\"stream\":true").is_some()
 }
 
-/// What a load came to.
+/// The measurements of a load.
 #[derive(Default)]
-pub(super) struct Measured {
-    /// Of each call.
+pub(super) struct LoadResult {
+    /// The duration of each call.
     times: Vec<Duration>,
     took: Duration,
-    /// What all parties to it used.
+    /// Processor time of upstream, proxy and load generator together.
     pub(super) cpu: Duration,
 }
 
-impl Measured {
-    pub(super) fn add(&mut self, more: Measured) {
+impl LoadResult {
+    pub(super) fn add(&mut self, more: LoadResult) {
         self.times.extend(more.times);
         self.times.sort_unstable();
         self.took += more.took;
@@ -115,7 +115,7 @@ impl Measured {
         self.cpu.div_f64(self.times.len().max(1) as f64)
     }
 
-    /// The time that this share of the calls stayed below.
+    /// The quantile of the calls' durations.
     pub(super) fn at(&self, share: f64) -> Duration {
         let at = (self.times.len() as f64 * share) as usize;
         self.times.get(at).copied().unwrap_or_default()
@@ -128,14 +128,14 @@ pub(super) async fn load(
     request: Arc<[u8]>,
     connections: usize,
     length: Duration,
-) -> io::Result<Measured> {
+) -> io::Result<LoadResult> {
     let mut clients = JoinSet::new();
     let began = Instant::now();
     for _ in 0..connections {
         let request = Arc::clone(&request);
         clients.spawn(async move { client(address, &request, began + length).await });
     }
-    let mut measured = Measured::default();
+    let mut measured = LoadResult::default();
     while let Some(client) = clients.join_next().await {
         measured.times.extend(client.map_err(io::Error::other)??);
     }
@@ -164,7 +164,7 @@ async fn client(address: SocketAddr, request: &[u8], until: Instant) -> io::Resu
     Ok(times)
 }
 
-/// Time from sending a streamed request to the first byte of the body, and of its last.
+/// The median time from sending a streamed request to the first event of its answer.
 pub(super) async fn first_byte(
     address: SocketAddr,
     request: &[u8],

@@ -1,4 +1,4 @@
-//! The proxy that is measured, as a process of its own: its memory and its processor time are then its own too.
+//! The measured proxy, in a separate process so that its memory and processor time can be told apart from the load's.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -10,19 +10,19 @@ use anyhow::{Context, ensure};
 
 use crate::settings;
 
-/// This very program, also after its file was replaced.
+/// The running program, even if its file has been replaced.
 pub(super) const OURSELVES: &str = "/proc/self/exe";
 /// For a proxy to probe the mock upstream and listen.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-pub(super) struct Proxy {
+pub(super) struct ProxyProcess {
     child: Child,
     home: PathBuf,
     pub(super) address: SocketAddr,
 }
 
-impl Proxy {
-    /// Starts a build of this program before an upstream; `number` tells proxies of one process apart.
+impl ProxyProcess {
+    /// Starts a build of this program as the proxy of an upstream; `number` distinguishes several proxies of one run.
     pub(super) async fn start(
         program: &Path,
         upstream: SocketAddr,
@@ -36,8 +36,8 @@ impl Proxy {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("start the proxy of {}", program.display()))?;
-        // From here on it ends with this, whatever comes of it.
-        let mut proxy = Proxy {
+        // From here on the child is killed on drop, also when an error returns.
+        let mut proxy = ProxyProcess {
             child,
             home,
             address: upstream,
@@ -60,7 +60,7 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// A session, by the key that its agent has.
+    /// Opens a session and returns the agent's key.
     pub(super) async fn open_session(&self) -> anyhow::Result<String> {
         let client = rollcage_proxy::outbound::client("http://127.0.0.1")?;
         let url = format!("http://{}/sessions", self.address);
@@ -77,7 +77,7 @@ impl Proxy {
             .to_owned())
     }
 
-    /// What it has used, user and system.
+    /// Its processor time so far, user and system.
     pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
         cpu(&self.child.id().to_string())
     }
@@ -92,7 +92,7 @@ impl Proxy {
     }
 }
 
-impl Drop for Proxy {
+impl Drop for ProxyProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -100,12 +100,12 @@ impl Drop for Proxy {
     }
 }
 
-/// What the process of the upstream and the load has used.
+/// The processor time of our own process, which runs the upstream and the load.
 pub(super) fn own_cpu() -> anyhow::Result<Duration> {
     cpu("self")
 }
 
-/// What a process has used, by its threads; none of them ends while it is measured.
+/// The processor time of a process, summed over its threads, none of which ends during a measurement.
 fn cpu(process: &str) -> anyhow::Result<Duration> {
     let mut sum = 0;
     for task in std::fs::read_dir(format!("/proc/{process}/task"))?.flatten() {

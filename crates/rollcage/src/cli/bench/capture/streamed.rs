@@ -1,5 +1,5 @@
-//! Streamed calls of coding agents, many at once, and what each costs the proxy in processor time. Engine and agents run
-//! in another process than the proxy, so that nothing of theirs is counted.
+//! Streamed calls of coding agents, many at once, and what each costs the proxy in processor time. Engine and agents
+//! run in another process than the proxy, so that nothing of theirs is counted.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::conversation::{COMPLETION_TOKENS, PROMPT_TOKENS, TURNS, answer, requests};
-use super::engine::{Answers, Engine, Streamed};
-use super::process::{OURSELVES, Proxy};
+use super::engine::{Answers, MockEngine, MockStream};
+use super::process::{OURSELVES, ProxyProcess};
 use super::{CONNECTIONS, milliseconds, whole};
 
-/// For one call; it takes as many steps of the engine as it has tokens.
+/// For one call, which takes one step of the engine per token.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// Processor time of a proxy, user and system.
@@ -28,12 +28,12 @@ struct Spread {
     max: f64,
 }
 
-/// Another build.
+/// Another build that is compared with this one.
 #[derive(Debug, Serialize)]
-struct Other {
+struct Comparison {
     program: PathBuf,
     cpu_ms_per_call: Spread,
-    /// Its processor time by ours, the median of the rounds.
+    /// Its processor time divided by ours: the median over the rounds.
     ratio: f64,
 }
 
@@ -46,18 +46,18 @@ pub(super) struct Report {
     rounds: usize,
     calls_per_round: usize,
     cpu_ms_per_call: Spread,
-    against: Vec<Other>,
+    against: Vec<Comparison>,
 }
 
-/// Measures this program, and others, by turns.
+/// Measures this program and other builds in alternation.
 pub(super) async fn measure(rounds: usize, against: &[PathBuf]) -> anyhow::Result<Report> {
     let bodies: Vec<Vec<String>> = (0..CONNECTIONS).map(requests).collect();
-    let engine = Engine::start(answers(&bodies)).await?;
+    let engine = MockEngine::start(answers(&bodies)).await?;
     let ourselves = PathBuf::from(OURSELVES);
     let programs: Vec<&PathBuf> = std::iter::once(&ourselves).chain(against).collect();
     let mut proxies = Vec::new();
     for (number, program) in programs.iter().enumerate() {
-        let proxy = Proxy::start(program, engine.address, number).await;
+        let proxy = ProxyProcess::start(program, engine.address, number).await;
         proxies.push(proxy.with_context(|| format!("measure {}", program.display()))?);
     }
     let mut costs = vec![Vec::new(); proxies.len()];
@@ -76,7 +76,7 @@ pub(super) async fn measure(rounds: usize, against: &[PathBuf]) -> anyhow::Resul
     }
     let other = |(program, theirs): (&PathBuf, &Vec<f64>)| {
         let ratios = theirs.iter().zip(&costs[0]).map(|(their, our)| their / our);
-        Other {
+        Comparison {
             program: program.clone(),
             cpu_ms_per_call: spread(theirs.clone()),
             ratio: spread(ratios.collect()).median,
@@ -137,19 +137,19 @@ fn spread(mut numbers: Vec<f64>) -> Spread {
 
 fn answers(bodies: &[Vec<String>]) -> Answers {
     let shortest = |turn: usize| bodies.iter().map(|agent| agent[turn].len()).min();
-    let stream = |turn: usize| Streamed {
+    let stream = |turn: usize| MockStream {
         request_bytes: shortest(turn).unwrap_or_default(),
         events: answer(turn),
     };
     Answers {
-        // For the probe, which asks little.
+        // For the probe, whose calls are small.
         whole: whole::answer(100, 16),
         streams: (0..TURNS).map(stream).collect(),
     }
 }
 
-/// Every agent has one conversation, in a session of its own.
-async fn cost_of_a_call(proxy: &Proxy, bodies: &[Vec<String>]) -> anyhow::Result<Duration> {
+/// The proxy's processor time per call, over one conversation per agent, each in its own session.
+async fn cost_of_a_call(proxy: &ProxyProcess, bodies: &[Vec<String>]) -> anyhow::Result<Duration> {
     let mut agents = Vec::new();
     for bodies in bodies {
         let key = proxy.open_session().await?;

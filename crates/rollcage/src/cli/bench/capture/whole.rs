@@ -1,4 +1,4 @@
-//! Whole answers as fast as they come: the way through the proxy next to the direct way, by turns.
+//! The throughput of whole answers: through the proxy and directly, in alternation.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -10,37 +10,37 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::load::{Measured, first_byte, load, serve};
-use super::process::{OURSELVES, Proxy, own_cpu};
+use super::load::{LoadResult, first_byte, load, serve};
+use super::process::{OURSELVES, ProxyProcess, own_cpu};
 use super::{CONNECTIONS, milliseconds};
 use crate::text;
 
-/// A kind of call.
-pub(super) struct Shape {
+/// The size of a call, and the goal for it.
+pub(super) struct CallShape {
     pub(super) name: &'static str,
     prompt_tokens: usize,
     completion_tokens: usize,
     goal: f64,
 }
 
-pub(super) const SHAPES: [Shape; 2] = [
-    Shape {
+pub(super) const SHAPES: [CallShape; 2] = [
+    CallShape {
         name: "8,000-token prompts",
         prompt_tokens: 8000,
         completion_tokens: 300,
         goal: 0.20,
     },
-    Shape {
+    CallShape {
         name: "60,000-token prompts",
         prompt_tokens: 60_000,
         completion_tokens: 300,
         goal: 0.15,
     },
 ];
-/// Each measurement is made in so many parts.
+/// Each measurement is split into this many parts.
 const ROUNDS: u32 = 4;
 
-/// One way to the upstream.
+/// The measurements of one path to the upstream.
 #[derive(Debug, Serialize)]
 struct Rate {
     calls_per_s: f64,
@@ -51,7 +51,7 @@ struct Rate {
 }
 
 impl Rate {
-    fn of(measured: &Measured) -> Self {
+    fn of(measured: &LoadResult) -> Self {
         Rate {
             calls_per_s: measured.calls_per_second(),
             p50_ms: milliseconds(measured.at(0.5)),
@@ -61,7 +61,7 @@ impl Rate {
     }
 }
 
-/// What came of one shape.
+/// The result for one call shape.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     workload: &'static str,
@@ -74,14 +74,14 @@ pub(super) struct Report {
     share_goal: f64,
     share_by_cpu: f64,
     added_p50_ms: f64,
-    /// Streams of short prompts only.
+    /// Measured for short prompts only.
     added_first_byte_ms: Option<f64>,
     resident_bytes: u64,
 }
 
-pub(super) async fn measure(shape: &Shape, length: Duration) -> anyhow::Result<Report> {
-    let upstream = Upstream::start(shape).await?;
-    let proxy = Proxy::start(Path::new(OURSELVES), upstream.address, 0).await?;
+pub(super) async fn measure(shape: &CallShape, length: Duration) -> anyhow::Result<Report> {
+    let upstream = MockUpstream::start(shape).await?;
+    let proxy = ProxyProcess::start(Path::new(OURSELVES), upstream.address, 0).await?;
     let key = proxy.open_session().await?;
     let whole = request(shape, &key, false);
     let (direct, through) = compare(&upstream, &proxy, &whole, CONNECTIONS, length).await?;
@@ -110,8 +110,12 @@ pub(super) async fn measure(shape: &Shape, length: Duration) -> anyhow::Result<R
     })
 }
 
-pub(super) fn show(out: &mut impl Write, shape: &Shape, report: &Report) -> std::io::Result<()> {
-    let Shape {
+pub(super) fn show(
+    out: &mut impl Write,
+    shape: &CallShape,
+    report: &Report,
+) -> std::io::Result<()> {
+    let CallShape {
         name,
         completion_tokens,
         ..
@@ -159,15 +163,16 @@ pub(super) fn show(out: &mut impl Write, shape: &Shape, report: &Report) -> std:
     )
 }
 
-/// The direct way and the way through the proxy by turns, so that what else the machine does falls on both.
+/// Measures the direct path and the path through the proxy in alternation, so that other load on the machine affects
+/// both.
 async fn compare(
-    upstream: &Upstream,
-    proxy: &Proxy,
+    upstream: &MockUpstream,
+    proxy: &ProxyProcess,
     request: &Arc<[u8]>,
     connections: usize,
     length: Duration,
-) -> anyhow::Result<(Measured, Measured)> {
-    let (mut direct, mut through) = (Measured::default(), Measured::default());
+) -> anyhow::Result<(LoadResult, LoadResult)> {
+    let (mut direct, mut through) = (LoadResult::default(), LoadResult::default());
     for _ in 0..ROUNDS {
         for (address, sum) in [
             (upstream.address, &mut direct),
@@ -183,13 +188,13 @@ async fn compare(
     Ok((direct, through))
 }
 
-struct Upstream {
+struct MockUpstream {
     address: SocketAddr,
     tasks: tokio::task::JoinSet<()>,
 }
 
-impl Upstream {
-    async fn start(shape: &Shape) -> anyhow::Result<Self> {
+impl MockUpstream {
+    async fn start(shape: &CallShape) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let whole = answer(shape.prompt_tokens, shape.completion_tokens);
@@ -198,18 +203,18 @@ impl Upstream {
         tasks.spawn(async move {
             let _ = serve(listener, whole, stream).await;
         });
-        Ok(Upstream { address, tasks })
+        Ok(MockUpstream { address, tasks })
     }
 }
 
-impl Drop for Upstream {
+impl Drop for MockUpstream {
     fn drop(&mut self) {
         self.tasks.abort_all();
     }
 }
 
-/// About four bytes of conversation a token.
-fn request(shape: &Shape, key: &str, is_stream: bool) -> Arc<[u8]> {
+/// A request with about four bytes per token.
+fn request(shape: &CallShape, key: &str, is_stream: bool) -> Arc<[u8]> {
     let words = "word ".repeat(shape.prompt_tokens * 4 / 5);
     let body = if is_stream {
         json!({"stream": true, "model": "m", "messages": [{"role": "user", "content": words}]})
@@ -232,7 +237,7 @@ fn logprobs(from: usize, count: usize) -> Vec<serde_json::Value> {
     (from..from + count).map(entry).collect()
 }
 
-/// A whole answer, with its head.
+/// A whole answer as an HTTP response.
 pub(super) fn answer(prompt_tokens: usize, completion_tokens: usize) -> Arc<[u8]> {
     let prompt: Vec<usize> = (0..prompt_tokens).map(|at| 10_000 + at % 50_000).collect();
     let sampled: Vec<usize> = (0..completion_tokens).map(|at| 20_000 + at).collect();
@@ -255,7 +260,7 @@ pub(super) fn answer(prompt_tokens: usize, completion_tokens: usize) -> Arc<[u8]
     [head.into_bytes(), body.into_bytes()].concat().into()
 }
 
-fn streamed_answer(shape: &Shape) -> Arc<[u8]> {
+fn streamed_answer(shape: &CallShape) -> Arc<[u8]> {
     let prompt: Vec<usize> = (0..shape.prompt_tokens)
         .map(|at| 10_000 + at % 50_000)
         .collect();

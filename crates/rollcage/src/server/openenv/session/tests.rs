@@ -14,7 +14,7 @@ fn rollout(reward: f64) -> FinishedRollout {
 }
 
 #[test]
-fn a_session_outlives_a_socket_that_came_with_its_id() {
+fn a_session_outlives_a_socket_that_attached_with_its_id() {
     let sessions = sessions(1);
     let id = sessions.create("me".into()).unwrap().id.clone();
     let held = sessions.attach(&id, "me").unwrap();
@@ -45,7 +45,7 @@ fn closing_waits_for_the_socket() {
     let sessions = sessions(1);
     let id = sessions.create("me".into()).unwrap().id.clone();
     let held = sessions.attach(&id, "me").unwrap();
-    assert_eq!(sessions.close(&id, "me"), Ok(Closed::Later));
+    assert_eq!(sessions.close(&id, "me"), Ok(CloseOutcome::Later));
     assert!(!held.session().ended.is_cancelled());
     drop(held);
     assert_eq!(
@@ -72,7 +72,7 @@ fn nobody_sees_the_sessions_of_others() {
 }
 
 #[test]
-fn the_reaper_takes_what_is_idle_and_nothing_else() {
+fn only_idle_sessions_are_reaped() {
     let sessions = sessions(4);
     let idle = sessions.create("me".into()).unwrap();
     let busy = sessions.create("me".into()).unwrap();

@@ -1,4 +1,4 @@
-//! The argument `mcp`: servers that a client wants its agent to have.
+//! The argument `mcp`: a client's MCP servers for its agent.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use rollcage_model::task::mcp::{McpServer, McpServers};
 
-use super::super::arguments::{Arguments, Wrong, wrong};
+use super::super::arguments::{ArgumentError, ToolArguments, wrong};
 
-/// Adds a client's servers to those of the task. Its headers are taken as they are: a `${NAME}` would give whoever asks
-/// the variables of our own environment. Errors never show a value. Gives the names of those that are the client's.
+/// Adds a client's servers to those of the task and returns their names. `${NAME}` in headers is refused, since it
+/// would give clients the variables of our own environment. Errors never contain a value.
 pub(crate) fn read(
-    given: &mut Arguments,
+    given: &mut ToolArguments,
     servers: &mut McpServers,
-) -> Result<BTreeSet<String>, Wrong> {
+) -> Result<BTreeSet<String>, ArgumentError> {
     let mut names = BTreeSet::new();
     let members = match given.value("mcp") {
         None => return Ok(names),

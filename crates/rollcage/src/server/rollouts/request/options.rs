@@ -1,15 +1,18 @@
-//! `agent_options`: what a task asks of its agent, from a client. All of it ends in the sandbox; nothing is looked up in
-//! the server's own environment.
+//! The argument `agent_options`. All options end up in the sandbox; nothing is looked up in the server's own
+//! environment.
 
 use serde_json::Value;
 
 use rollcage_model::task::{AgentOptions, merge};
 
-use super::super::arguments::{Arguments, Wrong, wrong};
+use super::super::arguments::{ArgumentError, ToolArguments, wrong};
 use super::replace;
 
-/// What is given replaces the task's own; variables and configuration are added to it.
-pub(super) fn read(given: &mut Arguments, options: &mut AgentOptions) -> Result<(), Wrong> {
+/// Given options replace the task's; variables and configuration are merged with the task's.
+pub(super) fn read(
+    given: &mut ToolArguments,
+    options: &mut AgentOptions,
+) -> Result<(), ArgumentError> {
     let Some(mut given) = given.object("agent_options", AgentOptions::NAMES)? else {
         return Ok(());
     };

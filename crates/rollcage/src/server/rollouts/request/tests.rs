@@ -2,9 +2,9 @@ use serde_json::json;
 
 use super::*;
 use crate::server::tasks::Tasks;
-use rollcage_dialect::chat::{Constrained, Sampling};
+use rollcage_dialect::chat::{ConstraintPolicy, Sampling};
 use rollcage_endpoints::choice::EndpointChoice;
-use rollcage_engine::intake::{Resolved, resolve};
+use rollcage_engine::intake::{ResolvedRollout, resolve};
 use rollcage_proxy::SamplingPolicy;
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ fn variables(name: &str) -> Option<String> {
         .map(|(_, value)| (*value).to_owned())
 }
 
-fn around() -> Surroundings {
+fn context() -> RequestContext {
     let catalogue = Catalogue {
         variables: Arc::new(variables),
         keys: Arc::new(variables),
         ..Catalogue::built_in()
     };
-    Surroundings {
+    RequestContext {
         tasks: Arc::new(Tasks::default()),
         catalogue: Arc::new(catalogue),
         body_limit: crate::server::listen::BODY_LIMIT,
@@ -33,17 +33,17 @@ fn around() -> Surroundings {
 }
 
 struct Read {
-    rollout: Resolved,
+    rollout: ResolvedRollout,
     count: usize,
 }
 
-fn given(value: Value) -> Result<Read, Wrong> {
+fn given(value: Value) -> Result<Read, ArgumentError> {
     let Value::Object(values) = value else {
         panic!("an object");
     };
-    let around = around();
-    let RolloutArguments { request, count } = read("run_rollout", values, &around)?;
-    let rollout = resolve(request, &around.catalogue).map_err(explain)?;
+    let context = context();
+    let RolloutArguments { request, count } = read("run_rollout", values, &context)?;
+    let rollout = resolve(request, &context.catalogue).map_err(explain)?;
     Ok(Read { rollout, count })
 }
 
@@ -166,7 +166,7 @@ fn our_own_arguments_make_a_request() {
     let request = good(with("constrained", "remove"));
     assert_eq!(
         request.rollout.settings.constrained,
-        Some(Constrained::Remove)
+        Some(ConstraintPolicy::Remove)
     );
     check_error(with("constrained", "no"), "refuse, remove or keep");
     check_error(with("sampling", "me"), "must be auto or agent");
@@ -278,7 +278,7 @@ fn the_servers_key_goes_to_the_servers_url_only() {
 }
 
 #[test]
-fn an_agent_goes_by_its_other_names_and_is_kept_by_its_own() {
+fn an_agent_is_found_by_its_aliases() {
     for (other, name) in [("claude-code", "claude"), ("qwen-coder", "qwen")] {
         let rollout =
             good(json!({"instruction": "go", "solution": ["true"], "agent": other})).rollout;
@@ -287,7 +287,7 @@ fn an_agent_goes_by_its_other_names_and_is_kept_by_its_own() {
 }
 
 #[test]
-fn options_of_the_agent_come_through_and_nothing_is_filled_in() {
+fn agent_options_are_passed_on_without_substituting_variables() {
     let base = |agent: &str, options: Value| {
         json!({
             "instruction": "go", "solution": ["true"], "agent": agent, "agent_options": options,
@@ -332,7 +332,7 @@ fn options_of_the_agent_come_through_and_nothing_is_filled_in() {
 }
 
 #[test]
-fn a_clients_mcp_servers_are_taken_and_its_secrets_are_not_kept() {
+fn a_clients_mcp_servers_are_accepted_and_their_secrets_are_not_stored() {
     let asked = |mcp: Value| json!({"instruction": "go", "solution": ["true"], "mcp": mcp});
     let rollout = good(asked(json!({
         "weather": {"command": ["python3", "w.py"], "env": {"UNITS": "metric"}},

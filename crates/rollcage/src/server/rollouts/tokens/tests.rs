@@ -5,7 +5,7 @@ use rollcage_model::trace::TrainingTrace;
 
 use super::*;
 
-/// A stored rollout of so many calls, each of which repeats all before it and says a little more.
+/// A stored rollout of `n_calls` calls, each of which repeats all earlier messages and adds a little.
 fn stored(store: &Store, n_calls: u32) -> RolloutResult {
     let id = RolloutId::generate();
     let mut encoder = Encoder::default();
@@ -74,10 +74,10 @@ fn codes(answer: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn an_answer_that_fits_is_the_originals_with_the_strict_trace() {
+fn an_answer_that_fits_has_the_originals_form_with_the_strict_trace() {
     in_store(|store| {
         let result = stored(store, 5);
-        let answer = text(store, &result, Form::OpenEnv, ANSWER_BYTES_MAX).unwrap();
+        let answer = text(store, &result, ResultForm::OpenEnv, ANSWER_BYTES_MAX).unwrap();
         let answer = parsed(&answer);
         assert_eq!(answer["proxy_turns"].as_array().unwrap().len(), 5);
         let turn = &answer["proxy_turns"][4];
@@ -92,11 +92,11 @@ fn an_answer_that_fits_is_the_originals_with_the_strict_trace() {
 }
 
 #[test]
-fn what_does_not_fit_is_left_out_in_steps_and_told_of() {
+fn parts_that_do_not_fit_are_omitted_in_steps_with_a_finding() {
     in_store(|store| {
         let result = stored(store, 60);
         let within = |bytes_max: usize| {
-            let answer = text(store, &result, Form::OpenEnv, bytes_max).unwrap();
+            let answer = text(store, &result, ResultForm::OpenEnv, bytes_max).unwrap();
             assert!(
                 escaped(&answer) <= bytes_max,
                 "{} of {bytes_max}",
@@ -104,7 +104,7 @@ fn what_does_not_fit_is_left_out_in_steps_and_told_of() {
             );
             parsed(&answer)
         };
-        let whole = text(store, &result, Form::OpenEnv, usize::MAX).unwrap();
+        let whole = text(store, &result, ResultForm::OpenEnv, usize::MAX).unwrap();
         let turns = turns_text(
             &store.interpret_result(&result).unwrap(),
             MessageScope::Whole,
@@ -148,7 +148,7 @@ fn what_does_not_fit_is_left_out_in_steps_and_told_of() {
 }
 
 #[test]
-fn pages_make_the_whole_trace() {
+fn pages_together_are_the_whole_trace() {
     in_store(|store| {
         let result = stored(store, 30);
         let all: Vec<_> = store
@@ -159,7 +159,7 @@ fn pages_make_the_whole_trace() {
         let mut turns = Vec::new();
         let mut next = Some(0);
         while let Some(offset) = next {
-            let page = parsed(&page(store, &result, Pages::TrainingTrace, offset, 7).unwrap());
+            let page = parsed(&page(store, &result, PagedTrace::TrainingTrace, offset, 7).unwrap());
             assert_eq!(page["total"], 30);
             turns.extend(page["items"].as_array().unwrap().clone());
             next = page["next_offset"]
@@ -167,12 +167,12 @@ fn pages_make_the_whole_trace() {
                 .map(|next| usize::try_from(next).unwrap());
         }
         assert_eq!(json!(turns), serde_json::to_value(&all).unwrap());
-        let past = parsed(&page(store, &result, Pages::Turns, 100, 7).unwrap());
+        let past = parsed(&page(store, &result, PagedTrace::Turns, 100, 7).unwrap());
         assert_eq!(
             (&past["items"], &past["next_offset"]),
             (&json!([]), &Value::Null)
         );
-        let rows = parsed(&page(store, &result, Pages::Sequences, 0, usize::MAX).unwrap());
+        let rows = parsed(&page(store, &result, PagedTrace::Sequences, 0, usize::MAX).unwrap());
         assert_eq!(
             (&rows["total"], &rows["items"][0]["n_trainable"]),
             (&json!(1), &json!(300))
@@ -190,7 +190,7 @@ fn a_page_ends_where_it_would_be_too_large_but_never_before_its_first_item() {
     assert_eq!(page_of(large, 0, usize::MAX).unwrap().len(), 1);
 }
 
-/// A result of the first version held its tokens. They are read from the record like those of any other.
+/// Results of the first version contained their tokens, which are now read from the record as for any other.
 #[test]
 fn a_result_of_the_first_version_is_read() {
     in_store(|store| {
@@ -206,24 +206,26 @@ fn a_result_of_the_first_version_is_read() {
         std::fs::write(record.join("result.json"), old.to_string()).unwrap();
         let read = store.result(result.rollout_id).unwrap();
         assert_eq!((read.schema_version, read.group.as_str()), (1, ""));
-        let rows = parsed(&text(store, &read, Form::View(Wanted::Sequences), 0).unwrap());
+        let rows =
+            parsed(&text(store, &read, ResultForm::View(TraceDetail::Sequences), 0).unwrap());
         assert_eq!(rows["sequences"][0]["n_trainable"], 30);
     });
 }
 
 #[test]
-fn a_summary_is_short_and_a_view_has_what_is_wanted() {
+fn a_summary_is_short_and_a_view_has_the_requested_tokens() {
     in_store(|store| {
         let result = stored(store, 200);
-        let summary = text(store, &result, Form::Summary, 0).unwrap();
+        let summary = text(store, &result, ResultForm::Summary, 0).unwrap();
         assert!(summary.len() < 4000, "{summary}");
         assert_eq!(parsed(&summary)["rollout_id"], json!(result.rollout_id));
-        let bare = text(store, &result, Form::View(Wanted::None), 0).unwrap();
+        let bare = text(store, &result, ResultForm::View(TraceDetail::None), 0).unwrap();
         let bare = parsed(&bare);
         for name in ["sequences", "turns", "proxy_turns", "training_trace"] {
             assert!(bare.get(name).is_none(), "{name}");
         }
-        let rows = parsed(&text(store, &result, Form::View(Wanted::Sequences), 0).unwrap());
+        let rows =
+            parsed(&text(store, &result, ResultForm::View(TraceDetail::Sequences), 0).unwrap());
         assert_eq!(rows["sequences"].as_array().unwrap().len(), 1);
     });
 }

@@ -1,4 +1,4 @@
-//! The rules of RFC 6455 as a table, played to an echo through a real socket: as fast as it goes, and byte by byte.
+//! The rules of RFC 6455 as a table of cases, sent to an echo server over a real socket: all at once, and byte by byte.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tokio::net::TcpStream;
 use super::echo::{Echo, MESSAGE_BYTES_MAX};
 use super::*;
 
-/// Far more than any case needs.
+/// Far longer than any case needs.
 const CASE_LIMIT: Duration = Duration::from_secs(20);
-/// Longer ones are not sent byte by byte.
+/// Longer cases are not sent byte by byte.
 const SLOW_BYTES_MAX: usize = 1000;
 
-/// What a client sends, and all that it hears before the connection ends.
+/// What a client sends, and all that it receives before the connection ends.
 struct Case {
     name: String,
     sent: Vec<u8>,
@@ -30,7 +30,7 @@ fn close(code: u16, reason: &[u8]) -> Vec<u8> {
     frame(END | CLOSE, &[&code.to_be_bytes(), reason].concat())
 }
 
-/// A client that says goodbye after what it has to say.
+/// A client that closes after its messages.
 fn good(name: impl Into<String>, sent: &[Vec<u8>], heard: &[(u8, &[u8])]) -> Case {
     let mut case = ended(name, sent, &1000_u16.to_be_bytes());
     case.sent.extend(close(1000, b""));
@@ -41,7 +41,7 @@ fn good(name: impl Into<String>, sent: &[Vec<u8>], heard: &[(u8, &[u8])]) -> Cas
     case
 }
 
-/// A client that breaks a rule, or closes itself, and says nothing more.
+/// A client that breaks a rule, or closes, and sends nothing more.
 fn ended(name: impl Into<String>, sent: &[Vec<u8>], goodbye: &[u8]) -> Case {
     Case {
         name: name.into(),
@@ -195,7 +195,7 @@ fn texts() -> Vec<Case> {
     for payload in invalid {
         let name = format!("{payload:x?}");
         cases.push(broken(&name, &[text(payload)], no_text));
-        // The rest of the message never comes: the other side must hear of it before.
+        // The rest of the message never arrives: the server must report the error before it.
         let begun = [frame(TEXT, b"fine"), frame(CONTINUATION, payload)];
         cases.push(broken(format!("{name}, unfinished"), &begun, no_text));
         let mut promised = frame(END | TEXT, &[b"fine", payload, &[b'x'; 100]].concat());
@@ -259,7 +259,7 @@ fn goodbyes() -> Vec<Case> {
     cases
 }
 
-/// Everything that a client hears when it sends this much at a time.
+/// Everything that a client receives if it sends `at_once` bytes at a time.
 async fn play(echo: &Echo, case: &Case, at_once: usize) -> Vec<(u8, Vec<u8>)> {
     let mut stream = TcpStream::connect(echo.address).await.unwrap();
     stream.set_nodelay(true).unwrap();
@@ -269,7 +269,7 @@ async fn play(echo: &Echo, case: &Case, at_once: usize) -> Vec<(u8, Vec<u8>)> {
     let (mut reading, mut writing) = stream.split();
     let sending = async {
         for piece in case.sent.chunks(at_once) {
-            // The server may have heard enough.
+            // The server may have closed already.
             if writing.write_all(piece).await.is_err() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! A server that says back every message: our connections, handshake and frames, with nothing of OpenEnv around them.
+//! An echo server: our connections, handshake and frames, without OpenEnv.
 
 use std::net::SocketAddr;
 
@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::server::listen;
 
-/// The longest of Autobahn's messages.
+/// The length of Autobahn's longest messages.
 pub(super) const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// It ends when this is dropped.
+/// A running echo server; dropping it ends it.
 pub(super) struct Echo {
     pub(super) address: SocketAddr,
     _serving: JoinSet<()>,
@@ -27,7 +27,11 @@ impl Echo {
         let address = listener.local_addr().unwrap();
         let router = Router::new().fallback(upgrade);
         let mut serving = JoinSet::new();
-        serving.spawn(listen::accept(listener, router, listen::Ending::default()));
+        serving.spawn(listen::accept(
+            listener,
+            router,
+            listen::Shutdown::default(),
+        ));
         Echo {
             address,
             _serving: serving,
@@ -52,11 +56,11 @@ async fn upgrade(mut request: Request) -> Response {
 async fn say_back<S: AsyncRead + AsyncWrite + Unpin>(mut socket: WebSocket<S>) {
     loop {
         let sent = match socket.receive().await {
-            Ok(Received::Text(text)) => socket.send_text(&text).await,
-            Ok(Received::Binary(bytes)) => socket.send(BINARY, &bytes).await,
-            Ok(Received::Ping(payload)) => socket.pong(&payload).await,
-            Ok(Received::Pong) => Ok(()),
-            Ok(Received::Close(code)) => return socket.close(code).await,
+            Ok(SocketMessage::Text(text)) => socket.send_text(&text).await,
+            Ok(SocketMessage::Binary(bytes)) => socket.send(BINARY, &bytes).await,
+            Ok(SocketMessage::Ping(payload)) => socket.pong(&payload).await,
+            Ok(SocketMessage::Pong) => Ok(()),
+            Ok(SocketMessage::Close(code)) => return socket.close(code).await,
             Err(broken) => match broken.close_code() {
                 Some(code) => return socket.close(Some(code as u16)).await,
                 None => return,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::super::instance;
 use super::remove_engine;
 
-/// Found in `/proc/self`, or made up by tests.
+/// Read from `/proc/self`, or built by tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mounts {
     /// Controller to mount point.

@@ -1,4 +1,4 @@
-//! The version 2 code against a directory tree that looks like cgroupfs; version 1 runs for real in `tests/`.
+//! Tests the version 2 code with a directory tree that looks like cgroupfs; version 1 is tested for real in `tests/`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,8 +39,8 @@ const FILES: [&str; 5] = [
     "cgroup.procs",
 ];
 
-/// The kernel fills new groups with files; here the test does.
-fn created(mounts: &Mounts, parent: &Path) -> (Cgroups, Holdings) {
+/// Creates the files that the kernel would create in new groups.
+fn created(mounts: &Mounts, parent: &Path) -> (Cgroups, OwnedGroups) {
     let name = "rollcage-test";
     let directory = parent.join(name);
     fs::create_dir_all(&directory).unwrap();
@@ -58,8 +58,8 @@ fn fill(directory: &Path, files: &[&str]) {
 #[test]
 fn version_2_limits_everything_where_it_is_delegated() {
     let (mount, mounts) = unified("", "cpuset cpu io memory pids");
-    let (cgroups, holdings) = created(&mounts, mount.path());
-    assert_eq!(holdings.claims.len(), 1);
+    let (cgroups, owned) = created(&mounts, mount.path());
+    assert_eq!(owned.claims.len(), 1);
     assert_eq!(
         [&cgroups.memory, &cgroups.pids, &cgroups.cpu],
         [&Controller::V2; 3]
@@ -75,14 +75,14 @@ fn version_2_limits_everything_where_it_is_delegated() {
     group.create().unwrap();
     let directory = mount.path().join("rollcage-test/one");
     fill(&directory, &FILES);
-    let limited = group.limit(&limits);
-    assert_eq!(limited.rest(&limits).data_bytes, None);
+    let enforced = group.limit(&limits);
+    assert_eq!(enforced.process_limits(&limits).data_bytes, None);
     let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap();
     assert_eq!(
         ["memory.max", "memory.swap.max", "pids.max", "cpu.max"].map(read),
         ["1000", "0", "7", "150000 100000"]
     );
-    assert_eq!(group.open_doors().unwrap().len(), 1);
+    assert_eq!(group.open_cgroup_procs().unwrap().len(), 1);
 
     fs::write(directory.join("memory.peak"), "900\n").unwrap();
     fs::write(
@@ -104,7 +104,7 @@ fn version_2_limits_everything_where_it_is_delegated() {
 }
 
 #[test]
-fn a_controller_that_was_taken_away_is_made_up_for_and_told() {
+fn a_disabled_controller_is_replaced_by_process_limits_and_reported() {
     let (mount, mounts) = unified("", "cpu memory pids");
     let (cgroups, _holdings) = created(&mounts, mount.path());
     let group = cgroups.group("one");
@@ -112,11 +112,11 @@ fn a_controller_that_was_taken_away_is_made_up_for_and_told() {
     let directory = mount.path().join("rollcage-test/one");
     fill(&directory, &["pids.max", "cpu.max", "cgroup.procs"]);
     let limits = Limits::default();
-    let limited = group.limit(&limits);
-    let rest = limited.rest(&limits);
+    let enforced = group.limit(&limits);
+    let rest = enforced.process_limits(&limits);
     assert_eq!(rest.data_bytes, Some(limits.memory_bytes));
     assert_eq!(rest.processes, None);
-    let isolation = limited.correct(cgroups.isolation("userns"));
+    let isolation = enforced.correct(cgroups.isolation("userns"));
     assert_eq!(isolation.memory, "rlimits");
     assert_eq!(isolation.pids, "cgroup-v2");
     assert!(
@@ -156,8 +156,8 @@ fn version_2_without_controllers_is_left_alone_while_version_1_limits() {
         fs::create_dir_all(&path).unwrap();
         mounts.v1.insert(controller.to_owned(), path);
     }
-    let (cgroups, holdings) = Cgroups::create(&mounts, "rollcage-test");
-    assert_eq!(holdings.claims.len(), 2, "one for each hierarchy");
+    let (cgroups, owned) = Cgroups::create(&mounts, "rollcage-test");
+    assert_eq!(owned.claims.len(), 2, "one for each hierarchy");
     assert_eq!(cgroups.unified, None);
     assert!(!mount.path().join("rollcage-test").exists());
     assert_eq!(
@@ -183,13 +183,13 @@ fn version_2_without_controllers_is_left_alone_while_version_1_limits() {
     let read = |path: PathBuf| fs::read_to_string(path).unwrap();
     assert_eq!(read(cpu.join("cpu.cfs_quota_us")), "50000");
     assert_eq!(read(memory.join(tcp)), TCP_BYTES_MAX.to_string());
-    assert_eq!(group.open_doors().unwrap().len(), 2);
+    assert_eq!(group.open_cgroup_procs().unwrap().len(), 2);
 }
 
 #[test]
 fn no_cgroups_at_all_is_no_error() {
-    let (cgroups, holdings) = Cgroups::create(&Mounts::default(), "rollcage-test");
-    assert!(holdings.claims.is_empty());
+    let (cgroups, owned) = Cgroups::create(&Mounts::default(), "rollcage-test");
+    assert!(owned.claims.is_empty());
     assert_eq!(
         [&cgroups.memory, &cgroups.pids, &cgroups.cpu],
         [&Controller::None; 3]
@@ -197,9 +197,9 @@ fn no_cgroups_at_all_is_no_error() {
     let group = cgroups.group("one");
     group.create().unwrap();
     let limits = Limits::default();
-    let rest = group.limit(&limits).rest(&limits);
+    let rest = group.limit(&limits).process_limits(&limits);
     assert_eq!(rest.processes, Some(limits.pids));
-    assert!(group.open_doors().unwrap().is_empty());
+    assert!(group.open_cgroup_procs().unwrap().is_empty());
     assert_eq!(group.usage(), Usage::default());
     group.remove().unwrap();
 }

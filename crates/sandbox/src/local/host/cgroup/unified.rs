@@ -1,7 +1,7 @@
-//! A place for our groups in the version 2 hierarchy. Its rules: a controller can be handed to the children
-//! of a group only where that group has it itself, has no processes of its own (the root may), and lets us
-//! write to it. So we try the group we are in, then its ancestors; where we are alone in ours, as in a service
-//! or a scope of our own, we make room by moving into a leaf.
+//! Finds a parent for our groups in the version 2 hierarchy. Its rules: a controller can be enabled for the children of
+//! a group only if that group has it itself, has no processes of its own (except the root), and is writable for us. So
+//! we try the group we are in, then its ancestors; if we are alone in ours, as in a service or a scope of our own, we
+//! make room by moving into a leaf.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -20,34 +20,34 @@ const LEAF: &str = "engine";
 const SUBTREE: &str = "cgroup.subtree_control";
 const MEMBERS: &str = "cgroup.procs";
 
-/// The engine's directory, and which controllers its sandboxes' groups have.
+/// The engine's group, and the controllers enabled for its sandboxes' groups.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct EngineGroup {
     pub(crate) claim: Claim,
     pub(crate) enabled: Vec<&'static str>,
-    pub(crate) retreat: Option<Retreat>,
+    pub(crate) leaf_move: Option<LeafMove>,
     pub(crate) mount: Option<OwnedFd>,
 }
 
-/// `None` where no controller is to be had.
-pub(crate) fn find(mounts: &Mounts, name: &str) -> Option<Home> {
+/// `None` if no controller is available.
+pub(crate) fn find(mounts: &Mounts, name: &str) -> Option<EngineGroup> {
     let unified = mounts.unified.as_ref()?;
-    let mut best: Option<Home> = None;
+    let mut best: Option<EngineGroup> = None;
     for parent in mounts.unified_candidates() {
-        let home = match settle(&parent, name) {
-            Ok(home) => home,
+        let group = match create_engine_group(&parent, name) {
+            Ok(group) => group,
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 return find_by_own_mount(unified, name);
             }
             Err(_) => continue,
         };
-        let is_better = |best: &Home| best.enabled.len() < home.enabled.len();
+        let is_better = |best: &EngineGroup| best.enabled.len() < group.enabled.len();
         if best.as_ref().is_none_or(is_better) {
-            if let Some(worse) = best.replace(home) {
-                worse.leave();
+            if let Some(worse) = best.replace(group) {
+                worse.remove();
             }
         } else {
-            home.leave();
+            group.remove();
         }
         if best
             .as_ref()
@@ -59,11 +59,11 @@ pub(crate) fn find(mounts: &Mounts, name: &str) -> Option<Home> {
     best
 }
 
-/// Containers show the hierarchy read-only. Whoever may mount gets a view of his own that he can write to; it
-/// is never attached anywhere, and goes with us.
-fn find_by_own_mount(unified: &Unified, name: &str) -> Option<Home> {
+/// Containers mount the hierarchy read-only. With the permission to mount, we get a writable mount of our own; it is
+/// never attached anywhere, and ends with us.
+fn find_by_own_mount(unified: &Unified, name: &str) -> Option<EngineGroup> {
     let mount = mount_fd::new_mount(c"cgroup2", &[], 0).ok()?;
-    // By our number, since zygote and engine both go by this path.
+    // By pid instead of `self`, because zygote and engine both use this path.
     let root = PathBuf::from(format!(
         "/proc/{}/fd/{}",
         std::process::id(),
@@ -73,47 +73,47 @@ fn find_by_own_mount(unified: &Unified, name: &str) -> Option<Home> {
         Ok(below) => root.join(below),
         Err(_) => root,
     };
-    let home = settle(&own, name).ok()?;
-    Some(Home {
+    let group = create_engine_group(&own, name).ok()?;
+    Some(EngineGroup {
         mount: Some(mount),
-        ..home
+        ..group
     })
 }
 
-/// Makes the engine's directory in `parent`; an error where no controller is to be had in it.
-fn settle(parent: &Path, name: &str) -> io::Result<Home> {
+/// Creates the engine's group in `parent`; an error if no controller is available in it.
+fn create_engine_group(parent: &Path, name: &str) -> io::Result<EngineGroup> {
     let claim = instance::claim(parent, name)?;
-    let mut home = Home {
+    let mut group = EngineGroup {
         enabled: Vec::new(),
         claim,
-        retreat: None,
+        leaf_move: None,
         mount: None,
     };
-    // Before anything is tried: with processes in it the kernel lets a group hand on controllers of threads alone,
-    // and then takes no more processes below it.
+    // Check this first: if the group has processes, the kernel enables only controllers of threads, and then accepts no
+    // more processes below it.
     let is_free = match members(parent) {
-        Members::None => true,
-        Members::OnlyUs => {
-            home.retreat = Retreat::into_leaf(parent, &home.claim.path).ok();
-            home.retreat.is_some()
+        GroupMembers::None => true,
+        GroupMembers::OnlyUs => {
+            group.leaf_move = LeafMove::into_leaf(parent, &group.claim.path).ok();
+            group.leaf_move.is_some()
         }
-        Members::Others => false,
+        GroupMembers::Others => false,
     };
     if is_free {
-        home.enabled = enable_for_children(parent, &home.claim.path);
+        group.enabled = enable_for_children(parent, &group.claim.path);
     }
-    if home.enabled.is_empty() {
-        home.leave();
+    if group.enabled.is_empty() {
+        group.remove();
         return Err(io::ErrorKind::Unsupported.into());
     }
-    Ok(home)
+    Ok(group)
 }
 
-impl Home {
-    /// Undoes what was made and tried.
-    fn leave(self) {
-        if let Some(retreat) = self.retreat {
-            retreat.undo();
+impl EngineGroup {
+    /// Removes the group again.
+    fn remove(self) {
+        if let Some(leaf_move) = self.leaf_move {
+            leaf_move.undo();
         }
         if let Err(error) = fs::remove_dir(&self.claim.path) {
             tracing::warn!(path = %self.claim.path.display(), %error, "cannot remove a cgroup");
@@ -128,7 +128,7 @@ fn enable_for_children(parent: &Path, child: &Path) -> Vec<&'static str> {
         .collect()
 }
 
-/// Hands a controller to the children of a group.
+/// Enables a controller for the children of a group.
 pub(crate) fn enable(directory: &Path, controller: &str) -> bool {
     lists(directory, "cgroup.controllers", controller)
         && (lists(directory, SUBTREE, controller)
@@ -140,49 +140,50 @@ fn lists(directory: &Path, file: &str, controller: &str) -> bool {
     text.split_whitespace().any(|word| word == controller)
 }
 
-/// Who is in a group itself. The root of the hierarchy, which alone has no type, may have both members and groups.
-enum Members {
+/// The processes directly in a group. The root of the hierarchy, which alone has no type, may have both processes and
+/// child groups.
+enum GroupMembers {
     None,
     OnlyUs,
     Others,
 }
 
-fn members(directory: &Path) -> Members {
+fn members(directory: &Path) -> GroupMembers {
     let us = std::process::id().to_string();
     if !directory.join("cgroup.type").exists() {
-        return Members::None;
+        return GroupMembers::None;
     }
-    // Whom we cannot see shows as 0.
+    // Processes that are invisible to us are listed as 0.
     match fs::read_to_string(directory.join(MEMBERS)) {
-        Ok(members) if members.is_empty() => Members::None,
-        Ok(members) if members.lines().all(|pid| pid == us) => Members::OnlyUs,
-        Ok(_) | Err(_) => Members::Others,
+        Ok(members) if members.is_empty() => GroupMembers::None,
+        Ok(members) if members.lines().all(|pid| pid == us) => GroupMembers::OnlyUs,
+        Ok(_) | Err(_) => GroupMembers::Others,
     }
 }
 
-/// The way back from our leaf.
+/// The engine's move into a leaf group, which can be undone.
 #[derive(Debug)]
-pub(crate) struct Retreat {
+pub(crate) struct LeafMove {
     from: PathBuf,
-    home: PathBuf,
-    /// What the group handed to its children before we came.
+    group: PathBuf,
+    /// The controllers that were enabled for children before.
     before: Vec<&'static str>,
 }
 
-impl Retreat {
-    fn into_leaf(from: &Path, home: &Path) -> io::Result<Retreat> {
-        let leaf = home.join(LEAF);
+impl LeafMove {
+    fn into_leaf(from: &Path, group: &Path) -> io::Result<LeafMove> {
+        let leaf = group.join(LEAF);
         DirBuilder::new().mode(0o755).create(&leaf)?;
-        let retreat = Retreat {
+        let leaf_move = LeafMove {
             from: from.to_owned(),
-            home: home.to_owned(),
+            group: group.to_owned(),
             before: CONTROLLERS
                 .into_iter()
                 .filter(|controller| lists(from, SUBTREE, controller))
                 .collect(),
         };
         match write(&leaf, MEMBERS, &std::process::id().to_string()) {
-            Ok(()) => Ok(retreat),
+            Ok(()) => Ok(leaf_move),
             Err(error) => {
                 let _ = fs::remove_dir(leaf);
                 Err(error)
@@ -190,16 +191,16 @@ impl Retreat {
         }
     }
 
-    /// Best effort: what stays is an empty group, which the next engine sweeps or systemd removes with the unit.
+    /// Best effort: at worst an empty group stays, which the next engine or systemd removes.
     pub(crate) fn undo(self) {
-        let leaf = self.home.join(LEAF);
+        let leaf = self.group.join(LEAF);
         for controller in CONTROLLERS {
-            let _ = write(&self.home, SUBTREE, &format!("-{controller}"));
+            let _ = write(&self.group, SUBTREE, &format!("-{controller}"));
             if !self.before.contains(&controller) {
                 let _ = write(&self.from, SUBTREE, &format!("-{controller}"));
             }
         }
-        // With us whatever we started and still own.
+        // Move our child processes back together with us.
         let members = fs::read_to_string(leaf.join(MEMBERS)).unwrap_or_default();
         for pid in members.lines() {
             let _ = write(&self.from, MEMBERS, pid);

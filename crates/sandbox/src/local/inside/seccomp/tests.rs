@@ -1,4 +1,4 @@
-//! The program's answers, by an interpreter for the few kinds of steps it has.
+//! Runs the program with an interpreter for the few instructions it uses.
 
 use super::*;
 

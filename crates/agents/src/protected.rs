@@ -1,5 +1,5 @@
-//! A task's own configuration and variables for an agent, and what of the agent's must stay as it is: whatever leads it
-//! to the proxy, to the model and to the instruction.
+//! Checks a task's configuration and variables for an agent: the settings that lead the agent to the proxy, the model
+//! and the instruction are protected and may not be replaced.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,21 @@ pub(super) fn check_env(
     env: &BTreeMap<String, String>,
     of_agent: &BTreeMap<String, String>,
 ) -> Result<(), LaunchError> {
-    let is_kept = |name: &&String| of_agent.get(*name).is_some_and(|text| fill::is_live(text));
+    let is_kept = |name: &&String| {
+        of_agent
+            .get(*name)
+            .is_some_and(|text| fill::depends_on_rollout(text))
+    };
     match env.keys().find(is_kept) {
         None => Ok(()),
-        Some(name) => Err(LaunchError::Kept {
+        Some(name) => Err(LaunchError::Protected {
             what: "the variable",
             name: name.clone(),
         }),
     }
 }
 
-/// Refuses a key that the manifest keeps, or whose value in its file depends on the rollout.
+/// Refuses a key that the manifest protects, or whose value in the file depends on the rollout.
 pub(super) fn check_config(
     config: &Map<String, Value>,
     kept: &[String],
@@ -41,24 +45,24 @@ pub(super) fn check_config(
                 problem,
             })
     };
-    // What a rollout settles is what differs between two of them.
-    let (here, elsewhere) = (read(values)?, read(&fill::other(values))?);
-    let refused = replaced(config, &here, &elsewhere, "");
+    // Settings that depend on the rollout are those that differ between two rollouts.
+    let (here, other) = (read(values)?, read(&fill::other_rollout_values(values))?);
+    let refused = replaced(config, &here, &other, "");
     let refused = refused.or_else(|| kept.iter().find(|key| has(config, key)).cloned());
     match refused {
         None => Ok(()),
-        Some(name) => Err(LaunchError::Kept {
+        Some(name) => Err(LaunchError::Protected {
             what: "the key",
             name,
         }),
     }
 }
 
-/// The first key of an addition that would replace a value which is not the same everywhere.
+/// The first key of an addition that would replace a value that depends on the rollout.
 fn replaced(
     addition: &Map<String, Value>,
     here: &Map<String, Value>,
-    elsewhere: &Map<String, Value>,
+    other: &Map<String, Value>,
     above: &str,
 ) -> Option<String> {
     let nothing = Map::new();
@@ -67,7 +71,7 @@ fn replaced(
             "" => key.clone(),
             above => format!("{above}.{key}"),
         };
-        let there = elsewhere.get(key);
+        let there = other.get(key);
         match (value, here.get(key)?) {
             (Value::Object(addition), Value::Object(here)) => {
                 let there = there.and_then(Value::as_object).unwrap_or(&nothing);
@@ -78,7 +82,7 @@ fn replaced(
     })
 }
 
-/// Whether an addition sets a dotted key, something below it, or all that is around it.
+/// Whether an addition sets a dotted key, a key below it, or one of its parents.
 fn has(addition: &Map<String, Value>, key: &str) -> bool {
     let (first, rest) = key.split_once('.').unwrap_or((key, ""));
     match addition.get(first) {
@@ -100,7 +104,7 @@ mod tests {
         "list": [{"id": "{model}"}]}"#;
 
     fn refused(config: Value) -> Option<String> {
-        let mut values = fill::all_as("7");
+        let mut values = fill::uniform_values("7");
         values.retain(|(name, _)| *name != "model");
         values.push(("model", "m".to_owned()));
         let kept = ["provider.own.npm".to_owned(), "env".to_owned()];
@@ -110,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_the_proxy_stays() {
+    fn settings_that_lead_to_the_proxy_are_protected() {
         let fine = json!({
             "snapshot": true, "home": "/x", "new": {"a": 1},
             "provider": {"own": {"more": 1, "models": {"m": {"thinks": true}}}, "other": {}},
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_the_rollout_stay() {
+    fn variables_of_the_rollout_are_protected() {
         let map = |pairs: [(&str, &str); 2]| {
             BTreeMap::from(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())))
         };

@@ -1,4 +1,4 @@
-//! What a request is read against.
+//! The server's data that requests are validated against.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use rollcage_engine::intake::Catalogue;
 
 use crate::server::tasks::Tasks;
 
-/// The tasks and the catalogue of one server. Nothing of it changes while the server runs.
-pub(crate) struct Surroundings {
+/// The tasks and the catalogue of one server. They do not change while the server runs.
+pub(crate) struct RequestContext {
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) catalogue: Arc<Catalogue>,
-    /// For the body of a request.
+    /// The time limit for the body of a request.
     pub(crate) body_limit: Duration,
 }

@@ -1,37 +1,37 @@
-//! Counts over all rollouts of a process, for whoever watches it from outside.
+//! Counters over all rollouts of a process.
 
 use std::sync::{Mutex, PoisonError};
 
 use rollcage_model::ending::Ended;
 use rollcage_model::event::{Phase, What};
 
-/// Upper bounds of the histogram of rollout times, in seconds.
-pub const SECONDS: [f64; 12] = [
+/// Upper bounds of the histogram of rollout durations, in seconds.
+pub const DURATION_BUCKETS_S: [f64; 12] = [
     0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
 ];
 
-/// What was counted since the process started.
+/// Counters since the process started.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Numbers {
+pub struct Counters {
     pub ended: Vec<(Ended, u64)>,
     pub calls: u64,
     pub failed_calls: u64,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub sandbox_starts: u64,
-    /// Rollouts that took at most as long as each of [`SECONDS`], not cumulated; the last is all that took longer.
-    pub durations: [u64; SECONDS.len() + 1],
+    /// Rollouts per duration bucket, not cumulative; the last bucket counts those above all of [`DURATION_BUCKETS_S`].
+    pub durations: [u64; DURATION_BUCKETS_S.len() + 1],
     pub seconds: f64,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
-    numbers: Mutex<Numbers>,
+pub(crate) struct Metrics {
+    counters: Mutex<Counters>,
 }
 
-impl Tally {
+impl Metrics {
     pub(crate) fn count(&self, what: &What) {
-        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         match what {
             What::Queued
             | What::CommandStarted { .. }
@@ -39,7 +39,7 @@ impl Tally {
             | What::AgentExited { .. }
             | What::Collected { .. } => {}
             What::Entered { phase } => {
-                numbers.sandbox_starts += u64::from(*phase == Phase::Sandbox);
+                counters.sandbox_starts += u64::from(*phase == Phase::Sandbox);
             }
             What::Call {
                 status,
@@ -47,25 +47,25 @@ impl Tally {
                 completion_tokens,
                 ..
             } => {
-                numbers.calls += 1;
-                numbers.failed_calls += u64::from(status.is_none_or(|status| status >= 400));
-                numbers.prompt_tokens += prompt_tokens.unwrap_or_default();
-                numbers.completion_tokens += completion_tokens.unwrap_or_default();
+                counters.calls += 1;
+                counters.failed_calls += u64::from(status.is_none_or(|status| status >= 400));
+                counters.prompt_tokens += prompt_tokens.unwrap_or_default();
+                counters.completion_tokens += completion_tokens.unwrap_or_default();
             }
             What::Finished { ended, wall_s, .. } => {
-                match numbers.ended.iter_mut().find(|(known, _)| known == ended) {
+                match counters.ended.iter_mut().find(|(known, _)| known == ended) {
                     Some((_, count)) => *count += 1,
-                    None => numbers.ended.push((*ended, 1)),
+                    None => counters.ended.push((*ended, 1)),
                 }
-                let bucket = SECONDS.partition_point(|bound| bound < wall_s);
-                numbers.durations[bucket] += 1;
-                numbers.seconds += wall_s;
+                let bucket = DURATION_BUCKETS_S.partition_point(|bound| bound < wall_s);
+                counters.durations[bucket] += 1;
+                counters.seconds += wall_s;
             }
         }
     }
 
-    pub(crate) fn numbers(&self) -> Numbers {
-        self.numbers
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
@@ -78,29 +78,29 @@ mod tests {
 
     #[test]
     fn rollouts_are_counted_by_their_end_and_time() {
-        let tally = Tally::default();
+        let metrics = Metrics::default();
         for (ended, wall_s) in [
             (Ended::Completed, 0.5),
             (Ended::Completed, 0.6),
             (Ended::Cancelled, 99999.0),
         ] {
-            tally.count(&What::Finished {
+            metrics.count(&What::Finished {
                 ended,
                 reward: None,
                 wall_s,
                 error: None,
             });
         }
-        let numbers = tally.numbers();
+        let counters = metrics.counters();
         assert_eq!(
-            numbers.ended,
+            counters.ended,
             [(Ended::Completed, 2), (Ended::Cancelled, 1)]
         );
         assert_eq!(
             (
-                numbers.durations[0],
-                numbers.durations[1],
-                numbers.durations[12]
+                counters.durations[0],
+                counters.durations[1],
+                counters.durations[12]
             ),
             (1, 1, 1)
         );

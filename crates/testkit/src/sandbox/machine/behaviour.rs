@@ -1,4 +1,4 @@
-//! What commands do in a fake sandbox.
+//! The behaviour of commands in a fake sandbox.
 
 use std::io;
 use std::pin::Pin;
@@ -13,8 +13,8 @@ use super::Machine;
 
 type Future = Pin<Box<dyn std::future::Future<Output = i32> + Send>>;
 
-/// What one command does.
-pub enum Play {
+/// The behaviour of one command.
+pub enum CommandBehaviour {
     /// It cannot be started.
     Refused(io::ErrorKind),
     Runs {
@@ -24,39 +24,39 @@ pub enum Play {
     },
 }
 
-impl Play {
-    /// What the program returns is its exit code. It is dropped when it is killed.
-    pub fn program<F>(program: impl FnOnce(Guest) -> F + Send + 'static) -> Play
+impl CommandBehaviour {
+    /// Runs a future, whose output is the exit code. It is dropped if the process is killed.
+    pub fn program<F>(program: impl FnOnce(Guest) -> F + Send + 'static) -> CommandBehaviour
     where
         F: std::future::Future<Output = i32> + Send + 'static,
     {
-        Play::Runs {
+        CommandBehaviour::Runs {
             program: Box::new(|guest| Box::pin(program(guest))),
             is_stubborn: false,
         }
     }
 
-    pub fn exits(code: i32) -> Play {
-        Play::program(move |_| async move { code })
+    pub fn exits(code: i32) -> CommandBehaviour {
+        CommandBehaviour::program(move |_| async move { code })
     }
 
     /// Prints a text and exits with 0.
-    pub fn prints(text: &str) -> Play {
+    pub fn prints(text: &str) -> CommandBehaviour {
         let text = text.to_owned();
-        Play::program(|mut guest| async move {
+        CommandBehaviour::program(|mut guest| async move {
             guest.print(&text).await;
             0
         })
     }
 
     /// Never ends by itself.
-    pub fn endless() -> Play {
-        Play::program(|_| std::future::pending())
+    pub fn endless() -> CommandBehaviour {
+        CommandBehaviour::program(|_| std::future::pending())
     }
 
-    /// The same, later.
+    /// The same after a delay.
     #[must_use]
-    pub fn after(self, delay: Duration) -> Play {
+    pub fn after(self, delay: Duration) -> CommandBehaviour {
         self.changed(move |program| {
             Box::new(move |guest| {
                 Box::pin(async move {
@@ -67,12 +67,12 @@ impl Play {
         })
     }
 
-    /// The same, not minding SIGTERM.
+    /// The same, ignoring SIGTERM.
     #[must_use]
-    pub fn stubborn(self) -> Play {
+    pub fn stubborn(self) -> CommandBehaviour {
         match self {
-            Play::Refused(kind) => Play::Refused(kind),
-            Play::Runs { program, .. } => Play::Runs {
+            CommandBehaviour::Refused(kind) => CommandBehaviour::Refused(kind),
+            CommandBehaviour::Runs { program, .. } => CommandBehaviour::Runs {
                 program,
                 is_stubborn: true,
             },
@@ -84,13 +84,13 @@ impl Play {
         change: impl FnOnce(
             Box<dyn FnOnce(Guest) -> Future + Send>,
         ) -> Box<dyn FnOnce(Guest) -> Future + Send>,
-    ) -> Play {
+    ) -> CommandBehaviour {
         match self {
-            Play::Refused(kind) => Play::Refused(kind),
-            Play::Runs {
+            CommandBehaviour::Refused(kind) => CommandBehaviour::Refused(kind),
+            CommandBehaviour::Runs {
                 program,
                 is_stubborn,
-            } => Play::Runs {
+            } => CommandBehaviour::Runs {
                 program: change(program),
                 is_stubborn,
             },
@@ -98,7 +98,7 @@ impl Play {
     }
 }
 
-/// The text that a command has a shell run.
+/// The script of a command of the form `sh -c SCRIPT`.
 pub fn shell_text(command: &Command) -> Option<&str> {
     let at = command.argv.iter().position(|word| word == "-c")?;
     command.argv.get(at + 1).map(String::as_str)
@@ -114,11 +114,12 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Waits while nobody reads, as with a pipe.
+    /// Writes to standard output; waits while nobody reads, as with a pipe.
     pub async fn print(&mut self, text: &str) {
         let _ = self.stdout.write_all(text.as_bytes()).await;
     }
 
+    /// Writes to standard error.
     pub async fn complain(&mut self, text: &str) {
         let _ = self.stderr.write_all(text.as_bytes()).await;
     }
@@ -148,17 +149,17 @@ impl Guest {
         self.machine.files().remove(path);
     }
 
-    /// Leaves another process running.
-    pub fn spawn(&self, play: Play) -> Result<(), Error> {
-        self.machine.spawn(Command::default(), play).map(drop)
+    /// Starts another process, which keeps running.
+    pub fn spawn(&self, behaviour: CommandBehaviour) -> Result<(), Error> {
+        self.machine.spawn(Command::default(), behaviour).map(drop)
     }
 
-    /// A connection to where the model is served.
+    /// Connects to the model's server.
     pub async fn connect_model(&self) -> io::Result<DuplexStream> {
         self.machine.connect_model().await
     }
 
-    /// Posts JSON to the model's server and returns the whole answer, status line and headers included.
+    /// Posts JSON to the model's server and returns the whole response, with status line and headers.
     pub async fn post(&self, path: &str, key: &str, body: &str) -> io::Result<String> {
         let mut stream = self.connect_model().await?;
         let request = format!(
@@ -172,7 +173,7 @@ impl Guest {
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// Connections that come by [`rollcage_sandbox::Sandbox::connect`], until the receiver is dropped.
+    /// Receives the connections of [`rollcage_sandbox::Sandbox::connect`], until the receiver is dropped.
     pub fn listen(&self, port: u16) -> mpsc::Receiver<DuplexStream> {
         self.machine.listen(port)
     }

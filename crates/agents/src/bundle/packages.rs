@@ -1,4 +1,4 @@
-//! Gets a bundle's packages, several at a time. Each is checked before anything is unpacked.
+//! Downloads a bundle's packages concurrently. All are verified before any is unpacked.
 
 use std::path::{Path, PathBuf};
 
@@ -6,55 +6,55 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
 use super::InstallError;
-use super::download::{self, Download, Downloaded};
+use super::download::{self, DownloadRequest, VerifiedTarball};
 use super::error::needing;
 use super::fetch::Fetcher;
 use super::integrity::Integrity;
-use super::metadata::{self, Found};
-use super::progress::{Reporter, Tally};
-use super::source::Published;
-use super::tree::{Placed, Tarball};
+use super::metadata::{self, VersionLookup};
+use super::progress::{DownloadProgress, ProgressReporter};
+use super::source::PackageId;
+use super::tree::{PlacedPackage, Tarball};
 
-/// Small packages are mostly waiting; more at once gains little and annoys registries.
-const SIDE_BY_SIDE: usize = 8;
+/// Concurrent downloads. More would gain little and annoy registries.
+const DOWNLOADS_MAX: usize = 8;
 
-/// A package on its way into the bundle.
-pub(super) struct Part {
+/// A downloaded package, to be unpacked into the bundle.
+pub(super) struct FetchedPackage {
     pub(super) package: String,
     pub(super) version: String,
     pub(super) tarball: PathBuf,
     pub(super) integrity: String,
     pub(super) bytes: u64,
-    /// Where it lies in the bundle; empty for the bundle itself.
+    /// Its path in the bundle; empty if it is the whole bundle.
     pub(super) place: PathBuf,
 }
 
-/// What all downloads of one bundle share.
-pub(super) struct Parts<'a> {
+/// Downloads the packages of one bundle.
+pub(super) struct PackageFetcher<'a> {
     pub(super) fetcher: Fetcher<'a>,
     pub(super) agent: &'a str,
-    /// Where tarballs are put.
+    /// The directory for tarballs.
     pub(super) directory: &'a Path,
-    /// Where bundles lie, to be named when the disk is full.
+    /// The bundle root, which errors about a full disk name.
     pub(super) root: &'a Path,
 }
 
-impl Parts<'_> {
-    /// Fetches all, in the order in which they are given.
+impl PackageFetcher<'_> {
+    /// Downloads all of them; the result has the order of `places`.
     pub(super) async fn fetch(
         &self,
-        places: Vec<Placed>,
-        reporter: &Reporter<'_>,
-    ) -> Result<Vec<Part>, InstallError> {
-        let tally = Tally::new(reporter.clone(), places.len());
+        places: Vec<PlacedPackage>,
+        reporter: &ProgressReporter<'_>,
+    ) -> Result<Vec<FetchedPackage>, InstallError> {
+        let progress = DownloadProgress::new(reporter.clone(), places.len());
         let mut parts = Vec::with_capacity(places.len());
         let mut waiting = places.into_iter().enumerate();
         let mut running = FuturesUnordered::new();
         loop {
-            while running.len() < SIDE_BY_SIDE
+            while running.len() < DOWNLOADS_MAX
                 && let Some((number, placed)) = waiting.next()
             {
-                running.push(Box::pin(self.fetch_one(number, placed, &tally)));
+                running.push(Box::pin(self.fetch_one(number, placed, &progress)));
             }
             let Some(done) = running.next().await else {
                 break;
@@ -68,17 +68,17 @@ impl Parts<'_> {
     async fn fetch_one(
         &self,
         number: usize,
-        placed: Placed,
-        tally: &Tally<'_>,
-    ) -> Result<(usize, Part), InstallError> {
+        placed: PlacedPackage,
+        progress: &DownloadProgress<'_>,
+    ) -> Result<(usize, FetchedPackage), InstallError> {
         let path = self.directory.join(format!("{number}.tgz"));
         let published = placed.published;
-        let described = |integrity| Download {
+        let described = |integrity| DownloadRequest {
             fetcher: &self.fetcher,
             integrity,
             stated_by: "the registry describes",
             path: &path,
-            tally,
+            progress,
             number,
         };
         let downloaded = match placed.tarball {
@@ -86,11 +86,12 @@ impl Parts<'_> {
                 path: at,
                 integrity,
             } => {
-                let order = Download {
+                let request = DownloadRequest {
                     stated_by: "the agent's pinned list says",
                     ..described(&integrity)
                 };
-                self.fetch_pinned(order, &published, at.as_deref()).await?
+                self.fetch_pinned(request, &published, at.as_deref())
+                    .await?
             }
             Tarball::Described(dist) => {
                 let integrity = integrity_of(&published, &dist)?;
@@ -100,7 +101,7 @@ impl Parts<'_> {
                     .map_err(|error| needing(error, dist.unpacked_bytes.unwrap_or(0), self.root))?
             }
         };
-        let part = Part {
+        let part = FetchedPackage {
             package: published.package,
             version: published.version,
             integrity: downloaded.integrity,
@@ -113,25 +114,25 @@ impl Parts<'_> {
 
     async fn fetch_pinned(
         &self,
-        order: Download<'_, '_>,
-        published: &Published,
+        request: DownloadRequest<'_, '_>,
+        published: &PackageId,
         path: Option<&str>,
-    ) -> Result<Downloaded, InstallError> {
-        let Published { package, version } = published;
+    ) -> Result<VerifiedTarball, InstallError> {
+        let PackageId { package, version } = published;
         let is_absent = |error: &InstallError| match error {
             InstallError::Fetch(error) => matches!(error.status(), Some(404 | 410)),
             InstallError::NoTarball => true,
             _ => false,
         };
         let urls = metadata::pinned_urls(&self.fetcher, published, path);
-        let absent = match download::download(order, urls).await {
+        let absent = match download::download(request, urls).await {
             Err(error) if is_absent(&error) => error,
             other => return other,
         };
-        // Some registries keep tarballs at addresses of their own, which only their descriptions tell.
-        if let Found::Yes(dist) = metadata::find(&self.fetcher, package, version).await? {
+        // Some registries keep tarballs at URLs that only their descriptions reveal.
+        if let VersionLookup::Found(dist) = metadata::find(&self.fetcher, package, version).await? {
             let urls = metadata::tarball_urls(&self.fetcher, package, &dist.tarball);
-            match download::download(order, urls).await {
+            match download::download(request, urls).await {
                 Err(error) if is_absent(&error) => {}
                 other => return other,
             }
@@ -145,8 +146,8 @@ impl Parts<'_> {
     }
 }
 
-fn integrity_of(published: &Published, dist: &metadata::Dist) -> Result<Integrity, InstallError> {
-    let Published { package, version } = published;
+fn integrity_of(published: &PackageId, dist: &metadata::Dist) -> Result<Integrity, InstallError> {
+    let PackageId { package, version } = published;
     let integrity = Integrity::read(dist.integrity.as_deref(), dist.shasum.as_deref());
     let Some(integrity) = integrity else {
         return Err(InstallError::NoIntegrity {

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::body::{SMALL_BYTES_MAX, read_text};
 use crate::endpoint::Endpoint;
 use crate::failure::cause;
 use crate::reach::Unusable;
-use crate::unread::{SMALL_BYTES_MAX, read_text};
 
 const ASK_LIMIT: Duration = Duration::from_secs(10);
-/// Named in an error; hosted services have hundreds.
+/// The most models that an error lists; hosted services have hundreds.
 const NAMES_MAX: usize = 10;
 
-/// Where no model is named it is the one that the endpoint serves. Where there are several, one has to be named.
+/// Fills in the model where none is named: the one that the endpoint serves. It is an error if there are several.
 pub async fn settle_model(
     client: &reqwest::Client,
     endpoint: &mut Endpoint,
@@ -32,12 +32,12 @@ pub async fn settle_model(
         }
         several => Err(Unusable::Model(format!(
             "endpoint {base_url} serves several models: name one with --model, of {}",
-            in_words(several)
+            name_list(several)
         ))),
     }
 }
 
-/// In the endpoint's own order.
+/// The models' names, in the endpoint's order.
 async fn served_models(
     client: &reqwest::Client,
     endpoint: &Endpoint,
@@ -59,18 +59,18 @@ async fn served_models(
     Ok(names.map(str::to_owned).collect())
 }
 
-/// What is added to the news that there is no model of a name: those that there are, where the endpoint tells.
-pub(crate) async fn instead_of(client: &reqwest::Client, endpoint: &Endpoint) -> String {
+/// For the error about an unknown model: which models there are, if the endpoint lists them.
+pub(crate) async fn suggest_models(client: &reqwest::Client, endpoint: &Endpoint) -> String {
     let served = served_models(client, endpoint).await;
     let others = served.unwrap_or_default().into_iter();
     let others: Vec<String> = others.filter(|name| *name != endpoint.model).collect();
     match others.is_empty() {
         true => "name another with --model".to_owned(),
-        false => format!("it serves {}", in_words(&others)),
+        false => format!("it serves {}", name_list(&others)),
     }
 }
 
-fn in_words(names: &[String]) -> String {
+fn name_list(names: &[String]) -> String {
     let shown = names.iter().take(NAMES_MAX).map(|name| format!("`{name}`"));
     let shown = shown.collect::<Vec<_>>().join(", ");
     match names.len().checked_sub(NAMES_MAX) {
@@ -86,8 +86,8 @@ mod tests {
     #[test]
     fn long_lists_of_models_are_cut() {
         let names = |n: usize| (1..=n).map(|it| format!("m{it}")).collect::<Vec<_>>();
-        assert_eq!(in_words(&names(2)), "`m1`, `m2`");
-        assert!(in_words(&names(10)).ends_with("`m9`, `m10`"));
-        assert!(in_words(&names(300)).ends_with("`m10` and 290 more"));
+        assert_eq!(name_list(&names(2)), "`m1`, `m2`");
+        assert!(name_list(&names(10)).ends_with("`m9`, `m10`"));
+        assert!(name_list(&names(300)).ends_with("`m10` and 290 more"));
     }
 }

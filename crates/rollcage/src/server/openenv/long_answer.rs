@@ -1,7 +1,8 @@
-//! Answers that take long: bytes flow while the client waits, so that neither it nor a proxy on the way gives up.
+//! Answers that take long: bytes are sent while the client waits, so that neither it nor an intermediate proxy gives
+//! up.
 //!
-//! A quick answer is plain JSON with its length. A slow one is JSON with leading spaces, which every reader skips; or, for
-//! a client that asked for progress, a stream of events.
+//! A quick answer is plain JSON with a content length. A slow one is JSON with leading spaces, which parsers skip; or,
+//! for a client that asked for progress, a stream of events.
 
 use std::time::Duration;
 
@@ -14,35 +15,35 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::server::reply;
-use crate::server::tool::Progress;
+use crate::server::tool::ProgressUpdate;
 
-/// When bytes flow.
+/// When bytes are sent to keep a connection alive.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    /// An answer that comes within this is sent whole.
+pub(crate) struct KeepAlive {
+    /// An answer that is ready within this time is sent as plain JSON.
     pub(crate) grace: Duration,
-    /// Then something is sent this often.
+    /// Afterwards something is sent at this interval.
     pub(crate) every: Duration,
 }
 
-/// A client that wants to hear of progress.
-pub(crate) struct Listener {
+/// A client that asked for progress notifications.
+pub(crate) struct ProgressSubscriber {
     token: Value,
-    steps: mpsc::Receiver<Progress>,
-    /// The protocol wants it to grow.
+    steps: mpsc::Receiver<ProgressUpdate>,
+    /// The last progress value; the protocol requires it to increase.
     last: f64,
 }
 
-impl Listener {
-    pub(crate) fn new(token: Value, steps: mpsc::Receiver<Progress>) -> Self {
-        Listener {
+impl ProgressSubscriber {
+    pub(crate) fn new(token: Value, steps: mpsc::Receiver<ProgressUpdate>) -> Self {
+        ProgressSubscriber {
             token,
             steps,
             last: f64::NEG_INFINITY,
         }
     }
 
-    /// The answer, and before it the steps that were told just before it.
+    /// The answer, after the updates that were sent just before it.
     fn ended(&mut self, answer: &Value) -> Bytes {
         let mut last = Vec::new();
         while let Ok(step) = self.steps.try_recv() {
@@ -52,8 +53,8 @@ impl Listener {
         Bytes::from(last)
     }
 
-    /// The event for a step, unless it leads nowhere.
-    fn event(&mut self, step: &Progress) -> Option<Bytes> {
+    /// The event for an update, unless its value does not increase.
+    fn event(&mut self, step: &ProgressUpdate) -> Option<Bytes> {
         if !step.done.is_finite() || step.done <= self.last {
             return None;
         }
@@ -71,25 +72,28 @@ impl Listener {
     }
 }
 
-/// Responds with an answer that is being made. Dropping the response drops the making.
+/// Responds with an answer that is still being computed. Dropping the response drops the computation.
 pub(crate) async fn respond(
     answering: BoxFuture<'static, Value>,
-    listener: Option<Listener>,
-    patience: Patience,
+    subscriber: Option<ProgressSubscriber>,
+    keep_alive: KeepAlive,
 ) -> Response {
-    match listener {
-        None => respond_padded(answering, patience).await,
-        Some(listener) => respond_events(answering, listener, patience).await,
+    match subscriber {
+        None => respond_padded(answering, keep_alive).await,
+        Some(subscriber) => respond_events(answering, subscriber, keep_alive).await,
     }
 }
 
-async fn respond_padded(mut answering: BoxFuture<'static, Value>, patience: Patience) -> Response {
-    if let Ok(answer) = tokio::time::timeout(patience.grace, &mut answering).await {
+async fn respond_padded(
+    mut answering: BoxFuture<'static, Value>,
+    keep_alive: KeepAlive,
+) -> Response {
+    if let Ok(answer) = tokio::time::timeout(keep_alive.grace, &mut answering).await {
         return reply::json(StatusCode::OK, &answer);
     }
     let chunks = stream::unfold(Some(answering), move |state| async move {
         let mut answering = state?;
-        match tokio::time::timeout(patience.every, &mut answering).await {
+        match tokio::time::timeout(keep_alive.every, &mut answering).await {
             Ok(answer) => Some((Ok::<_, serde_json::Error>(bytes_of(&answer)), None)),
             Err(_) => Some((Ok(Bytes::from_static(b" ")), Some(answering))),
         }
@@ -99,21 +103,21 @@ async fn respond_padded(mut answering: BoxFuture<'static, Value>, patience: Pati
     response
 }
 
-/// What happened next while an answer was being made.
+/// What happened next while an answer was being computed.
 enum Next {
     Answer(Value),
-    Step(Progress),
+    Step(ProgressUpdate),
     Nothing,
 }
 
 async fn next(
     answering: &mut BoxFuture<'static, Value>,
-    listener: &mut Listener,
+    subscriber: &mut ProgressSubscriber,
     limit: Duration,
 ) -> Next {
     tokio::select! {
         biased;
-        Some(step) = listener.steps.recv() => Next::Step(step),
+        Some(step) = subscriber.steps.recv() => Next::Step(step),
         answer = answering => Next::Answer(answer),
         () = tokio::time::sleep(limit) => Next::Nothing,
     }
@@ -121,23 +125,23 @@ async fn next(
 
 async fn respond_events(
     mut answering: BoxFuture<'static, Value>,
-    mut listener: Listener,
-    patience: Patience,
+    mut subscriber: ProgressSubscriber,
+    keep_alive: KeepAlive,
 ) -> Response {
-    let first = match next(&mut answering, &mut listener, patience.grace).await {
+    let first = match next(&mut answering, &mut subscriber, keep_alive.grace).await {
         Next::Answer(answer) => return reply::json(StatusCode::OK, &answer),
-        Next::Step(step) => listener.event(&step).unwrap_or_else(still_here),
+        Next::Step(step) => subscriber.event(&step).unwrap_or_else(still_here),
         Next::Nothing => still_here(),
     };
-    let rest = stream::unfold(Some((answering, listener)), move |state| async move {
-        let (mut answering, mut listener) = state?;
-        let (chunk, state) = match next(&mut answering, &mut listener, patience.every).await {
-            Next::Answer(answer) => (listener.ended(&answer), None),
+    let rest = stream::unfold(Some((answering, subscriber)), move |state| async move {
+        let (mut answering, mut subscriber) = state?;
+        let (chunk, state) = match next(&mut answering, &mut subscriber, keep_alive.every).await {
+            Next::Answer(answer) => (subscriber.ended(&answer), None),
             Next::Step(step) => {
-                let chunk = listener.event(&step).unwrap_or_else(still_here);
-                (chunk, Some((answering, listener)))
+                let chunk = subscriber.event(&step).unwrap_or_else(still_here);
+                (chunk, Some((answering, subscriber)))
             }
-            Next::Nothing => (still_here(), Some((answering, listener))),
+            Next::Nothing => (still_here(), Some((answering, subscriber))),
         };
         Some((chunk, state))
     });
@@ -156,7 +160,7 @@ fn event(message: &Value) -> Bytes {
     Bytes::from(format!("event: message\ndata: {message}\n\n"))
 }
 
-/// A comment, which readers of events skip.
+/// A comment, which clients ignore.
 fn still_here() -> Bytes {
     Bytes::from_static(b": still here\n\n")
 }
@@ -171,7 +175,7 @@ mod tests {
     use futures::FutureExt;
     use http_body_util::BodyExt;
 
-    const PATIENCE: Patience = Patience {
+    const KEEP_ALIVE: KeepAlive = KeepAlive {
         grace: Duration::from_millis(50),
         every: Duration::from_millis(5),
     };
@@ -195,26 +199,26 @@ mod tests {
 
     #[tokio::test]
     async fn a_quick_answer_is_whole_and_a_slow_one_is_padded() {
-        let quick = respond(quick(), None, PATIENCE).await;
+        let quick = respond(quick(), None, KEEP_ALIVE).await;
         assert_eq!(text(quick).await, r#"{"ok":true}"#);
-        let slow = text(respond(slow(), None, PATIENCE).await).await;
+        let slow = text(respond(slow(), None, KEEP_ALIVE).await).await;
         assert!(slow.starts_with(' '), "{slow}");
         assert_eq!(slow.trim_start(), r#"{"ok":true}"#);
     }
 
     #[tokio::test]
-    async fn progress_is_told_as_it_comes_and_only_grows() {
+    async fn progress_is_sent_as_it_arrives_and_only_increases() {
         let (sender, receiver) = mpsc::channel(8);
-        let listener = Listener::new(json!("t"), receiver);
+        let subscriber = ProgressSubscriber::new(json!("t"), receiver);
         let answering = async move {
             for done in [1.0, 1.0, f64::NAN, 2.0] {
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 let message = format!("at {done}");
-                sender.try_send(Progress { done, message }).unwrap();
+                sender.try_send(ProgressUpdate { done, message }).unwrap();
             }
             json!({"id": 1})
         };
-        let response = respond(answering.boxed(), Some(listener), PATIENCE).await;
+        let response = respond(answering.boxed(), Some(subscriber), KEEP_ALIVE).await;
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         let text = text(response).await;
         let data: Vec<Value> = text
@@ -234,19 +238,19 @@ mod tests {
     #[tokio::test]
     async fn a_quick_answer_needs_no_stream() {
         let (_sender, receiver) = mpsc::channel(1);
-        let listener = Listener::new(json!(1), receiver);
-        let response = respond(quick(), Some(listener), PATIENCE).await;
+        let subscriber = ProgressSubscriber::new(json!(1), receiver);
+        let response = respond(quick(), Some(subscriber), KEEP_ALIVE).await;
         assert_eq!(response.headers()["content-type"], "application/json");
     }
 
     #[tokio::test]
-    async fn a_dropped_response_drops_the_making() {
+    async fn a_dropped_response_drops_the_computation() {
         let (held, watched) = tokio::sync::oneshot::channel::<()>();
         let answering = async move {
             let _held = held;
             std::future::pending::<Value>().await
         };
-        drop(respond(answering.boxed(), None, PATIENCE).await);
+        drop(respond(answering.boxed(), None, KEEP_ALIVE).await);
         assert!(watched.await.is_err());
     }
 }

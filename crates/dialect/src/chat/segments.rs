@@ -1,33 +1,33 @@
-//! A body in pieces, so that what is long in it need not be copied.
+//! A request body as a list of byte slices, so that long values need not be copied.
 
 use bytes::Bytes;
 
-/// Bytes that belong together, in their order.
+/// Consecutive parts of one body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pieces(Vec<Bytes>);
+pub struct BodySegments(Vec<Bytes>);
 
-impl Pieces {
-    /// How many bytes all of them are.
+impl BodySegments {
+    /// The total length in bytes.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(Bytes::len).sum()
     }
 
-    /// All of them in one.
+    /// The body as one slice; copies unless it is one already.
     pub fn concat(&self) -> Bytes {
         match self.0.as_slice() {
             [whole] => whole.clone(),
-            pieces => pieces.concat().into(),
+            segments => segments.concat().into(),
         }
     }
 }
 
-impl From<Bytes> for Pieces {
+impl From<Bytes> for BodySegments {
     fn from(whole: Bytes) -> Self {
-        Pieces(vec![whole])
+        BodySegments(vec![whole])
     }
 }
 
-impl IntoIterator for Pieces {
+impl IntoIterator for BodySegments {
     type Item = Bytes;
     type IntoIter = std::vec::IntoIter<Bytes>;
 
@@ -36,12 +36,12 @@ impl IntoIterator for Pieces {
     }
 }
 
-/// Puts pieces together: short ones by copying, long ones as they are.
+/// Assembles a body: short texts are copied, long ones referenced.
 pub(super) struct Joiner<'a> {
-    /// What long pieces are parts of.
+    /// The buffer that long texts are slices of.
     source: &'a Bytes,
     done: Vec<Bytes>,
-    /// What was copied since the last long piece.
+    /// Text copied since the last long one.
     short: Vec<u8>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Joiner<'a> {
     }
 
     pub(super) fn push(&mut self, text: &str) {
-        /// As much as there mostly is between two long pieces.
+        /// Typical total length of the short texts between two long ones.
         const SHORT: usize = 512;
         if self.short.capacity() == 0 {
             self.short.reserve(SHORT);
@@ -63,9 +63,9 @@ impl<'a> Joiner<'a> {
         self.short.extend_from_slice(text.as_bytes());
     }
 
-    /// For text that is a part of the source.
+    /// Appends text that is a slice of `source`.
     pub(super) fn push_part(&mut self, text: &str) {
-        /// Shorter ones cost more to handle than to copy.
+        /// Below this, copying is cheaper than referencing.
         const LONG: usize = 1 << 10;
         if text.len() < LONG {
             return self.push(text);
@@ -74,9 +74,9 @@ impl<'a> Joiner<'a> {
         self.done.push(self.source.slice_ref(text.as_bytes()));
     }
 
-    pub(super) fn finish(mut self) -> Pieces {
+    pub(super) fn finish(mut self) -> BodySegments {
         self.end_short();
-        Pieces(self.done)
+        BodySegments(self.done)
     }
 
     fn end_short(&mut self) {

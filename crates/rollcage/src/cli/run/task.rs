@@ -1,5 +1,5 @@
-//! Flags of `rollcage run` that make a task, or change the one that is given. They go by the names that task files, tools
-//! and REST have for the same things.
+//! Flags of `rollcage run` that define a task, or override parts of the given one. They have the same names as in task
+//! files, tools and REST.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,12 +12,12 @@ use rollcage_model::script::Step;
 use rollcage_model::task::{Mode, Task};
 
 use super::options::{text_or_file, variable};
-use crate::WrongUse;
-use crate::task_file::{self, Loaded};
+use crate::UsageError;
+use crate::task_file::{self, LoadedTask};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Task made here")]
-pub(super) struct MadeTask {
+pub(super) struct InlineTask {
     /// What the agent should do
     #[arg(long, value_name = "TEXT")]
     instruction: Option<String>,
@@ -51,9 +51,9 @@ pub(super) struct MadeTask {
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Task, made here or given")]
-pub(super) struct ChangedTask {
-    /// One more file in the sandbox: its path there, absolute or below the work directory, and its text (`@FILE` copies a
-    /// file). Below /home/user/tests it arrives when the agent is dead (repeatable)
+pub(super) struct TaskOverrides {
+    /// One more file in the sandbox: its path there, absolute or below the work directory, and its text (`@FILE` copies
+    /// a file). Below /home/user/tests it arrives when the agent is dead (repeatable)
     #[arg(long, alias = "upload-files", value_name = "PATH=TEXT|PATH=@FILE")]
     files: Vec<String>,
 
@@ -83,9 +83,9 @@ fn mode(text: &str) -> Result<Mode, String> {
     known.ok_or_else(|| "must be transparent_proxy or black_box".to_owned())
 }
 
-impl MadeTask {
-    /// The task of a file, or the one that is made of these flags.
-    pub(super) fn load(&self, path: Option<&Path>) -> anyhow::Result<Loaded> {
+impl InlineTask {
+    /// Loads the task file, or builds a task from these flags.
+    pub(super) fn load(&self, path: Option<&Path>) -> anyhow::Result<LoadedTask> {
         if let Some(path) = path {
             return task_file::load(path);
         }
@@ -99,17 +99,17 @@ impl MadeTask {
             solution: self.solution.iter().map(Step::shell).collect(),
             ..Task::default()
         };
-        Ok(Loaded {
+        Ok(LoadedTask {
             task,
             uploads: BTreeMap::new(),
         })
     }
 }
 
-impl ChangedTask {
-    /// Flags beat what the task says itself.
-    pub(super) fn change(&self, loaded: &mut Loaded) -> anyhow::Result<()> {
-        let Loaded { task, uploads } = loaded;
+impl TaskOverrides {
+    /// Applies flags, which take precedence over the task.
+    pub(super) fn apply(&self, loaded: &mut LoadedTask) -> anyhow::Result<()> {
+        let LoadedTask { task, uploads } = loaded;
         for pair in &self.files {
             let (path, text) = variable("--files", pair)?;
             match text.strip_prefix('@') {
@@ -119,7 +119,7 @@ impl ChangedTask {
                 Some(source) => {
                     let read = std::fs::read(source);
                     let content =
-                        read.map_err(|error| WrongUse(format!("read {source}: {error}")))?;
+                        read.map_err(|error| UsageError(format!("read {source}: {error}")))?;
                     task.upload.insert(path.clone(), source.to_owned());
                     uploads.insert(path, content);
                 }
@@ -134,13 +134,13 @@ impl ChangedTask {
     }
 }
 
-/// A table of numbers with some of them set anew.
+/// A copy of a table of numbers with some of them replaced.
 fn with_numbers<T: Serialize + DeserializeOwned>(
     flag: &str,
     table: &T,
     pairs: &[String],
 ) -> anyhow::Result<T> {
-    let wrong = |why: String| WrongUse(format!("{flag}: {why}"));
+    let wrong = |why: String| UsageError(format!("{flag}: {why}"));
     let mut members: Map<String, Value> = serde_json::from_value(serde_json::to_value(table)?)?;
     for pair in pairs {
         let (name, text) = variable(flag, pair)?;

@@ -1,5 +1,5 @@
-//! What a sandbox is made of, and where things stand in it: what a task brings along before and after the agent, and what
-//! is left there for verifiers to read, at the places where the original has it.
+//! The specification of a rollout's sandbox and the files placed in it: task files before and after the agent, and logs
+//! for verifiers, at the paths that the original OpenEnv environment uses.
 
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{RolloutResult, SandboxInfo};
@@ -9,11 +9,11 @@ use rollcage_sandbox::{Content, Limits, Sandbox, Spec};
 
 use crate::plan::Plan;
 
-/// A file of a task, by its absolute path inside.
-pub(crate) type Placed<'a> = (String, &'a [u8]);
+/// A file of a task: its absolute path in the sandbox, and its content.
+pub(crate) type TaskFile<'a> = (String, &'a [u8]);
 
-/// What is there before setup commands run: the instruction, and the task's files but for its tests.
-pub(crate) fn before_setup(plan: &Plan) -> Result<Vec<Placed<'_>>, TaskError> {
+/// The files written before the setup commands run: the instruction, and the task's files without its tests.
+pub(crate) fn before_setup(plan: &Plan) -> Result<Vec<TaskFile<'_>>, TaskError> {
     let mut files = files(plan)?;
     files.retain(|(path, _)| !is_test(path));
     if files.iter().all(|(path, _)| path != INSTRUCTION) {
@@ -23,8 +23,8 @@ pub(crate) fn before_setup(plan: &Plan) -> Result<Vec<Placed<'_>>, TaskError> {
     Ok(files)
 }
 
-/// What arrives when the agent is dead.
-pub(crate) fn tests(plan: &Plan) -> Result<Vec<Placed<'_>>, TaskError> {
+/// The files written once the agent is dead.
+pub(crate) fn tests(plan: &Plan) -> Result<Vec<TaskFile<'_>>, TaskError> {
     let mut files = files(plan)?;
     files.retain(|(path, _)| is_test(path));
     let script = plan.task.test_script();
@@ -32,7 +32,7 @@ pub(crate) fn tests(plan: &Plan) -> Result<Vec<Placed<'_>>, TaskError> {
     Ok(files)
 }
 
-fn files(plan: &Plan) -> Result<Vec<Placed<'_>>, TaskError> {
+fn files(plan: &Plan) -> Result<Vec<TaskFile<'_>>, TaskError> {
     let texts = plan.task.files.iter();
     let texts = texts.map(|(path, text)| (path, text.as_bytes()));
     let uploads = plan.uploads.iter();
@@ -43,11 +43,11 @@ fn files(plan: &Plan) -> Result<Vec<Placed<'_>>, TaskError> {
         .collect()
 }
 
-/// Leaves the agent's own account and the proxy's log to verifiers. A full or locked directory there is the agent's doing
-/// and no failure of ours.
-pub(crate) async fn leave_logs(sandbox: &dyn Sandbox, agent: &str, account: &str, proxy: &str) {
+/// Writes the agent's event log and the proxy's log for verifiers to read. Errors are ignored: a full or locked
+/// directory is the agent's doing.
+pub(crate) async fn leave_logs(sandbox: &dyn Sandbox, agent: &str, events: &str, proxy: &str) {
     for (name, text) in [
-        (format!("{agent}.jsonl"), account),
+        (format!("{agent}.jsonl"), events),
         ("proxy.log".to_owned(), proxy),
     ] {
         let path = format!("{AGENT_LOGS}/{name}");
@@ -58,15 +58,19 @@ pub(crate) async fn leave_logs(sandbox: &dyn Sandbox, agent: &str, account: &str
 
 pub(crate) fn spec(id: RolloutId, plan: &Plan) -> Spec {
     const MIB: u64 = 1 << 20;
-    let (default, wanted) = (Limits::default(), &plan.task.limits);
+    let (default, requested) = (Limits::default(), &plan.task.limits);
     let limits = Limits {
-        memory_bytes: wanted
+        memory_bytes: requested
             .memory_mb
             .map_or(default.memory_bytes, |mib| mib * MIB),
-        pids: wanted.pids.unwrap_or(default.pids),
-        cpus: wanted.cpus.or(default.cpus),
-        disk_bytes: wanted.disk_mb.map_or(default.disk_bytes, |mib| mib * MIB),
-        file_bytes: wanted.file_mb.map_or(default.file_bytes, |mib| mib * MIB),
+        pids: requested.pids.unwrap_or(default.pids),
+        cpus: requested.cpus.or(default.cpus),
+        disk_bytes: requested
+            .disk_mb
+            .map_or(default.disk_bytes, |mib| mib * MIB),
+        file_bytes: requested
+            .file_mb
+            .map_or(default.file_bytes, |mib| mib * MIB),
     };
     Spec {
         id: id.to_string(),
@@ -102,7 +106,7 @@ mod tests {
     use rollcage_model::task;
     use rollcage_sandbox::guest;
 
-    /// The task's language has paths in it, and `model` does not know sandboxes.
+    /// Task files contain such paths too, but `model` does not depend on `sandbox`.
     #[test]
     fn tasks_and_sandboxes_agree_on_where_things_stand() {
         assert_eq!(task::WORKDIR, guest::WORKDIR);

@@ -1,4 +1,4 @@
-//! Bodies of requests and of small answers, read whole within limits.
+//! Reads the bodies of requests and of small answers, within limits of size and time.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use hyper::{Response, StatusCode};
 use crate::failure::cause;
 use crate::secret::Secret;
 
-/// An agent's request: a long conversation with images is some ten megabytes.
+/// For an agent's request: a long conversation with images takes some ten megabytes.
 pub(crate) const REQUEST_BYTES_MAX: usize = 64 << 20;
-/// For an agent's request to arrive.
+/// For the arrival of an agent's request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
-/// An endpoint's whole answer with token ids and logprobs.
+/// For an endpoint's whole answer with token ids and logprobs.
 pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// For what is no model call: lists of models, counts.
+/// For answers to requests that are not model calls, such as lists of models and token counts.
 pub const SMALL_BYTES_MAX: usize = 16 << 20;
 
-/// Why a body was not read. What is left of it is on the connection still, which must therefore end.
+/// Why a body was not read. The rest of it is still on the connection, which must therefore be closed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unread {
+pub enum BodyError {
     #[error("the body is larger than {0} bytes")]
     TooLarge(usize),
     #[error("the body did not arrive within {} s", .0.as_secs_f64())]
@@ -31,30 +31,30 @@ pub enum Unread {
     Broken(String),
 }
 
-impl Unread {
+impl BodyError {
     pub fn status(&self) -> StatusCode {
         match self {
-            Unread::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Unread::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
-            Unread::Broken(_) => StatusCode::BAD_REQUEST,
+            BodyError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyError::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+            BodyError::Broken(_) => StatusCode::BAD_REQUEST,
         }
     }
 
     pub fn code(&self) -> &'static str {
         match self {
-            Unread::TooLarge(_) => "too_large",
-            Unread::TooSlow(_) => "too_slow",
-            Unread::Broken(_) => "unreadable_body",
+            BodyError::TooLarge(_) => "too_large",
+            BodyError::TooSlow(_) => "too_slow",
+            BodyError::Broken(_) => "unreadable_body",
         }
     }
 }
 
-/// Reads a body. A client that sends it byte by byte holds a connection, and is let go.
+/// Reads a body. The time limit ends connections of clients that send it byte by byte.
 pub async fn read_request_body<B>(
     body: B,
     bytes_max: usize,
     limit: Duration,
-) -> Result<Bytes, Unread>
+) -> Result<Bytes, BodyError>
 where
     B: Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -62,14 +62,14 @@ where
     let collecting = Limited::new(body, bytes_max).collect();
     match tokio::time::timeout(limit, collecting).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Unread::TooLarge(bytes_max)),
-        Ok(Err(error)) => Err(Unread::Broken(error.to_string())),
-        Err(_) => Err(Unread::TooSlow(limit)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge(bytes_max)),
+        Ok(Err(error)) => Err(BodyError::Broken(error.to_string())),
+        Err(_) => Err(BodyError::TooSlow(limit)),
     }
 }
 
-/// An agent's request.
-pub(crate) async fn read_agent_request<B>(body: B) -> Result<Bytes, Unread>
+/// Reads the body of an agent's request.
+pub(crate) async fn read_agent_request<B>(body: B) -> Result<Bytes, BodyError>
 where
     B: Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -78,7 +78,8 @@ where
     read.map(compact)
 }
 
-/// A small piece of a large buffer, by itself: records keep the last bodies, and should not keep what is around them.
+/// Copies a small slice out of its buffer, which may be large: recorders keep the last bodies, and would keep the whole
+/// buffer alive with them.
 pub(crate) fn compact(bytes: Bytes) -> Bytes {
     const SMALL: usize = 16 << 10;
     match bytes.len() < SMALL {
@@ -87,14 +88,14 @@ pub(crate) fn compact(bytes: Bytes) -> Bytes {
     }
 }
 
-/// Ends the connection with its answer: the rest of a body that was not read is on it still, so nothing else can be.
+/// Closes the connection after this response: the unread rest of a body is still on it, so it cannot be reused.
 pub(crate) fn close_after<B>(mut response: Response<B>) -> Response<B> {
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(CONNECTION, close);
     response
 }
 
-/// A small answer, read up to a limit: an endpoint may be anybody's.
+/// Reads a small answer up to a limit, since the endpoint is not trusted, and removes the key from it.
 pub async fn read_text(
     mut answer: reqwest::Response,
     bytes_max: usize,
@@ -127,11 +128,11 @@ mod tests {
         let trickling = futures::stream::iter([letter()]).chain(futures::stream::pending());
         let limit = Duration::from_millis(50);
         let read = read_request_body(StreamBody::new(trickling), 100, limit).await;
-        assert_eq!(read, Err(Unread::TooSlow(limit)));
-        assert_eq!(Unread::TooSlow(limit).status(), 408);
+        assert_eq!(read, Err(BodyError::TooSlow(limit)));
+        assert_eq!(BodyError::TooSlow(limit).status(), 408);
         let endless = futures::stream::repeat_with(letter);
         let limit = Duration::from_secs(60);
         let read = read_request_body(StreamBody::new(endless), 100, limit).await;
-        assert_eq!(read, Err(Unread::TooLarge(100)));
+        assert_eq!(read, Err(BodyError::TooLarge(100)));
     }
 }

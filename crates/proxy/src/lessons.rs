@@ -1,48 +1,48 @@
-//! What an endpoint was found to refuse in a session, so that it is asked without it from then on.
+//! Parameters that an endpoint has refused in a session; they are left out of later requests.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rollcage_dialect::chat::{Capture, MaxTokensName, RefusedParameter, has_member};
+use rollcage_dialect::chat::{CaptureMode, MaxTokensName, RefusedParameter, has_member};
 
-pub(crate) struct Learned(Mutex<Lessons>);
+pub(crate) struct EndpointLessons(Mutex<Lessons>);
 
+/// What the refusals so far have shown.
 #[derive(Clone)]
 pub(crate) struct Lessons {
-    /// The most that is worth asking for.
-    pub(crate) capture: Capture,
+    /// The highest capture level that was not refused.
+    pub(crate) capture: CaptureMode,
     /// Settings of the chat template are refused.
     pub(crate) is_template_refused: bool,
     pub(crate) max_tokens_name: MaxTokensName,
-    /// Members for capture that are refused.
+    /// Refused members that we add for capture.
     refused_capture: Vec<&'static str>,
-    /// Other members that are refused.
+    /// Other refused members.
     pub(crate) without: Vec<&'static str>,
 }
 
-/// What a session must not do without.
-pub(crate) struct Needs {
-    /// The endpoint's own setting, which goes by way of the chat template.
+/// Parameters that a session must keep sending although they were refused.
+pub(crate) struct Requirements {
+    /// The endpoint's configuration disables thinking, which needs the chat template's settings.
     pub(crate) is_thinking_disabled: bool,
-    /// Sampling that is sent whatever the agent asks for.
-    pub(crate) sampling: Pinned,
+    pub(crate) sampling: SamplingSource,
 }
 
-/// Who wants the sampling as it is sent.
+/// Who chose the sampling parameters that are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pinned {
-    /// The agent alone.
-    No,
-    /// Nobody said otherwise.
-    ByDefault,
-    /// The user.
-    ByPolicy,
+pub(crate) enum SamplingSource {
+    /// The agent: nothing is overridden.
+    Agent,
+    /// Our default for training, which overrides the agent.
+    Default,
+    /// The user, which overrides the agent.
+    Policy,
 }
 
-/// What became of a refusal.
+/// What was learnt from a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lesson {
     New,
-    /// Another call, at the same time, was refused the same.
+    /// A concurrent call was refused for the same reason before.
     Known,
 }
 
@@ -55,9 +55,9 @@ impl Lesson {
     }
 }
 
-impl Learned {
-    pub(crate) fn new(capture: Capture) -> Self {
-        Learned(Mutex::new(Lessons {
+impl EndpointLessons {
+    pub(crate) fn new(capture: CaptureMode) -> Self {
+        EndpointLessons(Mutex::new(Lessons {
             capture,
             is_template_refused: false,
             max_tokens_name: MaxTokensName::Auto,
@@ -67,17 +67,22 @@ impl Learned {
     }
 
     pub(crate) fn so_far(&self) -> Lessons {
-        self.lessons().clone()
+        self.lock().clone()
     }
 
-    /// Learns from a refusal of `request` to ask for less. `None` when there is nothing to learn from it: it proves
-    /// nothing, or the agent asked for that itself, and its refusal is its own.
-    pub(crate) fn learn(&self, refusal: &str, request: &[u8], needs: &Needs) -> Option<Lesson> {
-        let mut lessons = self.lessons();
+    /// Learns from a refusal of `request` which parameter to leave out. `None` when there is nothing to learn: the
+    /// refusal names no parameter for certain, or the agent itself sent that parameter and should see the refusal.
+    pub(crate) fn learn(
+        &self,
+        refusal: &str,
+        request: &[u8],
+        requirements: &Requirements,
+    ) -> Option<Lesson> {
+        let mut lessons = self.lock();
         match RefusedParameter::read(refusal)? {
             RefusedParameter::Template => {
                 let is_own = has_member(request, "chat_template_kwargs");
-                if is_own || needs.is_thinking_disabled {
+                if is_own || requirements.is_thinking_disabled {
                     return None;
                 }
                 let is_known = std::mem::replace(&mut lessons.is_template_refused, true);
@@ -89,11 +94,11 @@ impl Learned {
                 let before = std::mem::replace(&mut lessons.max_tokens_name, other);
                 Some(Lesson::of(before == other))
             }
-            RefusedParameter::Optional(name) => lessons.learn_optional(name, request, needs),
+            RefusedParameter::Optional(name) => lessons.learn_optional(name, request, requirements),
         }
     }
 
-    fn lessons(&self) -> MutexGuard<'_, Lessons> {
+    fn lock(&self) -> MutexGuard<'_, Lessons> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,10 +116,10 @@ impl Lessons {
             return None;
         }
         let less = match name {
-            "logprobs" => Capture::Off,
-            _ => Capture::Logprobs,
+            "logprobs" => CaptureMode::Off,
+            _ => CaptureMode::Logprobs,
         };
-        let is_known = self.capture == Capture::Off || self.capture == less;
+        let is_known = self.capture == CaptureMode::Off || self.capture == less;
         if !is_known {
             self.capture = less;
             self.refused_capture.push(name);
@@ -126,16 +131,17 @@ impl Lessons {
         &mut self,
         name: &'static str,
         request: &[u8],
-        needs: &Needs,
+        requirements: &Requirements,
     ) -> Option<Lesson> {
-        let is_ours = needs.sampling != Pinned::No || name == "stream_options";
+        let is_ours = requirements.sampling != SamplingSource::Agent || name == "stream_options";
         let is_sent = match name {
-            // Ours, unless the agent chose a number.
+            // We send it, unless the agent chose a number.
             "top_logprobs" => !is_asked_by_agent(request, name),
             _ => is_ours || has_member(request, name),
         };
-        // A policy is kept or told to be impossible, never dropped. Other samplers, at rest, are no loss.
-        let is_policy = needs.sampling == Pinned::ByPolicy && name == "temperature";
+        // A user's policy is applied or the call fails; it is never dropped. The other samplers are sent with neutral
+        // values, so leaving them out changes nothing.
+        let is_policy = requirements.sampling == SamplingSource::Policy && name == "temperature";
         if !is_sent || is_policy {
             return None;
         }
@@ -147,7 +153,7 @@ impl Lessons {
     }
 }
 
-/// Logprobs and their alternatives are one wish.
+/// Whether the agent's request has this member. `logprobs` and `top_logprobs` count as one.
 fn is_asked_by_agent(request: &[u8], name: &str) -> bool {
     let names = match name {
         "logprobs" | "top_logprobs" => ["logprobs", "top_logprobs"].as_slice(),
@@ -160,15 +166,15 @@ fn is_asked_by_agent(request: &[u8], name: &str) -> bool {
 mod tests {
     use super::*;
 
-    const NEEDS: Needs = Needs {
+    const REQUIREMENTS: Requirements = Requirements {
         is_thinking_disabled: false,
-        sampling: Pinned::ByDefault,
+        sampling: SamplingSource::Default,
     };
 
     #[track_caller]
-    fn check(refusal: &str, request: &str, expect: (Capture, &[&str])) {
-        let learned = Learned::new(Capture::Tokens);
-        let lesson = learned.learn(refusal, request.as_bytes(), &NEEDS);
+    fn check(refusal: &str, request: &str, expect: (CaptureMode, &[&str])) {
+        let learned = EndpointLessons::new(CaptureMode::Tokens);
+        let lesson = learned.learn(refusal, request.as_bytes(), &REQUIREMENTS);
         let lessons = learned.so_far();
         assert_eq!(
             (lessons.capture, lessons.refused()),
@@ -183,52 +189,59 @@ mod tests {
     }
 
     #[test]
-    fn capture_is_reduced_by_proof_alone() {
+    fn capture_is_reduced_only_when_a_refusal_names_its_parameter() {
         let plain = r#"{"messages":[{"content":"\"logprobs\""}]}"#;
         let unknown =
             r#"{"error":{"message":"Unrecognized request argument supplied: return_token_ids"}}"#;
-        check(unknown, plain, (Capture::Logprobs, &["return_token_ids"]));
+        check(
+            unknown,
+            plain,
+            (CaptureMode::Logprobs, &["return_token_ids"]),
+        );
         let unsupported = r#"{"error":{"message":"logprobs is not supported"}}"#;
-        check(unsupported, plain, (Capture::Off, &["logprobs"]));
+        check(unsupported, plain, (CaptureMode::Off, &["logprobs"]));
         let echo = r#"{"message":"[{'type': 'missing', 'loc': ('body', 'messages'), 'msg': 'unexpected', 'input': {'logprobs': True, 'return_token_ids': True}}]"}"#;
-        check(echo, plain, (Capture::Tokens, &[]));
+        check(echo, plain, (CaptureMode::Tokens, &[]));
     }
 
     #[test]
-    fn what_the_agent_asked_for_itself_is_its_own() {
+    fn parameters_that_the_agent_sent_are_kept() {
         let refusal = r#"{"error":{"message":"Requested sample logprobs of 50, which is greater than max allowed: 20 (parameter=logprobs, value=50)","param":"logprobs","code":400}}"#;
         let request = r#"{"logprobs":true,"top_logprobs":50}"#;
-        check(refusal, request, (Capture::Tokens, &[]));
+        check(refusal, request, (CaptureMode::Tokens, &[]));
         let refusal =
             r#"{"error":{"message":"top_logprobs is not supported","param":"top_logprobs"}}"#;
-        check(refusal, request, (Capture::Tokens, &[]));
-        check(refusal, "{}", (Capture::Tokens, &["top_logprobs"]));
+        check(refusal, request, (CaptureMode::Tokens, &[]));
+        check(refusal, "{}", (CaptureMode::Tokens, &["top_logprobs"]));
         let refusal = r#"{"error":{"message":"logprobs is not supported"}}"#;
-        check(refusal, request, (Capture::Tokens, &[]));
+        check(refusal, request, (CaptureMode::Tokens, &[]));
     }
 
     #[test]
-    fn samplers_at_rest_are_left_out_and_a_policy_is_not() {
+    fn neutral_samplers_are_left_out_and_a_policy_is_not() {
         let refusal =
             |name: &str| format!(r#"{{"error":{{"message":"unknown parameter {name}"}}}}"#);
-        check(&refusal("top_k"), "{}", (Capture::Tokens, &["top_k"]));
+        check(&refusal("top_k"), "{}", (CaptureMode::Tokens, &["top_k"]));
         check(
             &refusal("temperature"),
             "{}",
-            (Capture::Tokens, &["temperature"]),
+            (CaptureMode::Tokens, &["temperature"]),
         );
-        let learned = Learned::new(Capture::Tokens);
-        let needs = Needs {
-            sampling: Pinned::ByPolicy,
-            ..NEEDS
+        let learned = EndpointLessons::new(CaptureMode::Tokens);
+        let requirements = Requirements {
+            sampling: SamplingSource::Policy,
+            ..REQUIREMENTS
         };
-        assert_eq!(learned.learn(&refusal("temperature"), b"{}", &needs), None);
         assert_eq!(
-            learned.learn(&refusal("min_p"), b"{}", &needs),
+            learned.learn(&refusal("temperature"), b"{}", &requirements),
+            None
+        );
+        assert_eq!(
+            learned.learn(&refusal("min_p"), b"{}", &requirements),
             Some(Lesson::New)
         );
         assert_eq!(
-            learned.learn(&refusal("min_p"), b"{}", &needs),
+            learned.learn(&refusal("min_p"), b"{}", &requirements),
             Some(Lesson::Known)
         );
     }

@@ -1,4 +1,4 @@
-//! What became of a drill's replies: compared token by token with what the endpoint sent.
+//! Compares the captured trace of a drill, token by token, with what the endpoint sent.
 
 use std::collections::HashMap;
 
@@ -8,36 +8,36 @@ use rollcage_model::finding::{Code, Finding};
 use rollcage_model::trace::Interpretation;
 use rollcage_model::turn::Turn;
 
-use super::drill::{Conversation, Fate, Part, Played};
-use super::log::Served;
+use super::drill::{Conversation, Delivery, Part, PlayedPart};
+use super::log::ServedAnswer;
 
-/// What a rollout's trace has of a drill.
+/// How much of a drill is in a rollout's trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Account {
-    /// Whole replies of the agent's conversations, those that the token limit ended included.
+pub struct DrillReport {
+    /// Complete replies in the agent's conversations, including those that the token limit ended.
     pub replies: usize,
-    /// Of these, those that are in the training trace with the ids and logprobs that were sent.
+    /// Of these, the replies in the training trace with exactly the ids and logprobs that were sent.
     pub trained: usize,
-    /// The other ones.
-    pub left_out: Vec<Told>,
-    /// Replies that the next prompt does not go on from, since the agent sent them back in other words: a row begins.
-    pub changed: Vec<Told>,
-    /// Replies after which the same prompt came again.
+    /// Of these, the others.
+    pub left_out: Vec<ReplyNote>,
+    /// Replies that the agent sent back changed, so that the next prompt does not continue them: a new row begins.
+    pub changed: Vec<ReplyNote>,
+    /// Replies after which the agent sent the same prompt again.
     pub asked_again: Vec<Part>,
-    /// Turns of the trace that the endpoint did not send so.
+    /// Turns of the trace that differ from everything the endpoint sent.
     pub strange: Vec<String>,
 }
 
-/// A reply, and what the result says of it.
+/// A reply, and what the result's findings say about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct ReplyNote {
     pub part: Part,
     pub why: String,
 }
 
-impl Account {
-    /// Compares what was captured of a rollout with what the endpoint sent for its key.
-    pub fn new(served: &[Served], seen: &Interpretation) -> Self {
+impl DrillReport {
+    /// Compares a rollout's interpretation with what the endpoint sent for its key.
+    pub fn new(served: &[ServedAnswer], seen: &Interpretation) -> Self {
         let trace: Vec<_> = seen.training_turns().collect();
         let mut turns: HashMap<_, _> = trace
             .iter()
@@ -46,34 +46,40 @@ impl Account {
                 (tokens, turn)
             })
             .collect();
-        let mut account = Account::default();
+        let mut report = DrillReport::default();
         for (at, reply) in served.iter().enumerate() {
             let Some(played) = reply.played.filter(is_whole) else {
                 continue;
             };
-            account.replies += 1;
+            report.replies += 1;
             let tokens = (&reply.prompt_ids[..], &reply.sampled_ids[..]);
             let turn = turns.get(&tokens);
             if turn.is_some_and(|turn| turn.per_token_logps == reply.logprobs) {
                 turns.remove(&tokens);
-                account.trained += 1;
+                report.trained += 1;
             } else {
                 let why = why_left_out(seen, reply);
-                account.left_out.push(Told {
+                report.left_out.push(ReplyNote {
                     part: played.part,
                     why,
                 });
             }
-            account.follow(played.part, reply, next(&served[at..]), seen);
+            report.follow(played.part, reply, next(&served[at..]), seen);
         }
         let mut strange: Vec<_> = turns.values().map(|turn| turn.node_id.clone()).collect();
         strange.sort();
-        account.strange = strange;
-        account
+        report.strange = strange;
+        report
     }
 
-    /// Notes what came after a reply.
-    fn follow(&mut self, part: Part, reply: &Served, next: Option<&Served>, seen: &Interpretation) {
+    /// Records how the agent continued after a reply.
+    fn follow(
+        &mut self,
+        part: Part,
+        reply: &ServedAnswer,
+        next: Option<&ServedAnswer>,
+        seen: &Interpretation,
+    ) {
         let Some(next) = next else {
             return;
         };
@@ -81,7 +87,7 @@ impl Account {
         match rest {
             Some([]) => self.asked_again.push(part),
             Some(rest) if rest.starts_with(&reply.sampled_ids) => {}
-            _ => self.changed.push(Told {
+            _ => self.changed.push(ReplyNote {
                 part,
                 why: why_changed(seen, reply).unwrap_or_default(),
             }),
@@ -89,21 +95,21 @@ impl Account {
     }
 }
 
-fn is_whole(played: &Played) -> bool {
-    let is_whole = matches!(played.fate, Fate::Whole | Fate::Cut);
+fn is_whole(played: &PlayedPart) -> bool {
+    let is_whole = matches!(played.delivery, Delivery::Whole | Delivery::Cut);
     is_whole && played.conversation != Conversation::Aside
 }
 
-/// The next answer in the conversation of the first of these.
-fn next(served: &[Served]) -> Option<&Served> {
+/// The next answer in the same conversation as the first of these.
+fn next(served: &[ServedAnswer]) -> Option<&ServedAnswer> {
     let (first, later) = served.split_first()?;
-    let conversation = |served: &Served| served.played.map(|played| played.conversation);
+    let conversation = |served: &ServedAnswer| served.played.map(|played| played.conversation);
     let mut later = later.iter();
     later.find(|next| conversation(next) == conversation(first))
 }
 
-/// The name of a reply's turn, and its role.
-fn turn_of(seen: &Interpretation, reply: &Served) -> Option<(String, &'static str)> {
+/// The id of a reply's turn, and its role.
+fn turn_of(seen: &Interpretation, reply: &ServedAnswer) -> Option<(String, &'static str)> {
     let is_it = |turn: &Turn| {
         let prompt = turn.prompt_token_ids.as_ref();
         prompt.is_some_and(|ids| ids.iter().eq(reply.prompt_ids.iter().copied()))
@@ -115,7 +121,7 @@ fn turn_of(seen: &Interpretation, reply: &Served) -> Option<(String, &'static st
     Some((seen.turns[at].node_id(), role))
 }
 
-/// The words of a finding, of which some are the names of turns.
+/// The words of a finding's text, some of which are ids of turns.
 fn words(finding: &Finding) -> impl Iterator<Item = &str> {
     let words = finding
         .text
@@ -123,8 +129,8 @@ fn words(finding: &Finding) -> impl Iterator<Item = &str> {
     words.filter(|word| !word.is_empty())
 }
 
-/// The role of a reply that is not in the trace, and what is said of it.
-fn why_left_out(seen: &Interpretation, reply: &Served) -> String {
+/// The role of a reply that is not in the trace, and the codes of the findings about it.
+fn why_left_out(seen: &Interpretation, reply: &ServedAnswer) -> String {
     let Some((id, role)) = turn_of(seen, reply) else {
         return "the result does not have it".to_owned();
     };
@@ -137,13 +143,13 @@ fn why_left_out(seen: &Interpretation, reply: &Served) -> String {
     }
 }
 
-/// What is said of a reply that came back changed.
-fn why_changed(seen: &Interpretation, reply: &Served) -> Option<String> {
+/// The text of the finding about a reply that the agent changed.
+fn why_changed(seen: &Interpretation, reply: &ServedAnswer) -> Option<String> {
     let (id, _) = turn_of(seen, reply)?;
     let mut findings = seen.findings.iter();
     let finding = findings.find(|finding| match finding.code {
         Code::ReplyChanged => words(finding).next() == Some(&id),
-        // It names the turn that goes on first, and then this one.
+        // Names the continuing turn first, then this one.
         Code::Retokenised => words(finding).skip(1).any(|word| word == id),
         Code::PerTurnCaptureOnly => true,
         _ => false,
