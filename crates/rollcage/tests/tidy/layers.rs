@@ -6,10 +6,11 @@ use super::imports::{Crate, circles};
 use super::source::{crate_folder, crate_names};
 
 /// What each crate may depend on, of ours. Tests may use `testkit` besides.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("dialect", &[]),
     ("sandbox", &[]),
     ("model", &["dialect"]),
+    ("egress", &["model"]),
     ("proxy", &["dialect", "model", "sandbox"]),
     ("agents", &["dialect", "model", "sandbox"]),
     ("scripted", &["dialect", "model"]),
@@ -20,6 +21,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
             "dialect",
             "model",
             "sandbox",
+            "egress",
             "proxy",
             "agents",
             "scripted",
@@ -32,6 +34,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
             "dialect",
             "model",
             "sandbox",
+            "egress",
             "proxy",
             "agents",
             "scripted",
@@ -80,7 +83,7 @@ const ONLY_THE_PROGRAM_TALKS: Rule = Rule {
     why: "only the program itself reads arguments and variables, and writes to the terminal",
 };
 
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     Rule {
         part: "dialect",
         paths: &NO_IO,
@@ -104,6 +107,13 @@ const RULES: [Rule; 11] = [
     Rule {
         part: "scripted",
         words: &["println", "sandbox"],
+        ..ONLY_THE_PROGRAM_TALKS
+    },
+    Rule {
+        part: "egress",
+        words: &[
+            "println", "eprint", "rollout", "reward", "dialect", "endpoint", "llm",
+        ],
         ..ONLY_THE_PROGRAM_TALKS
     },
     Rule {
