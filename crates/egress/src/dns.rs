@@ -117,10 +117,12 @@ fn read_name(packet: &[u8], start: usize) -> Option<(String, usize)> {
 }
 
 impl Question {
-    /// The name, if it can be a host's.
+    /// The name, if it can be that of a host elsewhere.
     pub(crate) fn host_name(&self) -> Option<&str> {
+        let mut labels = self.name.rsplit('.');
+        let is_here = labels.next() == Some("localhost");
         match Host::parse(&self.name)? {
-            Host::Name(name) => (name == self.name).then_some(&self.name),
+            Host::Name(name) => (name == self.name && !is_here).then_some(&self.name),
             Host::Ip(_) => None,
         }
     }
@@ -229,6 +231,8 @@ mod tests {
             &[],
             &["127", "1"],
             &["1"],
+            &["localhost"],
+            &["a", "localhost"],
             &["\u{e9}"],
         ] {
             assert_eq!(question(name, TYPE_A).host_name(), None, "{name:?}");

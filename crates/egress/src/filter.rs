@@ -248,7 +248,6 @@ fn answer(state: &State, packet: &[u8]) -> Option<Vec<u8>> {
     };
     let question = match dns::read(packet) {
         Packet::Question(question) => question,
-        Packet::Noise | Packet::Wrong(_) if packet.is_empty() => return None,
         Packet::Noise => {
             note("", Some("no question to a name server".to_owned()));
             return None;

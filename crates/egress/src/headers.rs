@@ -104,10 +104,8 @@ pub(crate) fn check_host(
 fn is_target(authority: &Authority, target: &Target) -> bool {
     let host = Host::parse(authority.host());
     let has_user = authority.as_str().contains('@');
-    let has_port = authority
-        .as_str()
-        .trim_start_matches(authority.host())
-        .contains(':');
+    let rest = authority.as_str().strip_prefix(authority.host());
+    let has_port = rest != Some("");
     let is_port = !has_port || authority.port_u16() == Some(target.port);
     !has_user && is_port && host.as_ref() == Some(&target.host)
 }

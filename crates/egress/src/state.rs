@@ -150,9 +150,15 @@ impl Connection {
             Refusal::NoNetwork => format!(
                 "To allow it, run the task with --network {phase}={host}, or set network.{phase} = [\"{host}\"] in the task."
             ),
-            Refusal::NotListed | Refusal::Port => format!(
-                "To allow it, run the task with --allow-host {host}, or add \"{host}\" to network.{phase} in the task."
-            ),
+            Refusal::NotListed | Refusal::Port => {
+                let place = match self.current.rules.is_open() {
+                    true => "allow_hosts",
+                    false => phase,
+                };
+                format!(
+                    "To allow it, run the task with --allow-host {host}, or add \"{host}\" to network.{place} in the task."
+                )
+            }
             Refusal::Address(kind) if kind.is_never_listed() => "No rule can allow it.".to_owned(),
             Refusal::Address(_) => format!(
                 "Only a rule for exactly this address allows it: --allow-host {host}, or network.allow_hosts in the task."

@@ -158,6 +158,32 @@ async fn an_address_that_stands_for_a_name_is_that_name_to_the_proxy_too() {
 }
 
 #[tokio::test]
+async fn a_client_may_speak_before_its_tunnel_is_there() {
+    let cage = Cage::new("git.example:9418");
+    cage.host("git.example", 9418, echo).await;
+    let mut stream = TcpStream::connect(cage.proxy).await.unwrap();
+    let both = b"CONNECT git.example:9418 HTTP/1.1\r\n\r\n0032git-upload-pack /a\0";
+    stream.write_all(both).await.unwrap();
+    assert!(read_head(&mut stream).await.starts_with("HTTP/1.1 200 "));
+    let mut answer = [0; 23];
+    let read = timeout(PATIENCE, stream.read_exact(&mut answer)).await;
+    read.unwrap().unwrap();
+    assert_eq!(&answer, b"0032git-upload-pack /a\0");
+    assert_echo(&mut stream, b"more").await;
+}
+
+#[tokio::test]
+async fn open_says_where_a_port_is_listed() {
+    let cage = Cage::new("open");
+    let request = format!("CONNECT a.example:25 HTTP/1.1\r\n{CLOSE}");
+    let answer = cage.ask_proxy(&request).await;
+    assert!(
+        answer.contains("add \"a.example:25\" to network.allow_hosts"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
 async fn a_server_that_cannot_be_reached_is_no_refusal() {
     let cage = Cage::new("a.example,missing.example,a.example:9418");
     cage.leads("a.example", &[&["93.184.216.34"]]);
