@@ -184,7 +184,7 @@ async fn attempt(
     let unserved = |error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}"));
     let network = RolloutNetwork::open(
         plan.network.clone(),
-        &cx.preparation.catalogue.network,
+        &cx.preparer.catalogue.network,
         &mut *sandbox,
     );
     let network = network.map_err(|error| {
@@ -287,7 +287,7 @@ impl OpenRollout<'_> {
         self.network
             .enter(network::Phase::Agent, self.sandbox)
             .await?;
-        self.teller.tell(What::Entered {
+        self.feed.publish(What::Entered {
             phase: Phase::Agent,
         });
         let since = Instant::now();
@@ -309,7 +309,7 @@ impl OpenRollout<'_> {
         let agent_run = drive(&stage, &mut driver, serving).await;
         self.network.shut();
         let agent_run = agent_run?;
-        self.teller.tell(What::AgentExited {
+        self.feed.publish(What::AgentExited {
             exit_code: agent_run.exit_code,
         });
         result.timings.agent_s = seconds(since.elapsed());
@@ -403,7 +403,7 @@ impl OpenRollout<'_> {
             .enter(network::Phase::Verify, self.sandbox)
             .await?;
         let env = environment::of_verify(&self.environment(network::Phase::Verify));
-        let problem = verify::verify(self.sandbox, self.plan, env, result, tell).await?;
+        let problem = verify::verify(self.sandbox, self.plan, env, result, report).await?;
         self.network.shut();
         result.timings.verify_s = seconds(since.elapsed());
         Ok(problem)

@@ -19,7 +19,7 @@ use rollcage_proxy::secret::Secret;
 use rollcage_proxy::{ModelSettings, SamplingPolicy};
 
 use super::catalogue::Catalogue;
-use super::request::{EndpointOptions, KeySource, ModelOptions, Origin, RolloutRequest};
+use super::request::{EndpointOptions, KeySource, ModelOptions, RequestOrigin, RolloutRequest};
 use crate::network::{NetworkError, PhaseRules};
 
 /// The longest label name, label value or group name.
@@ -139,8 +139,8 @@ pub fn resolve(
         RequestOrigin::Client {
             has_own_network: false,
             ..
-        } => network::RequestOrigin::Client,
-        RequestOrigin::Client { .. } | Origin::Operator => network::Origin::Operator,
+        } => network::Origin::Client,
+        RequestOrigin::Client { .. } | RequestOrigin::Operator => network::Origin::Operator,
     };
     let network = PhaseRules::resolve(&task.network, whose, &catalogue.network)?;
     let mut resolved = ResolvedRollout {

@@ -118,6 +118,10 @@ impl Rules {
         !self.is_open && self.grants.is_empty()
     }
 
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     /// Whether there are hosts that are refused because they are not listed, so that one can be tried.
     pub fn is_allowlist(&self) -> bool {
         !self.is_open && !self.grants.is_empty()

@@ -55,6 +55,7 @@ pub(crate) const NAMES: &[&str] = &[
     "mode",
     "budget",
     "limits",
+    "network",
     "agent_timeout_s",
     "command_timeout_s",
     "solution",
@@ -77,6 +78,23 @@ pub(crate) const BUDGET: &[&str] = &[
 
 /// The members of `limits`.
 pub(crate) const LIMITS: &[&str] = &["memory_mb", "pids", "cpus", "disk_mb", "file_mb"];
+
+/// What a client can have run in a sandbox. A task of the server's keeps the right to the hosts that its operator listed
+/// for it only without any of these.
+const RUNS: [&str; 12] = [
+    "instruction",
+    "setup",
+    "setup_shell",
+    "verify",
+    "test_script",
+    "solution",
+    "files",
+    "upload_files",
+    "env",
+    "mcp",
+    "agent_options",
+    "network",
+];
 
 /// The most rollouts of one call.
 pub(crate) const COUNT_MAX: i64 = 1000;
@@ -101,6 +119,7 @@ pub(crate) fn read(
     let (chosen, _) = chosen.map_err(|error| error.to_string())?;
     let has_default = given.has("solution") || chosen.dialect().is_none();
     let endpoint = read_endpoint(&mut given, has_default, &context.catalogue)?;
+    let has_own_network = given.has("task") && !RUNS.iter().any(|name| given.has(name));
     let (LoadedTask { mut task, uploads }, mcp) = read_task(&mut given, context)?;
     if task.instruction.trim().is_empty() {
         return Err("instruction is required".to_owned());
@@ -108,6 +127,10 @@ pub(crate) fn read(
     check_commands(&task)?;
     read_budget(&mut given, &mut task.budget)?;
     read_limits(&mut given, &mut task.limits)?;
+    if let Some(value) = given.value("network") {
+        let network = serde_json::from_value(value);
+        task.network = network.map_err(|error| format!("argument `network`: {error}"))?;
+    }
     options::read(&mut given, &mut task.agent)?;
     let options = read_options(&mut given)?;
     match given.text("sandbox")?.as_deref() {
@@ -127,7 +150,10 @@ pub(crate) fn read(
         agent,
         endpoint,
         options,
-        origin: RequestOrigin::Client { mcp },
+        origin: RequestOrigin::Client {
+            mcp,
+            has_own_network,
+        },
         ..RolloutRequest::new(task)
     };
     Ok(RolloutArguments { request, count })

@@ -1,0 +1,252 @@
+//! Connections to the outside. Every address that a name has is checked, and those that were checked are connected to; so a
+//! name that changes its mind in between gains nothing.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use hyper::header::HeaderValue;
+use rollcage_model::network::address::ClosedKind;
+use rollcage_model::network::{Addresses, Host, Target, check_address};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::company::{CompanyProxy, ProxyServer, Purpose};
+use crate::socket::Socket;
+
+/// For a name to be looked up, and then for a connection to one of its addresses.
+const LOOK_UP_LIMIT: Duration = Duration::from_secs(10);
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// Of what a company's proxy says before its tunnel begins.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// The machine's network. Tests have another one.
+pub trait World: fmt::Debug + Send + Sync {
+    fn resolve(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
+
+    /// Called with addresses that were checked.
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<TcpStream>>;
+}
+
+/// As the machine does it.
+#[derive(Clone, Copy, Debug)]
+pub struct System;
+
+impl World for System {
+    fn resolve(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
+        let host = host.to_owned();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((host, 0)).await?;
+            Ok(found.map(|address| address.ip()).collect())
+        })
+    }
+
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<TcpStream>> {
+        Box::pin(TcpStream::connect(address))
+    }
+}
+
+/// What is added to requests in the clear that go to one host, so that it never enters a sandbox.
+#[derive(Clone, Debug)]
+pub struct Credential {
+    pub host: Host,
+    pub port: u16,
+    /// The value of `Authorization`; mark it as sensitive.
+    pub authorization: HeaderValue,
+}
+
+/// How the outside is reached from this machine.
+#[derive(Clone, Debug)]
+pub struct Outside {
+    pub world: Arc<dyn World>,
+    pub company: CompanyProxy,
+    pub credentials: Vec<Credential>,
+}
+
+impl Default for Outside {
+    fn default() -> Self {
+        Outside {
+            world: Arc::new(System),
+            company: CompanyProxy::default(),
+            credentials: Vec::new(),
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unreachable {
+    #[error("the name leads to {0} address")]
+    Closed(ClosedKind),
+    #[error("the name leads to this machine itself")]
+    Own,
+    #[error("the name cannot be looked up: {0}")]
+    LookUp(io::Error),
+    #[error("the name has no address")]
+    NoAddress,
+    #[error("no connection: {0}")]
+    Connect(io::Error),
+    #[error("no answer in {} seconds", CONNECT_LIMIT.as_secs())]
+    TooSlow,
+    #[error("the proxy of this machine refuses it: {0}")]
+    Company(String),
+}
+
+impl Unreachable {
+    /// Whether a rule forbids it, and not the state of the outside.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Unreachable::Closed(_) | Unreachable::Own)
+    }
+}
+
+/// How a request is written on a connection.
+#[derive(Clone, Debug)]
+pub(crate) enum Form {
+    /// To the host itself.
+    Origin,
+    /// To a proxy, with the whole URL.
+    Absolute { authorization: Option<HeaderValue> },
+}
+
+impl Outside {
+    /// A connection that carries whatever the client says.
+    pub(crate) async fn tunnel(
+        &self,
+        target: &Target,
+        allowed: Addresses,
+    ) -> Result<Socket, Unreachable> {
+        match self.company.server(target, Purpose::Tunnel) {
+            None => self.direct(target, allowed).await,
+            Some(server) => timeout(CONNECT_LIMIT, self.through(server, target))
+                .await
+                .unwrap_or(Err(Unreachable::TooSlow)),
+        }
+    }
+
+    /// A connection for requests in the clear.
+    pub(crate) async fn requests(
+        &self,
+        target: &Target,
+        allowed: Addresses,
+    ) -> Result<(Socket, Form), Unreachable> {
+        let Some(server) = self.company.server(target, Purpose::Requests) else {
+            return Ok((self.direct(target, allowed).await?, Form::Origin));
+        };
+        let authorization = server.authorization.clone();
+        let socket = self.to_company(server).await?;
+        Ok((socket, Form::Absolute { authorization }))
+    }
+
+    pub(crate) fn credential(&self, target: &Target) -> Option<&HeaderValue> {
+        let mut credentials = self.credentials.iter();
+        let found = credentials.find(|it| it.host == target.host && it.port == target.port);
+        found.map(|it| &it.authorization)
+    }
+
+    async fn direct(&self, target: &Target, allowed: Addresses) -> Result<Socket, Unreachable> {
+        let addresses = match &target.host {
+            Host::Ip(address) => vec![*address],
+            Host::Name(name) => self.look_up(name).await?,
+        };
+        // One that is not allowed among several is enough: who answers so is up to something.
+        for address in &addresses {
+            check_address(*address, allowed).map_err(Unreachable::Closed)?;
+            if allowed == Addresses::Public && is_own(*address) {
+                return Err(Unreachable::Own);
+            }
+        }
+        self.connect(&addresses, target.port).await
+    }
+
+    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Unreachable> {
+        let found = timeout(LOOK_UP_LIMIT, self.world.resolve(name)).await;
+        let found = found.map_err(|_| Unreachable::TooSlow)?;
+        let found = found.map_err(Unreachable::LookUp)?;
+        match found.is_empty() {
+            true => Err(Unreachable::NoAddress),
+            false => Ok(found.iter().map(IpAddr::to_canonical).collect()),
+        }
+    }
+
+    /// The first that answers. Each has its share of the time that is left.
+    async fn connect(&self, addresses: &[IpAddr], port: u16) -> Result<Socket, Unreachable> {
+        let deadline = Instant::now() + CONNECT_LIMIT;
+        let mut last = Unreachable::NoAddress;
+        for (index, address) in addresses.iter().enumerate() {
+            let others = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
+            let now = Instant::now();
+            let share = deadline.saturating_duration_since(now) / others;
+            let connecting = self.world.connect(SocketAddr::new(*address, port));
+            match timeout_at(now + share, connecting).await {
+                Ok(Ok(stream)) => return Ok(Socket::outside(stream)),
+                Ok(Err(error)) => last = Unreachable::Connect(error),
+                Err(_) => last = Unreachable::TooSlow,
+            }
+        }
+        Err(last)
+    }
+
+    /// The proxy is whoever runs this machine's own word, so its addresses are not checked.
+    async fn to_company(&self, server: &ProxyServer) -> Result<Socket, Unreachable> {
+        let addresses = match server.host.parse() {
+            Ok(address) => vec![address],
+            Err(_) => self.look_up(&server.host).await?,
+        };
+        self.connect(&addresses, server.port).await
+    }
+
+    async fn through(&self, server: &ProxyServer, target: &Target) -> Result<Socket, Unreachable> {
+        let mut socket = self.to_company(server).await?;
+        let mut head = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n").into_bytes();
+        if let Some(authorization) = &server.authorization {
+            head.extend_from_slice(b"Proxy-Authorization: ");
+            head.extend_from_slice(authorization.as_bytes());
+            head.extend_from_slice(b"\r\n");
+        }
+        head.extend_from_slice(b"\r\n");
+        let sent = socket.write_all(&head).await;
+        sent.map_err(Unreachable::Connect)?;
+        let end = loop {
+            let ahead = socket.ahead();
+            if let Some(end) = ahead.windows(4).position(|four| four == b"\r\n\r\n") {
+                break end;
+            }
+            if ahead.len() > HEAD_BYTES_MAX {
+                return Err(Unreachable::Company("its answer has no end".to_owned()));
+            }
+            let more = socket.read_ahead().await.map_err(Unreachable::Connect)?;
+            if more == 0 {
+                return Err(Unreachable::Company("it closed the connection".to_owned()));
+            }
+        };
+        let head = String::from_utf8_lossy(&socket.ahead()[..end]).into_owned();
+        let line = head.lines().next().unwrap_or_default();
+        match line.split(' ').nth(1) {
+            Some(status) if status.starts_with('2') => {
+                socket.skip(end + 4);
+                Ok(socket)
+            }
+            status => Err(Unreachable::Company(format!(
+                "status {}",
+                status.unwrap_or("missing")
+            ))),
+        }
+    }
+}
+
+/// Whether a packet to that address would stay on this machine: then its source is the address itself. Nothing is sent.
+fn is_own(address: IpAddr) -> bool {
+    let any: SocketAddr = match address {
+        IpAddr::V4(_) => ([0; 4], 0).into(),
+        IpAddr::V6(_) => ([0; 16], 0).into(),
+    };
+    let source = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    });
+    source.is_ok_and(|source| source.ip() == address)
+}
