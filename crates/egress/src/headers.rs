@@ -45,21 +45,11 @@ pub(crate) fn strip_request(headers: &mut HeaderMap) {
 /// Whether a WebSocket is asked for. Nothing else may replace HTTP on a connection: `h2c` would bring requests that nobody
 /// looks at.
 pub(crate) fn wants_websocket(headers: &HeaderMap) -> bool {
-    let has = |name: HeaderName, word: &str| {
-        let values = headers.get_all(name).iter();
-        let mut values = values.filter_map(|value| value.to_str().ok());
-        values.any(|value| {
-            value
-                .split(',')
-                .any(|it| it.trim().eq_ignore_ascii_case(word))
-        })
-    };
-    has(CONNECTION, "upgrade")
-        && has(UPGRADE, "websocket")
-        && headers.get_all(UPGRADE).iter().count() == 1
-        && headers
-            .get(UPGRADE)
-            .is_some_and(|value| value.len() == "websocket".len())
+    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_ascii_lowercase();
+    let mut connection = headers.get_all(CONNECTION).iter().map(text);
+    let is_upgrade = connection.any(|value| value.split(',').any(|it| it.trim() == "upgrade"));
+    let to: Vec<String> = headers.get_all(UPGRADE).iter().map(text).collect();
+    is_upgrade && to == ["websocket"]
 }
 
 pub(crate) fn websocket(headers: &mut HeaderMap) {

@@ -250,3 +250,15 @@ fn is_own(address: IpAddr) -> bool {
     });
     source.is_ok_and(|source| source.ip() == address)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machines_addresses_are_its_own() {
+        assert!(is_own("127.0.0.1".parse().unwrap()));
+        assert!(!is_own("192.0.2.1".parse().unwrap()));
+        assert!(!is_own("2001:db8::1".parse().unwrap()));
+    }
+}

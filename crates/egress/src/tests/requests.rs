@@ -182,6 +182,19 @@ async fn a_websocket_passes_and_nothing_else_replaces_http() {
 }
 
 #[tokio::test]
+async fn at_80_nothing_but_requests_passes() {
+    let cage = cage().await;
+    for words in [
+        &b"SSH-2.0-OpenSSH_9.6\r\n\r\n"[..],
+        b"\0\0\0\x2asecret\r\n\r\n",
+    ] {
+        let answer = talk(cage.connect_to("a.example", 80).await, words).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    }
+    assert!(cage.connected().is_empty());
+}
+
+#[tokio::test]
 async fn requests_are_looked_at_on_every_port() {
     let cage = Cage::new("a.example,a.example:8443");
     cage.host("a.example", 8443, mirror).await;
