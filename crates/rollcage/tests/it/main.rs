@@ -12,6 +12,7 @@ mod anthropic;
 mod cli;
 mod docs;
 mod drill;
+mod egress;
 mod endings;
 mod endpoints;
 mod faults;
