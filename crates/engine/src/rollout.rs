@@ -13,8 +13,9 @@ use rollcage_model::event::{Phase, What};
 use rollcage_model::finding::{Code, Finding};
 use rollcage_model::network;
 use rollcage_model::record::RolloutResult;
+use rollcage_model::task::SetupUser;
 use rollcage_sandbox::guest::WORKDIR;
-use rollcage_sandbox::{Sandbox, Sandboxes};
+use rollcage_sandbox::{Sandbox, Sandboxes, User};
 
 use crate::collect::collect;
 use crate::controls::Controls;
@@ -26,10 +27,10 @@ use crate::installed;
 use crate::intake::{PlanError, Preparer, ResolvedRollout};
 use crate::judge::{Ending, with_verifier_problem};
 use crate::layout::{self, note_sandbox, spec};
-use crate::network::RolloutNetwork;
+use crate::network::{HostNetwork, RolloutNetwork};
 use crate::plan::Plan;
 use crate::result;
-use crate::shell::{LOG_TAIL_CHARS, live_processes, run_command, seconds};
+use crate::shell::{LOG_TAIL_CHARS, live_processes, run_command_as, seconds};
 use crate::store::{Record, Store, StoreError};
 use crate::verify::{self, CommandProgress};
 use rollcage_agents::{LaunchRequest, ModelAccess};
@@ -160,9 +161,11 @@ async fn attempt(
     feed.publish(What::Entered {
         phase: Phase::Sandbox,
     });
+    let host = &*cx.preparer.catalogue.network;
+    installed::check_user(&plan.task, cx.sandboxes.capabilities())?;
     let since = Instant::now();
     let sandbox = cancel
-        .run_until_cancelled(cx.sandboxes.start(spec(feed.rollout(), plan)))
+        .run_until_cancelled(cx.sandboxes.start(spec(feed.rollout(), plan, host)))
         .await;
     let mut sandbox = sandbox.ok_or_else(Ending::cancelled)??;
     result.timings.sandbox_s = seconds(since.elapsed());
@@ -182,11 +185,7 @@ async fn attempt(
         Box::pin(answering.instrument(span.clone()))
     });
     let unserved = |error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}"));
-    let network = RolloutNetwork::open(
-        plan.network.clone(),
-        &cx.preparer.catalogue.network,
-        &mut *sandbox,
-    );
+    let network = RolloutNetwork::open(plan.network.clone(), host, &mut *sandbox);
     let network = network.map_err(|error| {
         Ending::new(
             Cause::EngineFailed,
@@ -201,6 +200,7 @@ async fn attempt(
         sandbox: &*sandbox,
         base_url,
         network: &network,
+        host,
         plan,
         session: &session,
         feed,
@@ -267,6 +267,7 @@ struct OpenRollout<'a> {
     /// The proxy's base URL as seen from inside the sandbox.
     base_url: String,
     network: &'a RolloutNetwork,
+    host: &'a HostNetwork,
     plan: &'a Plan,
     session: &'a Arc<Session>,
     feed: &'a Arc<Feed>,
@@ -358,12 +359,20 @@ impl OpenRollout<'_> {
         self.network
             .enter(network::Phase::Setup, self.sandbox)
             .await?;
-        let env = environment::of_setup(&self.environment(network::Phase::Setup));
+        let env = self.environment(network::Phase::Setup);
+        let (user, env) = match task.setup_user {
+            SetupUser::User => (User::User, environment::of_setup(&env)),
+            SetupUser::Root => (User::Root, environment::of_root(&env)),
+        };
         let limit = Duration::from_secs_f64(task.command_timeout_s);
+        if user == User::Root {
+            installed::ready_system_packages(self.sandbox, self.host, &env, limit).await?;
+        }
         let of = task.setup.len();
         for (index, command) in task.setup.iter().enumerate() {
             self.publish_command(Phase::Setup, index, of, CommandProgress::Started(command));
-            let outcome = run_command(self.sandbox, command, env.clone(), WORKDIR, limit).await?;
+            let outcome =
+                run_command_as(user, self.sandbox, command, env.clone(), WORKDIR, limit).await?;
             self.publish_command(Phase::Setup, index, of, CommandProgress::Ended(&outcome));
             let (code, is_late) = (outcome.exit_code, outcome.timed_out);
             result.setup_results.push(outcome);

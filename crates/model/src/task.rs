@@ -51,6 +51,10 @@ pub struct Task {
     pub upload: BTreeMap<String, String>,
     /// Shell commands run before the agent; the first that fails ends the rollout.
     pub setup: Vec<String>,
+    /// Who runs them. Root's installs are the system's (apt-get works where the host is a Debian or Ubuntu); it needs
+    /// Rollcage itself to run as root.
+    #[serde(skip_serializing_if = "SetupUser::is_default")]
+    pub setup_user: SetupUser,
     /// One more setup command, run last, under the original's name. It is among `setup` once a task is read.
     #[serde(skip_serializing)]
     pub setup_shell: Option<String>,
@@ -94,6 +98,31 @@ pub enum Mode {
     TransparentProxy,
     /// Nothing is asked of the endpoint but what the agent asks for, and the result lists no calls.
     BlackBox,
+}
+
+/// Who runs setup commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SetupUser {
+    #[default]
+    User,
+    Root,
+}
+
+impl SetupUser {
+    pub const ALL: [SetupUser; 2] = [SetupUser::User, SetupUser::Root];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SetupUser::User => "user",
+            SetupUser::Root => "root",
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        *self == SetupUser::default()
+    }
 }
 
 impl Mode {
@@ -160,6 +189,7 @@ impl Default for Task {
             files: BTreeMap::new(),
             upload: BTreeMap::new(),
             setup: Vec::new(),
+            setup_user: SetupUser::default(),
             setup_shell: None,
             verify: Vec::new(),
             test_script: None,

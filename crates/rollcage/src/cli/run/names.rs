@@ -24,6 +24,7 @@ const OF_THE_TASK: &[&str] = &[
     "upload_files",
     "setup",
     "setup_shell",
+    "setup_user",
     "verify",
     "test_script",
     "solution",
@@ -133,6 +134,7 @@ fn a_task_file_takes_the_same_names() {
         "setup" | "verify" | "solution" => json!(["x"]),
         "agent_timeout_s" | "command_timeout_s" => json!(7),
         "mode" => json!("black_box"),
+        "setup_user" => json!("root"),
         _ => json!({}),
     };
     for name in OF_THE_TASK {
@@ -149,6 +151,7 @@ fn a_task_file_takes_the_same_names() {
     let task: Value = serde_json::to_value(Task {
         test_script: Some("x".to_owned()),
         network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
+        setup_user: rollcage_model::task::SetupUser::Root,
         ..Task::default()
     })
     .unwrap();
