@@ -1,5 +1,5 @@
-//! A sandbox's network without a sandbox: real sockets on loopback, whose addresses stand for others. What is checked is
-//! what would be connected to; only the last step, the connection itself, leads to servers of the test.
+//! A sandbox's network without a sandbox: real sockets on loopback, whose addresses stand for others. What is checked
+//! is what would be connected to; only the last step, the connection itself, leads to servers of the test.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
