@@ -237,7 +237,9 @@ impl Requests {
         if let Some(host) = headers::host_value(&target) {
             request.headers_mut().insert(HOST, host);
         }
-        if let Some(credential) = self.connection.state.outside.credential(&target) {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let outside = &self.connection.state.outside;
+        if let Some(credential) = outside.credential(&target, &method, &path) {
             let own = request.headers_mut().entry(AUTHORIZATION);
             own.or_insert_with(|| credential.clone());
         }

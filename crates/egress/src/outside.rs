@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use hyper::Method;
 use hyper::header::HeaderValue;
 use rollcage_model::network::address::ClosedKind;
 use rollcage_model::network::{Addresses, Host, Target, check_address};
@@ -50,11 +51,14 @@ impl World for System {
     }
 }
 
-/// Credentials that are added to plain HTTP requests to one host, so that they never enter a sandbox.
+/// Credentials that are added to plain HTTP requests which read from one host (GET and HEAD), so that they never enter a
+/// sandbox. Not to others: whoever could write with them could publish in the machine's name.
 #[derive(Clone, Debug)]
 pub struct Credential {
     pub host: Host,
     pub port: u16,
+    /// Paths that begin like this.
+    pub path: String,
     /// The value of `Authorization`; should be marked sensitive.
     pub authorization: HeaderValue,
 }
@@ -141,9 +145,24 @@ impl Outside {
         Ok((socket, Form::Absolute { authorization }))
     }
 
-    pub(crate) fn credential(&self, target: &Target) -> Option<&HeaderValue> {
+    pub(crate) fn credential(
+        &self,
+        target: &Target,
+        method: &Method,
+        path: &str,
+    ) -> Option<&HeaderValue> {
+        // A path that goes back up may lead elsewhere than it begins.
+        let is_plain = !path
+            .split(['/', '?'])
+            .any(|part| matches!(part, ".." | "."))
+            && !path.to_ascii_lowercase().contains("%2e");
+        if !matches!(*method, Method::GET | Method::HEAD) || !is_plain {
+            return None;
+        }
         let mut credentials = self.credentials.iter();
-        let found = credentials.find(|it| it.host == target.host && it.port == target.port);
+        let found = credentials.find(|it| {
+            it.host == target.host && it.port == target.port && path.starts_with(&it.path)
+        });
         found.map(|it| &it.authorization)
     }
 

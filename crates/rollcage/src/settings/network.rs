@@ -68,24 +68,18 @@ fn layer(mirrors: &Mirrors) -> Option<Content> {
     Some(Content::Archive(Archive::Bytes(bytes.into())))
 }
 
-/// dpkg's list of what is in `/usr`, without which nothing can be added to it. Copied, since installing changes it.
+/// dpkg's list of what is in `/usr`, without which nothing can be added to it.
 fn system_packages() -> SystemPackages {
     const STATE: &str = "/var/lib/dpkg";
-    const SHOWN: &str = "/opt/rollcage/dpkg";
     if !Path::new(STATE).join("status").is_file() {
         return SystemPackages::default();
     }
-    let command = format!(
-        "mkdir -p {STATE} /etc/apt/apt.conf.d /etc/dpkg /var/lib/apt/lists/partial /var/cache/apt/archives/partial \
-         /var/cache/debconf /var/log/apt && cp -a {SHOWN}/. {STATE}/ && chown -R 0:0 {STATE} && \
-         echo 'APT::Sandbox::User \"root\";' > /etc/apt/apt.conf.d/00sandbox"
-    );
     SystemPackages {
         mounts: vec![Mount {
             content: Content::HostTree(STATE.into()),
-            target: SHOWN.into(),
+            target: "/opt/rollcage/dpkg".into(),
         }],
-        command: Some(command),
+        command: Some(include_str!("ready_dpkg.sh").to_owned()),
     }
 }
 
@@ -147,6 +141,7 @@ fn credential(found: &rollcage_mirrors::Credential) -> Option<Credential> {
     Some(Credential {
         host: rollcage_model::network::Host::parse(&found.host)?,
         port: found.port,
+        path: found.path.clone(),
         authorization,
     })
 }
