@@ -20,7 +20,8 @@ use output::OutputFailure;
 /// For blocking threads to clean up after cancelled work.
 const CLEAN_UP_LIMIT: Duration = Duration::from_secs(3);
 
-/// Bodies are often allocated on one thread and freed on another, for which the C library's allocator takes locks.
+/// Bodies are often allocated on one thread and freed on another, for which the C library's allocator takes locks. Huge
+/// pages are off (`no_thp`): they would double the resident memory.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
