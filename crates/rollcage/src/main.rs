@@ -1,4 +1,11 @@
 //! The `rollcage` program: parse, log, run, exit code.
+//!
+//! `cli` has one file per command, `server` the HTTP servers of `rollcage serve` and `rollcage proxy`. To follow a
+//! command, read its file: `cli/run.rs` first, which ends in the engine; then `cli/serve.rs` and `server.rs`.
+//!
+//! `settings` alone reads environment variables and the files of the home directory, and `output` alone writes to
+//! standard output and standard error. `progress`, `report` and `text` put things into words for people; `task_file`
+//! reads task files.
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
