@@ -25,6 +25,7 @@ mod layout;
 mod limits;
 mod listing;
 pub mod metrics;
+mod model;
 pub mod network;
 pub mod openenv_trace;
 mod plan;

@@ -156,7 +156,7 @@ impl RolloutNetwork {
         rules: PhaseRules,
         host: &HostNetwork,
         sandbox: &mut dyn Sandbox,
-    ) -> io::Result<RolloutNetwork> {
+    ) -> Result<RolloutNetwork, Ending> {
         let filter = match sandbox.take_gates() {
             None => None,
             Some(gates) => {
@@ -164,10 +164,14 @@ impl RolloutNetwork {
                     outside: host.outside.clone(),
                     limits: Limits::default(),
                 });
-                filter.serve(Gates {
+                let served = filter.serve(Gates {
                     proxy: gates.proxy,
                     transparent: gates.intercepted,
                     dns: gates.dns,
+                });
+                served.map_err(|error| {
+                    let text = format!("serve the sandbox's network: {error}");
+                    Ending::new(Cause::EngineFailed, text)
                 })?;
                 Some(filter)
             }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use rollcage_model::ending::Cause;
 use rollcage_model::event::{Phase, What};
@@ -27,19 +26,18 @@ use crate::installed;
 use crate::intake::{PlanError, Preparer, ResolvedRollout};
 use crate::judge::{Ending, with_verifier_problem};
 use crate::layout::{self, note_sandbox, spec};
+use crate::model;
 use crate::network::{HostNetwork, RolloutNetwork};
 use crate::plan::Plan;
 use crate::result;
 use crate::shell::{LOG_TAIL_CHARS, live_processes, run_command_as, seconds};
 use crate::store::{Record, Store, StoreError};
 use crate::verify::{self, CommandProgress};
-use rollcage_agents::{LaunchRequest, ModelAccess};
+use rollcage_agents::LaunchRequest;
 use rollcage_model::text::tail;
 use rollcage_proxy::Profiles;
-use rollcage_proxy::outbound::ClientError;
 use rollcage_proxy::outbound::Clients;
-use rollcage_proxy::probe::Profile;
-use rollcage_proxy::{OnOverflow, ServerHandle, Session, SessionOptions, Sessions};
+use rollcage_proxy::{ServerHandle, Session};
 
 /// State shared by all rollouts of a process.
 pub(crate) struct Context {
@@ -150,7 +148,7 @@ async fn attempt(
     let cancel = &controls.cancel;
     let endpoint = &plan.endpoint;
     let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
-    let client = client.map_err(client_ending)?;
+    let client = client.map_err(model::client_ending)?;
     let profile = cx.profiles.of(&client, &plan.endpoint, &plan.settings);
     let profile = cancel.run_until_cancelled(profile).await;
     let profile = profile
@@ -171,31 +169,9 @@ async fn attempt(
     result.timings.sandbox_s = seconds(since.elapsed());
     note_sandbox(result, &cx.sandboxes.capabilities().kind, &*sandbox);
 
-    let session = open_session(cx, client, plan, record, feed, &profile).map_err(|error| {
-        Ending::new(
-            Cause::EngineFailed,
-            format!("open the rollout's exchanges: {error}"),
-        )
-    })?;
-    let sessions = Sessions::of(Arc::clone(&session));
-    let span = tracing::Span::current();
-    let handler: rollcage_proxy::Handler = Arc::new(move |request| {
-        let sessions = Arc::clone(&sessions);
-        let answering = async move { rollcage_proxy::answer(&sessions, request).await };
-        Box::pin(answering.instrument(span.clone()))
-    });
-    let unserved = |error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}"));
-    let network = RolloutNetwork::open(plan.network.clone(), host, &mut *sandbox);
-    let network = network.map_err(|error| {
-        Ending::new(
-            Cause::EngineFailed,
-            format!("serve the sandbox's network: {error}"),
-        )
-    })?;
-    let entrance = sandbox.take_entrance();
-    let entrance = entrance.ok_or_else(|| unserved(std::io::ErrorKind::NotFound.into()))?;
-    let (listener, base_url) = entrance.open().map_err(unserved)?;
-    let mut serving = rollcage_proxy::serve(listener, handler).map_err(unserved)?;
+    let session = model::open_session(&cx.clients, client, plan, record, feed, &profile)?;
+    let (mut serving, base_url) = model::serve(&session, &mut *sandbox)?;
+    let network = RolloutNetwork::open(plan.network.clone(), host, &mut *sandbox)?;
     let inside = OpenRollout {
         sandbox: &*sandbox,
         base_url,
@@ -226,39 +202,6 @@ async fn attempt(
         Some(broken) => Err(Ending::new(Cause::EngineFailed, broken)),
         None => ending,
     }
-}
-
-fn client_ending(error: ClientError) -> Ending {
-    match &error {
-        ClientError::Http(_) => {
-            Ending::new(Cause::EngineFailed, rollcage_model::text::chain(&error))
-        }
-        ClientError::Forbidden(_) => Ending::new(Cause::EndpointUnreachable, error.to_string()),
-    }
-}
-
-fn open_session(
-    cx: &Context,
-    client: reqwest::Client,
-    plan: &Plan,
-    record: &Record,
-    feed: &Arc<Feed>,
-    profile: &Profile,
-) -> std::io::Result<Arc<Session>> {
-    let feed = Arc::clone(feed);
-    let options = SessionOptions {
-        client,
-        endpoint: plan.endpoint.clone(),
-        settings: plan.settings.clone(),
-        profile: profile.clone(),
-        on_overflow: OnOverflow::Stop,
-        record: record.exchanges(),
-        agent_time: Some(Duration::from_secs_f64(plan.task.agent_timeout_s())),
-        observe: Box::new(move |what| feed.publish(what)),
-        mcp: plan.mcp.clone(),
-        clients: Arc::clone(&cx.clients),
-    };
-    Session::create(rollcage_proxy::random_key("sk-rollcage-")?, options)
 }
 
 /// A rollout whose sandbox, proxy and record are open.
@@ -292,9 +235,11 @@ impl OpenRollout<'_> {
             phase: Phase::Agent,
         });
         let since = Instant::now();
+        let context_tokens = result.endpoint.context_tokens;
+        let access = model::access(self.plan, self.session, &self.base_url, context_tokens);
         let launch = self.plan.agent.launch(&LaunchRequest {
             task: &self.plan.task,
-            access: &self.access(result.endpoint.context_tokens),
+            access: &access,
             bundle: &self.plan.ready.bundle,
         });
         let launch = launch.map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
@@ -441,20 +386,6 @@ impl OpenRollout<'_> {
         let mut env = self.network.variables(phase);
         env.extend(self.plan.task.env.clone());
         env
-    }
-
-    fn access(&self, context_tokens: Option<u64>) -> ModelAccess {
-        let context_tokens = context_tokens.unwrap_or(131_072);
-        let output_tokens = self.plan.settings.tokens_max.unwrap_or(8192);
-        ModelAccess {
-            base_url: format!("{}/v1", self.base_url),
-            key: self.session.key().to_owned(),
-            model: self.plan.endpoint.model.clone(),
-            context_tokens,
-            // The output limit has to leave room for a prompt.
-            output_tokens: output_tokens.min(context_tokens / 2).max(1),
-            patience_ms: 600_000,
-        }
     }
 
     fn publish_command(

@@ -51,8 +51,12 @@ pub enum AttemptVerdict {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AttemptTotals {
+    /// Connections, requests in the clear and names that were asked for.
     pub attempts: u64,
+    /// Those of them that were not allowed.
     pub refused: u64,
+    /// Bytes from outside.
     pub bytes_in: u64,
+    /// Bytes to the outside.
     pub bytes_out: u64,
 }

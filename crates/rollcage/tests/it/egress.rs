@@ -17,6 +17,7 @@ use rollcage_sandbox::{Command, OutputLimit, Sandbox, Sandboxes, Spec, run};
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
 const WAYS: &str = include_str!("egress/ways.py");
 /// Slow machines are slow; what is dropped in silence takes the script's patience, which is fifteen seconds.
@@ -52,8 +53,9 @@ impl World for TestWorld {
 
 /// Answers each request with its path and host, and a TLS greeting with what shows that it came through.
 async fn serve(listener: TcpListener) {
+    let mut connections = JoinSet::new();
     while let Ok((mut stream, _)) = listener.accept().await {
-        tokio::spawn(async move {
+        connections.spawn(async move {
             let mut head = Vec::new();
             loop {
                 if stream.read_buf(&mut head).await.unwrap_or(0) == 0 {
@@ -93,6 +95,7 @@ struct Lab {
     sandbox: Box<dyn Sandbox>,
     filter: Filter,
     world: Arc<TestWorld>,
+    _server: JoinSet<()>,
     _state: tempfile::TempDir,
 }
 
@@ -104,7 +107,8 @@ impl Lab {
             look_ups: AtomicUsize::new(0),
             connected: Mutex::default(),
         });
-        tokio::spawn(serve(listener));
+        let mut server = JoinSet::new();
+        server.spawn(serve(listener));
         let state = tempfile::tempdir().unwrap();
         let sandboxes = Local::open(rollcage_sandbox::local::Options {
             program: env!("CARGO_BIN_EXE_rollcage").into(),
@@ -135,6 +139,7 @@ impl Lab {
             sandbox,
             filter,
             world,
+            _server: server,
             _state: state,
         }
     }

@@ -23,6 +23,7 @@ mod mcp;
 mod opencode;
 mod options;
 mod output;
+mod packages;
 mod proxy;
 mod reading;
 mod rollouts;
