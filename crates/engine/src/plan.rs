@@ -10,7 +10,9 @@ use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::remote::RemoteMcpServers;
 
-/// A rollout with an installed agent and a known endpoint.
+use crate::network::PhaseRules;
+
+/// A rollout whose agent is installed and whose endpoint is known.
 pub(crate) struct Plan {
     pub(crate) task: Task,
     /// The content of `task.upload`, by path in the sandbox.
@@ -21,6 +23,8 @@ pub(crate) struct Plan {
     pub(crate) settings: ModelSettings,
     /// The task's MCP servers outside the sandbox.
     pub(crate) mcp: RemoteMcpServers,
+    /// What the task's phases may reach.
+    pub(crate) network: PhaseRules,
 }
 
 impl Plan {

@@ -119,6 +119,7 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         capture_level: CaptureLevel::Text,
         findings: Vec::new(),
         timings: Timings::default(),
+        network: Default::default(),
         usage: Usage::default(),
         budget: BudgetReport {
             agent_timeout_s,

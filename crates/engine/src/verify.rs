@@ -18,7 +18,6 @@ use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 use crate::layout;
 use crate::plan::Plan;
 use crate::shell::run_command;
-use rollcage_agents::base_environment;
 use rollcage_model::text::chain;
 use rollcage_model::text::tail;
 
@@ -50,6 +49,7 @@ pub(crate) enum CommandProgress<'a> {
 pub(crate) async fn verify(
     sandbox: &dyn Sandbox,
     plan: &Plan,
+    env: BTreeMap<String, String>,
     result: &mut RolloutResult,
     report: impl Fn(usize, usize, CommandProgress<'_>),
 ) -> Result<Option<String>, Error> {
@@ -57,7 +57,7 @@ pub(crate) async fn verify(
     let task = &plan.task;
     let mut verifier = Verifier {
         sandbox,
-        env: environment(&task.env),
+        env,
         limit: Duration::from_secs_f64(task.command_timeout_s),
         findings: Vec::new(),
     };
@@ -108,13 +108,6 @@ fn not_runnable(index: usize, outcome: &CommandResult) -> Option<String> {
             message.unwrap_or_default()
         )
     })
-}
-
-/// The environment of verify commands. Python must not load modules from the agent's home directory.
-fn environment(extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let mut env = base_environment(extra);
-    env.insert("PYTHONNOUSERSITE".to_owned(), "1".to_owned());
-    env
 }
 
 struct Verifier<'a> {

@@ -134,6 +134,8 @@ pub enum Code {
     ContextTooSmall,
     /// Processes that setup commands had left were ended after setup or with the agent.
     ServicesKilled,
+    /// Something inside tried to reach what its phase's network does not allow.
+    NetworkRefused,
     /// The training trace is larger than one answer can be; it is to be had page by page.
     TraceTooLarge,
 }

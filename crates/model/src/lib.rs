@@ -28,6 +28,7 @@ pub mod export;
 pub mod finding;
 pub mod graph;
 pub mod id;
+pub mod network;
 pub mod record;
 pub mod script;
 pub mod sequence;

@@ -8,6 +8,7 @@ use crate::budget::Spent;
 use crate::ending::{Cause, Ended};
 use crate::finding::{CaptureLevel, Finding, RolloutType};
 use crate::id::RolloutId;
+use crate::network::AttemptTotals;
 use crate::transcript::Report;
 use rollcage_dialect::sampling::LogprobsMode;
 
@@ -254,6 +255,9 @@ pub struct RolloutResult {
     pub timings: Timings,
     /// What was used.
     pub usage: Usage,
+    /// Attempts to reach something outside, by phase; each of them is in the record's `network.jsonl`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub network: BTreeMap<String, AttemptTotals>,
     /// What bounded it.
     pub budget: BudgetReport,
     /// Which agent it was.

@@ -17,12 +17,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use rollcage_model::network::address::{ClosedKind, closed_kind};
 
-mod address;
+mod allowed;
 
-pub use address::{AllowRule, HostPattern, InvalidAllowRule};
-
-use address::{plain_host, restricted_kind};
+pub use allowed::{AllowRule, InvalidAllowRule};
 
 const USER_AGENT: &str = concat!("rollcage/", env!("CARGO_PKG_VERSION"));
 /// For connecting to an endpoint. There is no limit on a whole answer: models think for minutes.
@@ -125,8 +124,7 @@ impl Guard {
         let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
             return false;
         };
-        let host = plain_host(host);
-        self.allowed.iter().any(|rule| rule.has_host(&host, port))
+        self.allowed.iter().any(|rule| rule.has_host(host, port))
     }
 
     /// The addresses of a host. One forbidden address among several refuses all of them.
@@ -150,7 +148,7 @@ impl Guard {
             return Ok(());
         }
         let own = || is_own(address).then_some("the server's own");
-        match restricted_kind(address).or_else(own) {
+        match closed_kind(address).map(ClosedKind::as_str).or_else(own) {
             None => Ok(()),
             Some(kind) => Err(ForbiddenAddress {
                 host: host.to_owned(),

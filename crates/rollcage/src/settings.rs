@@ -20,6 +20,7 @@ use rollcage_sandbox::local::{Local, Options};
 use crate::UsageError;
 
 mod dotenv;
+mod network;
 
 /// The hidden first argument that makes this program a zygote.
 pub(crate) const ZYGOTE: &str = "__zygote";
@@ -179,6 +180,7 @@ pub(crate) fn catalogue() -> anyhow::Result<Catalogue> {
                 None
             })
         }),
+        network: Arc::new(network::host_network()?),
         ..Catalogue::built_in()
     })
 }

@@ -19,7 +19,14 @@ pub const VERIFIER_LOGS: &str = "/home/user/logs/verifier";
 /// The verifier's tests. Empty and read-only until [`crate::Sandbox::unseal`], so that an agent cannot place anything
 /// there.
 pub const TESTS: &str = "/home/user/tests";
-/// The mount point of an agent's bundle.
+/// Where setup commands install packages and programs: theirs until [`crate::Sandbox::seal_setup`], read-only after it.
+pub const SETUP: &str = "/opt/setup";
+/// `PYTHONUSERBASE` for commands that are to import what setup installed first, and what the agent installed last. Of the
+/// agent's packages no `.pth` file is run, since those hold code.
+pub const PYTHON_BASE: &str = "/opt/rollcage/python";
+/// Links for programs that tasks expect under a name which the host does not have.
+pub const ALIASES: &str = "/opt/rollcage/bin";
+/// Where an agent's bundle is shown.
 pub const BUNDLE_DIR: &str = "/opt/rollcage/agent";
 /// The mount point of the Node that runs an agent.
 pub const NODE_DIR: &str = "/opt/rollcage/node";

@@ -15,6 +15,7 @@ pub mod disk;
 pub mod doctor;
 mod entrance;
 mod error;
+mod gates;
 pub mod guest;
 pub mod local;
 pub mod names;
@@ -28,6 +29,7 @@ pub use command::{Command, Stdin, User};
 pub use content::{Archive, Content, Mount};
 pub use entrance::{AllowedPeers, BoxedStream, Entrance, Listener, Stream};
 pub use error::Error;
+pub use gates::{Gates, PORTS_MAX, PROXY_PORT};
 pub use process::{ExitStatus, Input, Output, Process};
 pub use run::{CommandOutcome, OutputLimit, run};
 pub use snapshot::Snapshot;
@@ -79,6 +81,8 @@ pub trait Sandbox: Send + Sync {
     fn isolation(&self) -> &Isolation;
     /// How programs inside reach the model. `None` without [`Spec::has_entrance`], or if it was already taken.
     fn take_entrance(&mut self) -> Option<Entrance>;
+    /// How programs inside reach the world. `None` without [`Spec::intercepted_ports`], and when they were taken already.
+    fn take_gates(&mut self) -> Option<Gates>;
     /// Connects to a service that listens on `127.0.0.1:port` inside.
     async fn connect(&self, port: u16) -> Result<BoxedStream, Error>;
     async fn spawn(&self, command: Command) -> Result<Process, Error>;
@@ -101,7 +105,9 @@ pub trait Sandbox: Send + Sync {
     /// Mounts fresh, empty, writable directories at [`guest::VERIFIER_LOGS`] and [`guest::TESTS`]. Call it after
     /// [`Sandbox::kill_all`].
     async fn unseal(&self) -> Result<(), Error>;
-    /// Saves the current files, if supported by [`Capabilities::snapshot`]. Best with nothing running.
+    /// Makes [`guest::SETUP`] read-only for good. Fails while a process has a file open there for writing.
+    async fn seal_setup(&self) -> Result<(), Error>;
+    /// Keeps the files as they are, where [`Capabilities::snapshot`] says so. Best with nothing running.
     async fn snapshot(&self) -> Result<Snapshot, Error>;
     async fn usage(&self) -> Usage;
     async fn close(self: Box<Self>) -> Result<(), Error>;

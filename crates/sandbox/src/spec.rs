@@ -14,7 +14,10 @@ pub struct Spec {
     pub mounts: Vec<Mount>,
     /// Whether programs inside can reach the model: see [`crate::Sandbox::take_entrance`].
     pub has_entrance: bool,
-    /// A snapshot to start from, of a sandbox of the same backend with the same layers. Its files lie over all others.
+    /// Ports whose connections, to whatever address, are answered from outside; `None` is no network at all. See
+    /// [`crate::Sandbox::take_gates`].
+    pub intercepted_ports: Option<Vec<u16>>,
+    /// Files to start with, of a sandbox of the same backend with the same layers. They lie over all others.
     pub snapshot: Option<Snapshot>,
 }
 

@@ -4,13 +4,14 @@
 //! Content in a sandbox's spec is not unpacked; [`FakeSandboxes::specs`] returns it.
 
 use std::io;
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use rollcage_sandbox::doctor::{Check, Status};
 use rollcage_sandbox::{
-    BoxedStream, Capabilities, Command, DirectoryEntry, Entrance, Error, Isolation, Listener,
-    NetworkPolicy, Process, Sandbox, Sandboxes, Snapshot, Spec, Usage,
+    BoxedStream, Capabilities, Command, DirectoryEntry, Entrance, Error, Gates, Isolation,
+    Listener, NetworkPolicy, Process, Sandbox, Sandboxes, Snapshot, Spec, Usage,
 };
 use tokio::sync::mpsc;
 
@@ -178,6 +179,7 @@ impl Sandboxes for FakeSandboxes {
             *machine.files() = files.clone();
         }
         let entrance = spec.has_entrance.then_some(connections);
+        let intercepted_ports = spec.intercepted_ports.clone();
         let mut state = self.shared.state();
         state.machines.push(Arc::clone(&machine));
         state.specs.push(spec);
@@ -186,6 +188,7 @@ impl Sandboxes for FakeSandboxes {
             shared: Arc::clone(&self.shared),
             machine,
             entrance,
+            intercepted_ports,
         }))
     }
 
@@ -213,6 +216,7 @@ struct FakeSandbox {
     shared: Arc<Shared>,
     machine: Arc<Machine>,
     entrance: Option<mpsc::Receiver<BoxedStream>>,
+    intercepted_ports: Option<Vec<u16>>,
 }
 
 impl FakeSandbox {
@@ -244,6 +248,17 @@ impl Sandbox for FakeSandbox {
         Some(Entrance::Listener {
             listener: Listener::Streams(connections),
             base_url: BASE_URL.to_owned(),
+        })
+    }
+
+    /// Sockets of this machine, at any free ports: nothing inside connects to them by itself.
+    fn take_gates(&mut self) -> Option<Gates> {
+        let ports = self.intercepted_ports.take()?;
+        let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok();
+        Some(Gates {
+            proxy: listen()?,
+            intercepted: ports.iter().filter_map(|_| listen()).collect(),
+            dns: UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).ok()?,
         })
     }
 
@@ -287,6 +302,12 @@ impl Sandbox for FakeSandbox {
     async fn unseal(&self) -> Result<(), Error> {
         self.record(Operation::Unseal, "").await?;
         self.machine.files().unseal();
+        Ok(())
+    }
+
+    async fn seal_setup(&self) -> Result<(), Error> {
+        self.record(Operation::SealSetup, "").await?;
+        self.machine.files().seal_setup();
         Ok(())
     }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use rollcage_agents::{Launch, base_environment};
+use rollcage_agents::Launch;
 use rollcage_sandbox::{Command, ExitStatus, Process, Sandbox, Stdin};
 
 use super::driver::{Driver, Streams};
+use crate::environment;
 use crate::judge::Ending;
 
 /// Between SIGTERM and SIGKILL.
@@ -25,7 +26,7 @@ pub(crate) struct Exec {
 impl Exec {
     /// `variables` are the task's; the agent's own override them.
     pub(crate) fn new(mut launch: Launch, variables: &BTreeMap<String, String>) -> Self {
-        let mut env = base_environment(variables);
+        let mut env = environment::of_agent(variables);
         env.append(&mut launch.env);
         Exec {
             launch,

@@ -10,7 +10,9 @@ use rollcage_model::budget::Price;
 use rollcage_proxy::ModelSettings;
 use rollcage_proxy::outbound::Guard;
 
-/// Looks up a value by name.
+use crate::network::HostNetwork;
+
+/// Finds something by its name.
 pub type Lookup<T> = Arc<dyn Fn(&str) -> Option<T> + Send + Sync>;
 
 /// Agents, providers, and lookups of keys and prices.
@@ -26,7 +28,8 @@ pub struct Catalogue {
     pub prices: Lookup<Price>,
     /// Which addresses clients may name; `None` where clients are trusted like the operator.
     pub guard: Option<Arc<Guard>>,
-    /// How long calls wait for an endpoint that is down.
+    pub network: Arc<HostNetwork>,
+    /// For an endpoint that is out of order.
     pub upstream_patience: Duration,
 }
 
@@ -40,6 +43,7 @@ impl Catalogue {
             keys: Arc::new(|_| None),
             prices: Arc::new(|_| None),
             guard: None,
+            network: Arc::default(),
             upstream_patience: ModelSettings::default().upstream_patience,
         }
     }

@@ -143,6 +143,7 @@ impl Preparer {
             endpoint,
             settings: rollout.settings,
             mcp: rollout.mcp,
+            network: rollout.network,
         };
         Ok(PreparedRollout {
             plan,

@@ -61,6 +61,8 @@ pub enum RequestOrigin {
     Client {
         /// The names of the MCP servers that it added to the task.
         mcp: BTreeSet<String>,
+        /// Whether the task's network is the operator's, as that of a task which the server lists.
+        has_own_network: bool,
     },
 }
 

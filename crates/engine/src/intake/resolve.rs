@@ -9,6 +9,7 @@ use rollcage_agents::{Agent, AgentError, LaunchError, ReadyAgent};
 use rollcage_dialect::chat::ConstraintPolicy;
 use rollcage_endpoints::check::EndpointError;
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
+use rollcage_model::network;
 use rollcage_model::record::EndpointInfo;
 use rollcage_model::task::{Mode, Task, TaskError};
 use rollcage_proxy::endpoint::Endpoint;
@@ -19,6 +20,7 @@ use rollcage_proxy::{ModelSettings, SamplingPolicy};
 
 use super::catalogue::Catalogue;
 use super::request::{EndpointOptions, KeySource, ModelOptions, RequestOrigin, RolloutRequest};
+use crate::network::{NetworkError, PhaseRules};
 
 /// The longest label name, label value or group name.
 const NAME_CHARS_MAX: usize = 200;
@@ -66,7 +68,9 @@ pub enum RequestError {
     #[error("`top_logprobs` must be between 0 and {TOP_LOGPROBS_MAX}")]
     TopLogprobs,
     #[error(transparent)]
-    Forbidden(#[from] ForbiddenAddress),
+    ForbiddenAddress(#[from] ForbiddenAddress),
+    #[error(transparent)]
+    Network(#[from] NetworkError),
     #[error("a budget in dollars needs the price of `{model}`")]
     NoPrice { model: String },
 }
@@ -85,6 +89,8 @@ pub struct ResolvedRollout {
     pub settings: ModelSettings,
     /// The task's MCP servers outside the sandbox.
     pub mcp: RemoteMcpServers,
+    /// What the task's phases may reach.
+    pub network: PhaseRules,
     pub owner: Option<String>,
     pub group: Option<String>,
     pub labels: BTreeMap<String, String>,
@@ -125,10 +131,18 @@ pub fn resolve(
         return Err(RequestError::HeadersLost);
     }
     let mut mcp = RemoteMcpServers::take(&mut servers, |name| catalogue.variable(name))?;
-    if let (RequestOrigin::Client { mcp: named }, Some(guard)) = (&origin, &catalogue.guard) {
+    if let (RequestOrigin::Client { mcp: named, .. }, Some(guard)) = (&origin, &catalogue.guard) {
         mcp.guard(named, guard);
     }
     rollcage_agents::check_options(&*agent, &task)?;
+    let whose = match origin {
+        RequestOrigin::Client {
+            has_own_network: false,
+            ..
+        } => network::Origin::Client,
+        RequestOrigin::Client { .. } | RequestOrigin::Operator => network::Origin::Operator,
+    };
+    let network = PhaseRules::resolve(&task.network, whose, &catalogue.network)?;
     let mut resolved = ResolvedRollout {
         settings: settings_of(&options, &task, catalogue)?,
         task,
@@ -138,6 +152,7 @@ pub fn resolve(
         ready: None,
         endpoint,
         mcp,
+        network,
         owner,
         group,
         labels,
@@ -244,6 +259,7 @@ impl ResolvedRollout {
             endpoint: EndpointChoice::Url(endpoint),
             settings: ModelSettings::default(),
             mcp: RemoteMcpServers::default(),
+            network: PhaseRules::default(),
             owner: None,
             group: None,
             labels: BTreeMap::new(),

@@ -135,6 +135,7 @@ fn our_keys_do_not_go_to_urls_that_clients_name() {
     };
     let client = || RequestOrigin::Client {
         mcp: Default::default(),
+        has_own_network: false,
     };
     assert!(matches!(refused(at(client())), RequestError::Endpoint(_)));
     assert!(endpoint_of(at(RequestOrigin::Operator)).key.is_some());

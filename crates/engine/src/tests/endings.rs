@@ -24,6 +24,7 @@ async fn what_works_is_graded_after_everything_of_the_agent_is_dead() {
     assert_eq!(result.sandbox.kind, "fake");
     let order = [
         "-c setup",
+        "seal_setup",
         "\nagent",
         "kill_all",
         "unseal",
@@ -103,6 +104,8 @@ async fn every_fault_of_a_sandbox_ends_in_one_result() {
         (Operation::KillAll, late, Cause::SandboxFailed),
         (Operation::Unseal, Fault::Fails, Cause::SandboxFailed),
         (Operation::Unseal, Fault::Dies, Cause::SandboxFailed),
+        (Operation::SealSetup, Fault::Fails, Cause::SetupFailed),
+        (Operation::SealSetup, Fault::Dies, Cause::SandboxFailed),
         (Operation::Close, Fault::Fails, Cause::Completed),
         (Operation::List, Fault::Fails, Cause::Completed),
     ] {

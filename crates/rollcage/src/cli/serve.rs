@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 
 use rollcage_engine::EngineOptions;
 use rollcage_engine::intake::Catalogue;
+use rollcage_model::network::HostEntry;
 use rollcage_model::text::chain;
 use rollcage_proxy::outbound::{AllowRule, Guard};
 
@@ -103,6 +104,18 @@ pub(crate) struct Arguments {
     /// by name.
     #[arg(long, value_name = "WHAT")]
     allow_url: Vec<AllowRule>,
+
+    /// Let sandboxes reach this host in phases with a network, whoever's task it is: HOST, HOST:PORT, *.DOMAIN, ADDRESS,
+    /// ADDRESS/BITS or a preset such as @pip; may be given more than once (ROLLCAGE_ALLOW_HOSTS has more, by commas)
+    ///
+    /// Only hosts that are listed here, exactly, may have private addresses; what clients list may not.
+    #[arg(long, value_name = "HOST")]
+    allow_host: Vec<HostEntry>,
+
+    /// Let clients' tasks reach listed hosts only: their `network` may not be `open`, and setup commands have no network
+    /// but those hosts
+    #[arg(long)]
+    no_open_network: bool,
 
     /// Close a session that no socket holds and no call uses for so many seconds
     #[arg(long, default_value_t = 3600.0, value_name = "SECONDS", value_parser = seconds)]
@@ -264,11 +277,14 @@ async fn backend(
         owner_slots: slots,
         keep_aborted: Duration::from_secs_f64(arguments.keep_aborted),
     };
-    let catalogue = Catalogue {
+    let mut catalogue = Catalogue {
         guard,
         upstream_patience: arguments.patience.upstream(),
         ..settings::catalogue()?
     };
+    let network = Arc::make_mut(&mut catalogue.network);
+    network.listed.extend(arguments.allow_host.clone());
+    network.client_rights.may_open = !arguments.no_open_network;
     let options = EngineOptions {
         catalogue: Arc::new(catalogue),
         limits,

@@ -6,11 +6,12 @@ use super::imports::{Crate, circles};
 use super::source::{crate_folder, crate_names};
 
 /// What each crate may depend on, of ours. Tests may use `testkit` besides.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("dialect", &[]),
     ("mirrors", &[]),
     ("sandbox", &[]),
     ("model", &["dialect"]),
+    ("egress", &["model"]),
     ("proxy", &["dialect", "model", "sandbox"]),
     ("agents", &["dialect", "model", "sandbox"]),
     ("scripted", &["dialect", "model"]),
@@ -21,6 +22,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
             "dialect",
             "model",
             "sandbox",
+            "egress",
             "proxy",
             "agents",
             "scripted",
@@ -33,6 +35,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
             "dialect",
             "model",
             "sandbox",
+            "egress",
             "proxy",
             "agents",
             "scripted",
@@ -82,7 +85,7 @@ const ONLY_THE_PROGRAM_TALKS: Rule = Rule {
     why: "only the program itself reads arguments and variables, and writes to the terminal",
 };
 
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     Rule {
         part: "dialect",
         paths: &NO_IO,
@@ -110,6 +113,13 @@ const RULES: [Rule; 12] = [
     },
     Rule {
         part: "mirrors",
+        ..ONLY_THE_PROGRAM_TALKS
+    },
+    Rule {
+        part: "egress",
+        words: &[
+            "println", "eprint", "rollout", "reward", "dialect", "endpoint", "llm",
+        ],
         ..ONLY_THE_PROGRAM_TALKS
     },
     Rule {

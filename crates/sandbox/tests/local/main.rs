@@ -6,6 +6,7 @@ mod connect;
 mod content;
 mod exec;
 mod files;
+mod gates;
 mod kit;
 mod life;
 mod limits;

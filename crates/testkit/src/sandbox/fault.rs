@@ -17,6 +17,7 @@ pub enum Operation {
     List,
     KillAll,
     Unseal,
+    SealSetup,
     Connect,
     Snapshot,
     Close,
@@ -34,6 +35,7 @@ impl Operation {
             Operation::List => "list",
             Operation::KillAll => "kill_all",
             Operation::Unseal => "unseal",
+            Operation::SealSetup => "seal_setup",
             Operation::Connect => "connect",
             Operation::Snapshot => "snapshot",
             Operation::Close => "close",
@@ -125,6 +127,7 @@ fn failure(operation: Operation) -> Error {
         },
         Operation::KillAll
         | Operation::Unseal
+        | Operation::SealSetup
         | Operation::Snapshot
         | Operation::Close
         | Operation::Doctor

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 
-use rollcage_sandbox::guest::{AGENT_LOGS, HOME, LOGS, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR};
+use rollcage_sandbox::guest::{
+    AGENT_LOGS, HOME, LOGS, SETUP, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR,
+};
 use rollcage_sandbox::{DirectoryEntry, EntryKind, Error};
 
 const SEALED: [&str; 2] = [VERIFIER_LOGS, TESTS];
@@ -12,6 +14,7 @@ const SEALED: [&str; 2] = [VERIFIER_LOGS, TESTS];
 pub(super) struct Files {
     content: BTreeMap<String, Vec<u8>>,
     is_unsealed: bool,
+    is_setup_sealed: bool,
 }
 
 /// Relative paths are relative to the work directory.
@@ -50,7 +53,8 @@ impl Files {
         let is_sealed = SEALED
             .iter()
             .any(|sealed| path == *sealed || is_below(&path, sealed));
-        if is_sealed && !self.is_unsealed {
+        let is_setup = is_below(&path, SETUP);
+        if is_sealed && !self.is_unsealed || is_setup && self.is_setup_sealed {
             return Err(error("write", &path, ErrorKind::ReadOnlyFilesystem));
         }
         if self.is_directory(&path) {
@@ -130,14 +134,18 @@ impl Files {
         self.is_unsealed = true;
     }
 
-    /// The files that a snapshot contains.
+    pub(super) fn seal_setup(&mut self) {
+        self.is_setup_sealed = true;
+    }
+
+    /// What a snapshot keeps.
     pub(super) fn snapshot(&self) -> Files {
-        let mut snapshot = self.clone();
-        snapshot
-            .content
+        let mut kept = self.clone();
+        kept.content
             .retain(|file, _| !is_below(file, LOGS) && !is_below(file, TESTS));
-        snapshot.is_unsealed = false;
-        snapshot
+        kept.is_unsealed = false;
+        kept.is_setup_sealed = false;
+        kept
     }
 
     pub(super) fn bytes(&self) -> u64 {

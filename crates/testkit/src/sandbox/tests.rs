@@ -246,6 +246,7 @@ async fn ask(sandboxes: &FakeSandboxes, sandbox: &dyn Sandbox, what: Operation) 
         Operation::List => sandbox.list(WORKDIR, 1, 1).await.err(),
         Operation::KillAll => sandbox.kill_all().await.err(),
         Operation::Unseal => sandbox.unseal().await.err(),
+        Operation::SealSetup => sandbox.seal_setup().await.err(),
         Operation::Connect => sandbox.connect(8080).await.err(),
         Operation::Snapshot => sandbox.snapshot().await.err(),
         Operation::Doctor => sandboxes.doctor().await.err(),
@@ -257,7 +258,7 @@ async fn ask(sandboxes: &FakeSandboxes, sandbox: &dyn Sandbox, what: Operation) 
     }
 }
 
-const ALL: [Operation; 12] = [
+const ALL: [Operation; 13] = [
     Operation::Start,
     Operation::Spawn,
     Operation::Write,
@@ -265,6 +266,7 @@ const ALL: [Operation; 12] = [
     Operation::List,
     Operation::KillAll,
     Operation::Unseal,
+    Operation::SealSetup,
     Operation::Connect,
     Operation::Snapshot,
     Operation::Close,

@@ -24,6 +24,7 @@ const OF_THE_TASK: &[&str] = &[
     "upload_files",
     "setup",
     "setup_shell",
+    "setup_user",
     "verify",
     "test_script",
     "solution",
@@ -32,6 +33,7 @@ const OF_THE_TASK: &[&str] = &[
     "agent_timeout_s",
     "command_timeout_s",
     "limits",
+    "network",
     "budget",
     "mode",
     // On the command line each agent option is a flag.
@@ -132,6 +134,7 @@ fn a_task_file_takes_the_same_names() {
         "setup" | "verify" | "solution" => json!(["x"]),
         "agent_timeout_s" | "command_timeout_s" => json!(7),
         "mode" => json!("black_box"),
+        "setup_user" => json!("root"),
         _ => json!({}),
     };
     for name in OF_THE_TASK {
@@ -147,6 +150,8 @@ fn a_task_file_takes_the_same_names() {
     let mut known = set(&[OF_THE_TASK, OF_TASK_FILES, &["id", "agent"]]);
     let task: Value = serde_json::to_value(Task {
         test_script: Some("x".to_owned()),
+        network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
+        setup_user: rollcage_model::task::SetupUser::Root,
         ..Task::default()
     })
     .unwrap();
@@ -228,6 +233,10 @@ fn options_mean_the_same_everywhere() {
         "7",
         "--limits",
         "memory_mb=64,cpus=0.5",
+        "--network",
+        "verify=none",
+        "--allow-host",
+        "*.example.org:8443",
         "--budget",
         "calls=3,idle_s=1.5",
         "--mode",
@@ -251,7 +260,8 @@ fn options_mean_the_same_everywhere() {
     let asked = json!({
         "instruction": "go", "task_id": "t", "setup": ["a"], "setup_shell": "b", "test_script": "c",
         "upload_files": {"/tmp/x": "X"}, "agent_timeout_s": 5, "command_timeout_s": 7,
-        "limits": {"memory_mb": 64, "cpus": 0.5}, "budget": {"calls": 3, "idle_s": 1.5}, "mode": "black_box",
+        "limits": {"memory_mb": 64, "cpus": 0.5},
+        "network": {"agent": "allowlist", "verify": "none", "allow_hosts": ["*.example.org:8443"]}, "budget": {"calls": 3, "idle_s": 1.5}, "mode": "black_box",
         "max_tokens_cap": 0, "env": {"A": "1"}, "agent_options": {"effort": "low"}, "group": "g",
         "labels": {"step": "12"}, "endpoint": "vllm",
         "base_url": "http://127.0.0.1:9", "model": "m",
@@ -259,6 +269,7 @@ fn options_mean_the_same_everywhere() {
     let file = "task_id = 't'\ninstruction = 'go'\nsetup = ['a']\nsetup_shell = 'b'\ntest_script = 'c'\n\
         agent_timeout_s = 5\ncommand_timeout_s = 7\nmode = 'black_box'\n\
         upload_files = {'/tmp/x' = 'X'}\nlimits = {memory_mb = 64, cpus = 0.5}\n\
+        network = {agent = 'allowlist', verify = 'none', allow_hosts = ['*.example.org:8443']}\n\
         budget = {calls = 3, idle_s = 1.5}\nenv = {A = '1'}\nagent_options = {effort = 'low'}";
     check_same(made, asked, file);
 }

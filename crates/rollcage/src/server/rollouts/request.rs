@@ -12,7 +12,7 @@ use rollcage_engine::intake::{
     RolloutRequest,
 };
 use rollcage_model::script::Step;
-use rollcage_model::task::{Mode, SandboxLimits, Task, TaskBudget};
+use rollcage_model::task::{Mode, SandboxLimits, SetupUser, Task, TaskBudget};
 use rollcage_proxy::secret::Secret;
 
 use super::arguments::{ArgumentError, ToolArguments, integer_of, wrong};
@@ -55,6 +55,7 @@ pub(crate) const NAMES: &[&str] = &[
     "mode",
     "budget",
     "limits",
+    "network",
     "agent_timeout_s",
     "command_timeout_s",
     "solution",
@@ -62,6 +63,7 @@ pub(crate) const NAMES: &[&str] = &[
     "group",
     "labels",
     "setup_shell",
+    "setup_user",
     "test_script",
     "template",
 ];
@@ -77,6 +79,24 @@ pub(crate) const BUDGET: &[&str] = &[
 
 /// The members of `limits`.
 pub(crate) const LIMITS: &[&str] = &["memory_mb", "pids", "cpus", "disk_mb", "file_mb"];
+
+/// What a client can have run in a sandbox. A task of the server's keeps the right to the hosts that its operator listed
+/// for it only without any of these.
+const RUNS: [&str; 13] = [
+    "instruction",
+    "setup",
+    "setup_shell",
+    "setup_user",
+    "verify",
+    "test_script",
+    "solution",
+    "files",
+    "upload_files",
+    "env",
+    "mcp",
+    "agent_options",
+    "network",
+];
 
 /// The most rollouts of one call.
 pub(crate) const COUNT_MAX: i64 = 1000;
@@ -101,6 +121,7 @@ pub(crate) fn read(
     let (chosen, _) = chosen.map_err(|error| error.to_string())?;
     let has_default = given.has("solution") || chosen.dialect().is_none();
     let endpoint = read_endpoint(&mut given, has_default, &context.catalogue)?;
+    let has_own_network = given.has("task") && !RUNS.iter().any(|name| given.has(name));
     let (LoadedTask { mut task, uploads }, mcp) = read_task(&mut given, context)?;
     if task.instruction.trim().is_empty() {
         return Err("instruction is required".to_owned());
@@ -108,6 +129,10 @@ pub(crate) fn read(
     check_commands(&task)?;
     read_budget(&mut given, &mut task.budget)?;
     read_limits(&mut given, &mut task.limits)?;
+    if let Some(value) = given.value("network") {
+        let network = serde_json::from_value(value);
+        task.network = network.map_err(|error| format!("argument `network`: {error}"))?;
+    }
     options::read(&mut given, &mut task.agent)?;
     let options = read_options(&mut given)?;
     match given.text("sandbox")?.as_deref() {
@@ -127,7 +152,10 @@ pub(crate) fn read(
         agent,
         endpoint,
         options,
-        origin: RequestOrigin::Client { mcp },
+        origin: RequestOrigin::Client {
+            mcp,
+            has_own_network,
+        },
         ..RolloutRequest::new(task)
     };
     Ok(RolloutArguments { request, count })
@@ -285,6 +313,7 @@ fn read_task(
         given.number("command_timeout_s")?,
     );
     replace(&mut task.mode, read_mode(given)?);
+    replace(&mut task.setup_user, read_setup_user(given)?);
     task.setup.extend(given.text("setup_shell")?);
     task.test_script = given.text("test_script")?.or(task.test_script.take());
     for name in ["files", "upload_files"] {
@@ -313,6 +342,17 @@ fn replace<T>(value: &mut T, given: Option<T>) {
     if let Some(given) = given {
         *value = given;
     }
+}
+
+fn read_setup_user(given: &mut ToolArguments) -> Result<Option<SetupUser>, ArgumentError> {
+    let Some(text) = given.text("setup_user")? else {
+        return Ok(None);
+    };
+    let known = SetupUser::ALL
+        .into_iter()
+        .find(|user| user.as_str() == text);
+    let known = known.ok_or_else(|| "argument `setup_user` must be user or root".to_owned());
+    known.map(Some)
 }
 
 fn read_mode(given: &mut ToolArguments) -> Result<Option<Mode>, ArgumentError> {

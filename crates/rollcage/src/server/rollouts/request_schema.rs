@@ -125,6 +125,14 @@ fn argument(name: &str) -> Value {
             limits(),
             "What the sandbox may use at most; sizes are in MiB. Its defaults hold for what is not named.",
         ),
+        "setup_user" => (
+            json!({"type": "string", "default": "user", "enum": ["user", "root"]}),
+            "Who runs setup commands: root's installs are the system's, and apt-get works. It needs a server that runs as root.",
+        ),
+        "network" => (
+            network(),
+            "What setup commands (default `open`), the agent and verify commands (default `none`) may reach: none, open (the web, ssh and git on public addresses), or a list of hosts: HOST, HOST:PORT, *.DOMAIN, ADDRESS, ADDRESS/BITS, @pip, @npm, @cargo, @apt, @git. The model is always reached.",
+        ),
         "budget" => (
             budget(),
             "Limits that hold whatever the agent does. At one of them it gets a last answer, and the work is graded.",
@@ -221,6 +229,17 @@ fn task() -> Value {
             {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "null"},
             {"type": "object", "additionalProperties": false, "properties": place},
         ],
+    })
+}
+
+fn network() -> Value {
+    let hosts = json!({"type": "array", "items": {"type": "string"}});
+    let policy = json!({"anyOf": [{"enum": ["none", "open", "allowlist"]}, hosts]});
+    json!({
+        "type": ["object", "null"],
+        "default": null,
+        "additionalProperties": false,
+        "properties": {"setup": policy, "agent": policy, "verify": policy, "allow_hosts": hosts},
     })
 }
 

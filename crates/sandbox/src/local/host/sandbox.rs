@@ -20,8 +20,8 @@ use crate::local::shared::cgroup::Group;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::wire::{self, InitRequest, StartReply, Work};
 use crate::{
-    BoxedStream, Command, DirectoryEntry, Entrance, Error, Input, Isolation, Output, Process,
-    Sandbox, Snapshot, Spec, Stdin, Usage, User,
+    BoxedStream, Command, DirectoryEntry, Entrance, Error, Gates, Input, Isolation, Output,
+    Process, Sandbox, Snapshot, Spec, Stdin, Usage, User,
 };
 
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -36,6 +36,7 @@ pub(crate) struct LocalSandbox {
     mode: Mode,
     isolation: Isolation,
     entrance: Option<TcpListener>,
+    gates: Option<Gates>,
     disk_bytes: u64,
     cleanup: CleanupGuard,
 }
@@ -65,16 +66,29 @@ pub(crate) async fn start(
         })?
         .map_err(engine)?;
     spares.refill();
-    let entrance = match ready {
-        Some((StartReply::Ready, descriptors)) => descriptors.into_iter().next(),
+    let mut sockets = match ready {
+        Some((StartReply::Ready, descriptors)) => descriptors.into_iter(),
         Some((StartReply::Failed(failure), _)) => return Err(start_error(&failure)),
         None => return Err(Error::Gone { id }),
+    };
+    let entrance = match spec.has_entrance {
+        true => sockets.next(),
+        false => None,
+    };
+    let gates = match (sockets.next(), sockets.next()) {
+        (Some(proxy), Some(dns)) => Some(Gates {
+            proxy: proxy.into(),
+            dns: dns.into(),
+            intercepted: sockets.map(TcpListener::from).collect(),
+        }),
+        _ => None,
     };
     Ok(LocalSandbox {
         control: Control::new(id, channel),
         mode,
         isolation: enforced.correct(isolation),
         entrance: entrance.map(TcpListener::from),
+        gates,
         disk_bytes: spec.limits.disk_bytes,
         cleanup,
     })
@@ -106,6 +120,10 @@ impl Sandbox for LocalSandbox {
         let listener = self.entrance.take()?.into();
         let base_url = format!("http://{}:{ENTRANCE_PORT}", Ipv4Addr::LOCALHOST);
         Some(Entrance::Listener { listener, base_url })
+    }
+
+    fn take_gates(&mut self) -> Option<Gates> {
+        self.gates.take()
     }
 
     async fn connect(&self, port: u16) -> Result<BoxedStream, Error> {
@@ -242,6 +260,15 @@ impl Sandbox for LocalSandbox {
     async fn unseal(&self) -> Result<(), Error> {
         self.control
             .request(&InitRequest::Unseal, "unseal the verifier's directories")
+            .await
+    }
+
+    async fn seal_setup(&self) -> Result<(), Error> {
+        self.control
+            .request(
+                &InitRequest::SealSetup,
+                "make what setup installed read-only",
+            )
             .await
     }
 

@@ -1,12 +1,13 @@
 //! The lowest layer of every sandbox's root: an allow list. What is not created or copied here, and not in `/usr`, does
 //! not exist in a sandbox.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use crate::guest::{HOME, USER, USER_ID};
+use crate::guest::{self, HOME, USER, USER_ID};
 use crate::local::shared::PROGRAM_DIRECTORIES;
 
 /// Directories of every root; the sandbox's own layer adds `/home/user`, whose owner differs per sandbox.
@@ -24,6 +25,9 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("var/tmp", 0o1777),
     ("run", 0o755),
     ("opt", 0o755),
+    ("opt/setup", 0o755),
+    ("opt/rollcage", 0o755),
+    ("opt/rollcage/bin", 0o755),
     ("root", 0o700),
     ("srv", 0o755),
     ("mnt", 0o755),
@@ -90,12 +94,12 @@ const ETC: &[&str] = &[
 const FILE_BYTES_MAX: u64 = 4 << 20;
 const DEPTH_MAX: u32 = 8;
 
-/// Generated files. Lookups use files only, and a resolver that reads `resolv.conf` itself finds no server on port 53:
-/// both fail immediately instead of waiting for an unreachable server.
+/// Files we write ourselves. Where a sandbox has no gates, resolvers find nobody on port 53 and fail at once instead of
+/// waiting for a server out of reach.
 const GENERATED: &[(&str, &str)] = &[
     (
         "nsswitch.conf",
-        "passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\nprotocols: files\n",
+        "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
     ),
     (
         "resolv.conf",
@@ -104,6 +108,11 @@ const GENERATED: &[(&str, &str)] = &[
     ("shells", "/bin/sh\n/bin/bash\n/usr/bin/sh\n/usr/bin/bash\n"),
     ("host.conf", "multi on\n"),
 ];
+
+/// Names that tasks expect, and the program that many hosts have instead.
+const ALIASES: &[(&str, &str)] = &[("python", "python3"), ("pip", "pip3")];
+/// Where programs of the host are seen inside as well.
+const PROGRAMS: &[&str] = &["usr/local/bin", "usr/bin"];
 
 /// Fills the empty directory `root`.
 pub(crate) fn build(root: &Path, host: &Path) -> io::Result<()> {
@@ -118,6 +127,12 @@ pub(crate) fn build(root: &Path, host: &Path) -> io::Result<()> {
             Ok(metadata) if metadata.is_dir() => make_directory(&root.join(name), 0o755)?,
             _ => {}
         }
+    }
+    for (alias, program) in ALIASES {
+        link_alias(root, host, alias, program)?;
+    }
+    for name in pythons(host) {
+        order_packages(root, &name)?;
     }
     symlink("/run", root.join("var/run"))?;
     symlink("/proc/self/mounts", root.join("etc/mtab"))?;
@@ -134,10 +149,65 @@ pub(crate) fn build(root: &Path, host: &Path) -> io::Result<()> {
     for (name, content) in accounts() {
         fs::write(root.join("etc").join(name), content)?;
     }
+    open_modes(&root.join("opt"), DEPTH_MAX)?;
     open_modes(&root.join("etc"), DEPTH_MAX)
 }
 
-/// The accounts inside.
+fn link_alias(root: &Path, host: &Path, alias: &str, program: &str) -> io::Result<()> {
+    let found = |name: &str| {
+        let mut paths = PROGRAMS
+            .iter()
+            .map(|directory| Path::new(directory).join(name));
+        paths.find(|path| host.join(path).exists())
+    };
+    match (found(alias), found(program)) {
+        (None, Some(program)) => {
+            let link = root
+                .join(guest::ALIASES.trim_start_matches('/'))
+                .join(alias);
+            symlink(Path::new("/").join(program), link)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The names of all Pythons of the host, such as `python3.12`.
+fn pythons(host: &Path) -> BTreeSet<String> {
+    let directories = PROGRAMS.iter().map(|directory| host.join(directory));
+    let entries = directories.flat_map(|directory| fs::read_dir(directory).into_iter().flatten());
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_python = |name: &String| {
+        let minor = name.strip_prefix("python3.");
+        minor.is_some_and(|minor| {
+            !minor.is_empty() && minor.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    };
+    names.filter(is_python).collect()
+}
+
+/// Fills [`guest::PYTHON_BASE`] for one Python.
+fn order_packages(root: &Path, python: &str) -> io::Result<()> {
+    let packages = |base: &str| format!("{base}/lib/{python}/site-packages");
+    let directory = root.join(packages(guest::PYTHON_BASE).trim_start_matches('/'));
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(&directory)?;
+    // Python runs lines that begin with `import`, before it adds the system's packages.
+    let first = format!(
+        "import site; site.addsitedir('{}')\n",
+        packages(guest::SETUP)
+    );
+    fs::write(directory.join("setup.pth"), first)?;
+    // It imports this module when all else is in place.
+    let last = packages(&format!("{HOME}/.local"));
+    fs::write(
+        directory.join("usercustomize.py"),
+        format!("import sys\n\nsys.path.append('{last}')\n"),
+    )
+}
+
+/// Who there is inside.
 fn accounts() -> [(&'static str, String); 2] {
     [
         (

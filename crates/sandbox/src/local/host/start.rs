@@ -5,8 +5,9 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::cgroup::EnforcedLimits;
+use crate::local::shared::ENTRANCE_PORT;
 use crate::local::shared::wire::{self, ARCHIVES_MAX, ContentSource, ReadOnlyMount, StartMessage};
-use crate::{Archive, Content, Error, Snapshot, Spec};
+use crate::{Archive, Content, Error, PORTS_MAX, PROXY_PORT, Snapshot, Spec};
 
 const LAYERS_MAX: usize = 100;
 const MOUNTS_MAX: usize = 256;
@@ -48,6 +49,7 @@ pub(crate) fn message(
         layers,
         mounts,
         has_entrance: spec.has_entrance,
+        intercepted_ports: spec.intercepted_ports.clone(),
         has_snapshot: spec.snapshot.is_some(),
     };
     Ok((start, archives))
@@ -128,6 +130,14 @@ pub(crate) fn validate(spec: &Spec) -> Result<(), Error> {
         return invalid(format!(
             "at most {LAYERS_MAX} layers and {MOUNTS_MAX} mounts, of which {ARCHIVES_MAX} may be archives"
         ));
+    }
+    if let Some(ports) = &spec.intercepted_ports {
+        let unusable = |port: &u16| [0, ENTRANCE_PORT, PROXY_PORT].contains(port);
+        if ports.len() > PORTS_MAX || ports.iter().any(unusable) {
+            return invalid(format!(
+                "intercepted ports {ports:?}: at most {PORTS_MAX}, and none of 0, {ENTRANCE_PORT} and {PROXY_PORT}"
+            ));
+        }
     }
     let limits = &spec.limits;
     if [

@@ -12,6 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -67,24 +68,25 @@ pub(crate) fn main(arguments: InitArguments) {
         Ok(None) => {}
         Ok(Some(BuiltSandbox {
             start,
-            entrance,
+            sockets,
             root,
             signals,
             standby,
         })) => {
-            let handles: Vec<BorrowedFd<'_>> = entrance.iter().map(AsFd::as_fd).collect();
+            let handles: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
             if wire::send(arguments.control.as_fd(), &StartReply::Ready, &handles).is_ok() {
-                drop(entrance);
+                drop(sockets);
                 Init::new(arguments, &start, root, (signals, standby)).serve();
             }
         }
     }
 }
 
-/// A completely built sandbox.
+/// What is there when all is root.
 struct BuiltSandbox {
     start: StartMessage,
-    entrance: Option<OwnedFd>,
+    /// As [`StartReply::Ready`] carries them.
+    sockets: Vec<OwnedFd>,
     root: RootHandles,
     signals: SignalFd,
     standby: Option<Standby>,
@@ -143,10 +145,14 @@ fn complete(
 ) -> Result<BuiltSandbox, Failure> {
     let root = stage.finish(&start, archives)?;
     sethostname(&start.id).step("set the host name")?;
-    let entrance = match start.has_entrance {
-        true => Some(net::listen(ENTRANCE_PORT).step("listen for those who want the model")?),
-        false => None,
-    };
+    let mut sockets = Vec::new();
+    if start.has_entrance {
+        let entrance = net::listen(Ipv4Addr::LOCALHOST, ENTRANCE_PORT);
+        sockets.push(entrance.step("listen for those who want the model")?);
+    }
+    if let Some(ports) = &start.intercepted_ports {
+        sockets.extend(net::gates(ports)?);
+    }
 
     let _ = prctl::set_name(c"sandbox-init");
     prctl::set_dumpable(false).step("forbid tracing")?;
@@ -163,7 +169,7 @@ fn complete(
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
     Ok(BuiltSandbox {
         start,
-        entrance: entrance.map(OwnedFd::from),
+        sockets,
         root,
         signals: signals.step("wait for signals")?,
         standby: Some(standby),
@@ -267,6 +273,7 @@ impl Init {
                 self.prepare_next();
             }
             InitRequest::Unseal => reply(descriptors.next(), &self.unseal()),
+            InitRequest::SealSetup => reply(descriptors.next(), &self.seal_setup()),
             InitRequest::Connect { port } => hand_connection(descriptors.next(), port),
         }
         true
@@ -394,6 +401,11 @@ impl Init {
         self.mount_over(&self.root.logs, rootfs::LOGS_SIZE)?;
         // Tests may be as large as any other file of a task.
         self.mount_over(&self.root.tests, &self.disk_bytes.to_string())
+    }
+
+    fn seal_setup(&self) -> Result<(), Failure> {
+        let read_only = mount_fd::ATTR_RDONLY;
+        mount_fd::restrict_tree(self.root.setup.as_fd(), read_only).step("make a mount read-only")
     }
 
     fn mount_over(&self, sealed: &OwnedFd, size: &str) -> Result<(), Failure> {

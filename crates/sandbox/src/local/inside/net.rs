@@ -6,11 +6,21 @@
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
+};
+
+use crate::PROXY_PORT;
+use crate::local::shared::wire::{Failure, WithStep};
+
+/// The kernel's number for `lo` in every network namespace.
+const LOOPBACK: u32 = 1;
+/// An address of the sandbox's own, out of a network for tests of devices, which is nobody's.
+const OWN_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 
 /// Brings `lo` up in the current network namespace.
 pub(crate) fn loopback_up() -> io::Result<()> {
@@ -46,8 +56,93 @@ pub(crate) fn tune(settings: &Path) {
     set("tcp_wmem", "4096 16384 131072");
 }
 
-pub(crate) fn listen(port: u16) -> io::Result<TcpListener> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+pub(crate) fn listen(address: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
+    Ok(TcpListener::bind((address, port))?.into())
+}
+
+/// Makes every IPv4 address one of ours and opens what [`crate::Gates`] is made of: proxy, DNS, then the ports.
+pub(crate) fn gates(ports: &[u16]) -> Result<Vec<OwnedFd>, Failure> {
+    own_every_address().step("route every address to the loopback interface")?;
+    let mut sockets = vec![
+        listen(Ipv4Addr::LOCALHOST, PROXY_PORT).step("listen for clients of the proxy")?,
+        UdpSocket::bind((Ipv4Addr::LOCALHOST, 53))
+            .step("listen for DNS questions")?
+            .into(),
+    ];
+    for port in ports {
+        sockets.push(
+            listen(Ipv4Addr::UNSPECIFIED, *port)
+                .step(format!("intercept connections to port {port}"))?,
+        );
+    }
+    Ok(sockets)
+}
+
+/// Adds the route `local 0.0.0.0/0 dev lo` to the current network namespace, and an address to `lo`, since resolvers
+/// that look for configured addresses (AI_ADDRCONFIG) do not count 127.0.0.1.
+fn own_every_address() -> io::Result<()> {
+    let family = u8::try_from(libc::AF_INET).map_err(|_| io::ErrorKind::InvalidData)?;
+    // As `rtmsg` has them: family, bits of destination and source, type of service, table, protocol, scope, type, flags.
+    let route = [
+        family,
+        0,
+        0,
+        0,
+        libc::RT_TABLE_LOCAL,
+        libc::RTPROT_BOOT,
+        libc::RT_SCOPE_HOST,
+        libc::RTN_LOCAL,
+    ];
+    let route = [&route[..], &[0; 4]].concat();
+    change_network(
+        libc::RTM_NEWROUTE,
+        &[route, attribute(libc::RTA_OIF, LOOPBACK.to_ne_bytes())].concat(),
+    )?;
+    // As `ifaddrmsg` has them: family, bits, flags, scope, interface.
+    let address = [&[family, 32, 0, 0][..], &LOOPBACK.to_ne_bytes()].concat();
+    change_network(
+        libc::RTM_NEWADDR,
+        &[address, attribute(libc::IFA_LOCAL, OWN_ADDRESS.octets())].concat(),
+    )
+}
+
+/// A number of rtnetlink's, as its `rtattr` has it.
+fn attribute(kind: u16, value: [u8; 4]) -> Vec<u8> {
+    [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &value].concat()
+}
+
+/// One request of rtnetlink and its answer.
+fn change_network(kind: u16, body: &[u8]) -> io::Result<()> {
+    const HEADER_BYTES: usize = size_of::<libc::nlmsghdr>();
+    let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE;
+    // As `nlmsghdr` has them: length, type, flags, sequence number, port.
+    let request = [
+        &u32::try_from(HEADER_BYTES + body.len())
+            .map_err(invalid)?
+            .to_ne_bytes()[..],
+        &kind.to_ne_bytes(),
+        &u16::try_from(flags).map_err(invalid)?.to_ne_bytes(),
+        &[0; 8],
+        body,
+    ]
+    .concat();
+    let netlink = socket(
+        AddressFamily::Netlink,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::NetlinkRoute,
+    )?;
+    send(netlink.as_raw_fd(), &request, MsgFlags::empty())?;
+    // A header, and a negative error number or 0.
+    let mut answer = [0; 256];
+    let count = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+    let told = answer.get(HEADER_BYTES..count);
+    match told.and_then(|told| told.first_chunk::<4>()) {
+        Some(&[0, 0, 0, 0]) => Ok(()),
+        Some(&error) => Err(io::Error::from_raw_os_error(-i32::from_ne_bytes(error))),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
 }
 
 /// Connects to a service here without waiting: the receiver of the socket waits for it, not the caller.

@@ -24,7 +24,7 @@ use super::pseudo;
 use super::restore::{self, Destination, Whiteouts};
 use super::snapshot::{ROOT, SnapshotAreas};
 use super::unpack;
-use crate::guest::{HOME, LOGS, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR};
+use crate::guest::{HOME, LOGS, SETUP, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR};
 use crate::local::shared::PROGRAM_DIRECTORIES;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
@@ -34,6 +34,8 @@ pub(crate) const LOGS_SIZE: &str = "64m";
 const NO: Option<&str> = None;
 /// Directories of the staging directory that are bound to `/tmp` and `/var/tmp`.
 const TEMPORARY: [&str; 2] = ["tmp", "var-tmp"];
+/// The directory of the stage that is bound to [`SETUP`].
+const SETUP_AREA: &str = "setup";
 
 /// The part of a root that is the same for every sandbox, in the staging directory, which is the current directory: `l`
 /// for lower trees, `m` for mounted archives, `u` and `w` for upper and work directories, `root` for the result, and by
@@ -70,6 +72,7 @@ impl StagedRoot<'_> {
         for name in ["tmp", "var-tmp", "shm"] {
             directory(Path::new(name), 0o1777, Some(owners.root)).step("lay out the stage")?;
         }
+        directory(Path::new(SETUP_AREA), 0o755, Some(owners.user)).step("lay out the stage")?;
         attach_lower("skeleton", &skeleton)?;
         for (program, tree) in &programs {
             program.stage(&context, tree)?;
@@ -116,7 +119,7 @@ impl StagedRoot<'_> {
                 areas.add(program.name(), &own, Some(merged))?;
             }
         }
-        for name in TEMPORARY {
+        for name in TEMPORARY.into_iter().chain([SETUP_AREA]) {
             areas.add(name, name, None)?;
         }
         self.move_in(&mounts)?;
@@ -134,6 +137,7 @@ impl StagedRoot<'_> {
         Ok(RootHandles {
             logs: handle(VERIFIER_LOGS)?,
             tests: handle(TESTS)?,
+            setup: handle(SETUP)?,
             areas,
         })
     }
@@ -178,7 +182,11 @@ impl StagedRoot<'_> {
         for path in ["/home", HOME] {
             bind(Path::new(path), Path::new(path)).step(format!("bind {path}"))?;
         }
-        for (from, to) in [("tmp", "/tmp"), ("var-tmp", "/var/tmp")] {
+        for (from, to) in [
+            ("tmp", "/tmp"),
+            ("var-tmp", "/var/tmp"),
+            (SETUP_AREA, SETUP),
+        ] {
             bind(Path::new(from), Path::new(to)).step(format!("bind {to}"))?;
         }
         for (from, to) in [
@@ -247,7 +255,8 @@ impl StagedRoot<'_> {
             ..overlaid(ROOT)
         }];
         destinations.extend(self.programs.iter().map(|program| overlaid(program.name())));
-        destinations.extend(TEMPORARY.map(|name| Destination {
+        let plain = TEMPORARY.into_iter().chain([SETUP_AREA]);
+        destinations.extend(plain.map(|name| Destination {
             area: name.to_owned(),
             path: PathBuf::from(name),
             whiteouts: Whiteouts::Copy,
@@ -275,6 +284,8 @@ pub(crate) struct RootHandles {
     /// Directories that nobody inside can write to, until a new mount is put on top of each.
     pub(crate) logs: OwnedFd,
     pub(crate) tests: OwnedFd,
+    /// The mount at [`SETUP`].
+    pub(crate) setup: OwnedFd,
     pub(crate) areas: SnapshotAreas,
 }
 

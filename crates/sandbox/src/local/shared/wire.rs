@@ -73,6 +73,7 @@ pub(crate) struct StartMessage {
     pub(crate) layers: Vec<ContentSource>,
     pub(crate) mounts: Vec<ReadOnlyMount>,
     pub(crate) has_entrance: bool,
+    pub(crate) intercepted_ports: Option<Vec<u16>>,
     pub(crate) has_snapshot: bool,
 }
 
@@ -118,7 +119,7 @@ pub(crate) enum ZygoteReply {
 /// Init to engine, once, in reply to [`StartMessage`] or instead of waiting for it.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum StartReply {
-    /// Carries the entrance, a listening socket, if requested.
+    /// Carries the entrance, a listening socket, where one was asked for; then proxy, DNS and intercepted ports, likewise.
     Ready,
     Failed(Failure),
 }
@@ -136,8 +137,10 @@ pub(crate) enum InitRequest {
     KillAll,
     /// Carries a reply pipe.
     Unseal,
-    /// Carries a packet socket, on which a `Result<(), Failure>` is returned with a connection that may still be in
-    /// progress.
+    /// Carries a reply pipe.
+    SealSetup,
+    /// Carries a packet socket, on which a `Result<(), Failure>` comes back with a connection that may still be under
+    /// way.
     Connect {
         port: u16,
     },

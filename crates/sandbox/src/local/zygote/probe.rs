@@ -171,7 +171,7 @@ fn overlayfs(mode: Mode) -> Check {
 fn loopback(mode: Mode) -> io::Result<()> {
     enter(mode, CloneFlags::CLONE_NEWNET)?;
     net::loopback_up()?;
-    net::listen(0).map(drop)
+    net::listen(std::net::Ipv4Addr::LOCALHOST, 0).map(drop)
 }
 
 fn enter_mounts(mode: Mode, further: CloneFlags) -> io::Result<()> {
