@@ -17,6 +17,11 @@ pub trait Render: Send {
     fn keep_alive(&self) -> Vec<u8>;
     /// An error in the middle of a stream; nothing follows it.
     fn error(&self, message: &str) -> Vec<u8>;
+    /// Whether clients of the dialect recognise [`Render::error`]. Without that the stream has to break, too: some would take
+    /// its end for the end of the answer.
+    fn has_error_events(&self) -> bool {
+        true
+    }
     /// Bytes to send before a stream is aborted, for clients that do not retry after a broken connection alone.
     fn broken_off(&self) -> Option<&'static [u8]> {
         None
@@ -114,6 +119,10 @@ impl Render for ChatRenderer {
 
     fn keep_alive(&self) -> Vec<u8> {
         b": waiting\n\n".to_vec()
+    }
+
+    fn has_error_events(&self) -> bool {
+        false
     }
 
     fn error(&self, message: &str) -> Vec<u8> {

@@ -162,7 +162,10 @@ impl LiveStream {
         let problem = Problem::new(Cause::EndpointError, message.clone());
         self.exchange.close(Some(problem))?;
         match (&mut self.render, shown) {
-            (Some(render), _) => ready.extend(render.error(&message)),
+            (Some(render), _) => {
+                ready.extend(render.error(&message));
+                self.breaks_with = (!render.has_error_events()).then_some(message);
+            }
             (None, EventOutput::Bytes(raw)) => {
                 ready.extend(self.exchange.session().scrub_body(raw.into()));
                 let dialect = self.exchange.session().options.endpoint.dialect;

@@ -94,14 +94,35 @@ impl Proxy {
         key: &str,
         body: &Value,
     ) -> (u16, String) {
+        let (status, text, is_whole) = self.read(method, path, key, body).await;
+        assert!(is_whole, "{path}: the answer broke off: {text}");
+        (status, text)
+    }
+
+    /// As `send`, for an answer that may break off. The last value is whether it came to its end.
+    pub(crate) async fn read(
+        &self,
+        method: &str,
+        path: &str,
+        key: &str,
+        body: &Value,
+    ) -> (u16, String, bool) {
         let client = rollcage_proxy::outbound::client(&self.url).unwrap();
         let method = method.parse().unwrap();
         let request = client
             .request(method, format!("{}{path}", self.url))
             .header("content-type", "application/json; charset=utf-8")
             .bearer_auth(key);
-        let answer = request.body(body.to_string()).send().await.unwrap();
-        (answer.status().as_u16(), answer.text().await.unwrap())
+        let mut answer = request.body(body.to_string()).send().await.unwrap();
+        let (status, mut bytes) = (answer.status().as_u16(), Vec::new());
+        let is_whole = loop {
+            match answer.chunk().await {
+                Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
+                Ok(None) => break true,
+                Err(_) => break false,
+            }
+        };
+        (status, String::from_utf8(bytes).unwrap(), is_whole)
     }
 }
 

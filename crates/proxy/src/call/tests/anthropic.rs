@@ -42,13 +42,13 @@ async fn an_endpoint_of_another_dialect_is_called_in_its_own() {
     }
 }
 
-/// Chat has no error event that every agent recognises, so for chat endpoints the connection breaks too.
+/// Chat has no error event that every agent recognises, so for chat agents the connection breaks too.
 #[tokio::test(start_paused = true)]
 async fn an_error_in_mid_stream_is_reported() {
     let answer = || stream(events(&[START, BLOCK, TEXT, ERROR]));
     for (dialect, expect) in [
         (Dialect::Anthropic, "200 \"ok\", unfinished"),
-        (Dialect::Chat, "200 \"ok\", unfinished"),
+        (Dialect::Chat, "200 \"ok\", broken: no more"),
     ] {
         let seen = run(dialect, OutputMode::Live, answer()).await;
         assert_eq!(seen.agent, expect, "{dialect:?}");
