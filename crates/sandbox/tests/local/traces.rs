@@ -102,9 +102,13 @@ fn in_our_pid_namespace(pid: u32) -> bool {
         .is_some_and(|numbers| numbers.split_whitespace().count() == 1)
 }
 
+/// Ends a process, if it has not ended with another one before.
 pub(crate) fn kill(pid: u32) {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL).unwrap();
+    match nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL) {
+        Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
+        Err(error) => panic!("{error}"),
+    }
 }
 
 fn name(pid: u32) -> String {
