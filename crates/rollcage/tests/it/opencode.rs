@@ -25,6 +25,8 @@ fn examples() -> Vec<Task> {
         path.extension()
             .is_some_and(|extension| extension == "toml")
     });
+    // It needs the machine's mirrors, which the program itself reads: `packages` runs it.
+    paths.retain(|path| path.file_stem().is_some_and(|name| name != "csv-report"));
     paths.sort();
     let read = |path: &PathBuf| {
         let task = Task::from_toml(&std::fs::read_to_string(path).unwrap()).unwrap();

@@ -1,17 +1,21 @@
 //! Tasks that install something in setup, from the registries that this machine uses.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rollcage_model::record::RolloutResult;
 
+use crate::agents::shared_home;
 use crate::support::Home;
 
-/// Runs a task and gives its result. Installing takes a while on a busy machine, and the commands have their own limits.
-fn run(task: &Path, agent: &str) -> RolloutResult {
-    let home = Home::new();
+/// Runs a task with its reference solution.
+fn run(task: &Path) -> RolloutResult {
+    run_with(task, "oracle", &Home::new().path())
+}
+
+fn run_with(task: &Path, agent: &str, home: &Path) -> RolloutResult {
     let output = Command::new(env!("CARGO_BIN_EXE_rollcage"))
-        .env("ROLLCAGE_HOME", home.path())
+        .env("ROLLCAGE_HOME", home)
         .args(["run", "--json", "--agent", agent])
         .arg(task)
         .output()
@@ -37,10 +41,20 @@ fn check(result: &RolloutResult) {
     assert_eq!(result.reward, Some(1.0), "{:?}", result.error);
 }
 
+fn example() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/csv-report.toml")
+}
+
+#[test]
+fn a_real_agent_uses_what_setup_installed() {
+    let result = run_with(&example(), "opencode", &shared_home());
+    check(&result);
+    assert_eq!(result.agent.name, "opencode");
+}
+
 #[test]
 fn pip_installs_in_setup_what_agent_and_verifier_import() {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let result = run(&examples.join("csv-report.toml"), "oracle");
+    let result = run(&example());
     check(&result);
     let setup = result.network["setup"];
     assert!(setup.bytes_in > 1 << 20, "{setup:?}");
@@ -78,7 +92,7 @@ run = "run-mine && run-placed && pip install --quiet --ignore-installed idna && 
 #[test]
 fn packages_of_setup_come_before_those_of_the_agent() {
     let task = written(PACKAGES);
-    let result = run(task.path(), "oracle");
+    let result = run(task.path());
     check(&result);
     assert_eq!(result.network["agent"].refused, 1, "the self-check alone");
 }
@@ -99,7 +113,7 @@ fn root_installs_with_apt_where_there_is_one() {
         solution = [{ run = "! touch /usr/games/sl" }]
         "#,
     );
-    let result = run(task.path(), "oracle");
+    let result = run(task.path());
     if is_root {
         check(&result);
     } else {
@@ -120,7 +134,7 @@ fn what_a_phase_may_not_reach_is_refused_and_told() {
         setup = ["@pip"]
         "#,
     );
-    let result = run(task.path(), "oracle");
+    let result = run(task.path());
     check(&result);
     let told = result
         .findings
