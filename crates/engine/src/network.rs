@@ -8,8 +8,8 @@ use rollcage_egress::{Audit, Filter, Gates, Limits, Options, Outside};
 use rollcage_model::ending::Cause;
 use rollcage_model::finding::{Code, Finding};
 use rollcage_model::network::{
-    AttemptVerdict, ClientRights, HostEntry, Network, NotForClients, Origin, Phase, Policy,
-    Presets, Rules, UnknownPreset, restrict,
+    Attempt, AttemptTotals, AttemptVerdict, ClientRights, HostEntry, Network, NotForClients,
+    Origin, Phase, Policy, Presets, Rules, UnknownPreset, restrict,
 };
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
@@ -248,7 +248,7 @@ impl RolloutNetwork {
     pub(crate) async fn close(self, record: &Path, result: &mut RolloutResult) {
         let Some(filter) = self.filter else { return };
         filter.close().await;
-        let audit = filter.audit();
+        let audit = without_self_checks(filter.audit());
         let totals = audit.totals.iter();
         result.network = totals
             .map(|(phase, totals)| ((*phase).to_owned(), *totals))
@@ -260,6 +260,23 @@ impl RolloutNetwork {
             tracing::warn!(%error, "the log of a rollout's network is not written");
         }
     }
+}
+
+/// Nobody inside made these attempts.
+fn without_self_checks(mut audit: Audit) -> Audit {
+    let is_ours = |attempt: &Attempt| attempt.host == NOT_LISTED;
+    for attempt in audit.attempts.iter().filter(|attempt| is_ours(attempt)) {
+        let of_phase = audit.totals.iter_mut();
+        for (_, totals) in of_phase.filter(|(phase, _)| **phase == attempt.phase) {
+            totals.attempts = totals.attempts.saturating_sub(1);
+            totals.refused = totals.refused.saturating_sub(1);
+        }
+    }
+    audit.attempts.retain(|attempt| !is_ours(attempt));
+    audit
+        .totals
+        .retain(|_, totals| *totals != AttemptTotals::default());
+    audit
 }
 
 /// What was refused, in a sentence.

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use rollcage_model::finding::{CaptureLevel, RolloutType};
+use rollcage_model::network::Phase;
 use rollcage_model::record::{CommandResult, RolloutResult};
 
 use crate::text;
@@ -64,6 +65,9 @@ pub(crate) fn one(out: &mut impl Write, result: &RolloutResult) -> io::Result<()
     writeln!(out, "  trace    {}", trace(result))?;
     for finding in &result.findings {
         writeln!(out, "  finding  {}", text::line(&finding.to_string(), 200))?;
+    }
+    if !result.network.is_empty() {
+        writeln!(out, "  network  {}", network(result))?;
     }
     writeln!(out, "  sandbox  {}", sandbox(result))?;
     writeln!(out, "  record   {}", result.record)
@@ -142,6 +146,24 @@ fn trace(result: &RolloutResult) -> String {
         }
         RolloutType::Eval => format!("not for training, captured at level {level}"),
     }
+}
+
+/// The phases in their order, with what each of them reached.
+fn network(result: &RolloutResult) -> String {
+    let phases = Phase::ALL.into_iter().filter_map(|phase| {
+        let totals = result.network.get(phase.as_str())?;
+        let refused = match totals.refused {
+            0 => String::new(),
+            count => format!(", {} refused", text::count(count)),
+        };
+        Some(format!(
+            "{} {} in, {} out{refused}",
+            phase.as_str(),
+            text::bytes(totals.bytes_in),
+            text::bytes(totals.bytes_out)
+        ))
+    });
+    phases.collect::<Vec<_>>().join("; ")
 }
 
 fn sandbox(result: &RolloutResult) -> String {
