@@ -187,7 +187,7 @@ fn judge_exit(exit: ExitStatus, evidence: &Evidence<'_>) -> Ending {
     )
 }
 
-fn exit_text(exit: ExitStatus) -> String {
+pub(crate) fn exit_text(exit: ExitStatus) -> String {
     match (exit.code, exit.signal) {
         (Some(code), _) => format!("exit {code}"),
         (None, Some(signal)) => format!("signal {signal}"),

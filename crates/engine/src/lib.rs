@@ -23,9 +23,11 @@ mod plan;
 pub mod result;
 mod rollout;
 mod schedule;
+mod services;
 mod shell;
 pub mod store;
 mod trial;
+mod usage;
 mod verify;
 
 #[cfg(test)]

@@ -29,8 +29,10 @@ use crate::layout::{self, note_sandbox, spec};
 use crate::network::RolloutNetwork;
 use crate::plan::Plan;
 use crate::result;
-use crate::shell::{LOG_TAIL_CHARS, live_processes, run_command, seconds};
+use crate::services::{self, RolloutServices, ServiceError, Services};
+use crate::shell::{LOG_TAIL_CHARS, run_command, seconds};
 use crate::store::{Record, Store, StoreError};
+use crate::usage;
 use crate::verify::{self, CommandProgress};
 use rollcage_agents::{LaunchRequest, ModelAccess};
 use rollcage_model::text::tail;
@@ -207,13 +209,17 @@ async fn attempt(
         cancel,
         controls,
     };
-    let ending = inside.run(record, result, &mut serving).await;
+    let mut services = RolloutServices::of(&plan.task);
+    let ending = inside
+        .run(record, result, &mut serving, &mut services)
+        .await;
     serving.close().await;
+    services.keep(record.path()).await;
     network.close(record.path(), result).await;
     if session.had_outage() {
         cx.profiles.forget(&plan.endpoint);
     }
-    note_usage(result, &session, &sandbox.usage().await);
+    usage::note_usage(result, &session, &sandbox.usage().await);
     let closed = sandbox.close().await;
     if let Err(error) = closed {
         // Cleaning up is our job: a failure of it does not change the outcome of the rollout.
@@ -280,13 +286,12 @@ impl OpenRollout<'_> {
         record: &Record,
         result: &mut RolloutResult,
         serving: &mut ServerHandle,
+        services: &mut RolloutServices,
     ) -> Result<Ending, Ending> {
-        let prepared = self.cancel.run_until_cancelled(self.prepare(result)).await;
-        let services = prepared.ok_or_else(Ending::cancelled)??;
+        let prepare = self.prepare(result, &mut services.agent);
+        let prepared = self.cancel.run_until_cancelled(prepare).await;
+        prepared.ok_or_else(Ending::cancelled)??;
 
-        self.network
-            .enter(network::Phase::Agent, self.sandbox)
-            .await?;
         self.feed.publish(What::Entered {
             phase: Phase::Agent,
         });
@@ -303,11 +308,13 @@ impl OpenRollout<'_> {
             record,
             session: self.session,
             controls: self.controls,
+            services: &services.agent,
         };
         let env = self.environment(network::Phase::Agent);
         let mut driver = Exec::new(launch, &env);
         let agent_run = drive(&stage, &mut driver, serving).await;
         self.network.shut();
+        services.agent.settle().await;
         let agent_run = agent_run?;
         self.feed.publish(What::AgentExited {
             exit_code: agent_run.exit_code,
@@ -320,9 +327,7 @@ impl OpenRollout<'_> {
         result.agent_exit_code = agent_run.exit_code;
         result.agent_log_tail = agent_run.log_tail;
         result.agent_report = agent_run.report;
-        if agent_run.killed > 0 {
-            result.findings.extend(services_killed(&services));
-        }
+        result.findings.extend(agent_run.services_ended);
         let is_aborted = agent_run.ending.cause == Cause::Cancelled;
         if !is_aborted && !agent_run.ending.cause.verdict().is_graded {
             return Ok(agent_run.ending);
@@ -331,7 +336,8 @@ impl OpenRollout<'_> {
             return Ok(ungraded);
         }
 
-        let graded = self.cancel.run_until_cancelled(self.grade(result)).await;
+        let graded = self.grade(result, &mut services.verify);
+        let graded = self.cancel.run_until_cancelled(graded).await;
         let problem = graded.ok_or_else(Ending::cancelled)??;
         let collected = self
             .cancel
@@ -342,8 +348,12 @@ impl OpenRollout<'_> {
     }
 
     /// Writes the task files, then runs the setup commands one by one. The first failure ends the rollout before the
-    /// agent starts. Returns the names of processes left running.
-    async fn prepare(&self, result: &mut RolloutResult) -> Result<Vec<String>, Ending> {
+    /// agent starts. Afterwards the network is the agent's, and the services run.
+    async fn prepare(
+        &self,
+        result: &mut RolloutResult,
+        services: &mut Services,
+    ) -> Result<(), Ending> {
         self.feed.publish(What::Entered {
             phase: Phase::Setup,
         });
@@ -377,18 +387,28 @@ impl OpenRollout<'_> {
                 return Err(Ending::new(Cause::SetupFailed, text));
             }
         }
-        let services = match task.setup.is_empty() {
-            true => Vec::new(),
-            false => live_processes(self.sandbox).await?,
-        };
+        if !task.setup.is_empty() {
+            let undeclared = services::undeclared(self.sandbox).await?;
+            result.findings.extend(undeclared);
+        }
         self.network.shut();
         installed::settle(self.sandbox, !task.setup.is_empty()).await?;
+        self.network
+            .enter(network::Phase::Agent, self.sandbox)
+            .await?;
+        let env = environment::of_setup(&self.environment(network::Phase::Agent));
+        let started = services.start(self.sandbox, &env, WORKDIR).await;
+        started.map_err(ServiceError::ending)?;
         result.timings.setup_s = seconds(since.elapsed());
-        Ok(services)
+        Ok(())
     }
 
     /// Runs the verifier. Returns what is wrong with the verifier itself, if anything.
-    async fn grade(&self, result: &mut RolloutResult) -> Result<Option<String>, Ending> {
+    async fn grade(
+        &self,
+        result: &mut RolloutResult,
+        services: &mut Services,
+    ) -> Result<Option<String>, Ending> {
         if !self.plan.task.has_verifier() {
             return Ok(None);
         }
@@ -403,7 +423,8 @@ impl OpenRollout<'_> {
             .enter(network::Phase::Verify, self.sandbox)
             .await?;
         let env = environment::of_verify(&self.environment(network::Phase::Verify));
-        let problem = verify::verify(self.sandbox, self.plan, env, result, report).await?;
+        let problem =
+            verify::verify(self.sandbox, self.plan, env, services, result, report).await?;
         self.network.shut();
         result.timings.verify_s = seconds(since.elapsed());
         Ok(problem)
@@ -472,25 +493,4 @@ impl OpenRollout<'_> {
             },
         });
     }
-}
-
-/// Warns that processes started by setup commands are gone when the verify commands run.
-fn services_killed(services: &[String]) -> Option<Finding> {
-    let text = format!(
-        "setup commands left processes ({}), which ran beside the agent and were ended with it: a verify command that needs \
-         them starts them itself",
-        services.join(", ")
-    );
-    (!services.is_empty()).then(|| Finding::warn(Code::ServicesKilled, text))
-}
-
-fn note_usage(result: &mut RolloutResult, session: &Session, used: &rollcage_sandbox::Usage) {
-    result.proxy_log_tail = tail(&session.log(), LOG_TAIL_CHARS);
-    result.usage.memory_peak_bytes = used.memory_peak_bytes;
-    result.usage.cpu_s = used.cpu_s;
-    result.usage.oom_kills = used.oom_kills;
-    result.budget.spent = session.spent();
-    result.budget.stops = session.budget_stops();
-    result.budget.stopped_by = session.calls().stopped.map(|stopped| stopped.by);
-    result.timings.outage_s = seconds(session.outage());
 }

@@ -9,10 +9,14 @@ use crate::network::Network;
 use crate::script::{self, Step, StepError};
 
 mod agent;
+mod limits;
 pub mod mcp;
+mod service;
 
 pub use agent::{AgentLimits, AgentOptions, OptionValue, merge};
+pub use limits::SandboxLimits;
 use mcp::{McpError, McpServers};
+pub use service::{READY_TIMEOUT_S, Service};
 
 pub const WORKDIR: &str = "/home/user/workdir";
 /// Where the instruction lies, unless a task puts a file of its own there.
@@ -54,6 +58,12 @@ pub struct Task {
     /// One more setup command, run last, under the original's name. It is among `setup` once a task is read.
     #[serde(skip_serializing)]
     pub setup_shell: Option<String>,
+    /// Programs that run beside the agent: started after setup, ended with the agent.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<Service>,
+    /// Programs that run beside the verify commands: started anew for each of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub verify_services: Vec<Service>,
     /// Shell commands run after it; the reward is the share that exits with 0.
     pub verify: Vec<String>,
     /// A script run after them as `/home/user/tests/test.sh`, which writes the reward to
@@ -135,23 +145,6 @@ impl From<TaskBudget> for budget::SpendingLimits {
     }
 }
 
-/// What the sandbox may use at most. Sizes are in MiB; `None` takes the default of the sandbox.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Limits"))]
-#[serde(deny_unknown_fields, default)]
-pub struct SandboxLimits {
-    /// Includes what is written to the sandbox's file system.
-    pub memory_mb: Option<u64>,
-    /// Processes and threads.
-    pub pids: Option<u64>,
-    /// Processors.
-    pub cpus: Option<f64>,
-    /// What may be written.
-    pub disk_mb: Option<u64>,
-    /// The largest single file.
-    pub file_mb: Option<u64>,
-}
-
 impl Default for Task {
     fn default() -> Self {
         Task {
@@ -161,6 +154,8 @@ impl Default for Task {
             upload: BTreeMap::new(),
             setup: Vec::new(),
             setup_shell: None,
+            services: Vec::new(),
+            verify_services: Vec::new(),
             verify: Vec::new(),
             test_script: None,
             solution: Vec::new(),
@@ -212,6 +207,11 @@ pub enum TaskError {
     Tool(String),
     #[error("`agent.config` holds a date, which cannot be merged: give it as a text")]
     Date,
+    #[error("`{key}` must be {wanted}")]
+    Services {
+        key: &'static str,
+        wanted: &'static str,
+    },
     #[error(transparent)]
     Step(#[from] StepError),
     #[error(transparent)]
@@ -280,6 +280,8 @@ impl Task {
         check_env(&self.env)?;
         self.agent.check()?;
         self.limits.check()?;
+        service::check("services", &self.services)?;
+        service::check("verify_services", &self.verify_services)?;
         script::check(&self.solution)?;
         mcp::check(&self.mcp)?;
         let mut steps = self.solution.iter().enumerate();
@@ -291,37 +293,6 @@ impl Task {
             Some((step, server)) => Err(TaskError::UnknownMcp { step, server }),
             None => Ok(()),
         }
-    }
-}
-
-impl SandboxLimits {
-    fn check(&self) -> Result<(), TaskError> {
-        let sizes = [
-            ("memory_mb", self.memory_mb, 16),
-            ("pids", self.pids, 8),
-            ("disk_mb", self.disk_mb, 1),
-            ("file_mb", self.file_mb, 1),
-        ];
-        for (key, value, least) in sizes {
-            if value.is_some_and(|value| value < least || value > 1 << 30) {
-                let wanted = match least {
-                    16 => "at least 16",
-                    8 => "at least 8",
-                    _ => "at least 1",
-                };
-                return Err(TaskError::Limit { key, wanted });
-            }
-        }
-        if self
-            .cpus
-            .is_some_and(|cpus| !(0.1..=4096.0).contains(&cpus))
-        {
-            return Err(TaskError::Limit {
-                key: "cpus",
-                wanted: "at least 0.1",
-            });
-        }
-        Ok(())
     }
 }
 

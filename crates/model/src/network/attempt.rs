@@ -51,8 +51,12 @@ pub enum AttemptVerdict {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AttemptTotals {
+    /// Allowed and refused.
     pub attempts: u64,
+    /// Those of them that were refused.
     pub refused: u64,
+    /// Received from outside.
     pub bytes_in: u64,
+    /// Sent outside.
     pub bytes_out: u64,
 }

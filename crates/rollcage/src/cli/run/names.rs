@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use clap::{Args, FromArgMatches};
 use serde_json::{Value, json};
 
-use rollcage_model::task::AgentOptions;
+use rollcage_model::task::{AgentOptions, Service};
 use rollcage_proxy::ModelSettings;
 
 use super::*;
@@ -24,6 +24,8 @@ const OF_THE_TASK: &[&str] = &[
     "upload_files",
     "setup",
     "setup_shell",
+    "services",
+    "verify_services",
     "verify",
     "test_script",
     "solution",
@@ -130,7 +132,7 @@ fn the_command_line_takes_the_same_names() {
 fn a_task_file_takes_the_same_names() {
     let value = |name: &str| match name {
         "instruction" | "task_id" | "setup_shell" | "test_script" => json!("x"),
-        "setup" | "verify" | "solution" => json!(["x"]),
+        "setup" | "verify" | "solution" | "services" | "verify_services" => json!(["x"]),
         "agent_timeout_s" | "command_timeout_s" => json!(7),
         "mode" => json!("black_box"),
         _ => json!({}),
@@ -148,6 +150,8 @@ fn a_task_file_takes_the_same_names() {
     let mut known = set(&[OF_THE_TASK, OF_TASK_FILES, &["id", "agent"]]);
     let task: Value = serde_json::to_value(Task {
         test_script: Some("x".to_owned()),
+        services: vec![Service::new("x")],
+        verify_services: vec![Service::new("x")],
         network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
         ..Task::default()
     })
@@ -220,6 +224,10 @@ fn options_mean_the_same_everywhere() {
         "a",
         "--setup-shell",
         "b",
+        "--services",
+        "serve",
+        "--verify-services",
+        "serve again",
         "--test-script",
         "c",
         "--files",
@@ -256,6 +264,7 @@ fn options_mean_the_same_everywhere() {
     assert_eq!(made.settings.tokens_max, None);
     let asked = json!({
         "instruction": "go", "task_id": "t", "setup": ["a"], "setup_shell": "b", "test_script": "c",
+        "services": ["serve"], "verify_services": [{"run": "serve again"}],
         "upload_files": {"/tmp/x": "X"}, "agent_timeout_s": 5, "command_timeout_s": 7,
         "limits": {"memory_mb": 64, "cpus": 0.5},
         "network": {"agent": "allowlist", "verify": "none", "allow_hosts": ["*.example.org:8443"]}, "budget": {"calls": 3, "idle_s": 1.5}, "mode": "black_box",
@@ -264,6 +273,7 @@ fn options_mean_the_same_everywhere() {
         "base_url": "http://127.0.0.1:9", "model": "m",
     });
     let file = "task_id = 't'\ninstruction = 'go'\nsetup = ['a']\nsetup_shell = 'b'\ntest_script = 'c'\n\
+        services = ['serve']\nverify_services = [{run = 'serve again'}]\n\
         agent_timeout_s = 5\ncommand_timeout_s = 7\nmode = 'black_box'\n\
         upload_files = {'/tmp/x' = 'X'}\nlimits = {memory_mb = 64, cpus = 0.5}\n\
         network = {agent = 'allowlist', verify = 'none', allow_hosts = ['*.example.org:8443']}\n\

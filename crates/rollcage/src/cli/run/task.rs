@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use rollcage_model::network::{HostEntry, Network, NotAHost, NotAPhase, Phase, Policy};
 use rollcage_model::script::Step;
-use rollcage_model::task::{Mode, Task};
+use rollcage_model::task::{Mode, Service, Task};
 
 use super::options::{text_or_file, variable};
 use crate::UsageError;
@@ -31,6 +31,14 @@ pub(super) struct InlineTask {
         requires = "instruction"
     )]
     setup: Vec<String>,
+
+    /// A program that runs beside the agent: started after the setup commands, ended with the agent (repeatable)
+    #[arg(long, value_name = "CMD", requires = "instruction")]
+    services: Vec<String>,
+
+    /// A program that runs beside the verify commands, started anew for each of them (repeatable)
+    #[arg(long, value_name = "CMD", requires = "instruction")]
+    verify_services: Vec<String>,
 
     /// A command that checks the work; exit 0 passes (repeatable)
     #[arg(long, value_name = "CMD", requires = "instruction")]
@@ -107,6 +115,8 @@ impl InlineTask {
             id: self.task_id.clone().unwrap_or_else(|| "inline".to_owned()),
             instruction: self.instruction.clone().unwrap_or_default(),
             setup: self.setup.clone(),
+            services: self.services.iter().map(Service::new).collect(),
+            verify_services: self.verify_services.iter().map(Service::new).collect(),
             verify: self.verify.clone(),
             test_script: script,
             solution: self.solution.iter().map(Step::shell).collect(),

@@ -12,7 +12,7 @@ use rollcage_engine::intake::{
     RolloutRequest,
 };
 use rollcage_model::script::Step;
-use rollcage_model::task::{Mode, SandboxLimits, Task, TaskBudget};
+use rollcage_model::task::{Mode, SandboxLimits, Service, Task, TaskBudget};
 use rollcage_proxy::secret::Secret;
 
 use super::arguments::{ArgumentError, ToolArguments, integer_of, wrong};
@@ -27,6 +27,8 @@ mod options;
 pub(crate) const NAMES: &[&str] = &[
     "instruction",
     "setup",
+    "services",
+    "verify_services",
     "verify",
     "files",
     "upload_files",
@@ -81,9 +83,11 @@ pub(crate) const LIMITS: &[&str] = &["memory_mb", "pids", "cpus", "disk_mb", "fi
 
 /// What a client can have run in a sandbox. A task of the server's keeps the right to the hosts that its operator listed
 /// for it only without any of these.
-const RUNS: [&str; 12] = [
+const RUNS: [&str; 14] = [
     "instruction",
     "setup",
+    "services",
+    "verify_services",
     "setup_shell",
     "verify",
     "test_script",
@@ -303,6 +307,11 @@ fn read_task(
     replace(&mut task.id, given.text("task_id")?);
     replace(&mut task.instruction, given.text("instruction")?);
     replace(&mut task.setup, given.texts("setup")?);
+    replace(&mut task.services, read_services(given, "services")?);
+    replace(
+        &mut task.verify_services,
+        read_services(given, "verify_services")?,
+    );
     replace(&mut task.verify, given.texts("verify")?);
     let timeout = given.number("agent_timeout_s")?;
     task.agent_timeout_s = timeout.or(task.agent_timeout_s);
@@ -326,13 +335,28 @@ fn read_task(
 
 /// A command is passed as one argument of a process, which the kernel limits to 128 KiB.
 fn check_commands(task: &Task) -> Result<(), ArgumentError> {
-    let mut commands = task.setup.iter().chain(&task.verify);
+    let services = task.services.iter().chain(&task.verify_services);
+    let services = services.flat_map(|it| [Some(&it.run), it.ready.as_ref()]);
+    let commands = task.setup.iter().chain(&task.verify);
+    let mut commands = commands.chain(services.flatten());
     if commands.any(|command| command.len() > COMMAND_BYTES_MAX) {
         return Err(format!(
-            "a setup or verify command is longer than {COMMAND_BYTES_MAX} bytes: put what it needs into upload_files"
+            "a command is longer than {COMMAND_BYTES_MAX} bytes: put what it needs into upload_files"
         ));
     }
     Ok(())
+}
+
+/// Commands, or objects as in a task file.
+fn read_services(
+    given: &mut ToolArguments,
+    name: &str,
+) -> Result<Option<Vec<Service>>, ArgumentError> {
+    let Some(value) = given.value(name) else {
+        return Ok(None);
+    };
+    let services = serde_json::from_value(value);
+    services.map_err(|error| format!("argument `{name}`: {error}"))
 }
 
 fn replace<T>(value: &mut T, given: Option<T>) {
