@@ -6,7 +6,7 @@ use std::time::Duration;
 use rollcage_agents::base_environment;
 use rollcage_model::record::CommandResult;
 use rollcage_model::text::tail;
-use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
+use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, User, run};
 
 /// Characters kept of each output stream of a command; the same limit as in OpenEnv's original.
 pub(crate) const TAIL_CHARS: usize = 2000;
@@ -52,9 +52,23 @@ pub(crate) async fn run_command(
     cwd: &str,
     limit: Duration,
 ) -> Result<CommandResult, Error> {
+    run_command_as(User::User, sandbox, command, env, cwd, limit).await
+}
+
+pub(crate) async fn run_command_as(
+    user: User,
+    sandbox: &dyn Sandbox,
+    command: &str,
+    env: BTreeMap<String, String>,
+    cwd: &str,
+    limit: Duration,
+) -> Result<CommandResult, Error> {
     let finished = run(
         sandbox,
-        shell(command, env, cwd),
+        Command {
+            user,
+            ..shell(command, env, cwd)
+        },
         limit,
         OutputLimit {
             bytes_max: TAIL_BYTES,

@@ -26,6 +26,7 @@ const OF_THE_TASK: &[&str] = &[
     "setup_shell",
     "services",
     "verify_services",
+    "setup_user",
     "verify",
     "test_script",
     "solution",
@@ -135,6 +136,7 @@ fn a_task_file_takes_the_same_names() {
         "setup" | "verify" | "solution" | "services" | "verify_services" => json!(["x"]),
         "agent_timeout_s" | "command_timeout_s" => json!(7),
         "mode" => json!("black_box"),
+        "setup_user" => json!("root"),
         _ => json!({}),
     };
     for name in OF_THE_TASK {
@@ -153,6 +155,7 @@ fn a_task_file_takes_the_same_names() {
         services: vec![Service::new("x")],
         verify_services: vec![Service::new("x")],
         network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
+        setup_user: rollcage_model::task::SetupUser::Root,
         ..Task::default()
     })
     .unwrap();
