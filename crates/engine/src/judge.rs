@@ -35,6 +35,15 @@ impl Ending {
         }
     }
 
+    /// The same, with what may be the reason added to its error, if it has one.
+    #[must_use]
+    pub(crate) fn with(mut self, reason: Option<String>) -> Self {
+        if let (Some(error), Some(reason)) = (&mut self.error, reason) {
+            *error = format!("{error}; {reason}");
+        }
+        self
+    }
+
     pub(crate) fn cancelled() -> Self {
         Ending::new(Cause::Cancelled, "cancelled")
     }

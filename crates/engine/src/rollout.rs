@@ -33,7 +33,7 @@ use crate::result;
 use crate::services::{self, RolloutServices, ServiceError, Services};
 use crate::shell::{LOG_TAIL_CHARS, run_command_as, seconds};
 use crate::store::{Record, Store, StoreError};
-use crate::usage;
+use crate::usage::{self, Meter};
 use crate::verify::{self, CommandProgress};
 use rollcage_agents::LaunchRequest;
 use rollcage_model::text::tail;
@@ -185,17 +185,19 @@ async fn attempt(
         cancel,
         controls,
     };
-    let mut services = RolloutServices::of(&plan.task);
-    let ending = inside
-        .run(record, result, &mut serving, &mut services)
-        .await;
+    let mut beside = Beside {
+        services: RolloutServices::of(&plan.task),
+        meter: Meter::new(&plan.task),
+    };
+    let ending = inside.run(record, result, &mut serving, &mut beside).await;
     serving.close().await;
-    services.keep(record.path()).await;
+    beside.services.keep(record.path()).await;
     network.close(record.path(), result).await;
     if session.had_outage() {
         cx.profiles.forget(&plan.endpoint);
     }
     usage::note_usage(result, &session, &sandbox.usage().await);
+    beside.meter.finish(result);
     let closed = sandbox.close().await;
     if let Err(error) = closed {
         // Cleaning up is our job: a failure of it does not change the outcome of the rollout.
@@ -224,17 +226,26 @@ struct OpenRollout<'a> {
     controls: &'a Controls,
 }
 
+/// What goes on beside a rollout's phases.
+struct Beside {
+    services: RolloutServices,
+    meter: Meter,
+}
+
 impl OpenRollout<'_> {
     async fn run(
         &self,
         record: &Record,
         result: &mut RolloutResult,
         serving: &mut ServerHandle,
-        services: &mut RolloutServices,
+        beside: &mut Beside,
     ) -> Result<Ending, Ending> {
+        let Beside { services, meter } = beside;
         let prepare = self.prepare(result, &mut services.agent);
         let prepared = self.cancel.run_until_cancelled(prepare).await;
-        prepared.ok_or_else(Ending::cancelled)??;
+        let starved = meter.end(network::Phase::Setup, self.sandbox, result).await;
+        let prepared = prepared.ok_or_else(Ending::cancelled)?;
+        prepared.map_err(|ending| ending.with(starved))?;
 
         self.feed.publish(What::Entered {
             phase: Phase::Agent,
@@ -261,7 +272,9 @@ impl OpenRollout<'_> {
         let agent_run = drive(&stage, &mut driver, serving).await;
         self.network.shut();
         services.agent.settle().await;
-        let agent_run = agent_run?;
+        let starved = meter.end(network::Phase::Agent, self.sandbox, result).await;
+        let mut agent_run = agent_run?;
+        agent_run.ending = agent_run.ending.with(starved);
         self.feed.publish(What::AgentExited {
             exit_code: agent_run.exit_code,
         });
@@ -284,6 +297,10 @@ impl OpenRollout<'_> {
 
         let graded = self.grade(result, &mut services.verify);
         let graded = self.cancel.run_until_cancelled(graded).await;
+        if self.plan.task.has_verifier() {
+            let verify = network::Phase::Verify;
+            meter.end(verify, self.sandbox, result).await;
+        }
         let problem = graded.ok_or_else(Ending::cancelled)??;
         let collected = self
             .cancel

@@ -136,6 +136,8 @@ pub enum Code {
     ServicesKilled,
     /// A service ended by itself while something needed it.
     ServiceEnded,
+    /// The kernel killed processes because the sandbox's memory was used up.
+    OutOfMemory,
     /// A service of the verify commands was not ready when they ran.
     ServiceNotReady,
     /// Something inside tried to reach what its phase's network does not allow.

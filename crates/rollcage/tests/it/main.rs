@@ -28,6 +28,7 @@ mod proxy;
 mod reading;
 mod rollouts;
 mod sampling;
+mod sandbox_use;
 mod serve;
 mod service;
 mod serving;

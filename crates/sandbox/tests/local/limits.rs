@@ -51,6 +51,27 @@ async fn too_much_memory_kills_the_process_and_is_reported() {
 }
 
 #[tokio::test]
+async fn usage_is_told_by_parts_of_a_sandboxs_life() {
+    let backend = backend().await;
+    let sandbox = start(&backend, limited(Limits::default())).await;
+    bash(&*sandbox, "perl -e '$x = \"a\" x 100_000_000'").await;
+    bash(&*sandbox, "head -c 20000000 /dev/zero > /tmp/large").await;
+    let usage = sandbox.usage().await;
+    if usage.memory_peak_bytes.is_none() {
+        return;
+    }
+    assert!(usage.memory_peak_bytes.unwrap() > 90 << 20, "{usage:?}");
+    assert!(usage.disk_used_bytes.unwrap() > 19 << 20, "{usage:?}");
+    if !sandbox.reset_memory_peak().await {
+        return;
+    }
+    bash(&*sandbox, "rm /tmp/large").await;
+    let usage = sandbox.usage().await;
+    assert!(usage.memory_peak_bytes.unwrap() < 90 << 20, "{usage:?}");
+    assert!(usage.disk_used_bytes.unwrap() < 19 << 20, "{usage:?}");
+}
+
+#[tokio::test]
 async fn a_full_disk_is_an_error_and_not_the_end() {
     let backend = backend().await;
     let sandbox = start(
