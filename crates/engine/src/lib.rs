@@ -28,6 +28,7 @@ pub mod metrics;
 mod model;
 pub mod network;
 pub mod openenv_trace;
+mod place;
 mod plan;
 pub mod result;
 mod rollout;

@@ -28,6 +28,7 @@ use crate::judge::{Ending, with_verifier_problem};
 use crate::layout::{self, note_sandbox, spec};
 use crate::model;
 use crate::network::{HostNetwork, RolloutNetwork};
+use crate::place;
 use crate::plan::Plan;
 use crate::result;
 use crate::services::{self, RolloutServices, ServiceError, Services};
@@ -364,6 +365,8 @@ impl OpenRollout<'_> {
         }
         self.network.shut();
         installed::settle(self.sandbox, !task.setup.is_empty()).await?;
+        let missing = place::check(self.sandbox, task).await?;
+        result.findings.extend(missing);
         self.start_services(services).await?;
         result.timings.setup_s = seconds(since.elapsed());
         Ok(())
@@ -427,6 +430,7 @@ impl OpenRollout<'_> {
     /// The task's variables, over those of a phase's network.
     fn environment(&self, phase: network::Phase) -> BTreeMap<String, String> {
         let mut env = self.network.variables(phase);
+        env.extend(self.plan.task.place_variables());
         env.extend(self.plan.task.env.clone());
         env
     }

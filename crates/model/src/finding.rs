@@ -140,6 +140,8 @@ pub enum Code {
     OutOfMemory,
     /// A service of the verify commands was not ready when they ran.
     ServiceNotReady,
+    /// The machine does not have the task's locale, so programs inside use another.
+    LocaleMissing,
     /// Something inside tried to reach what its phase's network does not allow.
     NetworkRefused,
     /// The training trace is larger than one answer can be; it is to be had page by page.

@@ -11,6 +11,7 @@ use crate::script::{self, Step, StepError};
 mod agent;
 mod limits;
 pub mod mcp;
+mod place;
 mod service;
 
 pub use agent::{AgentLimits, AgentOptions, OptionValue, merge};
@@ -78,6 +79,12 @@ pub struct Task {
     pub solution: Vec<Step>,
     /// Added to the environment of setup commands, the agent and verify commands.
     pub env: BTreeMap<String, String>,
+    /// The time zone inside, such as `Europe/Berlin`; UTC when it is not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timezone: Option<String>,
+    /// The locale inside, such as `de_DE.UTF-8`; `C.UTF-8` when it is not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locale: Option<String>,
     /// 600 when neither the task nor its agent sets it.
     pub agent_timeout_s: Option<f64>,
     /// For each setup and verify command.
@@ -190,6 +197,8 @@ impl Default for Task {
             test_script: None,
             solution: Vec::new(),
             env: BTreeMap::new(),
+            timezone: None,
+            locale: None,
             agent_timeout_s: None,
             command_timeout_s: COMMAND_TIMEOUT_S,
             limits: SandboxLimits::default(),
@@ -237,6 +246,10 @@ pub enum TaskError {
     Tool(String),
     #[error("`agent.config` holds a date, which cannot be merged: give it as a text")]
     Date,
+    #[error("`timezone` must be a name like Europe/Berlin, not {0:?}")]
+    Timezone(String),
+    #[error("`locale` must be a name like de_DE.UTF-8, not {0:?}")]
+    Locale(String),
     #[error("`{key}` must be {wanted}")]
     Services {
         key: &'static str,
@@ -308,6 +321,8 @@ impl Task {
             }
         }
         check_env(&self.env)?;
+        place::check_timezone(self.timezone.as_deref())?;
+        place::check_locale(self.locale.as_deref())?;
         self.agent.check()?;
         self.limits.check()?;
         service::check("services", &self.services)?;

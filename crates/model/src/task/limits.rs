@@ -19,6 +19,8 @@ pub struct SandboxLimits {
     pub disk_mb: Option<u64>,
     /// The largest single file.
     pub file_mb: Option<u64>,
+    /// The size of `/dev/shm`, apart from `disk_mb`; without it `/dev/shm` is part of that.
+    pub shm_mb: Option<u64>,
 }
 
 impl SandboxLimits {
@@ -28,6 +30,7 @@ impl SandboxLimits {
             ("pids", self.pids, 8),
             ("disk_mb", self.disk_mb, 1),
             ("file_mb", self.file_mb, 1),
+            ("shm_mb", self.shm_mb, 1),
         ];
         for (key, value, least) in sizes {
             if value.is_some_and(|value| value < least || value > 1 << 30) {

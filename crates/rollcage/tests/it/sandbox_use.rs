@@ -1,7 +1,7 @@
 //! What a task's sandbox may use and did use, told in its result.
 
 use rollcage_model::ending::Cause;
-use rollcage_model::finding::Code;
+use rollcage_model::finding::{Code, Finding};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::{SandboxLimits, Task};
 
@@ -73,6 +73,40 @@ async fn want_of_memory_of_the_agent_is_named() {
         assert_eq!(result.usage.phases["agent"].oom_kills, Some(1));
         assert_eq!(result.usage.phases["verify"].oom_kills, Some(0));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_memory_time_zone_and_locale_are_the_tasks() {
+    let here = "[ $(df --output=size -k /dev/shm | tail -1) = 8192 ] && [ $(date -d @0 +%Z%H) = UTC00 ] && \
+                [ $LANG$LC_ALL$TZ = C.UTF-8C.UTF-8UTC ]";
+    let mut task = Task {
+        setup: vec![here.to_owned()],
+        verify: vec![here.to_owned(), "test -e ran".to_owned()],
+        timezone: Some("UTC".to_owned()),
+        locale: Some("C.UTF-8".to_owned()),
+        ..task()
+    };
+    task.limits.shm_mb = Some(8);
+    let home = Home::new();
+    let has_zones = std::path::Path::new("/usr/share/zoneinfo/UTC").exists();
+    if has_zones {
+        let script = format!("{here} && touch ran");
+        let result = home.run(task.clone(), &script).await;
+        assert_eq!(result.reward, Some(1.0), "{:?}", result.error);
+        assert!(out_of_memory(&result).is_empty());
+        let missing = |finding: &Finding| finding.code == Code::LocaleMissing;
+        assert!(!result.findings.iter().any(missing));
+        task.locale = Some("xx_YY.UTF-8".to_owned());
+        task.setup.clear();
+        let result = home.run(task.clone(), "true").await;
+        assert!(result.findings.iter().any(missing));
+    }
+    task.setup.clear();
+    task.timezone = Some("Europe/Atlantis".to_owned());
+    let result = home.run(task, "true").await;
+    assert_eq!(result.cause, Some(Cause::SetupFailed));
+    let error = result.error.unwrap_or_default();
+    assert!(error.contains("there is no Europe/Atlantis in"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -74,7 +74,7 @@ pub(super) struct TaskOverrides {
     #[arg(long, value_name = "SECONDS")]
     command_timeout_s: Option<f64>,
 
-    /// What the sandbox may use at most: memory_mb, disk_mb, file_mb (sizes in MiB), pids, cpus
+    /// What the sandbox may use at most: memory_mb, disk_mb, file_mb, shm_mb (sizes in MiB), pids, cpus
     #[arg(long, value_name = "NAME=N,…", value_delimiter = ',')]
     limits: Vec<String>,
 
@@ -97,6 +97,14 @@ pub(super) struct TaskOverrides {
     /// (repeatable)
     #[arg(long, value_name = "HOST")]
     allow_host: Vec<HostEntry>,
+
+    /// The time zone inside, such as Europe/Berlin
+    #[arg(long, value_name = "NAME")]
+    timezone: Option<String>,
+
+    /// The locale inside, such as de_DE.UTF-8
+    #[arg(long, value_name = "NAME")]
+    locale: Option<String>,
 
     /// black_box asks the endpoint for no tokens and lists no calls
     #[arg(long, value_name = "transparent_proxy|black_box", value_parser = mode)]
@@ -163,6 +171,8 @@ impl TaskOverrides {
         task.command_timeout_s = self.command_timeout_s.unwrap_or(task.command_timeout_s);
         task.limits = with_numbers("--limits", &task.limits, &self.limits)?;
         task.budget = with_numbers("--budget", &task.budget, &self.budget)?;
+        task.timezone = self.timezone.clone().or(task.timezone.take());
+        task.locale = self.locale.clone().or(task.locale.take());
         task.mode = self.mode.unwrap_or(task.mode);
         task.setup_user = self.setup_user.unwrap_or(task.setup_user);
         self.change_network(&mut task.network)?;

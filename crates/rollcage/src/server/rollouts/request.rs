@@ -12,7 +12,7 @@ use rollcage_engine::intake::{
     RolloutRequest,
 };
 use rollcage_model::script::Step;
-use rollcage_model::task::{Mode, SandboxLimits, Service, SetupUser, Task, TaskBudget};
+use rollcage_model::task::{Mode, SandboxLimits, SetupUser, Task, TaskBudget};
 use rollcage_proxy::secret::Secret;
 
 use super::arguments::{ArgumentError, ToolArguments, integer_of, wrong};
@@ -33,6 +33,8 @@ pub(crate) const NAMES: &[&str] = &[
     "files",
     "upload_files",
     "env",
+    "timezone",
+    "locale",
     "mcp",
     "task",
     "task_id",
@@ -80,7 +82,7 @@ pub(crate) const BUDGET: &[&str] = &[
 ];
 
 /// The members of `limits`.
-pub(crate) const LIMITS: &[&str] = &["memory_mb", "pids", "cpus", "disk_mb", "file_mb"];
+pub(crate) const LIMITS: &[&str] = &["memory_mb", "pids", "cpus", "disk_mb", "file_mb", "shm_mb"];
 
 /// What a client can have run in a sandbox. A task of the server's keeps the right to the hosts that its operator listed
 /// for it only without any of these.
@@ -133,10 +135,7 @@ pub(crate) fn read(
     check_commands(&task)?;
     read_budget(&mut given, &mut task.budget)?;
     read_limits(&mut given, &mut task.limits)?;
-    if let Some(value) = given.value("network") {
-        let network = serde_json::from_value(value);
-        task.network = network.map_err(|error| format!("argument `network`: {error}"))?;
-    }
+    replace(&mut task.network, given.parsed("network")?);
     options::read(&mut given, &mut task.agent)?;
     let options = read_options(&mut given)?;
     match given.text("sandbox")?.as_deref() {
@@ -309,11 +308,8 @@ fn read_task(
     replace(&mut task.id, given.text("task_id")?);
     replace(&mut task.instruction, given.text("instruction")?);
     replace(&mut task.setup, given.texts("setup")?);
-    replace(&mut task.services, read_services(given, "services")?);
-    replace(
-        &mut task.verify_services,
-        read_services(given, "verify_services")?,
-    );
+    replace(&mut task.services, given.parsed("services")?);
+    replace(&mut task.verify_services, given.parsed("verify_services")?);
     replace(&mut task.verify, given.texts("verify")?);
     let timeout = given.number("agent_timeout_s")?;
     task.agent_timeout_s = timeout.or(task.agent_timeout_s);
@@ -329,6 +325,8 @@ fn read_task(
         task.files.extend(given.text_map(name)?.unwrap_or_default());
     }
     task.env.extend(given.text_map("env")?.unwrap_or_default());
+    task.timezone = given.text("timezone")?.or(task.timezone.take());
+    task.locale = given.text("locale")?.or(task.locale.take());
     let clients_own = mcp::read(given, &mut task.mcp)?;
     if let Some(value) = given.value("solution") {
         task.solution = read_solution(value)?;
@@ -348,18 +346,6 @@ fn check_commands(task: &Task) -> Result<(), ArgumentError> {
         ));
     }
     Ok(())
-}
-
-/// Commands, or objects as in a task file.
-fn read_services(
-    given: &mut ToolArguments,
-    name: &str,
-) -> Result<Option<Vec<Service>>, ArgumentError> {
-    let Some(value) = given.value(name) else {
-        return Ok(None);
-    };
-    let services = serde_json::from_value(value);
-    services.map_err(|error| format!("argument `{name}`: {error}"))
 }
 
 fn replace<T>(value: &mut T, given: Option<T>) {
@@ -456,6 +442,7 @@ fn read_limits(given: &mut ToolArguments, limits: &mut SandboxLimits) -> Result<
         ("pids", &mut limits.pids),
         ("disk_mb", &mut limits.disk_mb),
         ("file_mb", &mut limits.file_mb),
+        ("shm_mb", &mut limits.shm_mb),
     ] {
         if let Some(number) = given.integer(name)? {
             let number = u64::try_from(number);

@@ -68,6 +68,14 @@ const TEXTS: &[(&str, &str)] = &[
         "hf_token",
         "The key that goes with hf-router://REPO:PROVIDER.",
     ),
+    (
+        "timezone",
+        "The time zone inside, such as Europe/Berlin; UTC when it is not given.",
+    ),
+    (
+        "locale",
+        "The locale inside, such as de_DE.UTF-8; C.UTF-8 when it is not given.",
+    ),
     ("setup_shell", "One more setup command, run last."),
     (
         "test_script",
