@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_model::ending::Cause;
+use rollcage_model::finding::Finding;
 use rollcage_model::transcript::{Report, Transcript};
 use rollcage_sandbox::{ExitStatus, Sandbox};
 
@@ -17,6 +18,7 @@ use crate::controls::Controls;
 use crate::judge::{Ending, Evidence, StopReason, judge};
 use crate::layout::leave_logs;
 use crate::plan::Plan;
+use crate::services::Services;
 use crate::shell::{LOG_TAIL_CHARS, last_events};
 use crate::store::{EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDOUT_FILE, private_file};
 use rollcage_model::text::tail;
@@ -46,8 +48,8 @@ pub(crate) struct AgentRun {
     pub(crate) exit_code: Option<i32>,
     pub(crate) log_tail: String,
     pub(crate) report: Report,
-    /// Processes that were still alive when the agent had ended.
-    pub(crate) killed: u64,
+    /// Services that did not live as long as the agent.
+    pub(crate) services_ended: Vec<Finding>,
 }
 
 /// What driving an agent needs: its sandbox, and the sources that its end is judged by.
@@ -57,6 +59,7 @@ pub(crate) struct DriveContext<'a> {
     pub(crate) record: &'a Record,
     pub(crate) session: &'a Session,
     pub(crate) controls: &'a Controls,
+    pub(crate) services: &'a Services,
 }
 
 pub(crate) async fn drive(
@@ -73,7 +76,7 @@ pub(crate) async fn drive(
     } = *cx;
     let mut logs = Logs::create(record.path())?;
     let streams = driver.start(sandbox).await?;
-    let (stop, exit, killed) = {
+    let (stop, exit, services_ended) = {
         let dead = CancellationToken::new();
         let streams = logs.fill_from(streams);
         // Once every process is dead the streams end by themselves; if something holds them open, stop waiting for it.
@@ -112,7 +115,7 @@ pub(crate) async fn drive(
     });
     Ok(AgentRun {
         ending,
-        killed,
+        services_ended,
         exit_code,
         log_tail: log_tail(&stdout, &stderr),
         report: Report {
@@ -169,7 +172,7 @@ async fn whole_output(record: &Record) -> Option<String> {
 async fn run_to_end(
     cx: &DriveContext<'_>,
     driver: &mut dyn Driver,
-) -> Result<(StopReason, Option<ExitStatus>, u64), Ending> {
+) -> Result<(StopReason, Option<ExitStatus>, Vec<Finding>), Ending> {
     let stop = wait(cx, driver).await?;
     let exit = match stop {
         StopReason::Exited(exit) => Some(exit),
@@ -180,9 +183,10 @@ async fn run_to_end(
         | StopReason::Hopeless
         | StopReason::Idle => driver.stop().await,
     };
+    let services_ended = cx.services.ended("the agent ran");
     // Also after a clean exit: agents leave shells and servers behind.
-    let killed = cx.sandbox.kill_all().await?;
-    Ok((stop, exit, killed))
+    cx.sandbox.kill_all().await?;
+    Ok((stop, exit, services_ended))
 }
 
 /// Returns when the agent has exited or must be stopped. Until then it delivers messages to the agent.

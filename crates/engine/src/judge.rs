@@ -35,6 +35,15 @@ impl Ending {
         }
     }
 
+    /// The same, with what may be the reason added to its error, if it has one.
+    #[must_use]
+    pub(crate) fn with(mut self, reason: Option<String>) -> Self {
+        if let (Some(error), Some(reason)) = (&mut self.error, reason) {
+            *error = format!("{error}; {reason}");
+        }
+        self
+    }
+
     pub(crate) fn cancelled() -> Self {
         Ending::new(Cause::Cancelled, "cancelled")
     }
@@ -187,7 +196,7 @@ fn judge_exit(exit: ExitStatus, evidence: &Evidence<'_>) -> Ending {
     )
 }
 
-fn exit_text(exit: ExitStatus) -> String {
+pub(crate) fn exit_text(exit: ExitStatus) -> String {
     match (exit.code, exit.signal) {
         (Some(code), _) => format!("exit {code}"),
         (None, Some(signal)) => format!("signal {signal}"),

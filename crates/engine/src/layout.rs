@@ -72,6 +72,7 @@ pub(crate) fn spec(id: RolloutId, plan: &Plan, host: &HostNetwork) -> Spec {
         file_bytes: requested
             .file_mb
             .map_or(default.file_bytes, |mib| mib * MIB),
+        shm_bytes: requested.shm_mb.map(|mib| mib * MIB),
     };
     let intercepted_ports = plan.network.ports(&plan.task);
     let home = plan.ready.home_layer.iter().cloned();

@@ -28,13 +28,16 @@ pub mod metrics;
 mod model;
 pub mod network;
 pub mod openenv_trace;
+mod place;
 mod plan;
 pub mod result;
 mod rollout;
 mod schedule;
+mod services;
 mod shell;
 pub mod store;
 mod trial;
+mod usage;
 mod verify;
 
 #[cfg(test)]

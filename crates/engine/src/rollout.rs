@@ -28,10 +28,13 @@ use crate::judge::{Ending, with_verifier_problem};
 use crate::layout::{self, note_sandbox, spec};
 use crate::model;
 use crate::network::{HostNetwork, RolloutNetwork};
+use crate::place;
 use crate::plan::Plan;
 use crate::result;
-use crate::shell::{LOG_TAIL_CHARS, live_processes, run_command_as, seconds};
+use crate::services::{self, RolloutServices, ServiceError, Services};
+use crate::shell::{LOG_TAIL_CHARS, run_command_as, seconds};
 use crate::store::{Record, Store, StoreError};
+use crate::usage::{self, Meter};
 use crate::verify::{self, CommandProgress};
 use rollcage_agents::LaunchRequest;
 use rollcage_model::text::tail;
@@ -183,13 +186,19 @@ async fn attempt(
         cancel,
         controls,
     };
-    let ending = inside.run(record, result, &mut serving).await;
+    let mut beside = Beside {
+        services: RolloutServices::of(&plan.task),
+        meter: Meter::new(&plan.task),
+    };
+    let ending = inside.run(record, result, &mut serving, &mut beside).await;
     serving.close().await;
+    beside.services.keep(record.path()).await;
     network.close(record.path(), result).await;
     if session.had_outage() {
         cx.profiles.forget(&plan.endpoint);
     }
-    note_usage(result, &session, &sandbox.usage().await);
+    usage::note_usage(result, &session, &sandbox.usage().await);
+    beside.meter.finish(result);
     let closed = sandbox.close().await;
     if let Err(error) = closed {
         // Cleaning up is our job: a failure of it does not change the outcome of the rollout.
@@ -218,19 +227,27 @@ struct OpenRollout<'a> {
     controls: &'a Controls,
 }
 
+/// What goes on beside a rollout's phases.
+struct Beside {
+    services: RolloutServices,
+    meter: Meter,
+}
+
 impl OpenRollout<'_> {
     async fn run(
         &self,
         record: &Record,
         result: &mut RolloutResult,
         serving: &mut ServerHandle,
+        beside: &mut Beside,
     ) -> Result<Ending, Ending> {
-        let prepared = self.cancel.run_until_cancelled(self.prepare(result)).await;
-        let services = prepared.ok_or_else(Ending::cancelled)??;
+        let Beside { services, meter } = beside;
+        let prepare = self.prepare(result, &mut services.agent);
+        let prepared = self.cancel.run_until_cancelled(prepare).await;
+        let starved = meter.end(network::Phase::Setup, self.sandbox, result).await;
+        let prepared = prepared.ok_or_else(Ending::cancelled)?;
+        prepared.map_err(|ending| ending.with(starved))?;
 
-        self.network
-            .enter(network::Phase::Agent, self.sandbox)
-            .await?;
         self.feed.publish(What::Entered {
             phase: Phase::Agent,
         });
@@ -249,12 +266,16 @@ impl OpenRollout<'_> {
             record,
             session: self.session,
             controls: self.controls,
+            services: &services.agent,
         };
         let env = self.environment(network::Phase::Agent);
         let mut driver = Exec::new(launch, &env);
         let agent_run = drive(&stage, &mut driver, serving).await;
         self.network.shut();
-        let agent_run = agent_run?;
+        services.agent.settle().await;
+        let starved = meter.end(network::Phase::Agent, self.sandbox, result).await;
+        let mut agent_run = agent_run?;
+        agent_run.ending = agent_run.ending.with(starved);
         self.feed.publish(What::AgentExited {
             exit_code: agent_run.exit_code,
         });
@@ -266,9 +287,7 @@ impl OpenRollout<'_> {
         result.agent_exit_code = agent_run.exit_code;
         result.agent_log_tail = agent_run.log_tail;
         result.agent_report = agent_run.report;
-        if agent_run.killed > 0 {
-            result.findings.extend(services_killed(&services));
-        }
+        result.findings.extend(agent_run.services_ended);
         let is_aborted = agent_run.ending.cause == Cause::Cancelled;
         if !is_aborted && !agent_run.ending.cause.verdict().is_graded {
             return Ok(agent_run.ending);
@@ -277,7 +296,12 @@ impl OpenRollout<'_> {
             return Ok(ungraded);
         }
 
-        let graded = self.cancel.run_until_cancelled(self.grade(result)).await;
+        let graded = self.grade(result, &mut services.verify);
+        let graded = self.cancel.run_until_cancelled(graded).await;
+        if self.plan.task.has_verifier() {
+            let verify = network::Phase::Verify;
+            meter.end(verify, self.sandbox, result).await;
+        }
         let problem = graded.ok_or_else(Ending::cancelled)??;
         let collected = self
             .cancel
@@ -288,8 +312,12 @@ impl OpenRollout<'_> {
     }
 
     /// Writes the task files, then runs the setup commands one by one. The first failure ends the rollout before the
-    /// agent starts. Returns the names of processes left running.
-    async fn prepare(&self, result: &mut RolloutResult) -> Result<Vec<String>, Ending> {
+    /// agent starts. Afterwards the network is the agent's, and the services run.
+    async fn prepare(
+        &self,
+        result: &mut RolloutResult,
+        services: &mut Services,
+    ) -> Result<(), Ending> {
         self.feed.publish(What::Entered {
             phase: Phase::Setup,
         });
@@ -331,18 +359,35 @@ impl OpenRollout<'_> {
                 return Err(Ending::new(Cause::SetupFailed, text));
             }
         }
-        let services = match task.setup.is_empty() {
-            true => Vec::new(),
-            false => live_processes(self.sandbox).await?,
-        };
+        if !task.setup.is_empty() {
+            let undeclared = services::undeclared(self.sandbox).await?;
+            result.findings.extend(undeclared);
+        }
         self.network.shut();
         installed::settle(self.sandbox, !task.setup.is_empty()).await?;
+        let missing = place::check(self.sandbox, task).await?;
+        result.findings.extend(missing);
+        self.start_services(services).await?;
         result.timings.setup_s = seconds(since.elapsed());
-        Ok(services)
+        Ok(())
+    }
+
+    /// Enters the agent's network, since services live in it.
+    async fn start_services(&self, services: &mut Services) -> Result<(), Ending> {
+        self.network
+            .enter(network::Phase::Agent, self.sandbox)
+            .await?;
+        let env = environment::of_setup(&self.environment(network::Phase::Agent));
+        let started = services.start(self.sandbox, &env, WORKDIR).await;
+        started.map_err(ServiceError::ending)
     }
 
     /// Runs the verifier. Returns what is wrong with the verifier itself, if anything.
-    async fn grade(&self, result: &mut RolloutResult) -> Result<Option<String>, Ending> {
+    async fn grade(
+        &self,
+        result: &mut RolloutResult,
+        services: &mut Services,
+    ) -> Result<Option<String>, Ending> {
         if !self.plan.task.has_verifier() {
             return Ok(None);
         }
@@ -357,7 +402,8 @@ impl OpenRollout<'_> {
             .enter(network::Phase::Verify, self.sandbox)
             .await?;
         let env = environment::of_verify(&self.environment(network::Phase::Verify));
-        let problem = verify::verify(self.sandbox, self.plan, env, result, report).await?;
+        let problem =
+            verify::verify(self.sandbox, self.plan, env, services, result, report).await?;
         self.network.shut();
         result.timings.verify_s = seconds(since.elapsed());
         Ok(problem)
@@ -384,6 +430,7 @@ impl OpenRollout<'_> {
     /// The task's variables, over those of a phase's network.
     fn environment(&self, phase: network::Phase) -> BTreeMap<String, String> {
         let mut env = self.network.variables(phase);
+        env.extend(self.plan.task.place_variables());
         env.extend(self.plan.task.env.clone());
         env
     }
@@ -412,25 +459,4 @@ impl OpenRollout<'_> {
             },
         });
     }
-}
-
-/// Warns that processes started by setup commands are gone when the verify commands run.
-fn services_killed(services: &[String]) -> Option<Finding> {
-    let text = format!(
-        "setup commands left processes ({}), which ran beside the agent and were ended with it: a verify command that needs \
-         them starts them itself",
-        services.join(", ")
-    );
-    (!services.is_empty()).then(|| Finding::warn(Code::ServicesKilled, text))
-}
-
-fn note_usage(result: &mut RolloutResult, session: &Session, used: &rollcage_sandbox::Usage) {
-    result.proxy_log_tail = tail(&session.log(), LOG_TAIL_CHARS);
-    result.usage.memory_peak_bytes = used.memory_peak_bytes;
-    result.usage.cpu_s = used.cpu_s;
-    result.usage.oom_kills = used.oom_kills;
-    result.budget.spent = session.spent();
-    result.budget.stops = session.budget_stops();
-    result.budget.stopped_by = session.calls().stopped.map(|stopped| stopped.by);
-    result.timings.outage_s = seconds(session.outage());
 }

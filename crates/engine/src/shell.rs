@@ -32,6 +32,18 @@ pub(crate) async fn live_processes(sandbox: &dyn Sandbox) -> Result<Vec<String>,
     Ok(listed.stdout.lines().map(str::to_owned).collect())
 }
 
+/// A shell command in `cwd`.
+pub(crate) fn shell(command: &str, env: BTreeMap<String, String>, cwd: &str) -> Command {
+    // No profile and no rc file: the agent may have written them.
+    let argv = ["/bin/bash", "--noprofile", "--norc", "-c", command];
+    Command {
+        argv: argv.map(str::to_owned).to_vec(),
+        env,
+        cwd: cwd.to_owned(),
+        ..Command::default()
+    }
+}
+
 /// Runs one command in `cwd`. `Err` means that it could not be started.
 pub(crate) async fn run_command(
     sandbox: &dyn Sandbox,
@@ -51,18 +63,11 @@ pub(crate) async fn run_command_as(
     cwd: &str,
     limit: Duration,
 ) -> Result<CommandResult, Error> {
-    // No profile and no rc file: the agent may have written them.
-    let argv = ["/bin/bash", "--noprofile", "--norc", "-c", command]
-        .map(str::to_owned)
-        .to_vec();
     let finished = run(
         sandbox,
         Command {
-            argv,
-            env,
-            cwd: cwd.to_owned(),
             user,
-            ..Command::default()
+            ..shell(command, env, cwd)
         },
         limit,
         OutputLimit {

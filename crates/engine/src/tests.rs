@@ -18,6 +18,7 @@ use crate::{Engine, EngineLimits, EngineOptions, RolloutEntry};
 
 mod endings;
 mod queue;
+mod services;
 
 /// An engine with fake sandboxes, in which a function decides what each command does.
 struct Lab {

@@ -17,6 +17,7 @@ use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
 use crate::layout;
 use crate::plan::Plan;
+use crate::services::{ServiceError, Services};
 use crate::shell::run_command;
 use rollcage_model::text::chain;
 use rollcage_model::text::tail;
@@ -50,6 +51,7 @@ pub(crate) async fn verify(
     sandbox: &dyn Sandbox,
     plan: &Plan,
     env: BTreeMap<String, String>,
+    services: &mut Services,
     result: &mut RolloutResult,
     report: impl Fn(usize, usize, CommandProgress<'_>),
 ) -> Result<Option<String>, Error> {
@@ -68,6 +70,7 @@ pub(crate) async fn verify(
     let commands = task.verify.iter().map(String::as_str).chain(script);
     let of = task.verify.len() + usize::from(script.is_some());
     for (index, command) in commands.enumerate() {
+        verifier.start(services, index).await?;
         report(index, of, CommandProgress::Started(command));
         let outcome = verifier.run(command).await?;
         report(index, of, CommandProgress::Ended(&outcome));
@@ -75,8 +78,13 @@ pub(crate) async fn verify(
             verifier.find(Code::VerifyNotRunnable, text);
         }
         result.verify_results.push(outcome);
+        for finding in services.ended(&format!("verify command {} ran", index + 1)) {
+            verifier.find(finding.code, finding.text);
+        }
         let left = sandbox.kill_all().await?;
-        if left > 0 {
+        services.settle().await;
+        // Beside services it cannot be told whose a process was.
+        if left > 0 && services.is_empty() {
             let text = format!(
                 "verify command {} left {left} processes, which were ended: what later commands need must be one command \
                  with them",
@@ -151,6 +159,29 @@ impl Verifier<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Starts the services before a command. Whatever keeps them from getting ready may be the agent's doing, so the command
+    /// runs in any case.
+    async fn start(&mut self, services: &mut Services, index: usize) -> Result<(), Error> {
+        let mut started = services.start(self.sandbox, &self.env, WORKDIR).await;
+        if let Err(ServiceError::Sandbox(Error::Directory { .. })) = &started {
+            self.open_home().await;
+            started = services.start(self.sandbox, &self.env, WORKDIR).await;
+        }
+        let why = match started {
+            Ok(()) => return Ok(()),
+            Err(ServiceError::NotReady(why)) => why,
+            Err(ServiceError::Sandbox(error @ Error::Directory { .. })) => chain(&error),
+            Err(ServiceError::Sandbox(error)) if is_starved(&error) => chain(&error),
+            Err(ServiceError::Sandbox(error)) => return Err(error),
+        };
+        let text = format!(
+            "verify command {} ran without its services: {why}",
+            index + 1
+        );
+        self.find(Code::ServiceNotReady, text);
+        Ok(())
     }
 
     /// Runs one command in the work directory, or in [`ELSEWHERE`] if the agent left it unusable. `Err` means that the

@@ -132,8 +132,16 @@ pub enum Code {
     VerifyNotRunnable,
     /// The endpoint's context is smaller than the agent's first prompt.
     ContextTooSmall,
-    /// Processes that setup commands had left were ended after setup or with the agent.
+    /// Processes survived setup without being declared as services; they were ended with the agent.
     ServicesKilled,
+    /// A service ended by itself while something needed it.
+    ServiceEnded,
+    /// The kernel killed processes because the sandbox's memory was used up.
+    OutOfMemory,
+    /// A service of the verify commands was not ready when they ran.
+    ServiceNotReady,
+    /// The machine does not have the task's locale, so programs inside use another.
+    LocaleMissing,
     /// Something inside tried to reach what its phase's network does not allow.
     NetworkRefused,
     /// The training trace is larger than one answer can be; it is to be had page by page.

@@ -144,6 +144,27 @@ pub struct Usage {
     pub cpu_s: Option<f64>,
     /// Processes that were killed for want of memory.
     pub oom_kills: Option<u64>,
+    /// The same of `setup`, `agent` and `verify`, as far as they were reached.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub phases: BTreeMap<String, PhaseUsage>,
+}
+
+/// What one phase used; null where it cannot be told.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PhaseUsage {
+    /// Processor seconds.
+    pub cpu_s: Option<f64>,
+    /// The most memory that the sandbox held during the phase, files of earlier phases included.
+    pub memory_peak_bytes: Option<u64>,
+    /// What the sandbox's files took up at the end of the phase; they live in memory, and shared memory counts as files.
+    pub disk_used_bytes: Option<u64>,
+    /// Processes that were killed for want of memory.
+    pub oom_kills: Option<u64>,
+    /// Received through the network filter; model calls do not count.
+    pub network_bytes_in: u64,
+    /// Sent through it.
+    pub network_bytes_out: u64,
 }
 
 /// What bounded the rollout and what of it was used.

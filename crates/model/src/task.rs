@@ -9,10 +9,15 @@ use crate::network::Network;
 use crate::script::{self, Step, StepError};
 
 mod agent;
+mod limits;
 pub mod mcp;
+mod place;
+mod service;
 
 pub use agent::{AgentLimits, AgentOptions, OptionValue, merge};
+pub use limits::SandboxLimits;
 use mcp::{McpError, McpServers};
+pub use service::{READY_TIMEOUT_S, Service};
 
 pub const WORKDIR: &str = "/home/user/workdir";
 /// Where the instruction lies, unless a task puts a file of its own there.
@@ -58,6 +63,12 @@ pub struct Task {
     /// One more setup command, run last, under the original's name. It is among `setup` once a task is read.
     #[serde(skip_serializing)]
     pub setup_shell: Option<String>,
+    /// Programs that run beside the agent: started after setup, ended with the agent.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<Service>,
+    /// Programs that run beside the verify commands: started anew for each of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub verify_services: Vec<Service>,
     /// Shell commands run after it; the reward is the share that exits with 0.
     pub verify: Vec<String>,
     /// A script run after them as `/home/user/tests/test.sh`, which writes the reward to
@@ -68,6 +79,12 @@ pub struct Task {
     pub solution: Vec<Step>,
     /// Added to the environment of setup commands, the agent and verify commands.
     pub env: BTreeMap<String, String>,
+    /// The time zone inside, such as `Europe/Berlin`; UTC when it is not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timezone: Option<String>,
+    /// The locale inside, such as `de_DE.UTF-8`; `C.UTF-8` when it is not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locale: Option<String>,
     /// 600 when neither the task nor its agent sets it.
     pub agent_timeout_s: Option<f64>,
     /// For each setup and verify command.
@@ -164,23 +181,6 @@ impl From<TaskBudget> for budget::SpendingLimits {
     }
 }
 
-/// What the sandbox may use at most. Sizes are in MiB; `None` takes the default of the sandbox.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Limits"))]
-#[serde(deny_unknown_fields, default)]
-pub struct SandboxLimits {
-    /// Includes what is written to the sandbox's file system.
-    pub memory_mb: Option<u64>,
-    /// Processes and threads.
-    pub pids: Option<u64>,
-    /// Processors.
-    pub cpus: Option<f64>,
-    /// What may be written.
-    pub disk_mb: Option<u64>,
-    /// The largest single file.
-    pub file_mb: Option<u64>,
-}
-
 impl Default for Task {
     fn default() -> Self {
         Task {
@@ -191,10 +191,14 @@ impl Default for Task {
             setup: Vec::new(),
             setup_user: SetupUser::default(),
             setup_shell: None,
+            services: Vec::new(),
+            verify_services: Vec::new(),
             verify: Vec::new(),
             test_script: None,
             solution: Vec::new(),
             env: BTreeMap::new(),
+            timezone: None,
+            locale: None,
             agent_timeout_s: None,
             command_timeout_s: COMMAND_TIMEOUT_S,
             limits: SandboxLimits::default(),
@@ -242,6 +246,15 @@ pub enum TaskError {
     Tool(String),
     #[error("`agent.config` holds a date, which cannot be merged: give it as a text")]
     Date,
+    #[error("`timezone` must be a name like Europe/Berlin, not {0:?}")]
+    Timezone(String),
+    #[error("`locale` must be a name like de_DE.UTF-8, not {0:?}")]
+    Locale(String),
+    #[error("`{key}` must be {wanted}")]
+    Services {
+        key: &'static str,
+        wanted: &'static str,
+    },
     #[error(transparent)]
     Step(#[from] StepError),
     #[error(transparent)]
@@ -308,8 +321,12 @@ impl Task {
             }
         }
         check_env(&self.env)?;
+        place::check_timezone(self.timezone.as_deref())?;
+        place::check_locale(self.locale.as_deref())?;
         self.agent.check()?;
         self.limits.check()?;
+        service::check("services", &self.services)?;
+        service::check("verify_services", &self.verify_services)?;
         script::check(&self.solution)?;
         mcp::check(&self.mcp)?;
         let mut steps = self.solution.iter().enumerate();
@@ -321,37 +338,6 @@ impl Task {
             Some((step, server)) => Err(TaskError::UnknownMcp { step, server }),
             None => Ok(()),
         }
-    }
-}
-
-impl SandboxLimits {
-    fn check(&self) -> Result<(), TaskError> {
-        let sizes = [
-            ("memory_mb", self.memory_mb, 16),
-            ("pids", self.pids, 8),
-            ("disk_mb", self.disk_mb, 1),
-            ("file_mb", self.file_mb, 1),
-        ];
-        for (key, value, least) in sizes {
-            if value.is_some_and(|value| value < least || value > 1 << 30) {
-                let wanted = match least {
-                    16 => "at least 16",
-                    8 => "at least 8",
-                    _ => "at least 1",
-                };
-                return Err(TaskError::Limit { key, wanted });
-            }
-        }
-        if self
-            .cpus
-            .is_some_and(|cpus| !(0.1..=4096.0).contains(&cpus))
-        {
-            return Err(TaskError::Limit {
-                key: "cpus",
-                wanted: "at least 0.1",
-            });
-        }
-        Ok(())
     }
 }
 

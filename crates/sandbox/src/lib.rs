@@ -58,6 +58,8 @@ pub enum EntryKind {
 pub struct Usage {
     pub memory_peak_bytes: Option<u64>,
     pub cpu_s: Option<f64>,
+    /// What its files, which live in memory, take up now; shared memory counts as files.
+    pub disk_used_bytes: Option<u64>,
     /// Processes the kernel killed because the memory limit was reached.
     pub oom_kills: Option<u64>,
 }
@@ -110,5 +112,7 @@ pub trait Sandbox: Send + Sync {
     /// Keeps the files as they are, where [`Capabilities::snapshot`] says so. Best with nothing running.
     async fn snapshot(&self) -> Result<Snapshot, Error>;
     async fn usage(&self) -> Usage;
+    /// From now on [`Sandbox::usage`] tells the peak of memory since this moment. Returns whether that is possible.
+    async fn reset_memory_peak(&self) -> bool;
     async fn close(self: Box<Self>) -> Result<(), Error>;
 }

@@ -32,6 +32,8 @@ pub struct Limits {
     pub disk_bytes: u64,
     /// The largest single file.
     pub file_bytes: u64,
+    /// The size of `/dev/shm`, which is then apart from `disk_bytes`; `None` makes it part of that.
+    pub shm_bytes: Option<u64>,
 }
 
 impl Default for Limits {
@@ -43,6 +45,7 @@ impl Default for Limits {
             cpus: None,
             disk_bytes: 2 * GIB,
             file_bytes: GIB,
+            shm_bytes: None,
         }
     }
 }

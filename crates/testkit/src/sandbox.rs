@@ -321,6 +321,13 @@ impl Sandbox for FakeSandbox {
         self.shared.state().usage.clone()
     }
 
+    async fn reset_memory_peak(&self) -> bool {
+        let peak = &mut self.shared.state().usage.memory_peak_bytes;
+        let is_possible = peak.is_some();
+        *peak = peak.map(|_| 0);
+        is_possible
+    }
+
     async fn close(self: Box<Self>) -> Result<(), Error> {
         self.shared.note("close", self.machine.id());
         self.shared.forget(&self.machine);

@@ -128,6 +128,7 @@ pub struct AgentLimits {
     pub cpus: Option<f64>,
     pub disk_mb: Option<u64>,
     pub file_mb: Option<u64>,
+    pub shm_mb: Option<u64>,
 }
 
 impl AgentLimits {
@@ -160,6 +161,7 @@ impl Task {
             cpus: sandbox.cpus.or(limits.cpus),
             disk_mb: sandbox.disk_mb.or(limits.disk_mb),
             file_mb: sandbox.file_mb.or(limits.file_mb),
+            shm_mb: sandbox.shm_mb.or(limits.shm_mb),
         };
     }
 }

@@ -51,6 +51,45 @@ async fn too_much_memory_kills_the_process_and_is_reported() {
 }
 
 #[tokio::test]
+async fn usage_is_told_by_parts_of_a_sandboxs_life() {
+    let backend = backend().await;
+    let sandbox = start(&backend, limited(Limits::default())).await;
+    bash(&*sandbox, "perl -e '$x = \"a\" x 100_000_000'").await;
+    bash(&*sandbox, "head -c 20000000 /dev/zero > /tmp/large").await;
+    let usage = sandbox.usage().await;
+    if usage.memory_peak_bytes.is_none() {
+        return;
+    }
+    assert!(usage.memory_peak_bytes.unwrap() > 90 << 20, "{usage:?}");
+    assert!(usage.disk_used_bytes.unwrap() > 19 << 20, "{usage:?}");
+    if !sandbox.reset_memory_peak().await {
+        return;
+    }
+    bash(&*sandbox, "rm /tmp/large").await;
+    let usage = sandbox.usage().await;
+    assert!(usage.memory_peak_bytes.unwrap() < 90 << 20, "{usage:?}");
+    assert!(usage.disk_used_bytes.unwrap() < 19 << 20, "{usage:?}");
+}
+
+#[tokio::test]
+async fn shared_memory_can_have_a_size_of_its_own() {
+    let backend = backend().await;
+    let limits = Limits {
+        disk_bytes: 16 << 20,
+        shm_bytes: Some(32 << 20),
+        ..Limits::default()
+    };
+    let sandbox = start(&backend, limited(limits)).await;
+    let size = output(&*sandbox, "df --output=size -k /dev/shm | tail -1").await;
+    assert_eq!(size.trim(), "32768");
+    let filled = bash(&*sandbox, "head -c 30M /dev/zero > /dev/shm/a").await;
+    assert!(filled.exit.success(), "{filled:?}");
+    let full = bash(&*sandbox, "head -c 30M /dev/zero > /dev/shm/b").await;
+    assert!(!full.exit.success(), "{full:?}");
+    assert_eq!(output(&*sandbox, "stat -c %a /dev/shm").await, "1777");
+}
+
+#[tokio::test]
 async fn a_full_disk_is_an_error_and_not_the_end() {
     let backend = backend().await;
     let sandbox = start(

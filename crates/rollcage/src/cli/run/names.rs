@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use clap::{Args, FromArgMatches};
 use serde_json::{Value, json};
 
-use rollcage_model::task::AgentOptions;
+use rollcage_model::task::{AgentOptions, Service};
 use rollcage_proxy::ModelSettings;
 
 use super::*;
@@ -24,11 +24,15 @@ const OF_THE_TASK: &[&str] = &[
     "upload_files",
     "setup",
     "setup_shell",
+    "services",
+    "verify_services",
     "setup_user",
     "verify",
     "test_script",
     "solution",
     "env",
+    "timezone",
+    "locale",
     "mcp",
     "agent_timeout_s",
     "command_timeout_s",
@@ -130,8 +134,10 @@ fn the_command_line_takes_the_same_names() {
 #[test]
 fn a_task_file_takes_the_same_names() {
     let value = |name: &str| match name {
-        "instruction" | "task_id" | "setup_shell" | "test_script" => json!("x"),
-        "setup" | "verify" | "solution" => json!(["x"]),
+        "instruction" | "task_id" | "setup_shell" | "test_script" | "timezone" | "locale" => {
+            json!("x")
+        }
+        "setup" | "verify" | "solution" | "services" | "verify_services" => json!(["x"]),
         "agent_timeout_s" | "command_timeout_s" => json!(7),
         "mode" => json!("black_box"),
         "setup_user" => json!("root"),
@@ -150,6 +156,10 @@ fn a_task_file_takes_the_same_names() {
     let mut known = set(&[OF_THE_TASK, OF_TASK_FILES, &["id", "agent"]]);
     let task: Value = serde_json::to_value(Task {
         test_script: Some("x".to_owned()),
+        timezone: Some("UTC".to_owned()),
+        locale: Some("C".to_owned()),
+        services: vec![Service::new("x")],
+        verify_services: vec![Service::new("x")],
         network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
         setup_user: rollcage_model::task::SetupUser::Root,
         ..Task::default()
@@ -223,6 +233,10 @@ fn options_mean_the_same_everywhere() {
         "a",
         "--setup-shell",
         "b",
+        "--services",
+        "serve",
+        "--verify-services",
+        "serve again",
         "--test-script",
         "c",
         "--files",
@@ -232,13 +246,17 @@ fn options_mean_the_same_everywhere() {
         "--command-timeout-s",
         "7",
         "--limits",
-        "memory_mb=64,cpus=0.5",
+        "memory_mb=64,cpus=0.5,shm_mb=8",
         "--network",
         "verify=none",
         "--allow-host",
         "*.example.org:8443",
         "--budget",
         "calls=3,idle_s=1.5",
+        "--timezone",
+        "Europe/Berlin",
+        "--locale",
+        "de_DE.UTF-8",
         "--mode",
         "black_box",
         "--max-tokens-cap",
@@ -259,16 +277,19 @@ fn options_mean_the_same_everywhere() {
     assert_eq!(made.settings.tokens_max, None);
     let asked = json!({
         "instruction": "go", "task_id": "t", "setup": ["a"], "setup_shell": "b", "test_script": "c",
+        "services": ["serve"], "verify_services": [{"run": "serve again"}],
         "upload_files": {"/tmp/x": "X"}, "agent_timeout_s": 5, "command_timeout_s": 7,
-        "limits": {"memory_mb": 64, "cpus": 0.5},
+        "limits": {"memory_mb": 64, "cpus": 0.5, "shm_mb": 8},
+        "timezone": "Europe/Berlin", "locale": "de_DE.UTF-8",
         "network": {"agent": "allowlist", "verify": "none", "allow_hosts": ["*.example.org:8443"]}, "budget": {"calls": 3, "idle_s": 1.5}, "mode": "black_box",
         "max_tokens_cap": 0, "env": {"A": "1"}, "agent_options": {"effort": "low"}, "group": "g",
         "labels": {"step": "12"}, "endpoint": "vllm",
         "base_url": "http://127.0.0.1:9", "model": "m",
     });
     let file = "task_id = 't'\ninstruction = 'go'\nsetup = ['a']\nsetup_shell = 'b'\ntest_script = 'c'\n\
+        timezone = 'Europe/Berlin'\nlocale = 'de_DE.UTF-8'\nservices = ['serve']\nverify_services = [{run = 'serve again'}]\n\
         agent_timeout_s = 5\ncommand_timeout_s = 7\nmode = 'black_box'\n\
-        upload_files = {'/tmp/x' = 'X'}\nlimits = {memory_mb = 64, cpus = 0.5}\n\
+        upload_files = {'/tmp/x' = 'X'}\nlimits = {memory_mb = 64, cpus = 0.5, shm_mb = 8}\n\
         network = {agent = 'allowlist', verify = 'none', allow_hosts = ['*.example.org:8443']}\n\
         budget = {calls = 3, idle_s = 1.5}\nenv = {A = '1'}\nagent_options = {effort = 'low'}";
     check_same(made, asked, file);

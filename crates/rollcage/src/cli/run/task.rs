@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use rollcage_model::network::{HostEntry, Network, NotAHost, NotAPhase, Phase, Policy};
 use rollcage_model::script::Step;
-use rollcage_model::task::{Mode, SetupUser, Task};
+use rollcage_model::task::{Mode, Service, SetupUser, Task};
 
 use super::options::{text_or_file, variable};
 use crate::UsageError;
@@ -31,6 +31,14 @@ pub(super) struct InlineTask {
         requires = "instruction"
     )]
     setup: Vec<String>,
+
+    /// A program that runs beside the agent: started after the setup commands, ended with the agent (repeatable)
+    #[arg(long, value_name = "CMD", requires = "instruction")]
+    services: Vec<String>,
+
+    /// A program that runs beside the verify commands, started anew for each of them (repeatable)
+    #[arg(long, value_name = "CMD", requires = "instruction")]
+    verify_services: Vec<String>,
 
     /// A command that checks the work; exit 0 passes (repeatable)
     #[arg(long, value_name = "CMD", requires = "instruction")]
@@ -66,7 +74,7 @@ pub(super) struct TaskOverrides {
     #[arg(long, value_name = "SECONDS")]
     command_timeout_s: Option<f64>,
 
-    /// What the sandbox may use at most: memory_mb, disk_mb, file_mb (sizes in MiB), pids, cpus
+    /// What the sandbox may use at most: memory_mb, disk_mb, file_mb, shm_mb (sizes in MiB), pids, cpus
     #[arg(long, value_name = "NAME=N,…", value_delimiter = ',')]
     limits: Vec<String>,
 
@@ -89,6 +97,14 @@ pub(super) struct TaskOverrides {
     /// (repeatable)
     #[arg(long, value_name = "HOST")]
     allow_host: Vec<HostEntry>,
+
+    /// The time zone inside, such as Europe/Berlin
+    #[arg(long, value_name = "NAME")]
+    timezone: Option<String>,
+
+    /// The locale inside, such as de_DE.UTF-8
+    #[arg(long, value_name = "NAME")]
+    locale: Option<String>,
 
     /// black_box asks the endpoint for no tokens and lists no calls
     #[arg(long, value_name = "transparent_proxy|black_box", value_parser = mode)]
@@ -118,6 +134,8 @@ impl InlineTask {
             id: self.task_id.clone().unwrap_or_else(|| "inline".to_owned()),
             instruction: self.instruction.clone().unwrap_or_default(),
             setup: self.setup.clone(),
+            services: self.services.iter().map(Service::new).collect(),
+            verify_services: self.verify_services.iter().map(Service::new).collect(),
             verify: self.verify.clone(),
             test_script: script,
             solution: self.solution.iter().map(Step::shell).collect(),
@@ -153,6 +171,8 @@ impl TaskOverrides {
         task.command_timeout_s = self.command_timeout_s.unwrap_or(task.command_timeout_s);
         task.limits = with_numbers("--limits", &task.limits, &self.limits)?;
         task.budget = with_numbers("--budget", &task.budget, &self.budget)?;
+        task.timezone = self.timezone.clone().or(task.timezone.take());
+        task.locale = self.locale.clone().or(task.locale.take());
         task.mode = self.mode.unwrap_or(task.mode);
         task.setup_user = self.setup_user.unwrap_or(task.setup_user);
         self.change_network(&mut task.network)?;

@@ -99,6 +99,17 @@ impl ToolArguments {
         }
     }
 
+    /// A value in the form that a task file has it in.
+    pub(crate) fn parsed<T: serde::de::DeserializeOwned>(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<T>, ArgumentError> {
+        let parsed = self.values.remove(name).map(serde_json::from_value);
+        parsed
+            .transpose()
+            .map_err(|error| format!("argument `{name}`: {error}"))
+    }
+
     pub(crate) fn flag(&mut self, name: &str) -> Result<Option<bool>, ArgumentError> {
         let Some(value) = self.values.remove(name) else {
             return Ok(None);

@@ -27,10 +27,14 @@ mod options;
 pub(crate) const NAMES: &[&str] = &[
     "instruction",
     "setup",
+    "services",
+    "verify_services",
     "verify",
     "files",
     "upload_files",
     "env",
+    "timezone",
+    "locale",
     "mcp",
     "task",
     "task_id",
@@ -78,13 +82,15 @@ pub(crate) const BUDGET: &[&str] = &[
 ];
 
 /// The members of `limits`.
-pub(crate) const LIMITS: &[&str] = &["memory_mb", "pids", "cpus", "disk_mb", "file_mb"];
+pub(crate) const LIMITS: &[&str] = &["memory_mb", "pids", "cpus", "disk_mb", "file_mb", "shm_mb"];
 
 /// What a client can have run in a sandbox. A task of the server's keeps the right to the hosts that its operator listed
 /// for it only without any of these.
-const RUNS: [&str; 13] = [
+const RUNS: [&str; 15] = [
     "instruction",
     "setup",
+    "services",
+    "verify_services",
     "setup_shell",
     "setup_user",
     "verify",
@@ -129,10 +135,7 @@ pub(crate) fn read(
     check_commands(&task)?;
     read_budget(&mut given, &mut task.budget)?;
     read_limits(&mut given, &mut task.limits)?;
-    if let Some(value) = given.value("network") {
-        let network = serde_json::from_value(value);
-        task.network = network.map_err(|error| format!("argument `network`: {error}"))?;
-    }
+    replace(&mut task.network, given.parsed("network")?);
     options::read(&mut given, &mut task.agent)?;
     let options = read_options(&mut given)?;
     match given.text("sandbox")?.as_deref() {
@@ -305,6 +308,8 @@ fn read_task(
     replace(&mut task.id, given.text("task_id")?);
     replace(&mut task.instruction, given.text("instruction")?);
     replace(&mut task.setup, given.texts("setup")?);
+    replace(&mut task.services, given.parsed("services")?);
+    replace(&mut task.verify_services, given.parsed("verify_services")?);
     replace(&mut task.verify, given.texts("verify")?);
     let timeout = given.number("agent_timeout_s")?;
     task.agent_timeout_s = timeout.or(task.agent_timeout_s);
@@ -320,6 +325,8 @@ fn read_task(
         task.files.extend(given.text_map(name)?.unwrap_or_default());
     }
     task.env.extend(given.text_map("env")?.unwrap_or_default());
+    task.timezone = given.text("timezone")?.or(task.timezone.take());
+    task.locale = given.text("locale")?.or(task.locale.take());
     let clients_own = mcp::read(given, &mut task.mcp)?;
     if let Some(value) = given.value("solution") {
         task.solution = read_solution(value)?;
@@ -329,10 +336,13 @@ fn read_task(
 
 /// A command is passed as one argument of a process, which the kernel limits to 128 KiB.
 fn check_commands(task: &Task) -> Result<(), ArgumentError> {
-    let mut commands = task.setup.iter().chain(&task.verify);
+    let services = task.services.iter().chain(&task.verify_services);
+    let services = services.flat_map(|it| [Some(&it.run), it.ready.as_ref()]);
+    let commands = task.setup.iter().chain(&task.verify);
+    let mut commands = commands.chain(services.flatten());
     if commands.any(|command| command.len() > COMMAND_BYTES_MAX) {
         return Err(format!(
-            "a setup or verify command is longer than {COMMAND_BYTES_MAX} bytes: put what it needs into upload_files"
+            "a command is longer than {COMMAND_BYTES_MAX} bytes: put what it needs into upload_files"
         ));
     }
     Ok(())
@@ -432,6 +442,7 @@ fn read_limits(given: &mut ToolArguments, limits: &mut SandboxLimits) -> Result<
         ("pids", &mut limits.pids),
         ("disk_mb", &mut limits.disk_mb),
         ("file_mb", &mut limits.file_mb),
+        ("shm_mb", &mut limits.shm_mb),
     ] {
         if let Some(number) = given.integer(name)? {
             let number = u64::try_from(number);

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use rollcage_model::task::{
-    AGENT_TIMEOUT_S, AgentOptions, COMMAND_TIMEOUT_S, MAX_TOKENS_CAP, Mode, TOP_LOGPROBS,
+    AGENT_TIMEOUT_S, AgentOptions, COMMAND_TIMEOUT_S, MAX_TOKENS_CAP, Mode, READY_TIMEOUT_S,
+    TOP_LOGPROBS,
 };
 use rollcage_proxy::SamplingPolicy;
 
@@ -67,6 +68,14 @@ const TEXTS: &[(&str, &str)] = &[
         "hf_token",
         "The key that goes with hf-router://REPO:PROVIDER.",
     ),
+    (
+        "timezone",
+        "The time zone inside, such as Europe/Berlin; UTC when it is not given.",
+    ),
+    (
+        "locale",
+        "The locale inside, such as de_DE.UTF-8; C.UTF-8 when it is not given.",
+    ),
     ("setup_shell", "One more setup command, run last."),
     (
         "test_script",
@@ -86,6 +95,14 @@ fn argument(name: &str) -> Value {
     }
     let (mut schema, about) = match name {
         "setup" | "verify" => (texts(), command_list(name)),
+        "services" => (
+            services(),
+            "Programs that run beside the agent: started after the setup commands, ended with the agent. `ready` is tried until it exits with 0.",
+        ),
+        "verify_services" => (
+            services(),
+            "Programs that run beside the verify commands: started anew before each of them.",
+        ),
         "files" => (
             text_map(),
             "Text files by path, absolute or below the work directory /home/user/workdir. Those below /home/user/tests arrive \
@@ -209,6 +226,21 @@ fn command_list(name: &str) -> &'static str {
 
 fn texts() -> Value {
     json!({"type": ["array", "null"], "items": {"type": "string"}, "default": null})
+}
+
+fn services() -> Value {
+    let table = object(
+        &[
+            ("run", json!({"type": "string"})),
+            ("ready", json!({"type": "string"})),
+            (
+                "ready_timeout_s",
+                json!({"type": "number", "default": READY_TIMEOUT_S}),
+            ),
+        ],
+        &["run"],
+    );
+    json!({"type": ["array", "null"], "default": null, "items": {"anyOf": [{"type": "string"}, table]}})
 }
 
 fn text_map() -> Value {

@@ -18,9 +18,11 @@ use crate::local::shared::wire::ProcessLimits;
 use crate::{Isolation, Limits, Usage};
 
 pub(super) mod mount;
+mod peak;
 mod unified;
 
 use mount::Mounts;
+pub(crate) use peak::MemoryPeak;
 use unified::LeafMove;
 
 const PERIOD_US: u32 = 100_000;
@@ -279,6 +281,7 @@ impl Group {
         Usage {
             memory_peak_bytes: read(memory, peak).and_then(|text| number(&text)),
             cpu_s,
+            disk_used_bytes: read(memory, "memory.stat").and_then(|text| field(&text, "shmem")),
             oom_kills: read(memory, events).and_then(|text| field(&text, "oom_kill")),
         }
     }

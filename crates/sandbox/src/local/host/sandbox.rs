@@ -10,6 +10,7 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use super::KIND;
+use super::cgroup::MemoryPeak;
 use super::control::{self, Control, ProcessSetup, StartedProcess};
 use super::failure::{self, FileOperation, start_error};
 use super::reaper::CleanupGuard;
@@ -38,6 +39,7 @@ pub(crate) struct LocalSandbox {
     entrance: Option<TcpListener>,
     gates: Option<Gates>,
     disk_bytes: u64,
+    memory_peak: MemoryPeak,
     cleanup: CleanupGuard,
 }
 
@@ -90,6 +92,7 @@ pub(crate) async fn start(
         entrance: entrance.map(TcpListener::from),
         gates,
         disk_bytes: spec.limits.disk_bytes,
+        memory_peak: MemoryPeak::default(),
         cleanup,
     })
 }
@@ -283,7 +286,14 @@ impl Sandbox for LocalSandbox {
     }
 
     async fn usage(&self) -> Usage {
-        self.cleanup.group().map(Group::usage).unwrap_or_default()
+        let mut usage = self.cleanup.group().map(Group::usage).unwrap_or_default();
+        usage.memory_peak_bytes = self.memory_peak.read().or(usage.memory_peak_bytes);
+        usage
+    }
+
+    async fn reset_memory_peak(&self) -> bool {
+        let group = self.cleanup.group();
+        group.is_some_and(|group| self.memory_peak.reset(group))
     }
 
     async fn close(mut self: Box<Self>) -> Result<(), Error> {

@@ -45,6 +45,7 @@ pub(crate) fn message(
     let start = StartMessage {
         id: spec.id.clone(),
         disk_bytes: spec.limits.disk_bytes,
+        shm_bytes: spec.limits.shm_bytes,
         process_limits: enforced.process_limits(&spec.limits),
         layers,
         mounts,
@@ -145,6 +146,7 @@ pub(crate) fn validate(spec: &Spec) -> Result<(), Error> {
         limits.pids,
         limits.disk_bytes,
         limits.file_bytes,
+        limits.shm_bytes.unwrap_or(1),
     ]
     .contains(&0)
         || limits

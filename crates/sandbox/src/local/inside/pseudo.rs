@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 
-use super::layout::{bind, directory};
+use super::layout::{NOSUID_NODEV, Owners, bind, directory};
 use super::net;
 use crate::local::shared::mount_fd::{
     self, ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY, path_cstring,
@@ -83,6 +83,20 @@ pub(crate) fn devices(nodes: &[(&'static str, OwnedFd)]) -> Result<(), Failure> 
     .step("mount /dev/pts")?;
     bind(Path::new("shm"), Path::new("dev/shm")).step("bind /dev/shm")?;
     mount_fd::restrict_mount(c"dev", ATTR_RDONLY).step("make /dev read-only")
+}
+
+/// Gives `/dev/shm` a size of its own.
+pub(crate) fn shared_memory(bytes: u64, owners: Owners) -> Result<(), Failure> {
+    let owner = owners.root;
+    let options = format!("size={bytes},mode=1777,uid={owner},gid={owner}");
+    mount(
+        Some("tmpfs"),
+        "dev/shm",
+        Some("tmpfs"),
+        NOSUID_NODEV,
+        Some(options.as_str()),
+    )
+    .step("mount /dev/shm")
 }
 
 pub(crate) fn proc() -> Result<(), Failure> {

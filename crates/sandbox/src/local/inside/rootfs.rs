@@ -102,6 +102,9 @@ impl StagedRoot<'_> {
         let BuildContext { setup, .. } = self.context;
         propagate(MsFlags::MS_PRIVATE)?;
         resize(start.disk_bytes).step("size the sandbox's tmpfs")?;
+        if let Some(bytes) = start.shm_bytes {
+            pseudo::shared_memory(bytes, self.context.owners)?;
+        }
         name(&start.id, self.context.owners).step("name the sandbox")?;
         let mut archives = archives.into_iter();
         let snapshot = if start.has_snapshot {

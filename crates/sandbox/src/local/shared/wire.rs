@@ -68,6 +68,8 @@ pub(crate) struct CloneParameters {
 pub(crate) struct StartMessage {
     pub(crate) id: String,
     pub(crate) disk_bytes: u64,
+    /// The size of `/dev/shm`, where it is not part of the disk.
+    pub(crate) shm_bytes: Option<u64>,
     pub(crate) process_limits: ProcessLimits,
     /// Uppermost first.
     pub(crate) layers: Vec<ContentSource>,

@@ -95,8 +95,14 @@ fn version_2_limits_everything_where_it_is_delegated() {
         "usage_usec 1500000\nuser_usec 1\nsystem_usec 2\n",
     )
     .unwrap();
+    fs::write(
+        directory.join("memory.stat"),
+        "anon 5\nfile 900\nshmem 800\nshmem_thp 0\n",
+    )
+    .unwrap();
     let expected = Usage {
         memory_peak_bytes: Some(900),
+        disk_used_bytes: Some(800),
         cpu_s: Some(1.5),
         oom_kills: Some(2),
     };
