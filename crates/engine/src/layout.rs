@@ -7,18 +7,15 @@ use rollcage_model::task::{INSTRUCTION, TEST_SCRIPT, TaskError, is_test, path_in
 use rollcage_sandbox::guest::AGENT_LOGS;
 use rollcage_sandbox::{Content, Limits, Sandbox, Spec};
 
+use crate::place::{Placed, TaskFile};
 use crate::plan::Plan;
-
-/// A file of a task: its absolute path in the sandbox, and its content.
-pub(crate) type TaskFile<'a> = (String, &'a [u8]);
 
 /// The files written before the setup commands run: the instruction, and the task's files without its tests.
 pub(crate) fn before_setup(plan: &Plan) -> Result<Vec<TaskFile<'_>>, TaskError> {
     let mut files = files(plan)?;
-    files.retain(|(path, _)| !is_test(path));
-    if files.iter().all(|(path, _)| path != INSTRUCTION) {
-        let instruction = plan.task.instruction.as_bytes();
-        files.push((INSTRUCTION.to_owned(), instruction));
+    files.retain(|file| !is_test(&file.path));
+    if files.iter().all(|file| file.path != INSTRUCTION) {
+        files.push(TaskFile::text(INSTRUCTION, &plan.task.instruction));
     }
     Ok(files)
 }
@@ -26,21 +23,23 @@ pub(crate) fn before_setup(plan: &Plan) -> Result<Vec<TaskFile<'_>>, TaskError> 
 /// The files written once the agent is dead.
 pub(crate) fn tests(plan: &Plan) -> Result<Vec<TaskFile<'_>>, TaskError> {
     let mut files = files(plan)?;
-    files.retain(|(path, _)| is_test(path));
+    files.retain(|file| is_test(&file.path));
     let script = plan.task.test_script();
-    files.extend(script.map(|script| (TEST_SCRIPT.to_owned(), script.as_bytes())));
+    files.extend(script.map(|script| TaskFile::text(TEST_SCRIPT, script)));
     Ok(files)
 }
 
 fn files(plan: &Plan) -> Result<Vec<TaskFile<'_>>, TaskError> {
     let texts = plan.task.files.iter();
-    let texts = texts.map(|(path, text)| (path, text.as_bytes()));
+    let texts = texts.map(|(path, text)| Ok(TaskFile::text(path_inside(path)?, text)));
     let uploads = plan.uploads.iter();
-    let uploads = uploads.map(|(path, content)| (path, content.as_slice()));
-    let placed = texts.chain(uploads);
-    placed
-        .map(|(path, content)| Ok((path_inside(path)?, content)))
-        .collect()
+    let uploads = uploads.map(|(path, upload)| {
+        Ok(TaskFile {
+            path: path_inside(path)?,
+            placed: Placed::from(upload),
+        })
+    });
+    texts.chain(uploads).collect()
 }
 
 /// Writes the agent's event log and the proxy's log for verifiers to read. Errors are ignored: a full or locked

@@ -19,6 +19,7 @@ mod listing;
 pub mod metrics;
 pub mod network;
 pub mod openenv_trace;
+mod place;
 mod plan;
 pub mod result;
 mod rollout;
@@ -26,6 +27,7 @@ mod schedule;
 mod shell;
 pub mod store;
 mod trial;
+mod upload;
 mod verify;
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use crate::intake::{PlanError, Preparer, ResolvedRollout};
 use crate::judge::{Ending, with_verifier_problem};
 use crate::layout::{self, note_sandbox, spec};
 use crate::network::RolloutNetwork;
+use crate::place::placements;
 use crate::plan::Plan;
 use crate::result;
 use crate::shell::{LOG_TAIL_CHARS, live_processes, run_command, seconds};
@@ -351,9 +352,10 @@ impl OpenRollout<'_> {
         let task = &self.plan.task;
         let files = layout::before_setup(self.plan)
             .map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
-        for (path, content) in files {
-            let written = self.sandbox.write_file(&path, 0o644, content.to_vec());
-            written.await.map_err(Ending::from_setup)?;
+        for placement in placements(files, 0o644) {
+            let placement = placement.map_err(Ending::from_setup)?;
+            let placed = placement.run(self.sandbox).await;
+            placed.map_err(Ending::from_setup)?;
         }
         self.network
             .enter(network::Phase::Setup, self.sandbox)

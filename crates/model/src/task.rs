@@ -47,7 +47,7 @@ pub struct Task {
     /// agent is dead.
     #[serde(alias = "upload_files")]
     pub files: BTreeMap<String, String>,
-    /// Files to copy in by path inside; the source is relative to the task file.
+    /// Files and directories to copy in by path inside, of any bytes; the source is relative to the task file.
     pub upload: BTreeMap<String, String>,
     /// Shell commands run before the agent; the first that fails ends the rollout.
     pub setup: Vec<String>,

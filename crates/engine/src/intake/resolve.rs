@@ -11,7 +11,7 @@ use rollcage_endpoints::check::EndpointError;
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_model::network;
 use rollcage_model::record::EndpointInfo;
-use rollcage_model::task::{Mode, Task, TaskError};
+use rollcage_model::task::{Mode, TEST_SCRIPT, Task, TaskError, path_inside};
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::outbound::ForbiddenAddress;
 use rollcage_proxy::remote::{RemoteMcpError, RemoteMcpServers};
@@ -21,6 +21,7 @@ use rollcage_proxy::{ModelSettings, SamplingPolicy};
 use super::catalogue::Catalogue;
 use super::request::{EndpointOptions, KeySource, ModelOptions, RequestOrigin, RolloutRequest};
 use crate::network::{NetworkError, PhaseRules};
+use crate::upload::Upload;
 
 /// The longest label name, label value or group name.
 const NAME_CHARS_MAX: usize = 200;
@@ -79,8 +80,8 @@ pub enum RequestError {
 #[derive(Clone)]
 pub struct ResolvedRollout {
     pub task: Task,
-    /// The content of `task.upload`, by path in the sandbox; shared by all rollouts of a submission.
-    pub uploads: Arc<BTreeMap<String, Vec<u8>>>,
+    /// Files and trees by path in the sandbox; shared by all rollouts of a submission.
+    pub uploads: Arc<BTreeMap<String, Upload>>,
     pub agent: Arc<dyn Agent>,
     pub version: VersionRequest,
     /// Set if the agent is already installed.
@@ -127,6 +128,11 @@ pub fn resolve(
     let masked = std::mem::replace(&mut task.mcp, servers.clone());
     task.check()?;
     task.mcp = masked;
+    for path in uploads.keys() {
+        if path_inside(path)? == TEST_SCRIPT && task.test_script().is_some() {
+            return Err(TaskError::BothTests.into());
+        }
+    }
     if has_lost_headers {
         return Err(RequestError::HeadersLost);
     }

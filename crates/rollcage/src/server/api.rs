@@ -21,6 +21,7 @@ use super::rollouts::{Backend, catalogue};
 mod content;
 mod error;
 mod events;
+mod form;
 mod listing;
 mod openapi;
 mod rollout;

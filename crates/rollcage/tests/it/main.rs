@@ -31,3 +31,4 @@ mod service;
 mod serving;
 mod standalone;
 mod support;
+mod transfer;

@@ -54,7 +54,8 @@ pub(super) struct InlineTask {
 #[command(next_help_heading = "Task, made here or given")]
 pub(super) struct TaskOverrides {
     /// One more file in the sandbox: its path there, absolute or below the work directory, and its text (`@FILE` copies
-    /// a file). Below /home/user/tests it arrives when the agent is dead (repeatable)
+    /// a file, or a directory with all that is in it). Below /home/user/tests it arrives when the agent is dead
+    /// (repeatable)
     #[arg(long, alias = "upload-files", value_name = "PATH=TEXT|PATH=@FILE")]
     files: Vec<String>,
 
@@ -130,11 +131,9 @@ impl TaskOverrides {
                     task.files.insert(path, text);
                 }
                 Some(source) => {
-                    let read = std::fs::read(source);
-                    let content =
-                        read.map_err(|error| UsageError(format!("read {source}: {error}")))?;
-                    task.upload.insert(path.clone(), source.to_owned());
-                    uploads.insert(path, content);
+                    let added = task_file::add_upload(uploads, &path, Path::new(source));
+                    added.map_err(|why| UsageError(format!("--files {why}")))?;
+                    task.upload.insert(path, source.to_owned());
                 }
             }
         }

@@ -153,16 +153,29 @@ fn create() -> Value {
     json!({
         "operationId": "createRollouts", "tags": ["rollouts"],
         "summary": "Start one rollout, or a group of n; takes what the tool run_rollout takes",
-        "requestBody": {"required": true, "content": {"application/json": {"schema": rollout_schema()}}},
+        "requestBody": {"required": true, "content": {
+            "application/json": {"schema": rollout_schema()}, "multipart/form-data": {"schema": form()},
+        }},
         "responses": {
             "202": object("Taken on; nothing of it has run yet.", ids),
             "400": problem("An argument is wrong."),
             "408": problem("The body did not arrive in time."),
             "413": problem("The body is too large."),
-            "415": problem("The body is not sent as application/json."),
+            "415": problem("The body is sent neither as application/json nor as multipart/form-data."),
             "429": problem("The queue is full: try again later."),
             "503": problem("The server is shutting down."),
         },
+    })
+}
+
+fn form() -> Value {
+    let files = json!({
+        "type": "array", "items": {"type": "string", "format": "binary"},
+        "description": "Files of any bytes; the file name of each part is its path inside.",
+    });
+    json!({
+        "type": "object", "required": ["request"],
+        "properties": {"request": {"type": "string", "description": "The JSON object."}, "files": files},
     })
 }
 

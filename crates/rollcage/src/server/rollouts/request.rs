@@ -20,6 +20,7 @@ use super::context::RequestContext;
 use crate::server::tasks::TaskEntry;
 use crate::task_file::LoadedTask;
 
+mod files;
 mod mcp;
 mod options;
 
@@ -313,9 +314,8 @@ fn read_task(
     replace(&mut task.mode, read_mode(given)?);
     task.setup.extend(given.text("setup_shell")?);
     task.test_script = given.text("test_script")?.or(task.test_script.take());
-    for name in ["files", "upload_files"] {
-        task.files.extend(given.text_map(name)?.unwrap_or_default());
-    }
+    files::read(given, &mut loaded)?;
+    let task = &mut loaded.task;
     task.env.extend(given.text_map("env")?.unwrap_or_default());
     let clients_own = mcp::read(given, &mut task.mcp)?;
     if let Some(value) = given.value("solution") {

@@ -87,11 +87,11 @@ fn argument(name: &str) -> Value {
     let (mut schema, about) = match name {
         "setup" | "verify" => (texts(), command_list(name)),
         "files" => (
-            text_map(),
-            "Text files by path, absolute or below the work directory /home/user/workdir. Those below /home/user/tests arrive \
+            files(),
+            "Texts by path, or other bytes as base64, absolute or below the work directory /home/user/workdir. Those below /home/user/tests arrive \
              when the agent is dead.",
         ),
-        "upload_files" => (text_map(), "Another name for `files`."),
+        "upload_files" => (files(), "Another name for `files`."),
         "env" => (
             text_map(),
             "Environment variables for setup, agent and verify.",
@@ -209,6 +209,18 @@ fn texts() -> Value {
 
 fn text_map() -> Value {
     json!({"type": ["object", "null"], "additionalProperties": {"type": "string"}, "default": null})
+}
+
+fn files() -> Value {
+    let bytes = json!({
+        "type": "object", "required": ["base64"], "additionalProperties": false,
+        "properties": {
+            "base64": {"type": "string", "contentEncoding": "base64"},
+            "executable": {"type": "boolean", "default": false},
+        },
+    });
+    let file = json!({"anyOf": [{"type": "string"}, bytes]});
+    json!({"type": ["object", "null"], "additionalProperties": file, "default": null})
 }
 
 fn flag() -> Value {
