@@ -3,6 +3,7 @@
 //! [`Engine`] is the entry point, [`intake`] turns a request into something runnable, and one rollout reads top to
 //! bottom in `rollout.rs`.
 
+mod artifacts;
 mod collect;
 mod controls;
 mod dispatch;

@@ -16,6 +16,7 @@ use rollcage_model::record::RolloutResult;
 use rollcage_sandbox::guest::WORKDIR;
 use rollcage_sandbox::{Sandbox, Sandboxes};
 
+use crate::artifacts;
 use crate::collect::collect;
 use crate::controls::Controls;
 use crate::drive::exec::Exec;
@@ -336,7 +337,7 @@ impl OpenRollout<'_> {
         let problem = graded.ok_or_else(Ending::cancelled)??;
         let collected = self
             .cancel
-            .run_until_cancelled(self.keep_files(result))
+            .run_until_cancelled(self.keep_files(record, result))
             .await;
         collected.ok_or_else(Ending::cancelled)?;
         Ok(with_verifier_problem(agent_run.ending, problem))
@@ -411,21 +412,17 @@ impl OpenRollout<'_> {
         Ok(problem)
     }
 
-    async fn keep_files(&self, result: &mut RolloutResult) {
+    async fn keep_files(&self, record: &Record, result: &mut RolloutResult) {
         self.feed.publish(What::Entered {
             phase: Phase::Collect,
         });
         let since = Instant::now();
-        let collected = collect(self.sandbox).await;
-        result.files = collected.files;
-        result.files_extra = collected.extra;
+        collect(self.sandbox, result).await;
+        artifacts::keep(self.sandbox, &self.plan.task, record.path(), result).await;
         self.feed.publish(What::Collected {
             files: result.files.keys().cloned().collect(),
             files_extra: result.files_extra.clone(),
         });
-        // The grade is final by now, whatever state the agent left its files in.
-        let finding = |problem| Finding::info(Code::FilesNotCollected, problem);
-        result.findings.extend(collected.problem.map(finding));
         result.timings.collect_s = seconds(since.elapsed());
     }
 

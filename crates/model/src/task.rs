@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::budget;
+use crate::glob::{Glob, NotAGlob};
 use crate::network::Network;
 use crate::script::{self, Step, StepError};
 
 mod agent;
+mod limits;
 pub mod mcp;
 
 pub use agent::{AgentLimits, AgentOptions, OptionValue, merge};
+pub use limits::SandboxLimits;
 use mcp::{McpError, McpServers};
 
 pub const WORKDIR: &str = "/home/user/workdir";
@@ -30,6 +33,9 @@ pub const AGENT_TIMEOUT_S: f64 = 600.0;
 pub const COMMAND_TIMEOUT_S: f64 = 120.0;
 /// The most tokens that an agent may ask for in one call; 0 or less is no cap.
 pub const MAX_TOKENS_CAP: i64 = 4096;
+/// What is kept of `artifacts`, unless a task limits it.
+pub const ARTIFACTS_MB: u64 = 1024;
+const ARTIFACTS_MAX: usize = 32;
 /// Alternatives to ask for per token.
 pub const TOP_LOGPROBS: u32 = 5;
 
@@ -60,6 +66,10 @@ pub struct Task {
     /// `/home/user/logs/verifier/reward.txt`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_script: Option<String>,
+    /// Files to keep with the record when the verify commands have run, of any bytes: patterns of paths below the work
+    /// directory, such as `out/**` and `*.bin`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<String>,
     /// The reference solution, played by the scripted endpoint.
     pub solution: Vec<Step>,
     /// Added to the environment of setup commands, the agent and verify commands.
@@ -135,23 +145,6 @@ impl From<TaskBudget> for budget::SpendingLimits {
     }
 }
 
-/// What the sandbox may use at most. Sizes are in MiB; `None` takes the default of the sandbox.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Limits"))]
-#[serde(deny_unknown_fields, default)]
-pub struct SandboxLimits {
-    /// Includes what is written to the sandbox's file system.
-    pub memory_mb: Option<u64>,
-    /// Processes and threads.
-    pub pids: Option<u64>,
-    /// Processors.
-    pub cpus: Option<f64>,
-    /// What may be written.
-    pub disk_mb: Option<u64>,
-    /// The largest single file.
-    pub file_mb: Option<u64>,
-}
-
 impl Default for Task {
     fn default() -> Self {
         Task {
@@ -163,6 +156,7 @@ impl Default for Task {
             setup_shell: None,
             verify: Vec::new(),
             test_script: None,
+            artifacts: Vec::new(),
             solution: Vec::new(),
             env: BTreeMap::new(),
             agent_timeout_s: None,
@@ -212,6 +206,10 @@ pub enum TaskError {
     Tool(String),
     #[error("`agent.config` holds a date, which cannot be merged: give it as a text")]
     Date,
+    #[error("`artifacts`: {0}")]
+    Artifacts(#[from] NotAGlob),
+    #[error("`artifacts` are at most {ARTIFACTS_MAX} patterns")]
+    TooManyArtifacts,
     #[error(transparent)]
     Step(#[from] StepError),
     #[error(transparent)]
@@ -254,6 +252,15 @@ impl Task {
         !self.verify.is_empty() || self.test_script().is_some()
     }
 
+    /// What to keep of the work directory.
+    pub fn artifact_globs(&self) -> Result<Vec<Glob>, TaskError> {
+        if self.artifacts.len() > ARTIFACTS_MAX {
+            return Err(TaskError::TooManyArtifacts);
+        }
+        let parsed = self.artifacts.iter().map(|text| Glob::parse(text));
+        Ok(parsed.collect::<Result<_, _>>()?)
+    }
+
     /// What a type cannot say. Called by the readers; call it for a task made by hand.
     pub fn check(&self) -> Result<(), TaskError> {
         if self.instruction.trim().is_empty() {
@@ -277,6 +284,7 @@ impl Task {
                 return Err(TaskError::BothTests);
             }
         }
+        self.artifact_globs()?;
         check_env(&self.env)?;
         self.agent.check()?;
         self.limits.check()?;
@@ -291,37 +299,6 @@ impl Task {
             Some((step, server)) => Err(TaskError::UnknownMcp { step, server }),
             None => Ok(()),
         }
-    }
-}
-
-impl SandboxLimits {
-    fn check(&self) -> Result<(), TaskError> {
-        let sizes = [
-            ("memory_mb", self.memory_mb, 16),
-            ("pids", self.pids, 8),
-            ("disk_mb", self.disk_mb, 1),
-            ("file_mb", self.file_mb, 1),
-        ];
-        for (key, value, least) in sizes {
-            if value.is_some_and(|value| value < least || value > 1 << 30) {
-                let wanted = match least {
-                    16 => "at least 16",
-                    8 => "at least 8",
-                    _ => "at least 1",
-                };
-                return Err(TaskError::Limit { key, wanted });
-            }
-        }
-        if self
-            .cpus
-            .is_some_and(|cpus| !(0.1..=4096.0).contains(&cpus))
-        {
-            return Err(TaskError::Limit {
-                key: "cpus",
-                wanted: "at least 0.1",
-            });
-        }
-        Ok(())
     }
 }
 
@@ -418,6 +395,7 @@ mod tests {
             "instruction = 'a'\n[files]\n'../x' = ''",
             "no `.` or `..` in it",
         );
+        check_error("instruction = 'a'\nartifacts = ['../x']", "is no pattern");
         check_error(
             "instruction = 'a'\n[limits]\npids = 1",
             "limit `pids` must be at least 8",

@@ -160,6 +160,7 @@ impl Task {
             cpus: sandbox.cpus.or(limits.cpus),
             disk_mb: sandbox.disk_mb.or(limits.disk_mb),
             file_mb: sandbox.file_mb.or(limits.file_mb),
+            artifacts_mb: sandbox.artifacts_mb,
         };
     }
 }

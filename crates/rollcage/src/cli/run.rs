@@ -38,6 +38,7 @@ mod follow;
 #[cfg(test)]
 mod names;
 mod options;
+mod save;
 mod task;
 
 /// The context of errors when results cannot be written to standard output.
@@ -101,6 +102,10 @@ pub(crate) struct Arguments {
     /// Where rollouts run
     #[arg(long, value_enum, default_value_t = SandboxKind::Local, value_name = "KIND")]
     sandbox: SandboxKind,
+
+    /// Copy the artifacts of each rollout to DIR/ROLLOUT_ID; without it they are with its record alone
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
 
     /// Print one result object per line on standard output; everything else goes to standard error
     #[arg(long)]
@@ -212,6 +217,7 @@ struct EndpointArguments {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let SandboxKind::Local = arguments.sandbox;
+    arguments.save.as_deref().map(save::prepare).transpose()?;
     let mut catalogue = settings::catalogue()?;
     let request = arguments.request(&mut catalogue)?;
     let mut rollout = resolve(request, &catalogue).map_err(wrong_request)?;
@@ -241,6 +247,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         followed
     });
     let results = Box::pin(results).await?;
+    if let Some(directory) = &arguments.save {
+        save::save(directory, &results)?;
+    }
     if !arguments.json {
         let printed = report::summary(&mut output::stdout(), &results);
         output::ignore_closed_reader(printed).context(UNPRINTED)?;

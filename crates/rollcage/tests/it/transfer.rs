@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::serve::Server;
 
 const TOKEN: &str = "a-token-that-is-long";
+const OTHER: &str = "another-token-as-long";
 
 /// A folder with tasks, and a home.
 struct Bench {
@@ -195,8 +196,6 @@ async fn clients_send_bytes_as_base64_or_as_a_form() {
         status == 403 && text.contains("a web page"),
         "{status} {text}"
     );
-    let (status, _) = refused(sent().body(vec![0; 33 << 20])).await;
-    assert_eq!(status, 413);
     body["files"]["in.bin"] = json!({"base64": "?"});
     let json = post().header("content-type", "application/json");
     let (status, text) = refused(json.body(body.to_string())).await;
@@ -204,4 +203,142 @@ async fn clients_send_bytes_as_base64_or_as_a_form() {
         status == 400 && text.contains("is no base64"),
         "{status} {text}"
     );
+}
+
+/// Leaves bytes, a program, links that lead out and elsewhere, a pipe, a locked file and odd names.
+const LEAVES: &str = "mkdir -p out/deep; printf '\\000\\377' > out/raw.bin; printf x > 'out/deep/a\"b;é.bin'; \
+    ln -s /etc/passwd out/passwd; ln -s raw.bin out/link; ln -s /etc out/etc; mkfifo out/pipe; \
+    printf y > out/locked; chmod 0 out/locked; printf z > $(printf 'out/\\377'); printf n > notes; printf b > top.bin";
+
+fn kept(path: &str, bytes: &[u8]) -> Value {
+    use sha2::Digest;
+    let digits = sha2::Sha256::digest(bytes);
+    let digits: String = digits.iter().map(|byte| format!("{byte:02x}")).collect();
+    json!({"path": path, "bytes": bytes.len(), "sha256": digits})
+}
+
+#[test]
+fn artifacts_of_any_bytes_are_kept_and_saved_and_nothing_that_is_not_the_agents() {
+    let bench = Bench::new();
+    bench.write("solution.sh", LEAVES);
+    bench.write(
+        "task.toml",
+        "instruction = 'x'\nverify = ['true']\nartifacts = ['out/**']\n\
+         [[solution]]\nrun = 'bash /home/user/task/leaves.sh'\n[upload]\n'/home/user/task/leaves.sh' = 'solution.sh'\n",
+    );
+    let result = bench.result(&[
+        "task.toml",
+        "--agent",
+        "oracle",
+        "--artifacts",
+        "*.bin",
+        "--save",
+        "saved",
+    ]);
+    let odd = "out/deep/a\"b;é.bin";
+    let expect = [
+        kept(odd, b"x"),
+        kept("out/raw.bin", b"\0\xff"),
+        kept("top.bin", b"b"),
+    ];
+    assert_eq!(result["artifacts"], json!(expect));
+    let findings = result["findings"].to_string();
+    assert!(findings.contains("artifacts_cut"), "{findings}");
+    assert!(
+        findings.contains("out/locked (not a file that can be read)"),
+        "{findings}"
+    );
+
+    let record = Path::new(result["record"].as_str().unwrap()).join("artifacts");
+    let saved = bench
+        .path()
+        .join("saved")
+        .join(result["rollout_id"].as_str().unwrap());
+    for root in [record.clone(), saved.join("artifacts")] {
+        assert_eq!(std::fs::read(root.join("out/raw.bin")).unwrap(), b"\0\xff");
+        assert_eq!(std::fs::read(root.join(odd)).unwrap(), b"x");
+        let names = std::fs::read_dir(root.join("out")).unwrap();
+        assert_eq!(names.count(), 2, "no link, no pipe, no locked file");
+    }
+    let mode = std::fs::metadata(record.join("out/raw.bin")).unwrap();
+    assert_eq!(mode.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn too_much_is_cut_and_said() {
+    let bench = Bench::new();
+    let result = bench.result(&[
+        "--instruction",
+        "x",
+        "--agent",
+        "oracle",
+        "--verify",
+        "true",
+        "--solution",
+        "printf a > a; head -c 1048577 /dev/zero > Large; mkdir d; cd d; seq 10010 | xargs touch",
+        "--artifacts",
+        "**",
+        "--limits",
+        "artifacts_mb=1",
+    ]);
+    let kept = result["artifacts"].as_array().unwrap().len();
+    assert_eq!(kept, 10_000);
+    let findings = result["findings"].to_string();
+    let expect = "Large (1048577 bytes, over the limit artifacts_mb)";
+    assert!(findings.contains(expect), "{findings}");
+    assert!(findings.contains("more than 10000 files"), "{findings}");
+}
+
+#[tokio::test]
+async fn artifacts_are_served_as_attachments_to_their_owner_alone() {
+    let server = server();
+    let body = json!({
+        "instruction": "x", "agent": "oracle", "verify": ["true"], "artifacts": ["out/**"],
+        "solution": ["mkdir -p out/d; printf '<script>' > 'out/d/a b.html'; head -c 3000000 /dev/zero > out/zero"],
+    });
+    let sent = server
+        .post("/v1/rollouts")
+        .header("content-type", "application/json");
+    let result = ended(&server, sent.body(body.to_string())).await;
+    assert_eq!(result["reward"], 1.0, "{result:#}");
+    let route = format!(
+        "/v1/rollouts/{}/artifacts",
+        result["rollout_id"].as_str().unwrap()
+    );
+    let get = async |token: &str, path: &str| server.bytes(token, &format!("{route}{path}")).await;
+
+    let (status, _, list) = get(TOKEN, "").await;
+    let list: Value = serde_json::from_slice(&list).unwrap();
+    assert_eq!((status, &list["artifacts"]), (200, &result["artifacts"]));
+    assert_eq!(list["artifacts"].as_array().unwrap().len(), 2);
+
+    let (status, headers, page) = get(TOKEN, "/out/d/a%20b.html").await;
+    assert_eq!((status, page.as_slice()), (200, &b"<script>"[..]));
+    for (name, value) in [
+        ("content-type", "application/octet-stream"),
+        (
+            "content-disposition",
+            "attachment; filename*=UTF-8''a%20b.html",
+        ),
+        ("x-content-type-options", "nosniff"),
+        ("content-length", "8"),
+    ] {
+        assert_eq!(headers[name], value);
+    }
+    let (status, _, zeros) = get(TOKEN, "/out/zero").await;
+    assert!(status == 200 && zeros == vec![0; 3_000_000]);
+    for path in [
+        "/out",
+        "/../result.json",
+        "/%2e%2e/result.json",
+        "/..%2fresult.json",
+        "//etc/passwd",
+    ] {
+        let (status, _, answer) = get(TOKEN, path).await;
+        assert_eq!(status, 404, "{path}: {}", String::from_utf8_lossy(&answer));
+    }
+    for path in ["", "/out/zero"] {
+        assert_eq!(get(OTHER, path).await.0, 404);
+        assert_eq!(get("no-token", path).await.0, 401);
+    }
 }

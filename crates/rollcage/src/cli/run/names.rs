@@ -26,6 +26,7 @@ const OF_THE_TASK: &[&str] = &[
     "setup_shell",
     "verify",
     "test_script",
+    "artifacts",
     "solution",
     "env",
     "mcp",
@@ -130,7 +131,7 @@ fn the_command_line_takes_the_same_names() {
 fn a_task_file_takes_the_same_names() {
     let value = |name: &str| match name {
         "instruction" | "task_id" | "setup_shell" | "test_script" => json!("x"),
-        "setup" | "verify" | "solution" => json!(["x"]),
+        "setup" | "verify" | "solution" | "artifacts" => json!(["x"]),
         "agent_timeout_s" | "command_timeout_s" => json!(7),
         "mode" => json!("black_box"),
         _ => json!({}),
@@ -148,6 +149,7 @@ fn a_task_file_takes_the_same_names() {
     let mut known = set(&[OF_THE_TASK, OF_TASK_FILES, &["id", "agent"]]);
     let task: Value = serde_json::to_value(Task {
         test_script: Some("x".to_owned()),
+        artifacts: vec!["x".to_owned()],
         network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
         ..Task::default()
     })

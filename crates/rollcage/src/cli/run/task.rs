@@ -59,6 +59,11 @@ pub(super) struct TaskOverrides {
     #[arg(long, alias = "upload-files", value_name = "PATH=TEXT|PATH=@FILE")]
     files: Vec<String>,
 
+    /// Files to keep with the record when the verify commands have run, of any bytes: a pattern of paths below the work
+    /// directory, such as 'out/**' or '*.bin' (repeatable)
+    #[arg(long, value_name = "GLOB")]
+    artifacts: Vec<String>,
+
     /// The agent's time, in seconds
     #[arg(long, visible_alias = "timeout", value_name = "SECONDS")]
     agent_timeout_s: Option<f64>,
@@ -67,7 +72,8 @@ pub(super) struct TaskOverrides {
     #[arg(long, value_name = "SECONDS")]
     command_timeout_s: Option<f64>,
 
-    /// What the sandbox may use at most: memory_mb, disk_mb, file_mb (sizes in MiB), pids, cpus
+    /// What the sandbox may use at most: memory_mb, disk_mb, file_mb (sizes in MiB), pids, cpus; and how much
+    /// of its artifacts is kept: artifacts_mb
     #[arg(long, value_name = "NAME=N,…", value_delimiter = ',')]
     limits: Vec<String>,
 
@@ -137,6 +143,7 @@ impl TaskOverrides {
                 }
             }
         }
+        task.artifacts.extend(self.artifacts.clone());
         task.agent_timeout_s = self.agent_timeout_s.or(task.agent_timeout_s);
         task.command_timeout_s = self.command_timeout_s.unwrap_or(task.command_timeout_s);
         task.limits = with_numbers("--limits", &task.limits, &self.limits)?;

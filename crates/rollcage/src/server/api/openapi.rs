@@ -36,6 +36,16 @@ pub(crate) fn openapi_paths() -> Map<String, Value> {
         json!({"parameters": [id()], "get": files()}),
     );
     add(
+        "/v1/rollouts/{id}/artifacts",
+        json!({"parameters": [id()], "get": artifacts()}),
+    );
+    let path =
+        json!({"name": "path", "in": "path", "required": true, "schema": {"type": "string"}});
+    add(
+        "/v1/rollouts/{id}/artifacts/{path}",
+        json!({"parameters": [id(), path], "get": artifact()}),
+    );
+    add(
         "/v1/rollouts/{id}/logs",
         json!({"parameters": [id()], "get": logs()}),
     );
@@ -339,6 +349,29 @@ fn files() -> Value {
         good,
     );
     item["responses"]["409"] = problem("It has not ended.");
+    item
+}
+
+fn artifacts() -> Value {
+    let mut item = get_one(
+        "listArtifacts",
+        "What was kept of the task's `artifacts`",
+        &[],
+        listed("artifacts"),
+    );
+    item["responses"]["409"] = problem("It has not ended.");
+    item
+}
+
+fn artifact() -> Value {
+    let bytes = json!({"type": "string", "format": "binary"});
+    let good = content(
+        "The file as an attachment.",
+        "application/octet-stream",
+        bytes,
+    );
+    let mut item = get_one("getArtifact", "One of them, by its path", &[], good);
+    item["responses"]["409"] = problem("The rollout has not ended.");
     item
 }
 

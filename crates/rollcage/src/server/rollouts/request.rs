@@ -31,6 +31,7 @@ pub(crate) const NAMES: &[&str] = &[
     "verify",
     "files",
     "upload_files",
+    "artifacts",
     "env",
     "mcp",
     "task",
@@ -78,7 +79,14 @@ pub(crate) const BUDGET: &[&str] = &[
 ];
 
 /// The members of `limits`.
-pub(crate) const LIMITS: &[&str] = &["memory_mb", "pids", "cpus", "disk_mb", "file_mb"];
+pub(crate) const LIMITS: &[&str] = &[
+    "memory_mb",
+    "pids",
+    "cpus",
+    "disk_mb",
+    "file_mb",
+    "artifacts_mb",
+];
 
 /// What a client can have run in a sandbox. A task of the server's keeps the right to the hosts that its operator listed
 /// for it only without any of these.
@@ -305,6 +313,7 @@ fn read_task(
     replace(&mut task.instruction, given.text("instruction")?);
     replace(&mut task.setup, given.texts("setup")?);
     replace(&mut task.verify, given.texts("verify")?);
+    replace(&mut task.artifacts, given.texts("artifacts")?);
     let timeout = given.number("agent_timeout_s")?;
     task.agent_timeout_s = timeout.or(task.agent_timeout_s);
     replace(
@@ -418,6 +427,7 @@ fn read_limits(given: &mut ToolArguments, limits: &mut SandboxLimits) -> Result<
         ("pids", &mut limits.pids),
         ("disk_mb", &mut limits.disk_mb),
         ("file_mb", &mut limits.file_mb),
+        ("artifacts_mb", &mut limits.artifacts_mb),
     ] {
         if let Some(number) = given.integer(name)? {
             let number = u64::try_from(number);

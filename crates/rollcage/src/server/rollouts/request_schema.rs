@@ -91,6 +91,11 @@ fn argument(name: &str) -> Value {
             "Texts by path, or other bytes as base64, absolute or below the work directory /home/user/workdir. Those below /home/user/tests arrive \
              when the agent is dead.",
         ),
+        "artifacts" => (
+            texts(),
+            "Files to keep when the verify commands have run, of any bytes: patterns of paths below the work directory, such \
+             as `out/**`.",
+        ),
         "upload_files" => (files(), "Another name for `files`."),
         "env" => (
             text_map(),
