@@ -16,6 +16,7 @@ pub use request::{EndpointOptions, KeySource, ModelOptions, RequestOrigin, Rollo
 pub use resolve::{RequestError, ResolvedRollout, resolve};
 pub use sealed::Sealed;
 
+pub use crate::mount::{HostMount, MountError};
 pub use crate::upload::Upload;
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use rollcage_model::task::{INSTRUCTION, TEST_SCRIPT, TaskError, is_test, path_in
 use rollcage_sandbox::guest::AGENT_LOGS;
 use rollcage_sandbox::{Content, Limits, Sandbox, Spec};
 
+use crate::mount::HostMount;
 use crate::place::{Placed, TaskFile};
 use crate::plan::Plan;
 
@@ -81,7 +82,12 @@ pub(crate) fn spec(id: RolloutId, plan: &Plan) -> Spec {
             .cloned()
             .map(Content::HostTree)
             .collect(),
-        mounts: plan.ready.mounts(),
+        mounts: plan
+            .ready
+            .mounts()
+            .into_iter()
+            .chain(plan.mounts.iter().map(HostMount::mount))
+            .collect(),
         has_entrance: true,
         intercepted_ports: plan.network.ports(&plan.task),
         snapshot: None,

@@ -18,6 +18,7 @@ mod layout;
 mod limits;
 mod listing;
 pub mod metrics;
+mod mount;
 pub mod network;
 pub mod openenv_trace;
 mod place;

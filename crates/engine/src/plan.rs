@@ -10,6 +10,7 @@ use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::remote::RemoteMcpServers;
 
+use crate::mount::HostMount;
 use crate::network::PhaseRules;
 use crate::upload::Upload;
 
@@ -18,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) task: Task,
     /// The content of `task.upload`, by path in the sandbox.
     pub(crate) uploads: Arc<BTreeMap<String, Upload>>,
+    /// What the sandbox shows of this machine.
+    pub(crate) mounts: Vec<HostMount>,
     pub(crate) agent: Arc<dyn Agent>,
     pub(crate) ready: ReadyAgent,
     pub(crate) endpoint: Endpoint,

@@ -10,6 +10,7 @@ use rollcage_model::task::{MAX_TOKENS_CAP, TOP_LOGPROBS, Task};
 use rollcage_proxy::secret::Secret;
 
 use super::sealed::Sealed;
+use crate::mount::HostMount;
 use crate::upload::Upload;
 
 /// The default agent.
@@ -24,6 +25,9 @@ pub struct RolloutRequest {
     /// The content of `task.upload`, and files of clients that are no text, by path in the sandbox.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub uploads: BTreeMap<String, Upload>,
+    /// What the sandbox shows of this machine; only for [`RequestOrigin::Operator`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<HostMount>,
     /// `NAME` or `NAME@VERSION`.
     pub agent: String,
     #[serde(default)]
@@ -138,6 +142,7 @@ impl RolloutRequest {
         RolloutRequest {
             task,
             uploads: BTreeMap::new(),
+            mounts: Vec::new(),
             agent: AGENT.to_owned(),
             endpoint: EndpointOptions::default(),
             options: ModelOptions::default(),

@@ -20,6 +20,7 @@ use rollcage_proxy::{ModelSettings, SamplingPolicy};
 
 use super::catalogue::Catalogue;
 use super::request::{EndpointOptions, KeySource, ModelOptions, RequestOrigin, RolloutRequest};
+use crate::mount::HostMount;
 use crate::network::{NetworkError, PhaseRules};
 use crate::upload::Upload;
 
@@ -68,6 +69,8 @@ pub enum RequestError {
     Patience,
     #[error("`top_logprobs` must be between 0 and {TOP_LOGPROBS_MAX}")]
     TopLogprobs,
+    #[error("only whoever runs the program can have a sandbox show directories of its machine")]
+    Mounts,
     #[error(transparent)]
     ForbiddenAddress(#[from] ForbiddenAddress),
     #[error(transparent)]
@@ -82,6 +85,8 @@ pub struct ResolvedRollout {
     pub task: Task,
     /// Files and trees by path in the sandbox; shared by all rollouts of a submission.
     pub uploads: Arc<BTreeMap<String, Upload>>,
+    /// What the sandbox shows of this machine.
+    pub mounts: Vec<HostMount>,
     pub agent: Arc<dyn Agent>,
     pub version: VersionRequest,
     /// Set if the agent is already installed.
@@ -107,6 +112,7 @@ pub fn resolve(
     let RolloutRequest {
         mut task,
         uploads,
+        mounts,
         agent,
         endpoint,
         options,
@@ -117,6 +123,9 @@ pub fn resolve(
         ..
     } = request;
     check_names(group.as_deref(), &labels)?;
+    if !mounts.is_empty() && matches!(origin, RequestOrigin::Client { .. }) {
+        return Err(RequestError::Mounts);
+    }
     let (agent, version) = rollcage_agents::choose(catalogue.agents.clone(), &agent)?;
     let endpoint = choose_endpoint(endpoint, &origin, catalogue)?;
     let is_scripted = matches!(endpoint, EndpointChoice::Scripted);
@@ -153,6 +162,7 @@ pub fn resolve(
         settings: settings_of(&options, &task, catalogue)?,
         task,
         uploads: Arc::new(uploads),
+        mounts,
         agent,
         version,
         ready: None,
@@ -259,6 +269,7 @@ impl ResolvedRollout {
         ResolvedRollout {
             task,
             uploads: Arc::default(),
+            mounts: Vec::new(),
             agent,
             version: VersionRequest::Default,
             ready: Some(ready),

@@ -12,8 +12,8 @@ use rollcage_agents::bundle;
 use rollcage_dialect::chat::ConstraintPolicy;
 use rollcage_endpoints::serving::ServingStep;
 use rollcage_engine::intake::{
-    Catalogue, EndpointOptions, KeySource, ModelOptions, PlanError, RequestError, ResolvedRollout,
-    RolloutRequest, resolve,
+    Catalogue, EndpointOptions, HostMount, KeySource, ModelOptions, PlanError, RequestError,
+    ResolvedRollout, RolloutRequest, resolve,
 };
 use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::ending::Ended;
@@ -102,6 +102,11 @@ pub(crate) struct Arguments {
     /// Where rollouts run
     #[arg(long, value_enum, default_value_t = SandboxKind::Local, value_name = "KIND")]
     sandbox: SandboxKind,
+
+    /// Show a directory or file of this machine in the sandbox, read-only; its user reads what any user of this machine
+    /// may (repeatable)
+    #[arg(long, value_name = "HOST:INSIDE")]
+    mount: Vec<String>,
 
     /// Copy the artifacts of each rollout to DIR/ROLLOUT_ID; without it they are with its record alone
     #[arg(long, value_name = "DIR")]
@@ -349,11 +354,20 @@ impl Arguments {
             group: self.group.clone(),
             labels: labels.collect::<anyhow::Result<_>>()?,
             uploads: loaded.uploads,
+            mounts: self.mounts()?,
             agent,
             endpoint: self.endpoint.wish(catalogue)?,
             options: self.endpoint.options(),
             ..RolloutRequest::new(loaded.task)
         })
+    }
+
+    fn mounts(&self) -> anyhow::Result<Vec<HostMount>> {
+        let parse = |text: &String| {
+            let parsed = HostMount::parse(text);
+            parsed.map_err(|error| UsageError(format!("--mount {text}: {error}")).into())
+        };
+        self.mount.iter().map(parse).collect()
     }
 
     fn limits(&self) -> EngineLimits {

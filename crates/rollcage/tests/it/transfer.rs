@@ -342,3 +342,50 @@ async fn artifacts_are_served_as_attachments_to_their_owner_alone() {
         assert_eq!(get("no-token", path).await.0, 401);
     }
 }
+
+#[test]
+fn a_directory_of_the_host_is_shown_read_only() {
+    let bench = Bench::new();
+    bench.write("host/a/b", "shown");
+    let everybody = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(bench.path(), everybody).unwrap();
+    let given = [
+        "--instruction",
+        "x",
+        "--agent",
+        "oracle",
+        "--solution",
+        "rm -rf /data/a data/a; echo x > /data/c",
+    ];
+    bench.result(
+        &[
+            &given[..],
+            &[
+                "--mount",
+                "host:/data",
+                "--mount",
+                "host/a:/home/user/workdir/data",
+            ],
+            &["--setup", "test \"$(cat /data/a/b data/b)\" = shownshown"],
+            &[
+                "--verify",
+                "test \"$(cat /data/a/b data/b)\" = shownshown && test ! -e /data/c",
+            ],
+        ]
+        .concat(),
+    );
+    assert_eq!(
+        std::fs::read(bench.path().join("host/a/b")).unwrap(),
+        b"shown"
+    );
+    for (mount, expect) in [
+        (
+            "host:/home/user/tests",
+            "--mount host:/home/user/tests: nothing can be shown at",
+        ),
+        ("missing:/data", "missing cannot be shown: No such file"),
+        ("host", "must be HOST:INSIDE"),
+    ] {
+        bench.check_wrong_use(&[&given[..], &["--mount", mount]].concat(), expect);
+    }
+}
