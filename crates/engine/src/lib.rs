@@ -21,6 +21,7 @@ pub mod metrics;
 mod mount;
 pub mod network;
 pub mod openenv_trace;
+mod patch;
 mod place;
 mod plan;
 pub mod result;

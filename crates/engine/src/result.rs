@@ -97,6 +97,7 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         files: Default::default(),
         files_extra: Vec::new(),
         artifacts: Vec::new(),
+        patch_bytes: None,
         agent_log_tail: String::new(),
         agent_report: Default::default(),
         proxy_log_tail: String::new(),

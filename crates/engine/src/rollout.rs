@@ -28,10 +28,11 @@ use crate::intake::{PlanError, Preparer, ResolvedRollout};
 use crate::judge::{Ending, with_verifier_problem};
 use crate::layout::{self, note_sandbox, spec};
 use crate::network::RolloutNetwork;
+use crate::patch;
 use crate::place::placements;
 use crate::plan::Plan;
 use crate::result;
-use crate::shell::{LOG_TAIL_CHARS, live_processes, run_command, seconds};
+use crate::shell::{LOG_TAIL_CHARS, live_processes, run_command, seconds, services_killed};
 use crate::store::{Record, Store, StoreError};
 use crate::verify::{self, CommandProgress};
 use rollcage_agents::{LaunchRequest, ModelAccess};
@@ -285,6 +286,10 @@ impl OpenRollout<'_> {
     ) -> Result<Ending, Ending> {
         let prepared = self.cancel.run_until_cancelled(self.prepare(result)).await;
         let services = prepared.ok_or_else(Ending::cancelled)??;
+        let (task, path) = (&self.plan.task, record.path());
+        let baseline = patch::baseline(self.sandbox, task, path, result);
+        let baseline = self.cancel.run_until_cancelled(baseline).await;
+        let baseline = baseline.ok_or_else(Ending::cancelled)?;
 
         self.network
             .enter(network::Phase::Agent, self.sandbox)
@@ -333,6 +338,9 @@ impl OpenRollout<'_> {
             return Ok(ungraded);
         }
 
+        let patched = patch::write(baseline, self.sandbox, path, result);
+        let patched = self.cancel.run_until_cancelled(patched).await;
+        patched.ok_or_else(Ending::cancelled)?;
         let graded = self.cancel.run_until_cancelled(self.grade(result)).await;
         let problem = graded.ok_or_else(Ending::cancelled)??;
         let collected = self
@@ -471,16 +479,6 @@ impl OpenRollout<'_> {
             },
         });
     }
-}
-
-/// Warns that processes started by setup commands are gone when the verify commands run.
-fn services_killed(services: &[String]) -> Option<Finding> {
-    let text = format!(
-        "setup commands left processes ({}), which ran beside the agent and were ended with it: a verify command that needs \
-         them starts them itself",
-        services.join(", ")
-    );
-    (!services.is_empty()).then(|| Finding::warn(Code::ServicesKilled, text))
 }
 
 fn note_usage(result: &mut RolloutResult, session: &Session, used: &rollcage_sandbox::Usage) {

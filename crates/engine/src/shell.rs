@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollcage_agents::base_environment;
+use rollcage_model::finding::{Code, Finding};
 use rollcage_model::record::CommandResult;
 use rollcage_model::text::tail;
 use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
@@ -30,6 +31,16 @@ pub(crate) async fn live_processes(sandbox: &dyn Sandbox) -> Result<Vec<String>,
     let env = base_environment(&BTreeMap::new());
     let listed = run_command(sandbox, LIST, env, "/", LIST_LIMIT).await?;
     Ok(listed.stdout.lines().map(str::to_owned).collect())
+}
+
+/// Warns that processes started by setup commands are gone when the verify commands run.
+pub(crate) fn services_killed(services: &[String]) -> Option<Finding> {
+    let text = format!(
+        "setup commands left processes ({}), which ran beside the agent and were ended with it: a verify command that needs \
+         them starts them itself",
+        services.join(", ")
+    );
+    (!services.is_empty()).then(|| Finding::warn(Code::ServicesKilled, text))
 }
 
 /// Runs one command in `cwd`. `Err` means that it could not be started.

@@ -39,6 +39,8 @@ use disk::{create_marker, is_same_file, remove_partial_files, write_atomic};
 const EXCHANGES_FILE: &str = "exchanges.rec";
 /// The directory of a record that holds what was kept of the task's `artifacts`, by path below the work directory.
 pub const ARTIFACTS_DIRECTORY: &str = "artifacts";
+/// The file of a record that holds what the agent changed in the work directory, for a task with `patch`.
+pub const PATCH_FILE: &str = "workdir.patch";
 /// The suffix of a record that is being removed; the next start removes what a killed process left of one.
 const REMOVED: &str = ".removed";
 /// The event file written by the agent.

@@ -218,6 +218,9 @@ pub struct RolloutResult {
     /// What was kept of the task's `artifacts`; the files are below `artifacts/` in the record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<Artifact>,
+    /// The size of the record's `workdir.patch`, for a task with `patch`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patch_bytes: Option<u64>,
     /// The end of what the agent told.
     pub agent_log_tail: String,
     /// The end of the proxy's log of model calls.

@@ -70,6 +70,9 @@ pub struct Task {
     /// directory, such as `out/**` and `*.bin`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<String>,
+    /// Keep what the agent changed in the work directory, as a patch with the record.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub patch: bool,
     /// The reference solution, played by the scripted endpoint.
     pub solution: Vec<Step>,
     /// Added to the environment of setup commands, the agent and verify commands.
@@ -157,6 +160,7 @@ impl Default for Task {
             verify: Vec::new(),
             test_script: None,
             artifacts: Vec::new(),
+            patch: false,
             solution: Vec::new(),
             env: BTreeMap::new(),
             agent_timeout_s: None,

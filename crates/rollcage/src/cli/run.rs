@@ -108,7 +108,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "HOST:INSIDE")]
     mount: Vec<String>,
 
-    /// Copy the artifacts of each rollout to DIR/ROLLOUT_ID; without it they are with its record alone
+    /// Copy the artifacts and the patch of each rollout to DIR/ROLLOUT_ID; without it they are with its record alone
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 

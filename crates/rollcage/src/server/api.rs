@@ -52,6 +52,7 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
             "/v1/rollouts/{id}/artifacts/{*path}",
             get(artifacts::attachment),
         )
+        .route("/v1/rollouts/{id}/patch", get(artifacts::patch))
         .route("/v1/rollouts/{id}/logs", get(content::logs))
         .route("/v1/agents", get(agents))
         .route("/v1/endpoints", get(endpoints))

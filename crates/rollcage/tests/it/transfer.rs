@@ -389,3 +389,68 @@ fn a_directory_of_the_host_is_shown_read_only() {
         bench.check_wrong_use(&[&given[..], &["--mount", mount]].concat(), expect);
     }
 }
+
+/// Changes, adds and removes files, and tries to hide it: with attributes, filters, hooks, ignored names, another
+/// repository, and a git of its own.
+const HIDES: &str = "echo changed > src/a; rm src/b; printf '\\000\\377' > new.bin; ln -s src link; chmod +x run; \
+    printf '* -diff filter=evil diff=evil\\n' > .gitattributes; echo '*' > .gitignore; git init -q sub; echo in > sub/file; \
+    git config --global diff.external /home/user/workdir/run; git config --global filter.evil.clean /home/user/workdir/run; \
+    printf '[diff]\\nexternal = false\\n' >> .git/config; mkdir -p .git/hooks; cp run .git/hooks/post-index-change";
+
+#[test]
+fn a_patch_has_all_that_the_agent_changed_and_nothing_of_its_configuration() {
+    let bench = Bench::new();
+    bench.write("before/src/a", "old\n");
+    bench.write("before/src/b", "gone\n");
+    bench.write("before/run", "#!/bin/sh\ntouch /tmp/ran; exit 1\n");
+    bench.write("solution.sh", HIDES);
+    bench.write(
+        "task.toml",
+        "instruction = 'x'\npatch = true\nsetup = ['git init -q', 'echo made > by-setup']\n\
+         verify = ['test ! -e /tmp/ran', 'echo late > late']\n\
+         [[solution]]\nrun = 'bash /home/user/task/hides.sh'\n\
+         [upload]\n'/home/user/task/hides.sh' = 'solution.sh'\n'/home/user/workdir' = 'before'\n",
+    );
+    let result = bench.result(&["task.toml", "--agent", "oracle", "--save", "saved"]);
+    let findings = result["findings"].to_string();
+    assert!(!findings.contains("patch_incomplete"), "{findings}");
+    let record = Path::new(result["record"].as_str().unwrap());
+    let patch = record.join("workdir.patch");
+    let text = std::fs::read(&patch).unwrap();
+    assert_eq!(result["patch_bytes"], text.len());
+    let saved = bench
+        .path()
+        .join("saved")
+        .join(result["rollout_id"].as_str().unwrap());
+    assert_eq!(std::fs::read(saved.join("workdir.patch")).unwrap(), text);
+    assert!(!record.join("workdir.git.partial").exists());
+
+    // It makes of the state after setup what the agent left, byte for byte.
+    let applied = bench.path().join("before");
+    let git = |arguments: &[&str]| {
+        let mut command = Command::new("git");
+        let output = command
+            .args(arguments)
+            .current_dir(&applied)
+            .env("HOME", "/nonexistent");
+        assert!(output.status().unwrap().success(), "git {arguments:?}");
+    };
+    git(&["init", "-q"]);
+    git(&["apply", "--whitespace=nowarn", patch.to_str().unwrap()]);
+    assert_eq!(std::fs::read(applied.join("src/a")).unwrap(), b"changed\n");
+    assert!(!applied.join("src/b").exists());
+    assert_eq!(std::fs::read(applied.join("new.bin")).unwrap(), b"\0\xff");
+    assert_eq!(std::fs::read(applied.join("sub/file")).unwrap(), b"in\n");
+    assert_eq!(
+        std::fs::read_link(applied.join("link")).unwrap(),
+        Path::new("src")
+    );
+    let mode = std::fs::metadata(applied.join("run"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o111, 0o111);
+    for name in ["late", "by-setup", "sub/.git"] {
+        assert!(!applied.join(name).exists(), "{name}");
+    }
+}

@@ -27,6 +27,7 @@ const OF_THE_TASK: &[&str] = &[
     "verify",
     "test_script",
     "artifacts",
+    "patch",
     "solution",
     "env",
     "mcp",
@@ -134,6 +135,7 @@ fn a_task_file_takes_the_same_names() {
         "setup" | "verify" | "solution" | "artifacts" => json!(["x"]),
         "agent_timeout_s" | "command_timeout_s" => json!(7),
         "mode" => json!("black_box"),
+        "patch" => json!(true),
         _ => json!({}),
     };
     for name in OF_THE_TASK {
@@ -150,6 +152,7 @@ fn a_task_file_takes_the_same_names() {
     let task: Value = serde_json::to_value(Task {
         test_script: Some("x".to_owned()),
         artifacts: vec!["x".to_owned()],
+        patch: true,
         network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
         ..Task::default()
     })

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use rollcage_engine::store::ARTIFACTS_DIRECTORY;
+use rollcage_engine::store::{ARTIFACTS_DIRECTORY, PATCH_FILE};
 use rollcage_model::record::RolloutResult;
 
 use crate::UsageError;
@@ -24,6 +24,9 @@ pub(super) fn save(directory: &Path, results: &[RolloutResult]) -> anyhow::Resul
         for artifact in &result.artifacts {
             let path = Path::new(ARTIFACTS_DIRECTORY).join(&artifact.path);
             copy(&record.join(&path), &target.join(&path))?;
+        }
+        if result.patch_bytes.is_some() {
+            copy(&record.join(PATCH_FILE), &target.join(PATCH_FILE))?;
         }
     }
     Ok(())

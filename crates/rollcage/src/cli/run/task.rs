@@ -64,6 +64,10 @@ pub(super) struct TaskOverrides {
     #[arg(long, value_name = "GLOB")]
     artifacts: Vec<String>,
 
+    /// Keep what the agent changed in the work directory, as a patch with the record: workdir.patch
+    #[arg(long)]
+    patch: bool,
+
     /// The agent's time, in seconds
     #[arg(long, visible_alias = "timeout", value_name = "SECONDS")]
     agent_timeout_s: Option<f64>,
@@ -144,6 +148,7 @@ impl TaskOverrides {
             }
         }
         task.artifacts.extend(self.artifacts.clone());
+        task.patch |= self.patch;
         task.agent_timeout_s = self.agent_timeout_s.or(task.agent_timeout_s);
         task.command_timeout_s = self.command_timeout_s.unwrap_or(task.command_timeout_s);
         task.limits = with_numbers("--limits", &task.limits, &self.limits)?;

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
+use axum::extract::{Path as RoutePath, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
 use rollcage_engine::EngineError;
-use rollcage_engine::store::ARTIFACTS_DIRECTORY;
+use rollcage_engine::store::{ARTIFACTS_DIRECTORY, PATCH_FILE};
 use rollcage_model::record::RolloutResult;
 
 use super::error::ApiError;
@@ -27,7 +28,7 @@ const CHUNK_BYTES: usize = 128 * 1024;
 pub(super) async fn list(
     State(backend): BackendState,
     OwnerName(owner): OwnerName,
-    Path(id): Path<String>,
+    RoutePath(id): RoutePath<String>,
 ) -> Result<Json<Value>, ApiError> {
     let result = ended(&backend, &owner, &id).await?;
     Ok(Json(json!({"artifacts": result.artifacts})))
@@ -36,7 +37,7 @@ pub(super) async fn list(
 pub(super) async fn attachment(
     State(backend): BackendState,
     OwnerName(owner): OwnerName,
-    Path((id, path)): Path<(String, String)>,
+    RoutePath((id, path)): RoutePath<(String, String)>,
 ) -> Result<Response, ApiError> {
     let result = ended(&backend, &owner, &id).await?;
     // Only what the result lists: no path of a client's is ever opened.
@@ -48,8 +49,36 @@ pub(super) async fn attachment(
             "no such artifact was kept: GET /v1/rollouts/ID/artifacts lists what was",
         ));
     };
+    let file = Path::new(ARTIFACTS_DIRECTORY).join(&artifact.path);
+    attached(&backend, &result, file).await
+}
+
+pub(super) async fn patch(
+    State(backend): BackendState,
+    OwnerName(owner): OwnerName,
+    RoutePath(id): RoutePath<String>,
+) -> Result<Response, ApiError> {
+    let result = ended(&backend, &owner, &id).await?;
+    if result.patch_bytes.is_none() {
+        return Err(ApiError::new(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "this rollout has no patch: its task did not ask for one, or a finding says why",
+        ));
+    }
+    attached(&backend, &result, PathBuf::from(PATCH_FILE)).await
+}
+
+/// A file of the record, by a path that is ours.
+async fn attached(
+    backend: &Backend,
+    result: &RolloutResult,
+    path: PathBuf,
+) -> Result<Response, ApiError> {
     let directory = backend.engine.store().directory(result.rollout_id);
-    let file = directory.join(ARTIFACTS_DIRECTORY).join(&artifact.path);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let disposition = disposition(&name);
+    let file = directory.join(&path);
     let opened = tokio::task::spawn_blocking(move || {
         let file = File::open(file)?;
         let bytes = file.metadata()?.len();
@@ -60,7 +89,7 @@ pub(super) async fn attachment(
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
-        (header::CONTENT_DISPOSITION, disposition(&artifact.path)),
+        (header::CONTENT_DISPOSITION, disposition),
         (header::CONTENT_LENGTH, bytes.to_string()),
     ];
     Ok((headers, body(file)).into_response())
@@ -85,9 +114,8 @@ fn body(file: File) -> Body {
     }))
 }
 
-/// With the last name of the path, in the form that may hold any character.
-fn disposition(path: &str) -> String {
-    let name = path.rsplit('/').next().unwrap_or(path);
+/// In the form that may hold any character.
+fn disposition(name: &str) -> String {
     let mut text = String::from("attachment; filename*=UTF-8''");
     for byte in name.bytes() {
         match byte {
@@ -107,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_name_cannot_add_to_its_header() {
-        let shown = disposition("out/a\"b\r\nx: y; é.bin");
+        let shown = disposition("a\"b\r\nx: y; é.bin");
         let name = "a%22b%0D%0Ax%3A%20y%3B%20%C3%A9.bin";
         assert_eq!(shown, format!("attachment; filename*=UTF-8''{name}"));
     }

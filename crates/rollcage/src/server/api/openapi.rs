@@ -46,6 +46,10 @@ pub(crate) fn openapi_paths() -> Map<String, Value> {
         json!({"parameters": [id(), path], "get": artifact()}),
     );
     add(
+        "/v1/rollouts/{id}/patch",
+        json!({"parameters": [id()], "get": patch()}),
+    );
+    add(
         "/v1/rollouts/{id}/logs",
         json!({"parameters": [id()], "get": logs()}),
     );
@@ -372,6 +376,19 @@ fn artifact() -> Value {
     );
     let mut item = get_one("getArtifact", "One of them, by its path", &[], good);
     item["responses"]["409"] = problem("The rollout has not ended.");
+    item
+}
+
+fn patch() -> Value {
+    let bytes = json!({"type": "string", "format": "binary"});
+    let good = content(
+        "The patch as an attachment.",
+        "application/octet-stream",
+        bytes,
+    );
+    let about = "What the agent changed in the work directory, for a task with `patch`";
+    let mut item = get_one("getPatch", about, &[], good);
+    item["responses"]["409"] = problem("It has not ended.");
     item
 }
 

@@ -32,6 +32,7 @@ pub(crate) const NAMES: &[&str] = &[
     "files",
     "upload_files",
     "artifacts",
+    "patch",
     "env",
     "mcp",
     "task",
@@ -314,6 +315,7 @@ fn read_task(
     replace(&mut task.setup, given.texts("setup")?);
     replace(&mut task.verify, given.texts("verify")?);
     replace(&mut task.artifacts, given.texts("artifacts")?);
+    replace(&mut task.patch, given.flag("patch")?);
     let timeout = given.number("agent_timeout_s")?;
     task.agent_timeout_s = timeout.or(task.agent_timeout_s);
     replace(

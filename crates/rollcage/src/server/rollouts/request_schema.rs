@@ -96,6 +96,10 @@ fn argument(name: &str) -> Value {
             "Files to keep when the verify commands have run, of any bytes: patterns of paths below the work directory, such \
              as `out/**`.",
         ),
+        "patch" => (
+            flag(),
+            "Keep what the agent changed in the work directory, as a patch with the record.",
+        ),
         "upload_files" => (files(), "Another name for `files`."),
         "env" => (
             text_map(),
