@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use rollcage_sandbox::guest::WORKDIR;
 use rollcage_sandbox::{EntryKind, Error, Sandbox};
 
+use rollcage_model::finding::{Code, Finding};
+use rollcage_model::record::RolloutResult;
 use rollcage_model::text::chain;
 
 const DEPTH: u32 = 2;
@@ -15,17 +17,26 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 const FILE_CHARS_MAX: usize = 8000;
 
 #[derive(Debug, Default)]
-pub(crate) struct Collected {
+struct Collected {
     /// By absolute path.
-    pub(crate) files: BTreeMap<String, String>,
+    files: BTreeMap<String, String>,
     /// The paths of files that are not text or too large.
-    pub(crate) extra: Vec<String>,
+    extra: Vec<String>,
     /// Why collecting stopped early, if it did.
-    pub(crate) problem: Option<String>,
+    problem: Option<String>,
 }
 
 /// Never fails, whatever the agent left in its work directory.
-pub(crate) async fn collect(sandbox: &dyn Sandbox) -> Collected {
+pub(crate) async fn collect(sandbox: &dyn Sandbox, result: &mut RolloutResult) {
+    let collected = collect_texts(sandbox).await;
+    result.files = collected.files;
+    result.files_extra = collected.extra;
+    // The grade is final by now, whatever state the agent left its files in.
+    let finding = |problem| Finding::info(Code::FilesNotCollected, problem);
+    result.findings.extend(collected.problem.map(finding));
+}
+
+async fn collect_texts(sandbox: &dyn Sandbox) -> Collected {
     let mut collected = Collected::default();
     let entries = match sandbox.list(WORKDIR, DEPTH, ENTRIES_MAX).await {
         Ok(entries) => entries,

@@ -16,5 +16,8 @@ pub use request::{EndpointOptions, KeySource, ModelOptions, RequestOrigin, Rollo
 pub use resolve::{RequestError, ResolvedRollout, resolve};
 pub use sealed::Sealed;
 
+pub use crate::mount::{HostMount, MountError};
+pub use crate::upload::Upload;
+
 #[cfg(test)]
 mod tests;

@@ -28,7 +28,7 @@ impl Ending {
     /// For errors during setup: a file that cannot be written is the task's mistake, not the sandbox's.
     pub(crate) fn from_setup(error: rollcage_sandbox::Error) -> Self {
         match error {
-            rollcage_sandbox::Error::File { .. } => {
+            rollcage_sandbox::Error::File { .. } | rollcage_sandbox::Error::Invalid { .. } => {
                 Ending::new(Cause::SetupFailed, rollcage_model::text::chain(&error))
             }
             error => error.into(),

@@ -7,19 +7,17 @@ use rollcage_model::task::{INSTRUCTION, SetupUser, TEST_SCRIPT, TaskError, is_te
 use rollcage_sandbox::guest::AGENT_LOGS;
 use rollcage_sandbox::{Content, Limits, Sandbox, Spec};
 
+use crate::mount::HostMount;
 use crate::network::HostNetwork;
+use crate::place::{Placed, TaskFile};
 use crate::plan::Plan;
-
-/// A file of a task: its absolute path in the sandbox, and its content.
-pub(crate) type TaskFile<'a> = (String, &'a [u8]);
 
 /// The files written before the setup commands run: the instruction, and the task's files without its tests.
 pub(crate) fn before_setup(plan: &Plan) -> Result<Vec<TaskFile<'_>>, TaskError> {
     let mut files = files(plan)?;
-    files.retain(|(path, _)| !is_test(path));
-    if files.iter().all(|(path, _)| path != INSTRUCTION) {
-        let instruction = plan.task.instruction.as_bytes();
-        files.push((INSTRUCTION.to_owned(), instruction));
+    files.retain(|file| !is_test(&file.path));
+    if files.iter().all(|file| file.path != INSTRUCTION) {
+        files.push(TaskFile::text(INSTRUCTION, &plan.task.instruction));
     }
     Ok(files)
 }
@@ -27,21 +25,23 @@ pub(crate) fn before_setup(plan: &Plan) -> Result<Vec<TaskFile<'_>>, TaskError> 
 /// The files written once the agent is dead.
 pub(crate) fn tests(plan: &Plan) -> Result<Vec<TaskFile<'_>>, TaskError> {
     let mut files = files(plan)?;
-    files.retain(|(path, _)| is_test(path));
+    files.retain(|file| is_test(&file.path));
     let script = plan.task.test_script();
-    files.extend(script.map(|script| (TEST_SCRIPT.to_owned(), script.as_bytes())));
+    files.extend(script.map(|script| TaskFile::text(TEST_SCRIPT, script)));
     Ok(files)
 }
 
 fn files(plan: &Plan) -> Result<Vec<TaskFile<'_>>, TaskError> {
     let texts = plan.task.files.iter();
-    let texts = texts.map(|(path, text)| (path, text.as_bytes()));
+    let texts = texts.map(|(path, text)| Ok(TaskFile::text(path_inside(path)?, text)));
     let uploads = plan.uploads.iter();
-    let uploads = uploads.map(|(path, content)| (path, content.as_slice()));
-    let placed = texts.chain(uploads);
-    placed
-        .map(|(path, content)| Ok((path_inside(path)?, content)))
-        .collect()
+    let uploads = uploads.map(|(path, upload)| {
+        Ok(TaskFile {
+            path: path_inside(path)?,
+            placed: Placed::from(upload),
+        })
+    });
+    texts.chain(uploads).collect()
 }
 
 /// Writes the agent's event log and the proxy's log for verifiers to read. Errors are ignored: a full or locked
@@ -81,6 +81,7 @@ pub(crate) fn spec(id: RolloutId, plan: &Plan, host: &HostNetwork) -> Spec {
         layers.extend(host.layer.clone());
     }
     let mut mounts = plan.ready.mounts();
+    mounts.extend(plan.mounts.iter().map(HostMount::mount));
     if plan.task.setup_user == SetupUser::Root {
         mounts.extend(host.system_packages.mounts.clone());
     }

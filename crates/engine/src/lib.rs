@@ -11,6 +11,7 @@
 //! The engine uses all the other libraries: sandboxes through their traits, models through the proxy, agents as what
 //! their manifests say. It knows no command line, no server and no terminal.
 
+mod artifacts;
 mod collect;
 mod controls;
 mod dispatch;
@@ -24,10 +25,13 @@ mod judge;
 mod layout;
 mod limits;
 mod listing;
+mod locale;
 pub mod metrics;
 mod model;
+mod mount;
 pub mod network;
 pub mod openenv_trace;
+mod patch;
 mod place;
 mod plan;
 pub mod result;
@@ -37,6 +41,7 @@ mod services;
 mod shell;
 pub mod store;
 mod trial;
+mod upload;
 mod usage;
 mod verify;
 

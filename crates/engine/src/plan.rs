@@ -10,13 +10,17 @@ use rollcage_proxy::ModelSettings;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::remote::RemoteMcpServers;
 
+use crate::mount::HostMount;
 use crate::network::PhaseRules;
+use crate::upload::Upload;
 
 /// A rollout whose agent is installed and whose endpoint is known.
 pub(crate) struct Plan {
     pub(crate) task: Task,
     /// The content of `task.upload`, by path in the sandbox.
-    pub(crate) uploads: Arc<BTreeMap<String, Vec<u8>>>,
+    pub(crate) uploads: Arc<BTreeMap<String, Upload>>,
+    /// What the sandbox shows of this machine.
+    pub(crate) mounts: Vec<HostMount>,
     pub(crate) agent: Arc<dyn Agent>,
     pub(crate) ready: ReadyAgent,
     pub(crate) endpoint: Endpoint,

@@ -96,6 +96,8 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
         verify_results: Vec::new(),
         files: Default::default(),
         files_extra: Vec::new(),
+        artifacts: Vec::new(),
+        patch_bytes: None,
         agent_log_tail: String::new(),
         agent_report: Default::default(),
         proxy_log_tail: String::new(),

@@ -16,6 +16,7 @@ use rollcage_model::task::SetupUser;
 use rollcage_sandbox::guest::WORKDIR;
 use rollcage_sandbox::{Sandbox, Sandboxes, User};
 
+use crate::artifacts;
 use crate::collect::collect;
 use crate::controls::Controls;
 use crate::drive::exec::Exec;
@@ -26,9 +27,11 @@ use crate::installed;
 use crate::intake::{PlanError, Preparer, ResolvedRollout};
 use crate::judge::{Ending, with_verifier_problem};
 use crate::layout::{self, note_sandbox, spec};
+use crate::locale;
 use crate::model;
 use crate::network::{HostNetwork, RolloutNetwork};
-use crate::place;
+use crate::patch;
+use crate::place::placements;
 use crate::plan::Plan;
 use crate::result;
 use crate::services::{self, RolloutServices, ServiceError, Services};
@@ -241,13 +244,53 @@ impl OpenRollout<'_> {
         serving: &mut ServerHandle,
         beside: &mut Beside,
     ) -> Result<Ending, Ending> {
-        let Beside { services, meter } = beside;
+        let Beside { services, meter } = &mut *beside;
         let prepare = self.prepare(result, &mut services.agent);
         let prepared = self.cancel.run_until_cancelled(prepare).await;
         let starved = meter.end(network::Phase::Setup, self.sandbox, result).await;
         let prepared = prepared.ok_or_else(Ending::cancelled)?;
         prepared.map_err(|ending| ending.with(starved))?;
+        let (task, path) = (&self.plan.task, record.path());
+        let baseline = patch::baseline(self.sandbox, task, path, result);
+        let baseline = self.cancel.run_until_cancelled(baseline).await;
+        let baseline = baseline.ok_or_else(Ending::cancelled)?;
 
+        let ending = self.run_agent(record, result, serving, beside).await?;
+        let Beside { services, meter } = beside;
+        let is_aborted = ending.cause == Cause::Cancelled;
+        if !is_aborted && !ending.cause.verdict().is_graded {
+            return Ok(ending);
+        }
+        if is_aborted && let Some(ungraded) = self.controls.keep(self.feed).await {
+            return Ok(ungraded);
+        }
+
+        let patched = patch::write(baseline, self.sandbox, path, result);
+        let patched = self.cancel.run_until_cancelled(patched).await;
+        patched.ok_or_else(Ending::cancelled)?;
+        let graded = self.grade(result, &mut services.verify);
+        let graded = self.cancel.run_until_cancelled(graded).await;
+        if self.plan.task.has_verifier() {
+            let verify = network::Phase::Verify;
+            meter.end(verify, self.sandbox, result).await;
+        }
+        let problem = graded.ok_or_else(Ending::cancelled)??;
+        let collected = self
+            .cancel
+            .run_until_cancelled(self.keep_files(record, result))
+            .await;
+        collected.ok_or_else(Ending::cancelled)?;
+        Ok(with_verifier_problem(ending, problem))
+    }
+
+    /// Drives the agent to its end, and notes what is known of it then.
+    async fn run_agent(
+        &self,
+        record: &Record,
+        result: &mut RolloutResult,
+        serving: &mut ServerHandle,
+        Beside { services, meter }: &mut Beside,
+    ) -> Result<Ending, Ending> {
         self.feed.publish(What::Entered {
             phase: Phase::Agent,
         });
@@ -288,27 +331,7 @@ impl OpenRollout<'_> {
         result.agent_log_tail = agent_run.log_tail;
         result.agent_report = agent_run.report;
         result.findings.extend(agent_run.services_ended);
-        let is_aborted = agent_run.ending.cause == Cause::Cancelled;
-        if !is_aborted && !agent_run.ending.cause.verdict().is_graded {
-            return Ok(agent_run.ending);
-        }
-        if is_aborted && let Some(ungraded) = self.controls.keep(self.feed).await {
-            return Ok(ungraded);
-        }
-
-        let graded = self.grade(result, &mut services.verify);
-        let graded = self.cancel.run_until_cancelled(graded).await;
-        if self.plan.task.has_verifier() {
-            let verify = network::Phase::Verify;
-            meter.end(verify, self.sandbox, result).await;
-        }
-        let problem = graded.ok_or_else(Ending::cancelled)??;
-        let collected = self
-            .cancel
-            .run_until_cancelled(self.keep_files(result))
-            .await;
-        collected.ok_or_else(Ending::cancelled)?;
-        Ok(with_verifier_problem(agent_run.ending, problem))
+        Ok(agent_run.ending)
     }
 
     /// Writes the task files, then runs the setup commands one by one. The first failure ends the rollout before the
@@ -325,9 +348,10 @@ impl OpenRollout<'_> {
         let task = &self.plan.task;
         let files = layout::before_setup(self.plan)
             .map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
-        for (path, content) in files {
-            let written = self.sandbox.write_file(&path, 0o644, content.to_vec());
-            written.await.map_err(Ending::from_setup)?;
+        for placement in placements(files, 0o644) {
+            let placement = placement.map_err(Ending::from_setup)?;
+            let placed = placement.run(self.sandbox).await;
+            placed.map_err(Ending::from_setup)?;
         }
         self.network
             .enter(network::Phase::Setup, self.sandbox)
@@ -365,7 +389,7 @@ impl OpenRollout<'_> {
         }
         self.network.shut();
         installed::settle(self.sandbox, !task.setup.is_empty()).await?;
-        let missing = place::check(self.sandbox, task).await?;
+        let missing = locale::check(self.sandbox, task).await?;
         result.findings.extend(missing);
         self.start_services(services).await?;
         result.timings.setup_s = seconds(since.elapsed());
@@ -409,21 +433,17 @@ impl OpenRollout<'_> {
         Ok(problem)
     }
 
-    async fn keep_files(&self, result: &mut RolloutResult) {
+    async fn keep_files(&self, record: &Record, result: &mut RolloutResult) {
         self.feed.publish(What::Entered {
             phase: Phase::Collect,
         });
         let since = Instant::now();
-        let collected = collect(self.sandbox).await;
-        result.files = collected.files;
-        result.files_extra = collected.extra;
+        collect(self.sandbox, result).await;
+        artifacts::keep(self.sandbox, &self.plan.task, record.path(), result).await;
         self.feed.publish(What::Collected {
             files: result.files.keys().cloned().collect(),
             files_extra: result.files_extra.clone(),
         });
-        // The grade is final by now, whatever state the agent left its files in.
-        let finding = |problem| Finding::info(Code::FilesNotCollected, problem);
-        result.findings.extend(collected.problem.map(finding));
         result.timings.collect_s = seconds(since.elapsed());
     }
 

@@ -1,7 +1,7 @@
 //! Records on disk: one private directory per rollout; its result is written last and atomically.
 //!
-//! `rollouts/ID/` holds `task.json`, `start.json`, `exchanges.rec`, the agent's logs, `result.json` and the small
-//! `summary.json` that listings read. `running/ID` is a marker file locked by the process that runs the rollout, so
+//! `rollouts/ID/` holds `task.json`, `start.json`, `exchanges.rec`, the agent's logs, its artifacts, `result.json` and
+//! the small `summary.json` that listings read. `running/ID` is a marker file locked by the process that runs the rollout, so
 //! that a later process can tell a running rollout from one whose process was killed.
 //!
 //! **Durability.** What was written survives the end of our process at any moment, even by SIGKILL, because it is in
@@ -37,6 +37,10 @@ use disk::{create_marker, is_same_file, remove_partial_files, write_atomic};
 
 /// The file of a record that holds the requests and responses of all model calls.
 const EXCHANGES_FILE: &str = "exchanges.rec";
+/// The directory of a record that holds what was kept of the task's `artifacts`, by path below the work directory.
+pub const ARTIFACTS_DIRECTORY: &str = "artifacts";
+/// The file of a record that holds what the agent changed in the work directory, for a task with `patch`.
+pub const PATCH_FILE: &str = "workdir.patch";
 /// The suffix of a record that is being removed; the next start removes what a killed process left of one.
 const REMOVED: &str = ".removed";
 /// The event file written by the agent.

@@ -17,6 +17,7 @@ use crate::intake::{Catalogue, ResolvedRollout};
 use crate::{Engine, EngineLimits, EngineOptions, RolloutEntry};
 
 mod endings;
+mod files;
 mod queue;
 mod services;
 

@@ -16,6 +16,7 @@ use rollcage_sandbox::guest::{HOME, VERIFIER_LOGS, WORKDIR};
 use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
 use crate::layout;
+use crate::place::placements;
 use crate::plan::Plan;
 use crate::services::{ServiceError, Services};
 use crate::shell::run_command;
@@ -140,9 +141,9 @@ impl Verifier<'_> {
             Ok(files) => files,
             Err(error) => return Ok(Some(chain(&error))),
         };
-        for (path, content) in files {
-            let sandbox = self.sandbox;
-            let write = || sandbox.write_file(&path, 0o755, content.to_vec());
+        for placement in placements(files, 0o755) {
+            let (sandbox, placement) = (self.sandbox, placement?);
+            let write = || placement.run(sandbox);
             let mut written = unstarved(write).await;
             if let Err(Error::File { source, .. }) = &written
                 && source.kind() == io::ErrorKind::PermissionDenied
@@ -152,7 +153,7 @@ impl Verifier<'_> {
             }
             match written {
                 Ok(()) => {}
-                Err(error @ Error::File { .. }) => {
+                Err(error @ (Error::File { .. } | Error::Invalid { .. })) => {
                     return Ok(Some(format!("place the tests: {}", chain(&error))));
                 }
                 Err(error) => return Err(error),

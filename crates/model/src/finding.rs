@@ -108,6 +108,10 @@ pub enum Code {
     VerifierStarved,
     /// What is left of the work directory could not be listed or read.
     FilesNotCollected,
+    /// Artifacts that were there and are not kept: too much of them, or what cannot be read.
+    ArtifactsCut,
+    /// What the agent changed could not be written as a patch, or not all of it.
+    PatchIncomplete,
     /// The sandbox was not gone in time after its rollout.
     SandboxNotRemoved,
     /// A reply that the agent went on from, and sent back in other words than it was sampled in or not at all.

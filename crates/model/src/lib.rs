@@ -26,6 +26,7 @@ pub mod event;
 pub mod exchange;
 pub mod export;
 pub mod finding;
+pub mod glob;
 pub mod graph;
 pub mod id;
 pub mod network;

@@ -183,6 +183,18 @@ pub struct BudgetReport {
     pub stops: u64,
 }
 
+/// A file that was kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Artifact {
+    /// Below the work directory, and below `artifacts/` in the record.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its SHA-256, in hexadecimal digits.
+    pub sha256: String,
+}
+
 /// How strong the sandbox's walls were.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -224,6 +236,12 @@ pub struct RolloutResult {
     pub files: BTreeMap<String, String>,
     /// Paths of files that are there and were not kept.
     pub files_extra: Vec<String>,
+    /// What was kept of the task's `artifacts`; the files are below `artifacts/` in the record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<Artifact>,
+    /// The size of the record's `workdir.patch`, for a task with `patch`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patch_bytes: Option<u64>,
     /// The end of what the agent told.
     pub agent_log_tail: String,
     /// The end of the proxy's log of model calls.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::budget;
+use crate::glob::{Glob, NotAGlob};
 use crate::network::Network;
 use crate::script::{self, Step, StepError};
 
@@ -35,6 +36,9 @@ pub const AGENT_TIMEOUT_S: f64 = 600.0;
 pub const COMMAND_TIMEOUT_S: f64 = 120.0;
 /// The most tokens that an agent may ask for in one call; 0 or less is no cap.
 pub const MAX_TOKENS_CAP: i64 = 4096;
+/// What is kept of `artifacts`, unless a task limits it.
+pub const ARTIFACTS_MB: u64 = 1024;
+const ARTIFACTS_MAX: usize = 32;
 /// Alternatives to ask for per token.
 pub const TOP_LOGPROBS: u32 = 5;
 
@@ -52,7 +56,7 @@ pub struct Task {
     /// agent is dead.
     #[serde(alias = "upload_files")]
     pub files: BTreeMap<String, String>,
-    /// Files to copy in by path inside; the source is relative to the task file.
+    /// Files and directories to copy in by path inside, of any bytes; the source is relative to the task file.
     pub upload: BTreeMap<String, String>,
     /// Shell commands run before the agent; the first that fails ends the rollout.
     pub setup: Vec<String>,
@@ -75,6 +79,13 @@ pub struct Task {
     /// `/home/user/logs/verifier/reward.txt`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_script: Option<String>,
+    /// Files to keep with the record when the verify commands have run, of any bytes: patterns of paths below the work
+    /// directory, such as `out/**` and `*.bin`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<String>,
+    /// Keep what the agent changed in the work directory, as a patch with the record.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub patch: bool,
     /// The reference solution, played by the scripted endpoint.
     pub solution: Vec<Step>,
     /// Added to the environment of setup commands, the agent and verify commands.
@@ -195,6 +206,8 @@ impl Default for Task {
             verify_services: Vec::new(),
             verify: Vec::new(),
             test_script: None,
+            artifacts: Vec::new(),
+            patch: false,
             solution: Vec::new(),
             env: BTreeMap::new(),
             timezone: None,
@@ -255,6 +268,10 @@ pub enum TaskError {
         key: &'static str,
         wanted: &'static str,
     },
+    #[error("`artifacts`: {0}")]
+    Artifacts(#[from] NotAGlob),
+    #[error("`artifacts` are at most {ARTIFACTS_MAX} patterns")]
+    TooManyArtifacts,
     #[error(transparent)]
     Step(#[from] StepError),
     #[error(transparent)]
@@ -297,6 +314,15 @@ impl Task {
         !self.verify.is_empty() || self.test_script().is_some()
     }
 
+    /// What to keep of the work directory.
+    pub fn artifact_globs(&self) -> Result<Vec<Glob>, TaskError> {
+        if self.artifacts.len() > ARTIFACTS_MAX {
+            return Err(TaskError::TooManyArtifacts);
+        }
+        let parsed = self.artifacts.iter().map(|text| Glob::parse(text));
+        Ok(parsed.collect::<Result<_, _>>()?)
+    }
+
     /// What a type cannot say. Called by the readers; call it for a task made by hand.
     pub fn check(&self) -> Result<(), TaskError> {
         if self.instruction.trim().is_empty() {
@@ -320,6 +346,7 @@ impl Task {
                 return Err(TaskError::BothTests);
             }
         }
+        self.artifact_globs()?;
         check_env(&self.env)?;
         place::check_timezone(self.timezone.as_deref())?;
         place::check_locale(self.locale.as_deref())?;

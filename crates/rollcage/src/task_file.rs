@@ -1,20 +1,22 @@
-//! Reads task files and the files that they upload.
+//! Reads task files and what they upload.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use rollcage_engine::intake::Upload;
 use rollcage_model::script::Step;
 use rollcage_model::task::Task;
 
 use crate::UsageError;
 
-/// For one uploaded file, which is stored in the sandbox's memory.
-const UPLOAD_BYTES_MAX: u64 = 1 << 30;
+mod upload;
 
-/// A task and the content of the files it uploads.
+pub(crate) use upload::add as add_upload;
+
+/// A task and what it uploads, by path in the sandbox.
 pub(crate) struct LoadedTask {
     pub(crate) task: Task,
-    pub(crate) uploads: BTreeMap<String, Vec<u8>>,
+    pub(crate) uploads: BTreeMap<String, Upload>,
 }
 
 /// A task that writes one file and ends: every agent can do it, even one without tools.
@@ -49,21 +51,8 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<LoadedTask> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let mut uploads = BTreeMap::new();
     for (target, source) in &task.upload {
-        let source = directory.join(source);
-        let bytes = std::fs::metadata(&source).map(|metadata| metadata.len());
-        let content = match bytes {
-            Ok(bytes) if bytes > UPLOAD_BYTES_MAX => Err(anyhow::anyhow!("larger than 1 GiB")),
-            Ok(_) => std::fs::read(&source).map_err(anyhow::Error::from),
-            Err(error) => Err(error.into()),
-        };
-        let content = content.map_err(|error| {
-            UsageError(format!(
-                "task {}: read upload {}: {error:#}",
-                path.display(),
-                source.display()
-            ))
-        })?;
-        uploads.insert(target.clone(), content);
+        let added = add_upload(&mut uploads, target, &directory.join(source));
+        added.map_err(|why| UsageError(format!("task {}: upload {why}", path.display())))?;
     }
     Ok(LoadedTask { task, uploads })
 }

@@ -15,6 +15,7 @@ pub mod disk;
 pub mod doctor;
 mod entrance;
 mod error;
+mod file_stream;
 mod gates;
 pub mod guest;
 pub mod local;
@@ -29,6 +30,7 @@ pub use command::{Command, Stdin, User};
 pub use content::{Archive, Content, Mount};
 pub use entrance::{AllowedPeers, BoxedStream, Entrance, Listener, Stream};
 pub use error::Error;
+pub use file_stream::{FileStream, StreamedHead, StreamedKind};
 pub use gates::{Gates, PORTS_MAX, PROXY_PORT};
 pub use process::{ExitStatus, Input, Output, Process};
 pub use run::{CommandOutcome, OutputLimit, run};
@@ -91,8 +93,14 @@ pub trait Sandbox: Send + Sync {
     /// Writes a file as `user`, creating parent directories. An existing file is replaced by a new one. Here and below,
     /// relative paths are relative to [`guest::WORKDIR`].
     async fn write_file(&self, path: &str, mode: u32, content: Vec<u8>) -> Result<(), Error>;
+    /// Unpacks an uncompressed tar file of files, directories and links below `target`, an absolute path, as `user`. As
+    /// with [`Sandbox::write_file`], what is there already is replaced; a directory is kept.
+    async fn unpack(&self, archive: Vec<u8>, target: &str) -> Result<(), Error>;
     /// Reads a regular file as `user`; `Error::TooLarge` above `bytes_max`.
     async fn read_file(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, Error>;
+    /// Reads files and links below `directory` as `user`, one after the other, however large they are. No link is
+    /// followed; a path is relative, and one that leads out is nothing.
+    async fn read_files(&self, directory: &str, paths: Vec<String>) -> Result<FileStream, Error>;
     /// Lists a tree in byte order of the paths, without following links. `depth` 1 lists only the directory itself.
     /// Beyond `entries_max` the listing is truncated; request one more to detect that.
     async fn list(

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use rollcage_sandbox::doctor::{Check, Status};
 use rollcage_sandbox::{
-    BoxedStream, Capabilities, Command, DirectoryEntry, Entrance, Error, Gates, Isolation,
-    Listener, NetworkPolicy, Process, Sandbox, Sandboxes, Snapshot, Spec, Usage,
+    BoxedStream, Capabilities, Command, DirectoryEntry, Entrance, Error, FileStream, Gates,
+    Isolation, Listener, NetworkPolicy, Process, Sandbox, Sandboxes, Snapshot, Spec, Usage,
 };
 use tokio::sync::mpsc;
 
@@ -274,9 +274,22 @@ impl Sandbox for FakeSandbox {
         self.machine.spawn(command, behaviour)
     }
 
-    async fn write_file(&self, path: &str, _mode: u32, content: Vec<u8>) -> Result<(), Error> {
+    async fn write_file(&self, path: &str, mode: u32, content: Vec<u8>) -> Result<(), Error> {
         self.record(Operation::Write, path).await?;
-        self.machine.files().write(path, content)
+        self.machine.files().write(path, mode, content)
+    }
+
+    async fn unpack(&self, archive: Vec<u8>, target: &str) -> Result<(), Error> {
+        self.record(Operation::Unpack, target).await?;
+        self.machine.files().unpack(&archive, target)
+    }
+
+    async fn read_files(&self, directory: &str, paths: Vec<String>) -> Result<FileStream, Error> {
+        self.record(Operation::ReadFiles, directory).await?;
+        let stream = self.machine.files().stream(directory, &paths);
+        let gone = self.machine.gone();
+        let output = Box::new(io::Cursor::new(stream));
+        Ok(FileStream::new(output, async move { Err(gone) }))
     }
 
     async fn read_file(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, Error> {

@@ -138,6 +138,7 @@ impl Preparer {
         let plan = Plan {
             task: rollout.task,
             uploads: rollout.uploads,
+            mounts: rollout.mounts,
             agent: rollout.agent,
             ready,
             endpoint,

@@ -11,6 +11,8 @@ use rollcage_model::task::{MAX_TOKENS_CAP, TOP_LOGPROBS, Task};
 use rollcage_proxy::secret::Secret;
 
 use super::sealed::Sealed;
+use crate::mount::HostMount;
+use crate::upload::Upload;
 
 /// The default agent.
 const AGENT: &str = "opencode";
@@ -21,13 +23,12 @@ const AGENT: &str = "opencode";
 pub struct RolloutRequest {
     /// The header values of its MCP servers are masked; the originals are in `mcp`.
     pub task: Task,
-    /// The content of `task.upload`, by path in the sandbox.
-    #[serde(
-        default,
-        with = "base64_contents",
-        skip_serializing_if = "BTreeMap::is_empty"
-    )]
-    pub uploads: BTreeMap<String, Vec<u8>>,
+    /// The content of `task.upload`, and files of clients that are no text, by path in the sandbox.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub uploads: BTreeMap<String, Upload>,
+    /// What the sandbox shows of this machine; only for [`RequestOrigin::Operator`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<HostMount>,
     /// `NAME` or `NAME@VERSION`.
     pub agent: String,
     #[serde(default)]
@@ -142,6 +143,7 @@ impl RolloutRequest {
         RolloutRequest {
             task,
             uploads: BTreeMap::new(),
+            mounts: Vec::new(),
             agent: AGENT.to_owned(),
             endpoint: EndpointOptions::default(),
             options: ModelOptions::default(),
@@ -173,34 +175,4 @@ impl RolloutRequest {
 
 fn nothing_sealed() -> Sealed<McpServers> {
     Sealed::new(McpServers::default())
-}
-
-/// Serialises file contents as base64.
-mod base64_contents {
-    use std::collections::BTreeMap;
-
-    use base64::Engine as _;
-    use base64::prelude::BASE64_STANDARD;
-    use serde::de::Error as _;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(
-        contents: &BTreeMap<String, Vec<u8>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let encoded = contents.iter();
-        let encoded = encoded.map(|(path, content)| (path, BASE64_STANDARD.encode(content)));
-        encoded.collect::<BTreeMap<_, _>>().serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<BTreeMap<String, Vec<u8>>, D::Error> {
-        let encoded = BTreeMap::<String, String>::deserialize(deserializer)?;
-        let decoded = encoded.into_iter().map(|(path, text)| {
-            let content = BASE64_STANDARD.decode(text).map_err(D::Error::custom)?;
-            Ok((path, content))
-        });
-        decoded.collect()
-    }
 }

@@ -11,7 +11,7 @@ use rollcage_endpoints::check::EndpointError;
 use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_model::network;
 use rollcage_model::record::EndpointInfo;
-use rollcage_model::task::{Mode, Task, TaskError};
+use rollcage_model::task::{Mode, TEST_SCRIPT, Task, TaskError, path_inside};
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::outbound::ForbiddenAddress;
 use rollcage_proxy::remote::{RemoteMcpError, RemoteMcpServers};
@@ -20,7 +20,9 @@ use rollcage_proxy::{ModelSettings, SamplingPolicy};
 
 use super::catalogue::Catalogue;
 use super::request::{EndpointOptions, KeySource, ModelOptions, RequestOrigin, RolloutRequest};
+use crate::mount::HostMount;
 use crate::network::{NetworkError, PhaseRules};
+use crate::upload::Upload;
 
 /// The longest label name, label value or group name.
 const NAME_CHARS_MAX: usize = 200;
@@ -67,6 +69,8 @@ pub enum RequestError {
     Patience,
     #[error("`top_logprobs` must be between 0 and {TOP_LOGPROBS_MAX}")]
     TopLogprobs,
+    #[error("only whoever runs the program can have a sandbox show directories of its machine")]
+    Mounts,
     #[error(transparent)]
     ForbiddenAddress(#[from] ForbiddenAddress),
     #[error(transparent)]
@@ -79,8 +83,10 @@ pub enum RequestError {
 #[derive(Clone)]
 pub struct ResolvedRollout {
     pub task: Task,
-    /// The content of `task.upload`, by path in the sandbox; shared by all rollouts of a submission.
-    pub uploads: Arc<BTreeMap<String, Vec<u8>>>,
+    /// Files and trees by path in the sandbox; shared by all rollouts of a submission.
+    pub uploads: Arc<BTreeMap<String, Upload>>,
+    /// What the sandbox shows of this machine.
+    pub mounts: Vec<HostMount>,
     pub agent: Arc<dyn Agent>,
     pub version: VersionRequest,
     /// Set if the agent is already installed.
@@ -106,6 +112,7 @@ pub fn resolve(
     let RolloutRequest {
         mut task,
         uploads,
+        mounts,
         agent,
         endpoint,
         options,
@@ -116,6 +123,9 @@ pub fn resolve(
         ..
     } = request;
     check_names(group.as_deref(), &labels)?;
+    if !mounts.is_empty() && matches!(origin, RequestOrigin::Client { .. }) {
+        return Err(RequestError::Mounts);
+    }
     let (agent, version) = rollcage_agents::choose(catalogue.agents.clone(), &agent)?;
     let endpoint = choose_endpoint(endpoint, &origin, catalogue)?;
     let is_scripted = matches!(endpoint, EndpointChoice::Scripted);
@@ -127,6 +137,11 @@ pub fn resolve(
     let masked = std::mem::replace(&mut task.mcp, servers.clone());
     task.check()?;
     task.mcp = masked;
+    for path in uploads.keys() {
+        if path_inside(path)? == TEST_SCRIPT && task.test_script().is_some() {
+            return Err(TaskError::BothTests.into());
+        }
+    }
     if has_lost_headers {
         return Err(RequestError::HeadersLost);
     }
@@ -147,6 +162,7 @@ pub fn resolve(
         settings: settings_of(&options, &task, catalogue)?,
         task,
         uploads: Arc::new(uploads),
+        mounts,
         agent,
         version,
         ready: None,
@@ -253,6 +269,7 @@ impl ResolvedRollout {
         ResolvedRollout {
             task,
             uploads: Arc::default(),
+            mounts: Vec::new(),
             agent,
             version: VersionRequest::Default,
             ready: Some(ready),

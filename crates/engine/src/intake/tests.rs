@@ -98,7 +98,11 @@ fn what_is_not_said_has_one_default() {
 fn a_request_is_written_down_without_its_secrets() {
     let mut request = openai(task_with_header("Bearer t0ken-written-out"));
     request.endpoint.key = Some(KeySource::new(Secret::new(THEIR_KEY)));
-    request.uploads.insert("a".to_owned(), vec![0, 159, 146]);
+    let file = Upload::File {
+        content: vec![0, 159, 146],
+        is_executable: true,
+    };
+    request.uploads.insert("a".to_owned(), file);
     assert!(!format!("{request:?}").contains("t0ken"));
     let read = written_and_read(&request);
     assert_eq!(read.uploads, request.uploads);

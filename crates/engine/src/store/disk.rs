@@ -52,11 +52,12 @@ pub(super) fn is_same_file(file: &File, path: &Path) -> bool {
     matches!((open, there), (Ok(open), Ok(there)) if open.ino() == there.ino() && open.dev() == there.dev())
 }
 
-/// Removes files that a killed process was writing.
+/// Removes files and directories that were never finished.
 pub(super) fn remove_partial_files(record: &Path) {
     for entry in fs::read_dir(record).into_iter().flatten().flatten() {
         if entry.path().extension().is_some_and(|it| it == PARTIAL) {
-            let _ = fs::remove_file(entry.path());
+            let path = entry.path();
+            let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
         }
     }
 }

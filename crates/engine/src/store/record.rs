@@ -12,7 +12,7 @@ use rollcage_model::task::Mode;
 use rollcage_model::trace::Facts;
 use rollcage_model::transcript::McpNames;
 
-use super::disk::{sync_directory, sync_file, write_atomic, write_unsynced};
+use super::disk::{remove_partial_files, sync_directory, sync_file, write_atomic, write_unsynced};
 use super::{EXCHANGES_FILE, StoreError, Summary};
 
 /// The file that holds [`StartInfo`].
@@ -123,6 +123,8 @@ impl Record {
         };
         let exchanges = self.exchanges();
         synced(&exchanges, sync_file(&exchanges))?;
+        // What a cancelled rollout was still writing.
+        remove_partial_files(&self.path);
         write_atomic(&self.path.join("summary.json"), &summary)?;
         write_atomic(&self.path.join("result.json"), &text)?;
         synced(&self.path, sync_directory(&self.path))?;

@@ -162,6 +162,7 @@ impl Task {
             disk_mb: sandbox.disk_mb.or(limits.disk_mb),
             file_mb: sandbox.file_mb.or(limits.file_mb),
             shm_mb: sandbox.shm_mb.or(limits.shm_mb),
+            artifacts_mb: sandbox.artifacts_mb,
         };
     }
 }

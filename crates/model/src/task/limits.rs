@@ -1,10 +1,10 @@
-//! What a task's sandbox may use.
+//! The limits of a task's sandbox.
 
 use serde::{Deserialize, Serialize};
 
 use super::TaskError;
 
-/// What the sandbox may use at most. Sizes are in MiB; `None` takes the default of the sandbox.
+/// What the sandbox may use at most, and what is kept of it. Sizes are in MiB; `None` takes the default of the sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Limits"))]
 #[serde(deny_unknown_fields, default)]
@@ -21,6 +21,9 @@ pub struct SandboxLimits {
     pub file_mb: Option<u64>,
     /// The size of `/dev/shm`, apart from `disk_mb`; without it `/dev/shm` is part of that.
     pub shm_mb: Option<u64>,
+    /// What is kept of `artifacts`, in all; 1024 when nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artifacts_mb: Option<u64>,
 }
 
 impl SandboxLimits {
@@ -31,6 +34,7 @@ impl SandboxLimits {
             ("disk_mb", self.disk_mb, 1),
             ("file_mb", self.file_mb, 1),
             ("shm_mb", self.shm_mb, 1),
+            ("artifacts_mb", self.artifacts_mb, 1),
         ];
         for (key, value, least) in sizes {
             if value.is_some_and(|value| value < least || value > 1 << 30) {

@@ -36,6 +36,7 @@ fn wrong_input_is_named() {
         "instruction = 'a'\n[files]\n'../x' = ''",
         "no `.` or `..` in it",
     );
+    check_error("instruction = 'a'\nartifacts = ['../x']", "is no pattern");
     check_error(
         "instruction = 'a'\n[limits]\npids = 1",
         "limit `pids` must be at least 8",

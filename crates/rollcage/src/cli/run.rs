@@ -15,8 +15,8 @@ use rollcage_agents::bundle;
 use rollcage_dialect::chat::ConstraintPolicy;
 use rollcage_endpoints::serving::ServingStep;
 use rollcage_engine::intake::{
-    Catalogue, EndpointOptions, KeySource, ModelOptions, PlanError, RequestError, ResolvedRollout,
-    RolloutRequest, resolve,
+    Catalogue, EndpointOptions, HostMount, KeySource, ModelOptions, PlanError, RequestError,
+    ResolvedRollout, RolloutRequest, resolve,
 };
 use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::ending::Ended;
@@ -41,6 +41,7 @@ mod follow;
 #[cfg(test)]
 mod names;
 mod options;
+mod save;
 mod task;
 
 /// The context of errors when results cannot be written to standard output.
@@ -104,6 +105,15 @@ pub(crate) struct Arguments {
     /// Where rollouts run
     #[arg(long, value_enum, default_value_t = SandboxKind::Local, value_name = "KIND")]
     sandbox: SandboxKind,
+
+    /// Show a directory or file of this machine in the sandbox, read-only; its user reads what any user of this machine
+    /// may (repeatable)
+    #[arg(long, value_name = "HOST:INSIDE")]
+    mount: Vec<String>,
+
+    /// Copy the artifacts and the patch of each rollout to DIR/ROLLOUT_ID; without it they are with its record alone
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
 
     /// Print one result object per line on standard output; everything else goes to standard error
     #[arg(long)]
@@ -215,6 +225,7 @@ struct EndpointArguments {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let SandboxKind::Local = arguments.sandbox;
+    arguments.save.as_deref().map(save::prepare).transpose()?;
     let mut catalogue = settings::catalogue()?;
     let request = arguments.request(&mut catalogue)?;
     let mut rollout = resolve(request, &catalogue).map_err(wrong_request)?;
@@ -244,6 +255,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         followed
     });
     let results = Box::pin(results).await?;
+    if let Some(directory) = &arguments.save {
+        save::save(directory, &results)?;
+    }
     if !arguments.json {
         let printed = report::summary(&mut output::stdout(), &results);
         output::ignore_closed_reader(printed).context(UNPRINTED)?;
@@ -343,11 +357,20 @@ impl Arguments {
             group: self.group.clone(),
             labels: labels.collect::<anyhow::Result<_>>()?,
             uploads: loaded.uploads,
+            mounts: self.mounts()?,
             agent,
             endpoint: self.endpoint.wish(catalogue)?,
             options: self.endpoint.options(),
             ..RolloutRequest::new(loaded.task)
         })
+    }
+
+    fn mounts(&self) -> anyhow::Result<Vec<HostMount>> {
+        let parse = |text: &String| {
+            let parsed = HostMount::parse(text);
+            parsed.map_err(|error| UsageError(format!("--mount {text}: {error}")).into())
+        };
+        self.mount.iter().map(parse).collect()
     }
 
     fn limits(&self) -> EngineLimits {

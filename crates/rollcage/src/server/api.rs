@@ -18,9 +18,11 @@ use super::access::Owner;
 use super::metrics;
 use super::rollouts::{Backend, catalogue};
 
+mod artifacts;
 mod content;
 mod error;
 mod events;
+mod form;
 mod listing;
 mod openapi;
 mod rollout;
@@ -45,6 +47,12 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         .route("/v1/rollouts/{id}/events", get(events::stream))
         .route("/v1/rollouts/{id}/trace", get(content::trace))
         .route("/v1/rollouts/{id}/files", get(content::files))
+        .route("/v1/rollouts/{id}/artifacts", get(artifacts::list))
+        .route(
+            "/v1/rollouts/{id}/artifacts/{*path}",
+            get(artifacts::attachment),
+        )
+        .route("/v1/rollouts/{id}/patch", get(artifacts::patch))
         .route("/v1/rollouts/{id}/logs", get(content::logs))
         .route("/v1/agents", get(agents))
         .route("/v1/endpoints", get(endpoints))

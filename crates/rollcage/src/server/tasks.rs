@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use rollcage_engine::intake::Upload;
 use rollcage_model::task::Task;
 use rollcage_model::task::mcp::McpServer;
 
@@ -136,8 +137,11 @@ impl TaskEntry {
     pub(crate) fn portable(&self) -> anyhow::Result<Value> {
         let loaded = self.load()?;
         let mut task = loaded.task;
-        for (target, content) in loaded.uploads {
-            let text = String::from_utf8(content).ok();
+        for (target, upload) in loaded.uploads {
+            let text = match upload {
+                Upload::File { content, .. } => String::from_utf8(content).ok(),
+                Upload::Link { .. } | Upload::Directory => None,
+            };
             let Some(text) = text.filter(|text| text.len() <= UPLOAD_BYTES_MAX) else {
                 anyhow::bail!(
                     "task {}: the upload {target} is no text below 1 MiB, so it cannot be sent to clients; \

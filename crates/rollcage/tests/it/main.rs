@@ -35,3 +35,4 @@ mod serving;
 mod standalone;
 mod support;
 mod task_services;
+mod transfer;

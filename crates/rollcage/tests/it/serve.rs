@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
 /// The server as a process of its own.
@@ -28,6 +29,7 @@ fn command(home: &tempfile::TempDir, arguments: &[&str]) -> Command {
         .args(arguments)
         .env("ROLLCAGE_HOME", home.path())
         .env("TOKEN", "a-token-that-is-long")
+        .env("OTHER", "another-token-as-long")
         .env("SHORT", "fifteen-letters")
         .env_remove("MAX_CONCURRENT_ENVS")
         .env_remove("OPENENV_MODE");
@@ -67,6 +69,20 @@ impl Server {
         let client = rollcage_proxy::outbound::client(&self.url).unwrap();
         let answer = client.get(format!("{}{path}", self.url)).send();
         answer.await.unwrap().text().await.unwrap()
+    }
+
+    pub(crate) fn post(&self, path: &str) -> reqwest::RequestBuilder {
+        let client = rollcage_proxy::outbound::client(&self.url).unwrap();
+        client.post(format!("{}{path}", self.url))
+    }
+
+    /// Status, headers and body as they are.
+    pub(crate) async fn bytes(&self, token: &str, path: &str) -> (u16, HeaderMap, Vec<u8>) {
+        let client = rollcage_proxy::outbound::client(&self.url).unwrap();
+        let request = client.get(format!("{}{path}", self.url));
+        let answer = request.bearer_auth(token).send().await.unwrap();
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        (status, headers, answer.bytes().await.unwrap().to_vec())
     }
 
     async fn get(&self, path: &str) -> (u16, Value) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::stream::StreamExt;
 use rollcage_agents::bundle::Registry;
 use rollcage_agents::{Agent, ReadyAgent};
-use rollcage_engine::intake::{Catalogue, ResolvedRollout};
+use rollcage_engine::intake::{Catalogue, ResolvedRollout, Upload};
 use rollcage_engine::openenv_trace::OpenEnvTrace;
 use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::record::RolloutResult;
@@ -27,7 +27,7 @@ pub(crate) const API_KEY: &str = "sk-upstream-3f9c1d77a2";
 /// A rollout with an agent that is installed and an endpoint that is known.
 pub(crate) struct Plan {
     pub(crate) task: Task,
-    pub(crate) uploads: BTreeMap<String, Vec<u8>>,
+    pub(crate) uploads: BTreeMap<String, Upload>,
     pub(crate) agent: Arc<dyn Agent>,
     pub(crate) ready: ReadyAgent,
     pub(crate) endpoint: Endpoint,

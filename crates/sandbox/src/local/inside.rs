@@ -4,6 +4,7 @@ mod builtin;
 mod copy;
 pub(crate) mod init;
 mod layout;
+mod many;
 pub(crate) mod net;
 pub(crate) mod payload;
 mod programs;

@@ -11,6 +11,7 @@ mod kit;
 mod life;
 mod limits;
 mod machines;
+mod many;
 mod rootless;
 mod snapshot;
 mod spare;

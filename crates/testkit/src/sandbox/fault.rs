@@ -13,7 +13,9 @@ pub enum Operation {
     Start,
     Spawn,
     Write,
+    Unpack,
     Read,
+    ReadFiles,
     List,
     KillAll,
     Unseal,
@@ -31,7 +33,9 @@ impl Operation {
             Operation::Start => "start",
             Operation::Spawn => "spawn",
             Operation::Write => "write",
+            Operation::Unpack => "unpack",
             Operation::Read => "read",
+            Operation::ReadFiles => "read_files",
             Operation::List => "list",
             Operation::KillAll => "kill_all",
             Operation::Unseal => "unseal",
@@ -116,7 +120,11 @@ fn failure(operation: Operation) -> Error {
             step: "fork".to_owned(),
             source: source(),
         },
-        Operation::Write | Operation::Read | Operation::List => Error::File {
+        Operation::Write
+        | Operation::Unpack
+        | Operation::Read
+        | Operation::ReadFiles
+        | Operation::List => Error::File {
             operation: name,
             path: "a path".to_owned(),
             source: source(),

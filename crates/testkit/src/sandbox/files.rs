@@ -1,18 +1,20 @@
 //! The files of a fake sandbox: a map from absolute paths to content.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 
 use rollcage_sandbox::guest::{
     AGENT_LOGS, HOME, LOGS, SETUP, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR,
 };
-use rollcage_sandbox::{DirectoryEntry, EntryKind, Error};
+use rollcage_sandbox::{DirectoryEntry, EntryKind, Error, StreamedHead, StreamedKind};
 
 const SEALED: [&str; 2] = [VERIFIER_LOGS, TESTS];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Files {
     content: BTreeMap<String, Vec<u8>>,
+    /// Those of the files that are links, or executable.
+    special: BTreeMap<String, StreamedKind>,
     is_unsealed: bool,
     is_setup_sealed: bool,
 }
@@ -48,7 +50,68 @@ fn with_errno(kind: ErrorKind) -> std::io::Error {
 }
 
 impl Files {
-    pub(super) fn write(&mut self, path: &str, content: Vec<u8>) -> Result<(), Error> {
+    pub(super) fn write(&mut self, path: &str, mode: u32, content: Vec<u8>) -> Result<(), Error> {
+        let kind = match mode & 0o100 {
+            0 => StreamedKind::File,
+            _ => StreamedKind::Program,
+        };
+        self.place(path, kind, content)
+    }
+
+    /// Directories of an archive are not kept: here they are where files are.
+    pub(super) fn unpack(&mut self, archive: &[u8], target: &str) -> Result<(), Error> {
+        let refused = |source| Error::File {
+            operation: "unpack",
+            path: target.to_owned(),
+            source,
+        };
+        for entry in tar::Archive::new(archive).entries().map_err(refused)? {
+            let mut entry = entry.map_err(refused)?;
+            let name = entry.path().map_err(refused)?.display().to_string();
+            let path = format!("{}/{name}", target.trim_end_matches('/'));
+            match entry.header().entry_type() {
+                tar::EntryType::Directory => {}
+                tar::EntryType::Symlink => {
+                    let link = entry.link_name().map_err(refused)?.unwrap_or_default();
+                    let content = link.display().to_string().into_bytes();
+                    self.place(&path, StreamedKind::Link, content)?;
+                }
+                _ => {
+                    let mode = entry.header().mode().map_err(refused)?;
+                    let mut content = Vec::new();
+                    entry.read_to_end(&mut content).map_err(refused)?;
+                    self.write(&path, mode, content)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What [`rollcage_sandbox::FileStream`] reads.
+    pub(super) fn stream(&self, directory: &str, paths: &[String]) -> Vec<u8> {
+        let mut stream = Vec::new();
+        for path in paths {
+            let path = absolute(&format!("{}/{path}", absolute(directory)));
+            let Some(content) = self.content.get(&path) else {
+                stream.extend(StreamedHead::NOTHING.encode());
+                continue;
+            };
+            let head = StreamedHead {
+                kind: self.kind(&path),
+                bytes: content.len() as u64,
+            };
+            stream.extend(head.encode());
+            stream.extend(content);
+        }
+        stream
+    }
+
+    fn kind(&self, path: &str) -> StreamedKind {
+        let special = self.special.get(path).copied();
+        special.unwrap_or(StreamedKind::File)
+    }
+
+    fn place(&mut self, path: &str, kind: StreamedKind, content: Vec<u8>) -> Result<(), Error> {
         let path = absolute(path);
         let is_sealed = SEALED
             .iter()
@@ -64,6 +127,7 @@ impl Files {
         if self.content.keys().any(above) {
             return Err(error("write", &path, ErrorKind::NotADirectory));
         }
+        self.special.insert(path.clone(), kind);
         self.content.insert(path, content);
         Ok(())
     }
@@ -116,6 +180,9 @@ impl Files {
             let content = self.content.get(&format!("{path}/{inner}"));
             DirectoryEntry {
                 kind: match content {
+                    Some(_) if self.kind(&format!("{path}/{inner}")) == StreamedKind::Link => {
+                        EntryKind::Symlink
+                    }
                     Some(_) => EntryKind::File,
                     None => EntryKind::Directory,
                 },

@@ -242,7 +242,9 @@ async fn ask(sandboxes: &FakeSandboxes, sandbox: &dyn Sandbox, what: Operation) 
         Operation::Start => sandboxes.start(Spec::default()).await.err(),
         Operation::Spawn => sandbox.spawn(shell("print")).await.err(),
         Operation::Write => sandbox.write_file("a", 0o644, Vec::new()).await.err(),
+        Operation::Unpack => sandbox.unpack(Vec::new(), "/").await.err(),
         Operation::Read => sandbox.read_file("a", 1).await.err(),
+        Operation::ReadFiles => sandbox.read_files("", Vec::new()).await.err(),
         Operation::List => sandbox.list(WORKDIR, 1, 1).await.err(),
         Operation::KillAll => sandbox.kill_all().await.err(),
         Operation::Unseal => sandbox.unseal().await.err(),
@@ -258,11 +260,13 @@ async fn ask(sandboxes: &FakeSandboxes, sandbox: &dyn Sandbox, what: Operation) 
     }
 }
 
-const ALL: [Operation; 13] = [
+const ALL: [Operation; 15] = [
     Operation::Start,
     Operation::Spawn,
     Operation::Write,
+    Operation::Unpack,
     Operation::Read,
+    Operation::ReadFiles,
     Operation::List,
     Operation::KillAll,
     Operation::Unseal,

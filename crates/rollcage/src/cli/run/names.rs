@@ -29,6 +29,8 @@ const OF_THE_TASK: &[&str] = &[
     "setup_user",
     "verify",
     "test_script",
+    "artifacts",
+    "patch",
     "solution",
     "env",
     "timezone",
@@ -137,10 +139,13 @@ fn a_task_file_takes_the_same_names() {
         "instruction" | "task_id" | "setup_shell" | "test_script" | "timezone" | "locale" => {
             json!("x")
         }
-        "setup" | "verify" | "solution" | "services" | "verify_services" => json!(["x"]),
+        "setup" | "verify" | "solution" | "services" | "verify_services" | "artifacts" => {
+            json!(["x"])
+        }
         "agent_timeout_s" | "command_timeout_s" => json!(7),
         "mode" => json!("black_box"),
         "setup_user" => json!("root"),
+        "patch" => json!(true),
         _ => json!({}),
     };
     for name in OF_THE_TASK {
@@ -160,6 +165,8 @@ fn a_task_file_takes_the_same_names() {
         locale: Some("C".to_owned()),
         services: vec![Service::new("x")],
         verify_services: vec![Service::new("x")],
+        artifacts: vec!["x".to_owned()],
+        patch: true,
         network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
         setup_user: rollcage_model::task::SetupUser::Root,
         ..Task::default()

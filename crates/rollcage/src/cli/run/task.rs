@@ -62,9 +62,19 @@ pub(super) struct InlineTask {
 #[command(next_help_heading = "Task, made here or given")]
 pub(super) struct TaskOverrides {
     /// One more file in the sandbox: its path there, absolute or below the work directory, and its text (`@FILE` copies
-    /// a file). Below /home/user/tests it arrives when the agent is dead (repeatable)
+    /// a file, or a directory with all that is in it). Below /home/user/tests it arrives when the agent is dead
+    /// (repeatable)
     #[arg(long, alias = "upload-files", value_name = "PATH=TEXT|PATH=@FILE")]
     files: Vec<String>,
+
+    /// Files to keep with the record when the verify commands have run, of any bytes: a pattern of paths below the work
+    /// directory, such as 'out/**' or '*.bin' (repeatable)
+    #[arg(long, value_name = "GLOB")]
+    artifacts: Vec<String>,
+
+    /// Keep what the agent changed in the work directory, as a patch with the record: workdir.patch
+    #[arg(long)]
+    patch: bool,
 
     /// The agent's time, in seconds
     #[arg(long, visible_alias = "timeout", value_name = "SECONDS")]
@@ -74,7 +84,8 @@ pub(super) struct TaskOverrides {
     #[arg(long, value_name = "SECONDS")]
     command_timeout_s: Option<f64>,
 
-    /// What the sandbox may use at most: memory_mb, disk_mb, file_mb, shm_mb (sizes in MiB), pids, cpus
+    /// What the sandbox may use at most: memory_mb, disk_mb, file_mb, shm_mb (sizes in MiB), pids, cpus; and how much
+    /// of its artifacts is kept: artifacts_mb
     #[arg(long, value_name = "NAME=N,…", value_delimiter = ',')]
     limits: Vec<String>,
 
@@ -159,14 +170,14 @@ impl TaskOverrides {
                     task.files.insert(path, text);
                 }
                 Some(source) => {
-                    let read = std::fs::read(source);
-                    let content =
-                        read.map_err(|error| UsageError(format!("read {source}: {error}")))?;
-                    task.upload.insert(path.clone(), source.to_owned());
-                    uploads.insert(path, content);
+                    let added = task_file::add_upload(uploads, &path, Path::new(source));
+                    added.map_err(|why| UsageError(format!("--files {why}")))?;
+                    task.upload.insert(path, source.to_owned());
                 }
             }
         }
+        task.artifacts.extend(self.artifacts.clone());
+        task.patch |= self.patch;
         task.agent_timeout_s = self.agent_timeout_s.or(task.agent_timeout_s);
         task.command_timeout_s = self.command_timeout_s.unwrap_or(task.command_timeout_s);
         task.limits = with_numbers("--limits", &task.limits, &self.limits)?;

@@ -36,6 +36,20 @@ pub(crate) fn openapi_paths() -> Map<String, Value> {
         json!({"parameters": [id()], "get": files()}),
     );
     add(
+        "/v1/rollouts/{id}/artifacts",
+        json!({"parameters": [id()], "get": artifacts()}),
+    );
+    let path =
+        json!({"name": "path", "in": "path", "required": true, "schema": {"type": "string"}});
+    add(
+        "/v1/rollouts/{id}/artifacts/{path}",
+        json!({"parameters": [id(), path], "get": artifact()}),
+    );
+    add(
+        "/v1/rollouts/{id}/patch",
+        json!({"parameters": [id()], "get": patch()}),
+    );
+    add(
         "/v1/rollouts/{id}/logs",
         json!({"parameters": [id()], "get": logs()}),
     );
@@ -153,16 +167,29 @@ fn create() -> Value {
     json!({
         "operationId": "createRollouts", "tags": ["rollouts"],
         "summary": "Start one rollout, or a group of n; takes what the tool run_rollout takes",
-        "requestBody": {"required": true, "content": {"application/json": {"schema": rollout_schema()}}},
+        "requestBody": {"required": true, "content": {
+            "application/json": {"schema": rollout_schema()}, "multipart/form-data": {"schema": form()},
+        }},
         "responses": {
             "202": object("Taken on; nothing of it has run yet.", ids),
             "400": problem("An argument is wrong."),
             "408": problem("The body did not arrive in time."),
             "413": problem("The body is too large."),
-            "415": problem("The body is not sent as application/json."),
+            "415": problem("The body is sent neither as application/json nor as multipart/form-data."),
             "429": problem("The queue is full: try again later."),
             "503": problem("The server is shutting down."),
         },
+    })
+}
+
+fn form() -> Value {
+    let files = json!({
+        "type": "array", "items": {"type": "string", "format": "binary"},
+        "description": "Files of any bytes; the file name of each part is its path inside.",
+    });
+    json!({
+        "type": "object", "required": ["request"],
+        "properties": {"request": {"type": "string", "description": "The JSON object."}, "files": files},
     })
 }
 
@@ -325,6 +352,42 @@ fn files() -> Value {
         &parameters,
         good,
     );
+    item["responses"]["409"] = problem("It has not ended.");
+    item
+}
+
+fn artifacts() -> Value {
+    let mut item = get_one(
+        "listArtifacts",
+        "What was kept of the task's `artifacts`",
+        &[],
+        listed("artifacts"),
+    );
+    item["responses"]["409"] = problem("It has not ended.");
+    item
+}
+
+fn artifact() -> Value {
+    let bytes = json!({"type": "string", "format": "binary"});
+    let good = content(
+        "The file as an attachment.",
+        "application/octet-stream",
+        bytes,
+    );
+    let mut item = get_one("getArtifact", "One of them, by its path", &[], good);
+    item["responses"]["409"] = problem("The rollout has not ended.");
+    item
+}
+
+fn patch() -> Value {
+    let bytes = json!({"type": "string", "format": "binary"});
+    let good = content(
+        "The patch as an attachment.",
+        "application/octet-stream",
+        bytes,
+    );
+    let about = "What the agent changed in the work directory, for a task with `patch`";
+    let mut item = get_one("getPatch", about, &[], good);
     item["responses"]["409"] = problem("It has not ended.");
     item
 }

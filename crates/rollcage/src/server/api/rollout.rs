@@ -6,13 +6,14 @@ use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use rollcage_engine::{RolloutEntry, RolloutLookup};
 use rollcage_model::view;
 use rollcage_proxy::read_request_body;
 
 use super::error::ApiError;
+use super::form;
 use super::{BODY_BYTES_MAX, BackendState, OwnerName, plain_text};
 use crate::server::access::is_json;
 use crate::server::reply;
@@ -24,11 +25,19 @@ pub(super) async fn create(
     OwnerName(owner): OwnerName,
     request: Request,
 ) -> Result<Response, ApiError> {
-    if !is_json(request.headers()) {
+    let boundary = form::boundary(request.headers());
+    if boundary.is_some() && form::is_from_a_browser(request.headers()) {
+        return Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            "a web page may not send forms to this server; send `content-type: application/json`",
+        ));
+    }
+    if boundary.is_none() && !is_json(request.headers()) {
         return Err(ApiError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "unsupported_media_type",
-            "send `content-type: application/json`",
+            "send `content-type: application/json`, or multipart/form-data with a boundary",
         ));
     }
     let limit = backend.context.body_limit;
@@ -39,18 +48,9 @@ pub(super) async fn create(
             return Ok(reply::last(error.into_response()));
         }
     };
-    let arguments = match serde_json::from_slice(&body) {
-        Ok(Value::Object(arguments)) => arguments,
-        Ok(_) => return Err(ApiError::bad("the body must be a JSON object")),
-        // Gives the position but not the text, which may contain a key.
-        Err(error) => {
-            let text = format!(
-                "the body is not JSON (line {}, column {})",
-                error.line(),
-                error.column()
-            );
-            return Err(ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", text));
-        }
+    let arguments = match boundary {
+        Some(boundary) => form::arguments(&boundary, &body).map_err(ApiError::bad)?,
+        None => json_arguments(&body)?,
     };
     let entries = backend
         .submit("POST /v1/rollouts", &owner, arguments)
@@ -62,6 +62,22 @@ pub(super) async fn create(
     let answer =
         json!({"rollout_id": first, "rollout_ids": ids, "group": group, "status": "queued"});
     Ok((StatusCode::ACCEPTED, location, Json(answer)).into_response())
+}
+
+fn json_arguments(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(_) => Err(ApiError::bad("the body must be a JSON object")),
+        // Gives the position but not the text, which may contain a key.
+        Err(error) => {
+            let text = format!(
+                "the body is not JSON (line {}, column {})",
+                error.line(),
+                error.column()
+            );
+            Err(ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", text))
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]

@@ -20,6 +20,7 @@ use super::context::RequestContext;
 use crate::server::tasks::TaskEntry;
 use crate::task_file::LoadedTask;
 
+mod files;
 mod mcp;
 mod options;
 
@@ -32,6 +33,8 @@ pub(crate) const NAMES: &[&str] = &[
     "verify",
     "files",
     "upload_files",
+    "artifacts",
+    "patch",
     "env",
     "timezone",
     "locale",
@@ -82,7 +85,15 @@ pub(crate) const BUDGET: &[&str] = &[
 ];
 
 /// The members of `limits`.
-pub(crate) const LIMITS: &[&str] = &["memory_mb", "pids", "cpus", "disk_mb", "file_mb", "shm_mb"];
+pub(crate) const LIMITS: &[&str] = &[
+    "memory_mb",
+    "pids",
+    "cpus",
+    "disk_mb",
+    "file_mb",
+    "shm_mb",
+    "artifacts_mb",
+];
 
 /// What a client can have run in a sandbox. A task of the server's keeps the right to the hosts that its operator listed
 /// for it only without any of these.
@@ -311,6 +322,8 @@ fn read_task(
     replace(&mut task.services, given.parsed("services")?);
     replace(&mut task.verify_services, given.parsed("verify_services")?);
     replace(&mut task.verify, given.texts("verify")?);
+    replace(&mut task.artifacts, given.texts("artifacts")?);
+    replace(&mut task.patch, given.flag("patch")?);
     let timeout = given.number("agent_timeout_s")?;
     task.agent_timeout_s = timeout.or(task.agent_timeout_s);
     replace(
@@ -321,9 +334,8 @@ fn read_task(
     replace(&mut task.setup_user, read_setup_user(given)?);
     task.setup.extend(given.text("setup_shell")?);
     task.test_script = given.text("test_script")?.or(task.test_script.take());
-    for name in ["files", "upload_files"] {
-        task.files.extend(given.text_map(name)?.unwrap_or_default());
-    }
+    files::read(given, &mut loaded)?;
+    let task = &mut loaded.task;
     task.env.extend(given.text_map("env")?.unwrap_or_default());
     task.timezone = given.text("timezone")?.or(task.timezone.take());
     task.locale = given.text("locale")?.or(task.locale.take());
@@ -443,6 +455,7 @@ fn read_limits(given: &mut ToolArguments, limits: &mut SandboxLimits) -> Result<
         ("disk_mb", &mut limits.disk_mb),
         ("file_mb", &mut limits.file_mb),
         ("shm_mb", &mut limits.shm_mb),
+        ("artifacts_mb", &mut limits.artifacts_mb),
     ] {
         if let Some(number) = given.integer(name)? {
             let number = u64::try_from(number);

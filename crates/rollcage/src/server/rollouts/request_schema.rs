@@ -104,11 +104,20 @@ fn argument(name: &str) -> Value {
             "Programs that run beside the verify commands: started anew before each of them.",
         ),
         "files" => (
-            text_map(),
-            "Text files by path, absolute or below the work directory /home/user/workdir. Those below /home/user/tests arrive \
+            files(),
+            "Texts by path, or other bytes as base64, absolute or below the work directory /home/user/workdir. Those below /home/user/tests arrive \
              when the agent is dead.",
         ),
-        "upload_files" => (text_map(), "Another name for `files`."),
+        "artifacts" => (
+            texts(),
+            "Files to keep when the verify commands have run, of any bytes: patterns of paths below the work directory, such \
+             as `out/**`.",
+        ),
+        "patch" => (
+            flag(),
+            "Keep what the agent changed in the work directory, as a patch with the record.",
+        ),
+        "upload_files" => (files(), "Another name for `files`."),
         "env" => (
             text_map(),
             "Environment variables for setup, agent and verify.",
@@ -245,6 +254,18 @@ fn services() -> Value {
 
 fn text_map() -> Value {
     json!({"type": ["object", "null"], "additionalProperties": {"type": "string"}, "default": null})
+}
+
+fn files() -> Value {
+    let bytes = json!({
+        "type": "object", "required": ["base64"], "additionalProperties": false,
+        "properties": {
+            "base64": {"type": "string", "contentEncoding": "base64"},
+            "executable": {"type": "boolean", "default": false},
+        },
+    });
+    let file = json!({"anyOf": [{"type": "string"}, bytes]});
+    json!({"type": ["object", "null"], "additionalProperties": file, "default": null})
 }
 
 fn flag() -> Value {

@@ -17,7 +17,7 @@ use super::channel::Channel;
 use super::failure::{FileOperation, file_error, parse_failure};
 use crate::guest::WORKDIR;
 use crate::local::shared::wire::{self, Failure, InitRequest, Spawn, Work};
-use crate::{Error, ExitStatus, User};
+use crate::{Error, ExitStatus, FileStream, User};
 
 const SEND_LIMIT: Duration = Duration::from_secs(30);
 const FILE_LIMIT: Duration = Duration::from_secs(30);
@@ -226,6 +226,49 @@ impl Control {
                     limit: FILE_LIMIT,
                 })
             })
+    }
+
+    /// Starts to read many files. Dropping the stream ends the process that reads, which cannot write any more.
+    pub(crate) async fn read_files(
+        &self,
+        directory: String,
+        paths: Vec<String>,
+    ) -> Result<FileStream, Error> {
+        let setup = ProcessSetup {
+            cwd: String::from("/"),
+            user: User::User,
+            stdin: None,
+            has_stderr: false,
+        };
+        let work = Work::ReadFiles {
+            directory: directory.clone(),
+            paths,
+        };
+        let StartedProcess {
+            mut exit,
+            mut status,
+            stdout,
+            ..
+        } = self.start_process(work, setup).await?;
+        let id = self.id.clone();
+        let end = async move {
+            let task = FileOperation {
+                operation: "read",
+                path: &directory,
+                bytes_max: 0,
+            };
+            let reply = read_all(&mut status)
+                .await
+                .map_err(|source| Error::Engine {
+                    operation: task.operation,
+                    source,
+                })?;
+            if let Some(failure) = parse_failure(&reply) {
+                return Err(file_error(&failure, task));
+            }
+            read_exit(&mut exit, &id).await.map(drop)
+        };
+        Ok(FileStream::new(Box::new(stdout), end))
     }
 
     /// Writes all files of the sandbox's own to a memfd; also returns its size.

@@ -63,15 +63,17 @@ pub(crate) fn file_error(failure: &Failure, task: FileOperation<'_>) -> Error {
         },
         FailureKind::File => Error::File {
             operation: task.operation,
-            path,
+            path: failure.step.clone(),
             source,
+        },
+        FailureKind::Archive => Error::Invalid {
+            what: failure.step.clone(),
         },
         FailureKind::Setup
         | FailureKind::Namespaces
         | FailureKind::Proc
         | FailureKind::Exec
-        | FailureKind::Directory
-        | FailureKind::Archive => Error::Spawn {
+        | FailureKind::Directory => Error::Spawn {
             step: failure.step.clone(),
             source,
         },

@@ -21,8 +21,8 @@ use crate::local::shared::cgroup::Group;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::wire::{self, InitRequest, StartReply, Work};
 use crate::{
-    BoxedStream, Command, DirectoryEntry, Entrance, Error, Gates, Input, Isolation, Output,
-    Process, Sandbox, Snapshot, Spec, Stdin, Usage, User,
+    BoxedStream, Command, DirectoryEntry, Entrance, Error, FileStream, Gates, Input, Isolation,
+    Output, Process, Sandbox, Snapshot, Spec, Stdin, Usage, User,
 };
 
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -206,6 +206,27 @@ impl Sandbox for LocalSandbox {
             mode,
         };
         self.control.file(task, work, Some(content)).await.map(drop)
+    }
+
+    async fn unpack(&self, archive: Vec<u8>, target: &str) -> Result<(), Error> {
+        let archive = wire::sealed_memfd(&archive).map_err(|source| Error::Engine {
+            operation: "hold an archive",
+            source,
+        })?;
+        let task = FileOperation {
+            operation: "write",
+            path: target,
+            bytes_max: 0,
+        };
+        let work = Work::Unpack {
+            target: target.to_owned(),
+        };
+        self.control.file(task, work, Some(archive)).await.map(drop)
+    }
+
+    async fn read_files(&self, directory: &str, paths: Vec<String>) -> Result<FileStream, Error> {
+        let directory = control::absolute(directory);
+        self.control.read_files(directory, paths).await
     }
 
     async fn read_file(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, Error> {

@@ -20,6 +20,7 @@ use nix::unistd::{
 };
 
 use super::builtin;
+use super::many;
 use super::seccomp::Filter;
 use super::snapshot;
 use crate::User;
@@ -204,7 +205,12 @@ fn work(work: &Work) -> Result<(), Failure> {
                 Err(error) => Err(Failure::new(FailureKind::Exec, program, &error)),
             }
         }
-        Work::Write { .. } | Work::Read { .. } | Work::List { .. } | Work::Snapshot => {
+        Work::Write { .. }
+        | Work::Read { .. }
+        | Work::List { .. }
+        | Work::Unpack { .. }
+        | Work::ReadFiles { .. }
+        | Work::Snapshot => {
             // To get an error that can be reported instead of a fatal signal.
             syscall::ignore_signals(&[libc::SIGXFSZ, libc::SIGPIPE]);
             file_operation(work)
@@ -222,6 +228,8 @@ fn file_operation(work: &Work) -> Result<(), Failure> {
             depth,
             entries_max,
         } => builtin::list(path, *depth, *entries_max),
+        Work::Unpack { target } => many::unpack_input(target),
+        Work::ReadFiles { directory, paths } => many::read_files(directory, paths),
         Work::Snapshot => snapshot::take(),
     }
 }

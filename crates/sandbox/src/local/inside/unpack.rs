@@ -1,6 +1,6 @@
-//! Unpacks an archive into an empty directory in the staging directory. This is done by a process with full access to
-//! the host's files, so no name in an archive may lead out of that directory: neither by itself nor through a link that
-//! the archive created before.
+//! Unpacks an archive into an empty directory in the staging directory, or into a directory of a sandbox that runs. The
+//! first is done by a process with full access to the host's files, so no name in an archive may lead out of that
+//! directory: neither by itself nor through a link that the archive created before.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Seek};
@@ -17,7 +17,18 @@ use crate::local::shared::wire::{Failure, FailureKind};
 /// The limit of long names and other metadata that are held in memory.
 const NAME_BYTES_MAX: u64 = 1 << 20;
 
-pub(crate) fn unpack(mut archive: File, into: &Path, owners: Owners) -> Result<(), Failure> {
+pub(crate) fn unpack(archive: File, into: &Path, owners: Owners) -> Result<(), Failure> {
+    let step = |name: &Path| format!("unpack {} of an archive", name.display());
+    unpack_named(archive, into, owners, step)
+}
+
+/// `step` says what failed for an entry of this name.
+pub(crate) fn unpack_named(
+    mut archive: File,
+    into: &Path,
+    owners: Owners,
+    step: impl Fn(&Path) -> String,
+) -> Result<(), Failure> {
     check_names(&mut archive).map_err(|error| failure("read an archive", &error))?;
     let mut archive = Archive::new(archive);
     let entries = archive.entries();
@@ -25,8 +36,8 @@ pub(crate) fn unpack(mut archive: File, into: &Path, owners: Owners) -> Result<(
         let mut entry = entry.map_err(|error| failure("read an archive", &error))?;
         let name = entry.path().map(|path| path.into_owned());
         let name = name.map_err(|error| failure("read an archive", &error))?;
-        let step = || format!("unpack {} of an archive", name.display());
-        place(&mut entry, &name, into, owners).map_err(|error| failure(&step(), &error))?;
+        let placed = place(&mut entry, &name, into, owners);
+        placed.map_err(|error| failure(&step(&name), &error))?;
     }
     Ok(())
 }

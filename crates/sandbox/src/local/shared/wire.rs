@@ -178,6 +178,14 @@ pub(crate) enum Work {
         depth: u32,
         entries_max: usize,
     },
+    /// The archive is standard input.
+    Unpack {
+        target: String,
+    },
+    ReadFiles {
+        directory: String,
+        paths: Vec<String>,
+    },
     /// Init adds the areas to save, as standard input.
     Snapshot,
 }

@@ -138,7 +138,7 @@ impl Guest {
     }
 
     pub fn write(&self, path: &str, content: &str) -> Result<(), Error> {
-        self.machine.files().write(path, content.into())
+        self.machine.files().write(path, 0o644, content.into())
     }
 
     pub fn read(&self, path: &str) -> Result<Vec<u8>, Error> {

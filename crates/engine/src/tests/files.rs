@@ -1,0 +1,107 @@
+//! Files into sandboxes and out of them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use rollcage_model::finding::Code;
+use rollcage_model::record::{Artifact, RolloutResult};
+use rollcage_model::task::{SandboxLimits, Task};
+use rollcage_testkit::sandbox::{CommandBehaviour, Fault, Operation};
+
+use super::{Lab, task};
+use crate::intake::Upload;
+
+/// SHA-256 of `abc`, as its standard has it.
+const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+/// The agent leaves some files, one of them a megabyte large.
+fn leaves_files(text: &str) -> CommandBehaviour {
+    match text {
+        "agent" => CommandBehaviour::program(|guest| async move {
+            for (path, content) in [("out/a", "abc"), ("out/b/c", ""), ("notes", "x")] {
+                let _ = guest.write(path, content);
+            }
+            let _ = guest.write("out/large", &"0".repeat(1 << 20));
+            0
+        }),
+        _ => CommandBehaviour::exits(0),
+    }
+}
+
+fn wanting(patterns: &[&str]) -> Task {
+    Task {
+        artifacts: patterns.iter().map(|&text| text.to_owned()).collect(),
+        limits: SandboxLimits {
+            artifacts_mb: Some(1),
+            ..SandboxLimits::default()
+        },
+        ..task()
+    }
+}
+
+fn cut(result: &RolloutResult) -> Option<&str> {
+    let mut findings = result.findings.iter();
+    let cut = findings.find(|finding| finding.code == Code::ArtifactsCut);
+    cut.map(|finding| finding.text.as_str())
+}
+
+#[tokio::test(start_paused = true)]
+async fn artifacts_are_kept_with_the_record_up_to_their_limit() {
+    let lab = Lab::new(leaves_files).await;
+    let result = lab.run(wanting(&["out/**"])).await;
+    let kept = |path: &str, bytes: u64, sha256: &str| Artifact {
+        path: path.to_owned(),
+        bytes,
+        sha256: sha256.to_owned(),
+    };
+    let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    assert_eq!(
+        result.artifacts,
+        [kept("out/a", 3, ABC), kept("out/b/c", 0, empty)]
+    );
+    let record = Path::new(&result.record);
+    let text = std::fs::read_to_string(record.join("artifacts/out/a")).unwrap();
+    assert_eq!(text, "abc");
+    assert_eq!(
+        cut(&result),
+        Some("not kept: out/large (1048576 bytes, over the limit artifacts_mb)")
+    );
+    let result = lab.run(wanting(&["none/*"])).await;
+    assert_eq!((result.artifacts.len(), cut(&result)), (0, None));
+    assert!(!Path::new(&result.record).join("artifacts").exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn artifacts_that_cannot_be_read_are_a_finding_and_change_no_grade() {
+    let lab = Lab::new(leaves_files).await;
+    lab.sandboxes.fault(Operation::ReadFiles, Fault::Fails);
+    let result = lab.run(wanting(&["out/a"])).await;
+    assert_eq!(result.reward, Some(1.0));
+    let text = cut(&result).expect("a finding");
+    assert!(text.contains("a fault of the test's"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_is_put_in_by_one_operation_and_its_tests_after_the_agent() {
+    let lab = Lab::new(|_| CommandBehaviour::exits(0)).await;
+    let mut rollout = lab.rollout(task());
+    let numbers = 0..20;
+    let of = |directory: &str| {
+        let directory = directory.to_owned();
+        let path = move |number: i32| (format!("{directory}/{number}"), Upload::file("x"));
+        numbers.clone().map(path).collect::<BTreeMap<_, _>>()
+    };
+    let mut uploads = of("data");
+    uploads.extend(of("/home/user/tests"));
+    rollout.uploads = Arc::new(uploads);
+    let mut entries = lab.engine.submit(rollout, 1).unwrap();
+    let result = lab.end_of(entries.remove(0)).await;
+    assert_eq!(result.reward, Some(1.0), "{:?}", result.error);
+    let operations = lab.sandboxes.operations();
+    let of = |what: &str| operations.iter().filter(|line| *line == what).count();
+    assert_eq!(of("unpack /"), 2);
+    assert!(lab.place("unpack /") < lab.place("-c setup"));
+    let unsealed = lab.place("unseal").unwrap();
+    assert!(operations[unsealed..].contains(&"unpack /".to_owned()));
+}
