@@ -95,14 +95,7 @@ fn argument(name: &str) -> Value {
     }
     let (mut schema, about) = match name {
         "setup" | "verify" => (texts(), command_list(name)),
-        "services" => (
-            services(),
-            "Programs that run beside the agent: started after the setup commands, ended with the agent. `ready` is tried until it exits with 0.",
-        ),
-        "verify_services" => (
-            services(),
-            "Programs that run beside the verify commands: started anew before each of them.",
-        ),
+        "services" | "verify_services" => (services(), service_list(name)),
         "files" => (
             files(),
             "Texts by path, or other bytes as base64, absolute or below the work directory /home/user/workdir. Those below /home/user/tests arrive \
@@ -230,6 +223,16 @@ fn command_list(name: &str) -> &'static str {
             "Shell commands run after it; the reward is the share that exits with 0, or the number that one of them \
              writes to /home/user/logs/verifier/reward.txt."
         }
+    }
+}
+
+fn service_list(name: &str) -> &'static str {
+    match name {
+        "services" => {
+            "Programs that run beside the agent: started after the setup commands, ended with the agent. `ready` is tried \
+             until it exits with 0."
+        }
+        _ => "Programs that run beside the verify commands: started anew before each of them.",
     }
 }
 
