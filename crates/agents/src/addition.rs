@@ -1,4 +1,5 @@
-//! What a task's option adds to a launch, as described by `[options.NAME]` in a manifest.
+//! What a task's option adds to a launch, as described by `[options.NAME]` in a manifest: arguments, variables, files,
+//! or settings in the agent's configuration file (merged by `patch`).
 
 use std::collections::BTreeMap;
 

@@ -2,6 +2,10 @@
 //! reading at `Bundles::ensure`. Nothing here runs an agent, npm or node.
 //!
 //! Layout: `ROOT/AGENT/VERSION/` is a complete bundle or absent; unfinished work lives in `ROOT/.tmp`.
+//!
+//! The pinned version of a built-in agent is installed from its list (`list`, made by `pin`); for other versions `tree`
+//! resolves the dependencies. All JavaScript agents share one Node, which is a bundle of its own. Python agents use the
+//! sandbox's Python with `-I` and their own path, so that nothing of theirs leaks into the programs that they start.
 
 mod download;
 mod error;

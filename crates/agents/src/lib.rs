@@ -1,7 +1,16 @@
-//! Agents: how to launch each, as data. Adapters are pure and spawn nothing.
+//! Agents: how to install and start each, as data.
 //!
-//! An agent is a TOML manifest ([`Manifest`]): the built-in ones are in `src/builtin`, users write their own. Rust is
-//! used only for what data cannot express: playing the reference solution without a model ([`Oracle`]).
+//! An agent is a TOML manifest ([`Manifest`]): where its bundle comes from, its files, command, environment and event
+//! format, and what each option of a task adds to them. The built-in ones are in `src/builtin`, users write their own.
+//! Rust is used only for what data cannot express: playing the reference solution without a model ([`Oracle`]).
+//!
+//! Reading order: [`Agent`] and [`Launch`] in this file; `builtin/opencode.toml` as an example; `manifest`, which makes
+//! a launch of it with `fill` (placeholders), `addition` and `patch` (options), `protected` (what a task may not
+//! replace) and `mcp`; then [`bundle`], which installs agents, and `warm`, which prepares an installed one in a
+//! sandbox.
+//!
+//! A launch is made here and carried out by the engine: adapters are pure and start nothing. Of the model they know
+//! only [`ModelAccess`], that is, the proxy's URL inside the sandbox and a key that is worthless elsewhere.
 
 use std::collections::BTreeMap;
 use std::path::Path;

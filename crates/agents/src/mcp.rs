@@ -1,5 +1,9 @@
 //! How an agent gets MCP servers, as defined in its manifest: an object per server in one of its configuration files,
 //! and a pattern for the names of their tools.
+//!
+//! A server inside the sandbox is started by a script of ours, which holds the declared command byte for byte; the
+//! agent's configuration names `/bin/sh SCRIPT`. Agents replace `$NAME` in commands, start servers in other
+//! directories, or pass on only some variables.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
 //! The oracle: plays a task's reference solution in the sandbox without a model, which shows that the task can be
-//! solved.
+//! solved. Like `nop` it also runs tasks with MCP servers, to show what their verify commands are worth; a solution
+//! that calls a tool is refused.
 
 use rollcage_model::transcript::TranscriptFormat;
 

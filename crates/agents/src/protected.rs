@@ -1,5 +1,6 @@
-//! Checks a task's configuration and variables for an agent: the settings that lead the agent to the proxy, the model
-//! and the instruction are protected and may not be replaced.
+//! Checks a task's configuration and variables for an agent. They are applied last and never filled in, but the
+//! settings that lead the agent to the proxy, the model and the instruction are protected and may not be replaced.
+//! These are found by filling in the same file for two rollouts: what differs depends on the rollout.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
 //! Prepares an installed agent: builds a pre-baked home directory once per bundle, which every sandbox gets as a layer.
+//! The agent's slow first start, such as the migrations of its database, happens here, in a sandbox, and not in
+//! rollouts.
 
 use std::fs::{self, DirBuilder};
 use std::io;

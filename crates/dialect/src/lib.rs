@@ -1,5 +1,19 @@
-//! The four API dialects that agents speak. Chat completions are the common format: requests in the other dialects are
-//! translated to chat, and answers rendered from chat, by pure functions in one module per dialect.
+//! The APIs through which agents talk to models, as pure functions on bytes and JSON: OpenAI chat completions, OpenAI
+//! Responses, Anthropic Messages and Gemini.
+//!
+//! Chat completions are the common format: a request in another dialect is translated to chat, and an answer in it is
+//! rendered from chat, so each dialect needs one translator and all answers have one reader. In reading order:
+//!
+//! - [`sse`]: event streams, however they are chunked.
+//! - [`chat`]: `prepare` rewrites a request for the endpoint, `strip` removes from an answer what the agent did not
+//!   request, `reply` parses a stored answer; `delta` and `render` are what answers in all dialects are rendered from.
+//! - [`responses`], [`anthropic`], [`gemini`]: one translator each.
+//! - [`inbound`] and [`Route`]: the dialect and the key of a request, for servers that accept all four.
+//! - [`upstream`]: the dialects of endpoints; callers use [`EndpointDialect`] and never ask which one it is.
+//! - [`sampling`]: whether logprobs are of the distribution that was sampled from.
+//!
+//! There is no I/O here, and nothing about rollouts, sandboxes or rewards (a test checks both). The proxy and the
+//! scripted endpoint call this crate.
 
 pub mod anthropic;
 mod assistant;

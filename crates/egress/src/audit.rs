@@ -1,5 +1,5 @@
-//! What is written down of every attempt. Bytes are counted while they flow, so that a connection that is still open has its
-//! share in the numbers.
+//! The audit log: one entry per attempt, and totals per phase. Byte counters are live, so open connections are
+//! included.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,15 +8,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rollcage_model::network::{Attempt, AttemptKind, AttemptTotals, AttemptVerdict};
 
-/// More attempts than this are counted and not listed.
+/// Further attempts are counted but not listed.
 const ENTRIES_MAX: usize = 10_000;
 
-/// What a sandbox tried so far.
+/// A snapshot of the audit log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Audit {
-    /// In the order in which they began.
+    /// In order of their start.
     pub attempts: Vec<Attempt>,
-    /// Attempts beyond these, and repeated questions to DNS.
+    /// Attempts beyond the limit, and repeated DNS queries.
     pub unlisted: u64,
     pub totals: BTreeMap<&'static str, AttemptTotals>,
 }
@@ -28,7 +28,7 @@ struct Flow {
     outwards: AtomicU64,
 }
 
-/// Where a connection counts its bytes: for itself and for its phase.
+/// Counts a connection's bytes, for its own entry and for its phase.
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {
     own: Arc<Flow>,
@@ -49,7 +49,7 @@ impl Meter {
     }
 }
 
-/// What is known of an attempt when it is decided on.
+/// An attempt with its verdict, before any byte has passed.
 #[derive(Debug)]
 pub(crate) struct Decided {
     pub(crate) phase: &'static str,
@@ -77,12 +77,12 @@ struct Phase {
     attempts: u64,
     refused: u64,
     flow: Arc<Flow>,
-    /// Names that are listed already.
+    /// DNS names that are in the list already, with whether they were refused.
     asked: HashSet<(String, bool)>,
 }
 
 impl Journal {
-    /// Writes an attempt down, and says where its bytes are counted.
+    /// Adds an attempt and returns its byte counter.
     pub(crate) fn note(&self, decided: Decided) -> Meter {
         let mut guard = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let inner = &mut *guard;

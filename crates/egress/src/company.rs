@@ -1,7 +1,7 @@
 //! A company's HTTP proxy between this machine and the Internet, as HTTP_PROXY, HTTPS_PROXY and NO_PROXY describe it.
 //!
-//! Names outside cannot be resolved on such a machine, so the proxy decides to which addresses they lead; it is the company's
-//! own wall. Addresses of closed networks are never asked of it.
+//! Such a machine cannot resolve outside names itself, so the proxy does, and the company's own policy applies to the
+//! addresses. IP literals of restricted networks never go through it.
 
 use std::net::IpAddr;
 
@@ -12,16 +12,16 @@ use hyper::header::HeaderValue;
 use rollcage_model::network::address::{Block, closed_kind};
 use rollcage_model::network::{Host, Target};
 
-/// Where the proxy is, and who we are to it.
+/// A proxy's address and our credentials for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProxyServer {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// `Proxy-Authorization`; prints as a secret.
+    /// `Proxy-Authorization`, marked sensitive, so that it is not printed.
     pub(crate) authorization: Option<HeaderValue>,
 }
 
-/// Which proxy is asked for what.
+/// The proxies for plain requests and for tunnels, with their exceptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompanyProxy {
     http: Option<ProxyServer>,
@@ -33,20 +33,20 @@ pub struct CompanyProxy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Exception {
     Everything,
-    /// A name and those below it, at one port or all.
+    /// A domain with its subdomains, on one port or all.
     Domain(String, Option<u16>),
     Block(Block),
 }
 
-/// A proxy's address that cannot be used. Does not repeat it, since it may hold a password.
+/// A proxy URL that is not supported. The text does not repeat it, since it may hold a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a proxy for sandboxes must be http://[USER:PASSWORD@]HOST[:PORT]")]
 pub struct NotAProxy;
 
-/// What a connection is for.
+/// What a connection is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Requests in the clear, which the proxy reads.
+    /// Plain HTTP requests in absolute form.
     Requests,
     Tunnel,
 }
@@ -66,7 +66,7 @@ impl CompanyProxy {
         })
     }
 
-    /// Who is asked for a target; `None` is the target itself.
+    /// The proxy for a target; `None` is a direct connection.
     pub(crate) fn server(&self, target: &Target, purpose: Purpose) -> Option<&ProxyServer> {
         let is_closed = match &target.host {
             Host::Ip(address) => closed_kind(*address).is_some(),
@@ -107,7 +107,7 @@ impl ProxyServer {
     }
 }
 
-/// `user:password` of a URL as a header that does not print itself.
+/// A URL's `user:password` as a sensitive header value.
 fn basic(user: &str) -> Result<HeaderValue, NotAProxy> {
     let value = format!("Basic {}", BASE64_STANDARD.encode(decoded(user.as_bytes())));
     let mut value = HeaderValue::from_str(&value).map_err(|_| NotAProxy)?;

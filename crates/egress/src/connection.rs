@@ -1,4 +1,4 @@
-//! One connection from inside, from its first byte to its last.
+//! Handles one connection from the sandbox, from accept to close.
 
 use std::net::SocketAddr;
 
@@ -11,10 +11,10 @@ use crate::opening::{self, Opening};
 use crate::socket::Socket;
 use crate::state::Connection;
 
-/// As much as a socket takes at once.
+/// Copy buffer, per direction.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// A client that talks to a proxy.
+/// A connection to the HTTP proxy.
 pub(crate) async fn proxy(connection: Connection, client: Socket) {
     match http::serve(connection.clone(), client, Scope::Proxy).await {
         Some(Next::Tunnel {
@@ -37,7 +37,7 @@ pub(crate) async fn proxy(connection: Connection, client: Socket) {
     }
 }
 
-/// A client that believes to talk to the outside itself. `address` is where it wanted to go.
+/// A connection of a client that uses no proxy. `address` is its original destination.
 pub(crate) async fn transparent(connection: Connection, client: Socket, address: SocketAddr) {
     let Some(target) = connection.state.target(address) else {
         let target = Target {
@@ -64,15 +64,15 @@ pub(crate) async fn transparent(connection: Connection, client: Socket, address:
     }
 }
 
-/// Where a connection goes, and may go.
+/// An allowed target of a connection.
 struct Way {
     target: Target,
     addresses: Addresses,
-    /// A connection to it that is there already.
+    /// An established connection to it.
     ready: Option<Socket>,
 }
 
-/// Looks at what the client says first, and passes it on if it is meant for the target.
+/// Inspects the client's first bytes, and forwards the connection if they match the target.
 async fn pass(connection: Connection, mut client: Socket, way: Way) {
     let target = &way.target;
     let limits = connection.state.limits;
@@ -97,7 +97,7 @@ async fn pass(connection: Connection, mut client: Socket, way: Way) {
     }
 }
 
-/// Why a TLS client means somebody else than the target. Without a name it can only mean the target.
+/// Why the SNI does not match the target. A missing SNI matches.
 fn misnamed(
     connection: &Connection,
     target: &Target,
@@ -106,7 +106,7 @@ fn misnamed(
     let said = server_name?;
     let is_meant = match (&target.host, Host::parse(&said)) {
         (Host::Name(_), Some(host)) => host == target.host,
-        // Who connects to an address may name any host that he could connect to.
+        // For an IP literal: any name that is allowed on this port.
         (Host::Ip(_), Some(host @ Host::Name(_))) => {
             let port = target.port;
             connection.verdict(&Target { host, port }).is_ok()
@@ -135,7 +135,7 @@ async fn websocket(next: Option<Next>) {
     }
 }
 
-/// Passes bytes on as they are.
+/// Forwards bytes unchanged.
 async fn splice(connection: &Connection, client: Socket, way: Way, kind: AttemptKind) {
     let outside = match way.ready {
         Some(socket) => Ok(socket),
@@ -156,7 +156,7 @@ async fn splice(connection: &Connection, client: Socket, way: Way, kind: Attempt
     }
 }
 
-/// Until both sides have said all, or one is gone.
+/// Copies until both sides have closed, or one fails.
 async fn copy(
     mut client: impl AsyncRead + AsyncWrite + Unpin,
     mut outside: impl AsyncRead + AsyncWrite + Unpin,

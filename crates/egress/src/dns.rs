@@ -1,12 +1,12 @@
-//! The sandbox's name server: answers for allowed names with addresses of its own, and asks nobody outside. Pure.
+//! DNS packets: parses a query with one question and builds its response. Pure: no I/O, no recursion.
 
 use std::net::Ipv4Addr;
 
 use rollcage_model::network::Host;
 
-/// Resolvers ask again after this, so that a name whose address was given to another one is found again.
+/// Short, because a synthetic address is given up when its name is evicted.
 const TTL_S: u32 = 30;
-/// More than a question with all its extensions; what is longer carries something.
+/// The usual limit for DNS over UDP. A longer query carries something else.
 const QUESTION_BYTES_MAX: usize = 1232;
 const HEADER_BYTES: usize = 12;
 const NAME_BYTES_MAX: usize = 255;
@@ -24,13 +24,13 @@ const FORMAT_ERROR: u16 = 1;
 const NO_SUCH_NAME: u16 = 3;
 const NOT_IMPLEMENTED: u16 = 4;
 
-/// What came in a packet.
+/// A parsed packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
     Question(Question),
-    /// Nothing that could be answered, not even to say so.
+    /// Too short or itself a response: not answered.
     Noise,
-    /// Answered with these bytes, whatever it asks for.
+    /// Malformed or unsupported; the error response.
     Wrong(Vec<u8>),
 }
 
@@ -38,14 +38,14 @@ pub(crate) enum Packet {
 pub(crate) struct Question {
     id: u16,
     flags: u16,
-    /// As it came, since clients compare the case of letters too.
+    /// Verbatim, since resolvers compare the case of letters too (0x20 encoding).
     question: Vec<u8>,
-    /// In lower case, whatever is in it.
+    /// Lower case; may hold characters that no host name has.
     pub(crate) name: String,
     kind: u16,
 }
 
-/// What is said of a name.
+/// The result for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Unknown,
@@ -88,7 +88,7 @@ pub(crate) fn read(packet: &[u8]) -> Packet {
     }
 }
 
-/// A name and where it ends. A question is the first name in its packet, so there is nothing that it could refer to.
+/// A name and the offset behind it. Compression is an error here: before the question there is no name to point to.
 fn read_name(packet: &[u8], start: usize) -> Option<(String, usize)> {
     let mut name = String::new();
     let mut at = start;
@@ -106,7 +106,7 @@ fn read_name(packet: &[u8], start: usize) -> Option<(String, usize)> {
         if !name.is_empty() {
             name.push('.');
         }
-        // What is no letter of a host's name must not become one: a dot inside a label least of all.
+        // Bytes that are invalid in host names must stay invalid; above all a dot inside a label.
         let plain = |byte: &u8| match *byte {
             b'.' => '\u{fffd}',
             byte if byte.is_ascii_graphic() => char::from(byte.to_ascii_lowercase()),
@@ -117,7 +117,7 @@ fn read_name(packet: &[u8], start: usize) -> Option<(String, usize)> {
 }
 
 impl Question {
-    /// The name, if it can be that of a host elsewhere.
+    /// The name, if it is a valid host name and not `localhost`.
     pub(crate) fn host_name(&self) -> Option<&str> {
         let mut labels = self.name.rsplit('.');
         let is_here = labels.next() == Some("localhost");
@@ -127,7 +127,7 @@ impl Question {
         }
     }
 
-    /// Whether an address of IPv4 is asked for. There are no others here, nor anything else.
+    /// Whether this is a query for A records. All other types have none here.
     pub(crate) fn wants_address(&self) -> bool {
         self.kind == TYPE_A
     }
@@ -145,7 +145,7 @@ impl Question {
         let mut packet = header(self.id, self.flags, code, 1, answers).to_vec();
         packet.extend_from_slice(&self.question);
         if let Some(address) = address {
-            // The name is that of the question.
+            // A compression pointer to the name in the question.
             packet.extend_from_slice(&[0xc0, HEADER_BYTES as u8]);
             packet.extend_from_slice(&TYPE_A.to_be_bytes());
             packet.extend_from_slice(&CLASS_IN.to_be_bytes());

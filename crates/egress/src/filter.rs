@@ -1,4 +1,4 @@
-//! The filter of one sandbox: takes its listeners, owns every connection, and changes the rules when a phase begins.
+//! The filter of one sandbox: serves its sockets, owns its connections, and switches the rules between phases.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,21 +20,21 @@ use crate::outside::Outside;
 use crate::socket::{Life, Socket};
 use crate::state::{Connection, State};
 
-/// After an error of the machine's, such as too many open files.
+/// After an error of a listening socket, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How often a quiet connection is looked at within its limit.
+/// Checks per idle limit.
 const LOOKS: u32 = 10;
 const PACKET_BYTES_MAX: usize = 65_535;
 
-/// Sockets that were opened inside a sandbox's network, where every address leads to the machine itself.
+/// Sockets that were opened inside a sandbox's network namespace, where every address is local.
 #[derive(Debug)]
 pub struct Gates {
-    /// An HTTP proxy, for clients that know of one.
+    /// The HTTP proxy, for clients that use one.
     pub proxy: std::net::TcpListener,
-    /// For clients that do not: one per port, at every address. Where a client wanted to go is the address that its
-    /// connection has here.
+    /// For clients that do not: one listener per port, on every address. The local address of an accepted connection is
+    /// the client's original destination.
     pub transparent: Vec<std::net::TcpListener>,
-    /// The name server.
+    /// The DNS server.
     pub dns: std::net::UdpSocket,
 }
 
@@ -44,10 +44,10 @@ pub struct Options {
     pub limits: Limits,
 }
 
-/// Where a client wanted to go.
+/// Finds the original destination of an accepted connection.
 pub(crate) type Destination = Arc<dyn Fn(&TcpStream) -> io::Result<SocketAddr> + Send + Sync>;
 
-/// Stands between one sandbox and the outside. Refuses everything until a phase is entered.
+/// The egress filter of one sandbox. Refuses everything until a phase is entered.
 #[derive(Debug)]
 pub struct Filter {
     state: Arc<State>,
@@ -107,17 +107,17 @@ impl Filter {
         Ok(())
     }
 
-    /// From now on these rules hold. Every connection from before is reset.
+    /// Starts a phase with its rules. All open connections are reset.
     pub fn enter(&self, phase: &'static str, rules: Rules) {
         self.state.enter(phase, rules);
     }
 
-    /// What was tried so far.
+    /// A snapshot of the audit log.
     pub fn audit(&self) -> Audit {
         self.state.journal.audit()
     }
 
-    /// Resets every connection, takes no new one, and waits until all of them are gone.
+    /// Stops listening, resets all connections, and waits until their tasks have ended.
     pub async fn close(&self) {
         self.closing.cancel();
         self.tasks.close();
@@ -144,7 +144,7 @@ impl Accepting {
         while let Some(accepted) = self.closing.run_until_cancelled(listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => self.take(stream),
-                // Others may close some.
+                // File descriptors may become free again.
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
@@ -191,7 +191,7 @@ impl Accepting {
     }
 }
 
-/// Lets a connection live until it is done, or until it must end: with its phase, with the sandbox, or when it is idle.
+/// Runs a connection until it ends, or resets it: at the end of its phase, on close, or when it is idle.
 async fn live(
     connection: &Connection,
     closing: &CancellationToken,
@@ -225,7 +225,7 @@ async fn answer_questions(state: Arc<State>, socket: UdpSocket) {
             continue;
         };
         if let Some(answer) = answer(&state, &buffer[..length]) {
-            // Who does not take it asks again.
+            // A resolver that misses the response asks again.
             let _ = socket.send_to(&answer, from).await;
         }
     }

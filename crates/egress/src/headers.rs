@@ -1,4 +1,4 @@
-//! Headers of requests on their way through: who they are for, and which of them end here. Pure.
+//! Headers of forwarded requests: the `Host` check and hop-by-hop headers. Pure.
 
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
@@ -7,7 +7,7 @@ use hyper::header::{
 use hyper::http::uri::Authority;
 use rollcage_model::network::{Host, Target};
 
-/// What is between two neighbours only. Lengths and encodings are written anew for the bytes that really come.
+/// Headers that are not forwarded. Framing headers are generated again for the actual body.
 const BETWEEN_NEIGHBOURS: [HeaderName; 8] = [
     CONNECTION,
     EXPECT,
@@ -36,30 +36,19 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Lengths of a request are those of the body that was read.
+/// `Content-Length` is generated again for the body that was parsed.
 pub(crate) fn strip_request(headers: &mut HeaderMap) {
     strip(headers);
     headers.remove(CONTENT_LENGTH);
 }
 
-/// Whether a WebSocket is asked for. Nothing else may replace HTTP on a connection: `h2c` would bring requests that nobody
-/// looks at.
+/// Whether a WebSocket upgrade is requested. No other upgrade is forwarded: requests over `h2c` would not be inspected.
 pub(crate) fn wants_websocket(headers: &HeaderMap) -> bool {
-    let has = |name: HeaderName, word: &str| {
-        let values = headers.get_all(name).iter();
-        let mut values = values.filter_map(|value| value.to_str().ok());
-        values.any(|value| {
-            value
-                .split(',')
-                .any(|it| it.trim().eq_ignore_ascii_case(word))
-        })
-    };
-    has(CONNECTION, "upgrade")
-        && has(UPGRADE, "websocket")
-        && headers.get_all(UPGRADE).iter().count() == 1
-        && headers
-            .get(UPGRADE)
-            .is_some_and(|value| value.len() == "websocket".len())
+    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_ascii_lowercase();
+    let mut connection = headers.get_all(CONNECTION).iter().map(text);
+    let is_upgrade = connection.any(|value| value.split(',').any(|it| it.trim() == "upgrade"));
+    let to: Vec<String> = headers.get_all(UPGRADE).iter().map(text).collect();
+    is_upgrade && to == ["websocket"]
 }
 
 pub(crate) fn websocket(headers: &mut HeaderMap) {
@@ -67,7 +56,7 @@ pub(crate) fn websocket(headers: &mut HeaderMap) {
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
 }
 
-/// Why a request is not for the host that its connection goes to.
+/// Why a request does not match the target of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Misdirected {
     #[error("there is more than one Host header")]
@@ -78,7 +67,7 @@ pub(crate) enum Misdirected {
     Url,
 }
 
-/// Whether all that a request says of its host is the target's.
+/// Checks that `Host` and URL of a request match the target.
 pub(crate) fn check_host(
     headers: &HeaderMap,
     url: Option<&Authority>,
@@ -100,7 +89,7 @@ pub(crate) fn check_host(
     }
 }
 
-/// Clients may leave a port out; one that is there must be right.
+/// A missing port matches; a given one must be the target's.
 fn is_target(authority: &Authority, target: &Target) -> bool {
     let host = Host::parse(authority.host());
     let has_user = authority.as_str().contains('@');

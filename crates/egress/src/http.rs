@@ -1,4 +1,4 @@
-//! Requests in the clear, one by one: each is read, judged and written anew, so that what we understood is what goes out.
+//! Plain HTTP. Each request is parsed, checked and serialised again, so that what was checked is what the server gets.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,38 +23,38 @@ use crate::state::Connection;
 
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
-/// Where the requests of a connection may go.
+/// Where the requests of a connection are forwarded to.
 #[derive(Debug)]
 pub(crate) enum Scope {
-    /// To whom each of them says, by rule.
+    /// The proxy listener: each request names its own target.
     Proxy,
-    /// To this one, as the connection itself does.
+    /// A connection to one target.
     One {
         target: Target,
         addresses: Addresses,
-        /// A connection to it that is there already.
+        /// An established connection to it, for the first request.
         ready: Option<Socket>,
     },
 }
 
-/// What follows the requests of a connection.
+/// What a connection continues with after HTTP.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// The client asked for a tunnel, and has been told that it is there.
+    /// CONNECT was answered with 200.
     Tunnel {
         client: OnUpgrade,
         outside: Socket,
         target: Target,
         addresses: Addresses,
     },
-    /// Both sides agreed on a WebSocket.
+    /// The server accepted a WebSocket upgrade.
     WebSocket {
         client: OnUpgrade,
         outside: OnUpgrade,
     },
 }
 
-/// A connection to the outside that may serve one more request.
+/// An upstream connection that is kept for the next request.
 struct Open {
     target: Target,
     form: Form,
@@ -68,11 +68,11 @@ struct Requests {
     open: Mutex<Option<Open>>,
     ready: Mutex<Option<Socket>>,
     next: Mutex<Option<Next>>,
-    /// Ends with this.
+    /// Tasks of the upstream connections; aborted on drop.
     drivers: Mutex<JoinSet<()>>,
 }
 
-/// Serves requests until the client is done with them.
+/// Serves requests until the client closes or the protocol changes.
 pub(crate) async fn serve(connection: Connection, client: Socket, scope: Scope) -> Option<Next> {
     let limits = connection.state.limits;
     let (only, ready) = match scope {
@@ -109,14 +109,14 @@ pub(crate) async fn serve(connection: Connection, client: Socket, scope: Scope) 
     }
     let next = take(&requests.next);
     if let Some(Next::WebSocket { .. }) = &next {
-        // The driver hands its connection over, and is done then.
+        // Aborted drivers could not hand their connection over.
         let mut drivers = std::mem::take(&mut *lock(&requests.drivers));
         while drivers.join_next().await.is_some() {}
     }
     next
 }
 
-/// The client's connection itself, with what was read of it.
+/// The client's socket, with the bytes that hyper had read ahead.
 pub(crate) fn socket_of(upgraded: Upgraded) -> Option<Socket> {
     let parts = upgraded.downcast::<TokioIo<Socket>>().ok()?;
     let mut socket = parts.io.into_inner();
@@ -126,7 +126,7 @@ pub(crate) fn socket_of(upgraded: Upgraded) -> Option<Socket> {
 
 impl Requests {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        // It would show the client what is added to its requests.
+        // The response would show the credentials that are added to requests.
         if request.method() == Method::TRACE {
             return text(StatusCode::METHOD_NOT_ALLOWED, "TRACE is not passed on\n");
         }
@@ -155,7 +155,7 @@ impl Requests {
         text(StatusCode::FORBIDDEN, words)
     }
 
-    /// A request with a whole URL, as proxies get it.
+    /// A request in absolute form.
     async fn proxied(&self, request: Request<Incoming>) -> Response<Body> {
         let uri = request.uri();
         let is_http = uri.scheme_str() == Some("http");
@@ -206,14 +206,14 @@ impl Requests {
                     target,
                     addresses,
                 });
-                // Nothing may stand between its head and the first byte of the tunnel.
+                // Without a body: the tunnel begins right behind the head.
                 Response::new(empty())
             }
             Err(error) => self.unreachable(AttemptKind::Connect, &target, &error),
         }
     }
 
-    /// A target as a URL names it; an address that stands for a name is that name.
+    /// The target of a URL; a synthetic address is replaced by its name.
     fn target(&self, host: &str, port: Option<u16>, usual: u16) -> Option<Target> {
         let port = port.unwrap_or(usual);
         match Host::parse(host)? {
@@ -237,7 +237,9 @@ impl Requests {
         if let Some(host) = headers::host_value(&target) {
             request.headers_mut().insert(HOST, host);
         }
-        if let Some(credential) = self.connection.state.outside.credential(&target) {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let outside = &self.connection.state.outside;
+        if let Some(credential) = outside.credential(&target, &method, &path) {
             let own = request.headers_mut().entry(AUTHORIZATION);
             own.or_insert_with(|| credential.clone());
         }
@@ -291,7 +293,7 @@ impl Requests {
         text(status, format!("{target} cannot be reached: {error}\n"))
     }
 
-    /// Over the connection of the last request where that is still good.
+    /// Sends on the connection of the previous request if it is to the same target and still usable.
     async fn send(
         &self,
         mut request: Request<Body>,
@@ -341,7 +343,7 @@ impl Requests {
             .await
             .map_err(Failure::Broken)?;
         lock(&self.drivers).spawn(async move {
-            // Whoever waits for an answer is told the same.
+            // The sender reports the same error.
             let _ = driver.with_upgrades().await;
         });
         Ok(Open {
@@ -357,7 +359,7 @@ enum Failure {
     Broken(hyper::Error),
 }
 
-/// Writes the URL and what else differs between a host and a proxy.
+/// Sets the request target, and the credentials for a company's proxy.
 fn address(request: &mut Request<Body>, uri: &Uri, target: &Target, form: &Form) {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let path = if path.is_empty() { "/" } else { path };

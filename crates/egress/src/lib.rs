@@ -1,24 +1,24 @@
-//! What stands between a sandbox and the outside.
+//! The egress filter of a sandbox: which names it can resolve, which hosts it can connect to.
 //!
-//! Inside a sandbox's network every address is the machine's own, and a few sockets listen there: an HTTP proxy, one listener
-//! for each port that some rule allows, and a name server. All of them are served here, outside ([`Filter`]). Whatever else is
-//! tried inside finds nobody and is told so at once by the kernel.
+//! Inside a sandbox's network namespace every IPv4 address is local (AnyIP), and a few sockets listen: an HTTP proxy,
+//! one listener for each port that some rule allows, and a DNS server. The sockets are opened inside and served here,
+//! in our process ([`Filter`]). Any other port is refused by the kernel at once, and IPv6 has no route.
 //!
-//! - A name is answered if the rules allow it, with an address that stands for it in this sandbox alone. Nobody outside is
-//!   asked, so a name carries nothing out. It is resolved outside when something connects to it.
-//! - A connection is judged by where it goes: the name that its address stands for, an address itself, or what is asked of the
-//!   proxy. Then it is looked at: a TLS client must name the same server, and each request in the clear must be for the same
-//!   host. Requests are read and written anew. At 443 nothing but TLS and HTTP passes.
-//! - All addresses of a name are checked, and the connection goes to what was checked.
-//! - Who is refused learns it at once: a reset, a 403 that says which rule is missing, or a name that does not exist.
-//! - When a phase begins, connections of the last one are reset.
-//! - Every attempt is in the [`Audit`].
+//! - DNS: an allowed name gets a synthetic address that is valid in this sandbox only. No query leaves the machine, so
+//!   DNS cannot be used as a tunnel. The name is resolved outside when something connects to it.
+//! - Connections are judged by their target: the name behind a synthetic address, an IP literal, or the target of a
+//!   proxy request. Then their first bytes are inspected: a TLS client's SNI must match the target, and so must the
+//!   `Host` of every plain HTTP request. Requests are parsed and serialised again. On port 443 only TLS and HTTP pass.
+//! - Every address that a name resolves to is checked, and only checked addresses are connected to.
+//! - Refusals are immediate: a reset, a 403 that names the missing rule, or NXDOMAIN.
+//! - Entering a phase resets all connections of the previous one.
+//! - Every attempt is recorded in the [`Audit`].
 //!
-//! What is not seen: everything inside TLS. A client that names an allowed server can ask it for another host's pages if that
-//! server has them (shared front ends do), and one that hides the name of its server (ECH) shows that of the front end.
-//! A server that is allowed may itself pass on what it is told. At ports other than 80 and 443 a client that says nothing at
-//! first is taken for one that waits for a greeting, and is not looked at later. Behind a company's proxy that proxy decides
-//! which addresses names lead to.
+//! What the filter cannot see: everything inside TLS. A client that sends an allowed SNI can request another host's
+//! pages from a shared front end (domain fronting), and with ECH only the front end's name is visible. An allowed
+//! server may relay what it receives. On ports other than 80 and 443 a client that is silent at first is taken for one
+//! that waits for the server's greeting, and its connection is not inspected later. Behind a company's HTTP proxy, that
+//! proxy decides which addresses names resolve to.
 
 mod audit;
 mod company;

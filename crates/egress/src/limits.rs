@@ -1,18 +1,18 @@
-//! What one sandbox may take of the filter.
+//! Resource limits of one sandbox's filter.
 
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// At once; one more is reset.
+    /// Concurrent connections; further ones are reset.
     pub connections: usize,
     /// For a ClientHello, and for the headers of a request.
     pub opening: Duration,
-    /// For the first bytes where the other side may be the one that begins.
+    /// For the client's first bytes on ports where the server may speak first.
     pub glance: Duration,
-    /// Without a byte in either direction.
+    /// For a connection without traffic in either direction.
     pub idle: Duration,
-    /// Of the headers of a request.
+    /// Of a request's head.
     pub header_bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Which address inside stands for which name. Addresses of 198.18.0.0/15 are nobody's on the Internet.
+//! The synthetic addresses of names. They are from 198.18.0.0/15, which is reserved and not routed on the Internet.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 const FIRST: u32 = Ipv4Addr::new(198, 18, 0, 0).to_bits();
 const ADDRESSES: u32 = 1 << 17;
-/// Half of the addresses, so that one whose name was forgotten is nobody's for a long time and not at once another's.
+/// Half of the addresses, so that the address of an evicted name is not soon reused for another one.
 pub(crate) const NAMES_MAX: usize = 1 << 16;
 
-/// The names of one sandbox and their addresses; both stay together while there is room.
+/// The names of one sandbox with their addresses. A mapping is stable until the name is evicted.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     addresses: HashMap<Arc<str>, u32>,
@@ -30,7 +30,7 @@ impl Names {
         {
             self.addresses.remove(&name);
         }
-        // The first one of all looks like the number of a network.
+        // Starts at 1: 198.18.0.0 itself looks like a network's number.
         self.given = (self.given + 1) % ADDRESSES;
         let name: Arc<str> = name.into();
         self.addresses.insert(Arc::clone(&name), self.given);
@@ -39,14 +39,14 @@ impl Names {
         Ipv4Addr::from_bits(FIRST + self.given)
     }
 
-    /// `None` for an address that stands for no name.
+    /// `None` for an address without a name.
     pub(crate) fn name(&self, address: Ipv4Addr) -> Option<Arc<str>> {
         let index = address.to_bits().checked_sub(FIRST)?;
         self.names.get(&index).cloned()
     }
 }
 
-/// Whether an address would stand for a name.
+/// Whether an address is in the synthetic range.
 pub(crate) fn is_synthetic(address: Ipv4Addr) -> bool {
     (FIRST..FIRST + ADDRESSES).contains(&address.to_bits())
 }

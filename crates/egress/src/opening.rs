@@ -1,5 +1,5 @@
-//! How a connection begins: what is spoken on it, and to whom a TLS client says that it speaks. Bytes are read ahead, none is
-//! taken away or answered.
+//! Detects the protocol of a connection from its first bytes, and reads the SNI of a TLS client. Bytes are only read
+//! ahead; nothing is consumed or answered.
 
 use rustls::server::Acceptor;
 use tokio::time::{Instant, timeout_at};
@@ -8,29 +8,29 @@ use crate::limits::Limits;
 use crate::socket::Socket;
 
 const TLS_HANDSHAKE: u8 = 0x16;
-/// A ClientHello with large keys and tickets has a few thousand bytes.
+/// A ClientHello with large keys and tickets has a few kilobytes.
 const HELLO_BYTES_MAX: usize = 80 * 1024;
-/// Of a line that may be the first of a request.
+/// Of the first line, while it may still be a request line.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// The name as the client gives it, if it does.
+    /// The SNI in lower case, if the client sends one.
     Tls {
         server_name: Option<String>,
     },
     Http,
-    /// Neither, or nothing yet where the other side may be the one that begins.
+    /// Neither; or still silent, on a port where the server may speak first.
     Other,
-    /// The client was too slow.
+    /// The deadline passed.
     Nothing,
-    /// It went away before it was known what it wanted.
+    /// The client closed the connection first.
     Gone,
-    /// What begins as TLS and is none.
+    /// Starts like TLS, but has no valid ClientHello.
     BrokenTls,
 }
 
-/// What the first bytes are.
+/// The protocol, judged by the bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Guess {
     Tls,
@@ -40,7 +40,7 @@ enum Guess {
 }
 
 fn guess(bytes: &[u8]) -> Guess {
-    // Servers skip empty lines before a request.
+    // Servers accept empty lines before a request.
     let skipped = bytes
         .iter()
         .take_while(|byte| b"\r\n".contains(byte))
@@ -63,7 +63,7 @@ fn guess(bytes: &[u8]) -> Guess {
     }
 }
 
-/// Looks at a connection to a port. At 80 and 443 it is the client that begins; elsewhere it may wait for a greeting.
+/// Inspects a connection to a port. On 80 and 443 the client speaks first; elsewhere it may wait for the server.
 pub(crate) async fn look(client: &mut Socket, port: u16, limits: &Limits) -> Opening {
     let start = Instant::now();
     let glance = match port {
@@ -76,14 +76,14 @@ pub(crate) async fn look(client: &mut Socket, port: u16, limits: &Limits) -> Ope
             Guess::Tls => return hello(client, start + limits.opening).await,
             Guess::Http => return Opening::Http,
             Guess::Other => return Opening::Other,
-            // The rest is read where the deadline for headers is.
+            // The HTTP server has its own deadline for the rest.
             Guess::Unclear if port == 80 && !client.ahead().is_empty() => return Opening::Http,
             Guess::Unclear => {}
         }
         match timeout_at(start + glance, client.read_ahead()).await {
             Ok(Ok(1..)) => {}
             Ok(Ok(0) | Err(_)) if client.ahead().is_empty() => return Opening::Gone,
-            // Half closed: what was said is all.
+            // Half closed: there will be no more.
             Ok(Ok(0) | Err(_)) => return Opening::Other,
             Err(_) if matches!(port, 80 | 443) => return Opening::Nothing,
             Err(_) => return Opening::Other,
@@ -91,7 +91,7 @@ pub(crate) async fn look(client: &mut Socket, port: u16, limits: &Limits) -> Ope
     }
 }
 
-/// Reads until the ClientHello is whole, in however many pieces it comes.
+/// Reads until the ClientHello is complete, however it is fragmented.
 async fn hello(client: &mut Socket, deadline: Instant) -> Opening {
     let mut acceptor = Acceptor::default();
     let mut read = 0;

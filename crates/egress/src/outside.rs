@@ -1,5 +1,5 @@
-//! Connections to the outside. Every address that a name has is checked, and those that were checked are connected to; so a
-//! name that changes its mind in between gains nothing.
+//! Outgoing connections. Every address that a name resolves to is checked, and only checked addresses are connected to,
+//! so DNS rebinding gains nothing.
 
 use std::fmt;
 use std::io;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use hyper::Method;
 use hyper::header::HeaderValue;
 use rollcage_model::network::address::ClosedKind;
 use rollcage_model::network::{Addresses, Host, Target, check_address};
@@ -18,21 +19,21 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::company::{CompanyProxy, ProxyServer, Purpose};
 use crate::socket::Socket;
 
-/// For a name to be looked up, and then for a connection to one of its addresses.
+/// For resolving a name, and then for connecting to one of its addresses.
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(10);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Of what a company's proxy says before its tunnel begins.
+/// Of a company proxy's response to CONNECT.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// The machine's network. Tests have another one.
+/// The host's network: resolving and connecting. A trait so that tests can replace it.
 pub trait World: fmt::Debug + Send + Sync {
     fn resolve(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
 
-    /// Called with addresses that were checked.
+    /// Only called with checked addresses.
     fn connect(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<TcpStream>>;
 }
 
-/// As the machine does it.
+/// The operating system's resolver and sockets.
 #[derive(Clone, Copy, Debug)]
 pub struct System;
 
@@ -50,16 +51,19 @@ impl World for System {
     }
 }
 
-/// What is added to requests in the clear that go to one host, so that it never enters a sandbox.
+/// Credentials that are added to plain HTTP requests which read from one host (GET and HEAD), so that they never enter a
+/// sandbox. Not to others: whoever could write with them could publish in the machine's name.
 #[derive(Clone, Debug)]
 pub struct Credential {
     pub host: Host,
     pub port: u16,
-    /// The value of `Authorization`; mark it as sensitive.
+    /// Paths that begin like this.
+    pub path: String,
+    /// The value of `Authorization`; should be marked sensitive.
     pub authorization: HeaderValue,
 }
 
-/// How the outside is reached from this machine.
+/// How outgoing connections are made from this host.
 #[derive(Clone, Debug)]
 pub struct Outside {
     pub world: Arc<dyn World>,
@@ -97,23 +101,23 @@ pub(crate) enum Unreachable {
 }
 
 impl Unreachable {
-    /// Whether a rule forbids it, and not the state of the outside.
+    /// Whether it was refused by a rule, rather than failed.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Unreachable::Closed(_) | Unreachable::Own)
     }
 }
 
-/// How a request is written on a connection.
+/// The form of request targets on a connection.
 #[derive(Clone, Debug)]
 pub(crate) enum Form {
-    /// To the host itself.
+    /// Path only, to the host itself.
     Origin,
-    /// To a proxy, with the whole URL.
+    /// The whole URL, to a proxy.
     Absolute { authorization: Option<HeaderValue> },
 }
 
 impl Outside {
-    /// A connection that carries whatever the client says.
+    /// A connection for an opaque byte stream.
     pub(crate) async fn tunnel(
         &self,
         target: &Target,
@@ -127,7 +131,7 @@ impl Outside {
         }
     }
 
-    /// A connection for requests in the clear.
+    /// A connection for plain HTTP requests.
     pub(crate) async fn requests(
         &self,
         target: &Target,
@@ -141,9 +145,24 @@ impl Outside {
         Ok((socket, Form::Absolute { authorization }))
     }
 
-    pub(crate) fn credential(&self, target: &Target) -> Option<&HeaderValue> {
+    pub(crate) fn credential(
+        &self,
+        target: &Target,
+        method: &Method,
+        path: &str,
+    ) -> Option<&HeaderValue> {
+        // A path that goes back up may lead elsewhere than it begins.
+        let is_plain = !path
+            .split(['/', '?'])
+            .any(|part| matches!(part, ".." | "."))
+            && !path.to_ascii_lowercase().contains("%2e");
+        if !matches!(*method, Method::GET | Method::HEAD) || !is_plain {
+            return None;
+        }
         let mut credentials = self.credentials.iter();
-        let found = credentials.find(|it| it.host == target.host && it.port == target.port);
+        let found = credentials.find(|it| {
+            it.host == target.host && it.port == target.port && path.starts_with(&it.path)
+        });
         found.map(|it| &it.authorization)
     }
 
@@ -152,7 +171,7 @@ impl Outside {
             Host::Ip(address) => vec![*address],
             Host::Name(name) => self.look_up(name).await?,
         };
-        // One that is not allowed among several is enough: who answers so is up to something.
+        // One restricted address among several refuses all of them.
         for address in &addresses {
             check_address(*address, allowed).map_err(Unreachable::Closed)?;
             if allowed == Addresses::Public && is_own(*address) {
@@ -172,7 +191,7 @@ impl Outside {
         }
     }
 
-    /// The first that answers. Each has its share of the time that is left.
+    /// Tries the addresses in order. Each gets an equal share of the remaining time.
     async fn connect(&self, addresses: &[IpAddr], port: u16) -> Result<Socket, Unreachable> {
         let deadline = Instant::now() + CONNECT_LIMIT;
         let mut last = Unreachable::NoAddress;
@@ -190,7 +209,7 @@ impl Outside {
         Err(last)
     }
 
-    /// The proxy is whoever runs this machine's own word, so its addresses are not checked.
+    /// The proxy is the operator's own setting, so its addresses are not checked.
     async fn to_company(&self, server: &ProxyServer) -> Result<Socket, Unreachable> {
         let addresses = match server.host.parse() {
             Ok(address) => vec![address],
@@ -238,7 +257,7 @@ impl Outside {
     }
 }
 
-/// Whether a packet to that address would stay on this machine: then its source is the address itself. Nothing is sent.
+/// Whether the address is one of this host's own: then the kernel selects it as the source address too. Sends nothing.
 fn is_own(address: IpAddr) -> bool {
     let any: SocketAddr = match address {
         IpAddr::V4(_) => ([0; 4], 0).into(),
@@ -249,4 +268,16 @@ fn is_own(address: IpAddr) -> bool {
         socket.local_addr()
     });
     source.is_ok_and(|source| source.ip() == address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machines_addresses_are_its_own() {
+        assert!(is_own("127.0.0.1".parse().unwrap()));
+        assert!(!is_own("192.0.2.1".parse().unwrap()));
+        assert!(!is_own("2001:db8::1".parse().unwrap()));
+    }
 }

@@ -1,4 +1,4 @@
-//! One end of a connection: what was read ahead is read again first, and bytes are counted.
+//! A TCP stream with a read-ahead buffer and byte counters.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::audit::Meter;
 
-/// What others know of a client's connection.
+/// State of a client's connection that is shared with its owner.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
     is_cut: AtomicBool,
@@ -20,12 +20,12 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// From now on the connection ends with a reset, which nobody takes for the end of an answer.
+    /// Makes the socket's close a reset, so that the client cannot mistake it for a regular end.
     pub(crate) fn cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
     }
 
-    /// Grows with every byte in either direction.
+    /// Bytes moved so far, in both directions.
     pub(crate) fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
@@ -35,7 +35,7 @@ impl Life {
 enum Tally {
     Client(Arc<Life>),
     Outside(Meter),
-    /// Bytes of ours, such as those to a company's proxy.
+    /// Not counted, such as the handshake with a company's proxy.
     Nobody,
 }
 
@@ -56,7 +56,7 @@ impl Socket {
     }
 
     fn new(stream: TcpStream, tally: Tally) -> Self {
-        // Small pieces must not wait for each other.
+        // Small writes must not wait for acknowledgements.
         let _ = stream.set_nodelay(true);
         Socket {
             stream,
@@ -65,20 +65,20 @@ impl Socket {
         }
     }
 
-    /// Counts from now on.
+    /// Attaches a byte counter.
     pub(crate) fn metered(mut self, meter: Meter) -> Self {
-        // What was read ahead came before there was a meter.
+        // Read before the counter was attached.
         meter.came(self.ahead.len());
         self.tally = Tally::Outside(meter);
         self
     }
 
-    /// What was read ahead.
+    /// The read-ahead buffer.
     pub(crate) fn ahead(&self) -> &[u8] {
         &self.ahead
     }
 
-    /// Reads more ahead; 0 is the end.
+    /// Reads more into the buffer; 0 is the end of the stream.
     pub(crate) async fn read_ahead(&mut self) -> io::Result<usize> {
         self.ahead.reserve(4096);
         let count = self.stream.read_buf(&mut self.ahead).await?;
@@ -86,13 +86,13 @@ impl Socket {
         Ok(count)
     }
 
-    /// Puts bytes before everything that is still to be read.
+    /// Prepends bytes to the buffer.
     pub(crate) fn unread(&mut self, bytes: &[u8]) {
         let rest = std::mem::replace(&mut self.ahead, BytesMut::from(bytes));
         self.ahead.extend_from_slice(&rest);
     }
 
-    /// Drops what was read ahead up to there.
+    /// Drops the first bytes of the buffer.
     pub(crate) fn skip(&mut self, count: usize) {
         self.ahead.advance(count.min(self.ahead.len()));
     }

@@ -1,4 +1,4 @@
-//! What all connections of one sandbox share: the rules that hold now, the names that it knows, the journal.
+//! State that all connections of one sandbox share: the current rules, the synthetic names, the audit log.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,12 +14,12 @@ use crate::names::{Names, is_synthetic};
 use crate::outside::{Outside, Unreachable};
 use crate::socket::Life;
 
-/// One phase of a sandbox.
+/// The current phase of a sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Current {
     pub(crate) phase: &'static str,
     pub(crate) rules: Rules,
-    /// Ends every connection that began in it.
+    /// Cancelled when the phase ends; resets its connections.
     pub(crate) end: CancellationToken,
 }
 
@@ -47,7 +47,7 @@ impl State {
         Arc::clone(&lock(&self.current))
     }
 
-    /// Rules for what comes from now on; what was before is over.
+    /// Replaces the rules, and resets the connections of the previous phase.
     pub(crate) fn enter(&self, phase: &'static str, rules: Rules) {
         let next = Arc::new(Current {
             phase,
@@ -62,7 +62,7 @@ impl State {
         lock(&self.names)
     }
 
-    /// Who is meant by an address inside; `None` if it stands for a name that nobody asked for.
+    /// The target of a destination address; `None` for a synthetic address without a name.
     pub(crate) fn target(&self, address: SocketAddr) -> Option<Target> {
         let port = address.port();
         let host = match address.ip().to_canonical() {
@@ -79,7 +79,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One connection from inside, and the rules that held when it began.
+/// A connection from the sandbox, with the phase in which it was accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) state: Arc<State>,
@@ -104,7 +104,7 @@ impl Connection {
         self.note(kind, target, AttemptVerdict::Allowed, None)
     }
 
-    /// It could have gone on, and the client did not want to.
+    /// Records a client that closed an allowed connection before sending anything.
     pub(crate) fn abandoned(&self, target: &Target) {
         let reason = Some("the client went away at once".to_owned());
         let kind = AttemptKind::Connect;
@@ -136,7 +136,7 @@ impl Connection {
         })
     }
 
-    /// What a refused request is told: which rule is missing and how to add it.
+    /// The text of a 403: which rule is missing and how to add it.
     pub(crate) fn explain(&self, target: &Target, refusal: Refusal) -> String {
         let phase = match self.current.phase {
             "" => "agent",

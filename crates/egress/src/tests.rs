@@ -1,5 +1,5 @@
-//! A sandbox's network without a sandbox: real sockets on loopback, whose addresses stand for others. What is checked is
-//! what would be connected to; only the last step, the connection itself, leads to servers of the test.
+//! A sandbox's network without a sandbox: real sockets on loopback, whose addresses stand for others. What is checked
+//! is what would be connected to; only the last step, the connection itself, leads to servers of the test.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -85,7 +85,12 @@ fn rules(policy: &str) -> Rules {
 impl Cage {
     /// With these rules for the agent.
     fn new(policy: &str) -> Self {
-        Cage::with(policy, Limits::default(), |_| {})
+        // Tests that begin to speak do so at once, on however busy a machine.
+        let limits = Limits {
+            glance: PATIENCE,
+            ..Limits::default()
+        };
+        Cage::with(policy, limits, |_| {})
     }
 
     fn with(policy: &str, limits: Limits, change: impl FnOnce(&mut Outside)) -> Self {

@@ -1,7 +1,8 @@
 //! Runs many rollouts concurrently: each gets a slot in its turn ([`Schedule`]), and exactly one result, whatever
 //! breaks.
 //!
-//! Only this file changes the position of a rollout in the queue; everything else reads it.
+//! Only this file changes the position of a rollout in the queue; everything else reads it. Waiting rollouts are in
+//! memory only: a record begins when a rollout gets its slot.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;

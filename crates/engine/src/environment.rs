@@ -27,6 +27,18 @@ pub(crate) fn of_setup(extra: &Variables) -> Variables {
     join(fixed, extra)
 }
 
+/// For setup commands that run as root: what they install is the system's, which nobody else inside can change.
+pub(crate) fn of_root(extra: &Variables) -> Variables {
+    let fixed = [
+        ("PATH", format!("{SYSTEM}:{ALIASES}")),
+        ("HOME", "/root".to_owned()),
+        ("USER", "root".to_owned()),
+        ("LOGNAME", "root".to_owned()),
+        ("DEBIAN_FRONTEND", "noninteractive".to_owned()),
+    ];
+    join(fixed, extra)
+}
+
 /// For the agent, whose own variables come on top of the task's.
 pub(crate) fn of_agent(extra: &Variables) -> Variables {
     let path = format!("{HOME}/.local/bin:{SETUP}/bin:{SYSTEM}:{ALIASES}");

@@ -1,9 +1,16 @@
-//! What setup commands installed, from the end of setup on: the agent finds it, and cannot change it.
+//! What setup commands install: with which rights, and that the agent finds it afterwards and cannot change it.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rollcage_model::ending::Cause;
+use rollcage_model::task::{SetupUser, Task};
 use rollcage_sandbox::guest::{HOME, SETUP};
-use rollcage_sandbox::{EntryKind, Error, Sandbox};
+use rollcage_sandbox::{Capabilities, EntryKind, Error, Sandbox, User};
 
 use crate::judge::Ending;
+use crate::network::HostNetwork;
+use crate::shell::run_command_as;
 
 /// More libraries of several Pythons than anybody installs.
 const ENTRIES_MAX: usize = 1000;
@@ -22,7 +29,7 @@ pub(crate) async fn settle(sandbox: &dyn Sandbox, had_setup: bool) -> Result<(),
     }
     sandbox.seal_setup().await.map_err(|error| match error {
         Error::Engine { .. } => Ending::new(
-            rollcage_model::ending::Cause::SetupFailed,
+            Cause::SetupFailed,
             format!(
                 "{SETUP} could not be made read-only: end what writes there before setup is over ({})",
                 rollcage_model::text::chain(&error)
@@ -30,6 +37,36 @@ pub(crate) async fn settle(sandbox: &dyn Sandbox, had_setup: bool) -> Result<(),
         ),
         error => error.into(),
     })
+}
+
+/// Refuses a task that needs root where sandboxes have none.
+pub(crate) fn check_user(task: &Task, sandboxes: &Capabilities) -> Result<(), Ending> {
+    if task.setup_user == SetupUser::User || sandboxes.root_inside {
+        return Ok(());
+    }
+    let text = "`setup_user = \"root\"` needs sandboxes with a root of their own, which an ordinary user's do not have: run \
+        Rollcage as root, or leave it out (pip, npm and cargo install without root)";
+    Err(Ending::new(Cause::SetupFailed, text))
+}
+
+/// Makes the machine's package manager usable for setup commands that run as root.
+pub(crate) async fn ready_system_packages(
+    sandbox: &dyn Sandbox,
+    host: &HostNetwork,
+    env: &BTreeMap<String, String>,
+    limit: Duration,
+) -> Result<(), Ending> {
+    let Some(command) = &host.system_packages.command else {
+        return Ok(());
+    };
+    let done = run_command_as(User::Root, sandbox, command, env.clone(), "/", limit).await?;
+    match done.exit_code {
+        0 => Ok(()),
+        code => Err(Ending::new(
+            Cause::EngineFailed,
+            format!("prepare the package manager (exit {code}): {}", done.stderr),
+        )),
+    }
 }
 
 /// The Pythons that something was installed for, such as `python3.12`. What cannot be listed is nothing that pip installed.

@@ -3,11 +3,12 @@
 
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{RolloutResult, SandboxInfo};
-use rollcage_model::task::{INSTRUCTION, TEST_SCRIPT, TaskError, is_test, path_inside};
+use rollcage_model::task::{INSTRUCTION, SetupUser, TEST_SCRIPT, TaskError, is_test, path_inside};
 use rollcage_sandbox::guest::AGENT_LOGS;
 use rollcage_sandbox::{Content, Limits, Sandbox, Spec};
 
 use crate::mount::HostMount;
+use crate::network::HostNetwork;
 use crate::place::{Placed, TaskFile};
 use crate::plan::Plan;
 
@@ -56,7 +57,7 @@ pub(crate) async fn leave_logs(sandbox: &dyn Sandbox, agent: &str, events: &str,
     }
 }
 
-pub(crate) fn spec(id: RolloutId, plan: &Plan) -> Spec {
+pub(crate) fn spec(id: RolloutId, plan: &Plan, host: &HostNetwork) -> Spec {
     const MIB: u64 = 1 << 20;
     let (default, requested) = (Limits::default(), &plan.task.limits);
     let limits = Limits {
@@ -72,24 +73,24 @@ pub(crate) fn spec(id: RolloutId, plan: &Plan) -> Spec {
             .file_mb
             .map_or(default.file_bytes, |mib| mib * MIB),
     };
+    let intercepted_ports = plan.network.ports(&plan.task);
+    let home = plan.ready.home_layer.iter().cloned();
+    let mut layers: Vec<Content> = home.map(Content::HostTree).collect();
+    if intercepted_ports.is_some() {
+        layers.extend(host.layer.clone());
+    }
+    let mut mounts = plan.ready.mounts();
+    if plan.task.setup_user == SetupUser::Root {
+        mounts.extend(host.system_packages.mounts.clone());
+    }
+    mounts.extend(plan.mounts.iter().map(HostMount::mount));
     Spec {
         id: id.to_string(),
         limits,
-        layers: plan
-            .ready
-            .home_layer
-            .iter()
-            .cloned()
-            .map(Content::HostTree)
-            .collect(),
-        mounts: plan
-            .ready
-            .mounts()
-            .into_iter()
-            .chain(plan.mounts.iter().map(HostMount::mount))
-            .collect(),
+        layers,
+        mounts,
         has_entrance: true,
-        intercepted_ports: plan.network.ports(&plan.task),
+        intercepted_ports,
         snapshot: None,
     }
 }

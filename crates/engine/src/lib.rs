@@ -1,7 +1,15 @@
 //! Runs rollouts. A library: no printing, no argument parsing, no environment variables.
 //!
-//! [`Engine`] is the entry point, [`intake`] turns a request into something runnable, and one rollout reads top to
-//! bottom in `rollout.rs`.
+//! Start at `rollout.rs`: one rollout reads from top to bottom there. What leads to it: [`Engine`] is the public
+//! interface, [`intake`] turns a request into something runnable, `dispatch` gives each rollout a slot (`schedule` is
+//! its queue, as pure data) and a result, [`feed`] has a rollout's events, `controls` the commands to it while it runs.
+//!
+//! What it calls, in order: `layout` (the sandbox's specification and files), `drive` (runs the agent to its end;
+//! `drive/driver` is the interface to a kind of agent), `judge` (the cause of the end, pure), `verify`, `collect`,
+//! [`result`] and [`store`]. `listing`, [`metrics`] and [`openenv_trace`] are for readers.
+//!
+//! The engine uses all the other libraries: sandboxes through their traits, models through the proxy, agents as what
+//! their manifests say. It knows no command line, no server and no terminal.
 
 mod artifacts;
 mod collect;
@@ -18,6 +26,7 @@ mod layout;
 mod limits;
 mod listing;
 pub mod metrics;
+mod model;
 mod mount;
 pub mod network;
 pub mod openenv_trace;

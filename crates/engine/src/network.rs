@@ -13,7 +13,7 @@ use rollcage_model::network::{
 };
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
-use rollcage_sandbox::{PORTS_MAX, PROXY_PORT, Sandbox};
+use rollcage_sandbox::{Content, Mount, PORTS_MAX, PROXY_PORT, Sandbox};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::judge::Ending;
@@ -25,6 +25,8 @@ type Variables = BTreeMap<String, String>;
 const PACKAGES: [&str; 5] = ["pip", "npm", "cargo", "apt", "git"];
 /// The file of a record that lists attempts to reach something.
 const NETWORK_FILE: &str = "network.jsonl";
+/// A host that the self-check asks for, and no list can have.
+const NOT_LISTED: &str = "not-listed.invalid";
 /// What the self-check reads of an answer.
 const ANSWER_BYTES_MAX: u64 = 4096;
 
@@ -36,11 +38,20 @@ pub struct HostNetwork {
     pub presets: Presets,
     /// What package managers inside are told of the machine's mirrors and certificates, in phases with a network.
     pub variables: Variables,
-    /// Files to the same end, by path inside.
-    pub files: BTreeMap<String, String>,
+    /// Files to the same end.
+    pub layer: Option<Content>,
+    pub system_packages: SystemPackages,
     pub outside: Outside,
     /// What clients of a server may ask for.
     pub client_rights: ClientRights,
+}
+
+/// What setup commands that run as root need to use the machine's package manager.
+#[derive(Clone, Debug, Default)]
+pub struct SystemPackages {
+    pub mounts: Vec<Mount>,
+    /// Run as root before the first setup command.
+    pub command: Option<String>,
 }
 
 impl Default for HostNetwork {
@@ -49,7 +60,8 @@ impl Default for HostNetwork {
             listed: Vec::new(),
             presets: Presets::default(),
             variables: Variables::default(),
-            files: BTreeMap::default(),
+            layer: None,
+            system_packages: SystemPackages::default(),
             outside: Outside::default(),
             client_rights: ClientRights { may_open: true },
         }
@@ -144,7 +156,7 @@ impl RolloutNetwork {
         rules: PhaseRules,
         host: &HostNetwork,
         sandbox: &mut dyn Sandbox,
-    ) -> io::Result<RolloutNetwork> {
+    ) -> Result<RolloutNetwork, Ending> {
         let filter = match sandbox.take_gates() {
             None => None,
             Some(gates) => {
@@ -152,10 +164,14 @@ impl RolloutNetwork {
                     outside: host.outside.clone(),
                     limits: Limits::default(),
                 });
-                filter.serve(Gates {
+                let served = filter.serve(Gates {
                     proxy: gates.proxy,
                     transparent: gates.intercepted,
                     dns: gates.dns,
+                });
+                served.map_err(|error| {
+                    let text = format!("serve the sandbox's network: {error}");
+                    Ending::new(Cause::EngineFailed, text)
                 })?;
                 Some(filter)
             }
@@ -194,11 +210,11 @@ impl RolloutNetwork {
 
     /// Asks for a host that no list can have, the way a program inside would.
     async fn refuses_others(&self, sandbox: &dyn Sandbox) -> bool {
-        const QUESTION: &[u8] =
-            b"CONNECT not-listed.invalid:443 HTTP/1.1\r\nHost: not-listed.invalid:443\r\n\r\n";
+        let question =
+            format!("CONNECT {NOT_LISTED}:443 HTTP/1.1\r\nHost: {NOT_LISTED}:443\r\n\r\n");
         let ask = async {
             let mut stream = sandbox.connect(PROXY_PORT).await.ok()?;
-            stream.write_all(QUESTION).await.ok()?;
+            stream.write_all(question.as_bytes()).await.ok()?;
             let mut answer = Vec::new();
             let mut start = stream.take(ANSWER_BYTES_MAX);
             while !answer.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -250,7 +266,8 @@ impl RolloutNetwork {
 fn refusals(audit: &Audit) -> Option<Finding> {
     const SHOWN: usize = 3;
     let attempts = audit.attempts.iter();
-    let refused = attempts.filter(|attempt| attempt.verdict == AttemptVerdict::Refused);
+    let refused = attempts
+        .filter(|attempt| attempt.verdict == AttemptVerdict::Refused && attempt.host != NOT_LISTED);
     let hosts: BTreeSet<String> = refused
         .map(|attempt| match attempt.port {
             0 => format!("{} ({})", attempt.host, attempt.phase),

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use rollcage_model::ending::Cause;
 use rollcage_model::event::{Phase, What};
 use rollcage_model::finding::{Code, Finding};
 use rollcage_model::network;
 use rollcage_model::record::RolloutResult;
+use rollcage_model::task::SetupUser;
 use rollcage_sandbox::guest::WORKDIR;
-use rollcage_sandbox::{Sandbox, Sandboxes};
+use rollcage_sandbox::{Sandbox, Sandboxes, User};
 
 use crate::artifacts;
 use crate::collect::collect;
@@ -27,21 +27,20 @@ use crate::installed;
 use crate::intake::{PlanError, Preparer, ResolvedRollout};
 use crate::judge::{Ending, with_verifier_problem};
 use crate::layout::{self, note_sandbox, spec};
-use crate::network::RolloutNetwork;
+use crate::model;
+use crate::network::{HostNetwork, RolloutNetwork};
 use crate::patch;
 use crate::place::placements;
 use crate::plan::Plan;
 use crate::result;
-use crate::shell::{LOG_TAIL_CHARS, live_processes, run_command, seconds, services_killed};
+use crate::shell::{LOG_TAIL_CHARS, live_processes, run_command_as, seconds, services_killed};
 use crate::store::{Record, Store, StoreError};
 use crate::verify::{self, CommandProgress};
-use rollcage_agents::{LaunchRequest, ModelAccess};
+use rollcage_agents::LaunchRequest;
 use rollcage_model::text::tail;
 use rollcage_proxy::Profiles;
-use rollcage_proxy::outbound::ClientError;
 use rollcage_proxy::outbound::Clients;
-use rollcage_proxy::probe::Profile;
-use rollcage_proxy::{OnOverflow, ServerHandle, Session, SessionOptions, Sessions};
+use rollcage_proxy::{ServerHandle, Session};
 
 /// State shared by all rollouts of a process.
 pub(crate) struct Context {
@@ -152,7 +151,7 @@ async fn attempt(
     let cancel = &controls.cancel;
     let endpoint = &plan.endpoint;
     let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
-    let client = client.map_err(client_ending)?;
+    let client = client.map_err(model::client_ending)?;
     let profile = cx.profiles.of(&client, &plan.endpoint, &plan.settings);
     let profile = cancel.run_until_cancelled(profile).await;
     let profile = profile
@@ -163,47 +162,24 @@ async fn attempt(
     feed.publish(What::Entered {
         phase: Phase::Sandbox,
     });
+    let host = &*cx.preparer.catalogue.network;
+    installed::check_user(&plan.task, cx.sandboxes.capabilities())?;
     let since = Instant::now();
     let sandbox = cancel
-        .run_until_cancelled(cx.sandboxes.start(spec(feed.rollout(), plan)))
+        .run_until_cancelled(cx.sandboxes.start(spec(feed.rollout(), plan, host)))
         .await;
     let mut sandbox = sandbox.ok_or_else(Ending::cancelled)??;
     result.timings.sandbox_s = seconds(since.elapsed());
     note_sandbox(result, &cx.sandboxes.capabilities().kind, &*sandbox);
 
-    let session = open_session(cx, client, plan, record, feed, &profile).map_err(|error| {
-        Ending::new(
-            Cause::EngineFailed,
-            format!("open the rollout's exchanges: {error}"),
-        )
-    })?;
-    let sessions = Sessions::of(Arc::clone(&session));
-    let span = tracing::Span::current();
-    let handler: rollcage_proxy::Handler = Arc::new(move |request| {
-        let sessions = Arc::clone(&sessions);
-        let answering = async move { rollcage_proxy::answer(&sessions, request).await };
-        Box::pin(answering.instrument(span.clone()))
-    });
-    let unserved = |error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}"));
-    let network = RolloutNetwork::open(
-        plan.network.clone(),
-        &cx.preparer.catalogue.network,
-        &mut *sandbox,
-    );
-    let network = network.map_err(|error| {
-        Ending::new(
-            Cause::EngineFailed,
-            format!("serve the sandbox's network: {error}"),
-        )
-    })?;
-    let entrance = sandbox.take_entrance();
-    let entrance = entrance.ok_or_else(|| unserved(std::io::ErrorKind::NotFound.into()))?;
-    let (listener, base_url) = entrance.open().map_err(unserved)?;
-    let mut serving = rollcage_proxy::serve(listener, handler).map_err(unserved)?;
+    let session = model::open_session(&cx.clients, client, plan, record, feed, &profile)?;
+    let (mut serving, base_url) = model::serve(&session, &mut *sandbox)?;
+    let network = RolloutNetwork::open(plan.network.clone(), host, &mut *sandbox)?;
     let inside = OpenRollout {
         sandbox: &*sandbox,
         base_url,
         network: &network,
+        host,
         plan,
         session: &session,
         feed,
@@ -231,45 +207,13 @@ async fn attempt(
     }
 }
 
-fn client_ending(error: ClientError) -> Ending {
-    match &error {
-        ClientError::Http(_) => {
-            Ending::new(Cause::EngineFailed, rollcage_model::text::chain(&error))
-        }
-        ClientError::Forbidden(_) => Ending::new(Cause::EndpointUnreachable, error.to_string()),
-    }
-}
-
-fn open_session(
-    cx: &Context,
-    client: reqwest::Client,
-    plan: &Plan,
-    record: &Record,
-    feed: &Arc<Feed>,
-    profile: &Profile,
-) -> std::io::Result<Arc<Session>> {
-    let feed = Arc::clone(feed);
-    let options = SessionOptions {
-        client,
-        endpoint: plan.endpoint.clone(),
-        settings: plan.settings.clone(),
-        profile: profile.clone(),
-        on_overflow: OnOverflow::Stop,
-        record: record.exchanges(),
-        agent_time: Some(Duration::from_secs_f64(plan.task.agent_timeout_s())),
-        observe: Box::new(move |what| feed.publish(what)),
-        mcp: plan.mcp.clone(),
-        clients: Arc::clone(&cx.clients),
-    };
-    Session::create(rollcage_proxy::random_key("sk-rollcage-")?, options)
-}
-
 /// A rollout whose sandbox, proxy and record are open.
 struct OpenRollout<'a> {
     sandbox: &'a dyn Sandbox,
     /// The proxy's base URL as seen from inside the sandbox.
     base_url: String,
     network: &'a RolloutNetwork,
+    host: &'a HostNetwork,
     plan: &'a Plan,
     session: &'a Arc<Session>,
     feed: &'a Arc<Feed>,
@@ -298,9 +242,11 @@ impl OpenRollout<'_> {
             phase: Phase::Agent,
         });
         let since = Instant::now();
+        let context_tokens = result.endpoint.context_tokens;
+        let access = model::access(self.plan, self.session, &self.base_url, context_tokens);
         let launch = self.plan.agent.launch(&LaunchRequest {
             task: &self.plan.task,
-            access: &self.access(result.endpoint.context_tokens),
+            access: &access,
             bundle: &self.plan.ready.bundle,
         });
         let launch = launch.map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
@@ -369,12 +315,20 @@ impl OpenRollout<'_> {
         self.network
             .enter(network::Phase::Setup, self.sandbox)
             .await?;
-        let env = environment::of_setup(&self.environment(network::Phase::Setup));
+        let env = self.environment(network::Phase::Setup);
+        let (user, env) = match task.setup_user {
+            SetupUser::User => (User::User, environment::of_setup(&env)),
+            SetupUser::Root => (User::Root, environment::of_root(&env)),
+        };
         let limit = Duration::from_secs_f64(task.command_timeout_s);
+        if user == User::Root {
+            installed::ready_system_packages(self.sandbox, self.host, &env, limit).await?;
+        }
         let of = task.setup.len();
         for (index, command) in task.setup.iter().enumerate() {
             self.publish_command(Phase::Setup, index, of, CommandProgress::Started(command));
-            let outcome = run_command(self.sandbox, command, env.clone(), WORKDIR, limit).await?;
+            let outcome =
+                run_command_as(user, self.sandbox, command, env.clone(), WORKDIR, limit).await?;
             self.publish_command(Phase::Setup, index, of, CommandProgress::Ended(&outcome));
             let (code, is_late) = (outcome.exit_code, outcome.timed_out);
             result.setup_results.push(outcome);
@@ -439,20 +393,6 @@ impl OpenRollout<'_> {
         let mut env = self.network.variables(phase);
         env.extend(self.plan.task.env.clone());
         env
-    }
-
-    fn access(&self, context_tokens: Option<u64>) -> ModelAccess {
-        let context_tokens = context_tokens.unwrap_or(131_072);
-        let output_tokens = self.plan.settings.tokens_max.unwrap_or(8192);
-        ModelAccess {
-            base_url: format!("{}/v1", self.base_url),
-            key: self.session.key().to_owned(),
-            model: self.plan.endpoint.model.clone(),
-            context_tokens,
-            // The output limit has to leave room for a prompt.
-            output_tokens: output_tokens.min(context_tokens / 2).max(1),
-            patience_ms: 600_000,
-        }
     }
 
     fn publish_command(

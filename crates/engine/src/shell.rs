@@ -7,7 +7,7 @@ use rollcage_agents::base_environment;
 use rollcage_model::finding::{Code, Finding};
 use rollcage_model::record::CommandResult;
 use rollcage_model::text::tail;
-use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
+use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, User, run};
 
 /// Characters kept of each output stream of a command; the same limit as in OpenEnv's original.
 pub(crate) const TAIL_CHARS: usize = 2000;
@@ -51,6 +51,17 @@ pub(crate) async fn run_command(
     cwd: &str,
     limit: Duration,
 ) -> Result<CommandResult, Error> {
+    run_command_as(User::User, sandbox, command, env, cwd, limit).await
+}
+
+pub(crate) async fn run_command_as(
+    user: User,
+    sandbox: &dyn Sandbox,
+    command: &str,
+    env: BTreeMap<String, String>,
+    cwd: &str,
+    limit: Duration,
+) -> Result<CommandResult, Error> {
     // No profile and no rc file: the agent may have written them.
     let argv = ["/bin/bash", "--noprofile", "--norc", "-c", command]
         .map(str::to_owned)
@@ -61,6 +72,7 @@ pub(crate) async fn run_command(
             argv,
             env,
             cwd: cwd.to_owned(),
+            user,
             ..Command::default()
         },
         limit,

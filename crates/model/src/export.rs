@@ -1,7 +1,8 @@
-//! Interpreted rollouts in the formats that trainers and readers take. Every writer streams: what is held in memory grows
-//! only with what is new in each turn.
+//! Interpreted rollouts in the formats that trainers and readers take. Every writer streams: what is held in memory
+//! grows only with what is new in each turn.
 //!
-//! Writers know nothing of files; they are given somewhere to write.
+//! Writers know nothing of files; they are given somewhere to write. Exports have the codes of findings and results
+//! have their texts, since a text in every line would grow with lines times findings.
 
 use std::collections::BTreeSet;
 use std::fmt;

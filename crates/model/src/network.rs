@@ -1,4 +1,5 @@
-//! What a task says of its network: a policy for each phase, and hosts to list. Pure; who carries it out is elsewhere.
+//! A task's network settings: a policy for each phase and an allow-list of hosts. Pure; `rollcage-egress` enforces
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,13 +20,13 @@ pub use verdict::{
     Addresses, Host, OPEN_PORTS, Refusal, Rules, Target, Verdict, WEB_PORTS, check_address,
 };
 
-/// The preset whose hosts are reached by ssh and git's own protocol too.
+/// The preset whose hosts are also reachable by ssh and git's own protocol.
 const GIT: &str = "git";
 
-/// What each preset (without its `@`) stands for on this machine.
+/// The hosts of each preset on this machine, by name without `@`.
 pub type Presets = BTreeMap<String, Vec<Rule>>;
 
-/// The parts of a rollout that have a network of their own.
+/// The phases of a rollout, each with its own network policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -47,7 +48,7 @@ impl Phase {
     }
 }
 
-/// A text that names no phase.
+/// An unknown phase.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no phase: give setup, agent or verify")]
 pub struct NotAPhase(String);
@@ -62,7 +63,7 @@ impl FromStr for Phase {
     }
 }
 
-/// What the phases of a task may reach. The model is reached in any case, through the proxy.
+/// Network access by phase. The model is always reachable, through the proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -76,34 +77,35 @@ pub struct Network {
     /// While verify commands run; `none` when it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<Policy>,
-    /// Added to every phase that has a network. A port or a private host is listed here for `open`.
+    /// Added to every phase whose policy is not `none`. For `open`, this is where other ports and private hosts are
+    /// listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow_hosts: Vec<HostEntry>,
 }
 
-/// What one phase may reach.
+/// The network policy of one phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policy {
     None,
-    /// TCP to 80, 443, 22 and 9418 of public addresses, and what is listed.
+    /// TCP ports 80, 443, 22 and 9418 of public addresses, and the hosts in `allow_hosts`.
     Open,
-    /// What is listed here and for all phases.
+    /// These hosts, and those in `allow_hosts`.
     Allowlist(Vec<HostEntry>),
 }
 
 static OPEN: Policy = Policy::Open;
 static NONE: Policy = Policy::None;
 
-/// Whose task it is: what it lists may lead to private addresses or not.
+/// Who wrote the task, which decides whether its rules may lead to private addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Of whoever runs the program.
+    /// Whoever runs the program.
     Operator,
-    /// Of a server's client.
+    /// A client of the server.
     Client,
 }
 
-/// A preset that nobody has data for.
+/// A preset that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no preset `@{name}`: known are {known}")]
 pub struct UnknownPreset {
@@ -133,8 +135,8 @@ impl Network {
         *place = Some(policy);
     }
 
-    /// What a phase may reach. `listed` is what the operator lists for all tasks; like the task's `allow_hosts` it opens
-    /// nothing in a phase without network.
+    /// The rules of a phase. `listed` are the operator's hosts for all tasks; like `allow_hosts`, they have no effect
+    /// in a phase with the policy `none`.
     pub fn rules(
         &self,
         phase: Phase,
@@ -157,7 +159,7 @@ impl Network {
         Ok(Rules { is_open, grants })
     }
 
-    /// Every entry, of whatever phase.
+    /// The entries of all phases.
     fn entries(&self) -> impl Iterator<Item = &HostEntry> {
         let policies = [&self.setup, &self.agent, &self.verify];
         let own = policies
@@ -180,7 +182,7 @@ fn granted(
         host: rule.host.clone(),
         ports: rule.port.map_or_else(|| usual.to_vec(), |port| vec![port]),
         addresses: match (&rule.host, origin) {
-            // Whoever has a domain says where the names below it lead.
+            // The owner of a domain decides what its subdomains resolve to.
             (HostRule::Below(_), _) | (_, Origin::Client) => Addresses::Public,
             (HostRule::Exactly(_) | HostRule::Within(_), Origin::Operator) => Addresses::Listed,
         },
@@ -201,14 +203,14 @@ fn granted(
     }
 }
 
-/// What a server's operator lets its clients ask for.
+/// What the clients of a server may request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientRights {
-    /// Whether they may say `open`.
+    /// Whether the policy `open` is allowed.
     pub may_open: bool,
 }
 
-/// What a server's client may not ask for.
+/// Why a client's network settings are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotForClients {
     #[error(
@@ -222,8 +224,9 @@ pub enum NotForClients {
     Address { rule: String, kind: &'static str },
 }
 
-/// A client's network as its server takes it. Where clients may not say `open`, it is no default either: what was not given
-/// becomes an empty allow-list, to which the operator's hosts are added. Rules are then made with [`Origin::Client`].
+/// Checks the network settings of a server's client. Where `open` is not allowed, it is not the default either: an
+/// unset `setup` becomes an empty allow-list, to which the operator's hosts are added. Call [`Network::rules`] with
+/// [`Origin::Client`] on the result.
 pub fn restrict(network: &Network, rights: &ClientRights) -> Result<Network, NotForClients> {
     for entry in network.entries() {
         if let HostEntry::Rule(rule) = entry
@@ -255,7 +258,7 @@ pub fn restrict(network: &Network, rights: &ClientRights) -> Result<Network, Not
 impl FromStr for Policy {
     type Err = NotAHost;
 
-    /// As `--network PHASE=POLICY` has it: a word, or hosts with commas between them.
+    /// As in `--network PHASE=POLICY`: a keyword, or a comma-separated list of hosts.
     fn from_str(text: &str) -> Result<Self, NotAHost> {
         match Policy::from_word(text.trim()) {
             Some(policy) => Ok(policy),
@@ -264,7 +267,7 @@ impl FromStr for Policy {
     }
 }
 
-/// Hosts with commas between them.
+/// Parses a comma-separated list of hosts.
 pub fn parse_hosts(text: &str) -> Result<Vec<HostEntry>, NotAHost> {
     let parts = text.split(',').map(str::trim);
     parts

@@ -1,8 +1,9 @@
 //! Rows for training: stitched ids, with every sampled token trained exactly once.
 //!
-//! A row is a path of the graph as far as its ids go on from each other. What it has in common with an earlier row is
-//! not written again: it refers to that row, and the shared part is trained there. So rows are as large as what is new
-//! in them, also where every prompt is rendered anew.
+//! A row is a path of the graph as far as its ids go on from each other. What it has in common with an earlier row, its
+//! parent, is not written again: it refers to that row, and the shared part is trained there, so masks cover new ids
+//! only. A row refers to any stretch of its parent and not only to its start. Otherwise the rows of an agent that
+//! changes its prompt near the start, to show the time for example, would grow with the square of the conversation.
 
 use serde::{Deserialize, Serialize};
 

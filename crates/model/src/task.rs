@@ -57,6 +57,10 @@ pub struct Task {
     pub upload: BTreeMap<String, String>,
     /// Shell commands run before the agent; the first that fails ends the rollout.
     pub setup: Vec<String>,
+    /// Who runs them. Root's installs are the system's (apt-get works where the host is a Debian or Ubuntu); it needs
+    /// Rollcage itself to run as root.
+    #[serde(skip_serializing_if = "SetupUser::is_default")]
+    pub setup_user: SetupUser,
     /// One more setup command, run last, under the original's name. It is among `setup` once a task is read.
     #[serde(skip_serializing)]
     pub setup_shell: Option<String>,
@@ -109,6 +113,31 @@ pub enum Mode {
     BlackBox,
 }
 
+/// Who runs setup commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SetupUser {
+    #[default]
+    User,
+    Root,
+}
+
+impl SetupUser {
+    pub const ALL: [SetupUser; 2] = [SetupUser::User, SetupUser::Root];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SetupUser::User => "user",
+            SetupUser::Root => "root",
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        *self == SetupUser::default()
+    }
+}
+
 impl Mode {
     pub const ALL: [Mode; 2] = [Mode::TransparentProxy, Mode::BlackBox];
 
@@ -156,6 +185,7 @@ impl Default for Task {
             files: BTreeMap::new(),
             upload: BTreeMap::new(),
             setup: Vec::new(),
+            setup_user: SetupUser::default(),
             setup_shell: None,
             verify: Vec::new(),
             test_script: None,
@@ -359,106 +389,4 @@ fn is_at_or_below(path: &str, directory: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check_error(text: &str, expect: &str) {
-        let error = Task::from_toml(text).unwrap_err();
-        let source = std::error::Error::source(&error)
-            .map(ToString::to_string)
-            .unwrap_or_default();
-        let whole = format!("{error}: {source}");
-        assert!(whole.contains(expect), "{whole}");
-    }
-
-    #[test]
-    fn a_small_task_gets_good_defaults() {
-        let task =
-            Task::from_toml("instruction = 'go'\nverify = ['true']\n[[solution]]\nrun = 'ls'")
-                .unwrap();
-        assert_eq!(
-            (task.agent_timeout_s(), task.command_timeout_s),
-            (600.0, 120.0)
-        );
-        assert_eq!(task.solution, [Step::shell("ls")]);
-        let again = Task::from_json(&serde_json::to_string(&task).unwrap()).unwrap();
-        assert_eq!(again, task);
-    }
-
-    #[test]
-    fn wrong_input_is_named() {
-        check_error("verify = ['true']", "`instruction` is missing");
-        check_error("instruction = 'a'\nverfiy = []", "unknown field `verfiy`");
-        check_error("instruction = 'a'\nsetup = 'ls'", "invalid type");
-        check_error(
-            "instruction = 'a'\nagent_timeout_s = 0",
-            "`agent_timeout_s` must be",
-        );
-        check_error(
-            "instruction = 'a'\n[files]\n'../x' = ''",
-            "no `.` or `..` in it",
-        );
-        check_error("instruction = 'a'\nartifacts = ['../x']", "is no pattern");
-        check_error(
-            "instruction = 'a'\n[limits]\npids = 1",
-            "limit `pids` must be at least 8",
-        );
-        check_error(
-            "instruction = 'a'\n[[solution]]\nmcp = 'docs'\ntool = 'x'",
-            "step 1 calls a tool of the MCP server `docs`, which",
-        );
-        check_error(
-            "instruction = 'a'\n[mcp.a]\ncomand = []",
-            "unknown field `comand`",
-        );
-        check_error(
-            "instruction = 'a'\n[[solution]]\nthink = 'x'",
-            "solution step 1 does nothing",
-        );
-    }
-
-    #[test]
-    fn the_originals_names_are_taken_too() {
-        let task = Task::from_toml(
-            "task_id = 't'\ninstruction = 'go'\nsetup = ['a']\nsetup_shell = 'b'\ntest_script = 'c'\n\
-             mode = 'black_box'\n[upload_files]\n'/tmp/x' = 'X'\n[agent_options]\neffort = 'low'",
-        )
-        .unwrap();
-        assert_eq!((task.id.as_str(), task.mode), ("t", Mode::BlackBox));
-        assert_eq!(task.setup, ["a", "b"]);
-        assert_eq!(task.test_script(), Some("c"));
-        assert_eq!(task.files["/tmp/x"], "X");
-        assert_eq!(task.agent.effort.as_deref(), Some("low"));
-        let again = Task::from_json(&serde_json::to_string(&task).unwrap()).unwrap();
-        assert_eq!(again, task);
-        check_error(
-            "instruction = 'a'\ntest_script = 'x'\n[files]\n'/home/user/tests/test.sh' = 'y'",
-            "not both",
-        );
-    }
-
-    #[test]
-    fn paths_may_be_anywhere_but_in_the_verifiers_logs() {
-        assert_eq!(path_inside("a/b").unwrap(), "/home/user/workdir/a/b");
-        assert_eq!(
-            path_inside("/home/user/task/x").unwrap(),
-            "/home/user/task/x"
-        );
-        assert_eq!(path_inside("/tmp/x").unwrap(), "/tmp/x");
-        assert!(path_inside("/home/user/logs/agent/x").is_ok());
-        assert!(is_test("/home/user/tests/a/b") && !is_test("/home/user/tests-of-mine"));
-        for path in [
-            "",
-            "/",
-            "/tmp/",
-            "a/../../b",
-            "/home/user/logs/verifier",
-            "/home/user/logs/verifier/reward.txt",
-            "a//b",
-            "./a",
-        ] {
-            assert!(path_inside(path).is_err(), "{path}");
-        }
-    }
-}
+mod tests;

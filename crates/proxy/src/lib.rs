@@ -1,13 +1,17 @@
 //! The proxy: an agent's only way to a model, and where every exchange is recorded.
 //!
-//! It runs in our process. For a rollout it listens on a socket that was opened inside the rollout's network
-//! namespace, so only processes of that sandbox can connect. The agent's key identifies its session; the endpoint's key
-//! is added here and never reaches the agent.
+//! It runs in our process. For a rollout it listens on a socket that was opened inside the rollout's network namespace,
+//! so only processes of that sandbox can connect. The agent's key identifies its session; the endpoint's key is added
+//! here and never reaches the agent.
 //!
 //! The files of one model call, in reading order: `serve` (connections, routes), `call` (the control flow of one call),
 //! `question` (the request, in any dialect), `exchange` (its budget reservation and its record), `upstream` (sending
 //! and retrying), `response` (the answer while it arrives), `receive` (classifying it), `outcome`, `output` (the
 //! agent's response).
+//!
+//! State that outlives a call is in `session`. What is known of endpoints before any call comes from [`probe`] and
+//! [`reach()`]. [`outbound`] makes all connections. The crate knows nothing about agents, tasks' files or grading: a
+//! stand-alone proxy has none of them.
 
 mod answer;
 mod body;

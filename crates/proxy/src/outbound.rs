@@ -4,6 +4,10 @@
 //! cannot: metadata services, databases, loopback. Such a URL carries a [`Guard`] from where it is parsed to where it
 //! is connected to. Names are resolved only here, every address is checked, and the checked address is the one that is
 //! connected to, so DNS rebinding gains nothing. Redirects are never followed.
+//!
+//! Names are resolved for every connection, since an address that is kept goes stale over a rollout's hours. Guarded
+//! URLs ignore a configured HTTP proxy, which would resolve names itself, unless the operator allows their host by
+//! name.
 
 use std::fmt;
 use std::io;

@@ -1,5 +1,6 @@
 //! Removes the endpoint's key from its answers. Some endpoints echo the request's headers, and a key must not reach
-//! agents, records and traces.
+//! agents, records and traces. Good answers are searched only for keys of at least `KEY_BYTES_MIN` bytes, texts of
+//! errors also for shorter ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,7 @@
 //! Accepts and owns connections, and finds the session and the route of each request.
+//!
+//! It uses hyper directly, without a web framework: a connection can be broken in the middle of a stream, which is how
+//! an agent has to learn of a broken answer, and every connection is a task that we own and end.
 
 use std::convert::Infallible;
 use std::pin::Pin;

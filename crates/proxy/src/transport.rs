@@ -1,4 +1,7 @@
 //! Sends requests to an endpoint: over HTTP, or to a scripted endpoint in tests.
+//!
+//! All endpoints are reached with the same HTTP library. Connections driven by hand, together with AVX2 code for
+//! scanning answers, saved less than 10 % of our time in streamed calls (`rollcage bench capture --workload streamed`).
 
 use std::convert::Infallible;
 #[cfg(test)]

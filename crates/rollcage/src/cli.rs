@@ -1,4 +1,8 @@
-//! The commands, one file each.
+//! The commands, one file each. Read `run` first.
+//!
+//! A command parses its flags, builds what the engine or the server takes, and prints with `crate::output`; `main`
+//! turns its outcome into the exit code. Shared by several: `engine` (an engine that is always closed afterwards),
+//! `signals`, the flags in `dialect`, `mcp`, `patience` and `trace`, and `listen` (errors of listening).
 
 pub(crate) mod agent;
 pub(crate) mod bench;

@@ -1,4 +1,11 @@
 //! The `rollcage` program: parse, log, run, exit code.
+//!
+//! `cli` has one file per command, `server` the HTTP servers of `rollcage serve` and `rollcage proxy`. To follow a
+//! command, read its file: `cli/run.rs` first, which ends in the engine; then `cli/serve.rs` and `server.rs`.
+//!
+//! `settings` alone reads environment variables and the files of the home directory, and `output` alone writes to
+//! standard output and standard error. `progress`, `report` and `text` put things into words for people; `task_file`
+//! reads task files.
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -20,7 +27,8 @@ use output::OutputFailure;
 /// For blocking threads to clean up after cancelled work.
 const CLEAN_UP_LIMIT: Duration = Duration::from_secs(3);
 
-/// Bodies are often allocated on one thread and freed on another, for which the C library's allocator takes locks.
+/// Bodies are often allocated on one thread and freed on another, for which the C library's allocator takes locks. Huge
+/// pages are off (`no_thp`): they would double the resident memory.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,12 @@
 //! The program's HTTP servers, and how the server of `rollcage serve` is assembled and shut down.
+//!
+//! A request passes `listen` (connections) and `access` (who may call, and as whom). Then `api` answers `/v1` and
+//! `/metrics`, `ready` answers `/ready`, and `openenv` everything else: over HTTP, `/mcp`, or `/ws` with the frames of
+//! `websocket`. `openenv` calls the `tools` through the interface in `tool`. Below `api` and `tools` are `rollouts`
+//! (requests in, views out) and `tasks` (the folder of task files). `capture` is a server of its own, `rollcage proxy`.
+//!
+//! `api` and `openenv` do not know each other; `openenv` knows nothing about rollouts, the tools nothing about sockets,
+//! and nothing here uses `cli`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

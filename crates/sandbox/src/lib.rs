@@ -1,7 +1,10 @@
 //! One isolated machine per rollout. Knows nothing of agents, models or tasks.
 //!
-//! [`Sandboxes`] starts them, [`Sandbox`] is one of them. The embedded backend is [`local`];
-//! other backends implement the same two traits.
+//! [`Sandboxes`] starts them, [`Sandbox`] is one of them. The embedded backend is [`local`]; other backends implement
+//! the same two traits.
+//!
+//! Read these two traits first, then [`Spec`] and [`guest`] (what every sandbox looks like inside), then the page of
+//! [`local`], which tells which of its files runs in which process. This is the only crate with `unsafe` code.
 
 use async_trait::async_trait;
 

@@ -1,7 +1,8 @@
 //! Resolves the dependencies of a JavaScript agent, and where in `node_modules` each is installed.
 //!
 //! As in npm, a package is installed at the top level if its name is free there, otherwise below the package that needs
-//! it. Optional packages are left out: they are native add-ons for terminals, clipboards and keyrings.
+//! it. Optional packages are left out: they are native add-ons for terminals, clipboards and keyrings. Ranges are read
+//! by nodejs-semver, the one maintained crate that understands npm's without many dependencies of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};

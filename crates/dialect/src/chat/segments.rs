@@ -1,4 +1,5 @@
-//! A request body as a list of byte slices, so that long values need not be copied.
+//! A request body as a list of byte slices, so that long values need not be copied: messages and tools are sent from
+//! the agent's own bytes, and only the few members that we change are written anew.
 
 use bytes::Bytes;
 

@@ -1,5 +1,6 @@
 //! Finds the boundaries of the members of a JSON object, or of the elements of an array, without parsing the values:
-//! answers consist mostly of long lists of numbers that are only passed on.
+//! answers consist mostly of long lists of numbers that are only passed on. What is interpreted is parsed later, from
+//! the stored bytes.
 //!
 //! Invalid JSON is not always detected. Callers that rely on validity check it themselves.
 

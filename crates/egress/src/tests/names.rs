@@ -171,6 +171,15 @@ async fn every_port_needs_its_rule() {
     cage.host("git.example", 22, echo).await;
     let mut ssh = cage.connect_to("git.example", 22).await;
     assert_echo(&mut ssh, b"SSH-2.0-OpenSSH_9.6\r\n").await;
+}
+
+#[tokio::test]
+async fn a_server_may_be_the_one_that_begins() {
+    let limits = Limits {
+        glance: Duration::from_millis(10),
+        ..Limits::default()
+    };
+    let cage = Cage::with("db.example:5432", limits, |_| {});
     cage.host("db.example", 5432, |mut stream| async move {
         // The server is the one that begins.
         let _ = stream.write_all(b"hello").await;

@@ -182,6 +182,19 @@ async fn a_websocket_passes_and_nothing_else_replaces_http() {
 }
 
 #[tokio::test]
+async fn at_80_nothing_but_requests_passes() {
+    let cage = cage().await;
+    for words in [
+        &b"SSH-2.0-OpenSSH_9.6\r\n\r\n"[..],
+        b"\0\0\0\x2asecret\r\n\r\n",
+    ] {
+        let answer = talk(cage.connect_to("a.example", 80).await, words).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    }
+    assert!(cage.connected().is_empty());
+}
+
+#[tokio::test]
 async fn requests_are_looked_at_on_every_port() {
     let cage = Cage::new("a.example,a.example:8443");
     cage.host("a.example", 8443, mirror).await;
@@ -215,6 +228,7 @@ async fn credentials_are_added_outside_and_cannot_be_asked_for() {
         outside.credentials.push(Credential {
             host: rollcage_model::network::Host::parse("a.example").unwrap(),
             port: 80,
+            path: "/".to_owned(),
             authorization,
         });
     });
@@ -240,4 +254,35 @@ async fn credentials_are_added_outside_and_cannot_be_asked_for() {
     let trace = "TRACE / HTTP/1.1\r\nHost: a.example\r\n\r\n";
     let answer = exchange(&mut cage.connect_to("a.example", 80).await, trace).await;
     assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
+}
+
+#[tokio::test]
+async fn credentials_are_for_reading_from_their_path_alone() {
+    let cage = Cage::with("a.example", Limits::default(), |outside| {
+        outside.credentials.push(Credential {
+            host: rollcage_model::network::Host::parse("a.example").unwrap(),
+            port: 80,
+            path: "/simple/".to_owned(),
+            authorization: hyper::header::HeaderValue::from_static("Basic c2VjcmV0"),
+        });
+    });
+    cage.host("a.example", 80, mirror).await;
+    for (line, is_added) in [
+        ("GET /simple/six/", true),
+        ("HEAD /simple/six/", false),
+        ("POST /simple/six/", false),
+        ("PUT /simple/six/", false),
+        ("DELETE /simple/six/", false),
+        ("GET /private/", false),
+        ("GET /simple/../private/", false),
+        ("GET /simple/%2e%2e/private/", false),
+    ] {
+        let request = format!(
+            "{line} HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+        let answer = talk(cage.connect_to("a.example", 80).await, request.as_bytes()).await;
+        // The answer to HEAD has no body that could show it.
+        let has = answer.to_lowercase().contains("authorization: basic");
+        assert_eq!(has, is_added, "{line}: {answer}");
+    }
 }

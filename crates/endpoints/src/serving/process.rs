@@ -1,7 +1,8 @@
 //! The process of a model server that we started: process group, log, readiness and termination.
 //!
 //! A small shell script runs between us and the server. It holds the reading end of a pipe that only we write to, so it
-//! notices when we exit, even by SIGKILL, and then kills the server's whole process group.
+//! notices when we exit, even by SIGKILL, and then kills the server's whole process group. It does so at once and needs
+//! no `unsafe`; a pid file would only be read at our next start.
 
 use std::collections::BTreeMap;
 use std::fs::File;

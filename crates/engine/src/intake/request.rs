@@ -1,4 +1,5 @@
-//! A request for a rollout: plain data that can be serialised, without any secret in it.
+//! A request for a rollout: plain data that can be serialised, without any secret in it. It belongs to the engine and
+//! not to `rollcage_model`, because its handles to keys hold the proxy's type for secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,8 @@
-//! Delta encoding of bodies: a conversation is sent whole with every call, and comes back as token ids with every answer,
-//! so a file of whole bodies would grow with the square of the rollout's length.
+//! Delta encoding of bodies: a conversation is sent whole with every call, and comes back as token ids with every
+//! answer, so a file of whole bodies would grow with the square of the rollout's length.
+//!
+//! A body refers to the last few of its kind. A writer drops each of them as soon as a later one contains it, so that a
+//! running rollout holds one request and one answer per conversation in memory; a reader keeps them all.
 
 use std::collections::VecDeque;
 

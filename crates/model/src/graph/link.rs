@@ -1,5 +1,9 @@
-//! Finds parents. Turns come in any order: what a turn continues is looked up in the tries when it is needed, so a closer
-//! parent that arrives late is found without undoing anything.
+//! Finds parents. Turns come in any order: what a turn continues is looked up in the tries when it is needed, so a
+//! closer parent that arrives late is found without undoing anything.
+//!
+//! A reply that the agent changed before it sent it back is found by the id of one of its calls if that identifies a
+//! single reply, by its place behind its own prompt, or by its words; the match furthest into the conversation counts.
+//! No link leads to a turn with more messages, so there are no cycles.
 
 use std::collections::HashMap;
 

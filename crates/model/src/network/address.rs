@@ -1,18 +1,18 @@
-//! Which addresses are no public ones, of what kind they are, and blocks of addresses. Pure: `core::net` has the types and no
-//! sockets.
+//! Which addresses are not public and of what kind they are; CIDR blocks. Pure: `core::net` has the address types
+//! without sockets.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::fmt;
 use std::str::FromStr;
 
-/// Why an address is no public one. Prints with its article: `a private`.
+/// The kind of an address that is not public. Displayed with its article: `a private`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosedKind {
     Unspecified,
     Private,
     Shared,
     Loopback,
-    /// Where a cloud gives machines their credentials.
+    /// A cloud's metadata service, which hands out credentials.
     Metadata,
     LinkLocal,
     Reserved,
@@ -37,7 +37,7 @@ impl ClosedKind {
         }
     }
 
-    /// Whether such addresses belong to this machine or its cloud, so that no rule for a sandbox leads there.
+    /// Whether no rule can allow such addresses to a sandbox: those of the host itself and its cloud.
     pub fn is_never_listed(self) -> bool {
         match self {
             ClosedKind::Unspecified
@@ -60,7 +60,7 @@ impl fmt::Display for ClosedKind {
     }
 }
 
-/// Networks of IPv4 that are no public ones, as IANA's registry of special purposes has them. The first that fits counts.
+/// IPv4 networks that are not public, from IANA's special-purpose address registry. The first match counts.
 const CLOSED_V4: [(Ipv4Addr, u8, ClosedKind); 19] = [
     // Metadata services: of Azure (a public address by its number), most clouds, Alibaba and Oracle.
     (Ipv4Addr::new(168, 63, 129, 16), 32, ClosedKind::Metadata),
@@ -88,7 +88,7 @@ const CLOSED_V4: [(Ipv4Addr, u8, ClosedKind); 19] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4, ClosedKind::Reserved),
 ];
 
-/// The same of IPv6, where everything outside of 2000::/3 is closed too.
+/// The same for IPv6, where everything outside of 2000::/3 is closed too.
 const CLOSED_V6: [(Ipv6Addr, u8, ClosedKind); 10] = [
     // Metadata services of AWS and Google.
     (
@@ -106,7 +106,7 @@ const CLOSED_V6: [(Ipv6Addr, u8, ClosedKind); 10] = [
     (prefix_v6(0xfc00, 0, 0), 7, ClosedKind::Private),
     (prefix_v6(0xfe80, 0, 0), 10, ClosedKind::LinkLocal),
     (prefix_v6(0xff00, 0, 0), 8, ClosedKind::Multicast),
-    // Of protocols, Teredo among them, whose addresses stand for other ones.
+    // Protocol assignments; among them Teredo, whose addresses embed IPv4 addresses.
     (prefix_v6(0x2001, 0, 0), 23, ClosedKind::Reserved),
     (prefix_v6(0x2001, 0xdb8, 0), 32, ClosedKind::Documentation),
     (prefix_v6(0x3fff, 0, 0), 20, ClosedKind::Documentation),
@@ -116,7 +116,7 @@ const fn prefix_v6(first: u16, second: u16, third: u16) -> Ipv6Addr {
     Ipv6Addr::new(first, second, third, 0, 0, 0, 0, 0)
 }
 
-/// What kind of address it is that is no public one; `None` for a public one.
+/// The kind of an address that is not public; `None` for a public one.
 pub fn closed_kind(address: IpAddr) -> Option<ClosedKind> {
     match address {
         IpAddr::V4(address) => closed_v4(address),
@@ -143,7 +143,7 @@ fn closed_v6(address: Ipv6Addr) -> Option<ClosedKind> {
         closed_v4(Ipv4Addr::new(a, b, c, d))
     };
     match parts {
-        // Mapped, and NAT64's: the kernel, or a router, goes to the IPv4 address inside.
+        // IPv4-mapped and NAT64: the kernel, or a router, connects to the embedded IPv4 address.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             embedded(high, low)
         }
@@ -153,9 +153,9 @@ fn closed_v6(address: Ipv6Addr) -> Option<ClosedKind> {
     }
 }
 
-/// Whether the first bits of both are the same.
+/// Whether the address is in the network, by comparing the first `bits` bits.
 fn is_in(address: IpAddr, network: IpAddr, bits: u8) -> bool {
-    // Nothing is left of a number that is shifted by its whole width.
+    // A shift by the whole width is an overflow in Rust; its result here is 0.
     match (address, network) {
         (IpAddr::V4(address), IpAddr::V4(network)) => {
             let differing = address.to_bits() ^ network.to_bits();
@@ -175,26 +175,26 @@ fn is_in(address: IpAddr, network: IpAddr, bits: u8) -> bool {
     }
 }
 
-/// All addresses that begin with the same bits. A single address is one of all its bits.
+/// A CIDR block; a single address is a block with all bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block {
     network: IpAddr,
     bits: u8,
 }
 
-/// A text that is no block of addresses.
+/// A text that is not a CIDR block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a block of addresses is ADDRESS/BITS")]
 pub struct NotABlock;
 
 impl Block {
-    /// `None` where an address has fewer bits.
+    /// `None` if there are more bits than the address has.
     pub fn new(network: IpAddr, bits: u8) -> Option<Self> {
         let width = if network.is_ipv4() { 32 } else { 128 };
         if bits > width {
             return None;
         }
-        // A block of mapped addresses is one of IPv4, since addresses are compared in their plain form.
+        // A block of IPv4-mapped addresses becomes one of IPv4, since addresses are compared in canonical form.
         match (network.to_canonical(), bits) {
             (IpAddr::V4(inner), 96..) if network.is_ipv6() => Some(Block {
                 network: inner.into(),
@@ -208,7 +208,7 @@ impl Block {
         is_in(address.to_canonical(), self.network, self.bits)
     }
 
-    /// Whether it is one address.
+    /// Whether it is a single address.
     pub fn is_single(&self) -> bool {
         self.bits == if self.network.is_ipv4() { 32 } else { 128 }
     }
@@ -217,7 +217,7 @@ impl Block {
         self.network
     }
 
-    /// The kind of some address in it that is no public one.
+    /// The kind of some address in it that is not public.
     pub fn closed_kind(&self) -> Option<ClosedKind> {
         let touches = |network: IpAddr, bits: u8| {
             is_in(network, self.network, self.bits) || is_in(self.network, network, bits)
@@ -229,7 +229,7 @@ impl Block {
                 let found = closed.find(|(network, bits, _)| touches((*network).into(), *bits));
                 found.map(|(_, _, kind)| *kind)
             }
-            // Less than 16 bits take in those that stand for addresses of IPv4.
+            // Shorter prefixes may include 6to4 (2002::/16), which embeds IPv4 addresses.
             IpAddr::V6(_) if self.bits < 16 => Some(ClosedKind::Reserved),
             IpAddr::V6(_) => {
                 let mut closed = CLOSED_V6.iter();
@@ -276,7 +276,7 @@ fn unbracketed(host: &str) -> &str {
     inner.unwrap_or(host)
 }
 
-/// A URL's host as rules have it: in lower case, without brackets and the root's dot, an address in its one spelling.
+/// A URL's host in normal form: lower case, without brackets and trailing dot, addresses in canonical spelling.
 pub fn plain_host(host: &str) -> String {
     let host = unbracketed(host);
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();

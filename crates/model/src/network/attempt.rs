@@ -1,27 +1,27 @@
-//! What is written down of every attempt to reach something: one line each, and totals by phase.
+//! Entries of the network audit log, and their totals per phase.
 
 use serde::{Deserialize, Serialize};
 
-/// One attempt of something inside a sandbox to reach something outside.
+/// One attempt to reach something outside of the sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Attempt {
     /// Unix seconds.
     pub at: f64,
-    /// Empty before the first one.
+    /// Empty before the first phase.
     pub phase: String,
     pub kind: AttemptKind,
-    /// A name, or an address where no name is known.
+    /// A name, or an IP literal.
     pub host: String,
-    /// 0 for a question to DNS.
+    /// 0 for a DNS query.
     pub port: u16,
     pub verdict: AttemptVerdict,
-    /// Why it was refused, or came to nothing.
+    /// Why it was refused or failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// From outside.
+    /// Received from outside.
     pub bytes_in: u64,
-    /// To the outside.
+    /// Sent to the outside.
     pub bytes_out: u64,
 }
 
@@ -29,13 +29,13 @@ pub struct Attempt {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptKind {
-    /// A name that was asked for.
+    /// A DNS query.
     Dns,
-    /// A connection that ended before it was known what it is.
+    /// A connection that ended before its protocol was known.
     Connect,
     Http,
     Tls,
-    /// A connection that is neither.
+    /// Any other protocol.
     Raw,
 }
 
@@ -47,12 +47,16 @@ pub enum AttemptVerdict {
     Refused,
 }
 
-/// All attempts of one phase, those among them that are not listed too.
+/// Totals of one phase, including attempts that are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AttemptTotals {
+    /// Connections, requests in the clear and names that were asked for.
     pub attempts: u64,
+    /// Those of them that were not allowed.
     pub refused: u64,
+    /// Bytes from outside.
     pub bytes_in: u64,
+    /// Bytes to the outside.
     pub bytes_out: u64,
 }

@@ -1,4 +1,4 @@
-//! How a host that a sandbox may reach is written down: `pypi.org`, `*.example.org:8443`, `10.1.0.0/16`, `@pip`.
+//! The syntax of host rules: `pypi.org`, `*.example.org:8443`, `10.1.0.0/16`, `@pip`.
 
 use core::net::IpAddr;
 use std::fmt;
@@ -8,11 +8,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::address::{Block, plain_host};
 
-/// As many letters as a name in DNS can have, and each part of it.
+/// Limits of DNS for a name and for each label.
 const NAME_CHARS_MAX: usize = 253;
 const LABEL_CHARS_MAX: usize = 63;
 
-/// Hosts that may be reached, at one port or at the usual ones.
+/// Hosts that may be connected to, on one port or the default ones.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
     pub host: HostRule,
@@ -22,11 +22,11 @@ pub struct Rule {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HostRule {
-    /// A name in lower case.
+    /// A lower-case name.
     Exactly(String),
-    /// Every name below this one, which begins with a dot.
+    /// Every subdomain of this suffix, which begins with a dot.
     Below(String),
-    /// Every address in it; names that lead there are not meant.
+    /// IP literals in this block; names that resolve to them do not match.
     Within(Block),
 }
 
@@ -34,11 +34,11 @@ pub enum HostRule {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HostEntry {
     Rule(Rule),
-    /// Hosts that belong together, by a name without its `@`.
+    /// A named set of rules; the name without `@`.
     Preset(String),
 }
 
-/// A text that is no entry of a list of hosts.
+/// A text that is not a valid entry of a list of hosts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAHost {
     #[error("`{0}` is a URL: give its host alone, with :PORT unless it is 80 or 443")]
@@ -57,7 +57,7 @@ pub enum NotAHost {
 }
 
 impl HostRule {
-    /// `name` in lower case, without the root's dot.
+    /// `name` in lower case, without trailing dot.
     pub fn has_name(&self, name: &str) -> bool {
         match self {
             HostRule::Exactly(exact) => exact == name,
@@ -74,8 +74,8 @@ impl HostRule {
     }
 }
 
-/// Whether a text can be a host's name, in lower case. What ends in a number is none: some resolvers read addresses there
-/// (`127.1`, `0x7f000001`).
+/// Whether a text is a valid host name in lower case. Names whose last label is a number are not: resolvers take them
+/// for addresses (`127.1`, `0x7f000001`).
 pub(super) fn is_name(name: &str) -> bool {
     let is_label = |label: &str| {
         let is_plain = |letter: u8| {
@@ -126,7 +126,7 @@ impl FromStr for Rule {
     }
 }
 
-/// A port after the last colon, unless that one belongs to an address of IPv6 without brackets.
+/// Splits off a port after the last colon, unless the colon belongs to an IPv6 address without brackets.
 fn split_port(given: &str) -> (&str, Option<&str>) {
     let is_address = |text: &str| text.parse::<IpAddr>().is_ok();
     let Some((host, port)) = given.rsplit_once(':') else {
@@ -135,7 +135,7 @@ fn split_port(given: &str) -> (&str, Option<&str>) {
     if is_address(given) || given.ends_with(']') {
         return (given, None);
     }
-    // In `fd00::/8` the last colon is the address's.
+    // In `fd00::/8` the last colon belongs to the address.
     match given.split_once('/') {
         Some((address, bits)) if is_address(address) && !bits.contains(':') => (given, None),
         _ => (host, Some(port)),

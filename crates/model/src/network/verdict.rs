@@ -1,4 +1,4 @@
-//! What one phase of a rollout may reach, as a pure answer to each attempt.
+//! The resolved rules of one phase, and their verdict on a target. Pure.
 
 use core::net::IpAddr;
 use std::collections::BTreeSet;
@@ -7,21 +7,21 @@ use std::fmt;
 use super::address::{ClosedKind, closed_kind, plain_host};
 use super::rule::{HostRule, is_name};
 
-/// What a rule without a port means.
+/// The ports of a rule without a port.
 pub const WEB_PORTS: [u16; 2] = [80, 443];
-/// What `open` means everywhere, and a rule of the preset `git` without a port: the web, ssh and git's own protocol.
+/// The ports of `open`, and of a rule without a port in the preset `git`: HTTP, HTTPS, ssh and git's own protocol.
 pub const OPEN_PORTS: [u16; 4] = [80, 443, 22, 9418];
 
-/// Whom somebody inside wants to talk to.
+/// The host of a connection attempt.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
-    /// In lower case, without the root's dot.
+    /// In lower case, without trailing dot.
     Name(String),
     Ip(IpAddr),
 }
 
 impl Host {
-    /// As it stands in a URL, a header or a question; `None` if that can be no host.
+    /// From a URL, a header or a DNS question; `None` if it is not a valid host.
     pub fn parse(text: &str) -> Option<Self> {
         let plain = plain_host(text);
         match plain.parse() {
@@ -61,11 +61,12 @@ impl fmt::Display for Target {
     }
 }
 
-/// Where an allowed name may lead.
+/// Which addresses an allowed host may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Addresses {
     Public,
-    /// Private and reserved ones too, as somebody listed exactly this host; never this machine's own.
+    /// Private and reserved ones too, because the operator listed exactly this host; never loopback, link-local or
+    /// metadata addresses.
     Listed,
 }
 
@@ -75,7 +76,7 @@ pub enum Verdict {
     Refused(Refusal),
 }
 
-/// Why an attempt is refused.
+/// Why a target is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("this phase has no network")]
@@ -88,7 +89,7 @@ pub enum Refusal {
     Address(ClosedKind),
 }
 
-/// Whether one address that a host has may be connected to.
+/// Checks one address of an allowed host.
 pub fn check_address(address: IpAddr, allowed: Addresses) -> Result<(), ClosedKind> {
     match (closed_kind(address), allowed) {
         (None, _) => Ok(()),
@@ -97,7 +98,7 @@ pub fn check_address(address: IpAddr, allowed: Addresses) -> Result<(), ClosedKi
     }
 }
 
-/// One rule with what stands behind it.
+/// A rule with its resolved ports and addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) host: HostRule,
@@ -105,7 +106,7 @@ pub(super) struct Grant {
     pub(super) addresses: Addresses,
 }
 
-/// All that one phase may reach. Nothing by default.
+/// The resolved rules of one phase. The default allows nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     pub(super) is_open: bool,
@@ -113,7 +114,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Whether nothing can be reached.
+    /// Whether nothing is allowed.
     pub fn is_none(&self) -> bool {
         !self.is_open && self.grants.is_empty()
     }
@@ -122,12 +123,12 @@ impl Rules {
         self.is_open
     }
 
-    /// Whether there are hosts that are refused because they are not listed, so that one can be tried.
+    /// Whether hosts are allowed by a list, so that an unlisted one can be tried and must be refused.
     pub fn is_allowlist(&self) -> bool {
         !self.is_open && !self.grants.is_empty()
     }
 
-    /// Every port that something could be allowed at.
+    /// Every port on which some host may be allowed.
     pub fn ports(&self) -> BTreeSet<u16> {
         let open = OPEN_PORTS.iter().filter(|_| self.is_open);
         let granted = self.grants.iter().flat_map(|grant| &grant.ports);
@@ -160,7 +161,7 @@ impl Rules {
         }
     }
 
-    /// Whether a name may be known inside, at whatever port.
+    /// Checks whether DNS may answer for a name: it is allowed on some port.
     pub fn check_name(&self, name: &str) -> Result<(), Refusal> {
         let mut grants = self.grants.iter();
         if self.is_open || grants.any(|grant| grant.host.has_name(name)) {

@@ -1,4 +1,5 @@
-//! Which tool calls were to an MCP server, by how the agent names such tools.
+//! Which tool calls were to an MCP server, by how the agent names such tools. The names of the task's servers are
+//! known, and no two of them may share a beginning, so nothing is guessed.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,7 @@
-//! `rollcage run`.
+//! `rollcage run`: builds a request from the flags, resolves it, and submits it to an engine as the server does.
+//!
+//! Only the endpoint is asked before, so that a wrong one is reported at once. An agent that cannot be installed ends
+//! each rollout with a result of its own.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

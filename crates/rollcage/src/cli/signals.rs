@@ -1,4 +1,7 @@
 //! What interrupts a command: Ctrl-C, SIGTERM, a lost terminal, and an output whose reader has gone.
+//!
+//! A missing reader is looked for and not only noticed by writing, since the next line may be minutes away. It is not
+//! an error: with exit status 141 scripts that use `pipefail` and `| head` would break.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,9 @@
 //! WebSocket frames (RFC 6455), the server's side.
 //!
-//! No buffer outlives its message: an idle socket costs a kilobyte, even after a large message. Extensions are declined
-//! in the handshake, so there is no compression. `scripts/autobahn/run` runs Autobahn's test suite against this module.
+//! No buffer outlives its message: an idle socket costs a kilobyte, even after a large message. The usual crates keep a
+//! buffer as large as the largest message for the life of the socket, and tasks that nobody can wait for. Extensions
+//! are declined in the handshake, so there is no compression. `scripts/autobahn/run` runs Autobahn's test suite against
+//! this module: its 301 cases without compression.
 
 use std::time::Duration;
 

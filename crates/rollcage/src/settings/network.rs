@@ -1,11 +1,14 @@
 //! What this machine lets sandboxes reach: its package mirrors and proxies, and the hosts that its operator lists.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use rollcage_egress::{CompanyProxy, Credential, Outside};
-use rollcage_engine::network::HostNetwork;
+use rollcage_engine::network::{HostNetwork, SystemPackages};
 use rollcage_mirrors::{Host, Mirrors, machine};
 use rollcage_model::network::{HostEntry, Presets, Rule, parse_hosts};
+
+use rollcage_sandbox::{Archive, Content, Mount};
 
 use super::variable;
 use crate::UsageError;
@@ -26,19 +29,58 @@ pub(crate) fn host_network() -> anyhow::Result<HostNetwork> {
     for problem in problems(&mirrors) {
         tracing::info!("for sandboxes: {problem}");
     }
-    let (mut variables, mut files) = (mirrors.certificates.clone(), BTreeMap::new());
+    let mut variables = mirrors.certificates.clone();
     for preset in mirrors.presets.values() {
         variables.extend(preset.env.clone());
-        files.extend(preset.files.clone());
     }
     Ok(HostNetwork {
         listed: listed()?,
         presets: presets(&mirrors),
         outside: outside(&mirrors),
         variables,
-        files,
+        layer: layer(&mirrors),
+        system_packages: system_packages(),
         ..HostNetwork::default()
     })
+}
+
+/// The files that package managers inside need, as one archive.
+fn layer(mirrors: &Mirrors) -> Option<Content> {
+    let presets = || mirrors.presets.values();
+    let texts = presets().flat_map(|preset| &preset.files);
+    let texts = texts.map(|(path, text)| (PathBuf::from(path), text.clone().into_bytes()));
+    let copies = presets().flat_map(|preset| &preset.copies);
+    let copies = copies.filter_map(|path| Some((path.clone(), std::fs::read(path).ok()?)));
+    let files: BTreeMap<PathBuf, Vec<u8>> = texts.chain(copies).collect();
+    if files.is_empty() {
+        return None;
+    }
+    let mut archive = tar::Builder::new(Vec::new());
+    for (path, content) in files {
+        let inner = path.strip_prefix("/").unwrap_or(&path);
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        // Writing to memory does not fail; a name that tar cannot hold is left out.
+        let _ = archive.append_data(&mut header, inner, content.as_slice());
+    }
+    let bytes = archive.into_inner().ok()?;
+    Some(Content::Archive(Archive::Bytes(bytes.into())))
+}
+
+/// dpkg's list of what is in `/usr`, without which nothing can be added to it.
+fn system_packages() -> SystemPackages {
+    const STATE: &str = "/var/lib/dpkg";
+    if !Path::new(STATE).join("status").is_file() {
+        return SystemPackages::default();
+    }
+    SystemPackages {
+        mounts: vec![Mount {
+            content: Content::HostTree(STATE.into()),
+            target: "/opt/rollcage/dpkg".into(),
+        }],
+        command: Some(include_str!("ready_dpkg.sh").to_owned()),
+    }
 }
 
 fn problems(mirrors: &Mirrors) -> impl Iterator<Item = &String> {
@@ -99,6 +141,7 @@ fn credential(found: &rollcage_mirrors::Credential) -> Option<Credential> {
     Some(Credential {
         host: rollcage_model::network::Host::parse(&found.host)?,
         port: found.port,
+        path: found.path.clone(),
         authorization,
     })
 }

@@ -24,6 +24,7 @@ const OF_THE_TASK: &[&str] = &[
     "upload_files",
     "setup",
     "setup_shell",
+    "setup_user",
     "verify",
     "test_script",
     "artifacts",
@@ -136,6 +137,7 @@ fn a_task_file_takes_the_same_names() {
         "agent_timeout_s" | "command_timeout_s" => json!(7),
         "mode" => json!("black_box"),
         "patch" => json!(true),
+        "setup_user" => json!("root"),
         _ => json!({}),
     };
     for name in OF_THE_TASK {
@@ -154,6 +156,7 @@ fn a_task_file_takes_the_same_names() {
         artifacts: vec!["x".to_owned()],
         patch: true,
         network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
+        setup_user: rollcage_model::task::SetupUser::Root,
         ..Task::default()
     })
     .unwrap();

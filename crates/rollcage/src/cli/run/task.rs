@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use rollcage_model::network::{HostEntry, Network, NotAHost, NotAPhase, Phase, Policy};
 use rollcage_model::script::Step;
-use rollcage_model::task::{Mode, Task};
+use rollcage_model::task::{Mode, SetupUser, Task};
 
 use super::options::{text_or_file, variable};
 use crate::UsageError;
@@ -85,6 +85,10 @@ pub(super) struct TaskOverrides {
     #[arg(long, value_name = "NAME=N,…", value_delimiter = ',')]
     budget: Vec<String>,
 
+    /// Who runs setup commands: root's installs are the system's, and apt-get works
+    #[arg(long, value_name = "user|root", value_parser = setup_user)]
+    setup_user: Option<SetupUser>,
+
     /// What a phase may reach: PHASE is setup, agent or verify; POLICY is none, open (the web, ssh and git on public
     /// addresses), allowlist (what --allow-host lists) or hosts by commas (repeatable). Setup commands have `open`, the
     /// agent and verify commands `none` when nothing else is said; the model is always reached
@@ -100,6 +104,13 @@ pub(super) struct TaskOverrides {
     /// black_box asks the endpoint for no tokens and lists no calls
     #[arg(long, value_name = "transparent_proxy|black_box", value_parser = mode)]
     mode: Option<Mode>,
+}
+
+fn setup_user(text: &str) -> Result<SetupUser, String> {
+    let known = SetupUser::ALL
+        .into_iter()
+        .find(|user| user.as_str() == text);
+    known.ok_or_else(|| "must be user or root".to_owned())
 }
 
 fn mode(text: &str) -> Result<Mode, String> {
@@ -154,6 +165,7 @@ impl TaskOverrides {
         task.limits = with_numbers("--limits", &task.limits, &self.limits)?;
         task.budget = with_numbers("--budget", &task.budget, &self.budget)?;
         task.mode = self.mode.unwrap_or(task.mode);
+        task.setup_user = self.setup_user.unwrap_or(task.setup_user);
         self.change_network(&mut task.network)?;
         Ok(())
     }

@@ -1,4 +1,8 @@
 //! The methods of `/mcp`: OpenEnv's sessions and tools, and the handshake of standard MCP clients on the same route.
+//!
+//! This does not use MCP's SDK: OpenEnv's JSON-RPC and standard MCP share a route and a result object, and OpenEnv's
+//! half answers 200 to requests that MCP's would refuse. What remains of MCP without sessions is four methods and an
+//! event stream. fastmcp and the Python SDK are the clients of its tests.
 
 use std::sync::Arc;
 use std::time::Duration;

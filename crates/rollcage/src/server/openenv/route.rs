@@ -1,4 +1,5 @@
-//! The routes, and the method of each.
+//! The routes, and the method of each. They are matched by hand, in the fallback of the server's router, because
+//! clients see how the original answers wrong paths, methods and slashes. `/v1`, beside it, is a plain axum router.
 
 use axum::http::Method;
 

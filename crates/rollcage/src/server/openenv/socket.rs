@@ -1,5 +1,6 @@
 //! A WebSocket connection. It is read even while a request runs, so that its end is noticed at once; requests are
-//! answered in order.
+//! answered in order. The running request ends with the socket, unless the socket attached to a session by its id: then
+//! the client may come back to the session and find the step done.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use rollcage_engine::intake::{
     RolloutRequest,
 };
 use rollcage_model::script::Step;
-use rollcage_model::task::{Mode, SandboxLimits, Task, TaskBudget};
+use rollcage_model::task::{Mode, SandboxLimits, SetupUser, Task, TaskBudget};
 use rollcage_proxy::secret::Secret;
 
 use super::arguments::{ArgumentError, ToolArguments, integer_of, wrong};
@@ -66,6 +66,7 @@ pub(crate) const NAMES: &[&str] = &[
     "group",
     "labels",
     "setup_shell",
+    "setup_user",
     "test_script",
     "template",
 ];
@@ -91,10 +92,11 @@ pub(crate) const LIMITS: &[&str] = &[
 
 /// What a client can have run in a sandbox. A task of the server's keeps the right to the hosts that its operator listed
 /// for it only without any of these.
-const RUNS: [&str; 12] = [
+const RUNS: [&str; 13] = [
     "instruction",
     "setup",
     "setup_shell",
+    "setup_user",
     "verify",
     "test_script",
     "solution",
@@ -323,6 +325,7 @@ fn read_task(
         given.number("command_timeout_s")?,
     );
     replace(&mut task.mode, read_mode(given)?);
+    replace(&mut task.setup_user, read_setup_user(given)?);
     task.setup.extend(given.text("setup_shell")?);
     task.test_script = given.text("test_script")?.or(task.test_script.take());
     files::read(given, &mut loaded)?;
@@ -350,6 +353,17 @@ fn replace<T>(value: &mut T, given: Option<T>) {
     if let Some(given) = given {
         *value = given;
     }
+}
+
+fn read_setup_user(given: &mut ToolArguments) -> Result<Option<SetupUser>, ArgumentError> {
+    let Some(text) = given.text("setup_user")? else {
+        return Ok(None);
+    };
+    let known = SetupUser::ALL
+        .into_iter()
+        .find(|user| user.as_str() == text);
+    let known = known.ok_or_else(|| "argument `setup_user` must be user or root".to_owned());
+    known.map(Some)
 }
 
 fn read_mode(given: &mut ToolArguments) -> Result<Option<Mode>, ArgumentError> {

@@ -134,6 +134,10 @@ fn argument(name: &str) -> Value {
             limits(),
             "What the sandbox may use at most; sizes are in MiB. Its defaults hold for what is not named.",
         ),
+        "setup_user" => (
+            json!({"type": "string", "default": "user", "enum": ["user", "root"]}),
+            "Who runs setup commands: root's installs are the system's, and apt-get works. It needs a server that runs as root.",
+        ),
         "network" => (
             network(),
             "What setup commands (default `open`), the agent and verify commands (default `none`) may reach: none, open (the web, ssh and git on public addresses), or a list of hosts: HOST, HOST:PORT, *.DOMAIN, ADDRESS, ADDRESS/BITS, @pip, @npm, @cargo, @apt, @git. The model is always reached.",

@@ -1,9 +1,10 @@
 //! Limits on memory, processes and processor time, by the control groups that this machine offers: per controller
 //! version 2 if we may use it, else a version 1 hierarchy, else nothing.
 //!
-//! A sandbox's init stays outside the limited group, so that it is not killed when the sandbox's files use up the
-//! memory; each process it starts joins the group. The engine writes the limits, because the kernel refuses that from
-//! inside a cgroup namespace whose root is the group.
+//! A sandbox's init stays outside the limited group: the sandbox's files are memory that killing processes does not
+//! free, so init would be killed as the last one, and the sandbox could not be graded. Each process that init starts
+//! joins the group, except for file operations, which are the engine's. The engine writes the limits, because with the
+//! mount option `nsdelegate` the kernel refuses that from inside a cgroup namespace whose root is the group.
 
 use std::fs::{self, File};
 use std::io;

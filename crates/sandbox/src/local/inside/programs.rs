@@ -1,5 +1,6 @@
 //! `/usr` and similar directories: the host's programs in a sandbox, below a writable layer of the sandbox if that
-//! works, else as a read-only view.
+//! works, else as a read-only view. For an ordinary user it is the view unless something has to be laid over it: the
+//! mounts below such a tree are locked to it, and overlayfs cannot clone that.
 //!
 //! One rule for mounts of the host below them, in both modes: what is on a disk is visible (a driver's libraries, say),
 //! everything else is hidden by an empty mount, because secrets are kept on tmpfs, FUSE and network mounts.

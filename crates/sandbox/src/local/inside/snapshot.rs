@@ -1,6 +1,7 @@
 //! Writes a sandbox's own files to an archive. This runs in a process with the rights of the sandbox's root, or of its
 //! user where there is no other. It is passed descriptors of each overlay's upper tree, which has the sandbox's own
-//! changes, and of the merged overlay without anything mounted on it, which has their current content.
+//! changes, and of the merged overlay without anything mounted on it, which has their current content. Names come from
+//! the upper tree and content from the overlay, so the attributes that overlayfs keeps in the upper tree do not matter.
 //!
 //! A removed file is stored as a whiteout, a device with number 0 as in overlayfs. An opaque directory, which shows
 //! nothing of the lower trees, has the type `D`: all of its content is in the archive.
