@@ -28,6 +28,7 @@ fn wrong_input_is_named() {
     check_error("verify = ['true']", "`instruction` is missing");
     check_error("instruction = 'a'\nverfiy = []", "unknown field `verfiy`");
     check_error("instruction = 'a'\nsetup = 'ls'", "invalid type");
+    check_error("instruction = 'a'\nartifacts = ['../x']", "is no pattern");
     check_error(
         "instruction = 'a'\nagent_timeout_s = 0",
         "`agent_timeout_s` must be",

@@ -61,7 +61,21 @@ pub(crate) fn openapi_paths() -> Map<String, Value> {
         "/v1/endpoints",
         json!({"get": get("listEndpoints", "Kinds of model endpoints and whether they are set up; never their keys", &[], listed("endpoints"))}),
     );
-    let places = [
+    add(
+        "/v1/tasks",
+        json!({"get": get("listTasks", "The tasks that this server offers", &task_places(), listed("tasks"))}),
+    );
+    add(
+        "/metrics",
+        json!({"get": get("metrics", "Numbers of this server for Prometheus", &[], content("The numbers.", "text/plain", json!({"type": "string"})))}),
+    );
+    add("/ready", json!({"get": ready()}));
+    paths
+}
+
+/// Which of a server's tasks are listed.
+fn task_places() -> [Value; 3] {
+    [
         query(
             "split",
             "Only tasks of this split.",
@@ -77,17 +91,7 @@ pub(crate) fn openapi_paths() -> Map<String, Value> {
             "The one after the last.",
             json!({"type": "integer", "minimum": 0}),
         ),
-    ];
-    add(
-        "/v1/tasks",
-        json!({"get": get("listTasks", "The tasks that this server offers", &places, listed("tasks"))}),
-    );
-    add(
-        "/metrics",
-        json!({"get": get("metrics", "Numbers of this server for Prometheus", &[], content("The numbers.", "text/plain", json!({"type": "string"})))}),
-    );
-    add("/ready", json!({"get": ready()}));
-    paths
+    ]
 }
 
 fn ready() -> Value {
