@@ -226,3 +226,29 @@ fn invalid_requests_are_refused_before_anything_is_done() {
         assert!(error.contains(expect), "{error}");
     }
 }
+
+#[test]
+fn a_client_cannot_show_directories_of_the_machine() {
+    let mut request = openai(task());
+    request.mounts = vec![HostMount::parse("/usr/bin:/data").unwrap()];
+    assert_eq!(written_and_read(&request).mounts, request.mounts);
+    assert!(resolve(request.clone(), &catalogue()).is_ok());
+    request.origin = RequestOrigin::Client {
+        mcp: Default::default(),
+        has_own_network: true,
+    };
+    assert!(matches!(refused(request), RequestError::Mounts));
+}
+
+#[test]
+fn an_upload_is_checked_like_a_file_of_the_task() {
+    let mut request = openai(task());
+    let path = "/home/user/logs/verifier/reward.txt".to_owned();
+    request.uploads.insert(path, Upload::file("1"));
+    assert!(matches!(refused(request), RequestError::Task(_)));
+    let mut request = openai(task());
+    request.task.test_script = Some("x".to_owned());
+    let path = "/home/user/tests/test.sh".to_owned();
+    request.uploads.insert(path, Upload::file("y"));
+    assert!(matches!(refused(request), RequestError::Task(_)));
+}

@@ -105,3 +105,37 @@ async fn a_tree_is_put_in_by_one_operation_and_its_tests_after_the_agent() {
     let unsealed = lab.place("unseal").unwrap();
     assert!(operations[unsealed..].contains(&"unpack /".to_owned()));
 }
+
+#[tokio::test]
+async fn a_patch_is_what_the_agent_changed_and_its_failure_changes_no_grade() {
+    let lab = Lab::new(leaves_files).await;
+    let wanting = || Task {
+        patch: true,
+        ..task()
+    };
+    let result = lab.run(wanting()).await;
+    let record = Path::new(&result.record);
+    let text = std::fs::read_to_string(record.join("workdir.patch")).unwrap();
+    assert_eq!(result.patch_bytes, Some(text.len() as u64));
+    assert!(
+        text.contains("+++ b/out/a\n@@ -0,0 +1 @@\n+abc\n"),
+        "{text}"
+    );
+    assert!(!record.join("workdir.git.partial").exists());
+
+    lab.sandboxes.fault(Operation::ReadFiles, Fault::Fails);
+    let result = lab.run(wanting()).await;
+    assert_eq!((result.reward, result.patch_bytes), (Some(1.0), None));
+    let mut codes = result.findings.iter().map(|finding| finding.code);
+    assert!(codes.any(|code| code == Code::PatchIncomplete));
+    assert!(!Path::new(&result.record).join("workdir.patch").exists());
+    // A task that wants none costs nothing.
+    let before = lab.sandboxes.operations().len();
+    lab.run(task()).await;
+    let operations = lab.sandboxes.operations();
+    let asked = operations[before..].iter();
+    assert_eq!(
+        asked.filter(|line| line.starts_with("read_files")).count(),
+        0
+    );
+}

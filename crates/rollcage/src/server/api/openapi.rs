@@ -19,39 +19,25 @@ pub(crate) fn openapi_paths() -> Map<String, Value> {
         "/v1/rollouts/{id}",
         json!({"parameters": [id()], "get": show(), "delete": delete()}),
     );
-    add(
-        "/v1/rollouts/{id}/cancel",
-        json!({"parameters": [id()], "post": cancel()}),
-    );
-    add(
-        "/v1/rollouts/{id}/events",
-        json!({"parameters": [id()], "get": events()}),
-    );
-    add(
-        "/v1/rollouts/{id}/trace",
-        json!({"parameters": [id()], "get": trace()}),
-    );
-    add(
-        "/v1/rollouts/{id}/files",
-        json!({"parameters": [id()], "get": files()}),
-    );
-    add(
-        "/v1/rollouts/{id}/artifacts",
-        json!({"parameters": [id()], "get": artifacts()}),
-    );
+    for (name, method, item) in [
+        ("cancel", "post", cancel()),
+        ("events", "get", events()),
+        ("trace", "get", trace()),
+        ("files", "get", files()),
+        ("artifacts", "get", artifacts()),
+        ("patch", "get", patch()),
+        ("logs", "get", logs()),
+    ] {
+        add(
+            &format!("/v1/rollouts/{{id}}/{name}"),
+            json!({"parameters": [id()], (method): item}),
+        );
+    }
     let path =
         json!({"name": "path", "in": "path", "required": true, "schema": {"type": "string"}});
     add(
         "/v1/rollouts/{id}/artifacts/{path}",
         json!({"parameters": [id(), path], "get": artifact()}),
-    );
-    add(
-        "/v1/rollouts/{id}/patch",
-        json!({"parameters": [id()], "get": patch()}),
-    );
-    add(
-        "/v1/rollouts/{id}/logs",
-        json!({"parameters": [id()], "get": logs()}),
     );
     add(
         "/v1/agents",
