@@ -199,7 +199,7 @@ async fn nothing_of_the_host_shows_but_its_programs() {
             "ls -A /home /tmp /var/tmp /mnt /srv /opt /run /sys /var/log /var/lib | tr '\\n' ' '"
         )
         .await,
-        "/home: user  /mnt:  /opt:  /run:  /srv:  /sys:  /tmp:  /var/lib:  /var/log:  /var/tmp:"
+        "/home: user  /mnt:  /opt: rollcage setup  /run:  /srv:  /sys:  /tmp:  /var/lib:  /var/log:  /var/tmp:"
     );
     assert!(
         !bash(&*sandbox, &format!("ls {}", secret.path().display()))
