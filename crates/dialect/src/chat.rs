@@ -33,6 +33,7 @@ pub use prepare::{
     CaptureMode, MaxTokensName, PrepareError, PreparedRequest, Rewrite, Sampling, has_member,
     prepare, requested_max_tokens,
 };
+pub(crate) use refusal::mentions_context_overflow;
 pub use refusal::{RefusedParameter, is_context_overflow};
 pub use render::Render;
 pub use reply::{

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 pub use self::answer::ResponsesRenderer;
 use super::TranslateError;
+use crate::chat::mentions_context_overflow;
 
 /// A request translated to chat, and the renderer for its answer.
 #[derive(Debug)]
@@ -119,18 +120,11 @@ pub fn error_body(status: u16, message: &str) -> Vec<u8> {
         500.. => "server_error",
         _ => "invalid_request_error",
     };
-    let code = is_overflow(message).then_some("context_length_exceeded");
+    // Agents give up on a prompt that is too long only if the error code says so; otherwise they retry.
+    let code = mentions_context_overflow(message).then_some("context_length_exceeded");
     json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
         .to_string()
         .into_bytes()
-}
-
-/// Agents give up on a prompt that is too long only if the error code says so; otherwise they retry.
-fn is_overflow(message: &str) -> bool {
-    let message = message.to_ascii_lowercase();
-    ["maximum context length", "context_length_exceeded"]
-        .iter()
-        .any(|phrase| message.contains(phrase))
 }
 
 /// The response body of `GET /v1/models`.

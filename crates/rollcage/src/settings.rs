@@ -251,9 +251,9 @@ fn read_if_there(path: &std::path::Path) -> anyhow::Result<Option<String>> {
 /// The price of a model: from the user's table first, then from the built-in one.
 pub(crate) fn price(model: &str) -> anyhow::Result<Option<Price>> {
     let path = home()?.join("prices.toml");
-    let own = match std::fs::read_to_string(&path) {
-        Ok(text) => read_prices(&text).with_context(|| format!("read {}", path.display()))?,
-        Err(_) => BTreeMap::new(),
+    let own = match read_if_there(&path)? {
+        Some(text) => read_prices(&text).with_context(|| format!("read {}", path.display()))?,
+        None => BTreeMap::new(),
     };
     let known = read_prices(include_str!("../prices.toml")).context("read the built-in prices")?;
     Ok(own.get(model).or_else(|| known.get(model)).copied())

@@ -45,6 +45,11 @@ pub enum RefusedParameter {
 
 /// Whether an error response means that the prompt exceeds the model's context.
 pub fn is_context_overflow(status: u16, body: &str) -> bool {
+    matches!(status, 400 | 413 | 422) && mentions_context_overflow(body)
+}
+
+/// Whether an error's text is about a prompt that exceeds the model's context.
+pub(crate) fn mentions_context_overflow(text: &str) -> bool {
     const SIGNS: [&str; 5] = [
         "context_length_exceeded",
         "maximum context length",
@@ -52,7 +57,8 @@ pub fn is_context_overflow(status: u16, body: &str) -> bool {
         "prompt is too long",
         "longer than the maximum model length",
     ];
-    matches!(status, 400 | 413 | 422) && SIGNS.iter().any(|sign| body.contains(sign))
+    let text = text.to_ascii_lowercase();
+    SIGNS.iter().any(|sign| text.contains(sign))
 }
 
 impl RefusedParameter {

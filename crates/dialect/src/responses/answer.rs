@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::super::Render;
-use super::is_overflow;
 use super::item::{Item, ItemKind, summary_part, text_part};
 use super::tool::{OriginalTool, ToolKind, custom_input};
+use crate::chat::mentions_context_overflow;
 use crate::chat::{Delta, Reply, Usage};
 
 /// Renders one response.
@@ -300,7 +300,7 @@ impl Render for ResponsesRenderer {
     }
 
     fn error(&self, message: &str) -> Vec<u8> {
-        let code = match is_overflow(message) {
+        let code = match mentions_context_overflow(message) {
             true => "context_length_exceeded",
             false => "server_error",
         };

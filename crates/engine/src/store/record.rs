@@ -98,10 +98,6 @@ impl Record {
         self.path.join(EXCHANGES_FILE)
     }
 
-    pub fn agent_log(&self) -> PathBuf {
-        self.path.join("agent.log")
-    }
-
     /// Writes the result and removes the running marker. This is the commit point, also for power loss: the exchanges
     /// are synced before the result that was made from them.
     pub fn commit(self, result: &RolloutResult) -> Result<(), StoreError> {
