@@ -311,3 +311,6 @@ fn write(path: &Path, audit: &Audit) -> io::Result<()> {
     }
     lines.flush()
 }
+
+#[cfg(test)]
+mod tests;
