@@ -22,6 +22,8 @@ use crate::UsageError;
 mod dotenv;
 mod network;
 
+pub(crate) use network::mirrors;
+
 /// The hidden first argument that makes this program a zygote.
 pub(crate) const ZYGOTE: &str = "__zygote";
 /// The directory of the user's agent manifests, below the home directory.

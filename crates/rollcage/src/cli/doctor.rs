@@ -36,6 +36,7 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     } else {
         let mut checks = check_sandboxes(&home, &stop).await?;
         checks.push(data_check);
+        checks.push(packages());
         checks
     };
     let mut out = output::stdout();
@@ -75,6 +76,33 @@ async fn check_sandboxes(home: &Path, stop: &StopSignal) -> anyhow::Result<Vec<C
     let looked = stop.token().run_until_cancelled(look).await;
     sandboxes.shutdown().await?;
     looked.ok_or(Interrupted)?
+}
+
+/// Where setup commands get packages from, and what of the machine's settings cannot be used in sandboxes.
+fn packages() -> Check {
+    let mirrors = settings::mirrors();
+    let managers = ["pip", "npm", "cargo", "apt", "git"];
+    let of = |name: &&str| {
+        let first = mirrors.presets.get(name)?.hosts.first()?;
+        Some(format!("{name} from {first}"))
+    };
+    let detail = managers
+        .iter()
+        .filter_map(of)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let refusals = mirrors.presets.values().flat_map(|preset| &preset.refusals);
+    let refusals: Vec<&str> = refusals.map(String::as_str).collect();
+    let name = "packages in setup";
+    if refusals.is_empty() {
+        return ok(name, detail);
+    }
+    Check {
+        name: name.to_owned(),
+        status: Status::Degraded,
+        detail: format!("{detail}; {}", refusals.join("; ")),
+        fix: Some("docs/network.md, \"Package managers\"".to_owned()),
+    }
 }
 
 /// Writes to the data directory, and inspects its file system.
@@ -132,6 +160,7 @@ async fn try_sandbox(sandboxes: &dyn Sandboxes) -> Check {
         let sandbox = sandboxes
             .start(Spec {
                 id: "doctor".to_owned(),
+                intercepted_ports: Some(vec![443]),
                 ..Spec::default()
             })
             .await?;

@@ -16,16 +16,21 @@ use crate::UsageError;
 /// Hosts that are listed for every task, by commas.
 const LISTED: &str = "ROLLCAGE_ALLOW_HOSTS";
 
-pub(crate) fn host_network() -> anyhow::Result<HostNetwork> {
+/// How this machine reaches package registries.
+pub(crate) fn mirrors() -> Mirrors {
     let environment = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
         Some((name, value.into_string().ok()?))
     });
-    let mirrors = rollcage_mirrors::of(&Host {
+    rollcage_mirrors::of(&Host {
         env: &environment.collect::<BTreeMap<_, _>>(),
         read: &machine::read,
         list: &machine::list,
-    });
+    })
+}
+
+pub(crate) fn host_network() -> anyhow::Result<HostNetwork> {
+    let mirrors = mirrors();
     for problem in problems(&mirrors) {
         tracing::info!("for sandboxes: {problem}");
     }
