@@ -63,7 +63,7 @@ fn wrong_use_says_what_to_do_and_starts_nothing() {
     cli.check_wrong_use(&["run", "."], "is a directory");
     cli.check_wrong_use(&["run", "typo.toml"], "unknown field `verfiy`");
     cli.check_wrong_use(&["run", "types.json"], "invalid type: string");
-    cli.check_wrong_use(&["run", "upload.toml"], "read upload");
+    cli.check_wrong_use(&["run", "upload.toml"], "upload missing.bin: No such file");
     cli.check_wrong_use(&["run", "plain.toml"], "no `solution`");
     cli.check_wrong_use(
         &["run", "plain.toml", "--endpoint", "nope"],
