@@ -4,8 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use rollcage_dialect::chat::{
-    AddedFields, CaptureMode, ChatEvent, Rewrite, Sampling, last_usage, prepare, read_reply, strip_body,
-    requested_max_tokens,
+    AddedFields, CaptureMode, ChatEvent, Rewrite, Sampling, last_usage, prepare, read_reply,
+    requested_max_tokens, strip_body,
 };
 use serde_json::{Map, Value};
 
