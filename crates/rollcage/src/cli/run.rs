@@ -57,6 +57,7 @@ const UNPRINTED: &str = "print the results (all are recorded: see `rollcage list
     rollcage run task.toml -n 8 --endpoint vllm --json > results.jsonl\n  \
     rollcage run task.toml --base-url http://gpu:8000/v1 --model Qwen/Qwen3-8B --api-key-env KEY\n  \
     rollcage run task.toml --agent claude --tools Bash,Read --agent-env IS_DEMO=1\n  \
+    rollcage run task.toml --allow-host docs.python.org --artifacts 'out/**' --save results\n  \
     rollcage run --instruction 'Write ok to a.txt' --verify 'grep -qx ok a.txt' --solution 'echo ok > a.txt'\n  \
     rollcage run task.toml --mcp 'weather=python3 weather.py' --mcp docs=http://127.0.0.1:9000/mcp\n\n\
     Exit status: 0 every rollout was graded with a reward that is valid, be it a low one (without verify commands: it \
