@@ -25,6 +25,7 @@ mod judge;
 mod layout;
 mod limits;
 mod listing;
+pub mod live;
 mod locale;
 pub mod metrics;
 mod model;

@@ -29,6 +29,7 @@ pub mod finding;
 pub mod glob;
 pub mod graph;
 pub mod id;
+pub mod live;
 pub mod network;
 pub mod record;
 pub mod script;

@@ -6,7 +6,7 @@ use super::imports::{Crate, circles};
 use super::source::{crate_folder, crate_names};
 
 /// What each crate may depend on, of ours. Tests may use `testkit` besides.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("dialect", &[]),
     ("mirrors", &[]),
     ("sandbox", &[]),
@@ -15,6 +15,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("proxy", &["dialect", "model", "sandbox"]),
     ("agents", &["dialect", "model", "sandbox"]),
     ("scripted", &["dialect", "model"]),
+    ("live", &["dialect", "model", "sandbox"]),
     ("endpoints", &["dialect", "model", "sandbox", "proxy"]),
     (
         "engine",
@@ -27,6 +28,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
             "agents",
             "scripted",
             "endpoints",
+            "live",
         ],
     ),
     (
@@ -40,6 +42,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
             "agents",
             "scripted",
             "endpoints",
+            "live",
             "engine",
             "mirrors",
         ],
