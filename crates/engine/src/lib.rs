@@ -40,6 +40,7 @@ mod rollout;
 mod schedule;
 mod services;
 mod shell;
+mod stage;
 pub mod store;
 mod trial;
 mod upload;
