@@ -35,7 +35,7 @@ pub trait Place: Send + Sync {
 
 /// A sandbox that somebody else owns and closes.
 pub struct SandboxPlace {
-    pub sandbox: Arc<dyn Sandbox>,
+    pub sandbox: Arc<Box<dyn Sandbox>>,
 }
 
 #[async_trait]
