@@ -18,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use rollcage_agents::ServeLaunch;
 use rollcage_live::client::{NewSession, Prompt};
+use rollcage_live::place::Company;
+use rollcage_live::server::SILENCE_MAX;
 use rollcage_live::{
     Client, Credentials, LiveServer, SandboxPlace, ServerOptions, TurnControls, TurnRequest,
     drive_turn,
@@ -74,10 +76,13 @@ impl ServedAgent {
             credentials: Credentials::generate()?,
             deadline: START_LIMIT,
             poll: POLL,
+            silence_max: SILENCE_MAX,
             log,
         };
         let place = SandboxPlace {
             sandbox: Arc::clone(sandbox),
+            // The task's services outlive it, and the rollout itself kills what is left in the end.
+            company: Company::Services,
         };
         Ok(ServedAgent {
             server: LiveServer::new(Arc::new(place), options),
@@ -331,7 +336,7 @@ impl Driver for Serve<'_> {
         self.keep_messages().await;
         self.cx.controls.set_conversation(None);
         self.messages.close();
-        self.agent.server.stop().await;
+        self.agent.server.close().await;
         // The exit of a server says nothing about the agent's work.
         None
     }
