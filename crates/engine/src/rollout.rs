@@ -123,7 +123,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn begin_record(
+pub(crate) async fn begin_record(
     cx: &Context,
     rollout: &ResolvedRollout,
     result: &RolloutResult,
@@ -135,7 +135,7 @@ async fn begin_record(
 }
 
 /// Runs disk work on a blocking thread, so that it does not stall the runtime.
-async fn run_blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -219,7 +219,9 @@ async fn attempt(
 }
 
 /// Closes a sandbox once nobody else uses it: a client may be reading a served agent's messages until its server is dead.
-async fn close_shared(mut sandbox: Arc<Box<dyn Sandbox>>) -> Result<(), rollcage_sandbox::Error> {
+pub(crate) async fn close_shared(
+    mut sandbox: Arc<Box<dyn Sandbox>>,
+) -> Result<(), rollcage_sandbox::Error> {
     let since = Instant::now();
     loop {
         sandbox = match Arc::try_unwrap(sandbox) {
