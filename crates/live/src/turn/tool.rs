@@ -66,7 +66,7 @@ mod tests {
             panic!("no tool");
         };
         let output = output.unwrap();
-        assert!(output.ends_with("ä\n[65537 more bytes are not shown here]"));
+        assert!(output.ends_with("ä\n[65538 more bytes are not shown here]"));
         assert!(output.len() < OUTPUT_BYTES_MAX + 50);
     }
 
