@@ -11,6 +11,9 @@ use crate::client::safe::safe_text;
 
 const DETAIL_CHARS_MAX: usize = 300;
 
+#[cfg(test)]
+mod tests;
+
 /// Why we ended a turn ourselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {

@@ -310,6 +310,8 @@ impl TurnState {
         if message.is_summary() || !self.is_answer(message) || is_hidden(part) {
             return None;
         }
+        // The model answers again.
+        self.retry = None;
         match part["type"].as_str()? {
             kind @ ("text" | "reasoning") => {
                 let whole = part["text"].as_str()?;

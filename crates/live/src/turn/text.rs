@@ -120,6 +120,40 @@ mod tests {
         check(&["=", "+ab", "=xb", "+c", "=xbc", "=abc"], &["ab"]);
     }
 
+    proptest::proptest! {
+        /// Whatever is missed and whenever the transcript is read, all of the text is passed on once.
+        #[test]
+        fn nothing_is_lost_or_repeated(
+            pieces in proptest::collection::vec("[aä]{1,3}", 1..12),
+            fates in proptest::collection::vec(0..5_u8, 12),
+        ) {
+            let whole = pieces.concat();
+            let mut part = PartText::default();
+            let mut sent = part.streamed("").unwrap_or_default();
+            let mut so_far = String::new();
+            for (piece, fate) in pieces.iter().zip(fates) {
+                so_far.push_str(piece);
+                let more = match fate {
+                    // The stream broke off and came back after this delta.
+                    0 => {
+                        part.gap();
+                        None
+                    }
+                    1 => {
+                        part.gap();
+                        part.whole(&so_far)
+                    }
+                    2 => part.streamed(&so_far),
+                    _ => part.delta(piece),
+                };
+                sent.extend(more);
+                proptest::prop_assert!(whole.starts_with(&sent));
+            }
+            sent.extend(part.whole(&whole));
+            proptest::prop_assert_eq!(sent, whole);
+        }
+    }
+
     #[test]
     fn the_same_event_twice_is_harmless() {
         check(&["=ab", "=ab", "?ab"], &["ab"]);
