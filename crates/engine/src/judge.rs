@@ -155,10 +155,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Ending {
 fn is_agents_fault(evidence: &Evidence<'_>) -> bool {
     match evidence.calls.agent_fault {
         Some(Cause::AgentRequestRefused) => true,
-        Some(_) => matches!(
-            evidence.stop,
-            StopReason::Exited(_) | StopReason::Served(_)
-        ),
+        Some(_) => matches!(evidence.stop, StopReason::Exited(_) | StopReason::Served(_)),
         // The budget allowed no call at all.
         None => evidence.calls.stopped.is_some(),
     }

@@ -173,7 +173,9 @@ impl<'a> Serve<'a> {
         self.turns += 1;
         self.failure = None;
         self.cx.controls.set_busy();
-        self.cx.feed.publish(What::TurnStarted { number: self.turns });
+        self.cx
+            .feed
+            .publish(What::TurnStarted { number: self.turns });
         let rollout = self.cx.feed.rollout().to_string();
         let request = TurnRequest {
             prompt: Prompt {
