@@ -19,6 +19,7 @@ mod faults;
 mod golden;
 mod hostile;
 mod live_engine;
+mod live_server;
 mod long;
 mod mcp;
 mod opencode;
