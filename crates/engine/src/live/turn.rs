@@ -46,6 +46,8 @@ struct TurnState {
     /// Permission requests and questions that nobody has answered yet.
     asked: BTreeSet<String>,
     was_aborted: bool,
+    /// Its end comes from whoever drives it.
+    is_driven: bool,
 }
 
 impl LiveTurn {
@@ -116,9 +118,24 @@ impl LiveTurn {
             .await;
     }
 
+    /// A turn that waits ends at once, one that runs a moment later.
     pub fn abort(&self) {
-        self.state().was_aborted = true;
+        let is_driven = {
+            let mut state = self.state();
+            state.was_aborted = true;
+            state.is_driven
+        };
         self.stop.cancel();
+        if !is_driven {
+            self.fail(ErrorCode::Aborted, "the turn was aborted", false);
+        }
+    }
+
+    /// Whether it is still to be driven; from now on it is.
+    pub(super) fn claim(&self) -> bool {
+        let mut state = self.state();
+        state.is_driven = !state.was_aborted;
+        state.is_driven
     }
 
     /// Answers a permission request or a question; false if nobody asks by that id.

@@ -62,12 +62,14 @@ pub(super) async fn work(agent: Arc<LiveAgent>, mut turns: mpsc::Receiver<Arc<Li
 
 /// Drives a turn to its end, whatever breaks.
 async fn run(agent: &LiveAgent, turn: &Arc<LiveTurn>) {
-    let driven = AssertUnwindSafe(Box::pin(drive(agent, turn)));
-    if driven.catch_unwind().await.is_err() {
-        tracing::error!(turn = turn.id(), "driving a turn panicked");
-    }
-    if !turn.is_ended() {
-        fail(agent, turn, None);
+    if turn.claim() {
+        let driven = AssertUnwindSafe(Box::pin(drive(agent, turn)));
+        if driven.catch_unwind().await.is_err() {
+            tracing::error!(turn = turn.id(), "driving a turn panicked");
+        }
+        if !turn.is_ended() {
+            fail(agent, turn, None);
+        }
     }
     agent.note_end(turn);
 }
