@@ -216,6 +216,8 @@ impl LiveAgent {
             (_, Some(_)) if is_running => LiveState::Idle,
             (_, Some(_)) => LiveState::Unhealthy,
             (_, None) if view.open_turns > 0 => LiveState::Busy,
+            // It is being saved, or opened again.
+            (before, None) if state.base.is_none() => before,
             (_, None) => LiveState::Sleeping,
         };
         let address = state.forwarder.as_ref().filter(|_| is_running);

@@ -1,9 +1,12 @@
 //! All live agents of an engine: starting, finding, stopping.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use rollcage_model::ending::Cause;
@@ -24,6 +27,9 @@ use crate::rollout::Context;
 
 /// Stopped agents whose secrets are remembered, to start them again.
 const REQUESTS_MAX: usize = 256;
+/// How long another process may look at an agent that is to be started.
+const LOCK_LIMIT: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// What a record's instruction says where the request has none.
 const NO_INSTRUCTION: &str = "A live agent: it is told what to do turn by turn.";
 
@@ -64,6 +70,14 @@ impl LiveAgents {
     /// may be adopted.
     pub(crate) async fn recover(&self) {
         for (_, directory) in LiveDirectory::all(self.inner.root()) {
+            // Looked at before it is locked, so that nobody who starts it has to wait for us.
+            let is_over = |stored: &Stored| {
+                matches!(stored.view.state, LiveState::Stopped | LiveState::Failed)
+            };
+            let stored = directory.read();
+            if stored.as_ref().is_none_or(is_over) && directory.read_process().is_none() {
+                continue;
+            }
             let Ok(Some(_lock)) = directory.lock() else {
                 continue;
             };
@@ -71,15 +85,10 @@ impl LiveAgents {
                 continue;
             };
             machine::end_orphan(&directory).await;
-            let is_over = matches!(stored.view.state, LiveState::Stopped | LiveState::Failed);
-            let interrupted = directory.interrupt_turns();
             stored.view.state = LiveState::Stopped;
             stored.view.open_turns = 0;
-            let written = match is_over {
-                true => interrupted,
-                false => interrupted.and_then(|()| directory.write(&stored)),
-            };
-            if let Err(error) = written {
+            let closed = directory.interrupt_turns();
+            if let Err(error) = closed.and_then(|()| directory.write(&stored)) {
                 let error = rollcage_model::text::chain(&error);
                 tracing::warn!(error, "a live agent of a killed process is not closed");
             }
@@ -174,6 +183,9 @@ impl LiveAgents {
         let agent = self.find(owner, id)?;
         agent.check_ours()?;
         self.inner.stop(&agent, StopReason::Asked).await;
+        if let Ok(Some(_lock)) = agent.directory.lock() {
+            machine::end_left(&agent.directory).await;
+        }
         Ok(agent.view())
     }
 
@@ -186,6 +198,7 @@ impl LiveAgents {
         }
         let directory = agent.directory.clone();
         let _lock = directory.lock()?.ok_or_else(running)?;
+        machine::end_left(&directory).await;
         self.inner.requests().remove(agent.id());
         let removing = move || directory.remove();
         Ok(crate::rollout::run_blocking(removing).await?)
@@ -253,10 +266,7 @@ impl Inner {
         view: LiveView,
         rollout: ResolvedRollout,
     ) -> Result<Arc<LiveAgent>, LiveError> {
-        let lock = directory.lock()?.ok_or_else(|| {
-            let problem = "another process of rollcage has this live agent";
-            LiveError::Request(problem.to_owned())
-        })?;
+        let lock = lock(&directory).await?;
         let made = LiveAgent::new(self.shared.clone(), directory, request, view, lock);
         let (agent, turns) = made?;
         self.admit(&agent)?;
@@ -384,6 +394,21 @@ impl Inner {
 
     fn requests(&self) -> MutexGuard<'_, HashMap<String, LiveRequest>> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Claims an agent. A process that has just been started may look at it for a moment.
+async fn lock(directory: &LiveDirectory) -> Result<File, LiveError> {
+    let deadline = Instant::now() + LOCK_LIMIT;
+    loop {
+        if let Some(lock) = directory.lock()? {
+            return Ok(lock);
+        }
+        if Instant::now() >= deadline {
+            let problem = "another process of rollcage has this live agent: ask that one";
+            return Err(LiveError::Request(problem.to_owned()));
+        }
+        tokio::time::sleep(LOCK_PAUSE).await;
     }
 }
 

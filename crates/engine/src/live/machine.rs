@@ -207,6 +207,14 @@ pub(super) async fn end_orphan(directory: &LiveDirectory) {
     {
         return;
     }
+    end_left(directory).await;
+}
+
+/// Ends a server that a killed process left.
+pub(super) async fn end_left(directory: &LiveDirectory) {
+    let Some(left) = directory.read_process() else {
+        return;
+    };
     if let Some(mut process) = HostPlace::default().adopt(left.identity) {
         process.end(END_GRACE).await;
     }
