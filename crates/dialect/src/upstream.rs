@@ -7,7 +7,9 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::anthropic::{CallThoughts, Thoughts};
-use crate::chat::{AddedFields, Delta, Message, PrepareError, PreparedRequest, Reply, Rewrite, Usage};
+use crate::chat::{
+    AddedFields, Delta, Message, PrepareError, PreparedRequest, Reply, Rewrite, Usage,
+};
 use crate::sse::{Splitter, SseError, SseEvent};
 use crate::{Dialect, TranslateError};
 

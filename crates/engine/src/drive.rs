@@ -24,9 +24,7 @@ use crate::layout::leave_logs;
 use crate::plan::Plan;
 use crate::services::Services;
 use crate::shell::{LOG_TAIL_CHARS, last_events};
-use crate::store::{
-    EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDERR_FILE, STDOUT_FILE, private_file,
-};
+use crate::store::{EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDERR_FILE, STDOUT_FILE, private_file};
 use rollcage_model::text::tail;
 use rollcage_proxy::{ServerHandle, Session};
 

@@ -50,6 +50,12 @@ impl Ending {
     }
 }
 
+impl std::fmt::Display for Ending {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.error.as_deref().unwrap_or_default())
+    }
+}
+
 impl From<rollcage_sandbox::Error> for Ending {
     fn from(error: rollcage_sandbox::Error) -> Self {
         Ending::new(Cause::SandboxFailed, rollcage_model::text::chain(&error))
@@ -155,10 +161,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Ending {
 fn is_agents_fault(evidence: &Evidence<'_>) -> bool {
     match evidence.calls.agent_fault {
         Some(Cause::AgentRequestRefused) => true,
-        Some(_) => matches!(
-            evidence.stop,
-            StopReason::Exited(_) | StopReason::Served(_)
-        ),
+        Some(_) => matches!(evidence.stop, StopReason::Exited(_) | StopReason::Served(_)),
         // The budget allowed no call at all.
         None => evidence.calls.stopped.is_some(),
     }

@@ -40,11 +40,13 @@ mod rollout;
 mod schedule;
 mod services;
 mod shell;
+mod start;
 pub mod store;
 mod trial;
 mod upload;
 mod usage;
 mod verify;
+mod warm;
 
 #[cfg(test)]
 mod tests;
@@ -54,7 +56,8 @@ pub use dispatch::RolloutEntry;
 pub use engine::{
     Engine, EngineError, EngineOptions, LOCAL, Load, OpenError, RolloutLookup, forget_home,
 };
-pub use limits::{EngineLimits, KEEP_ABORTED};
+pub use limits::{EngineLimits, KEEP_ABORTED, WarmLimits};
 pub use listing::{EndedFilter, Filter, Page};
 pub use schedule::QueueError;
 pub use trial::TrialError;
+pub use warm::WarmCounters;

@@ -18,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use rollcage_agents::ServeLaunch;
 use rollcage_live::client::{NewSession, Prompt};
+use rollcage_live::place::Company;
+use rollcage_live::server::SILENCE_MAX;
 use rollcage_live::{
     Client, Credentials, LiveServer, SandboxPlace, ServerOptions, TurnControls, TurnRequest,
     drive_turn,
@@ -26,6 +28,7 @@ use rollcage_model::event::What;
 use rollcage_model::live::{Answer, ErrorCode, PermissionPolicy, Reply, ReplyKind};
 use rollcage_model::text::chain;
 use rollcage_model::transcript::{AgentEnd, events_of_messages};
+use rollcage_sandbox::guest::WORKDIR;
 use rollcage_sandbox::{ExitStatus, Sandbox};
 
 use super::driver::{Account, Driver, Streams};
@@ -33,7 +36,7 @@ use crate::controls::{Controls, LiveConversation};
 use crate::environment;
 use crate::feed::Feed;
 use crate::judge::{Ending, StopReason, turn_failure};
-use crate::store::{MESSAGES_FILE, private_file};
+use crate::store::{MESSAGES_FILE, STDERR_FILE, private_file};
 
 mod replies;
 
@@ -54,6 +57,7 @@ const TITLE: &str = "task";
 /// An agent's server in a sandbox, started or not.
 pub(crate) struct ServedAgent {
     pub(crate) server: Arc<LiveServer>,
+    log: PathBuf,
 }
 
 impl ServedAgent {
@@ -74,14 +78,39 @@ impl ServedAgent {
             credentials: Credentials::generate()?,
             deadline: START_LIMIT,
             poll: POLL,
-            log,
+            silence_max: SILENCE_MAX,
+            log: log.clone(),
         };
         let place = SandboxPlace {
             sandbox: Arc::clone(sandbox),
+            company: Company::Services,
         };
         Ok(ServedAgent {
             server: LiveServer::new(Arc::new(place), options),
+            log,
         })
+    }
+
+    /// What it has printed and will print belongs to this record.
+    pub(crate) fn log_to(&self, record: &Path) {
+        self.server.move_log(record.join(STDERR_FILE));
+    }
+
+    /// For a server that no rollout used.
+    pub(crate) fn remove_log(&self) {
+        let _ = std::fs::remove_file(&self.log);
+    }
+
+    /// Has it read its work directory and configuration anew. One that cannot is stopped; the driver starts it again.
+    pub(crate) async fn read_anew(&self) {
+        let Some(client) = self.server.client() else {
+            return;
+        };
+        let disposed = client.dispose_instance(WORKDIR);
+        let disposed = tokio::time::timeout(GRACE, disposed).await;
+        if !matches!(disposed, Ok(Ok(()))) {
+            self.server.stop().await;
+        }
     }
 }
 
@@ -168,7 +197,9 @@ impl<'a> Serve<'a> {
         self.turns += 1;
         self.failure = None;
         self.cx.controls.set_busy();
-        self.cx.feed.publish(What::TurnStarted { number: self.turns });
+        self.cx
+            .feed
+            .publish(What::TurnStarted { number: self.turns });
         let rollout = self.cx.feed.rollout().to_string();
         let request = TurnRequest {
             prompt: Prompt {

@@ -155,7 +155,10 @@ mod tests {
         replies.flush();
         let told: Vec<Reply> = feed.after(0).into_iter().map(reply_of).collect();
         assert!((10..=13).contains(&told.len()), "{}", told.len());
-        let said: String = told.iter().filter_map(|reply| text_of(&reply.kind)).collect();
+        let said: String = told
+            .iter()
+            .filter_map(|reply| text_of(&reply.kind))
+            .collect();
         assert_eq!(said, format!("{}hm", "ab".repeat(1000)));
         assert!(told.is_sorted_by_key(|reply| reply.seq));
     }
