@@ -14,6 +14,10 @@ pub struct EngineLimits {
     /// How long the sandbox of an aborted rollout is kept for grading; zero means not at all.
     pub keep_aborted: Duration,
     pub warm: WarmLimits,
+    /// Live agents that one owner may have.
+    pub live_per_owner: usize,
+    /// Live agents of all owners.
+    pub live_max: usize,
 }
 
 /// Limits on sandboxes in which an agent's server stands ready for the next rollout.
@@ -27,6 +31,10 @@ pub struct WarmLimits {
 
 /// The default of [`EngineLimits::keep_aborted`].
 pub const KEEP_ABORTED: Duration = Duration::from_secs(60);
+/// The default of [`EngineLimits::live_per_owner`].
+const LIVE_PER_OWNER: usize = 8;
+/// The default of [`EngineLimits::live_max`].
+const LIVE_MAX: usize = 64;
 
 impl Default for EngineLimits {
     /// One slot per core, all of which one owner may hold.
@@ -41,6 +49,8 @@ impl Default for EngineLimits {
                 count_max: cores,
                 linger: Duration::ZERO,
             },
+            live_per_owner: LIVE_PER_OWNER,
+            live_max: LIVE_MAX,
         }
     }
 }

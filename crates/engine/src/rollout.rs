@@ -1,8 +1,6 @@
 //! One rollout, from task to result. Start reading here.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -12,9 +10,8 @@ use rollcage_model::event::{Phase, What};
 use rollcage_model::finding::{Code, Finding};
 use rollcage_model::network;
 use rollcage_model::record::RolloutResult;
-use rollcage_model::task::{AgentDriver, SetupUser};
-use rollcage_sandbox::guest::WORKDIR;
-use rollcage_sandbox::{Sandbox, Sandboxes, User};
+use rollcage_model::task::AgentDriver;
+use rollcage_sandbox::{Sandbox, Sandboxes};
 
 use crate::artifacts;
 use crate::collect::collect;
@@ -26,16 +23,15 @@ use crate::feed::Feed;
 use crate::installed;
 use crate::intake::{PlanError, Preparer, ResolvedRollout};
 use crate::judge::{Ending, with_verifier_problem};
-use crate::layout::{self, note_sandbox};
-use crate::locale;
+use crate::layout::note_sandbox;
 use crate::model::{self, OpenEntrance};
 use crate::network::{HostNetwork, RolloutNetwork};
 use crate::patch;
-use crate::place::placements;
 use crate::plan::Plan;
 use crate::result;
-use crate::services::{self, RolloutServices, ServiceError, Services};
-use crate::shell::{LOG_TAIL_CHARS, run_command_as, seconds};
+use crate::services::{RolloutServices, Services};
+use crate::shell::{LOG_TAIL_CHARS, seconds};
+use crate::stage::Stage;
 use crate::start::{StartedSandbox, close_shared};
 use crate::store::{Record, Store, StoreError};
 use crate::usage::{self, Meter};
@@ -269,7 +265,8 @@ impl OpenRollout<'_> {
         let Beside {
             services, meter, ..
         } = &mut *beside;
-        let prepare = self.prepare(result, &mut services.agent);
+        let stage = self.stage();
+        let prepare = stage.prepare(result, &mut services.agent);
         let prepared = self.cancel.run_until_cancelled(prepare).await;
         let starved = meter.end(network::Phase::Setup, self.sandbox, result).await;
         let prepared = prepared.ok_or_else(Ending::cancelled)?;
@@ -365,7 +362,7 @@ impl OpenRollout<'_> {
             controls: self.controls,
             services: &services.agent,
         };
-        let env = self.environment(network::Phase::Agent);
+        let env = self.stage().environment(network::Phase::Agent);
         let ready = self.ready_server(served.take(), record).await;
         let mut driver = driver(&stage, &launch, &env, ready)?;
         let agent_run = drive(&stage, &mut *driver, serving).await;
@@ -391,78 +388,6 @@ impl OpenRollout<'_> {
         Ok(agent_run.ending)
     }
 
-    /// Writes the task files, then runs the setup commands one by one. The first failure ends the rollout before the
-    /// agent starts. Afterwards the network is the agent's, and the services run.
-    async fn prepare(
-        &self,
-        result: &mut RolloutResult,
-        services: &mut Services,
-    ) -> Result<(), Ending> {
-        self.feed.publish(What::Entered {
-            phase: Phase::Setup,
-        });
-        let since = Instant::now();
-        let task = &self.plan.task;
-        let files = layout::before_setup(self.plan)
-            .map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
-        for placement in placements(files, 0o644) {
-            let placement = placement.map_err(Ending::from_setup)?;
-            let placed = placement.run(self.sandbox).await;
-            placed.map_err(Ending::from_setup)?;
-        }
-        self.network
-            .enter(network::Phase::Setup, self.sandbox)
-            .await?;
-        let env = self.environment(network::Phase::Setup);
-        let (user, env) = match task.setup_user {
-            SetupUser::User => (User::User, environment::of_setup(&env)),
-            SetupUser::Root => (User::Root, environment::of_root(&env)),
-        };
-        let limit = Duration::from_secs_f64(task.command_timeout_s);
-        if user == User::Root {
-            installed::ready_system_packages(self.sandbox, self.host, &env, limit).await?;
-        }
-        let of = task.setup.len();
-        for (index, command) in task.setup.iter().enumerate() {
-            self.publish_command(Phase::Setup, index, of, CommandProgress::Started(command));
-            let outcome =
-                run_command_as(user, self.sandbox, command, env.clone(), WORKDIR, limit).await?;
-            self.publish_command(Phase::Setup, index, of, CommandProgress::Ended(&outcome));
-            let (code, is_late) = (outcome.exit_code, outcome.timed_out);
-            result.setup_results.push(outcome);
-            if code != 0 {
-                let how = if is_late {
-                    "timed out".to_owned()
-                } else {
-                    format!("exit {code}")
-                };
-                let text = format!("setup command failed ({how}): {command}");
-                return Err(Ending::new(Cause::SetupFailed, text));
-            }
-        }
-        if !task.setup.is_empty() {
-            let undeclared = services::undeclared(self.sandbox).await?;
-            result.findings.extend(undeclared);
-        }
-        self.network.shut();
-        installed::settle(self.sandbox, !task.setup.is_empty()).await?;
-        let missing = locale::check(self.sandbox, task).await?;
-        result.findings.extend(missing);
-        self.start_services(services).await?;
-        result.timings.setup_s = seconds(since.elapsed());
-        Ok(())
-    }
-
-    /// Enters the agent's network, since services live in it.
-    async fn start_services(&self, services: &mut Services) -> Result<(), Ending> {
-        self.network
-            .enter(network::Phase::Agent, self.sandbox)
-            .await?;
-        let env = environment::of_setup(&self.environment(network::Phase::Agent));
-        let started = services.start(self.sandbox, &env, WORKDIR).await;
-        started.map_err(ServiceError::ending)
-    }
-
     /// Runs the verifier. Returns what is wrong with the verifier itself, if anything.
     async fn grade(
         &self,
@@ -477,12 +402,13 @@ impl OpenRollout<'_> {
         });
         let since = Instant::now();
         let report = |index: usize, of: usize, progress: CommandProgress<'_>| {
-            self.publish_command(Phase::Verify, index, of, progress);
+            self.stage()
+                .publish_command(Phase::Verify, index, of, progress);
         };
         self.network
             .enter(network::Phase::Verify, self.sandbox)
             .await?;
-        let env = environment::of_verify(&self.environment(network::Phase::Verify));
+        let env = environment::of_verify(&self.stage().environment(network::Phase::Verify));
         let problem =
             verify::verify(self.sandbox, self.plan, env, services, result, report).await?;
         self.network.shut();
@@ -504,33 +430,13 @@ impl OpenRollout<'_> {
         result.timings.collect_s = seconds(since.elapsed());
     }
 
-    /// The task's variables, over those of a phase's network.
-    fn environment(&self, phase: network::Phase) -> BTreeMap<String, String> {
-        environment::of_task(self.network.variables(phase), &self.plan.task)
-    }
-
-    fn publish_command(
-        &self,
-        phase: Phase,
-        index: usize,
-        of: usize,
-        progress: CommandProgress<'_>,
-    ) {
-        let number = index + 1;
-        self.feed.publish(match progress {
-            CommandProgress::Started(cmd) => What::CommandStarted {
-                phase,
-                number,
-                of,
-                cmd: cmd.to_owned(),
-            },
-            CommandProgress::Ended(outcome) => What::Command {
-                phase,
-                number,
-                of,
-                cmd: outcome.cmd.clone(),
-                exit_code: outcome.exit_code,
-            },
-        });
+    fn stage(&self) -> Stage<'_> {
+        Stage {
+            sandbox: self.sandbox,
+            network: self.network,
+            host: self.host,
+            plan: self.plan,
+            feed: self.feed,
+        }
     }
 }

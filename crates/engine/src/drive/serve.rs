@@ -83,6 +83,7 @@ impl ServedAgent {
         };
         let place = SandboxPlace {
             sandbox: Arc::clone(sandbox),
+            // The task's services outlive it, and the rollout itself kills what is left in the end.
             company: Company::Services,
         };
         Ok(ServedAgent {
@@ -362,7 +363,7 @@ impl Driver for Serve<'_> {
         self.keep_messages().await;
         self.cx.controls.set_conversation(None);
         self.messages.close();
-        self.agent.server.stop().await;
+        self.agent.server.close().await;
         // The exit of a server says nothing about the agent's work.
         None
     }

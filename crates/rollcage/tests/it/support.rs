@@ -117,6 +117,7 @@ pub(crate) async fn open_engine(home: PathBuf) -> Engine {
         owner_slots: 64,
         queue_max: 1000,
         keep_aborted: std::time::Duration::ZERO,
+        ..EngineLimits::default()
     };
     open_engine_with(home, many).await
 }
