@@ -37,7 +37,8 @@ impl Engine {
                     // Between the question and the answer the server may have ended in good order.
                     if messages.is_ok() || entry.controls.conversation().is_some() {
                         let error = messages.as_ref().err();
-                        let error = error.map(|why| format!("list_messages failed: {}", chain(why)));
+                        let error =
+                            error.map(|why| format!("list_messages failed: {}", chain(why)));
                         return Some(ServedMessages {
                             session: Some(conversation.session),
                             messages: messages.unwrap_or_default(),

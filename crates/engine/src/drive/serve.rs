@@ -119,6 +119,7 @@ impl ServedAgent {
 pub(crate) struct ServeContext<'a> {
     pub(crate) instruction: String,
     pub(crate) variant: Option<String>,
+    pub(crate) model: Option<(String, String)>,
     pub(crate) controls: &'a Controls,
     pub(crate) feed: &'a Arc<Feed>,
     /// The directory of the record.
@@ -206,6 +207,7 @@ impl<'a> Serve<'a> {
             prompt: Prompt {
                 text,
                 variant: self.cx.variant.clone(),
+                model: self.cx.model.clone(),
                 ..Prompt::default()
             },
             directory: None,
