@@ -311,20 +311,6 @@ impl OpenRollout<'_> {
         Ok(with_verifier_problem(ending, problem))
     }
 
-    /// The agent's server, where it stands ready: it reads anew what setup may have written.
-    async fn ready_server(
-        &self,
-        served: Option<ServedAgent>,
-        record: &Record,
-    ) -> Option<ServedAgent> {
-        let served = served?;
-        served.log_to(record.path());
-        if self.plan.changes_workdir() {
-            served.read_anew().await;
-        }
-        Some(served)
-    }
-
     /// Drives the agent to its end, and notes what is known of it then.
     async fn run_agent(
         &self,
@@ -363,7 +349,10 @@ impl OpenRollout<'_> {
             services: &services.agent,
         };
         let env = self.stage().environment(network::Phase::Agent);
-        let ready = self.ready_server(served.take(), record).await;
+        let ready = served.take();
+        if let Some(ready) = ready.as_ref().filter(|_| self.plan.changes_workdir()) {
+            ready.read_anew().await;
+        }
         let mut driver = driver(&stage, &launch, &env, ready)?;
         let agent_run = drive(&stage, &mut *driver, serving).await;
         drop(driver);

@@ -319,7 +319,8 @@ impl Driver for Serve<'_> {
             let written = sandbox.write_file(&path, 0o600, text.into_bytes()).await;
             written.map_err(Ending::from_setup)?;
         }
-        // The server's own log takes what it prints.
+        // The server's own log takes what it prints. One that stood ready has another place for it so far.
+        self.agent.log_to(self.cx.record);
         Ok(Streams::default())
     }
 
