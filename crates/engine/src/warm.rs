@@ -8,7 +8,7 @@
 //! and model are the same ([`kind_of`]). How many are kept follows the demand ([`demand`]) and the machine's memory.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,6 +35,9 @@ use demand::Demand;
 const SWEEP_PAUSE: Duration = Duration::from_secs(5);
 /// After a failed start no other of its kind is tried for so long.
 const FAILURE_PAUSE: Duration = Duration::from_secs(60);
+
+/// No server stands ready for so long.
+const STALE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Counters since the process started, and what stands ready now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,6 +104,7 @@ impl WarmAgents {
         catalogue: Arc<Catalogue>,
         logs: PathBuf,
     ) -> Self {
+        remove_stale(&logs);
         let pool = Pool {
             limits,
             sandboxes,
@@ -182,6 +186,17 @@ impl WarmAgents {
         let shelves = std::mem::take(&mut pool.state().shelves);
         let ready = shelves.into_values().flat_map(|shelf| shelf.ready);
         futures::future::join_all(ready.map(WarmSandbox::close)).await;
+    }
+}
+
+/// Removes the logs of servers whose process was killed before it could do so.
+fn remove_stale(logs: &Path) {
+    for entry in std::fs::read_dir(logs).into_iter().flatten().flatten() {
+        let changed = entry.metadata().and_then(|metadata| metadata.modified());
+        let age = changed.ok().and_then(|time| time.elapsed().ok());
+        if age.is_some_and(|age| age > STALE) {
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
 }
 
