@@ -30,7 +30,8 @@ use crate::intake::{
 };
 use crate::judge::Ending;
 use crate::limits::EngineLimits;
-use crate::listing::{Filter, Listing, Page, is_visible};
+use crate::listing::{Filter, LOCAL, Listing, Page, is_visible};
+use crate::live::LiveAgents;
 use crate::metrics::Counters;
 use crate::result;
 use crate::rollout::Context;
@@ -38,9 +39,6 @@ use crate::schedule::QueueError;
 use crate::store::{Store, StoreError, Summary};
 use crate::trial::{self, TrialError};
 use crate::warm::{WarmAgents, WarmCounters};
-
-/// The owner of all rollouts when clients are not distinguished.
-pub const LOCAL: &str = "local";
 
 /// The dependencies and settings of an engine.
 pub struct EngineOptions {
@@ -106,6 +104,7 @@ pub struct Engine {
     cx: Arc<Context>,
     dispatcher: Arc<Dispatcher>,
     listing: Arc<Listing>,
+    live: LiveAgents,
 }
 
 impl Engine {
@@ -138,9 +137,14 @@ impl Engine {
             preparer,
             sandboxes,
         });
+        let dispatcher = Dispatcher::new(Arc::clone(&cx), options.limits, options.listener);
+        let metrics = Arc::clone(&dispatcher.metrics);
+        let live = LiveAgents::new(Arc::clone(&cx), options.limits, metrics);
+        live.recover().await;
         Ok(Engine {
-            dispatcher: Dispatcher::new(Arc::clone(&cx), options.limits, options.listener),
+            dispatcher,
             listing: Arc::new(Listing::new(store)),
+            live,
             cx,
         })
     }
@@ -152,6 +156,11 @@ impl Engine {
 
     pub fn store(&self) -> &Store {
         &self.cx.store
+    }
+
+    /// The agents that are kept running as servers.
+    pub fn live(&self) -> &LiveAgents {
+        &self.live
     }
 
     pub fn catalogue(&self) -> &Arc<Catalogue> {
@@ -368,7 +377,7 @@ impl Engine {
     /// Accepts no more rollouts, lets running ones finish within the grace period, cancels the rest, and closes
     /// everything that was started. Every rollout has its result and record before this returns.
     pub async fn shut_down(&self, grace: Duration) {
-        self.dispatcher.shut_down(grace).await;
+        tokio::join!(self.dispatcher.shut_down(grace), self.live.shut_down());
         self.cx.warm.close().await;
         self.cx.preparer.close().await;
         if let Err(error) = self.cx.sandboxes.shutdown().await {

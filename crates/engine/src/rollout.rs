@@ -122,7 +122,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn begin_record(
+pub(crate) async fn begin_record(
     cx: &Context,
     rollout: &ResolvedRollout,
     result: &RolloutResult,
@@ -134,7 +134,7 @@ async fn begin_record(
 }
 
 /// Runs disk work on a blocking thread, so that it does not stall the runtime.
-async fn run_blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     let done = tokio::task::spawn_blocking(work).await;

@@ -18,6 +18,8 @@ mod endpoints;
 mod faults;
 mod golden;
 mod hostile;
+mod live_engine;
+mod live_server;
 mod long;
 mod mcp;
 mod opencode;

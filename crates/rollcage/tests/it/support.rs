@@ -139,7 +139,7 @@ pub(crate) async fn open_engine_with(home: PathBuf, limits: EngineLimits) -> Eng
     Engine::open(options).await.expect("the engine opens")
 }
 
-async fn sandboxes(home: &Path) -> Arc<Local> {
+pub(crate) async fn sandboxes(home: &Path) -> Arc<Local> {
     let options = Options {
         program: env!("CARGO_BIN_EXE_rollcage").into(),
         args: vec!["__zygote".to_owned()],
