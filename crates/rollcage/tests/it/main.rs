@@ -39,3 +39,4 @@ mod standalone;
 mod support;
 mod task_services;
 mod transfer;
+mod warm;
