@@ -139,6 +139,11 @@ impl Engine {
         self.cx.preparer.log_scripted(log);
     }
 
+    /// The agents that are kept running.
+    pub fn live(&self) -> &crate::live::LiveAgents {
+        todo!()
+    }
+
     pub fn store(&self) -> &Store {
         &self.cx.store
     }

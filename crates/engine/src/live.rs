@@ -161,6 +161,11 @@ impl LiveAgents {
         todo!()
     }
 
+    /// Starts a stopped agent with the request that is stored of it; nothing is done if it runs.
+    pub async fn start_again(&self, _owner: &str, _id: &str) -> Result<Arc<LiveAgent>, LiveError> {
+        todo!()
+    }
+
     pub fn list(&self, _owner: &str) -> Vec<LiveView> {
         todo!()
     }
@@ -186,10 +191,20 @@ impl LiveAgents {
     }
 }
 
+/// Every agent of a home, read from disk without an engine. Where no process holds it, its state is stopped and its open
+/// turns have ended as interrupted.
+pub fn stored(_home: &std::path::Path) -> Vec<LiveView> {
+    todo!()
+}
+
 /// One live agent.
 pub struct LiveAgent {}
 
 impl LiveAgent {
+    pub fn id(&self) -> &str {
+        todo!()
+    }
+
     pub fn view(&self) -> LiveView {
         todo!()
     }
