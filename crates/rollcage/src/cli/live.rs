@@ -11,6 +11,7 @@ use crate::Outcome;
 mod chat;
 mod client;
 mod directory;
+mod flags;
 mod handover;
 mod list;
 mod logs;

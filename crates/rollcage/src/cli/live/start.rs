@@ -16,16 +16,16 @@ use rollcage_model::task::{Service, Task};
 
 use super::client::Api;
 use super::directory::AgentDirectory;
+use super::flags::{PermissionsName, seconds};
 use super::handover::{Handover, Report};
 use super::place::{Place, PlaceArguments};
-use super::turn::PermissionsName;
 use crate::cli::mcp::McpArguments;
 use crate::cli::run::EndpointArguments;
 use crate::cli::run::options::{self, AgentArguments};
 use crate::cli::run::task::PlaceOverrides;
 use crate::cli::signals::Signals;
 use crate::progress::Screen;
-use crate::server::live::{DEADLINE_S, IDLE_S, POLL_S, SECONDS_MAX, TURN_TIMEOUT_S, check_name};
+use crate::server::live::{DEADLINE_S, IDLE_S, POLL_S, TURN_TIMEOUT_S, check_name};
 use crate::task_file::{self, LoadedTask};
 use crate::{Interrupted, Outcome, UsageError, output, settings, text};
 
@@ -148,15 +148,6 @@ enum SandboxName {
     Local,
     /// None: the agent runs as you on this machine, with the endpoint's own URL and key; nothing is recorded
     None,
-}
-
-/// A limit or pause of a live agent.
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    match (0.01..=SECONDS_MAX).contains(&seconds) {
-        true => Ok(seconds),
-        false => Err(format!("must be between 0.01 and {SECONDS_MAX}")),
-    }
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use rollcage_model::live::{PermissionPolicy, ReplyKind};
 
 use super::client::{Api, Replies};
+use super::flags::{PermissionsName, seconds};
 use super::place::PlaceArguments;
 use super::screen;
-use super::start::seconds;
 use crate::cli::signals::Signals;
 use crate::{Outcome, UsageError, output};
 
@@ -73,26 +73,6 @@ pub(super) struct TurnArguments {
     /// Your name for what the turn belongs to; stands in every reply
     #[arg(long, value_name = "ID")]
     trace_id: Option<String>,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-pub(super) enum PermissionsName {
-    /// Allow everything; nobody is there for questions
-    Allow,
-    /// Refuse everything
-    Reject,
-    /// Ask the caller, and refuse what nobody answers in time
-    Ask,
-}
-
-impl From<PermissionsName> for PermissionPolicy {
-    fn from(name: PermissionsName) -> Self {
-        match name {
-            PermissionsName::Allow => PermissionPolicy::Allow,
-            PermissionsName::Reject => PermissionPolicy::Reject,
-            PermissionsName::Ask => PermissionPolicy::Ask,
-        }
-    }
 }
 
 impl TurnArguments {

@@ -15,7 +15,6 @@ pub(in crate::server::api) fn add_paths(paths: &mut Map<String, Value>) {
         paths.insert(format!("/v1/live{path}"), item);
     };
     let id = parameter("id");
-    let turn = parameter("turn");
     add(
         "",
         json!({"get": operation("listLive", "Your live agents", listed("agents"), None), "post": start()}),
@@ -73,6 +72,15 @@ pub(in crate::server::api) fn add_paths(paths: &mut Map<String, Value>) {
             json!({"parameters": [id], (method): item}),
         );
     }
+    add_turn_paths(paths);
+}
+
+/// Turns and files.
+fn add_turn_paths(paths: &mut Map<String, Value>) {
+    let mut add = |path: &str, item: Value| {
+        paths.insert(format!("/v1/live{path}"), item);
+    };
+    let (id, turn) = (parameter("id"), parameter("turn"));
     add(
         "/{id}/files/{path}",
         json!({"parameters": [id, parameter("path")], "get": read_file(), "put": write_file()}),
