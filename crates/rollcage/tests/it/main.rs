@@ -18,6 +18,7 @@ mod endpoints;
 mod faults;
 mod golden;
 mod hostile;
+mod live_cli;
 mod long;
 mod mcp;
 mod opencode;
