@@ -27,6 +27,7 @@ mod limits;
 mod listing;
 pub mod live;
 mod locale;
+mod messages;
 pub mod metrics;
 mod model;
 mod mount;
@@ -56,5 +57,6 @@ pub use engine::{
 };
 pub use limits::{EngineLimits, KEEP_ABORTED};
 pub use listing::{EndedFilter, Filter, Page};
+pub use messages::ServedMessages;
 pub use schedule::QueueError;
 pub use trial::TrialError;

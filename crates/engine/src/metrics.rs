@@ -37,6 +37,10 @@ impl Metrics {
             | What::CommandStarted { .. }
             | What::Command { .. }
             | What::AgentExited { .. }
+            | What::Session { .. }
+            | What::TurnStarted { .. }
+            | What::Reply { .. }
+            | What::Idle { .. }
             | What::Collected { .. } => {}
             What::Entered { phase } => {
                 counters.sandbox_starts += u64::from(*phase == Phase::Sandbox);

@@ -12,15 +12,14 @@ use rollcage_model::event::{Phase, What};
 use rollcage_model::finding::{Code, Finding};
 use rollcage_model::network;
 use rollcage_model::record::RolloutResult;
-use rollcage_model::task::SetupUser;
+use rollcage_model::task::{AgentDriver, SetupUser};
 use rollcage_sandbox::guest::WORKDIR;
 use rollcage_sandbox::{Sandbox, Sandboxes, User};
 
 use crate::artifacts;
 use crate::collect::collect;
 use crate::controls::Controls;
-use crate::drive::exec::Exec;
-use crate::drive::{DriveContext, drive};
+use crate::drive::{DriveContext, drive, driver};
 use crate::environment;
 use crate::feed::Feed;
 use crate::installed;
@@ -44,6 +43,10 @@ use rollcage_model::text::tail;
 use rollcage_proxy::Profiles;
 use rollcage_proxy::outbound::Clients;
 use rollcage_proxy::{ServerHandle, Session};
+
+/// How long requests to a dead server may still hold its sandbox.
+const SHARING_LIMIT: Duration = Duration::from_secs(5);
+const SHARING_PAUSE: Duration = Duration::from_millis(5);
 
 /// State shared by all rollouts of a process.
 pub(crate) struct Context {
@@ -178,8 +181,10 @@ async fn attempt(
     let session = model::open_session(&cx.clients, client, plan, record, feed, &profile)?;
     let (mut serving, base_url) = model::serve(&session, &mut *sandbox)?;
     let network = RolloutNetwork::open(plan.network.clone(), host, &mut *sandbox)?;
+    let sandbox = Arc::new(sandbox);
     let inside = OpenRollout {
-        sandbox: &*sandbox,
+        sandbox: &**sandbox,
+        shared_sandbox: &sandbox,
         base_url,
         network: &network,
         host,
@@ -202,7 +207,7 @@ async fn attempt(
     }
     usage::note_usage(result, &session, &sandbox.usage().await);
     beside.meter.finish(result);
-    let closed = sandbox.close().await;
+    let closed = close_shared(sandbox).await;
     if let Err(error) = closed {
         // Cleaning up is our job: a failure of it does not change the outcome of the rollout.
         let problem = rollcage_model::text::chain(&error);
@@ -216,9 +221,27 @@ async fn attempt(
     }
 }
 
+/// Closes a sandbox once nobody else uses it: a client may be reading a served agent's messages until its server is dead.
+async fn close_shared(mut sandbox: Arc<Box<dyn Sandbox>>) -> Result<(), rollcage_sandbox::Error> {
+    let since = Instant::now();
+    loop {
+        sandbox = match Arc::try_unwrap(sandbox) {
+            Ok(sandbox) => return sandbox.close().await,
+            Err(shared) => shared,
+        };
+        if since.elapsed() > SHARING_LIMIT {
+            let what = "a sandbox that is still in use".to_owned();
+            return Err(rollcage_sandbox::Error::Invalid { what });
+        }
+        tokio::time::sleep(SHARING_PAUSE).await;
+    }
+}
+
 /// A rollout whose sandbox, proxy and record are open.
 struct OpenRollout<'a> {
     sandbox: &'a dyn Sandbox,
+    /// The same, for the connections to an agent's server.
+    shared_sandbox: &'a Arc<Box<dyn Sandbox>>,
     /// The proxy's base URL as seen from inside the sandbox.
     base_url: String,
     network: &'a RolloutNetwork,
@@ -275,6 +298,11 @@ impl OpenRollout<'_> {
             meter.end(verify, self.sandbox, result).await;
         }
         let problem = graded.ok_or_else(Ending::cancelled)??;
+        let problem = match result.driver {
+            AgentDriver::Cli => problem,
+            // In the words of OpenEnv's original.
+            AgentDriver::Serve => problem.map(|problem| format!("finalize: {problem}")),
+        };
         let collected = self
             .cancel
             .run_until_cancelled(self.keep_files(record, result))
@@ -297,23 +325,24 @@ impl OpenRollout<'_> {
         let since = Instant::now();
         let context_tokens = result.endpoint.context_tokens;
         let access = model::access(self.plan, self.session, &self.base_url, context_tokens);
-        let launch = self.plan.agent.launch(&LaunchRequest {
+        let launch = LaunchRequest {
             task: &self.plan.task,
             access: &access,
             bundle: &self.plan.ready.bundle,
-        });
-        let launch = launch.map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
+        };
         let stage = DriveContext {
-            sandbox: self.sandbox,
+            sandbox: self.shared_sandbox,
             plan: self.plan,
             record,
             session: self.session,
+            feed: self.feed,
             controls: self.controls,
             services: &services.agent,
         };
         let env = self.environment(network::Phase::Agent);
-        let mut driver = Exec::new(launch, &env);
-        let agent_run = drive(&stage, &mut driver, serving).await;
+        let mut driver = driver(&stage, &launch, &env, None)?;
+        let agent_run = drive(&stage, &mut *driver, serving).await;
+        drop(driver);
         self.network.shut();
         services.agent.settle().await;
         let starved = meter.end(network::Phase::Agent, self.sandbox, result).await;
@@ -330,6 +359,7 @@ impl OpenRollout<'_> {
         result.agent_exit_code = agent_run.exit_code;
         result.agent_log_tail = agent_run.log_tail;
         result.agent_report = agent_run.report;
+        result.serve_session_id = agent_run.session;
         result.findings.extend(agent_run.services_ended);
         Ok(agent_run.ending)
     }

@@ -9,12 +9,13 @@
 pub mod client;
 pub mod config;
 pub mod forward;
+pub mod log;
 pub mod place;
 pub mod server;
 pub mod turn;
 
 pub use client::{Client, ClientError, Connect, Credentials, Health};
 pub use config::{ConfigError, Provider, write_config};
-pub use place::{HostPlace, Place, SandboxPlace};
+pub use place::{Company, HostPlace, Place, ProcessIdentity, SandboxPlace};
 pub use server::{LiveServer, ServerOptions, StartError};
 pub use turn::{TurnControls, TurnRequest, drive_turn};

@@ -9,6 +9,7 @@ use crate::ending::{Cause, Ended};
 use crate::finding::{CaptureLevel, Finding, RolloutType};
 use crate::id::RolloutId;
 use crate::network::AttemptTotals;
+use crate::task::AgentDriver;
 use crate::transcript::Report;
 use rollcage_dialect::sampling::LogprobsMode;
 
@@ -299,6 +300,12 @@ pub struct RolloutResult {
     pub network: BTreeMap<String, AttemptTotals>,
     /// What bounded it.
     pub budget: BudgetReport,
+    /// How the agent was run: `cli`, or `serve` for one that ran as a server.
+    #[serde(default)]
+    pub driver: AgentDriver,
+    /// A served agent's own name for its conversation; null when there was none.
+    #[serde(default)]
+    pub serve_session_id: Option<String>,
     /// Which agent it was.
     pub agent: AgentInfo,
     /// The agent's own account: its last words, what it counted, what went wrong.

@@ -100,7 +100,7 @@ pub(crate) fn read(
             .parsed::<PermissionPolicy>("permissions")?
             .unwrap_or_default(),
         models: given.texts("models")?.unwrap_or_default(),
-        rollout: request::read_given(&mut given, context)?.request,
+        rollout: request::read_given(tool, &mut given, context)?.request,
     })
 }
 
