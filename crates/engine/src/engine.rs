@@ -30,16 +30,14 @@ use crate::intake::{
 };
 use crate::judge::Ending;
 use crate::limits::EngineLimits;
-use crate::listing::{Filter, Listing, Page, is_visible};
+use crate::listing::{Filter, LOCAL, Listing, Page, is_visible};
+use crate::live::LiveAgents;
 use crate::metrics::Counters;
 use crate::result;
 use crate::rollout::Context;
 use crate::schedule::QueueError;
 use crate::store::{Store, StoreError, Summary};
 use crate::trial::{self, TrialError};
-
-/// The owner of all rollouts when clients are not distinguished.
-pub const LOCAL: &str = "local";
 
 /// The dependencies and settings of an engine.
 pub struct EngineOptions {
@@ -104,6 +102,7 @@ pub struct Engine {
     cx: Arc<Context>,
     dispatcher: Arc<Dispatcher>,
     listing: Arc<Listing>,
+    live: LiveAgents,
 }
 
 impl Engine {
@@ -127,9 +126,14 @@ impl Engine {
             preparer,
             sandboxes,
         });
+        let dispatcher = Dispatcher::new(Arc::clone(&cx), options.limits, options.listener);
+        let metrics = Arc::clone(&dispatcher.metrics);
+        let live = LiveAgents::new(Arc::clone(&cx), options.limits, metrics);
+        live.recover().await;
         Ok(Engine {
-            dispatcher: Dispatcher::new(Arc::clone(&cx), options.limits, options.listener),
+            dispatcher,
             listing: Arc::new(Listing::new(store)),
+            live,
             cx,
         })
     }
@@ -139,13 +143,13 @@ impl Engine {
         self.cx.preparer.log_scripted(log);
     }
 
-    /// The agents that are kept running.
-    pub fn live(&self) -> &crate::live::LiveAgents {
-        todo!()
-    }
-
     pub fn store(&self) -> &Store {
         &self.cx.store
+    }
+
+    /// The agents that are kept running as servers.
+    pub fn live(&self) -> &LiveAgents {
+        &self.live
     }
 
     pub fn catalogue(&self) -> &Arc<Catalogue> {
@@ -361,7 +365,7 @@ impl Engine {
     /// Accepts no more rollouts, lets running ones finish within the grace period, cancels the rest, and closes
     /// everything that was started. Every rollout has its result and record before this returns.
     pub async fn shut_down(&self, grace: Duration) {
-        self.dispatcher.shut_down(grace).await;
+        tokio::join!(self.dispatcher.shut_down(grace), self.live.shut_down());
         self.cx.preparer.close().await;
         if let Err(error) = self.cx.sandboxes.shutdown().await {
             tracing::warn!(

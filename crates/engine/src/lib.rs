@@ -41,6 +41,7 @@ mod rollout;
 mod schedule;
 mod services;
 mod shell;
+mod stage;
 pub mod store;
 mod trial;
 mod upload;
@@ -52,11 +53,9 @@ mod tests;
 
 pub use controls::{CommandError, RolloutCommand};
 pub use dispatch::RolloutEntry;
-pub use engine::{
-    Engine, EngineError, EngineOptions, LOCAL, Load, OpenError, RolloutLookup, forget_home,
-};
+pub use engine::{Engine, EngineError, EngineOptions, Load, OpenError, RolloutLookup, forget_home};
 pub use limits::{EngineLimits, KEEP_ABORTED};
-pub use listing::{EndedFilter, Filter, Page};
+pub use listing::{EndedFilter, Filter, LOCAL, Page};
 pub use messages::ServedMessages;
 pub use schedule::QueueError;
 pub use trial::TrialError;

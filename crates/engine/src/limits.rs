@@ -13,10 +13,18 @@ pub struct EngineLimits {
     pub owner_slots: usize,
     /// How long the sandbox of an aborted rollout is kept for grading; zero means not at all.
     pub keep_aborted: Duration,
+    /// Live agents that one owner may have.
+    pub live_per_owner: usize,
+    /// Live agents of all owners.
+    pub live_max: usize,
 }
 
 /// The default of [`EngineLimits::keep_aborted`].
 pub const KEEP_ABORTED: Duration = Duration::from_secs(60);
+/// The default of [`EngineLimits::live_per_owner`].
+const LIVE_PER_OWNER: usize = 8;
+/// The default of [`EngineLimits::live_max`].
+const LIVE_MAX: usize = 64;
 
 impl Default for EngineLimits {
     /// One slot per core, all of which one owner may hold.
@@ -27,6 +35,8 @@ impl Default for EngineLimits {
             queue_max: 1000,
             owner_slots: cores,
             keep_aborted: KEEP_ABORTED,
+            live_per_owner: LIVE_PER_OWNER,
+            live_max: LIVE_MAX,
         }
     }
 }

@@ -34,19 +34,51 @@ pub(crate) fn open_session(
     feed: &Arc<Feed>,
     profile: &Profile,
 ) -> Result<Arc<Session>, Ending> {
-    let feed = Arc::clone(feed);
+    let agent_time = Duration::from_secs_f64(plan.task.agent_timeout_s());
     let options = SessionOptions {
+        agent_time: Some(agent_time),
+        on_overflow: OnOverflow::Stop,
+        ..live_options(clients, client, plan, record, feed, profile)
+    };
+    create_session(options)
+}
+
+/// As [`open_session`], for an agent without an end of its own: a conversation that is too long is the agent's to shorten.
+pub(crate) fn open_live_session(
+    clients: &Arc<Clients>,
+    client: reqwest::Client,
+    plan: &Plan,
+    record: &Record,
+    feed: &Arc<Feed>,
+    profile: &Profile,
+) -> Result<Arc<Session>, Ending> {
+    create_session(live_options(clients, client, plan, record, feed, profile))
+}
+
+fn live_options(
+    clients: &Arc<Clients>,
+    client: reqwest::Client,
+    plan: &Plan,
+    record: &Record,
+    feed: &Arc<Feed>,
+    profile: &Profile,
+) -> SessionOptions {
+    let feed = Arc::clone(feed);
+    SessionOptions {
         client,
         endpoint: plan.endpoint.clone(),
         settings: plan.settings.clone(),
         profile: profile.clone(),
-        on_overflow: OnOverflow::Stop,
+        on_overflow: OnOverflow::PassOn,
         record: record.exchanges(),
-        agent_time: Some(Duration::from_secs_f64(plan.task.agent_timeout_s())),
+        agent_time: None,
         observe: Box::new(move |what| feed.publish(what)),
         mcp: plan.mcp.clone(),
         clients: Arc::clone(clients),
-    };
+    }
+}
+
+fn create_session(options: SessionOptions) -> Result<Arc<Session>, Ending> {
     let key = rollcage_proxy::random_key("sk-rollcage-");
     let session = key.and_then(|key| Session::create(key, options));
     session.map_err(|error| {

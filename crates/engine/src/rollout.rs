@@ -1,6 +1,5 @@
 //! One rollout, from task to result. Start reading here.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +11,8 @@ use rollcage_model::event::{Phase, What};
 use rollcage_model::finding::{Code, Finding};
 use rollcage_model::network;
 use rollcage_model::record::RolloutResult;
-use rollcage_model::task::{AgentDriver, SetupUser};
-use rollcage_sandbox::guest::WORKDIR;
-use rollcage_sandbox::{Sandbox, Sandboxes, User};
+use rollcage_model::task::AgentDriver;
+use rollcage_sandbox::{Sandbox, Sandboxes};
 
 use crate::artifacts;
 use crate::collect::collect;
@@ -25,16 +23,15 @@ use crate::feed::Feed;
 use crate::installed;
 use crate::intake::{PlanError, Preparer, ResolvedRollout};
 use crate::judge::{Ending, with_verifier_problem};
-use crate::layout::{self, note_sandbox, spec};
-use crate::locale;
+use crate::layout::{note_sandbox, spec};
 use crate::model;
 use crate::network::{HostNetwork, RolloutNetwork};
 use crate::patch;
-use crate::place::placements;
 use crate::plan::Plan;
 use crate::result;
-use crate::services::{self, RolloutServices, ServiceError, Services};
-use crate::shell::{LOG_TAIL_CHARS, run_command_as, seconds};
+use crate::services::{RolloutServices, Services};
+use crate::shell::{LOG_TAIL_CHARS, seconds};
+use crate::stage::Stage;
 use crate::store::{Record, Store, StoreError};
 use crate::usage::{self, Meter};
 use crate::verify::{self, CommandProgress};
@@ -126,7 +123,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn begin_record(
+pub(crate) async fn begin_record(
     cx: &Context,
     rollout: &ResolvedRollout,
     result: &RolloutResult,
@@ -138,7 +135,7 @@ async fn begin_record(
 }
 
 /// Runs disk work on a blocking thread, so that it does not stall the runtime.
-async fn run_blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -222,7 +219,9 @@ async fn attempt(
 }
 
 /// Closes a sandbox once nobody else uses it: a client may be reading a served agent's messages until its server is dead.
-async fn close_shared(mut sandbox: Arc<Box<dyn Sandbox>>) -> Result<(), rollcage_sandbox::Error> {
+pub(crate) async fn close_shared(
+    mut sandbox: Arc<Box<dyn Sandbox>>,
+) -> Result<(), rollcage_sandbox::Error> {
     let since = Instant::now();
     loop {
         sandbox = match Arc::try_unwrap(sandbox) {
@@ -268,7 +267,8 @@ impl OpenRollout<'_> {
         beside: &mut Beside,
     ) -> Result<Ending, Ending> {
         let Beside { services, meter } = &mut *beside;
-        let prepare = self.prepare(result, &mut services.agent);
+        let stage = self.stage();
+        let prepare = stage.prepare(result, &mut services.agent);
         let prepared = self.cancel.run_until_cancelled(prepare).await;
         let starved = meter.end(network::Phase::Setup, self.sandbox, result).await;
         let prepared = prepared.ok_or_else(Ending::cancelled)?;
@@ -339,7 +339,7 @@ impl OpenRollout<'_> {
             controls: self.controls,
             services: &services.agent,
         };
-        let env = self.environment(network::Phase::Agent);
+        let env = self.stage().environment(network::Phase::Agent);
         let mut driver = driver(&stage, &launch, &env, None)?;
         let agent_run = drive(&stage, &mut *driver, serving).await;
         drop(driver);
@@ -364,78 +364,6 @@ impl OpenRollout<'_> {
         Ok(agent_run.ending)
     }
 
-    /// Writes the task files, then runs the setup commands one by one. The first failure ends the rollout before the
-    /// agent starts. Afterwards the network is the agent's, and the services run.
-    async fn prepare(
-        &self,
-        result: &mut RolloutResult,
-        services: &mut Services,
-    ) -> Result<(), Ending> {
-        self.feed.publish(What::Entered {
-            phase: Phase::Setup,
-        });
-        let since = Instant::now();
-        let task = &self.plan.task;
-        let files = layout::before_setup(self.plan)
-            .map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
-        for placement in placements(files, 0o644) {
-            let placement = placement.map_err(Ending::from_setup)?;
-            let placed = placement.run(self.sandbox).await;
-            placed.map_err(Ending::from_setup)?;
-        }
-        self.network
-            .enter(network::Phase::Setup, self.sandbox)
-            .await?;
-        let env = self.environment(network::Phase::Setup);
-        let (user, env) = match task.setup_user {
-            SetupUser::User => (User::User, environment::of_setup(&env)),
-            SetupUser::Root => (User::Root, environment::of_root(&env)),
-        };
-        let limit = Duration::from_secs_f64(task.command_timeout_s);
-        if user == User::Root {
-            installed::ready_system_packages(self.sandbox, self.host, &env, limit).await?;
-        }
-        let of = task.setup.len();
-        for (index, command) in task.setup.iter().enumerate() {
-            self.publish_command(Phase::Setup, index, of, CommandProgress::Started(command));
-            let outcome =
-                run_command_as(user, self.sandbox, command, env.clone(), WORKDIR, limit).await?;
-            self.publish_command(Phase::Setup, index, of, CommandProgress::Ended(&outcome));
-            let (code, is_late) = (outcome.exit_code, outcome.timed_out);
-            result.setup_results.push(outcome);
-            if code != 0 {
-                let how = if is_late {
-                    "timed out".to_owned()
-                } else {
-                    format!("exit {code}")
-                };
-                let text = format!("setup command failed ({how}): {command}");
-                return Err(Ending::new(Cause::SetupFailed, text));
-            }
-        }
-        if !task.setup.is_empty() {
-            let undeclared = services::undeclared(self.sandbox).await?;
-            result.findings.extend(undeclared);
-        }
-        self.network.shut();
-        installed::settle(self.sandbox, !task.setup.is_empty()).await?;
-        let missing = locale::check(self.sandbox, task).await?;
-        result.findings.extend(missing);
-        self.start_services(services).await?;
-        result.timings.setup_s = seconds(since.elapsed());
-        Ok(())
-    }
-
-    /// Enters the agent's network, since services live in it.
-    async fn start_services(&self, services: &mut Services) -> Result<(), Ending> {
-        self.network
-            .enter(network::Phase::Agent, self.sandbox)
-            .await?;
-        let env = environment::of_setup(&self.environment(network::Phase::Agent));
-        let started = services.start(self.sandbox, &env, WORKDIR).await;
-        started.map_err(ServiceError::ending)
-    }
-
     /// Runs the verifier. Returns what is wrong with the verifier itself, if anything.
     async fn grade(
         &self,
@@ -450,12 +378,13 @@ impl OpenRollout<'_> {
         });
         let since = Instant::now();
         let report = |index: usize, of: usize, progress: CommandProgress<'_>| {
-            self.publish_command(Phase::Verify, index, of, progress);
+            self.stage()
+                .publish_command(Phase::Verify, index, of, progress);
         };
         self.network
             .enter(network::Phase::Verify, self.sandbox)
             .await?;
-        let env = environment::of_verify(&self.environment(network::Phase::Verify));
+        let env = environment::of_verify(&self.stage().environment(network::Phase::Verify));
         let problem =
             verify::verify(self.sandbox, self.plan, env, services, result, report).await?;
         self.network.shut();
@@ -477,36 +406,13 @@ impl OpenRollout<'_> {
         result.timings.collect_s = seconds(since.elapsed());
     }
 
-    /// The task's variables, over those of a phase's network.
-    fn environment(&self, phase: network::Phase) -> BTreeMap<String, String> {
-        let mut env = self.network.variables(phase);
-        env.extend(self.plan.task.place_variables());
-        env.extend(self.plan.task.env.clone());
-        env
-    }
-
-    fn publish_command(
-        &self,
-        phase: Phase,
-        index: usize,
-        of: usize,
-        progress: CommandProgress<'_>,
-    ) {
-        let number = index + 1;
-        self.feed.publish(match progress {
-            CommandProgress::Started(cmd) => What::CommandStarted {
-                phase,
-                number,
-                of,
-                cmd: cmd.to_owned(),
-            },
-            CommandProgress::Ended(outcome) => What::Command {
-                phase,
-                number,
-                of,
-                cmd: outcome.cmd.clone(),
-                exit_code: outcome.exit_code,
-            },
-        });
+    fn stage(&self) -> Stage<'_> {
+        Stage {
+            sandbox: self.sandbox,
+            network: self.network,
+            host: self.host,
+            plan: self.plan,
+            feed: self.feed,
+        }
     }
 }

@@ -27,7 +27,7 @@ mod disk;
 mod interpret;
 mod record;
 
-pub(crate) use disk::private_file;
+pub(crate) use disk::{private_file, write_unsynced};
 pub use disk::{read_tail, sync_directory};
 pub(crate) use interpret::interpret_at;
 pub use interpret::read_exchanges;

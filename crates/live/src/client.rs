@@ -253,20 +253,22 @@ impl Client {
         array(self.get(&path, SHORT_LIMIT).await?)
     }
 
-    /// Answers a permission request. A choice of words allows it once, since it is no refusal.
+    /// Answers a permission request. Words in place of a permission refuse it, and the agent is told them.
     pub async fn answer_permission(
         &self,
         id: &str,
         directory: Option<&str>,
         answer: &Answer,
     ) -> Result<(), ClientError> {
+        let refuse = |message: &str| json!({ "reply": "reject", "message": message });
         let body = match answer {
-            Answer::Once | Answer::Choose { .. } => json!({ "reply": "once" }),
+            Answer::Once => json!({ "reply": "once" }),
             Answer::Always => json!({ "reply": "always" }),
             Answer::Reject { message: None } => json!({ "reply": "reject" }),
             Answer::Reject {
                 message: Some(message),
-            } => json!({ "reply": "reject", "message": message }),
+            } => refuse(message),
+            Answer::Choose { answers } => refuse(&answers.concat().join(", ")),
         };
         let path = format!("/permission/{}/reply", segment(id));
         let path = with_directory(&path, directory);

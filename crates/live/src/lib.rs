@@ -8,6 +8,8 @@
 
 pub mod client;
 pub mod config;
+#[cfg(test)]
+mod fake;
 pub mod forward;
 pub mod log;
 pub mod place;

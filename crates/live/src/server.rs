@@ -293,3 +293,6 @@ impl Connect for PortOfPlace {
         self.place.connect(self.port).await
     }
 }
+
+#[cfg(test)]
+mod tests;

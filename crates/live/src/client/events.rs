@@ -16,7 +16,8 @@ use super::{Client, ClientError, with_directory};
 const EVENT_BYTES_MAX: usize = 16 << 20;
 /// The server sends a heartbeat every ten seconds; longer silence means that the connection is dead.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
-const OPEN_LIMIT: Duration = Duration::from_secs(10);
+/// The first use of a directory starts an instance for it.
+const OPEN_LIMIT: Duration = Duration::from_secs(30);
 
 /// A stream of events; ends with the connection.
 pub struct Events {

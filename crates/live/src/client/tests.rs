@@ -16,16 +16,19 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// Every connection is answered by the next text, whatever it asks; its request is sent to the test.
 struct Canned {
-    answers: std::sync::Mutex<std::vec::IntoIter<&'static str>>,
+    answers: std::sync::Mutex<Vec<&'static str>>,
     requests: mpsc::UnboundedSender<String>,
 }
 
 #[async_trait]
 impl Connect for Canned {
     async fn connect(&self) -> io::Result<BoxedStream> {
-        let answer = self.answers.lock().unwrap().next();
-        let Some(answer) = answer else {
-            return Err(io::ErrorKind::ConnectionRefused.into());
+        let answer = {
+            let mut answers = self.answers.lock().unwrap();
+            if answers.is_empty() {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            answers.remove(0)
         };
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let requests = self.requests.clone();
@@ -66,7 +69,7 @@ fn is_whole(request: &[u8]) -> bool {
 fn client(answers: &[&'static str]) -> (Client, mpsc::UnboundedReceiver<String>) {
     let (requests, received) = mpsc::unbounded_channel();
     let canned = Canned {
-        answers: std::sync::Mutex::new(answers.to_vec().into_iter()),
+        answers: std::sync::Mutex::new(answers.to_vec()),
         requests,
     };
     let credentials = Credentials {

@@ -383,6 +383,7 @@ impl Arguments {
             owner_slots: slots,
             // On the command line nobody can finalize an aborted rollout later.
             keep_aborted: Duration::ZERO,
+            ..EngineLimits::default()
         }
     }
 }

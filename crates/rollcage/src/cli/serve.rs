@@ -276,6 +276,7 @@ async fn backend(
         // One owner may use all slots; waiting owners take turns.
         owner_slots: slots,
         keep_aborted: Duration::from_secs_f64(arguments.keep_aborted),
+        ..rollcage_engine::EngineLimits::default()
     };
     let mut catalogue = Catalogue {
         guard,

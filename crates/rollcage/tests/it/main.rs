@@ -19,6 +19,8 @@ mod faults;
 mod golden;
 mod hostile;
 mod live_cli;
+mod live_engine;
+mod live_server;
 mod long;
 mod mcp;
 mod opencode;

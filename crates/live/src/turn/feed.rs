@@ -1,0 +1,142 @@
+//! The event stream of a turn, opened again whenever it ends.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::client::{Client, ClientError, Events};
+
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The first use of a directory starts an instance for it, which takes seconds on a busy machine.
+const CONNECTED_LIMIT: Duration = Duration::from_secs(30);
+/// More subagents than this are not asked for.
+const SUBAGENTS_MAX: usize = 64;
+
+/// What comes out of a feed.
+pub(super) enum FeedItem {
+    Event(Value),
+    /// From here on events are missing, until [`FeedItem::Reopened`].
+    Gap,
+    /// Events come again; what the server has is as of after that.
+    Reopened(Snapshot),
+}
+
+/// What may have been missed.
+#[derive(Default)]
+pub(super) struct Snapshot {
+    pub(super) messages: Vec<Value>,
+    pub(super) subagents: Vec<String>,
+    pub(super) permissions: Vec<Value>,
+    pub(super) questions: Vec<Value>,
+}
+
+enum Stream<'a> {
+    Open(Events),
+    Opening(BoxFuture<'a, (Events, Snapshot)>),
+}
+
+pub(super) struct Feed<'a> {
+    client: &'a Client,
+    session: &'a str,
+    directory: Option<&'a str>,
+    stream: Stream<'a>,
+}
+
+/// Opens the event stream, and returns once the server sends events on it.
+pub(super) async fn open(client: &Client, directory: Option<&str>) -> Result<Events, ClientError> {
+    let connected = async {
+        let mut events = client.events(directory).await?;
+        match events.next().await {
+            Some(event) if event["type"] == "server.connected" => Ok(events),
+            Some(_) => Err(ClientError::Format),
+            None => Err(ClientError::Closed),
+        }
+    };
+    match tokio::time::timeout(CONNECTED_LIMIT, connected).await {
+        Ok(connected) => connected,
+        Err(_) => Err(ClientError::Deadline(CONNECTED_LIMIT)),
+    }
+}
+
+impl<'a> Feed<'a> {
+    pub(super) fn new(
+        client: &'a Client,
+        session: &'a str,
+        directory: Option<&'a str>,
+        events: Events,
+    ) -> Self {
+        Feed {
+            client,
+            session,
+            directory,
+            stream: Stream::Open(events),
+        }
+    }
+
+    /// What comes next. Cancel-safe.
+    pub(super) async fn next(&mut self) -> FeedItem {
+        let reopened = match &mut self.stream {
+            Stream::Open(events) => match events.next().await {
+                Some(event) => return FeedItem::Event(event),
+                None => None,
+            },
+            Stream::Opening(opening) => Some(opening.await),
+        };
+        match reopened {
+            Some((events, snapshot)) => {
+                self.stream = Stream::Open(events);
+                FeedItem::Reopened(snapshot)
+            }
+            None => {
+                let opening = reopen(self.client, self.session, self.directory);
+                self.stream = Stream::Opening(Box::pin(opening));
+                FeedItem::Gap
+            }
+        }
+    }
+}
+
+async fn reopen(client: &Client, session: &str, directory: Option<&str>) -> (Events, Snapshot) {
+    let mut pause = PAUSE_MIN;
+    loop {
+        if let Ok(events) = open(client, directory).await
+            && let Ok(snapshot) = snapshot(client, session, directory).await
+        {
+            return (events, snapshot);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+async fn snapshot(
+    client: &Client,
+    session: &str,
+    directory: Option<&str>,
+) -> Result<Snapshot, ClientError> {
+    Ok(Snapshot {
+        messages: client.messages(session).await?,
+        subagents: subagents(client, session).await,
+        permissions: client.permissions(directory).await?,
+        // Older versions ask no questions.
+        questions: client.questions(directory).await.unwrap_or_default(),
+    })
+}
+
+/// Sessions of subagents, and of theirs.
+async fn subagents(client: &Client, session: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut open = VecDeque::from([session.to_owned()]);
+    while let Some(parent) = open.pop_front() {
+        for child in client.children(&parent).await.unwrap_or_default() {
+            if found.len() < SUBAGENTS_MAX && !found.contains(&child) {
+                found.push(child.clone());
+                open.push_back(child);
+            }
+        }
+    }
+    found
+}
