@@ -179,3 +179,6 @@ impl From<Ending> for LiveError {
         LiveError::Start(ending.error.unwrap_or_else(unknown))
     }
 }
+
+#[cfg(test)]
+mod tests;
