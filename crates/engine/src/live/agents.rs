@@ -70,27 +70,11 @@ impl LiveAgents {
     /// may be adopted.
     pub(crate) async fn recover(&self) {
         for (_, directory) in LiveDirectory::all(self.inner.root()) {
-            // Looked at before it is locked, so that nobody who starts it has to wait for us.
-            let is_over = |stored: &Stored| {
-                matches!(stored.view.state, LiveState::Stopped | LiveState::Failed)
-            };
-            let stored = directory.read();
-            if stored.as_ref().is_none_or(is_over) && directory.read_process().is_none() {
-                continue;
-            }
-            let Ok(Some(_lock)) = directory.lock() else {
-                continue;
-            };
-            let Some(mut stored) = directory.read() else {
-                continue;
-            };
-            machine::end_orphan(&directory).await;
-            stored.view.state = LiveState::Stopped;
-            stored.view.open_turns = 0;
-            let closed = directory.interrupt_turns();
-            if let Err(error) = closed.and_then(|()| directory.write(&stored)) {
-                let error = rollcage_model::text::chain(&error);
-                tracing::warn!(error, "a live agent of a killed process is not closed");
+            directory.settled();
+            if directory.read_process().is_some()
+                && let Ok(Some(_lock)) = directory.lock()
+            {
+                machine::end_orphan(&directory).await;
             }
         }
     }
@@ -106,7 +90,7 @@ impl LiveAgents {
             return Ok(agent);
         }
         let inner = Arc::clone(&self.inner);
-        let starting = async move { inner.start(request).await };
+        let starting = async move { Box::pin(inner.start(request)).await };
         let started = self.inner.shared.tasks.spawn(starting).await;
         started.unwrap_or_else(|error| Err(LiveError::Start(error.to_string())))
     }
@@ -133,7 +117,7 @@ impl LiveAgents {
             let running = self.inner.agents().get(&id).cloned();
             let view = match running {
                 Some(agent) => Some(agent.view()),
-                None => directory.read().map(|stored| stored.view),
+                None => directory.settled(),
             };
             views.extend(view.filter(|view| is_owner(view, owner)));
         }
@@ -354,6 +338,7 @@ impl Inner {
     }
 
     async fn open(&self, agent: &LiveAgent, rollout: ResolvedRollout) -> Result<(), LiveError> {
+        agent.directory.write_request(&agent.request)?;
         let Shared { cx, metrics, .. } = &self.shared;
         let base = match agent.request.sandbox {
             LiveSandbox::Local => {

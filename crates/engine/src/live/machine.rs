@@ -54,7 +54,7 @@ impl Machine {
             prepared.map_err(|error| LiveError::Start(rollcage_model::text::chain(&error)))?;
         match prepared.plan.endpoint.dialect {
             EndpointDialect::Chat => Ok(Machine { prepared }),
-            _ => Err(LiveError::Request(
+            EndpointDialect::Anthropic => Err(LiveError::Request(
                 "without a sandbox the endpoint must have OpenAI's chat completions".to_owned(),
             )),
         }
