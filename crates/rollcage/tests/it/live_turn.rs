@@ -15,11 +15,13 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use model::{Answer, Model, calls, says, thinks};
+use model::{Answer, Model, calls, says, thinks, with_full_context};
 use server::{Relay, Server};
 
 /// Long enough for a loaded machine; a turn that takes so long has failed.
 const LONG: Duration = Duration::from_secs(120);
+/// The model's context, in tokens.
+const CONTEXT: u64 = 50_000;
 
 fn request(text: &str) -> TurnRequest {
     TurnRequest {
@@ -153,6 +155,10 @@ fn answer(prompt: &str, last: &Value) -> Answer {
             "bash",
             &json!({"command": command, "description": "run it"}),
         ),
+        ("big", _) if is_first => {
+            let tool = calls("bash", &json!({"command": "true", "description": "d"}));
+            with_full_context(tool)
+        }
         ("question", _) if is_first => {
             let options =
                 json!([{"label": "A", "description": "a"}, {"label": "B", "description": "b"}]);
@@ -218,6 +224,13 @@ async fn turns_of_one_session_stream_their_text_and_tools() {
     assert_eq!(tools(&third), expected);
     let messages = client.messages(&session.unwrap()).await.unwrap();
     assert_eq!(messages.len(), 7);
+    // OpenCode summarises the conversation on its own, and goes on: three model calls, one answer.
+    let full = run(&client, request("big")).await;
+    assert_eq!(streamed(&full), "Wait. All is done.");
+    let ReplyKind::Final { text, usage, .. } = &full.last().unwrap().kind else {
+        panic!("{full:?} did not end well");
+    };
+    assert_eq!((text.as_str(), usage.input), ("All is done.", CONTEXT + 20));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -145,6 +145,17 @@ fn chunk(delta: Value, finish: Option<&str>) -> Step {
     Step::Chunk(chunk)
 }
 
+/// The answer, as if its prompt had filled the model's context.
+pub(super) fn with_full_context(answer: Answer) -> Answer {
+    let Answer::Stream(mut steps) = answer else {
+        return answer;
+    };
+    if let Some(Step::Chunk(last)) = steps.last_mut() {
+        last["usage"]["prompt_tokens"] = json!(super::CONTEXT);
+    }
+    Answer::Stream(steps)
+}
+
 /// An answer with these pieces of text; `|` is a gate.
 pub(super) fn says(pieces: &[&str]) -> Answer {
     let step = |piece: &&str| match *piece {

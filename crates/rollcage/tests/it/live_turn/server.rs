@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::CONTEXT;
 use crate::agents::shared_home;
 use crate::support::open_engine;
 
@@ -35,7 +36,7 @@ impl Server {
         let options = json!({"baseURL": base_url, "apiKey": "key"});
         let provider = json!({
             "npm": "@ai-sdk/openai-compatible", "name": "test", "options": options,
-            "models": {"m": {"reasoning": true}},
+            "models": {"m": {"reasoning": true, "limit": {"context": CONTEXT, "output": 1000}}},
         });
         let text = json!({
             "model": "test/m", "small_model": "test/m", "provider": {"test": provider},
