@@ -62,7 +62,8 @@ impl Model {
     /// Returns once so many gates were reached in all.
     pub(super) async fn reached(&mut self, gates: usize) {
         let reached = self.waiting.wait_for(|count| *count >= gates);
-        drop(reached.await.unwrap());
+        let reached = tokio::time::timeout(super::LONG, reached).await;
+        drop(reached.expect("the model is called").unwrap());
     }
 
     pub(super) fn open_gate(&self) {

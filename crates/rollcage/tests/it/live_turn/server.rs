@@ -160,8 +160,9 @@ impl Relay {
     pub(super) async fn cut(&self, beginning: &str) {
         let fits = |connection: &(String, _)| connection.0.starts_with(beginning);
         let mut open = self.open.subscribe();
-        let is_there = open.wait_for(|open| open.iter().any(fits)).await;
-        drop(is_there.unwrap());
+        let is_there = open.wait_for(|open| open.iter().any(fits));
+        let is_there = tokio::time::timeout(super::LONG, is_there).await;
+        drop(is_there.expect("such a connection").unwrap());
         self.open.send_modify(|open| {
             for (_, cut) in open.extract_if(.., |connection| fits(connection)) {
                 cut.cancel();
