@@ -19,12 +19,16 @@ pub enum ManifestError {
     Name(String),
     #[error("`command` is empty")]
     NoCommand,
+    #[error("`serve.command` is empty")]
+    NoServeCommand,
+    #[error("`serve.command` does not say where `{{port}}` goes")]
+    NoPort,
     #[error(
         "file path {0:?} must stay below the home directory: give it relative to that, without `..`"
     )]
     Path(String),
     #[error(
-        "there is no option `{0}`: use system_prompt, instructions, effort, tools or disabled_tools"
+        "there is no option `{0}`: use system_prompt, instructions, effort, tools, disabled_tools or log_level"
     )]
     Option(String),
     #[error("`config` names {path}: {problem}")]

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use rollcage_model::task::{AgentLimits, AgentOptions, Task};
+use rollcage_model::task::{AgentDriver, AgentLimits, AgentOptions, Task};
 use rollcage_model::transcript::TranscriptFormat;
 
 use crate::bundle::{Bundle, Source, VersionRequest};
@@ -32,6 +32,7 @@ mod mcp;
 mod oracle;
 mod patch;
 mod protected;
+mod serve;
 mod warm;
 
 pub use environment::base_environment;
@@ -114,6 +115,21 @@ pub struct Launch {
     pub files: Vec<(String, String)>,
 }
 
+/// How to start an agent's server, which gets its instructions as messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServeLaunch {
+    /// `{port}` stands for the port that it listens on.
+    pub argv: Vec<String>,
+    /// Without the server's own user and password.
+    pub env: BTreeMap<String, String>,
+    /// Files written before it starts, by path in the sandbox.
+    pub files: Vec<(String, String)>,
+    /// Sent with each message: the task's `effort`.
+    pub variant: Option<String>,
+    /// Sent with each message: provider and model; what the configuration says when not given.
+    pub model: Option<(String, String)>,
+}
+
 /// Why an agent cannot run a task.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LaunchError {
@@ -148,6 +164,8 @@ pub enum LaunchError {
         bytes: usize,
         bytes_max: usize,
     },
+    #[error("{agent} cannot be driven as a server (`driver`); these can: {able}")]
+    NoServer { agent: String, able: String },
     #[error("{agent} takes no MCP servers; these do: {able}")]
     Mcp { agent: String, able: String },
     #[error("the agent has tools of its own by the name of the MCP server `{server}`: rename it")]
@@ -183,6 +201,17 @@ pub trait Agent: Send + Sync {
     fn dialect(&self) -> Option<WireDialect>;
 
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, LaunchError>;
+
+    /// Whether it can be kept running as a server.
+    fn can_serve(&self) -> bool {
+        false
+    }
+
+    /// How its server is started, with the same files, variables and options as [`Agent::launch`]; `None` for an agent
+    /// without one.
+    fn serve(&self, _request: &LaunchRequest<'_>) -> Option<Result<ServeLaunch, LaunchError>> {
+        None
+    }
 
     /// Files of the pre-baked home directory, by path in the sandbox.
     fn home_files(&self) -> Vec<(String, String)>;
@@ -350,18 +379,26 @@ pub fn options(agent: &dyn Agent) -> Vec<&'static str> {
     names.filter(|name| agent.has_option(name)).collect()
 }
 
+/// The names of the built-in agents that can do something.
+pub fn able(can: &dyn Fn(&dyn Agent) -> bool) -> String {
+    let agents = all().into_iter().filter(|agent| can(&**agent));
+    let names: Vec<_> = agents.map(|agent| agent.name().to_owned()).collect();
+    names.join(", ")
+}
+
 /// Refuses a task with options that the agent does not support.
 pub fn check_options(agent: &dyn Agent, task: &Task) -> Result<(), LaunchError> {
-    let able = |can: &dyn Fn(&dyn Agent) -> bool| {
-        let agents = all().into_iter().filter(|agent| can(&**agent));
-        let names: Vec<_> = agents.map(|agent| agent.name().to_owned()).collect();
-        names.join(", ")
-    };
     // An agent without a model calls no tools, so it may ignore the servers.
     if !task.mcp.is_empty() && agent.dialect().is_some() && agent.mcp_tool().is_none() {
         return Err(LaunchError::Mcp {
             agent: agent.name().to_owned(),
             able: able(&|agent| agent.mcp_tool().is_some()),
+        });
+    }
+    if task.driver == Some(AgentDriver::Serve) && !agent.can_serve() {
+        return Err(LaunchError::NoServer {
+            agent: agent.name().to_owned(),
+            able: able(&|agent| agent.can_serve()),
         });
     }
     let config = (!task.agent.config.is_empty()).then_some("config");

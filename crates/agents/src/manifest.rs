@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use rollcage_model::task::{AgentLimits, Task};
+use rollcage_model::task::{AgentLimits, OptionValue, Task};
 use rollcage_model::transcript::TranscriptFormat;
 use rollcage_sandbox::guest::HOME;
 
@@ -15,17 +15,21 @@ use super::addition::{AdditionContext, LaunchAddition};
 use super::error::ManifestError;
 use super::fill::{self, Quoting};
 use super::mcp::McpText;
-use super::{Agent, Events, Expectation, Launch, LaunchError, LaunchRequest, WarmUp};
+use super::serve::ServeText;
+use super::{Agent, Events, Expectation, Launch, LaunchError, LaunchRequest, ServeLaunch, WarmUp};
 use super::{patch, protected};
 
 /// The options that a task may set, as named by `rollcage_model::task::AgentOptions`.
-const OPTIONS: [&str; 5] = [
+const OPTIONS: [&str; 6] = [
     "system_prompt",
     "instructions",
     "effort",
     "tools",
     "disabled_tools",
+    "log_level",
 ];
+/// The option that a served agent is told with each message, as the message's variant.
+const EFFORT: &str = "effort";
 /// Linux limits an argument to 128 KiB; part of that may be the command's own text.
 const ARGUMENT_BYTES_MAX: usize = 120 << 10;
 
@@ -77,6 +81,7 @@ struct ManifestText {
     #[serde(default)]
     config_kept: Vec<String>,
     warm_up: Option<WarmUpText>,
+    serve: Option<ServeText>,
     #[serde(default)]
     events: EventsText,
     #[serde(default)]
@@ -165,13 +170,87 @@ impl Manifest {
         Some(format!("{HOME}/{path}"))
     }
 
+    /// A launch of this command with these options of the task, without standard input.
+    fn assemble(
+        &self,
+        request: &LaunchRequest<'_>,
+        command: &[String],
+        options: &[(&'static str, OptionValue<'_>)],
+    ) -> Result<Launch, LaunchError> {
+        super::check_options(self, request.task)?;
+        let values = fill::rollout_values(request);
+        self.check_protected(request.task, &values)?;
+        let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
+        let (files, env) = (self.text.files.iter(), self.text.env.iter());
+        let wanted = &request.task.agent;
+        let mcp = self.text.mcp.as_ref();
+        let mcp = mcp.filter(|_| !request.task.mcp.is_empty());
+        let is_dropped = |argument: &&String| {
+            let mut additions = options
+                .iter()
+                .filter_map(|(option, _)| self.text.options.get(*option));
+            additions.any(|addition| addition.drop.contains(argument))
+                || mcp.is_some_and(|mcp| mcp.drop.contains(argument))
+        };
+        let command = command.iter();
+        let mut launch = Launch {
+            argv: command
+                .filter(|argument| !is_dropped(argument))
+                .map(plain)
+                .collect(),
+            env: env
+                .map(|(name, text)| (name.clone(), plain(text)))
+                .collect(),
+            stdin: String::new(),
+            files: files
+                .filter(|(_, text)| fill::depends_on_rollout(text))
+                .map(|(path, text)| fill::home_file(path, text, &values))
+                .collect(),
+        };
+        let (home, config) = (self.home_files(), self.config_path());
+        for &(option, value) in options {
+            let cx = AdditionContext {
+                agent: &self.text.name,
+                option,
+                config: config.as_deref(),
+                home: &home,
+                values: &values,
+            };
+            if let Some(addition) = self.text.options.get(option) {
+                addition.apply(&mut launch, value, &cx)?;
+            }
+        }
+        if let Some(mcp) = mcp {
+            let config = self.text.config.as_deref();
+            mcp.add(&mut launch, request, &home, config)?;
+        }
+        if let Some(path) = config.filter(|_| !wanted.config.is_empty()) {
+            let addition = serde_json::Value::Object(wanted.config.clone());
+            patch::merge(&mut launch.files, &home, &path, &addition)?;
+        }
+        launch.env.extend(wanted.env.clone());
+        if let Some(long) = launch
+            .argv
+            .iter()
+            .find(|argument| argument.len() > ARGUMENT_BYTES_MAX)
+        {
+            return Err(LaunchError::LongInstruction {
+                agent: self.text.name.clone(),
+                bytes: long.len(),
+                bytes_max: ARGUMENT_BYTES_MAX,
+            });
+        }
+        Ok(launch)
+    }
+
     /// Refuses settings that would lead the agent away from the rollout's model.
     fn check_protected(
         &self,
         task: &Task,
         values: &[(&'static str, String)],
     ) -> Result<(), LaunchError> {
-        protected::check_env(&task.agent.env, &self.text.env)?;
+        let kept = self.text.serve.as_ref().map(|serve| &serve.kept[..]);
+        protected::check_env(&task.agent.env, &self.text.env, kept.unwrap_or_default())?;
         let Some(path) = &self.text.config else {
             return Ok(());
         };
@@ -199,6 +278,9 @@ fn check(text: &ManifestText) -> Result<(), ManifestError> {
         return Err(ManifestError::Option(name.clone()));
     }
     let warm_up = text.warm_up.iter().flat_map(|warm_up| &warm_up.command);
+    if let Some(serve) = &text.serve {
+        serve.check()?;
+    }
     let texts = text
         .command
         .iter()
@@ -289,71 +371,33 @@ impl Agent for Manifest {
     }
 
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, LaunchError> {
-        super::check_options(self, request.task)?;
-        let values = fill::rollout_values(request);
-        self.check_protected(request.task, &values)?;
-        let plain = |text: &String| fill::fill(text, &values, Quoting::Plain);
-        let (files, env) = (self.text.files.iter(), self.text.env.iter());
-        let wanted = &request.task.agent;
-        let options: Vec<_> = wanted.set().collect();
-        let mcp = self.text.mcp.as_ref();
-        let mcp = mcp.filter(|_| !request.task.mcp.is_empty());
-        let is_dropped = |argument: &&String| {
-            let mut additions = options
-                .iter()
-                .filter_map(|(option, _)| self.text.options.get(*option));
-            additions.any(|addition| addition.drop.contains(argument))
-                || mcp.is_some_and(|mcp| mcp.drop.contains(argument))
-        };
-        let command = self.text.command.iter();
-        let mut launch = Launch {
-            argv: command
-                .filter(|argument| !is_dropped(argument))
-                .map(plain)
-                .collect(),
-            env: env
-                .map(|(name, text)| (name.clone(), plain(text)))
-                .collect(),
-            stdin: plain(&self.text.stdin),
-            files: files
-                .filter(|(_, text)| fill::depends_on_rollout(text))
-                .map(|(path, text)| fill::home_file(path, text, &values))
-                .collect(),
-        };
-        let (home, config) = (self.home_files(), self.config_path());
-        for (option, value) in options {
-            let cx = AdditionContext {
-                agent: &self.text.name,
-                option,
-                config: config.as_deref(),
-                home: &home,
-                values: &values,
-            };
-            if let Some(addition) = self.text.options.get(option) {
-                addition.apply(&mut launch, value, &cx)?;
-            }
-        }
-        if let Some(mcp) = mcp {
-            let config = self.text.config.as_deref();
-            mcp.add(&mut launch, request, &home, config)?;
-        }
-        if let Some(path) = config.filter(|_| !wanted.config.is_empty()) {
-            let addition = serde_json::Value::Object(wanted.config.clone());
-            patch::merge(&mut launch.files, &home, &path, &addition)?;
-        }
-        launch.env.extend(wanted.env.clone());
-        if let Some(long) = launch
-            .argv
-            .iter()
-            .find(|argument| argument.len() > ARGUMENT_BYTES_MAX)
-        {
-            return Err(LaunchError::LongInstruction {
-                agent: self.text.name.clone(),
-                bytes: long.len(),
-                bytes_max: ARGUMENT_BYTES_MAX,
-            });
-        }
+        let options: Vec<_> = request.task.agent.set().collect();
+        let mut launch = self.assemble(request, &self.text.command, &options)?;
+        launch.stdin = fill::fill(
+            &self.text.stdin,
+            &fill::rollout_values(request),
+            Quoting::Plain,
+        );
         Ok(launch)
+    }
+
+    fn can_serve(&self) -> bool {
+        self.text.serve.is_some()
+    }
+
+    fn serve(&self, request: &LaunchRequest<'_>) -> Option<Result<ServeLaunch, LaunchError>> {
+        let serve = self.text.serve.as_ref()?;
+        let provider = serve.provider.clone();
+        let wanted = &request.task.agent;
+        let options: Vec<_> = wanted.set().filter(|(name, _)| *name != EFFORT).collect();
+        let launch = self.assemble(request, &serve.command, &options);
+        Some(launch.map(|launch| ServeLaunch {
+            argv: launch.argv,
+            env: launch.env,
+            files: launch.files,
+            variant: wanted.effort.clone(),
+            model: provider.map(|provider| (provider, request.access.model.clone())),
+        }))
     }
 
     fn home_files(&self) -> Vec<(String, String)> {

@@ -10,15 +10,15 @@ use super::LaunchError;
 use super::fill::{self, Quoting};
 use super::patch::Format;
 
-/// Refuses a variable whose value in the manifest depends on the rollout.
+/// Refuses a variable whose value in the manifest depends on the rollout, and those of the agent's server.
 pub(super) fn check_env(
     env: &BTreeMap<String, String>,
     of_agent: &BTreeMap<String, String>,
+    of_server: &[String],
 ) -> Result<(), LaunchError> {
     let is_kept = |name: &&String| {
-        of_agent
-            .get(*name)
-            .is_some_and(|text| fill::depends_on_rollout(text))
+        let text = of_agent.get(*name);
+        text.is_some_and(|text| fill::depends_on_rollout(text)) || of_server.contains(name)
     };
     match env.keys().find(is_kept) {
         None => Ok(()),
@@ -154,8 +154,12 @@ mod tests {
             BTreeMap::from(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())))
         };
         let of_agent = map([("KEY", "{key}"), ("QUIET", "1")]);
-        assert!(check_env(&map([("QUIET", "0"), ("NEW", "{key}")]), &of_agent).is_ok());
-        let error = check_env(&map([("QUIET", "0"), ("KEY", "x")]), &of_agent).unwrap_err();
+        assert!(check_env(&map([("QUIET", "0"), ("NEW", "{key}")]), &of_agent, &[]).is_ok());
+        let error = check_env(&map([("QUIET", "0"), ("KEY", "x")]), &of_agent, &[]).unwrap_err();
         assert!(error.to_string().contains("the variable `KEY`"), "{error}");
+        let kept = ["PASSWORD".to_owned()];
+        let given = map([("QUIET", "0"), ("PASSWORD", "x")]);
+        let error = check_env(&given, &of_agent, &kept).unwrap_err();
+        assert!(error.to_string().contains("`PASSWORD`"), "{error}");
     }
 }

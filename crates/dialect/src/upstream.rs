@@ -7,7 +7,9 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::anthropic::{CallThoughts, Thoughts};
-use crate::chat::{AddedFields, Delta, PrepareError, PreparedRequest, Reply, Rewrite, Usage};
+use crate::chat::{
+    AddedFields, Delta, Message, PrepareError, PreparedRequest, Reply, Rewrite, Usage,
+};
 use crate::sse::{Splitter, SseError, SseEvent};
 use crate::{Dialect, TranslateError};
 
@@ -153,6 +155,14 @@ impl EndpointDialect {
         match self {
             EndpointDialect::Chat => (crate::chat::read_reply(body, is_stream), Vec::new()),
             EndpointDialect::Anthropic => crate::anthropic::read_with_thoughts(body, is_stream),
+        }
+    }
+
+    /// Only what a recorded answer says, without its tokens.
+    pub fn message(self, body: &str, is_stream: bool) -> Message {
+        match self {
+            EndpointDialect::Chat => crate::chat::read_message(body, is_stream),
+            EndpointDialect::Anthropic => self.read(body, is_stream).0.message,
         }
     }
 

@@ -3,13 +3,15 @@
 //! goes to the agent, if its driver accepts messages.
 //!
 //! A kept sandbox holds no slot: nothing runs in it, and the queue should not wait for a client that may never come
-//! back. There are at most as many kept sandboxes as slots, since each holds memory. Grading one does not wait for a
-//! slot, because a client waits for the result; its length is bounded by the time limit of the verify commands.
+//! back. The same holds for a served agent that has nothing to do. There are at most as many sandboxes without a slot
+//! as slots, since each holds memory. Grading one, or a later message to one, does not wait for a slot, because a client
+//! waits for it; its length is bounded by the time limits of the agent and the verify commands.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_model::ending::Cause;
@@ -17,6 +19,26 @@ use rollcage_model::event::{Phase, What};
 
 use crate::feed::Feed;
 use crate::judge::Ending;
+
+/// A served agent's conversation while its server lives.
+#[derive(Clone)]
+pub(crate) struct LiveConversation {
+    pub(crate) client: rollcage_live::Client,
+    pub(crate) session: String,
+}
+
+impl std::fmt::Debug for LiveConversation {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("LiveConversation").finish()
+    }
+}
+
+/// Whether an agent works. One that is a command always does; a served one waits for messages between its turns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Activity {
+    Busy { since: Instant },
+    Idle,
+}
 
 /// How long and how many sandboxes of aborted rollouts are kept; shared by all rollouts of a process.
 #[derive(Clone, Debug)]
@@ -77,9 +99,17 @@ pub(crate) struct Controls {
     /// Set when somebody waits for the result of an aborted rollout.
     grade_requested: CancellationToken,
     kept: CancellationToken,
+    /// Set when the rollout holds no slot any longer.
+    released: CancellationToken,
     retention: SandboxRetention,
-    /// Open while an agent that accepts messages runs.
-    mailbox: Mutex<Option<mpsc::Sender<String>>>,
+    /// Its place among the sandboxes without a slot.
+    room: Mutex<Option<OwnedSemaphorePermit>>,
+    /// Of an agent that accepts messages.
+    mailbox: Option<mpsc::Sender<String>>,
+    /// The other end, until its driver takes it.
+    messages: Mutex<Option<mpsc::Receiver<String>>>,
+    activity: watch::Sender<Activity>,
+    conversation: Mutex<Option<LiveConversation>>,
 }
 
 impl Controls {
@@ -89,29 +119,98 @@ impl Controls {
             cancel,
             grade_requested: CancellationToken::new(),
             kept: CancellationToken::new(),
+            released: CancellationToken::new(),
             retention,
-            mailbox: Mutex::default(),
+            room: Mutex::default(),
+            mailbox: None,
+            messages: Mutex::default(),
+            activity: watch::Sender::new(Activity::Busy {
+                since: Instant::now(),
+            }),
+            conversation: Mutex::default(),
         }
     }
 
-    /// Opens the mailbox for a driver that accepts messages. Messages are accepted for as long as the receiver lives.
-    pub(crate) fn open_mailbox(&self) -> mpsc::Receiver<String> {
+    /// The same for an agent that accepts messages: from now on, until its driver drops what it takes.
+    pub(crate) fn with_mailbox(self) -> Self {
         let (sender, receiver) = mpsc::channel(MESSAGES_MAX);
-        *self.mailbox() = Some(sender);
-        receiver
+        Controls {
+            mailbox: Some(sender),
+            messages: Mutex::new(Some(receiver)),
+            ..self
+        }
+    }
+
+    /// The messages to the agent; `None` if it accepts none, or they were taken before.
+    pub(crate) fn take_messages(&self) -> Option<mpsc::Receiver<String>> {
+        lock(&self.messages).take()
     }
 
     pub(crate) fn message(&self, text: String) -> Result<(), CommandError> {
-        let mailbox = self.mailbox();
-        let mailbox = mailbox.as_ref().ok_or(CommandError::NoMessages)?;
+        let mailbox = self.mailbox.as_ref().ok_or(CommandError::NoMessages)?;
         mailbox.try_send(text).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => CommandError::Full,
             mpsc::error::TrySendError::Closed(_) => CommandError::Over,
         })
     }
 
-    fn mailbox(&self) -> std::sync::MutexGuard<'_, Option<mpsc::Sender<String>>> {
-        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn activity(&self) -> Activity {
+        *self.activity.borrow()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.activity() == Activity::Idle
+    }
+
+    pub(crate) fn set_busy(&self) {
+        let since = Instant::now();
+        self.activity.send_replace(Activity::Busy { since });
+    }
+
+    /// Notes that the agent waits for messages, and frees its slot if there is room for one more sandbox without.
+    pub(crate) fn set_idle(&self) {
+        self.activity.send_replace(Activity::Idle);
+        if self.take_room() {
+            self.released.cancel();
+        }
+    }
+
+    /// Returns while the agent works.
+    pub(crate) async fn busy(&self) {
+        let mut activity = self.activity.subscribe();
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = activity.wait_for(|now| *now != Activity::Idle).await;
+    }
+
+    /// The served agent's conversation, while it can be asked for.
+    pub(crate) fn conversation(&self) -> Option<LiveConversation> {
+        lock(&self.conversation).clone()
+    }
+
+    pub(crate) fn set_conversation(&self, conversation: Option<LiveConversation>) {
+        *lock(&self.conversation) = conversation;
+    }
+
+    fn take_room(&self) -> bool {
+        let mut room = lock(&self.room);
+        if room.is_none() {
+            *room = Arc::clone(&self.retention.room).try_acquire_owned().ok();
+        }
+        room.is_some()
+    }
+
+    pub(crate) fn is_grade_requested(&self) -> bool {
+        self.grade_requested.is_cancelled()
+    }
+
+    /// Returns when somebody wants the grade.
+    pub(crate) async fn grade_requested(&self) {
+        self.grade_requested.cancelled().await;
+    }
+
+    /// Returns when the process ends, and nothing is kept waiting any longer.
+    pub(crate) async fn closing(&self) {
+        self.retention.closing.cancelled().await;
     }
 
     /// Requests the grade of an aborted rollout.
@@ -124,9 +223,9 @@ impl Controls {
         self.kept.is_cancelled()
     }
 
-    /// Returns when the sandbox is kept after an abort, so that the dispatcher can free its slot.
-    pub(crate) async fn kept(&self) {
-        self.kept.cancelled().await;
+    /// Returns when the rollout needs no slot any longer, so that the dispatcher can free it.
+    pub(crate) async fn released(&self) {
+        self.released.cancelled().await;
     }
 
     /// Keeps the sandbox after the agent was stopped. Returns `None` as soon as the grade is requested, otherwise the
@@ -142,21 +241,18 @@ impl Controls {
         if self.grade_requested.is_cancelled() {
             return None;
         }
-        let SandboxRetention {
-            limit,
-            room,
-            closing,
-        } = &self.retention;
+        let SandboxRetention { limit, closing, .. } = &self.retention;
         if limit.is_zero() {
             return ungraded("; not graded: sandboxes of aborted rollouts are not kept".to_owned());
         }
-        let Ok(_room) = room.try_acquire() else {
+        if !self.take_room() {
             let why = "; not graded: the sandboxes of too many aborted rollouts are kept already";
             return ungraded(why.to_owned());
-        };
+        }
         feed.publish(What::Entered { phase: Phase::Kept });
         self.kept.cancel();
-        tokio::select! {
+        self.released.cancel();
+        let ending = tokio::select! {
             biased;
             () = self.cancel.cancelled() => ungraded(String::new()),
             () = self.grade_requested.cancelled() => None,
@@ -165,8 +261,14 @@ impl Controls {
                 "; not graded: nobody finalized it while its sandbox was kept ({} s)",
                 limit.as_secs_f64()
             )),
-        }
+        };
+        lock(&self.room).take();
+        ending
     }
+}
+
+fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -192,7 +294,7 @@ mod tests {
         let retention = SandboxRetention::new(Duration::from_millis(50), 2);
         let (grade_requested, late, feed) = (controls(&retention), controls(&retention), feed());
         let ask = async {
-            grade_requested.kept().await;
+            grade_requested.released().await;
             grade_requested.request_grade();
         };
         let (first, second, ()) = tokio::join!(grade_requested.keep(&feed), late.keep(&feed), ask);
@@ -223,7 +325,7 @@ mod tests {
         let retention = SandboxRetention::new(Duration::from_secs(60), 1);
         let (first, second, feed) = (controls(&retention), controls(&retention), feed());
         let close = async {
-            first.kept().await;
+            first.released().await;
             let refused = why(second.keep(&feed).await);
             assert!(refused.ends_with("are kept already"), "{refused}");
             retention.close();

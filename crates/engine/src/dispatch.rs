@@ -20,6 +20,7 @@ use rollcage_model::ending::Cause;
 use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{EndpointInfo, RolloutResult};
+use rollcage_model::task::AgentDriver;
 
 use crate::controls::{CommandError, Controls, RolloutCommand, SandboxRetention};
 use crate::feed::Feed;
@@ -33,8 +34,9 @@ use crate::schedule::{QueueError, Schedule};
 
 /// Ended rollouts whose events stay in memory.
 const ENDED_MAX: usize = 1000;
-/// Events of ended rollouts that stay in memory, over all of them.
+/// Events of ended rollouts that stay in memory, over all of them, and their bytes.
 const ENDED_EVENTS_MAX: usize = 100_000;
+const ENDED_BYTES_MAX: usize = 64 << 20;
 /// Ended rollouts whose whole results stay in memory: a result can be megabytes, and the others can be read from disk.
 const RESULTS_MAX: usize = 16;
 
@@ -48,11 +50,12 @@ pub struct RolloutEntry {
     /// Shared by the rollouts of one submission.
     pub group: String,
     pub agent: String,
+    pub driver: AgentDriver,
     pub endpoint: EndpointInfo,
     /// Unix seconds.
     pub queued_at: f64,
     pub feed: Arc<Feed>,
-    controls: Controls,
+    pub(crate) controls: Controls,
     result: Mutex<Option<Arc<RolloutResult>>>,
 }
 
@@ -64,6 +67,11 @@ impl RolloutEntry {
     /// Whether it was aborted and its sandbox is kept for grading.
     pub fn is_kept(&self) -> bool {
         self.controls.is_kept()
+    }
+
+    /// Whether its agent waits for a message, or for being finalized.
+    pub fn is_idle(&self) -> bool {
+        self.feed.status().idle_at.is_some()
     }
 
     /// The result, while it is still in memory.
@@ -88,18 +96,28 @@ struct DispatchState {
     /// The oldest first.
     ended: VecDeque<Arc<RolloutEntry>>,
     ended_events: usize,
+    ended_bytes: usize,
 }
 
 impl DispatchState {
+    fn forget_events(&mut self, feed: &Feed) {
+        self.ended_events -= feed.len();
+        self.ended_bytes -= feed.bytes();
+    }
+
     /// Keeps an ended rollout in memory, and evicts the oldest beyond the limits.
     fn keep(&mut self, entry: Arc<RolloutEntry>) {
         self.ended_events += entry.feed.len();
+        self.ended_bytes += entry.feed.bytes();
         self.ended.push_back(entry);
-        while self.ended.len() > ENDED_MAX || self.ended_events > ENDED_EVENTS_MAX {
+        while self.ended.len() > ENDED_MAX
+            || self.ended_events > ENDED_EVENTS_MAX
+            || self.ended_bytes > ENDED_BYTES_MAX
+        {
             let Some(oldest) = self.ended.pop_front() else {
                 break;
             };
-            self.ended_events -= oldest.feed.len();
+            self.forget_events(&oldest.feed);
             self.entries.remove(&oldest.id);
         }
         let stale = self.ended.len().checked_sub(RESULTS_MAX + 1);
@@ -135,6 +153,7 @@ impl Dispatcher {
             waiting: HashMap::new(),
             ended: VecDeque::new(),
             ended_events: 0,
+            ended_bytes: 0,
         };
         Arc::new(Dispatcher {
             cx,
@@ -171,16 +190,22 @@ impl Dispatcher {
     fn entry(&self, rollout: &ResolvedRollout) -> Arc<RolloutEntry> {
         let id = RolloutId::generate();
         let feed = Feed::new(id, Arc::clone(&self.metrics), self.listener.clone());
+        let controls = Controls::new(self.stop.child_token(), self.retention.clone());
+        let driver = rollout.task.driver.unwrap_or_default();
         Arc::new(RolloutEntry {
             id,
             owner: rollout.owner.clone(),
             task_id: rollout.task.id.clone(),
             group: rollout.group.clone().unwrap_or_default(),
             agent: rollout.agent.name().to_owned(),
+            driver,
             endpoint: rollout.endpoint_info(),
             queued_at: rollcage_proxy::clock::now(),
             feed: Arc::new(feed),
-            controls: Controls::new(self.stop.child_token(), self.retention.clone()),
+            controls: match driver {
+                AgentDriver::Cli => controls,
+                AgentDriver::Serve => controls.with_mailbox(),
+            },
             result: Mutex::default(),
         })
     }
@@ -204,7 +229,7 @@ impl Dispatcher {
         if let Some(index) = state.ended.iter().position(|entry| entry.id == id) {
             state.entries.remove(&id);
             if let Some(entry) = state.ended.remove(index) {
-                state.ended_events -= entry.feed.len();
+                state.forget_events(&entry.feed);
             }
         }
     }
@@ -280,6 +305,7 @@ impl Dispatcher {
         while let Some(id) = state.schedule.start_next() {
             self.start(state, id);
         }
+        self.cx.warm.set_waiting(state.schedule.waiting());
     }
 
     /// Runs a rollout that has left the queue, even if only to end it as cancelled.
@@ -312,7 +338,7 @@ impl Dispatcher {
         let ran = tokio::select! {
             biased;
             ran = &mut run => ran,
-            () = entry.controls.kept() => {
+            () = entry.controls.released() => {
                 self.release(entry.id, &mut self.state());
                 run.await
             }

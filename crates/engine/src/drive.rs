@@ -1,37 +1,44 @@
-//! Drives the agent until it exits, its time is up, or it is cancelled; afterwards none of its processes is alive. How
+//! Drives the agent until it is over, its time is up, or it is cancelled; afterwards none of its processes is alive. How
 //! an agent is started, messaged and asked to stop is up to its [`Driver`].
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use rollcage_agents::{LaunchError, LaunchRequest};
 use rollcage_model::ending::Cause;
 use rollcage_model::finding::Finding;
+use rollcage_model::task::AgentDriver;
 use rollcage_model::transcript::{Report, Transcript};
 use rollcage_sandbox::{ExitStatus, Sandbox};
 
-use crate::controls::Controls;
+use crate::controls::{Activity, Controls};
+use crate::feed::Feed;
 use crate::judge::{Ending, Evidence, StopReason, judge};
 use crate::layout::leave_logs;
 use crate::plan::Plan;
 use crate::services::Services;
 use crate::shell::{LOG_TAIL_CHARS, last_events};
-use crate::store::{EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDOUT_FILE, private_file};
+use crate::store::{EVENTS_BYTES_MAX, EVENTS_FILE, Record, STDERR_FILE, STDOUT_FILE, private_file};
 use rollcage_model::text::tail;
 use rollcage_proxy::{ServerHandle, Session};
 
 mod driver;
-pub(crate) mod exec;
+mod exec;
 mod log;
+pub(crate) mod serve;
 
 pub(crate) use driver::Driver;
 
 use driver::Streams;
+use exec::Exec;
 use log::Log;
+use serve::{Serve, ServeContext, ServedAgent};
 
 /// How long an agent may still run once its budget is used up, to write down its results.
 const LAST_WORDS: Duration = Duration::from_secs(30);
@@ -48,18 +55,62 @@ pub(crate) struct AgentRun {
     pub(crate) exit_code: Option<i32>,
     pub(crate) log_tail: String,
     pub(crate) report: Report,
+    /// A served agent's own name for its conversation.
+    pub(crate) session: Option<String>,
     /// Services that did not live as long as the agent.
     pub(crate) services_ended: Vec<Finding>,
 }
 
 /// What driving an agent needs: its sandbox, and the sources that its end is judged by.
 pub(crate) struct DriveContext<'a> {
-    pub(crate) sandbox: &'a dyn Sandbox,
+    pub(crate) sandbox: &'a Arc<Box<dyn Sandbox>>,
     pub(crate) plan: &'a Plan,
     pub(crate) record: &'a Record,
     pub(crate) session: &'a Session,
+    pub(crate) feed: &'a Arc<Feed>,
     pub(crate) controls: &'a Controls,
     pub(crate) services: &'a Services,
+}
+
+/// The driver that the task wants. `variables` are the task's; `ready` is a server that stands in the sandbox already.
+pub(crate) fn driver<'a>(
+    cx: &DriveContext<'a>,
+    request: &LaunchRequest<'_>,
+    variables: &BTreeMap<String, String>,
+    ready: Option<ServedAgent>,
+) -> Result<Box<dyn Driver + 'a>, Ending> {
+    let unlaunched = |error: LaunchError| Ending::new(Cause::SetupFailed, error.to_string());
+    let agent = &cx.plan.agent;
+    let served = match cx.plan.task.driver.unwrap_or_default() {
+        AgentDriver::Cli => None,
+        AgentDriver::Serve => agent.serve(request),
+    };
+    let Some(launch) = served else {
+        let launch = agent.launch(request).map_err(unlaunched)?;
+        return Ok(Box::new(Exec::new(launch, variables)));
+    };
+    let mut launch = launch.map_err(unlaunched)?;
+    let directory = cx.record.path();
+    let (served, files) = match ready {
+        // What is written before a server's start was written before this one's.
+        Some(ready) => (ready, Vec::new()),
+        None => {
+            let files = std::mem::take(&mut launch.files);
+            let log = directory.join(STDERR_FILE);
+            let agent = ServedAgent::new(cx.sandbox, &launch, variables, log);
+            let unmade = |error| Ending::new(Cause::EngineFailed, format!("serve: {error}"));
+            (agent.map_err(unmade)?, files)
+        }
+    };
+    let context = ServeContext {
+        instruction: cx.plan.task.instruction.clone(),
+        variant: launch.variant,
+        model: launch.model,
+        controls: cx.controls,
+        feed: cx.feed,
+        record: directory,
+    };
+    Ok(Box::new(Serve::new(context, served, files)))
 }
 
 pub(crate) async fn drive(
@@ -74,6 +125,7 @@ pub(crate) async fn drive(
         session,
         ..
     } = *cx;
+    let sandbox = &***sandbox;
     let mut logs = Logs::create(record.path())?;
     let streams = driver.start(sandbox).await?;
     let (stop, exit, services_ended) = {
@@ -96,20 +148,35 @@ pub(crate) async fn drive(
         serving.close().await;
         watched?
     };
+    let account = driver.account();
+    if let Some(account) = &account {
+        logs.stdout.push(account.events.as_bytes());
+    }
     let (stdout, stderr) = logs.finish();
+    let stderr = match &account {
+        Some(_) => server_log(record).await,
+        None => stderr,
+    };
     let events = read_events(sandbox, plan, record, &stdout).await;
     leave_logs(sandbox, plan.agent.name(), &events, &session.log()).await;
     let exit_code = exit.map(|exit| {
         exit.code
             .unwrap_or_else(|| 128 + exit.signal.unwrap_or_default())
     });
-    let transcript = transcript(plan, events).await;
+    let mut transcript = transcript(plan, events).await;
+    let is_served = account.is_some();
+    let mut session_id = None;
+    if let Some(account) = account {
+        transcript.end = account.end;
+        session_id = account.session;
+    }
     let ending = judge(&Evidence {
         stop,
         calls: &session.calls(),
         has_model: plan.agent.dialect().is_some(),
         unrecorded: session.record_error(),
         agent_timeout_s: plan.task.agent_timeout_s(),
+        is_served,
         end: &transcript.end,
         stderr: &stderr,
     });
@@ -117,6 +184,7 @@ pub(crate) async fn drive(
         ending,
         services_ended,
         exit_code,
+        session: session_id,
         log_tail: log_tail(&stdout, &stderr),
         report: Report {
             format: Some(plan.agent.events().format),
@@ -142,6 +210,13 @@ async fn read_events(sandbox: &dyn Sandbox, plan: &Plan, record: &Record, stdout
             String::from_utf8_lossy(&content).into_owned()
         }
     }
+}
+
+/// The end of what a server printed.
+async fn server_log(record: &Record) -> String {
+    let text = tokio::fs::read(record.path().join(STDERR_FILE)).await;
+    let text = text.unwrap_or_default();
+    tail(&String::from_utf8_lossy(&text), LOG_TAIL_CHARS)
 }
 
 async fn transcript(plan: &Plan, text: String) -> Transcript {
@@ -176,7 +251,8 @@ async fn run_to_end(
     let stop = wait(cx, driver).await?;
     let exit = match stop {
         StopReason::Exited(exit) => Some(exit),
-        StopReason::TimedOut
+        StopReason::Served(_)
+        | StopReason::TimedOut
         | StopReason::Cancelled
         | StopReason::Unrecorded
         | StopReason::Exhausted
@@ -189,7 +265,7 @@ async fn run_to_end(
     Ok((stop, exit, services_ended))
 }
 
-/// Returns when the agent has exited or must be stopped. Until then it delivers messages to the agent.
+/// Returns when the agent is over or must be stopped. Of an agent that is idle only the time is limited.
 async fn wait(cx: &DriveContext<'_>, driver: &mut dyn Driver) -> Result<StopReason, Ending> {
     let DriveContext {
         plan,
@@ -197,35 +273,35 @@ async fn wait(cx: &DriveContext<'_>, driver: &mut dyn Driver) -> Result<StopReas
         controls,
         ..
     } = *cx;
-    let takes_messages = driver.takes_messages();
-    let mut mailbox = takes_messages.then(|| controls.open_mailbox());
     let whole = Duration::from_secs_f64(plan.task.agent_timeout_s());
+    let idle_limit = plan.task.budget.idle_s.map(Duration::from_secs_f64);
     let limits = async {
         tokio::select! {
             biased;
-            () = exhausted(session) => StopReason::Exhausted,
-            () = session.hopeless() => StopReason::Hopeless,
-            () = idle(session, plan.task.budget.idle_s.map(Duration::from_secs_f64)) => StopReason::Idle,
+            () = while_busy(controls, || exhausted(session)) => StopReason::Exhausted,
+            () = while_busy(controls, || session.hopeless()) => StopReason::Hopeless,
+            () = while_busy(controls, || idle(session, controls, idle_limit)) => StopReason::Idle,
             () = time_used(session, whole) => StopReason::TimedOut,
         }
     };
-    let mut limits = std::pin::pin!(limits);
-    loop {
-        tokio::select! {
-            biased;
-            () = controls.abort.cancelled() => return Ok(StopReason::Cancelled),
-            () = session.unrecorded() => return Ok(StopReason::Unrecorded),
-            exit = driver.exited() => return Ok(StopReason::Exited(exit?)),
-            stop = &mut limits => return Ok(stop),
-            Some(text) = next_message(&mut mailbox) => driver.message(text).await?,
-        }
-    }
+    let limit = tokio::select! {
+        biased;
+        () = controls.abort.cancelled() => return Ok(StopReason::Cancelled),
+        () = session.unrecorded() => return Ok(StopReason::Unrecorded),
+        over = driver.over() => return over,
+        limit = limits => limit,
+    };
+    Ok(driver.at_limit(limit))
 }
 
-async fn next_message(mailbox: &mut Option<mpsc::Receiver<String>>) -> Option<String> {
-    match mailbox {
-        Some(mailbox) => mailbox.recv().await,
-        None => std::future::pending().await,
+/// Returns once a limit is reached by an agent that works.
+async fn while_busy<F: Future<Output = ()>>(controls: &Controls, limit: impl Fn() -> F) {
+    loop {
+        limit().await;
+        if !controls.is_idle() {
+            return;
+        }
+        controls.busy().await;
     }
 }
 
@@ -248,10 +324,21 @@ async fn exhausted(session: &Session) {
     tokio::time::sleep(LAST_WORDS).await;
 }
 
-async fn idle(session: &Session, limit: Option<Duration>) {
-    match limit {
-        Some(limit) => session.idle_for(limit).await,
-        None => std::future::pending().await,
+/// Returns once there was no model call for so long. The pause before a served agent's turn does not count.
+async fn idle(session: &Session, controls: &Controls, limit: Option<Duration>) {
+    let Some(limit) = limit else {
+        return std::future::pending().await;
+    };
+    loop {
+        session.idle_for(limit).await;
+        let left = match controls.activity() {
+            Activity::Busy { since } => limit.saturating_sub(since.elapsed()),
+            Activity::Idle => Duration::ZERO,
+        };
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left).await;
     }
 }
 
@@ -281,7 +368,7 @@ impl Logs {
         };
         Ok(Logs {
             stdout: open(STDOUT_FILE)?,
-            stderr: open("agent.stderr.log")?,
+            stderr: open(STDERR_FILE)?,
         })
     }
 

@@ -30,16 +30,15 @@ use crate::intake::{
 };
 use crate::judge::Ending;
 use crate::limits::EngineLimits;
-use crate::listing::{Filter, Listing, Page, is_visible};
+use crate::listing::{Filter, LOCAL, Listing, Page, is_visible};
+use crate::live::LiveAgents;
 use crate::metrics::Counters;
 use crate::result;
 use crate::rollout::Context;
 use crate::schedule::QueueError;
 use crate::store::{Store, StoreError, Summary};
 use crate::trial::{self, TrialError};
-
-/// The owner of all rollouts when clients are not distinguished.
-pub const LOCAL: &str = "local";
+use crate::warm::{WarmAgents, WarmCounters};
 
 /// The dependencies and settings of an engine.
 pub struct EngineOptions {
@@ -97,6 +96,7 @@ pub struct Load {
     pub running: usize,
     pub waiting: usize,
     pub counters: Counters,
+    pub warm: WarmCounters,
 }
 
 /// Runs the rollouts of one process.
@@ -104,6 +104,7 @@ pub struct Engine {
     cx: Arc<Context>,
     dispatcher: Arc<Dispatcher>,
     listing: Arc<Listing>,
+    live: LiveAgents,
 }
 
 impl Engine {
@@ -112,6 +113,8 @@ impl Engine {
         let store = Store::open(&options.home)?;
         close_abandoned(&store).await?;
         private_directory(&options.home.join("layers"))?;
+        let warm_logs = options.home.join("warm");
+        private_directory(&warm_logs)?;
         let sandboxes = options.sandboxes;
         let preparer = Preparer::new(
             &options.home,
@@ -120,16 +123,28 @@ impl Engine {
             Arc::clone(&sandboxes),
             options.on_install,
         );
+        let warm = WarmAgents::new(
+            options.limits.warm,
+            Arc::clone(&sandboxes),
+            Arc::clone(&preparer.catalogue),
+            warm_logs,
+        );
         let cx = Arc::new(Context {
+            warm,
             store: store.clone(),
             clients: Arc::clone(&preparer.clients),
             profiles: Arc::new(Profiles::default()),
             preparer,
             sandboxes,
         });
+        let dispatcher = Dispatcher::new(Arc::clone(&cx), options.limits, options.listener);
+        let metrics = Arc::clone(&dispatcher.metrics);
+        let live = LiveAgents::new(Arc::clone(&cx), options.limits, metrics);
+        live.recover().await;
         Ok(Engine {
-            dispatcher: Dispatcher::new(Arc::clone(&cx), options.limits, options.listener),
+            dispatcher,
             listing: Arc::new(Listing::new(store)),
+            live,
             cx,
         })
     }
@@ -141,6 +156,11 @@ impl Engine {
 
     pub fn store(&self) -> &Store {
         &self.cx.store
+    }
+
+    /// The agents that are kept running as servers.
+    pub fn live(&self) -> &LiveAgents {
+        &self.live
     }
 
     pub fn catalogue(&self) -> &Arc<Catalogue> {
@@ -350,13 +370,15 @@ impl Engine {
             running,
             waiting,
             counters: self.dispatcher.metrics.counters(),
+            warm: self.cx.warm.counters(),
         }
     }
 
     /// Accepts no more rollouts, lets running ones finish within the grace period, cancels the rest, and closes
     /// everything that was started. Every rollout has its result and record before this returns.
     pub async fn shut_down(&self, grace: Duration) {
-        self.dispatcher.shut_down(grace).await;
+        tokio::join!(self.dispatcher.shut_down(grace), self.live.shut_down());
+        self.cx.warm.close().await;
         self.cx.preparer.close().await;
         if let Err(error) = self.cx.sandboxes.shutdown().await {
             tracing::warn!(

@@ -14,6 +14,8 @@ use crate::metrics::Metrics;
 /// Events kept per rollout: each model call makes a few, and agents make hundreds of calls. The oldest are dropped
 /// first, which readers see as a gap in the numbers.
 const EVENTS_MAX: usize = 4096;
+/// The same in bytes: events hold what was said.
+const EVENTS_BYTES_MAX: usize = 8 << 20;
 
 /// An event with its sequence number, which starts at 1.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +36,12 @@ pub struct RolloutStatus {
     pub started_at: Option<f64>,
     /// When the sandbox of the aborted rollout was first kept for grading.
     pub kept_at: Option<f64>,
+    /// A served agent's own name for its conversation.
+    pub serve_session_id: Option<String>,
+    /// Since when a served agent has nothing to do; `None` while it works.
+    pub idle_at: Option<f64>,
+    /// Why the last turn of a served agent failed.
+    pub turn_error: Option<String>,
     pub finished_at: Option<f64>,
 }
 
@@ -55,6 +63,7 @@ struct FeedState {
     events: VecDeque<Event>,
     /// The number of events dropped from the front.
     dropped: u64,
+    bytes: usize,
     status: RolloutStatus,
 }
 
@@ -91,9 +100,13 @@ impl Feed {
             // Sent under the lock, so that a rollout's events arrive in order. A listener that is gone is no error.
             let _ = listener.send(event.clone());
         }
+        state.bytes += event.what.bytes();
         state.events.push_back(event);
-        if state.events.len() > EVENTS_MAX {
-            state.events.pop_front();
+        while state.events.len() > EVENTS_MAX || state.bytes > EVENTS_BYTES_MAX {
+            let Some(oldest) = state.events.pop_front() else {
+                break;
+            };
+            state.bytes -= oldest.what.bytes();
             state.dropped += 1;
         }
         let last = state.dropped + state.events.len() as u64;
@@ -137,6 +150,11 @@ impl Feed {
         self.state().events.len()
     }
 
+    /// About how much memory its events take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.state().bytes
+    }
+
     fn state(&self) -> std::sync::MutexGuard<'_, FeedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -148,8 +166,20 @@ impl RolloutStatus {
             What::Queued
             | What::CommandStarted { .. }
             | What::Command { .. }
-            | What::AgentExited { .. }
+            | What::Reply { .. }
             | What::Collected { .. } => {}
+            What::Session { serve_session_id } => {
+                self.serve_session_id = Some(serve_session_id.clone());
+            }
+            What::TurnStarted { .. } => {
+                self.idle_at = None;
+                self.turn_error = None;
+            }
+            What::Idle { error } => {
+                self.idle_at = Some(event.at);
+                self.turn_error.clone_from(error);
+            }
+            What::AgentExited { .. } => self.idle_at = None,
             What::Entered { phase } => {
                 self.phase = Some(*phase);
                 if *phase == Phase::Kept {
@@ -179,6 +209,10 @@ fn log(rollout: RolloutId, what: &What) {
         What::CommandStarted { phase, number, .. } => {
             tracing::debug!(%rollout, phase = phase.as_str(), number, "command started");
         }
+        What::Session { .. } => tracing::debug!(%rollout, "the served agent has a session"),
+        What::TurnStarted { number } => tracing::debug!(%rollout, number, "turn started"),
+        What::Reply { .. } => tracing::trace!(%rollout, "reply"),
+        What::Idle { .. } => tracing::info!(%rollout, "the served agent is idle"),
         What::AgentExited { exit_code } => tracing::info!(%rollout, exit_code, "agent exited"),
         What::Collected { files, files_extra } => {
             tracing::debug!(%rollout, files = files.len(), files_extra = files_extra.len(), "collected");
@@ -203,6 +237,8 @@ fn log(rollout: RolloutId, what: &What) {
 
 #[cfg(test)]
 mod tests {
+    use rollcage_model::event::Said;
+
     use super::*;
 
     fn call(exchange: u64) -> What {
@@ -211,6 +247,7 @@ mod tests {
             status: Some(200),
             prompt_tokens: Some(10),
             completion_tokens: None,
+            said: Said::default(),
         }
     }
 
@@ -242,5 +279,17 @@ mod tests {
         let last = feed.after(EVENTS_MAX as u64 + 9);
         assert_eq!(last.len(), 1);
         assert_eq!(last[0].event.what, call(EVENTS_MAX as u64 + 10));
+    }
+    #[test]
+    fn what_is_said_is_bounded_in_bytes_too() {
+        let feed = Feed::new(RolloutId::generate(), Arc::default(), None);
+        for _ in 0..1000 {
+            feed.publish(What::Idle {
+                error: Some("x".repeat(16 << 10)),
+            });
+        }
+        assert!(feed.bytes() <= EVENTS_BYTES_MAX, "{}", feed.bytes());
+        let kept = feed.after(0);
+        assert!(kept.len() > 400 && kept.last().unwrap().seq == 1000);
     }
 }

@@ -11,7 +11,7 @@ mod sealed;
 
 pub use catalogue::{Catalogue, Lookup};
 pub use prepare::PlanError;
-pub(crate) use prepare::Preparer;
+pub(crate) use prepare::{PreparedRollout, Preparer};
 pub use request::{EndpointOptions, KeySource, ModelOptions, RequestOrigin, RolloutRequest};
 pub use resolve::{RequestError, ResolvedRollout, resolve};
 pub use sealed::Sealed;

@@ -1,6 +1,7 @@
 //! Determines the cause of a rollout's end. What follows from a cause is defined by `rollcage_model::ending`.
 
 use rollcage_model::ending::Cause;
+use rollcage_model::live::ErrorCode;
 use rollcage_model::transcript::AgentEnd;
 use rollcage_sandbox::ExitStatus;
 
@@ -49,6 +50,12 @@ impl Ending {
     }
 }
 
+impl std::fmt::Display for Ending {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.error.as_deref().unwrap_or_default())
+    }
+}
+
 impl From<rollcage_sandbox::Error> for Ending {
     fn from(error: rollcage_sandbox::Error) -> Self {
         Ending::new(Cause::SandboxFailed, rollcage_model::text::chain(&error))
@@ -59,6 +66,8 @@ impl From<rollcage_sandbox::Error> for Ending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
     Exited(ExitStatus),
+    /// A served agent has no more turns; how the last one failed, if it did.
+    Served(Option<ErrorCode>),
     TimedOut,
     Cancelled,
     /// The exchanges can no longer be written; continuing would lose tokens.
@@ -79,6 +88,8 @@ pub(crate) struct Evidence<'a> {
     /// Why exchanges can no longer be written, if so.
     pub(crate) unrecorded: Option<String>,
     pub(crate) agent_timeout_s: f64,
+    /// Whether the agent ran as a server.
+    pub(crate) is_served: bool,
     /// How the agent itself reported its end.
     pub(crate) end: &'a AgentEnd,
     pub(crate) stderr: &'a str,
@@ -122,10 +133,15 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Ending {
             format!("the rollout's budget is used up: {}", stopped.by),
         ),
         (None, StopReason::Exited(exit)) => judge_exit(exit, evidence),
-        (None, StopReason::TimedOut) => Ending::new(
-            Cause::AgentTimeUsed,
-            format!("agent timeout: {} s", evidence.agent_timeout_s),
-        ),
+        (None, StopReason::Served(failure)) => judge_served(failure, evidence),
+        (None, StopReason::TimedOut) => {
+            let text = format!("agent timeout: {} s", evidence.agent_timeout_s);
+            let text = match evidence.is_served {
+                true => turn_failure(ErrorCode::Timeout, &text),
+                false => text,
+            };
+            Ending::new(Cause::AgentTimeUsed, text)
+        }
         (None, StopReason::Idle) => Ending::new(
             Cause::IdleAgent,
             "the agent made no model call for too long: idle_s",
@@ -145,7 +161,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Ending {
 fn is_agents_fault(evidence: &Evidence<'_>) -> bool {
     match evidence.calls.agent_fault {
         Some(Cause::AgentRequestRefused) => true,
-        Some(_) => matches!(evidence.stop, StopReason::Exited(_)),
+        Some(_) => matches!(evidence.stop, StopReason::Exited(_) | StopReason::Served(_)),
         // The budget allowed no call at all.
         None => evidence.calls.stopped.is_some(),
     }
@@ -154,6 +170,7 @@ fn is_agents_fault(evidence: &Evidence<'_>) -> bool {
 fn unanswered(evidence: &Evidence<'_>) -> String {
     let ended = match evidence.stop {
         StopReason::Exited(exit) => format!("agent ended ({})", exit_text(exit)),
+        StopReason::Served(_) => "agent's turn ended".to_owned(),
         StopReason::TimedOut => format!("agent timeout: {} s", evidence.agent_timeout_s),
         _ => "the agent made no model call for too long: idle_s".to_owned(),
     };
@@ -194,6 +211,40 @@ fn judge_exit(exit: ExitStatus, evidence: &Evidence<'_>) -> Ending {
         cause,
         format!("agent failed ({}){message}", exit_text(exit)),
     )
+}
+
+/// A served agent is judged by its last turn.
+fn judge_served(failure: Option<ErrorCode>, evidence: &Evidence<'_>) -> Ending {
+    if evidence.calls.is_cut {
+        let text = "the model's last reply was cut by the limit on its length";
+        return Ending::new(Cause::OutputLength, text);
+    }
+    let Some(code) = failure else {
+        return Ending {
+            cause: Cause::Completed,
+            error: None,
+        };
+    };
+    let cause = match (code, evidence.calls.agent_fault) {
+        (ErrorCode::Crashed, _) => Cause::AgentKilled,
+        (_, Some(cause)) => cause,
+        (_, None) => Cause::AgentExited,
+    };
+    let message = agent_message(evidence).unwrap_or_default();
+    Ending::new(cause, turn_failure(code, &message))
+}
+
+/// Why a turn failed, in the words of OpenEnv's original.
+pub(crate) fn turn_failure(code: ErrorCode, message: &str) -> String {
+    let name = match code {
+        ErrorCode::Aborted => "AbortedError",
+        ErrorCode::Timeout => "TimeoutError",
+        ErrorCode::Budget => "BudgetError",
+        ErrorCode::Upstream => "UpstreamError",
+        ErrorCode::Crashed => "CrashedError",
+        ErrorCode::Interrupted => "InterruptedError",
+    };
+    format!("wait_for_completion: {name}: {message}")
 }
 
 pub(crate) fn exit_text(exit: ExitStatus) -> String {

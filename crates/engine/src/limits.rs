@@ -13,10 +13,28 @@ pub struct EngineLimits {
     pub owner_slots: usize,
     /// How long the sandbox of an aborted rollout is kept for grading; zero means not at all.
     pub keep_aborted: Duration,
+    pub warm: WarmLimits,
+    /// Live agents that one owner may have.
+    pub live_per_owner: usize,
+    /// Live agents of all owners.
+    pub live_max: usize,
+}
+
+/// Limits on sandboxes in which an agent's server stands ready for the next rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WarmLimits {
+    /// How many there may be; none at 0.
+    pub count_max: usize,
+    /// How long one is kept after the last rollout that wanted its kind; zero keeps them only for rollouts that wait.
+    pub linger: Duration,
 }
 
 /// The default of [`EngineLimits::keep_aborted`].
 pub const KEEP_ABORTED: Duration = Duration::from_secs(60);
+/// The default of [`EngineLimits::live_per_owner`].
+const LIVE_PER_OWNER: usize = 8;
+/// The default of [`EngineLimits::live_max`].
+const LIVE_MAX: usize = 64;
 
 impl Default for EngineLimits {
     /// One slot per core, all of which one owner may hold.
@@ -27,6 +45,12 @@ impl Default for EngineLimits {
             queue_max: 1000,
             owner_slots: cores,
             keep_aborted: KEEP_ABORTED,
+            warm: WarmLimits {
+                count_max: cores,
+                linger: Duration::ZERO,
+            },
+            live_per_owner: LIVE_PER_OWNER,
+            live_max: LIVE_MAX,
         }
     }
 }

@@ -10,6 +10,9 @@ use rollcage_model::id::RolloutId;
 use crate::dispatch::RolloutEntry;
 use crate::store::{Store, StoreError, Summary};
 
+/// The owner of all rollouts when clients are not distinguished.
+pub const LOCAL: &str = "local";
+
 /// Which rollouts to list.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {

@@ -1,13 +1,33 @@
 //! Live agents: servers of agents that are kept running and driven turn by turn.
+//!
+//! [`LiveAgents`] has all of an engine, [`LiveAgent`] is one of them, [`LiveTurn`] one of its turns. Reading order: `agents`
+//! (starting, finding, stopping), `agent` (one agent's state, and how its sandbox is opened and closed), `work` (the task
+//! that drives its turns one after the other), `turn`, `sandboxed` and `machine` (where the server runs, with and without
+//! a sandbox), `launch` (what the server is started with), `disk` (`live/ID`).
+//!
+//! An agent outlives its sandbox: after a while without turns its files are saved, the sandbox is closed, and the next turn
+//! starts one from what was saved. Its session on the proxy, and the record of it, live on meanwhile.
 
-use std::sync::Arc;
-
-use rollcage_model::live::{Answer, PermissionPolicy, Reply};
+use rollcage_model::live::{PermissionPolicy, Reply};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::intake::{RequestError, RolloutRequest};
+use crate::judge::Ending;
 use crate::store::StoreError;
+
+mod agent;
+mod agents;
+mod disk;
+mod launch;
+mod machine;
+mod place;
+mod sandboxed;
+mod turn;
+mod work;
+
+pub use agent::LiveAgent;
+pub use agents::LiveAgents;
+pub use turn::LiveTurn;
 
 /// Where a live agent runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,137 +171,12 @@ pub enum LiveError {
     File(String),
 }
 
-/// All live agents of an engine. `owner` is as for rollouts.
-#[derive(Default)]
-pub struct LiveAgents {}
-
-impl LiveAgents {
-    /// Starts an agent and waits until it is healthy. A failure leaves no process.
-    pub async fn start(&self, _request: LiveRequest) -> Result<Arc<LiveAgent>, LiveError> {
-        todo!()
-    }
-
-    pub fn list(&self, _owner: &str) -> Vec<LiveView> {
-        todo!()
-    }
-
-    /// Also agents that are stopped, whose turns can be read.
-    pub fn find(&self, _owner: &str, _id: &str) -> Result<Arc<LiveAgent>, LiveError> {
-        todo!()
-    }
-
-    /// Aborts its turns, saves its files, ends its processes.
-    pub async fn stop(&self, _owner: &str, _id: &str) -> Result<LiveView, LiveError> {
-        todo!()
-    }
-
-    /// Removes a stopped agent with its files and turns; its records stay.
-    pub async fn remove(&self, _owner: &str, _id: &str) -> Result<(), LiveError> {
-        todo!()
-    }
-
-    /// Stops all of them.
-    pub async fn shut_down(&self) {
-        todo!()
+impl From<Ending> for LiveError {
+    fn from(ending: Ending) -> Self {
+        let unknown = || "the live agent could not be started".to_owned();
+        LiveError::Start(ending.error.unwrap_or_else(unknown))
     }
 }
 
-/// One live agent.
-pub struct LiveAgent {}
-
-impl LiveAgent {
-    pub fn view(&self) -> LiveView {
-        todo!()
-    }
-
-    /// User and password for [`LiveView::base_url`]; only for its owner.
-    pub fn credentials(&self) -> rollcage_live::Credentials {
-        todo!()
-    }
-
-    pub async fn ensure_running(&self) -> Result<(), LiveError> {
-        todo!()
-    }
-
-    pub async fn health(&self) -> rollcage_live::Health {
-        todo!()
-    }
-
-    /// Queues a turn; it runs after those before it.
-    pub fn turn(&self, _input: TurnInput) -> Result<Arc<LiveTurn>, LiveError> {
-        todo!()
-    }
-
-    /// An open turn, or one of the latest.
-    pub fn find_turn(&self, _turn_id: &str) -> Option<Arc<LiveTurn>> {
-        todo!()
-    }
-
-    /// The newest first, from disk.
-    pub async fn turns(
-        &self,
-        _offset: usize,
-        _limit: usize,
-    ) -> Result<Vec<TurnSummary>, LiveError> {
-        todo!()
-    }
-
-    /// All replies of a turn that ended, from disk.
-    pub async fn stored_replies(&self, _turn_id: &str) -> Result<Vec<Reply>, LiveError> {
-        todo!()
-    }
-
-    /// OpenCode's own transcript of a session.
-    pub async fn messages(&self, _session_id: &str) -> Result<Vec<Value>, LiveError> {
-        todo!()
-    }
-
-    /// The end of its log, at most so many bytes.
-    pub async fn log(&self, _bytes_max: usize) -> Result<String, LiveError> {
-        todo!()
-    }
-
-    pub async fn list_files(&self) -> Result<Vec<rollcage_sandbox::DirectoryEntry>, LiveError> {
-        todo!()
-    }
-
-    pub async fn read_file(&self, _path: &str) -> Result<Vec<u8>, LiveError> {
-        todo!()
-    }
-
-    pub async fn write_file(&self, _path: &str, _content: Vec<u8>) -> Result<(), LiveError> {
-        todo!()
-    }
-}
-
-/// A turn that waits, runs, or has just ended.
-pub struct LiveTurn {}
-
-impl LiveTurn {
-    pub fn id(&self) -> &str {
-        todo!()
-    }
-
-    /// The replies above this number.
-    pub fn after(&self, _seq: u64) -> Vec<Reply> {
-        todo!()
-    }
-
-    /// Returns as soon as there is a reply above this number, or the turn has ended.
-    pub async fn wait_after(&self, _seq: u64) {
-        todo!()
-    }
-
-    pub fn is_ended(&self) -> bool {
-        todo!()
-    }
-
-    pub fn abort(&self) {
-        todo!()
-    }
-
-    /// Answers a permission request or a question; false if nobody asks by that id.
-    pub fn answer(&self, _id: &str, _answer: Answer) -> bool {
-        todo!()
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rollcage_model::ending::Ended;
 use rollcage_model::event::{Phase, What};
+use rollcage_model::live::ReplyKind;
 
 /// Upper bounds of the histogram of rollout durations, in seconds.
 pub const DURATION_BUCKETS_S: [f64; 12] = [
@@ -22,6 +23,8 @@ pub struct Counters {
     /// Rollouts per duration bucket, not cumulative; the last bucket counts those above all of [`DURATION_BUCKETS_S`].
     pub durations: [u64; DURATION_BUCKETS_S.len() + 1],
     pub seconds: f64,
+    /// Turns of live agents by their end: `final`, or the code of the error.
+    pub live_turns: Vec<(&'static str, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -37,6 +40,10 @@ impl Metrics {
             | What::CommandStarted { .. }
             | What::Command { .. }
             | What::AgentExited { .. }
+            | What::Session { .. }
+            | What::TurnStarted { .. }
+            | What::Reply { .. }
+            | What::Idle { .. }
             | What::Collected { .. } => {}
             What::Entered { phase } => {
                 counters.sandbox_starts += u64::from(*phase == Phase::Sandbox);
@@ -61,6 +68,20 @@ impl Metrics {
                 counters.durations[bucket] += 1;
                 counters.seconds += wall_s;
             }
+        }
+    }
+
+    /// Counts a turn of a live agent by its last reply.
+    pub(crate) fn count_turn(&self, end: &ReplyKind) {
+        let end = match end {
+            ReplyKind::Error { code, .. } => code.as_str(),
+            _ => "final",
+        };
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let turns = &mut counters.live_turns;
+        match turns.iter_mut().find(|(known, _)| *known == end) {
+            Some((_, count)) => *count += 1,
+            None => turns.push((end, 1)),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rollcage_egress::{Audit, Filter, Gates, Limits, Options, Outside};
@@ -17,7 +18,6 @@ use rollcage_sandbox::{Content, Mount, PORTS_MAX, PROXY_PORT, Sandbox};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::judge::Ending;
-use crate::store::private_file;
 
 type Variables = BTreeMap<String, String>;
 
@@ -249,10 +249,10 @@ impl RolloutNetwork {
         let Some(filter) = self.filter else { return };
         filter.close().await;
         let audit = without_self_checks(filter.audit());
-        let totals = audit.totals.iter();
-        result.network = totals
-            .map(|(phase, totals)| ((*phase).to_owned(), *totals))
-            .collect();
+        for (phase, totals) in &audit.totals {
+            let sum = result.network.entry((*phase).to_owned()).or_default();
+            *sum = sum.plus(totals);
+        }
         result.findings.extend(refusals(&audit));
         let path = record.join(NETWORK_FILE);
         let written = tokio::task::spawn_blocking(move || write(&path, &audit)).await;
@@ -304,7 +304,10 @@ fn refusals(audit: &Audit) -> Option<Finding> {
 }
 
 fn write(path: &Path, audit: &Audit) -> io::Result<()> {
-    let mut lines = io::BufWriter::new(private_file(path)?);
+    // A live agent has several sandboxes, one after the other.
+    let mut options = std::fs::File::options();
+    let options = options.append(true).create(true).mode(0o600);
+    let mut lines = io::BufWriter::new(options.open(path)?);
     for attempt in &audit.attempts {
         serde_json::to_writer(&mut lines, attempt)?;
         lines.write_all(b"\n")?;

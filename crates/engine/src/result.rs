@@ -85,6 +85,7 @@ fn components(plan: &Plan) -> BTreeMap<String, String> {
 /// As `begin`, for a rollout of which only the task is known.
 pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
     let agent_timeout_s = task.agent_timeout_s();
+    let driver = task.driver.unwrap_or_default();
     RolloutResult {
         task_id: task.id,
         sandbox_id: String::new(),
@@ -127,6 +128,8 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
             agent_timeout_s,
             ..BudgetReport::default()
         },
+        driver,
+        serve_session_id: None,
         agent: AgentInfo::default(),
         endpoint: EndpointInfo::default(),
         sandbox: SandboxInfo::default(),

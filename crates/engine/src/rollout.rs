@@ -1,8 +1,6 @@
 //! One rollout, from task to result. Start reading here.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -12,33 +10,33 @@ use rollcage_model::event::{Phase, What};
 use rollcage_model::finding::{Code, Finding};
 use rollcage_model::network;
 use rollcage_model::record::RolloutResult;
-use rollcage_model::task::SetupUser;
-use rollcage_sandbox::guest::WORKDIR;
-use rollcage_sandbox::{Sandbox, Sandboxes, User};
+use rollcage_model::task::AgentDriver;
+use rollcage_sandbox::{Sandbox, Sandboxes};
 
 use crate::artifacts;
 use crate::collect::collect;
 use crate::controls::Controls;
-use crate::drive::exec::Exec;
-use crate::drive::{DriveContext, drive};
+use crate::drive::serve::ServedAgent;
+use crate::drive::{DriveContext, drive, driver};
 use crate::environment;
 use crate::feed::Feed;
 use crate::installed;
 use crate::intake::{PlanError, Preparer, ResolvedRollout};
 use crate::judge::{Ending, with_verifier_problem};
-use crate::layout::{self, note_sandbox, spec};
-use crate::locale;
-use crate::model;
+use crate::layout::note_sandbox;
+use crate::model::{self, OpenEntrance};
 use crate::network::{HostNetwork, RolloutNetwork};
 use crate::patch;
-use crate::place::placements;
 use crate::plan::Plan;
 use crate::result;
-use crate::services::{self, RolloutServices, ServiceError, Services};
-use crate::shell::{LOG_TAIL_CHARS, run_command_as, seconds};
+use crate::services::{RolloutServices, Services};
+use crate::shell::{LOG_TAIL_CHARS, seconds};
+use crate::stage::Stage;
+use crate::start::{StartedSandbox, close_shared};
 use crate::store::{Record, Store, StoreError};
 use crate::usage::{self, Meter};
 use crate::verify::{self, CommandProgress};
+use crate::warm::WarmAgents;
 use rollcage_agents::LaunchRequest;
 use rollcage_model::text::tail;
 use rollcage_proxy::Profiles;
@@ -52,6 +50,7 @@ pub(crate) struct Context {
     pub(crate) preparer: Preparer,
     pub(crate) clients: Arc<Clients>,
     pub(crate) profiles: Arc<Profiles>,
+    pub(crate) warm: WarmAgents,
 }
 
 /// Runs one rollout to its result. Always returns one.
@@ -123,7 +122,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn begin_record(
+pub(crate) async fn begin_record(
     cx: &Context,
     rollout: &ResolvedRollout,
     result: &RolloutResult,
@@ -135,7 +134,7 @@ async fn begin_record(
 }
 
 /// Runs disk work on a blocking thread, so that it does not stall the runtime.
-async fn run_blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -145,7 +144,7 @@ async fn run_blocking<T: Send + 'static>(
 /// Opens everything the rollout needs, runs it inside, and closes everything again whatever the outcome.
 async fn attempt(
     cx: &Context,
-    plan: &Plan,
+    plan: &Arc<Plan>,
     record: &Record,
     result: &mut RolloutResult,
     feed: &Arc<Feed>,
@@ -168,18 +167,29 @@ async fn attempt(
     let host = &*cx.preparer.catalogue.network;
     installed::check_user(&plan.task, cx.sandboxes.capabilities())?;
     let since = Instant::now();
-    let sandbox = cancel
-        .run_until_cancelled(cx.sandboxes.start(spec(feed.rollout(), plan, host)))
-        .await;
-    let mut sandbox = sandbox.ok_or_else(Ending::cancelled)??;
+    let start = StartedSandbox::get(cx, plan, result.endpoint.context_tokens, feed);
+    let started = cancel.run_until_cancelled(Box::pin(start)).await;
+    let StartedSandbox {
+        sandbox,
+        entrance,
+        network,
+        key,
+        served,
+    } = started.ok_or_else(Ending::cancelled)??;
     result.timings.sandbox_s = seconds(since.elapsed());
-    note_sandbox(result, &cx.sandboxes.capabilities().kind, &*sandbox);
+    note_sandbox(result, &cx.sandboxes.capabilities().kind, &**sandbox);
+    result.sandbox.warm = served.is_some();
 
-    let session = model::open_session(&cx.clients, client, plan, record, feed, &profile)?;
-    let (mut serving, base_url) = model::serve(&session, &mut *sandbox)?;
-    let network = RolloutNetwork::open(plan.network.clone(), host, &mut *sandbox)?;
+    let session = model::open_session(&cx.clients, client, plan, record, feed, &profile, key)?;
+    entrance.attach(&session);
+    let OpenEntrance {
+        mut serving,
+        base_url,
+        ..
+    } = entrance;
     let inside = OpenRollout {
-        sandbox: &*sandbox,
+        sandbox: &**sandbox,
+        shared_sandbox: &sandbox,
         base_url,
         network: &network,
         host,
@@ -192,8 +202,12 @@ async fn attempt(
     let mut beside = Beside {
         services: RolloutServices::of(&plan.task),
         meter: Meter::new(&plan.task),
+        served,
     };
     let ending = inside.run(record, result, &mut serving, &mut beside).await;
+    if let Some(unused) = beside.served.take() {
+        unused.server.close().await;
+    }
     serving.close().await;
     beside.services.keep(record.path()).await;
     network.close(record.path(), result).await;
@@ -202,7 +216,7 @@ async fn attempt(
     }
     usage::note_usage(result, &session, &sandbox.usage().await);
     beside.meter.finish(result);
-    let closed = sandbox.close().await;
+    let closed = close_shared(sandbox).await;
     if let Err(error) = closed {
         // Cleaning up is our job: a failure of it does not change the outcome of the rollout.
         let problem = rollcage_model::text::chain(&error);
@@ -219,6 +233,8 @@ async fn attempt(
 /// A rollout whose sandbox, proxy and record are open.
 struct OpenRollout<'a> {
     sandbox: &'a dyn Sandbox,
+    /// The same, for the connections to an agent's server.
+    shared_sandbox: &'a Arc<Box<dyn Sandbox>>,
     /// The proxy's base URL as seen from inside the sandbox.
     base_url: String,
     network: &'a RolloutNetwork,
@@ -234,6 +250,8 @@ struct OpenRollout<'a> {
 struct Beside {
     services: RolloutServices,
     meter: Meter,
+    /// The agent's server, where it stands ready, until the agent's turn.
+    served: Option<ServedAgent>,
 }
 
 impl OpenRollout<'_> {
@@ -244,8 +262,11 @@ impl OpenRollout<'_> {
         serving: &mut ServerHandle,
         beside: &mut Beside,
     ) -> Result<Ending, Ending> {
-        let Beside { services, meter } = &mut *beside;
-        let prepare = self.prepare(result, &mut services.agent);
+        let Beside {
+            services, meter, ..
+        } = &mut *beside;
+        let stage = self.stage();
+        let prepare = stage.prepare(result, &mut services.agent);
         let prepared = self.cancel.run_until_cancelled(prepare).await;
         let starved = meter.end(network::Phase::Setup, self.sandbox, result).await;
         let prepared = prepared.ok_or_else(Ending::cancelled)?;
@@ -256,7 +277,9 @@ impl OpenRollout<'_> {
         let baseline = baseline.ok_or_else(Ending::cancelled)?;
 
         let ending = self.run_agent(record, result, serving, beside).await?;
-        let Beside { services, meter } = beside;
+        let Beside {
+            services, meter, ..
+        } = beside;
         let is_aborted = ending.cause == Cause::Cancelled;
         if !is_aborted && !ending.cause.verdict().is_graded {
             return Ok(ending);
@@ -275,6 +298,11 @@ impl OpenRollout<'_> {
             meter.end(verify, self.sandbox, result).await;
         }
         let problem = graded.ok_or_else(Ending::cancelled)??;
+        let problem = match result.driver {
+            AgentDriver::Cli => problem,
+            // In the words of OpenEnv's original.
+            AgentDriver::Serve => problem.map(|problem| format!("finalize: {problem}")),
+        };
         let collected = self
             .cancel
             .run_until_cancelled(self.keep_files(record, result))
@@ -289,31 +317,45 @@ impl OpenRollout<'_> {
         record: &Record,
         result: &mut RolloutResult,
         serving: &mut ServerHandle,
-        Beside { services, meter }: &mut Beside,
+        Beside {
+            services,
+            meter,
+            served,
+        }: &mut Beside,
     ) -> Result<Ending, Ending> {
         self.feed.publish(What::Entered {
             phase: Phase::Agent,
         });
         let since = Instant::now();
         let context_tokens = result.endpoint.context_tokens;
-        let access = model::access(self.plan, self.session, &self.base_url, context_tokens);
-        let launch = self.plan.agent.launch(&LaunchRequest {
+        let access = model::access(
+            self.plan,
+            self.session.key(),
+            &self.base_url,
+            context_tokens,
+        );
+        let launch = LaunchRequest {
             task: &self.plan.task,
             access: &access,
             bundle: &self.plan.ready.bundle,
-        });
-        let launch = launch.map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
+        };
         let stage = DriveContext {
-            sandbox: self.sandbox,
+            sandbox: self.shared_sandbox,
             plan: self.plan,
             record,
             session: self.session,
+            feed: self.feed,
             controls: self.controls,
             services: &services.agent,
         };
-        let env = self.environment(network::Phase::Agent);
-        let mut driver = Exec::new(launch, &env);
-        let agent_run = drive(&stage, &mut driver, serving).await;
+        let env = self.stage().environment(network::Phase::Agent);
+        let ready = served.take();
+        if let Some(ready) = ready.as_ref().filter(|_| self.plan.changes_workdir()) {
+            ready.read_anew().await;
+        }
+        let mut driver = driver(&stage, &launch, &env, ready)?;
+        let agent_run = drive(&stage, &mut *driver, serving).await;
+        drop(driver);
         self.network.shut();
         services.agent.settle().await;
         let starved = meter.end(network::Phase::Agent, self.sandbox, result).await;
@@ -330,80 +372,9 @@ impl OpenRollout<'_> {
         result.agent_exit_code = agent_run.exit_code;
         result.agent_log_tail = agent_run.log_tail;
         result.agent_report = agent_run.report;
+        result.serve_session_id = agent_run.session;
         result.findings.extend(agent_run.services_ended);
         Ok(agent_run.ending)
-    }
-
-    /// Writes the task files, then runs the setup commands one by one. The first failure ends the rollout before the
-    /// agent starts. Afterwards the network is the agent's, and the services run.
-    async fn prepare(
-        &self,
-        result: &mut RolloutResult,
-        services: &mut Services,
-    ) -> Result<(), Ending> {
-        self.feed.publish(What::Entered {
-            phase: Phase::Setup,
-        });
-        let since = Instant::now();
-        let task = &self.plan.task;
-        let files = layout::before_setup(self.plan)
-            .map_err(|error| Ending::new(Cause::SetupFailed, error.to_string()))?;
-        for placement in placements(files, 0o644) {
-            let placement = placement.map_err(Ending::from_setup)?;
-            let placed = placement.run(self.sandbox).await;
-            placed.map_err(Ending::from_setup)?;
-        }
-        self.network
-            .enter(network::Phase::Setup, self.sandbox)
-            .await?;
-        let env = self.environment(network::Phase::Setup);
-        let (user, env) = match task.setup_user {
-            SetupUser::User => (User::User, environment::of_setup(&env)),
-            SetupUser::Root => (User::Root, environment::of_root(&env)),
-        };
-        let limit = Duration::from_secs_f64(task.command_timeout_s);
-        if user == User::Root {
-            installed::ready_system_packages(self.sandbox, self.host, &env, limit).await?;
-        }
-        let of = task.setup.len();
-        for (index, command) in task.setup.iter().enumerate() {
-            self.publish_command(Phase::Setup, index, of, CommandProgress::Started(command));
-            let outcome =
-                run_command_as(user, self.sandbox, command, env.clone(), WORKDIR, limit).await?;
-            self.publish_command(Phase::Setup, index, of, CommandProgress::Ended(&outcome));
-            let (code, is_late) = (outcome.exit_code, outcome.timed_out);
-            result.setup_results.push(outcome);
-            if code != 0 {
-                let how = if is_late {
-                    "timed out".to_owned()
-                } else {
-                    format!("exit {code}")
-                };
-                let text = format!("setup command failed ({how}): {command}");
-                return Err(Ending::new(Cause::SetupFailed, text));
-            }
-        }
-        if !task.setup.is_empty() {
-            let undeclared = services::undeclared(self.sandbox).await?;
-            result.findings.extend(undeclared);
-        }
-        self.network.shut();
-        installed::settle(self.sandbox, !task.setup.is_empty()).await?;
-        let missing = locale::check(self.sandbox, task).await?;
-        result.findings.extend(missing);
-        self.start_services(services).await?;
-        result.timings.setup_s = seconds(since.elapsed());
-        Ok(())
-    }
-
-    /// Enters the agent's network, since services live in it.
-    async fn start_services(&self, services: &mut Services) -> Result<(), Ending> {
-        self.network
-            .enter(network::Phase::Agent, self.sandbox)
-            .await?;
-        let env = environment::of_setup(&self.environment(network::Phase::Agent));
-        let started = services.start(self.sandbox, &env, WORKDIR).await;
-        started.map_err(ServiceError::ending)
     }
 
     /// Runs the verifier. Returns what is wrong with the verifier itself, if anything.
@@ -420,12 +391,13 @@ impl OpenRollout<'_> {
         });
         let since = Instant::now();
         let report = |index: usize, of: usize, progress: CommandProgress<'_>| {
-            self.publish_command(Phase::Verify, index, of, progress);
+            self.stage()
+                .publish_command(Phase::Verify, index, of, progress);
         };
         self.network
             .enter(network::Phase::Verify, self.sandbox)
             .await?;
-        let env = environment::of_verify(&self.environment(network::Phase::Verify));
+        let env = environment::of_verify(&self.stage().environment(network::Phase::Verify));
         let problem =
             verify::verify(self.sandbox, self.plan, env, services, result, report).await?;
         self.network.shut();
@@ -447,36 +419,13 @@ impl OpenRollout<'_> {
         result.timings.collect_s = seconds(since.elapsed());
     }
 
-    /// The task's variables, over those of a phase's network.
-    fn environment(&self, phase: network::Phase) -> BTreeMap<String, String> {
-        let mut env = self.network.variables(phase);
-        env.extend(self.plan.task.place_variables());
-        env.extend(self.plan.task.env.clone());
-        env
-    }
-
-    fn publish_command(
-        &self,
-        phase: Phase,
-        index: usize,
-        of: usize,
-        progress: CommandProgress<'_>,
-    ) {
-        let number = index + 1;
-        self.feed.publish(match progress {
-            CommandProgress::Started(cmd) => What::CommandStarted {
-                phase,
-                number,
-                of,
-                cmd: cmd.to_owned(),
-            },
-            CommandProgress::Ended(outcome) => What::Command {
-                phase,
-                number,
-                of,
-                cmd: outcome.cmd.clone(),
-                exit_code: outcome.exit_code,
-            },
-        });
+    fn stage(&self) -> Stage<'_> {
+        Stage {
+            sandbox: self.sandbox,
+            network: self.network,
+            host: self.host,
+            plan: self.plan,
+            feed: self.feed,
+        }
     }
 }

@@ -27,7 +27,7 @@ mod disk;
 mod interpret;
 mod record;
 
-pub(crate) use disk::private_file;
+pub(crate) use disk::{private_file, write_unsynced};
 pub use disk::{read_tail, sync_directory};
 pub(crate) use interpret::interpret_at;
 pub use interpret::read_exchanges;
@@ -47,6 +47,10 @@ const REMOVED: &str = ".removed";
 pub(crate) const EVENTS_FILE: &str = "agent.events";
 /// The agent's standard output.
 pub(crate) const STDOUT_FILE: &str = "agent.stdout.log";
+/// The agent's standard error, or all that its server prints.
+pub(crate) const STDERR_FILE: &str = "agent.stderr.log";
+/// A served agent's own transcript.
+pub(crate) const MESSAGES_FILE: &str = "messages.json";
 /// The most that is read of an agent's events; of a longer file only the end is read.
 pub(crate) const EVENTS_BYTES_MAX: u64 = 16 << 20;
 /// The file that holds the owner's name.

@@ -38,6 +38,7 @@ impl Lab {
             owner_slots: 4,
             queue_max: 4,
             keep_aborted: Duration::from_secs(60),
+            ..EngineLimits::default()
         };
         Lab::with(limits, play).await
     }

@@ -109,6 +109,7 @@ mod tests {
         Usage {
             cpu_s: Some(cpu_s),
             memory_peak_bytes,
+            memory_bytes: Some(3),
             disk_used_bytes: Some(7),
             oom_kills: Some(oom_kills),
         }

@@ -106,6 +106,19 @@ pub enum ErrorCode {
     Interrupted,
 }
 
+impl ErrorCode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ErrorCode::Aborted => "aborted",
+            ErrorCode::Timeout => "timeout",
+            ErrorCode::Budget => "budget",
+            ErrorCode::Upstream => "upstream",
+            ErrorCode::Crashed => "crashed",
+            ErrorCode::Interrupted => "interrupted",
+        }
+    }
+}
+
 /// Tokens and cost of a turn, as the agent counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

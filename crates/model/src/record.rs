@@ -9,6 +9,7 @@ use crate::ending::{Cause, Ended};
 use crate::finding::{CaptureLevel, Finding, RolloutType};
 use crate::id::RolloutId;
 use crate::network::AttemptTotals;
+use crate::task::AgentDriver;
 use crate::transcript::Report;
 use rollcage_dialect::sampling::LogprobsMode;
 
@@ -209,6 +210,9 @@ pub struct SandboxInfo {
     pub pids: String,
     /// What holds the limit on processors.
     pub cpu: String,
+    /// The agent's server stood ready in it before the rollout came.
+    #[serde(default)]
+    pub warm: bool,
 }
 
 /// What is kept of a rollout beside its exchanges. Field names of OpenEnv's original come first. Tokens are not here: they
@@ -299,6 +303,12 @@ pub struct RolloutResult {
     pub network: BTreeMap<String, AttemptTotals>,
     /// What bounded it.
     pub budget: BudgetReport,
+    /// How the agent was run: `cli`, or `serve` for one that ran as a server.
+    #[serde(default)]
+    pub driver: AgentDriver,
+    /// A served agent's own name for its conversation; null when there was none.
+    #[serde(default)]
+    pub serve_session_id: Option<String>,
     /// Which agent it was.
     pub agent: AgentInfo,
     /// The agent's own account: its last words, what it counted, what went wrong.

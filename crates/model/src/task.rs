@@ -107,6 +107,9 @@ pub struct Task {
     pub network: Network,
     /// What may be spent on the model.
     pub budget: TaskBudget,
+    /// How the agent is run; `cli` when it is not given, except where a rollout is started to be followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<AgentDriver>,
     /// What is seen of the model calls.
     pub mode: Mode,
     /// What is asked of the agent beside the instruction.
@@ -126,6 +129,29 @@ pub enum Mode {
     TransparentProxy,
     /// Nothing is asked of the endpoint but what the agent asks for, and the result lists no calls.
     BlackBox,
+}
+
+/// How an agent is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Driver"))]
+#[serde(rename_all = "snake_case")]
+pub enum AgentDriver {
+    /// Its command, from the instruction to its exit.
+    #[default]
+    Cli,
+    /// Its server, which gets the instruction as the first message and takes more while it lives.
+    Serve,
+}
+
+impl AgentDriver {
+    pub const ALL: [AgentDriver; 2] = [AgentDriver::Cli, AgentDriver::Serve];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AgentDriver::Cli => "cli",
+            AgentDriver::Serve => "serve",
+        }
+    }
 }
 
 /// Who runs setup commands.
@@ -217,6 +243,7 @@ impl Default for Task {
             limits: SandboxLimits::default(),
             network: Network::default(),
             budget: TaskBudget::default(),
+            driver: None,
             mode: Mode::default(),
             agent: AgentOptions::default(),
             mcp: McpServers::new(),

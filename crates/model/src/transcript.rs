@@ -18,6 +18,7 @@ mod opencode;
 mod pi;
 
 pub use mcp::{McpNames, McpTool};
+pub use opencode::events_of_messages;
 
 /// The shape of an agent's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use rollcage_dialect::chat::{Usage, is_context_overflow, is_malformed, offers_tools};
 use rollcage_model::budget::{Reservation, Spent};
 use rollcage_model::ending::Cause;
-use rollcage_model::event::What;
+use rollcage_model::event::{Said, What};
 use rollcage_model::exchange::{Line, Response};
 
 use crate::body::compact;
@@ -195,6 +195,11 @@ impl OpenExchange {
         let line = CallLine::of(&response, usage);
         let (exchange, status) = (response.exchange, response.status);
         let is_answered = status.is_some_and(|status| (200..300).contains(&status));
+        // Parsed only where somebody can read it: an error has no message.
+        let said = match (is_answered, std::str::from_utf8(&response.body)) {
+            (true, Ok(body)) => Said::of(&dialect.message(body, response.is_stream)),
+            _ => Said::default(),
+        };
         let written = self.session.record(Line::Response(response));
         if let Some(hold) = &mut self.hold
             && is_answered
@@ -206,6 +211,7 @@ impl OpenExchange {
             status,
             prompt_tokens: usage.map(|usage| usage.prompt_tokens),
             completion_tokens: usage.map(|usage| usage.completion_tokens),
+            said,
         };
         self.session.note(line, verdict, what);
         written

@@ -150,7 +150,12 @@ impl Progress {
 /// The message for an event; `None` if nothing that is shown changes.
 fn describe(what: &What, line: &RolloutLine) -> Option<String> {
     Some(match what {
-        What::Queued => return None,
+        // The calls of a served agent tell enough of it.
+        What::Queued
+        | What::Session { .. }
+        | What::TurnStarted { .. }
+        | What::Reply { .. }
+        | What::Idle { .. } => return None,
         What::Entered { phase } => return entered(*phase).map(str::to_owned),
         What::CommandStarted {
             phase,

@@ -6,6 +6,8 @@
 //! Read these two traits first, then [`Spec`] and [`guest`] (what every sandbox looks like inside), then the page of
 //! [`local`], which tells which of its files runs in which process. This is the only crate with `unsafe` code.
 
+use std::path::Path;
+
 use async_trait::async_trait;
 
 mod capabilities;
@@ -59,6 +61,8 @@ pub enum EntryKind {
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Usage {
     pub memory_peak_bytes: Option<u64>,
+    /// What it holds now and the kernel cannot take back, files included.
+    pub memory_bytes: Option<u64>,
     pub cpu_s: Option<f64>,
     /// What its files, which live in memory, take up now; shared memory counts as files.
     pub disk_used_bytes: Option<u64>,
@@ -71,6 +75,10 @@ pub struct Usage {
 pub trait Sandboxes: Send + Sync {
     fn capabilities(&self) -> &Capabilities;
     async fn start(&self, spec: Spec) -> Result<Box<dyn Sandbox>, Error>;
+    /// Writes a snapshot to a file that only its owner can read, which appears as a whole or not at all.
+    async fn save_snapshot(&self, snapshot: &Snapshot, path: &Path) -> Result<(), Error>;
+    /// A snapshot of such a file. It must not be changed for as long as the snapshot is used; replacing it is fine.
+    async fn load_snapshot(&self, path: &Path) -> Result<Snapshot, Error>;
     /// Checks everything that sandboxes need, one by one.
     async fn doctor(&self) -> Result<Vec<doctor::Check>, Error>;
     /// Waits until all ended sandboxes are cleaned up, and removes the backend's own resources. Sandboxes must be

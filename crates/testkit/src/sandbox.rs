@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -190,6 +191,33 @@ impl Sandboxes for FakeSandboxes {
             entrance,
             intercepted_ports,
         }))
+    }
+
+    async fn save_snapshot(&self, snapshot: &Snapshot, path: &Path) -> Result<(), Error> {
+        self.shared.note("save_snapshot", "");
+        self.shared.faults.apply(Operation::SaveSnapshot).await?;
+        let files = snapshot.state::<Files>().ok_or_else(|| Error::Invalid {
+            what: format!("a snapshot of {} sandboxes", snapshot.kind()),
+        })?;
+        let saved = files
+            .archive()
+            .and_then(|bytes| std::fs::write(path, bytes));
+        saved.map_err(|source| Error::Engine {
+            operation: "save a snapshot",
+            source,
+        })
+    }
+
+    async fn load_snapshot(&self, path: &Path) -> Result<Snapshot, Error> {
+        self.shared.note("load_snapshot", "");
+        self.shared.faults.apply(Operation::LoadSnapshot).await?;
+        let archive = std::fs::read(path).map_err(|source| Error::Engine {
+            operation: "load a snapshot",
+            source,
+        })?;
+        let mut files = Files::default();
+        files.unpack(&archive, "/")?;
+        Ok(Snapshot::new(KIND, files.bytes(), files))
     }
 
     async fn doctor(&self) -> Result<Vec<Check>, Error> {

@@ -153,6 +153,32 @@ pub fn read_reply(body: &str, is_stream: bool) -> Reply {
     reply
 }
 
+/// Only what a stored answer says, without its tokens: several times faster than [`read_reply`].
+pub fn read_message(body: &str, is_stream: bool) -> Message {
+    let mut message = Message {
+        role: "assistant".to_owned(),
+        ..Message::default()
+    };
+    let mut read = |text: &str, name: &str| {
+        let members = Members::read(text);
+        let choices = members.as_ref().and_then(|members| members.get("choices"));
+        for choice in choices.and_then(elements).unwrap_or_default() {
+            if let Some(choice) = Members::read(choice)
+                && choice.value("index").unwrap_or(0_u64) == 0
+                && let Some(members) = choice.get(name).and_then(Members::read)
+            {
+                message.read(&members, name == WHOLE);
+            }
+        }
+    };
+    if is_stream && !body.trim_start().starts_with('{') {
+        events(body).iter().for_each(|data| read(data, "delta"));
+    } else {
+        read(body, WHOLE);
+    }
+    message
+}
+
 fn events(body: &str) -> Vec<String> {
     // The body is in memory already, so the splitter needs no limit.
     let mut splitter = Splitter::new(usize::MAX);

@@ -1,11 +1,12 @@
-//! The interface to one kind of agent: how it is started, messaged, and asked to stop. When it has to stop and what its
-//! end means is the same for all agents and is decided in `drive.rs`.
+//! The interface to one kind of agent: how it is started, and asked to stop. When it has to stop and what its end means
+//! is the same for all agents and is decided in `drive.rs`.
 
 use async_trait::async_trait;
 
+use rollcage_model::transcript::AgentEnd;
 use rollcage_sandbox::{ExitStatus, Output, Sandbox};
 
-use crate::judge::Ending;
+use crate::judge::{Ending, StopReason};
 
 /// The output streams of a started agent.
 #[derive(Default)]
@@ -14,27 +15,37 @@ pub(crate) struct Streams {
     pub(crate) stderr: Option<Output>,
 }
 
-/// One agent in one sandbox. [`super::exec`] runs a command to its exit; a driver for an agent that runs as a server
-/// and is messaged turn by turn would be another implementation.
+/// What an agent without an event stream of its own told.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    /// One event per line, in the format of the agent's command.
+    pub(crate) events: String,
+    pub(crate) end: AgentEnd,
+    /// The agent's own name for the conversation.
+    pub(crate) session: Option<String>,
+}
+
+/// One agent in one sandbox. [`super::exec`] runs a command to its exit; [`super::serve`] messages a server turn by
+/// turn.
 #[async_trait]
 pub(crate) trait Driver: Send {
-    /// Starts the agent.
+    /// Prepares the agent, and starts it if that takes no time.
     async fn start(&mut self, sandbox: &dyn Sandbox) -> Result<Streams, Ending>;
 
-    /// Waits for the agent to exit by itself. Cancel-safe: may be dropped and called again.
-    async fn exited(&mut self) -> Result<ExitStatus, Ending>;
+    /// Waits for the agent to be over by itself. Cancel-safe: may be dropped and called again.
+    async fn over(&mut self) -> Result<StopReason, Ending>;
+
+    /// What a limit means that was reached now.
+    fn at_limit(&self, limit: StopReason) -> StopReason {
+        limit
+    }
 
     /// Asks the agent to exit and waits for a short grace period. `None` when it did not exit; the caller then kills
     /// it.
     async fn stop(&mut self) -> Option<ExitStatus>;
 
-    /// Whether the agent accepts messages while it runs.
-    fn takes_messages(&self) -> bool {
-        false
-    }
-
-    /// Sends a message to the running agent. Called only if [`Driver::takes_messages`].
-    async fn message(&mut self, _text: String) -> Result<(), Ending> {
-        Ok(())
+    /// What it told, once it is dead; `None` if that is what it printed.
+    fn account(&mut self) -> Option<Account> {
+        None
     }
 }

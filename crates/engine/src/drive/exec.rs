@@ -10,7 +10,7 @@ use rollcage_sandbox::{Command, ExitStatus, Process, Sandbox, Stdin};
 
 use super::driver::{Driver, Streams};
 use crate::environment;
-use crate::judge::Ending;
+use crate::judge::{Ending, StopReason};
 
 /// Between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -57,9 +57,9 @@ impl Driver for Exec {
         })
     }
 
-    async fn exited(&mut self) -> Result<ExitStatus, Ending> {
+    async fn over(&mut self) -> Result<StopReason, Ending> {
         match &mut self.process {
-            Some(process) => Ok(process.wait().await?),
+            Some(process) => Ok(StopReason::Exited(process.wait().await?)),
             None => std::future::pending().await,
         }
     }

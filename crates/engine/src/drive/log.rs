@@ -42,7 +42,7 @@ impl Log {
         }
     }
 
-    fn push(&mut self, bytes: &[u8]) {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         let room = FILE_BYTES_MAX.saturating_sub(self.bytes);
         let kept = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
         // On a full disk only this log is lost, not the rollout; the exchanges are what must not be lost.

@@ -57,6 +57,7 @@ fn find(stop: StopReason, calls: &CallSummary, end: &AgentEnd, has_model: bool) 
         has_model,
         unrecorded: Some("the disk is full".to_owned()),
         agent_timeout_s: 5.0,
+        is_served: matches!(stop, StopReason::Served(_)),
         end,
         stderr: "panic: first\nlast words\n",
     })
@@ -100,6 +101,39 @@ fn an_agent_that_had_answers_is_judged_by_its_own_end() {
         Cancelled,
     );
     check(StopReason::Unrecorded, answered(), &unsaid, EngineFailed);
+}
+
+#[test]
+fn a_served_agent_is_judged_by_its_last_turn() {
+    use Cause::*;
+    let (done, failed) = (AgentEnd::Done, failed_with("it broke"));
+    let served = |code| StopReason::Served(Some(code));
+    check(StopReason::Served(None), answered(), &done, Completed);
+    check(StopReason::Served(None), cut(), &done, OutputLength);
+    check(
+        served(ErrorCode::Upstream),
+        answered(),
+        &failed,
+        AgentExited,
+    );
+    check(served(ErrorCode::Crashed), answered(), &failed, AgentKilled);
+    let refused = refused_by_itself(answered(), AgentRequestRefused);
+    check(
+        served(ErrorCode::Upstream),
+        refused,
+        &failed,
+        AgentRequestRefused,
+    );
+    let unanswered = CallSummary::default();
+    check(
+        served(ErrorCode::Crashed),
+        unanswered,
+        &failed,
+        NothingAnswered,
+    );
+    let ending = find(served(ErrorCode::Upstream), &answered(), &failed, true);
+    let text = "wait_for_completion: UpstreamError: it broke";
+    assert_eq!(ending.error.as_deref(), Some(text));
 }
 
 #[test]

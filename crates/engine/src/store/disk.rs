@@ -77,7 +77,7 @@ pub(super) fn write_atomic(path: &Path, content: &[u8]) -> Result<(), StoreError
 }
 
 /// As [`write_atomic`], for content that may be lost in a power loss.
-pub(super) fn write_unsynced(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+pub(crate) fn write_unsynced(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     replace(path, content, |_| Ok(()))
 }
 

@@ -18,6 +18,7 @@ async fn narrow() -> Lab {
         owner_slots: 1,
         queue_max: 2,
         keep_aborted: Duration::ZERO,
+        ..EngineLimits::default()
     };
     Lab::with(limits, minutes).await
 }

@@ -25,6 +25,19 @@ pub struct Attempt {
     pub bytes_out: u64,
 }
 
+impl AttemptTotals {
+    /// Of both together.
+    #[must_use]
+    pub fn plus(&self, other: &AttemptTotals) -> AttemptTotals {
+        AttemptTotals {
+            attempts: self.attempts + other.attempts,
+            refused: self.refused + other.refused,
+            bytes_in: self.bytes_in + other.bytes_in,
+            bytes_out: self.bytes_out + other.bytes_out,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

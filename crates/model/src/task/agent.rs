@@ -22,6 +22,9 @@ pub struct AgentOptions {
     pub tools: Option<Vec<String>>,
     /// Tools that it does not have, by the agent's own names.
     pub disabled_tools: Vec<String>,
+    /// Keep the agent's own log of this level, in its own words, with the record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_level: Option<String>,
     /// Added to the environment of the agent alone.
     pub env: BTreeMap<String, String>,
     /// Merged over the agent's own configuration file.
@@ -47,6 +50,7 @@ impl AgentOptions {
         "effort",
         "tools",
         "disabled_tools",
+        "log_level",
         "env",
         "config",
     ];
@@ -60,6 +64,7 @@ impl AgentOptions {
             ("effort", text(&self.effort)),
             ("tools", self.tools.as_deref().map(OptionValue::List)),
             ("disabled_tools", disabled.map(OptionValue::List)),
+            ("log_level", text(&self.log_level)),
         ];
         all.into_iter()
             .filter_map(|(name, value)| Some((name, value?)))

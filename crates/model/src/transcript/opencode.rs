@@ -10,6 +10,7 @@ pub(super) fn read(events: impl Iterator<Item = Value>, transcript: &mut Transcr
     for event in events {
         match text(&event, "/type") {
             "text" => transcript.say(Speaker::Assistant, text(&event, "/part/text")),
+            "user" => transcript.say(Speaker::User, text(&event, "/part/text")),
             "reasoning" => transcript.reason(text(&event, "/part/text")),
             "tool_use" => tool(&event, transcript),
             "step_finish" => {
@@ -57,4 +58,45 @@ fn tool(event: &Value, transcript: &mut Transcript) {
         "/part/state/output"
     };
     transcript.result(id, flat(event.pointer(output)), is_error);
+}
+
+/// The events that `opencode run --format json` would have printed for a session, from its messages
+/// (`GET /session/ID/message`): one per line. Messages to the agent after the first one are told as events `user`, which
+/// the command does not have.
+pub fn events_of_messages(messages: &[Value]) -> String {
+    let mut lines = String::new();
+    let mut has_instruction = false;
+    for message in messages {
+        let info = message.get("info").unwrap_or(&Value::Null);
+        let add = |name: &str, member: &str, content: &Value| {
+            let event = serde_json::json!({
+                "type": name,
+                "timestamp": info.pointer("/time/created"),
+                "sessionID": info.get("sessionID"),
+                member: content,
+            });
+            format!("{event}\n")
+        };
+        let is_user = text(info, "/role") == "user";
+        let parts = message.get("parts").and_then(Value::as_array);
+        for part in parts.into_iter().flatten() {
+            let is_over = matches!(text(part, "/state/status"), "completed" | "error");
+            let name = match text(part, "/type") {
+                "text" if is_user && has_instruction => "user",
+                _ if is_user => continue,
+                "text" => "text",
+                "reasoning" => "reasoning",
+                "tool" if is_over => "tool_use",
+                "step-start" => "step_start",
+                "step-finish" => "step_finish",
+                _ => continue,
+            };
+            lines.push_str(&add(name, "part", part));
+        }
+        has_instruction |= is_user;
+        if let Some(error) = info.get("error") {
+            lines.push_str(&add("error", "error", error));
+        }
+    }
+    lines
 }

@@ -6,7 +6,7 @@ use rollcage_agents::Agent;
 use rollcage_agents::ReadyAgent;
 use rollcage_agents::bundle::VersionRequest;
 use rollcage_engine::intake::ResolvedRollout;
-use rollcage_engine::{Engine, EngineOptions};
+use rollcage_engine::{Engine, EngineOptions, RolloutCommand};
 use rollcage_model::record::RolloutResult;
 
 use crate::progress::{InstallProgress, Screen};
@@ -52,6 +52,10 @@ pub(crate) async fn run_one(
     cancel: &CancellationToken,
 ) -> anyhow::Result<RolloutResult> {
     let entries = engine.submit(rollout, 1)?;
+    for entry in &entries {
+        // Somebody waits for the result. Fails if the rollout has already ended.
+        let _ = engine.command(entry, RolloutCommand::Finalize);
+    }
     let mut ended = None;
     let deliver = |result| ended = Some(result);
     engine.deliver(entries, cancel.clone(), deliver).await;

@@ -24,6 +24,7 @@ mod error;
 mod events;
 mod form;
 mod listing;
+mod messages;
 mod openapi;
 mod rollout;
 
@@ -44,6 +45,11 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
             get(rollout::show).delete(rollout::delete),
         )
         .route("/v1/rollouts/{id}/cancel", post(rollout::cancel))
+        .route("/v1/rollouts/{id}/finalize", post(messages::finalize))
+        .route(
+            "/v1/rollouts/{id}/messages",
+            get(messages::list).post(messages::send),
+        )
         .route("/v1/rollouts/{id}/events", get(events::stream))
         .route("/v1/rollouts/{id}/trace", get(content::trace))
         .route("/v1/rollouts/{id}/files", get(content::files))

@@ -2,7 +2,7 @@
 //!
 //! Input: `arguments` and `request` parse a client's request, `backend` submits it. Output: `view` reads and renders
 //! stored rollouts on blocking threads; `tokens` has the forms of a result, `conversation` the messages of agent and
-//! model, `events` the events. `catalogue` lists what a client can choose from.
+//! model as the proxy saw them, `messages` them or the agent's own, `events` the events. `catalogue` lists what a client can choose from.
 
 pub(crate) mod arguments;
 pub(crate) mod backend;
@@ -11,6 +11,7 @@ pub(crate) mod context;
 mod conversation;
 pub(crate) mod error;
 pub(crate) mod events;
+pub(crate) mod messages;
 pub(crate) mod request;
 pub(crate) mod request_schema;
 pub(crate) mod tokens;

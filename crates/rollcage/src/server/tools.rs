@@ -7,12 +7,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use rollcage_engine::{RolloutCommand, RolloutEntry, RolloutLookup};
+use rollcage_engine::{CommandError, RolloutCommand, RolloutEntry, RolloutLookup};
 use rollcage_model::record::RolloutResult;
 use rollcage_model::text::chain;
 use rollcage_model::view::TraceDetail;
 
 use super::rollouts::arguments::ToolArguments;
+use super::rollouts::messages::messages;
 use super::rollouts::tokens::{ANSWER_BYTES_MAX, PagedTrace, ResultForm};
 use super::rollouts::{Backend, SubmitError, ViewError, catalogue};
 use super::tool::{Caller, ClientKind, FinishedRollout, ToolError, ToolInfo, ToolOutput, Tools};
@@ -62,6 +63,7 @@ impl Tools for RolloutTools {
             "start_rollout" => call.start(arguments).await,
             "get_state" => call.state(arguments).await.map(json_output),
             "get_messages" => call.messages(arguments).await.map(json_output),
+            "send_message" => call.send(arguments).await.map(json_output),
             "abort_rollout" => call.abort(arguments).await.map(json_output),
             "finalize_rollout" => call.finalize(arguments).await,
             "get_trace" => call.trace(arguments).await,
@@ -237,8 +239,26 @@ impl ToolCall<'_> {
             None => Ok(json!({
                 "rollout_id": id, "messages": [], "status": "unknown", "error": format!("unknown rollout_id: {id}"),
             })),
-            Some(found) => Ok(answer::messages(self.backend, &found).await?),
+            Some(found) => Ok(messages(self.backend, &found).await?),
         }
+    }
+
+    async fn send(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {
+        let wrong = ToolError::InvalidArguments;
+        let (id, mut more) = self.id_of("send_message", arguments, &["text"])?;
+        let text = more.required_text("send_message", "text").map_err(wrong)?;
+        let refused = |reason: String| json!({"rollout_id": id, "queued": false, "reason": reason});
+        Ok(match self.find(&id).await {
+            None => refused("unknown".to_owned()),
+            Some(RolloutLookup::InMemory(entry)) => {
+                let message = RolloutCommand::Message(text);
+                match self.backend.engine.command(&entry, message) {
+                    Ok(()) => json!({"rollout_id": id, "queued": true}),
+                    Err(error) => refused(error.to_string()),
+                }
+            }
+            Some(RolloutLookup::Stored(_)) => refused(CommandError::Over.to_string()),
+        })
     }
 
     async fn abort(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {

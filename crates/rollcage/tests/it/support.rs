@@ -117,6 +117,7 @@ pub(crate) async fn open_engine(home: PathBuf) -> Engine {
         owner_slots: 64,
         queue_max: 1000,
         keep_aborted: std::time::Duration::ZERO,
+        ..EngineLimits::default()
     };
     open_engine_with(home, many).await
 }
@@ -138,7 +139,7 @@ pub(crate) async fn open_engine_with(home: PathBuf, limits: EngineLimits) -> Eng
     Engine::open(options).await.expect("the engine opens")
 }
 
-async fn sandboxes(home: &Path) -> Arc<Local> {
+pub(crate) async fn sandboxes(home: &Path) -> Arc<Local> {
     let options = Options {
         program: env!("CARGO_BIN_EXE_rollcage").into(),
         args: vec!["__zygote".to_owned()],

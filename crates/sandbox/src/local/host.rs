@@ -8,7 +8,7 @@ use std::path::Path;
 use async_trait::async_trait;
 
 use crate::doctor::Check;
-use crate::{Capabilities, Error, NetworkPolicy, Sandbox, Sandboxes, Spec};
+use crate::{Capabilities, Error, NetworkPolicy, Sandbox, Sandboxes, Snapshot, Spec};
 
 mod cgroup;
 mod channel;
@@ -19,6 +19,7 @@ mod launcher;
 mod limits;
 mod reaper;
 mod sandbox;
+mod saved;
 mod skeleton;
 mod slot;
 mod spare;
@@ -68,6 +69,14 @@ impl Sandboxes for Local {
         let isolation = self.capabilities.isolation.clone();
         let sandbox = sandbox::start(&self.spares, self.mode, isolation, spec).await?;
         Ok(Box::new(sandbox))
+    }
+
+    async fn save_snapshot(&self, snapshot: &Snapshot, path: &Path) -> Result<(), Error> {
+        saved::save(snapshot, path).await
+    }
+
+    async fn load_snapshot(&self, path: &Path) -> Result<Snapshot, Error> {
+        saved::load(path).await
     }
 
     /// The checks run in the zygote, because they fork.

@@ -220,3 +220,26 @@ async fn a_snapshot_of_another_backend_or_too_large_is_refused() {
     assert_eq!(output(&*sandbox, "rm hole; echo fine").await, "fine");
     assert!(sandbox.snapshot().await.is_ok());
 }
+
+#[tokio::test]
+async fn a_snapshot_in_a_file_starts_the_same_sandbox() {
+    let (backend, layer) = (backend().await, layer());
+    let sandbox = worked_in(&backend, &layer).await;
+    let expected = look(&*sandbox).await;
+    let snapshot = sandbox.snapshot().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("saved");
+    // A second time, over what is there.
+    for _ in 0..2 {
+        backend.save_snapshot(&snapshot, &path).await.unwrap();
+    }
+    let metadata = std::fs::metadata(&path).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    drop((sandbox, snapshot));
+    let loaded = backend.load_snapshot(&path).await.unwrap();
+    assert_eq!(loaded.bytes(), metadata.len());
+    let other = start(&backend, with_layer(&layer, Some(loaded))).await;
+    similar(&look(&*other).await, &expected);
+    assert!(backend.load_snapshot(folder.path()).await.is_err());
+}

@@ -22,6 +22,8 @@ pub enum Operation {
     SealSetup,
     Connect,
     Snapshot,
+    SaveSnapshot,
+    LoadSnapshot,
     Close,
     Doctor,
     Shutdown,
@@ -42,6 +44,8 @@ impl Operation {
             Operation::SealSetup => "seal_setup",
             Operation::Connect => "connect",
             Operation::Snapshot => "snapshot",
+            Operation::SaveSnapshot => "save_snapshot",
+            Operation::LoadSnapshot => "load_snapshot",
             Operation::Close => "close",
             Operation::Doctor => "doctor",
             Operation::Shutdown => "shutdown",
@@ -137,6 +141,8 @@ fn failure(operation: Operation) -> Error {
         | Operation::Unseal
         | Operation::SealSetup
         | Operation::Snapshot
+        | Operation::SaveSnapshot
+        | Operation::LoadSnapshot
         | Operation::Close
         | Operation::Doctor
         | Operation::Shutdown => Error::Engine {

@@ -215,6 +215,29 @@ impl Files {
         kept
     }
 
+    /// All files as a tar file, which [`Files::unpack`] reads.
+    pub(super) fn archive(&self) -> std::io::Result<Vec<u8>> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (path, content) in &self.content {
+            let mut header = tar::Header::new_gnu();
+            let name = path.trim_start_matches('/');
+            header.set_mode(match self.kind(path) {
+                StreamedKind::Program => 0o755,
+                _ => 0o644,
+            });
+            if self.kind(path) == StreamedKind::Link {
+                header.set_entry_type(tar::EntryType::Symlink);
+                header.set_size(0);
+                let target = String::from_utf8_lossy(content).into_owned();
+                builder.append_link(&mut header, name, target)?;
+                continue;
+            }
+            header.set_size(content.len() as u64);
+            builder.append_data(&mut header, name, content.as_slice())?;
+        }
+        builder.into_inner()
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         let sizes = self.content.values().map(|content| content.len() as u64);
         sizes.sum()

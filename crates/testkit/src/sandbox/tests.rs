@@ -251,6 +251,12 @@ async fn ask(sandboxes: &FakeSandboxes, sandbox: &dyn Sandbox, what: Operation) 
         Operation::SealSetup => sandbox.seal_setup().await.err(),
         Operation::Connect => sandbox.connect(8080).await.err(),
         Operation::Snapshot => sandbox.snapshot().await.err(),
+        Operation::SaveSnapshot => {
+            let snapshot = Snapshot::new("fake", 0, Files::default());
+            let saved = sandboxes.save_snapshot(&snapshot, Path::new("/dev/null"));
+            saved.await.err()
+        }
+        Operation::LoadSnapshot => sandboxes.load_snapshot(Path::new("/dev/null")).await.err(),
         Operation::Doctor => sandboxes.doctor().await.err(),
         Operation::Shutdown => sandboxes.shutdown().await.err(),
         Operation::Close => {
@@ -260,7 +266,7 @@ async fn ask(sandboxes: &FakeSandboxes, sandbox: &dyn Sandbox, what: Operation) 
     }
 }
 
-const ALL: [Operation; 15] = [
+const ALL: [Operation; 17] = [
     Operation::Start,
     Operation::Spawn,
     Operation::Write,
@@ -273,6 +279,8 @@ const ALL: [Operation; 15] = [
     Operation::SealSetup,
     Operation::Connect,
     Operation::Snapshot,
+    Operation::SaveSnapshot,
+    Operation::LoadSnapshot,
     Operation::Close,
     Operation::Doctor,
     Operation::Shutdown,
@@ -349,6 +357,24 @@ async fn a_snapshot_contains_files_but_nothing_of_the_verifiers() {
     assert!(sealed.await.is_err());
     let foreign = sandboxes.start(spec(Snapshot::new("other", 0, ()))).await;
     assert!(matches!(foreign.err(), Some(Error::Invalid { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_may_be_kept_in_a_file() {
+    let (sandboxes, sandbox) = started().await;
+    let written = sandbox.write_file("deep/a", 0o755, b"x".to_vec());
+    written.await.unwrap();
+    let path = std::env::temp_dir().join(format!("rollcage-snapshot-{}", std::process::id()));
+    let snapshot = sandbox.snapshot().await.unwrap();
+    sandboxes.save_snapshot(&snapshot, &path).await.unwrap();
+    let snapshot = sandboxes.load_snapshot(&path).await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let spec = Spec {
+        snapshot: Some(snapshot),
+        ..Spec::default()
+    };
+    let other = sandboxes.start(spec).await.unwrap();
+    assert_eq!(other.read_file("deep/a", 9).await.unwrap(), b"x");
 }
 
 #[tokio::test(start_paused = true)]

@@ -38,7 +38,9 @@ fn show(reply: &Reply) -> String {
 
 #[track_caller]
 fn check(body: &str, is_stream: bool, expect: &str) {
-    assert_eq!(show(&read_reply(body, is_stream)), expect);
+    let reply = read_reply(body, is_stream);
+    assert_eq!(show(&reply), expect);
+    assert_eq!(read_message(body, is_stream), reply.message);
 }
 
 /// A stream with one chunk per choice.

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_engine::store::Store;
-use rollcage_engine::{Engine, LOCAL, RolloutEntry};
+use rollcage_engine::{Engine, LOCAL, RolloutCommand, RolloutEntry};
 use rollcage_model::ending::Ended;
 use rollcage_model::event::{Event, Phase};
 use rollcage_model::id::RolloutId;
@@ -28,6 +28,10 @@ pub(super) async fn follow(
     cancel: &CancellationToken,
     (json, screen): (Option<TraceDetail>, Screen),
 ) -> anyhow::Result<Vec<RolloutResult>> {
+    for entry in &entries {
+        // Somebody waits for the results, so no agent is kept for messages. Fails if the rollout has already ended.
+        let _ = engine.command(entry, RolloutCommand::Finalize);
+    }
     let progress = RefCell::new(Progress::new(screen, entries.len()));
     let mut printer = Printer {
         store: engine.store(),

@@ -42,6 +42,7 @@ const OF_THE_TASK: &[&str] = &[
     "network",
     "budget",
     "mode",
+    "driver",
     // On the command line each agent option is a flag.
     "agent_options",
 ];
@@ -81,6 +82,7 @@ const OPTION_FLAGS: &[(&str, &str)] = &[
     ("effort", "effort"),
     ("tools", "tools"),
     ("disabled_tools", "disable-tools"),
+    ("log_level", "agent-log-level"),
     ("config", "agent-config"),
     ("env", "agent-env"),
 ];
@@ -145,6 +147,7 @@ fn a_task_file_takes_the_same_names() {
         "agent_timeout_s" | "command_timeout_s" => json!(7),
         "mode" => json!("black_box"),
         "setup_user" => json!("root"),
+        "driver" => json!("serve"),
         "patch" => json!(true),
         _ => json!({}),
     };
@@ -167,6 +170,7 @@ fn a_task_file_takes_the_same_names() {
         verify_services: vec![Service::new("x")],
         artifacts: vec!["x".to_owned()],
         patch: true,
+        driver: Some(rollcage_model::task::AgentDriver::Serve),
         network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
         setup_user: rollcage_model::task::SetupUser::Root,
         ..Task::default()

@@ -29,6 +29,10 @@ pub(super) struct AgentArguments {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     disable_tools: Vec<String>,
 
+    /// Keep the agent's own log of this level with the record, as agent.stderr.log (`DEBUG`, `INFO` …)
+    #[arg(long, value_name = "LEVEL")]
+    agent_log_level: Option<String>,
+
     /// Merge this over the agent's own configuration file: a JSON object, or a file with one
     #[arg(long, value_name = "JSON|FILE.json|FILE.toml")]
     agent_config: Option<String>,
@@ -50,6 +54,7 @@ impl AgentArguments {
             }
         }
         options.effort = self.effort.clone().or(options.effort.take());
+        options.log_level = self.agent_log_level.clone().or(options.log_level.take());
         if !self.tools.is_empty() {
             options.tools = Some(self.tools.clone());
         }

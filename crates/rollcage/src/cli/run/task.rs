@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use rollcage_model::network::{HostEntry, Network, NotAHost, NotAPhase, Phase, Policy};
 use rollcage_model::script::Step;
-use rollcage_model::task::{Mode, Service, SetupUser, Task};
+use rollcage_model::task::{AgentDriver, Mode, Service, SetupUser, Task};
 
 use super::options::{text_or_file, variable};
 use crate::UsageError;
@@ -97,6 +97,10 @@ pub(super) struct TaskOverrides {
     #[arg(long, value_name = "user|root", value_parser = setup_user)]
     setup_user: Option<SetupUser>,
 
+    /// How the agent is run: its command, to its exit (the default), or its server, as a conversation
+    #[arg(long, value_name = "cli|serve", value_parser = driver)]
+    driver: Option<AgentDriver>,
+
     /// What a phase may reach: PHASE is setup, agent or verify; POLICY is none, open (the web, ssh and git on public
     /// addresses), allowlist (what --allow-host lists) or hosts by commas (repeatable). Setup commands have `open`, the
     /// agent and verify commands `none` when nothing else is said; the model is always reached
@@ -127,6 +131,12 @@ fn setup_user(text: &str) -> Result<SetupUser, String> {
         .into_iter()
         .find(|user| user.as_str() == text);
     known.ok_or_else(|| "must be user or root".to_owned())
+}
+
+fn driver(text: &str) -> Result<AgentDriver, String> {
+    let mut known = AgentDriver::ALL.into_iter();
+    let known = known.find(|driver| driver.as_str() == text);
+    known.ok_or_else(|| "must be cli or serve".to_owned())
 }
 
 fn mode(text: &str) -> Result<Mode, String> {
@@ -185,6 +195,7 @@ impl TaskOverrides {
         task.timezone = self.timezone.clone().or(task.timezone.take());
         task.locale = self.locale.clone().or(task.locale.take());
         task.mode = self.mode.unwrap_or(task.mode);
+        task.driver = self.driver.or(task.driver);
         task.setup_user = self.setup_user.unwrap_or(task.setup_user);
         self.change_network(&mut task.network)?;
         Ok(())

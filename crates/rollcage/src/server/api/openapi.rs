@@ -25,6 +25,7 @@ pub(crate) fn openapi_paths() -> Map<String, Value> {
         ("trace", "get", trace()),
         ("files", "get", files()),
         ("artifacts", "get", artifacts()),
+        ("finalize", "post", finalize()),
         ("patch", "get", patch()),
         ("logs", "get", logs()),
     ] {
@@ -33,6 +34,10 @@ pub(crate) fn openapi_paths() -> Map<String, Value> {
             json!({"parameters": [id()], (method): item}),
         );
     }
+    add(
+        "/v1/rollouts/{id}/messages",
+        json!({"parameters": [id()], "get": messages(), "post": send_message()}),
+    );
     let path =
         json!({"name": "path", "in": "path", "required": true, "schema": {"type": "string"}});
     add(
@@ -265,13 +270,61 @@ fn cancel() -> Value {
     })
 }
 
+fn messages() -> Value {
+    let properties = json!({
+        "rollout_id": {"type": "string"}, "status": {"enum": ["running", "done"]},
+        "serve_session_id": {"type": ["string", "null"]},
+        "messages": {"type": "array", "items": {"type": "object"}},
+        "error": {"type": "string"}, "note": {"type": "string"},
+    });
+    let about = "As OpenCode's session messages (`{info, parts}`): its own where it runs as a server, otherwise made from the model calls.";
+    get_one(
+        "rolloutMessages",
+        "The conversation so far",
+        &[],
+        object(about, properties),
+    )
+}
+
+fn send_message() -> Value {
+    let message = json!({
+        "type": "object", "required": ["text"], "additionalProperties": false,
+        "properties": {"text": {"type": "string"}},
+    });
+    let answer = json!({"rollout_id": {"type": "string"}, "queued": {"type": "boolean"}});
+    json!({
+        "operationId": "sendMessage", "tags": ["rollouts"],
+        "summary": "Send a message to the agent of a rollout with the driver `serve`: another turn of its conversation",
+        "requestBody": {"required": true, "content": {"application/json": {"schema": message}}},
+        "responses": {
+            "202": object("It is said as soon as the turns before it are over.", answer),
+            "400": problem("The body is wrong."),
+            "404": problem("There is no such rollout, or it is not yours."),
+            "409": problem("It has ended, takes no messages, or too many wait already."),
+        },
+    })
+}
+
+fn finalize() -> Value {
+    let answer = json!({"rollout_id": {"type": "string"}, "finalized": {"type": "boolean"}});
+    json!({
+        "operationId": "finalizeRollout", "tags": ["rollouts"],
+        "summary": "Verify and collect as soon as the agent has nothing to do, or now if it was aborted",
+        "responses": {
+            "202": object("`finalized` is false when it had ended already.", answer),
+            "404": problem("There is no such rollout, or it is not yours."),
+            "409": problem("Another process runs it."),
+        },
+    })
+}
+
 fn events() -> Value {
     let parameters = [query(
         "after",
         "Only events with a higher number; the header `Last-Event-ID` says the same.",
         json!({"type": "integer", "minimum": 0}),
     )];
-    let about = "Server-sent events `queued`, `entered`, `command_started`, `command`, `call`, `agent_exited`, `collected` and `finished`, numbered; ends after `finished`.";
+    let about = "Server-sent events `queued`, `entered`, `command_started`, `command`, `call`, `session`, `turn_started`, `reply`, `idle`, `agent_exited`, `collected` and `finished`, numbered; ends after `finished`.";
     get_one(
         "rolloutEvents",
         "What happens to a rollout, live",

@@ -23,6 +23,10 @@ pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
                 "name": agent.name(),
                 "aliases": agent.aliases(),
                 "options": rollcage_agents::options(&**agent),
+                "drivers": match agent.can_serve() {
+                    true => vec!["cli", "serve"],
+                    false => vec!["cli"],
+                },
                 "default_version": agent.source().default_version,
                 "installed": versions,
             })

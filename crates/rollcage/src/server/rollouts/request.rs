@@ -12,7 +12,7 @@ use rollcage_engine::intake::{
     RolloutRequest,
 };
 use rollcage_model::script::Step;
-use rollcage_model::task::{Mode, SandboxLimits, SetupUser, Task, TaskBudget};
+use rollcage_model::task::{AgentDriver, Mode, SandboxLimits, SetupUser, Task, TaskBudget};
 use rollcage_proxy::secret::Secret;
 
 use super::arguments::{ArgumentError, ToolArguments, integer_of, wrong};
@@ -43,6 +43,7 @@ pub(crate) const NAMES: &[&str] = &[
     "task_id",
     "agent",
     "agent_options",
+    "driver",
     "sandbox",
     "endpoint",
     "base_url",
@@ -115,6 +116,8 @@ const RUNS: [&str; 15] = [
     "network",
 ];
 
+/// The tool whose rollouts are followed and messaged: their agents run as servers where they can.
+const FOLLOWED: &str = "start_rollout";
 /// The most rollouts of one call.
 pub(crate) const COUNT_MAX: i64 = 1000;
 const COMMAND_BYTES_MAX: usize = 120_000;
@@ -148,6 +151,11 @@ pub(crate) fn read(
     read_limits(&mut given, &mut task.limits)?;
     replace(&mut task.network, given.parsed("network")?);
     options::read(&mut given, &mut task.agent)?;
+    let driver = choice(&mut given, "driver", &AgentDriver::ALL, AgentDriver::as_str)?;
+    task.driver = driver.or(task.driver);
+    if tool == FOLLOWED && task.driver.is_none() && chosen.can_serve() {
+        task.driver = Some(AgentDriver::Serve);
+    }
     let options = read_options(&mut given)?;
     match given.text("sandbox")?.as_deref() {
         None | Some("local") => {}
@@ -330,8 +338,12 @@ fn read_task(
         &mut task.command_timeout_s,
         given.number("command_timeout_s")?,
     );
-    replace(&mut task.mode, read_mode(given)?);
-    replace(&mut task.setup_user, read_setup_user(given)?);
+    replace(
+        &mut task.mode,
+        choice(given, "mode", &Mode::ALL, Mode::as_str)?,
+    );
+    let user = choice(given, "setup_user", &SetupUser::ALL, SetupUser::as_str)?;
+    replace(&mut task.setup_user, user);
     task.setup.extend(given.text("setup_shell")?);
     task.test_script = given.text("test_script")?.or(task.test_script.take());
     files::read(given, &mut loaded)?;
@@ -366,26 +378,20 @@ fn replace<T>(value: &mut T, given: Option<T>) {
     }
 }
 
-fn read_setup_user(given: &mut ToolArguments) -> Result<Option<SetupUser>, ArgumentError> {
-    let Some(text) = given.text("setup_user")? else {
+/// One of a few values, by its name.
+fn choice<T: Copy>(
+    given: &mut ToolArguments,
+    name: &str,
+    all: &[T],
+    as_str: fn(T) -> &'static str,
+) -> Result<Option<T>, ArgumentError> {
+    let Some(text) = given.text(name)? else {
         return Ok(None);
     };
-    let known = SetupUser::ALL
-        .into_iter()
-        .find(|user| user.as_str() == text);
-    let known = known.ok_or_else(|| "argument `setup_user` must be user or root".to_owned());
-    known.map(Some)
-}
-
-fn read_mode(given: &mut ToolArguments) -> Result<Option<Mode>, ArgumentError> {
-    let Some(text) = given.text("mode")? else {
-        return Ok(None);
-    };
-    let known = Mode::ALL.into_iter().find(|mode| mode.as_str() == text);
-    match known {
-        Some(mode) => Ok(Some(mode)),
-        None => Err("argument `mode` must be transparent_proxy or black_box".to_owned()),
-    }
+    let known = all.iter().copied().find(|value| as_str(*value) == text);
+    let names: Vec<_> = all.iter().map(|value| as_str(*value)).collect();
+    let wrong = || format!("argument `{name}` must be {}", names.join(" or "));
+    known.map(Some).ok_or_else(wrong)
 }
 
 /// An id, an index, or `{"id"}` / `{"index"}` with a `"split"`.

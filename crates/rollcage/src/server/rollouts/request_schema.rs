@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use rollcage_model::task::{
-    AGENT_TIMEOUT_S, AgentOptions, COMMAND_TIMEOUT_S, MAX_TOKENS_CAP, Mode, READY_TIMEOUT_S,
-    TOP_LOGPROBS,
+    AGENT_TIMEOUT_S, AgentDriver, AgentOptions, COMMAND_TIMEOUT_S, MAX_TOKENS_CAP, Mode,
+    READY_TIMEOUT_S, TOP_LOGPROBS,
 };
 use rollcage_proxy::SamplingPolicy;
 
@@ -130,6 +130,10 @@ fn argument(name: &str) -> Value {
         "agent_options" => (
             agent_options(),
             "What the agent should do differently, where it can: list_agents shows which options each has.",
+        ),
+        "driver" => (
+            json!({"anyOf": [{"enum": AgentDriver::ALL.map(AgentDriver::as_str)}, {"type": "null"}], "default": null}),
+            "How the agent is run: `cli` (its command, to its exit) or `serve` (its server, which takes messages while it lives). start_rollout runs agents as servers where they can, everything else as commands.",
         ),
         "sandbox" => (
             json!({"type": "string", "default": "local"}),
@@ -316,6 +320,9 @@ fn agent_options() -> Value {
                 json!({"type": ["string", "null"], "default": null}),
                 match name {
                     "system_prompt" => "In place of its own system prompt.",
+                    "log_level" => {
+                        "Keep its own log of this level, in the agent's own words: with the record, as its standard error."
+                    }
                     "instructions" => "Told to it beside the task, as its users' own notes are.",
                     _ => "How much the model should think, in the agent's own words.",
                 },

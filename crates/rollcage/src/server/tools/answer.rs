@@ -9,8 +9,8 @@ use rollcage_model::task::Task;
 use rollcage_model::text::chain;
 
 use crate::server::rollouts::events::{event_value, phase, stored_events};
-use crate::server::rollouts::view::Conversation;
-use crate::server::rollouts::{Backend, ViewError, tokens};
+use crate::server::rollouts::messages::{id_and_status, status};
+use crate::server::rollouts::tokens;
 use crate::server::tool::{ToolError, ToolOutput};
 
 /// A result of a rollout that did nothing.
@@ -71,7 +71,8 @@ pub(crate) async fn state(engine: &Engine, found: &RolloutLookup) -> Value {
             };
             return json!({
                 "rollout_id": summary.rollout_id, "task_id": summary.task_id, "status": status,
-                "serve_session_id": null, "proxy_turns_so_far": summary.calls,
+                "serve_session_id": result.as_ref().and_then(|result| result.serve_session_id.clone()),
+                "proxy_turns_so_far": summary.calls,
                 "error": result.and_then(|result| result.error.clone()),
                 "started_at": summary.started_at,
                 "finished_at": summary.ended.map(|_| summary.started_at + summary.wall_s),
@@ -88,46 +89,18 @@ pub(crate) async fn state(engine: &Engine, found: &RolloutLookup) -> Value {
         "rollout_id": entry.id,
         "task_id": entry.task_id,
         "status": status(entry),
-        // We do not run agents as servers.
-        "serve_session_id": null,
+        "serve_session_id": standing.serve_session_id,
         "proxy_turns_so_far": standing.calls,
-        "error": result.as_ref().and_then(|result| result.error.clone()),
+        "error": result.as_ref().and_then(|result| result.error.clone()).or(standing.turn_error),
         "started_at": entry.queued_at,
-        "finished_at": standing.finished_at.or(standing.kept_at),
+        "finished_at": standing.finished_at.or(standing.kept_at).or(standing.idle_at),
         "phase": phase(entry),
+        "driver": entry.driver,
         "prompt_tokens": standing.prompt_tokens,
         "completion_tokens": standing.completion_tokens,
         "ended": result.as_ref().map(|result| result.ended),
         "reward": result.as_ref().and_then(|result| result.reward),
     })
-}
-
-/// An aborted rollout whose sandbox is kept counts as done: only finalize_rollout continues it.
-fn status(entry: &RolloutEntry) -> &'static str {
-    if entry.is_ended() || entry.is_kept() {
-        "done"
-    } else {
-        "running"
-    }
-}
-
-fn id_and_status(found: &RolloutLookup) -> (RolloutId, &'static str) {
-    match found {
-        RolloutLookup::InMemory(entry) => (entry.id, status(entry)),
-        RolloutLookup::Stored(summary) if summary.ended.is_none() => {
-            (summary.rollout_id, "running")
-        }
-        RolloutLookup::Stored(summary) => (summary.rollout_id, "done"),
-    }
-}
-
-pub(crate) async fn messages(backend: &Backend, found: &RolloutLookup) -> Result<Value, ViewError> {
-    let (id, status) = id_and_status(found);
-    let Conversation { messages, findings } = backend.conversation(id).await?;
-    Ok(json!({
-        "rollout_id": id, "messages": messages, "status": status, "serve_session_id": null,
-        "findings": findings,
-    }))
 }
 
 pub(crate) async fn events(

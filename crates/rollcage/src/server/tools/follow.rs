@@ -87,6 +87,9 @@ fn describe(what: &What, entry: &RolloutEntry) -> Option<String> {
             "{} command {number} of {of}: exit {exit_code}",
             phase.as_str()
         )),
+        What::Session { .. } | What::Reply { .. } => None,
+        What::TurnStarted { number } => (*number > 1).then(|| format!("turn {number}")),
+        What::Idle { .. } => Some("agent idle".to_owned()),
         What::Call { .. } => {
             let standing = entry.feed.status();
             Some(format!(

@@ -21,6 +21,9 @@ pub(crate) fn tools() -> Vec<ToolInfo> {
         json!({"type": "number", "default": 300, "description": "How long to wait for its end."});
     let after =
         json!({"type": "integer", "default": 0, "description": "Only events with a higher `seq`."});
+    let message = json!({"type": "string", "description": "What the agent is told."});
+    let mut with_text = one(&[("text", message)]);
+    with_text["required"] = json!(["rollout_id", "text"]);
     let places = [
         (
             "split",
@@ -40,6 +43,7 @@ pub(crate) fn tools() -> Vec<ToolInfo> {
         tool("start_rollout", START, rollout_schema()),
         tool("get_state", STATE, one(&[])),
         tool("get_messages", MESSAGES, one(&[])),
+        tool("send_message", SEND, with_text),
         tool("abort_rollout", ABORT, one(&[])),
         tool(
             "finalize_rollout",
@@ -64,11 +68,14 @@ const RUN: &str = "Run a coding agent on a task in a fresh sandbox, verify what 
     (`instruction`, or `task` of this server) and which model (`endpoint`, or `base_url` + `api_key` + `model`, or \
     `model_key`). Whatever goes wrong once it runs is told in the result's `error` and `ended`.";
 const START: &str = "As run_rollout, but returns at once with a `rollout_id` for get_state, get_messages, \
-    abort_rollout and finalize_rollout. With `n` above 1 it returns an array.";
+    send_message, abort_rollout and finalize_rollout. Where the agent can run as a server it does (`driver`), and waits \
+    for messages or finalize_rollout when it is done. With `n` above 1 it returns an array.";
 const STATE: &str =
     "Where a rollout stands: status `running` or `done`, its phase, model calls and tokens so far.";
 const MESSAGES: &str = "The conversation between agent and model so far, as OpenCode's session messages \
     (`{info, parts}`). Works while the rollout runs and after it.";
+const SEND: &str = "Send a message to the agent of a rollout with the driver `serve`, while it works or when it is done: \
+    another turn of the same conversation, within the same budget and time.";
 const ABORT: &str = "End a rollout's agent early. Its sandbox is kept for a while: finalize_rollout then verifies and \
     collects what the agent left, and returns it as `cancelled`.";
 const FINALIZE: &str = "Wait for a rollout's end and return its result, as run_rollout does. May be called again: after \

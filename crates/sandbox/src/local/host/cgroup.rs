@@ -278,10 +278,14 @@ impl Group {
                 .and_then(|text| number(&text))
                 .map(|ns| seconds(ns, 1_000_000_000))
         };
+        let stat = read(memory, "memory.stat");
+        let part = |name: &str| stat.as_deref().and_then(|text| field(text, name));
+        let own = if v2_memory { "anon" } else { "rss" };
         Usage {
             memory_peak_bytes: read(memory, peak).and_then(|text| number(&text)),
+            memory_bytes: part(own).map(|bytes| bytes + part("shmem").unwrap_or_default()),
             cpu_s,
-            disk_used_bytes: read(memory, "memory.stat").and_then(|text| field(&text, "shmem")),
+            disk_used_bytes: part("shmem"),
             oom_kills: read(memory, events).and_then(|text| field(&text, "oom_kill")),
         }
     }

@@ -60,7 +60,7 @@ pub(crate) fn message(
 pub(crate) struct SnapshotArchive(pub(crate) OwnedFd);
 
 /// Opens it again, so that each reader has its own position.
-fn open_snapshot(snapshot: &Snapshot) -> Result<OwnedFd, Error> {
+pub(crate) fn open_snapshot(snapshot: &Snapshot) -> Result<OwnedFd, Error> {
     let Some(SnapshotArchive(archive)) = snapshot.state() else {
         return Err(Error::Invalid {
             what: format!("a snapshot of {} sandboxes", snapshot.kind()),

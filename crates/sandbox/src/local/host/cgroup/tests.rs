@@ -102,6 +102,7 @@ fn version_2_limits_everything_where_it_is_delegated() {
     .unwrap();
     let expected = Usage {
         memory_peak_bytes: Some(900),
+        memory_bytes: Some(805),
         disk_used_bytes: Some(800),
         cpu_s: Some(1.5),
         oom_kills: Some(2),

@@ -1,0 +1,84 @@
+//! A rollout's conversation, messages to its agent, and its end on request.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use rollcage_engine::{RolloutCommand, RolloutEntry, RolloutLookup};
+
+use super::error::ApiError;
+use super::{BackendState, OwnerName};
+use crate::server::rollouts::messages::messages;
+
+pub(super) async fn list(
+    State(backend): BackendState,
+    OwnerName(owner): OwnerName,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let found = backend.engine.find(&owner, &id).await?;
+    Ok(Json(messages(&backend, &found).await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewMessage {
+    text: String,
+}
+
+/// Queues a message to a served agent.
+pub(super) async fn send(
+    State(backend): BackendState,
+    OwnerName(owner): OwnerName,
+    Path(id): Path<String>,
+    message: Result<Json<NewMessage>, JsonRejection>,
+) -> Result<Response, ApiError> {
+    let Json(NewMessage { text }) = message.map_err(|rejection| {
+        let status = rejection.status();
+        ApiError::new(status, "bad_request", "the body must be {\"text\": \"…\"}")
+    })?;
+    if text.trim().is_empty() {
+        return Err(ApiError::bad("`text` must not be empty"));
+    }
+    let entry = here(backend.engine.find(&owner, &id).await?)?;
+    let sent = backend
+        .engine
+        .command(&entry, RolloutCommand::Message(text));
+    sent.map_err(|error| ApiError::conflict("refused", error.to_string()))?;
+    let answer = json!({"rollout_id": entry.id, "queued": true});
+    Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
+}
+
+/// Has the rollout graded as soon as its agent has nothing to do.
+pub(super) async fn finalize(
+    State(backend): BackendState,
+    OwnerName(owner): OwnerName,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let found = backend.engine.find(&owner, &id).await?;
+    let (id, is_finalized) = match &found {
+        RolloutLookup::Stored(summary) if summary.ended.is_some() => (summary.rollout_id, false),
+        _ => {
+            let entry = here(found)?;
+            let told = backend.engine.command(&entry, RolloutCommand::Finalize);
+            (entry.id, told.is_ok())
+        }
+    };
+    let answer = json!({"rollout_id": id, "finalized": is_finalized});
+    Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
+}
+
+fn here(found: RolloutLookup) -> Result<Arc<RolloutEntry>, ApiError> {
+    match found {
+        RolloutLookup::InMemory(entry) => Ok(entry),
+        RolloutLookup::Stored(summary) => Err(match summary.ended {
+            Some(_) => ApiError::conflict("ended", "the rollout has ended"),
+            None => ApiError::conflict("not_here", "another process runs this rollout"),
+        }),
+    }
+}

@@ -1,0 +1,489 @@
+//! Live agents of an engine, with the real `opencode serve` in a sandbox and the scripted endpoint. The script's position
+//! follows from the conversation alone, so an answer shows that the history is there.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::agents::{check_tokens, shared_home};
+use crate::support::{open_engine, open_engine_with};
+use rollcage_engine::intake::RolloutRequest;
+use rollcage_engine::live::{
+    LiveAgent, LiveError, LiveRequest, LiveSandbox, LiveState, LiveTurn, TurnInput,
+};
+use rollcage_engine::{Engine, EngineLimits, LOCAL};
+use rollcage_live::{Client, Health};
+use rollcage_model::ending::Ended;
+use rollcage_model::id::RolloutId;
+use rollcage_model::live::{Answer, ErrorCode, PermissionPolicy, Reply, ReplyKind};
+use rollcage_model::script::Step;
+use rollcage_model::task::Task;
+use rollcage_scripted::Log;
+
+/// Set for all processes of an agent, and different for each agent.
+const MARK: &str = "LIVE_TEST_AGENT";
+
+fn say(text: &str) -> Step {
+    Step {
+        say: Some(text.to_owned()),
+        ..Step::default()
+    }
+}
+
+fn run(command: &str) -> Step {
+    Step {
+        run: Some(command.to_owned()),
+        ..Step::default()
+    }
+}
+
+fn request(steps: Vec<Step>) -> LiveRequest {
+    let task = Task {
+        id: "live".to_owned(),
+        solution: steps,
+        env: [(MARK.to_owned(), RolloutId::generate().to_string())].into(),
+        ..Task::default()
+    };
+    LiveRequest {
+        id: None,
+        name: String::new(),
+        rollout: RolloutRequest::new(task),
+        sandbox: LiveSandbox::Local,
+        deadline_s: 60.0,
+        poll_s: 0.1,
+        idle_s: 600.0,
+        turn_timeout_s: 120.0,
+        permissions: PermissionPolicy::Allow,
+        models: Vec::new(),
+    }
+}
+
+fn text(text: &str) -> TurnInput {
+    TurnInput {
+        text: text.to_owned(),
+        ..TurnInput::default()
+    }
+}
+
+/// Waits for a turn's end, and checks what holds for every turn.
+async fn ended(turn: &LiveTurn) -> Vec<Reply> {
+    turn.ended().await;
+    let replies = turn.after(0);
+    for (index, reply) in replies.iter().enumerate() {
+        assert_eq!(reply.seq, index as u64 + 1);
+        assert_eq!(reply.kind.is_terminal(), index + 1 == replies.len());
+    }
+    replies
+}
+
+/// The text of a turn that ends well.
+async fn answered(agent: &LiveAgent, message: &str) -> String {
+    let turn = agent.turn(text(message)).unwrap();
+    let replies = ended(&turn).await;
+    match &replies.last().unwrap().kind {
+        ReplyKind::Final { text, .. } => text.clone(),
+        other => panic!("{message}: {other:?}"),
+    }
+}
+
+async fn code_of(turn: &LiveTurn) -> Option<ErrorCode> {
+    match &ended(turn).await.last().unwrap().kind {
+        ReplyKind::Error { code, .. } => Some(*code),
+        _ => None,
+    }
+}
+
+/// Stops the agent and forgets it.
+async fn remove(engine: &Engine, agent: &LiveAgent) {
+    engine.live().stop(LOCAL, agent.id()).await.unwrap();
+    engine.live().remove(LOCAL, agent.id()).await.unwrap();
+}
+
+fn live_directory(agent: &LiveAgent) -> std::path::PathBuf {
+    shared_home().join("live").join(agent.id())
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::symlink_metadata(path)
+        .unwrap()
+        .permissions()
+        .mode()
+        & 0o777
+}
+
+/// Everything in an agent's directory is its owner's alone.
+fn check_modes(path: &Path) {
+    let expected = if path.is_dir() { 0o700 } else { 0o600 };
+    assert_eq!(mode(path), expected, "{}", path.display());
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path).unwrap() {
+            check_modes(&entry.unwrap().path());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn turns_with_tools_go_on_after_sleep_stop_and_a_killed_server() {
+    let engine = open_engine(shared_home()).await;
+    let log = Log::new(1000);
+    engine.log_scripted(Arc::clone(&log));
+    let steps = vec![
+        say("first"),
+        run("echo made > file; cat file"),
+        say("second"),
+        say("third"),
+        say("fourth"),
+        say("fifth"),
+    ];
+    let mut asked = request(steps);
+    asked.rollout.task.files = [("given.txt".to_owned(), "from the task".to_owned())]
+        .into_iter()
+        .collect();
+    let mark = mark(&asked);
+    let agent = engine.live().start(asked).await.unwrap();
+    assert_eq!(agent.view().state, LiveState::Idle);
+    assert_eq!(answered(&agent, "one").await, "first");
+    let turn = agent.turn(text("two")).unwrap();
+    let replies = ended(&turn).await;
+    let tools: Vec<_> = replies
+        .iter()
+        .filter_map(|reply| match &reply.kind {
+            ReplyKind::Tool { output, .. } => output.clone(),
+            _ => None,
+        })
+        .collect();
+    assert!(
+        tools.iter().any(|output| output.contains("made")),
+        "{replies:?}"
+    );
+    let session = agent.view().session_id.unwrap();
+    assert_eq!(agent.messages(&session).await.unwrap().len(), 5);
+
+    // A killed server is started again, with its history.
+    let server = processes(&mark);
+    assert_eq!(server.len(), 1, "{server:?}");
+    kill(server[0]);
+    assert_eq!(answered(&agent, "three").await, "third");
+    assert_eq!(agent.view().restarts, 1);
+
+    // Files in and out, also of one that sleeps.
+    agent.write_file("sub/in.bin", vec![0, 255]).await.unwrap();
+    let listed = agent.list_files().await.unwrap();
+    let paths: Vec<_> = listed.iter().map(|entry| entry.path.as_str()).collect();
+    assert_eq!(paths, ["file", "given.txt", "sub", "sub/in.bin"]);
+    agent.write_file("../x", Vec::new()).await.unwrap_err();
+
+    let view = engine.live().stop(LOCAL, agent.id()).await.unwrap();
+    assert_eq!((view.state, view.error.clone()), (LiveState::Stopped, None));
+    assert!(matches!(agent.turn(text("no")), Err(LiveError::Stopped)));
+    assert_eq!(processes(&mark), [0; 0]);
+    check_modes(&live_directory(&agent));
+    let stored = engine.live().find(LOCAL, agent.id()).unwrap();
+    assert_eq!(stored.turns(0, 10).await.unwrap().len(), 3);
+    assert_eq!(stored.stored_replies(turn.id()).await.unwrap(), replies);
+
+    // Started again, it has its files and its history, and a record of its own.
+    let again = engine.live().start_again(LOCAL, agent.id()).await.unwrap();
+    assert_eq!(again.read_file("sub/in.bin").await.unwrap(), [0, 255]);
+    assert_eq!(answered(&again, "four").await, "fourth");
+    let view = again.view();
+    assert_eq!((view.turns, view.records.len()), (4, 2));
+    assert_eq!(view.calls, 5);
+    engine.live().stop(LOCAL, again.id()).await.unwrap();
+
+    let first = engine.store().find(&view.records[0]).unwrap();
+    let result = engine.store().result(first).unwrap();
+    assert_eq!((result.ended, result.reward), (Ended::Completed, None));
+    assert_eq!(result.group, agent.id());
+    let key = log.served()[0].key.clone();
+    check_tokens(&result, &log, &key, 4);
+    engine.live().remove(LOCAL, agent.id()).await.unwrap();
+    assert!(engine.live().find(LOCAL, agent.id()).is_err());
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_agent_sleeps_and_is_woken_by_its_next_turn() {
+    let engine = open_engine(shared_home()).await;
+    let mut asked = request(vec![say("first"), say("second"), say("third")]);
+    asked.idle_s = 1.0;
+    let mark = mark(&asked);
+    let agent = engine.live().start(asked).await.unwrap();
+    assert_eq!(answered(&agent, "one").await, "first");
+    for expected in ["second", "third"] {
+        while agent.view().state != LiveState::Sleeping {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(processes(&mark), [0; 0]);
+        assert_eq!(agent.view().base_url, None);
+        assert_eq!(answered(&agent, "next").await, expected);
+    }
+    assert_eq!(agent.view().records.len(), 1);
+    remove(&engine, &agent).await;
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn turns_wait_are_aborted_and_end_with_their_agent() {
+    let engine = open_engine(shared_home()).await;
+    let agent = engine
+        .live()
+        .start(request(vec![run("sleep 60"), say("never")]))
+        .await
+        .unwrap();
+    let running = agent.turn(text("one")).unwrap();
+    until_tool(&running).await;
+    let waiting: Vec<_> = (0..20)
+        .map_while(|_| agent.turn(text("more")).ok())
+        .collect();
+    assert_eq!(waiting.len(), 16);
+    let full = agent.turn(text("more")).err();
+    assert!(matches!(full, Some(LiveError::Full(16))), "{full:?}");
+    waiting[0].abort();
+    assert_eq!(code_of(&waiting[0]).await, Some(ErrorCode::Aborted));
+    assert!(!running.is_ended());
+    running.abort();
+    assert_eq!(code_of(&running).await, Some(ErrorCode::Aborted));
+    engine.live().stop(LOCAL, agent.id()).await.unwrap();
+    for turn in &waiting {
+        assert!(turn.is_ended());
+    }
+    assert_eq!(
+        code_of(waiting.last().unwrap()).await,
+        Some(ErrorCode::Aborted)
+    );
+    engine.live().remove(LOCAL, agent.id()).await.unwrap();
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_is_interrupted_by_our_end_and_can_be_read_afterwards() {
+    let engine = open_engine(shared_home()).await;
+    let agent = engine
+        .live()
+        .start(request(vec![run("sleep 60"), say("never")]))
+        .await
+        .unwrap();
+    let turn = agent.turn(text("one")).unwrap();
+    until_tool(&turn).await;
+    engine.close().await;
+    assert_eq!(code_of(&turn).await, Some(ErrorCode::Interrupted));
+    let engine = open_engine(shared_home()).await;
+    let stored = engine.live().find(LOCAL, agent.id()).unwrap();
+    assert_eq!(stored.view().state, LiveState::Stopped);
+    let turns = stored.turns(0, 10).await.unwrap();
+    assert_eq!(turns[0].end.as_ref(), turn.after(0).last());
+    engine.live().remove(LOCAL, agent.id()).await.unwrap();
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_budget_that_is_used_up_ends_turns_as_such() {
+    let engine = open_engine(shared_home()).await;
+    let mut asked = request(vec![say("first"), say("second"), say("third")]);
+    asked.rollout.task.budget.calls = Some(1);
+    let agent = engine.live().start(asked).await.unwrap();
+    assert_eq!(answered(&agent, "one").await, "first");
+    for _ in 0..2 {
+        let turn = agent.turn(text("two")).unwrap();
+        assert_eq!(code_of(&turn).await, Some(ErrorCode::Budget));
+    }
+    remove(&engine, &agent).await;
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_is_too_slow_leaves_nothing() {
+    let engine = open_engine(shared_home()).await;
+    let mut asked = request(vec![say("never")]);
+    asked.deadline_s = 0.05;
+    asked.name = "too-slow".to_owned();
+    let mark = mark(&asked);
+    let failed = engine.live().start(asked).await.err();
+    assert!(matches!(failed, Some(LiveError::Timeout(_))), "{failed:?}");
+    assert!(engine.live().find(LOCAL, "too-slow").is_err());
+    assert_eq!(processes(&mark), [0; 0]);
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_sandbox_an_agent_has_a_home_of_its_own_and_is_not_recorded() {
+    let engine = open_engine(shared_home()).await;
+    let mut asked = request(vec![
+        say("first"),
+        run("pwd > where"),
+        say("second"),
+        say("third"),
+    ]);
+    asked.sandbox = LiveSandbox::None;
+    asked.idle_s = 2.0;
+    let mark = mark(&asked);
+    let agent = engine.live().start(asked.clone()).await.unwrap();
+    assert_eq!(answered(&agent, "one").await, "first");
+    assert_eq!(answered(&agent, "two").await, "second");
+    let workdir = live_directory(&agent).join("workdir");
+    let place = agent.read_file("where").await.unwrap();
+    assert_eq!(
+        String::from_utf8(place).unwrap().trim(),
+        workdir.to_str().unwrap()
+    );
+    let config = live_directory(&agent).join("home/.config/opencode");
+    assert_eq!(mode(&config), 0o700);
+    for name in ["opencode.json", "rollcage.json"] {
+        assert_eq!(mode(&config.join(name)), 0o600);
+    }
+    while agent.view().state != LiveState::Sleeping {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(processes(&mark), [0; 0]);
+    engine.live().stop(LOCAL, agent.id()).await.unwrap();
+    let again = engine.live().start_again(LOCAL, agent.id()).await.unwrap();
+    assert_eq!(answered(&again, "three").await, "third");
+    assert_eq!(again.view().records, [""; 0]);
+    remove(&engine, &again).await;
+    assert_eq!(processes(&mark), [0; 0]);
+
+    asked.rollout.origin = rollcage_engine::intake::RequestOrigin::Client {
+        mcp: Default::default(),
+        has_own_network: false,
+    };
+    let refused = engine.live().start(asked).await.err();
+    assert!(matches!(refused, Some(LiveError::NoSandbox)), "{refused:?}");
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_the_password_reaches_the_server_and_a_permission_waits_for_its_answer() {
+    let engine = open_engine(shared_home()).await;
+    let mut asked = request(vec![
+        run("echo allowed"),
+        say("done"),
+        run("echo no"),
+        say("refused"),
+    ]);
+    asked.permissions = PermissionPolicy::Ask;
+    let agent = engine.live().start(asked).await.unwrap();
+    let base_url = agent.view().base_url.unwrap();
+    let client = Client::of_url(&base_url, Some(agent.credentials())).unwrap();
+    assert!(matches!(
+        client.health(Duration::from_secs(5)).await,
+        Health::Healthy { .. }
+    ));
+    let stranger = Client::of_url(&base_url, None).unwrap();
+    assert_eq!(
+        stranger.health(Duration::from_secs(5)).await,
+        Health::Foreign
+    );
+
+    for (answer, expected) in [
+        (Answer::Once, "completed"),
+        (Answer::Reject { message: None }, "error"),
+    ] {
+        let turn = agent.turn(text("go")).unwrap();
+        let id = until_asked(&turn).await;
+        assert!(!turn.answer("unknown", Answer::Once));
+        assert!(turn.answer(&id, answer.clone()));
+        assert!(!turn.answer(&id, answer));
+        let replies = ended(&turn).await;
+        let last = replies.iter().rev().find_map(|reply| match &reply.kind {
+            ReplyKind::Tool { status, .. } => Some(serde_json::to_value(status).unwrap()),
+            _ => None,
+        });
+        assert_eq!(last.unwrap(), expected, "{replies:?}");
+    }
+    remove(&engine, &agent).await;
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_sees_only_its_own_and_has_a_quota() {
+    let limits = EngineLimits {
+        live_per_owner: 1,
+        ..EngineLimits::default()
+    };
+    let engine = open_engine_with(shared_home(), limits).await;
+    let of = |owner: &str| {
+        let mut asked = request(vec![say("first")]);
+        asked.rollout.owner = Some(owner.to_owned());
+        asked
+    };
+    let (one, two) = (
+        RolloutId::generate().to_string(),
+        RolloutId::generate().to_string(),
+    );
+    let agent = engine.live().start(of(&one)).await.unwrap();
+    let refused = engine.live().start(of(&one)).await.err();
+    assert!(matches!(refused, Some(LiveError::Quota(1))), "{refused:?}");
+    assert!(engine.live().find(&two, agent.id()).is_err());
+    assert!(engine.live().find(LOCAL, agent.id()).is_err());
+    assert_eq!(engine.live().list(&two).len(), 0);
+    assert_eq!(engine.live().list(&one).len(), 1);
+    let mut stolen = of(&two);
+    stolen.id = Some(agent.id().to_owned());
+    assert!(engine.live().start(stolen).await.is_err());
+    assert!(engine.live().stop(&two, agent.id()).await.is_err());
+
+    // Whoever names it again gets the same one.
+    let mut same = of(&one);
+    same.id = Some(agent.id().to_owned());
+    let same = engine.live().start(same).await.unwrap();
+    assert!(Arc::ptr_eq(&same, &agent));
+    engine.live().stop(&one, agent.id()).await.unwrap();
+    engine.live().remove(&one, agent.id()).await.unwrap();
+    engine.close().await;
+}
+
+async fn until_asked(turn: &LiveTurn) -> String {
+    loop {
+        let replies = turn.after(0);
+        let id = replies.iter().find_map(|reply| match &reply.kind {
+            ReplyKind::Permission { id, .. } => Some(id.clone()),
+            _ => None,
+        });
+        if let Some(id) = id {
+            return id;
+        }
+        assert!(!turn.is_ended(), "{replies:?}");
+        turn.wait_after(replies.len() as u64).await;
+    }
+}
+
+async fn until_tool(turn: &LiveTurn) {
+    let mut seen = 0;
+    loop {
+        turn.wait_after(seen).await;
+        let replies = turn.after(seen);
+        assert!(!turn.is_ended(), "{:?}", turn.after(0));
+        seen = replies.last().map_or(seen, |last| last.seq);
+        let is_tool = |reply: &Reply| matches!(reply.kind, ReplyKind::Tool { .. });
+        if replies.iter().any(is_tool) {
+            return;
+        }
+    }
+}
+
+/// The processes of an agent, as this machine sees them.
+fn processes(mark: &str) -> Vec<i32> {
+    let mark = format!("{MARK}={mark}");
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_its = |pid: &i32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|it| it == mark.as_bytes())
+    };
+    pids.filter(is_its).collect()
+}
+
+fn mark(request: &LiveRequest) -> String {
+    request.rollout.task.env[MARK].clone()
+}
+
+fn kill(pid: i32) {
+    let status = std::process::Command::new("kill")
+        .args(["-KILL", &pid.to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
