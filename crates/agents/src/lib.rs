@@ -126,6 +126,8 @@ pub struct ServeLaunch {
     pub files: Vec<(String, String)>,
     /// Sent with each message: the task's `effort`.
     pub variant: Option<String>,
+    /// Sent with each message: provider and model; what the configuration says when not given.
+    pub model: Option<(String, String)>,
 }
 
 /// Why an agent cannot run a task.

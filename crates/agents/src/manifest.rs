@@ -387,6 +387,7 @@ impl Agent for Manifest {
 
     fn serve(&self, request: &LaunchRequest<'_>) -> Option<Result<ServeLaunch, LaunchError>> {
         let serve = self.text.serve.as_ref()?;
+        let provider = serve.provider.clone();
         let wanted = &request.task.agent;
         let options: Vec<_> = wanted.set().filter(|(name, _)| *name != EFFORT).collect();
         let launch = self.assemble(request, &serve.command, &options);
@@ -395,6 +396,7 @@ impl Agent for Manifest {
             env: launch.env,
             files: launch.files,
             variant: wanted.effort.clone(),
+            model: provider.map(|provider| (provider, request.access.model.clone())),
         }))
     }
 

@@ -13,6 +13,9 @@ const PORT: &str = "port";
 pub(super) struct ServeText {
     /// The command of the server, with `{port}`. Options of a task add to it what they add to the agent's own command.
     pub(super) command: Vec<String>,
+    /// The provider of the rollout's model in the agent's configuration. Named with each message, it holds whatever a
+    /// configuration in the work directory says.
+    pub(super) provider: Option<String>,
     /// Variables that the server itself gets from Rollcage, such as its password: a task may not set them.
     #[serde(default)]
     pub(super) kept: Vec<String>,

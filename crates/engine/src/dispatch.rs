@@ -305,6 +305,7 @@ impl Dispatcher {
         while let Some(id) = state.schedule.start_next() {
             self.start(state, id);
         }
+        self.cx.warm.set_waiting(state.schedule.waiting());
     }
 
     /// Runs a rollout that has left the queue, even if only to end it as cancelled.

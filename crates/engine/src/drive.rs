@@ -105,6 +105,7 @@ pub(crate) fn driver<'a>(
     let context = ServeContext {
         instruction: cx.plan.task.instruction.clone(),
         variant: launch.variant,
+        model: launch.model,
         controls: cx.controls,
         feed: cx.feed,
         record: directory,

@@ -38,6 +38,7 @@ use crate::rollout::Context;
 use crate::schedule::QueueError;
 use crate::store::{Store, StoreError, Summary};
 use crate::trial::{self, TrialError};
+use crate::warm::{WarmAgents, WarmCounters};
 
 /// The dependencies and settings of an engine.
 pub struct EngineOptions {
@@ -95,6 +96,7 @@ pub struct Load {
     pub running: usize,
     pub waiting: usize,
     pub counters: Counters,
+    pub warm: WarmCounters,
 }
 
 /// Runs the rollouts of one process.
@@ -111,6 +113,8 @@ impl Engine {
         let store = Store::open(&options.home)?;
         close_abandoned(&store).await?;
         private_directory(&options.home.join("layers"))?;
+        let warm_logs = options.home.join("warm");
+        private_directory(&warm_logs)?;
         let sandboxes = options.sandboxes;
         let preparer = Preparer::new(
             &options.home,
@@ -119,7 +123,14 @@ impl Engine {
             Arc::clone(&sandboxes),
             options.on_install,
         );
+        let warm = WarmAgents::new(
+            options.limits.warm,
+            Arc::clone(&sandboxes),
+            Arc::clone(&preparer.catalogue),
+            warm_logs,
+        );
         let cx = Arc::new(Context {
+            warm,
             store: store.clone(),
             clients: Arc::clone(&preparer.clients),
             profiles: Arc::new(Profiles::default()),
@@ -359,6 +370,7 @@ impl Engine {
             running,
             waiting,
             counters: self.dispatcher.metrics.counters(),
+            warm: self.cx.warm.counters(),
         }
     }
 
@@ -366,6 +378,7 @@ impl Engine {
     /// everything that was started. Every rollout has its result and record before this returns.
     pub async fn shut_down(&self, grace: Duration) {
         tokio::join!(self.dispatcher.shut_down(grace), self.live.shut_down());
+        self.cx.warm.close().await;
         self.cx.preparer.close().await;
         if let Err(error) = self.cx.sandboxes.shutdown().await {
             tracing::warn!(

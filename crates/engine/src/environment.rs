@@ -6,11 +6,19 @@
 use std::collections::BTreeMap;
 
 use rollcage_agents::base_environment;
+use rollcage_model::task::Task;
 use rollcage_sandbox::guest::{ALIASES, HOME, PYTHON_BASE, SETUP};
 
 type Variables = BTreeMap<String, String>;
 
 const SYSTEM: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
+/// The task's variables, over those of a phase's network.
+pub(crate) fn of_task(mut network: Variables, task: &Task) -> Variables {
+    network.extend(task.place_variables());
+    network.extend(task.env.clone());
+    network
+}
 
 /// For setup commands, with the task's own variables on top.
 pub(crate) fn of_setup(extra: &Variables) -> Variables {

@@ -50,6 +50,12 @@ impl Ending {
     }
 }
 
+impl std::fmt::Display for Ending {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.error.as_deref().unwrap_or_default())
+    }
+}
+
 impl From<rollcage_sandbox::Error> for Ending {
     fn from(error: rollcage_sandbox::Error) -> Self {
         Ending::new(Cause::SandboxFailed, rollcage_model::text::chain(&error))

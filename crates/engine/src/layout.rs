@@ -106,6 +106,7 @@ pub(crate) fn note_sandbox(result: &mut RolloutResult, kind: &str, sandbox: &dyn
         memory: isolation.memory.clone(),
         pids: isolation.pids.clone(),
         cpu: isolation.cpu.clone(),
+        warm: false,
     };
 }
 

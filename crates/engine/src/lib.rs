@@ -42,11 +42,13 @@ mod schedule;
 mod services;
 mod shell;
 mod stage;
+mod start;
 pub mod store;
 mod trial;
 mod upload;
 mod usage;
 mod verify;
+mod warm;
 
 #[cfg(test)]
 mod tests;
@@ -54,8 +56,9 @@ mod tests;
 pub use controls::{CommandError, RolloutCommand};
 pub use dispatch::RolloutEntry;
 pub use engine::{Engine, EngineError, EngineOptions, Load, OpenError, RolloutLookup, forget_home};
-pub use limits::{EngineLimits, KEEP_ABORTED};
+pub use limits::{EngineLimits, KEEP_ABORTED, WarmLimits};
 pub use listing::{EndedFilter, Filter, LOCAL, Page};
 pub use messages::ServedMessages;
 pub use schedule::QueueError;
 pub use trial::TrialError;
+pub use warm::WarmCounters;

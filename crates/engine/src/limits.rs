@@ -13,10 +13,20 @@ pub struct EngineLimits {
     pub owner_slots: usize,
     /// How long the sandbox of an aborted rollout is kept for grading; zero means not at all.
     pub keep_aborted: Duration,
+    pub warm: WarmLimits,
     /// Live agents that one owner may have.
     pub live_per_owner: usize,
     /// Live agents of all owners.
     pub live_max: usize,
+}
+
+/// Limits on sandboxes in which an agent's server stands ready for the next rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WarmLimits {
+    /// How many there may be; none at 0.
+    pub count_max: usize,
+    /// How long one is kept after the last rollout that wanted its kind; zero keeps them only for rollouts that wait.
+    pub linger: Duration,
 }
 
 /// The default of [`EngineLimits::keep_aborted`].
@@ -35,6 +45,10 @@ impl Default for EngineLimits {
             queue_max: 1000,
             owner_slots: cores,
             keep_aborted: KEEP_ABORTED,
+            warm: WarmLimits {
+                count_max: cores,
+                linger: Duration::ZERO,
+            },
             live_per_owner: LIVE_PER_OWNER,
             live_max: LIVE_MAX,
         }

@@ -177,3 +177,6 @@ impl From<Ending> for LiveError {
         LiveError::Start(ending.error.unwrap_or_else(unknown))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,12 @@
 //! A rollout's way to its model: a session on the proxy, served at the sandbox's entrance.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response};
 use tracing::Instrument;
 
 use rollcage_agents::ModelAccess;
@@ -33,6 +37,7 @@ pub(crate) fn open_session(
     record: &Record,
     feed: &Arc<Feed>,
     profile: &Profile,
+    key: Option<String>,
 ) -> Result<Arc<Session>, Ending> {
     let agent_time = Duration::from_secs_f64(plan.task.agent_timeout_s());
     let options = SessionOptions {
@@ -40,7 +45,7 @@ pub(crate) fn open_session(
         on_overflow: OnOverflow::Stop,
         ..live_options(clients, client, plan, record, feed, profile)
     };
-    create_session(options)
+    create_session(key, options)
 }
 
 /// As [`open_session`], for an agent without an end of its own: a conversation that is too long is the agent's to shorten.
@@ -52,7 +57,10 @@ pub(crate) fn open_live_session(
     feed: &Arc<Feed>,
     profile: &Profile,
 ) -> Result<Arc<Session>, Ending> {
-    create_session(live_options(clients, client, plan, record, feed, profile))
+    create_session(
+        None,
+        live_options(clients, client, plan, record, feed, profile),
+    )
 }
 
 fn live_options(
@@ -78,8 +86,11 @@ fn live_options(
     }
 }
 
-fn create_session(options: SessionOptions) -> Result<Arc<Session>, Ending> {
-    let key = rollcage_proxy::random_key("sk-rollcage-");
+fn create_session(key: Option<String>, options: SessionOptions) -> Result<Arc<Session>, Ending> {
+    let key = match key {
+        Some(key) => Ok(key),
+        None => rollcage_proxy::random_key("sk-rollcage-"),
+    };
     let session = key.and_then(|key| Session::create(key, options));
     session.map_err(|error| {
         let text = format!("open the rollout's exchanges: {error}");
@@ -87,30 +98,85 @@ fn create_session(options: SessionOptions) -> Result<Arc<Session>, Ending> {
     })
 }
 
+/// What an agent is answered before there is a session, in the chat dialect: a stream with one word.
+const NO_SESSION_YET: &str = "data: {\"id\":\"ready\",\"object\":\"chat.completion.chunk\",\"created\":0,\"model\":\"none\",\
+    \"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"ready\"},\"finish_reason\":null}]}\n\n\
+    data: {\"id\":\"ready\",\"object\":\"chat.completion.chunk\",\"created\":0,\"model\":\"none\",\
+    \"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+
+/// A sandbox's entrance, served from before there is a session.
+pub(crate) struct OpenEntrance {
+    pub(crate) serving: ServerHandle,
+    /// As seen from inside.
+    pub(crate) base_url: String,
+    attached: Arc<OnceLock<Attached>>,
+}
+
+/// The session of an entrance, and the span that its calls are logged in.
+struct Attached {
+    sessions: Arc<Sessions>,
+    span: tracing::Span,
+}
+
+impl OpenEntrance {
+    pub(crate) fn open(sandbox: &mut dyn Sandbox) -> Result<Self, Ending> {
+        let attached: Arc<OnceLock<Attached>> = Arc::default();
+        let target = Arc::clone(&attached);
+        let handler: rollcage_proxy::Handler = Arc::new(move |request| {
+            let target = Arc::clone(&target);
+            Box::pin(async move { answer(target.get(), request).await })
+        });
+        let unserved =
+            |error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}"));
+        let entrance = sandbox.take_entrance();
+        let entrance = entrance.ok_or_else(|| unserved(std::io::ErrorKind::NotFound.into()))?;
+        let (listener, base_url) = entrance.open().map_err(unserved)?;
+        let serving = rollcage_proxy::serve(listener, handler).map_err(unserved)?;
+        Ok(OpenEntrance {
+            serving,
+            base_url,
+            attached,
+        })
+    }
+
+    /// From now on calls belong to this session. Only the first one counts.
+    pub(crate) fn attach(&self, session: &Arc<Session>) {
+        let _ = self.attached.set(Attached {
+            sessions: Sessions::of(Arc::clone(session)),
+            span: tracing::Span::current(),
+        });
+    }
+}
+
+async fn answer(
+    attached: Option<&Attached>,
+    request: Request<hyper::body::Incoming>,
+) -> Response<rollcage_proxy::Body> {
+    if let Some(Attached { sessions, span }) = attached {
+        let answer = rollcage_proxy::answer(sessions, request);
+        return answer.instrument(span.clone()).await;
+    }
+    let body = Full::new(Bytes::from_static(NO_SESSION_YET.as_bytes()));
+    let mut response = Response::new(body.map_err(|never| match never {}).boxed_unsync());
+    let stream = HeaderValue::from_static("text/event-stream");
+    response.headers_mut().insert(CONTENT_TYPE, stream);
+    response
+}
+
 /// Serves the session at the sandbox's entrance. Returns its base URL as seen from inside, too.
 pub(crate) fn serve(
     session: &Arc<Session>,
     sandbox: &mut dyn Sandbox,
 ) -> Result<(ServerHandle, String), Ending> {
-    let sessions = Sessions::of(Arc::clone(session));
-    let span = tracing::Span::current();
-    let handler: rollcage_proxy::Handler = Arc::new(move |request| {
-        let sessions = Arc::clone(&sessions);
-        let answering = async move { rollcage_proxy::answer(&sessions, request).await };
-        Box::pin(answering.instrument(span.clone()))
-    });
-    let unserved = |error| Ending::new(Cause::EngineFailed, format!("serve the proxy: {error}"));
-    let entrance = sandbox.take_entrance();
-    let entrance = entrance.ok_or_else(|| unserved(std::io::ErrorKind::NotFound.into()))?;
-    let (listener, base_url) = entrance.open().map_err(unserved)?;
-    let serving = rollcage_proxy::serve(listener, handler).map_err(unserved)?;
-    Ok((serving, base_url))
+    let entrance = OpenEntrance::open(sandbox)?;
+    entrance.attach(session);
+    Ok((entrance.serving, entrance.base_url))
 }
 
 /// What the agent is told of its model. `base_url` is the proxy's, as seen from inside.
 pub(crate) fn access(
     plan: &Plan,
-    session: &Session,
+    key: &str,
     base_url: &str,
     context_tokens: Option<u64>,
 ) -> ModelAccess {
@@ -118,7 +184,7 @@ pub(crate) fn access(
     let output_tokens = plan.settings.tokens_max.unwrap_or(8192);
     ModelAccess {
         base_url: format!("{base_url}/v1"),
-        key: session.key().to_owned(),
+        key: key.to_owned(),
         model: plan.endpoint.model.clone(),
         context_tokens,
         // The output limit has to leave room for a prompt.

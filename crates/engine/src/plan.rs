@@ -32,6 +32,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Whether files, setup commands or services may have written to the work directory before the agent.
+    pub(crate) fn changes_workdir(&self) -> bool {
+        let task = &self.task;
+        let has_files = !task.files.is_empty() || !self.uploads.is_empty();
+        has_files || !task.setup.is_empty() || !task.services.is_empty()
+    }
+
     /// How the agent names the tools of the task's MCP servers.
     pub(crate) fn mcp_names(&self) -> Option<McpNames> {
         let pattern = self

@@ -1,7 +1,6 @@
 //! One rollout, from task to result. Start reading here.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,14 +16,15 @@ use rollcage_sandbox::{Sandbox, Sandboxes};
 use crate::artifacts;
 use crate::collect::collect;
 use crate::controls::Controls;
+use crate::drive::serve::ServedAgent;
 use crate::drive::{DriveContext, drive, driver};
 use crate::environment;
 use crate::feed::Feed;
 use crate::installed;
 use crate::intake::{PlanError, Preparer, ResolvedRollout};
 use crate::judge::{Ending, with_verifier_problem};
-use crate::layout::{note_sandbox, spec};
-use crate::model;
+use crate::layout::note_sandbox;
+use crate::model::{self, OpenEntrance};
 use crate::network::{HostNetwork, RolloutNetwork};
 use crate::patch;
 use crate::plan::Plan;
@@ -32,18 +32,16 @@ use crate::result;
 use crate::services::{RolloutServices, Services};
 use crate::shell::{LOG_TAIL_CHARS, seconds};
 use crate::stage::Stage;
+use crate::start::{StartedSandbox, close_shared};
 use crate::store::{Record, Store, StoreError};
 use crate::usage::{self, Meter};
 use crate::verify::{self, CommandProgress};
+use crate::warm::WarmAgents;
 use rollcage_agents::LaunchRequest;
 use rollcage_model::text::tail;
 use rollcage_proxy::Profiles;
 use rollcage_proxy::outbound::Clients;
 use rollcage_proxy::{ServerHandle, Session};
-
-/// How long requests to a dead server may still hold its sandbox.
-const SHARING_LIMIT: Duration = Duration::from_secs(5);
-const SHARING_PAUSE: Duration = Duration::from_millis(5);
 
 /// State shared by all rollouts of a process.
 pub(crate) struct Context {
@@ -52,6 +50,7 @@ pub(crate) struct Context {
     pub(crate) preparer: Preparer,
     pub(crate) clients: Arc<Clients>,
     pub(crate) profiles: Arc<Profiles>,
+    pub(crate) warm: WarmAgents,
 }
 
 /// Runs one rollout to its result. Always returns one.
@@ -145,7 +144,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
 /// Opens everything the rollout needs, runs it inside, and closes everything again whatever the outcome.
 async fn attempt(
     cx: &Context,
-    plan: &Plan,
+    plan: &Arc<Plan>,
     record: &Record,
     result: &mut RolloutResult,
     feed: &Arc<Feed>,
@@ -168,17 +167,26 @@ async fn attempt(
     let host = &*cx.preparer.catalogue.network;
     installed::check_user(&plan.task, cx.sandboxes.capabilities())?;
     let since = Instant::now();
-    let sandbox = cancel
-        .run_until_cancelled(cx.sandboxes.start(spec(feed.rollout(), plan, host)))
-        .await;
-    let mut sandbox = sandbox.ok_or_else(Ending::cancelled)??;
+    let start = StartedSandbox::get(cx, plan, result.endpoint.context_tokens, feed);
+    let started = cancel.run_until_cancelled(Box::pin(start)).await;
+    let StartedSandbox {
+        sandbox,
+        entrance,
+        network,
+        key,
+        served,
+    } = started.ok_or_else(Ending::cancelled)??;
     result.timings.sandbox_s = seconds(since.elapsed());
-    note_sandbox(result, &cx.sandboxes.capabilities().kind, &*sandbox);
+    note_sandbox(result, &cx.sandboxes.capabilities().kind, &**sandbox);
+    result.sandbox.warm = served.is_some();
 
-    let session = model::open_session(&cx.clients, client, plan, record, feed, &profile)?;
-    let (mut serving, base_url) = model::serve(&session, &mut *sandbox)?;
-    let network = RolloutNetwork::open(plan.network.clone(), host, &mut *sandbox)?;
-    let sandbox = Arc::new(sandbox);
+    let session = model::open_session(&cx.clients, client, plan, record, feed, &profile, key)?;
+    entrance.attach(&session);
+    let OpenEntrance {
+        mut serving,
+        base_url,
+        ..
+    } = entrance;
     let inside = OpenRollout {
         sandbox: &**sandbox,
         shared_sandbox: &sandbox,
@@ -194,8 +202,12 @@ async fn attempt(
     let mut beside = Beside {
         services: RolloutServices::of(&plan.task),
         meter: Meter::new(&plan.task),
+        served,
     };
     let ending = inside.run(record, result, &mut serving, &mut beside).await;
+    if let Some(unused) = beside.served.take() {
+        unused.server.close().await;
+    }
     serving.close().await;
     beside.services.keep(record.path()).await;
     network.close(record.path(), result).await;
@@ -215,24 +227,6 @@ async fn attempt(
     match session.record_error() {
         Some(broken) => Err(Ending::new(Cause::EngineFailed, broken)),
         None => ending,
-    }
-}
-
-/// Closes a sandbox once nobody else uses it: a client may be reading a served agent's messages until its server is dead.
-pub(crate) async fn close_shared(
-    mut sandbox: Arc<Box<dyn Sandbox>>,
-) -> Result<(), rollcage_sandbox::Error> {
-    let since = Instant::now();
-    loop {
-        sandbox = match Arc::try_unwrap(sandbox) {
-            Ok(sandbox) => return sandbox.close().await,
-            Err(shared) => shared,
-        };
-        if since.elapsed() > SHARING_LIMIT {
-            let what = "a sandbox that is still in use".to_owned();
-            return Err(rollcage_sandbox::Error::Invalid { what });
-        }
-        tokio::time::sleep(SHARING_PAUSE).await;
     }
 }
 
@@ -256,6 +250,8 @@ struct OpenRollout<'a> {
 struct Beside {
     services: RolloutServices,
     meter: Meter,
+    /// The agent's server, where it stands ready, until the agent's turn.
+    served: Option<ServedAgent>,
 }
 
 impl OpenRollout<'_> {
@@ -266,7 +262,9 @@ impl OpenRollout<'_> {
         serving: &mut ServerHandle,
         beside: &mut Beside,
     ) -> Result<Ending, Ending> {
-        let Beside { services, meter } = &mut *beside;
+        let Beside {
+            services, meter, ..
+        } = &mut *beside;
         let stage = self.stage();
         let prepare = stage.prepare(result, &mut services.agent);
         let prepared = self.cancel.run_until_cancelled(prepare).await;
@@ -279,7 +277,9 @@ impl OpenRollout<'_> {
         let baseline = baseline.ok_or_else(Ending::cancelled)?;
 
         let ending = self.run_agent(record, result, serving, beside).await?;
-        let Beside { services, meter } = beside;
+        let Beside {
+            services, meter, ..
+        } = beside;
         let is_aborted = ending.cause == Cause::Cancelled;
         if !is_aborted && !ending.cause.verdict().is_graded {
             return Ok(ending);
@@ -317,14 +317,23 @@ impl OpenRollout<'_> {
         record: &Record,
         result: &mut RolloutResult,
         serving: &mut ServerHandle,
-        Beside { services, meter }: &mut Beside,
+        Beside {
+            services,
+            meter,
+            served,
+        }: &mut Beside,
     ) -> Result<Ending, Ending> {
         self.feed.publish(What::Entered {
             phase: Phase::Agent,
         });
         let since = Instant::now();
         let context_tokens = result.endpoint.context_tokens;
-        let access = model::access(self.plan, self.session, &self.base_url, context_tokens);
+        let access = model::access(
+            self.plan,
+            self.session.key(),
+            &self.base_url,
+            context_tokens,
+        );
         let launch = LaunchRequest {
             task: &self.plan.task,
             access: &access,
@@ -340,7 +349,11 @@ impl OpenRollout<'_> {
             services: &services.agent,
         };
         let env = self.stage().environment(network::Phase::Agent);
-        let mut driver = driver(&stage, &launch, &env, None)?;
+        let ready = served.take();
+        if let Some(ready) = ready.as_ref().filter(|_| self.plan.changes_workdir()) {
+            ready.read_anew().await;
+        }
+        let mut driver = driver(&stage, &launch, &env, ready)?;
         let agent_run = drive(&stage, &mut *driver, serving).await;
         drop(driver);
         self.network.shut();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollcage_agents::base_environment;
+use rollcage_live::place::MARK;
 use rollcage_model::record::CommandResult;
 use rollcage_model::text::tail;
 use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, User, run};
@@ -20,15 +21,16 @@ const TAIL_BYTES: usize = 4 * TAIL_CHARS;
 /// The time limit for listing processes.
 const LIST_LIMIT: Duration = Duration::from_secs(10);
 
-/// The names of the live processes of the sandbox's user.
+/// The names of the live processes of the sandbox's user, without an agent's server that stands ready.
 pub(crate) async fn live_processes(sandbox: &dyn Sandbox) -> Result<Vec<String>, Error> {
     // Only the environment of the user's own processes is readable. The shell expands the list before it starts
     // anything.
     const LIST: &str = r#"for process in /proc/[0-9]*; do
-        [ "$process" != "/proc/$$" ] && head -c 1 "$process/environ" > /dev/null && cat "$process/comm"
+        [ "$process" != "/proc/$$" ] && head -c 1 "$process/environ" > /dev/null &&
+            ! grep -qz '^{MARK}=' "$process/environ" && cat "$process/comm"
     done 2> /dev/null; true"#;
     let env = base_environment(&BTreeMap::new());
-    let listed = run_command(sandbox, LIST, env, "/", LIST_LIMIT).await?;
+    let listed = run_command(sandbox, &LIST.replace("{MARK}", MARK), env, "/", LIST_LIMIT).await?;
     Ok(listed.stdout.lines().map(str::to_owned).collect())
 }
 

@@ -111,10 +111,7 @@ impl Stage<'_> {
 
     /// The task's variables, over those of a phase's network.
     pub(crate) fn environment(&self, phase: network::Phase) -> BTreeMap<String, String> {
-        let mut env = self.network.variables(phase);
-        env.extend(self.plan.task.place_variables());
-        env.extend(self.plan.task.env.clone());
-        env
+        environment::of_task(self.network.variables(phase), &self.plan.task)
     }
 
     pub(crate) fn publish_command(

@@ -235,6 +235,13 @@ impl Client {
         self.post(&path, None, ABORT_LIMIT).await.map(drop)
     }
 
+    /// Removes a session with its messages.
+    pub async fn delete_session(&self, session: &str) -> Result<(), ClientError> {
+        let path = format!("/session/{session}");
+        let deleted = self.request(Method::DELETE, &path, None, SHORT_LIMIT);
+        deleted.await.map(drop)
+    }
+
     /// Has the server read its configuration and a directory's files (AGENTS.md, `.opencode`) again at the next use.
     pub async fn dispose_instance(&self, directory: &str) -> Result<(), ClientError> {
         let path = with_directory("/instance/dispose", Some(directory));

@@ -111,6 +111,14 @@ impl RotatingLog {
         }
     }
 
+    /// Moves the file, if it was written; its old ones stay. A file that cannot be moved is left where it is.
+    pub(crate) fn move_to(&mut self, path: PathBuf) {
+        if std::fs::rename(&self.path, &path).is_err() {
+            self.file = None;
+        }
+        self.path = path;
+    }
+
     /// The next write opens it again.
     pub(crate) fn close(&mut self) {
         self.file = None;

@@ -17,7 +17,7 @@ pub use tree::ProcessIdentity;
 
 /// A variable with a value of its own for every server. What the server starts inherits it, and is found by it even after it
 /// left the server's session and lost its parent.
-const MARK: &str = "ROLLCAGE_LIVE_SERVER";
+pub const MARK: &str = "ROLLCAGE_LIVE_SERVER";
 
 /// A server to start. The environment is exactly `env` and a mark.
 #[derive(Clone, Debug, Default)]

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::client::{Client, Connect, Credentials, Health};
 use crate::forward::ForwardTarget;
+use crate::log::{RotatingLog, SharedLog};
 use crate::place::{Place, ProcessIdentity, ServeProcess};
 
 mod keeper;
@@ -98,6 +99,7 @@ pub struct LiveServer {
     commands: mpsc::Sender<Command>,
     /// The keeper; aborted on drop.
     keeper: Mutex<JoinSet<()>>,
+    log: SharedLog,
 }
 
 /// What the keeper lets others see.
@@ -146,11 +148,14 @@ impl LiveServer {
         });
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let mut tasks = JoinSet::new();
-        tasks.spawn(Keeper::new(place, options, Arc::clone(&shared)).run(received));
+        let log = RotatingLog::shared(options.log.clone());
+        let keeper = Keeper::new(place, options, Arc::clone(&shared), Arc::clone(&log));
+        tasks.spawn(keeper.run(received));
         Arc::new(LiveServer {
             shared,
             commands,
             keeper: Mutex::new(tasks),
+            log,
         })
     }
 
@@ -230,6 +235,12 @@ impl LiveServer {
         TurnGuard {
             turns: Arc::clone(&self.shared.turns),
         }
+    }
+
+    /// Its log is this file from now on, with what it has now.
+    pub fn move_log(&self, path: PathBuf) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.move_to(path);
     }
 
     /// Ends an unhealthy or dead process with all that it started; true if there was one.

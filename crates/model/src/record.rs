@@ -210,6 +210,9 @@ pub struct SandboxInfo {
     pub pids: String,
     /// What holds the limit on processors.
     pub cpu: String,
+    /// The agent's server stood ready in it before the rollout came.
+    #[serde(default)]
+    pub warm: bool,
 }
 
 /// What is kept of a rollout beside its exchanges. Field names of OpenEnv's original come first. Tokens are not here: they

@@ -28,6 +28,7 @@ use rollcage_model::event::What;
 use rollcage_model::live::{Answer, ErrorCode, PermissionPolicy, Reply, ReplyKind};
 use rollcage_model::text::chain;
 use rollcage_model::transcript::{AgentEnd, events_of_messages};
+use rollcage_sandbox::guest::WORKDIR;
 use rollcage_sandbox::{ExitStatus, Sandbox};
 
 use super::driver::{Account, Driver, Streams};
@@ -35,7 +36,7 @@ use crate::controls::{Controls, LiveConversation};
 use crate::environment;
 use crate::feed::Feed;
 use crate::judge::{Ending, StopReason, turn_failure};
-use crate::store::{MESSAGES_FILE, private_file};
+use crate::store::{MESSAGES_FILE, STDERR_FILE, private_file};
 
 mod replies;
 
@@ -56,6 +57,7 @@ const TITLE: &str = "task";
 /// An agent's server in a sandbox, started or not.
 pub(crate) struct ServedAgent {
     pub(crate) server: Arc<LiveServer>,
+    log: PathBuf,
 }
 
 impl ServedAgent {
@@ -77,7 +79,7 @@ impl ServedAgent {
             deadline: START_LIMIT,
             poll: POLL,
             silence_max: SILENCE_MAX,
-            log,
+            log: log.clone(),
         };
         let place = SandboxPlace {
             sandbox: Arc::clone(sandbox),
@@ -86,7 +88,30 @@ impl ServedAgent {
         };
         Ok(ServedAgent {
             server: LiveServer::new(Arc::new(place), options),
+            log,
         })
+    }
+
+    /// What it has printed and will print belongs to this record.
+    pub(crate) fn log_to(&self, record: &Path) {
+        self.server.move_log(record.join(STDERR_FILE));
+    }
+
+    /// For a server that no rollout used.
+    pub(crate) fn remove_log(&self) {
+        let _ = std::fs::remove_file(&self.log);
+    }
+
+    /// Has it read its work directory and configuration anew. One that cannot is stopped; the driver starts it again.
+    pub(crate) async fn read_anew(&self) {
+        let Some(client) = self.server.client() else {
+            return;
+        };
+        let disposed = client.dispose_instance(WORKDIR);
+        let disposed = tokio::time::timeout(GRACE, disposed).await;
+        if !matches!(disposed, Ok(Ok(()))) {
+            self.server.stop().await;
+        }
     }
 }
 
@@ -94,6 +119,7 @@ impl ServedAgent {
 pub(crate) struct ServeContext<'a> {
     pub(crate) instruction: String,
     pub(crate) variant: Option<String>,
+    pub(crate) model: Option<(String, String)>,
     pub(crate) controls: &'a Controls,
     pub(crate) feed: &'a Arc<Feed>,
     /// The directory of the record.
@@ -181,6 +207,7 @@ impl<'a> Serve<'a> {
             prompt: Prompt {
                 text,
                 variant: self.cx.variant.clone(),
+                model: self.cx.model.clone(),
                 ..Prompt::default()
             },
             directory: None,
@@ -292,7 +319,8 @@ impl Driver for Serve<'_> {
             let written = sandbox.write_file(&path, 0o600, text.into_bytes()).await;
             written.map_err(Ending::from_setup)?;
         }
-        // The server's own log takes what it prints.
+        // The server's own log takes what it prints. One that stood ready has another place for it so far.
+        self.agent.log_to(self.cx.record);
         Ok(Streams::default())
     }
 

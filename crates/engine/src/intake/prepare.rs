@@ -64,7 +64,7 @@ impl From<PlanError> for Ending {
 
 /// A plan, with the script lease that must live as long as its rollout.
 pub(crate) struct PreparedRollout {
-    pub(crate) plan: Plan,
+    pub(crate) plan: Arc<Plan>,
     pub(crate) _script: Option<Lease>,
 }
 
@@ -147,7 +147,7 @@ impl Preparer {
             network: rollout.network,
         };
         Ok(PreparedRollout {
-            plan,
+            plan: Arc::new(plan),
             _script: script,
         })
     }

@@ -29,10 +29,11 @@ use crate::metrics::Metrics;
 use crate::model;
 use crate::network::RolloutNetwork;
 use crate::result;
-use crate::rollout::{Context, begin_record, close_shared, run_blocking};
+use crate::rollout::{Context, begin_record, run_blocking};
 use crate::services::RolloutServices;
 use crate::shell::run_command;
 use crate::stage::Stage;
+use crate::start::close_shared;
 use crate::store::Record;
 use crate::usage;
 
@@ -223,7 +224,7 @@ impl Recorded {
             }
         }
         let context_tokens = self.result.endpoint.context_tokens;
-        let access = model::access(plan, &self.session, &base_url, context_tokens);
+        let access = model::access(plan, self.session.key(), &base_url, context_tokens);
         let variables = stage.environment(network::Phase::Agent);
         let launch = launch::server(plan, place.request, &access, &variables)?;
         write_files(sandbox, &launch).await?;

@@ -184,10 +184,11 @@ impl LiveTurn {
 
     /// Keeps a reply. What comes after the terminal one is not kept.
     pub(super) fn push(&self, reply: Reply) {
-        if self.is_ended() {
+        let mut state = self.state();
+        let before = state.replies.back();
+        if before.is_some_and(|before| before.kind.is_terminal()) {
             return;
         }
-        let mut state = self.state();
         if let Err(error) = self.write(&mut state, &reply) {
             tracing::warn!(%error, turn = self.id, "a reply of a live agent is not written");
         }

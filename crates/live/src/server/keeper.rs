@@ -12,7 +12,7 @@ use super::running::{CurrentParts, Running, Spawned, describe_exit};
 use super::start::Start;
 use super::{Current, PROBE_LIMIT, PortOfPlace, ServerOptions, Shared, StartError};
 use crate::client::Health;
-use crate::log::{RotatingLog, SharedLog};
+use crate::log::SharedLog;
 use crate::place::{Place, ServeProcess};
 
 /// Between SIGTERM and SIGKILL.
@@ -69,11 +69,16 @@ enum Found {
 }
 
 impl Keeper {
-    pub(super) fn new(place: Arc<dyn Place>, options: ServerOptions, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(
+        place: Arc<dyn Place>,
+        options: ServerOptions,
+        shared: Arc<Shared>,
+        log: SharedLog,
+    ) -> Self {
         Keeper {
             place,
             shared,
-            log: RotatingLog::shared(options.log.clone()),
+            log,
             options,
             running: None,
             has_died: false,

@@ -6,6 +6,7 @@ mod bare;
 mod capture;
 mod meter;
 mod rollout;
+mod served;
 
 /// Measure this machine: ratios in one run, since machines are noisy.
 ///

@@ -18,7 +18,7 @@ use rollcage_engine::intake::{
     Catalogue, EndpointOptions, HostMount, KeySource, ModelOptions, PlanError, RequestError,
     ResolvedRollout, RolloutRequest, resolve,
 };
-use rollcage_engine::{Engine, EngineLimits, EngineOptions};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions, WarmLimits};
 use rollcage_model::ending::Ended;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::{MAX_TOKENS_CAP, TOP_LOGPROBS, Task};
@@ -102,6 +102,11 @@ pub(crate) struct Arguments {
     /// How many run at once; the default is one for every core
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
+
+    /// With --driver serve: in how many sandboxes the agent's server may be started ahead for rollouts that wait; as many as
+    /// --jobs when not given, 0 for none
+    #[arg(long, value_name = "N")]
+    warm_agents: Option<usize>,
 
     /// Where rollouts run
     #[arg(long, value_enum, default_value_t = SandboxKind::Local, value_name = "KIND")]
@@ -383,6 +388,11 @@ impl Arguments {
             owner_slots: slots,
             // On the command line nobody can finalize an aborted rollout later.
             keep_aborted: Duration::ZERO,
+            warm: WarmLimits {
+                count_max: self.warm_agents.unwrap_or(slots),
+                // Only for rollouts of this command that wait.
+                linger: Duration::ZERO,
+            },
             ..EngineLimits::default()
         }
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
-use rollcage_engine::EngineOptions;
 use rollcage_engine::intake::Catalogue;
+use rollcage_engine::{EngineOptions, WarmLimits};
 use rollcage_model::network::HostEntry;
 use rollcage_model::text::chain;
 use rollcage_proxy::outbound::{AllowRule, Guard};
@@ -26,6 +26,9 @@ use crate::server::tasks::Tasks;
 use crate::server::tools::RolloutTools;
 use crate::server::{self, ServerOptions, ShutdownHook, api};
 use crate::{Outcome, UsageError, output, settings};
+
+/// How long an agent's server stands ready after the last rollout that wanted one of its kind.
+const WARM_LINGER: Duration = Duration::from_secs(300);
 
 /// Serve an OpenEnv environment for trainers and MCP clients
 ///
@@ -129,6 +132,14 @@ pub(crate) struct Arguments {
     /// collect; 0 keeps none
     #[arg(long, default_value_t = rollcage_engine::KEEP_ABORTED.as_secs_f64(), value_name = "SECONDS", value_parser = seconds_or_none)]
     keep_aborted: f64,
+
+    /// How many sandboxes may stand ready with an agent's server for the next served rollouts of the same kind; as many as
+    /// --jobs when not given, 0 for none
+    ///
+    /// Each takes some 400 MB while it waits. They are kept for as many rollouts as came in the last minute, one for five
+    /// minutes after the last, and none where memory is short; /metrics counts them.
+    #[arg(long, value_name = "N")]
+    warm_agents: Option<usize>,
 
     /// How many seconds running calls and rollouts may go on after the first Ctrl-C or SIGTERM
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
@@ -276,6 +287,10 @@ async fn backend(
         // One owner may use all slots; waiting owners take turns.
         owner_slots: slots,
         keep_aborted: Duration::from_secs_f64(arguments.keep_aborted),
+        warm: WarmLimits {
+            count_max: arguments.warm_agents.unwrap_or(slots),
+            linger: WARM_LINGER,
+        },
         ..rollcage_engine::EngineLimits::default()
     };
     let mut catalogue = Catalogue {

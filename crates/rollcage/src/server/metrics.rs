@@ -62,6 +62,33 @@ fn render(load: &Load, sessions: usize) -> String {
         "rollcage_tokens_total{kind=\"completion\"}",
         counters.completion_tokens,
     );
+    let warm = &load.warm;
+    out.gauge(
+        "rollcage_warm_agents_ready",
+        "Sandboxes in which an agent's server stands ready.",
+        warm.ready,
+    );
+    out.gauge(
+        "rollcage_warm_agents_starting",
+        "Sandboxes in which an agent's server is being started ahead.",
+        warm.starting,
+    );
+    out.head(
+        "rollcage_warm_agents_total",
+        "counter",
+        "Served rollouts that found an agent ready (hit) or not (miss); those ready that nobody used; failed starts.",
+    );
+    for (what, count) in [
+        ("hit", warm.hits),
+        ("miss", warm.misses),
+        ("unused", warm.unused),
+        ("failed", warm.failed),
+    ] {
+        out.sample(
+            &format!("rollcage_warm_agents_total{{what=\"{what}\"}}"),
+            count,
+        );
+    }
     out.counter(
         "rollcage_sandbox_starts_total",
         "Sandboxes that rollouts started.",
@@ -113,6 +140,7 @@ impl MetricsText {
 
 #[cfg(test)]
 mod tests {
+    use rollcage_engine::WarmCounters;
     use rollcage_engine::metrics::Counters;
     use rollcage_model::ending::Ended;
 
@@ -131,12 +159,19 @@ mod tests {
             running: 1,
             waiting: 2,
             counters,
+            warm: WarmCounters {
+                ready: 2,
+                hits: 7,
+                ..WarmCounters::default()
+            },
         };
         let text = render(&load, 5);
         for line in [
             "rollcage_rollouts_running 1",
             "rollcage_rollouts_queued 2",
             "rollcage_open_sessions 5",
+            "rollcage_warm_agents_ready 2",
+            "rollcage_warm_agents_total{what=\"hit\"} 7",
             "rollcage_rollouts_total{ended=\"completed\"} 3",
             "rollcage_rollout_seconds_bucket{le=\"0.5\"} 1",
             "rollcage_rollout_seconds_bucket{le=\"2.5\"} 3",

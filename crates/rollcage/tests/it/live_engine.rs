@@ -1,20 +1,22 @@
 //! Live agents of an engine, with the real `opencode serve` in a sandbox and the scripted endpoint. The script's position
 //! follows from the conversation alone, so an answer shows that the history is there.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agents::{check_tokens, shared_home};
-use crate::support::open_engine;
+use crate::support::{open_engine, open_engine_with};
 use rollcage_engine::intake::RolloutRequest;
 use rollcage_engine::live::{
     LiveAgent, LiveError, LiveRequest, LiveSandbox, LiveState, LiveTurn, TurnInput,
 };
-use rollcage_engine::{Engine, LOCAL};
+use rollcage_engine::{Engine, EngineLimits, LOCAL};
+use rollcage_live::{Client, Health};
 use rollcage_model::ending::Ended;
 use rollcage_model::id::RolloutId;
-use rollcage_model::live::{ErrorCode, PermissionPolicy, Reply, ReplyKind};
+use rollcage_model::live::{Answer, ErrorCode, PermissionPolicy, Reply, ReplyKind};
 use rollcage_model::script::Step;
 use rollcage_model::task::Task;
 use rollcage_scripted::Log;
@@ -102,14 +104,19 @@ fn live_directory(agent: &LiveAgent) -> std::path::PathBuf {
     shared_home().join("live").join(agent.id())
 }
 
+fn mode(path: &Path) -> u32 {
+    std::fs::symlink_metadata(path)
+        .unwrap()
+        .permissions()
+        .mode()
+        & 0o777
+}
+
 /// Everything in an agent's directory is its owner's alone.
 fn check_modes(path: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    let metadata = std::fs::symlink_metadata(path).unwrap();
-    let mode = metadata.permissions().mode() & 0o777;
-    let expected = if metadata.is_dir() { 0o700 } else { 0o600 };
-    assert_eq!(mode, expected, "{}", path.display());
-    if metadata.is_dir() {
+    let expected = if path.is_dir() { 0o700 } else { 0o600 };
+    assert_eq!(mode(path), expected, "{}", path.display());
+    if path.is_dir() {
         for entry in std::fs::read_dir(path).unwrap() {
             check_modes(&entry.unwrap().path());
         }
@@ -298,6 +305,148 @@ async fn a_start_that_is_too_slow_leaves_nothing() {
     assert!(engine.live().find(LOCAL, "too-slow").is_err());
     assert_eq!(processes(&mark), [0; 0]);
     engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_sandbox_an_agent_has_a_home_of_its_own_and_is_not_recorded() {
+    let engine = open_engine(shared_home()).await;
+    let mut asked = request(vec![
+        say("first"),
+        run("pwd > where"),
+        say("second"),
+        say("third"),
+    ]);
+    asked.sandbox = LiveSandbox::None;
+    asked.idle_s = 2.0;
+    let mark = mark(&asked);
+    let agent = engine.live().start(asked.clone()).await.unwrap();
+    assert_eq!(answered(&agent, "one").await, "first");
+    assert_eq!(answered(&agent, "two").await, "second");
+    let workdir = live_directory(&agent).join("workdir");
+    let place = agent.read_file("where").await.unwrap();
+    assert_eq!(
+        String::from_utf8(place).unwrap().trim(),
+        workdir.to_str().unwrap()
+    );
+    let config = live_directory(&agent).join("home/.config/opencode");
+    assert_eq!(mode(&config), 0o700);
+    for name in ["opencode.json", "rollcage.json"] {
+        assert_eq!(mode(&config.join(name)), 0o600);
+    }
+    while agent.view().state != LiveState::Sleeping {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(processes(&mark), [0; 0]);
+    engine.live().stop(LOCAL, agent.id()).await.unwrap();
+    let again = engine.live().start_again(LOCAL, agent.id()).await.unwrap();
+    assert_eq!(answered(&again, "three").await, "third");
+    assert_eq!(again.view().records, [""; 0]);
+    remove(&engine, &again).await;
+    assert_eq!(processes(&mark), [0; 0]);
+
+    asked.rollout.origin = rollcage_engine::intake::RequestOrigin::Client {
+        mcp: Default::default(),
+        has_own_network: false,
+    };
+    let refused = engine.live().start(asked).await.err();
+    assert!(matches!(refused, Some(LiveError::NoSandbox)), "{refused:?}");
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_the_password_reaches_the_server_and_a_permission_waits_for_its_answer() {
+    let engine = open_engine(shared_home()).await;
+    let mut asked = request(vec![
+        run("echo allowed"),
+        say("done"),
+        run("echo no"),
+        say("refused"),
+    ]);
+    asked.permissions = PermissionPolicy::Ask;
+    let agent = engine.live().start(asked).await.unwrap();
+    let base_url = agent.view().base_url.unwrap();
+    let client = Client::of_url(&base_url, Some(agent.credentials())).unwrap();
+    assert!(matches!(
+        client.health(Duration::from_secs(5)).await,
+        Health::Healthy { .. }
+    ));
+    let stranger = Client::of_url(&base_url, None).unwrap();
+    assert_eq!(
+        stranger.health(Duration::from_secs(5)).await,
+        Health::Foreign
+    );
+
+    for (answer, expected) in [
+        (Answer::Once, "completed"),
+        (Answer::Reject { message: None }, "error"),
+    ] {
+        let turn = agent.turn(text("go")).unwrap();
+        let id = until_asked(&turn).await;
+        assert!(!turn.answer("unknown", Answer::Once));
+        assert!(turn.answer(&id, answer.clone()));
+        assert!(!turn.answer(&id, answer));
+        let replies = ended(&turn).await;
+        let last = replies.iter().rev().find_map(|reply| match &reply.kind {
+            ReplyKind::Tool { status, .. } => Some(serde_json::to_value(status).unwrap()),
+            _ => None,
+        });
+        assert_eq!(last.unwrap(), expected, "{replies:?}");
+    }
+    remove(&engine, &agent).await;
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_sees_only_its_own_and_has_a_quota() {
+    let limits = EngineLimits {
+        live_per_owner: 1,
+        ..EngineLimits::default()
+    };
+    let engine = open_engine_with(shared_home(), limits).await;
+    let of = |owner: &str| {
+        let mut asked = request(vec![say("first")]);
+        asked.rollout.owner = Some(owner.to_owned());
+        asked
+    };
+    let (one, two) = (
+        RolloutId::generate().to_string(),
+        RolloutId::generate().to_string(),
+    );
+    let agent = engine.live().start(of(&one)).await.unwrap();
+    let refused = engine.live().start(of(&one)).await.err();
+    assert!(matches!(refused, Some(LiveError::Quota(1))), "{refused:?}");
+    assert!(engine.live().find(&two, agent.id()).is_err());
+    assert!(engine.live().find(LOCAL, agent.id()).is_err());
+    assert_eq!(engine.live().list(&two).len(), 0);
+    assert_eq!(engine.live().list(&one).len(), 1);
+    let mut stolen = of(&two);
+    stolen.id = Some(agent.id().to_owned());
+    assert!(engine.live().start(stolen).await.is_err());
+    assert!(engine.live().stop(&two, agent.id()).await.is_err());
+
+    // Whoever names it again gets the same one.
+    let mut same = of(&one);
+    same.id = Some(agent.id().to_owned());
+    let same = engine.live().start(same).await.unwrap();
+    assert!(Arc::ptr_eq(&same, &agent));
+    engine.live().stop(&one, agent.id()).await.unwrap();
+    engine.live().remove(&one, agent.id()).await.unwrap();
+    engine.close().await;
+}
+
+async fn until_asked(turn: &LiveTurn) -> String {
+    loop {
+        let replies = turn.after(0);
+        let id = replies.iter().find_map(|reply| match &reply.kind {
+            ReplyKind::Permission { id, .. } => Some(id.clone()),
+            _ => None,
+        });
+        if let Some(id) = id {
+            return id;
+        }
+        assert!(!turn.is_ended(), "{replies:?}");
+        turn.wait_after(replies.len() as u64).await;
+    }
 }
 
 async fn until_tool(turn: &LiveTurn) {

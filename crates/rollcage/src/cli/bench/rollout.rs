@@ -14,13 +14,14 @@ use rollcage_agents::bundle::VersionRequest;
 use rollcage_agents::{Agent, ModelAccess, WireDialect};
 use rollcage_engine::Engine;
 use rollcage_engine::intake::ResolvedRollout;
-use rollcage_model::task::{Task, absolute};
+use rollcage_model::task::{AgentDriver, Task, absolute};
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_sandbox::guest::WORKDIR;
 use rollcage_scripted::{Log, Script, ScriptedEndpoint};
 
 use super::bare::{Bare, outside};
 use super::meter::{CpuTime, resident_bytes};
+use super::served::{self, Served, ServedRuns};
 use crate::cli::engine::{make_ready, run_one, with_engine};
 use crate::cli::signals::StopSignal;
 use crate::progress::Screen;
@@ -32,7 +33,8 @@ use crate::{Interrupted, Outcome, output, settings, text};
 /// Bare is the agent on the host, with the same program, arguments, environment, files and first-start state, a home in
 /// memory, straight at the scripted endpoint in its own dialect. A rollout is everything from its submission on. Both
 /// write one file, turn about in one run, so that the ratio means something on a busy machine; a first round of each is
-/// not counted. `cargo bench -p rollcage-sandbox` measures the sandbox alone.
+/// not counted. An agent with a server is measured with it, too: started by the rollout, and standing ready before it.
+/// `cargo bench -p rollcage-sandbox` measures the sandbox alone.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// How often each is run
@@ -58,7 +60,7 @@ const FIRST_CALL_GOAL: f64 = 1.1;
 const WHOLE_GOAL: f64 = 1.15;
 
 /// One run of an agent.
-struct RunMeasurement {
+pub(super) struct RunMeasurement {
     /// From the start, or the submission, to the first model call at the endpoint.
     first_call_s: f64,
     whole_s: f64,
@@ -73,10 +75,10 @@ struct RunMeasurement {
 
 /// The medians of several runs.
 #[derive(Debug, Serialize)]
-struct Medians {
-    first_call_s: f64,
-    whole_s: f64,
-    agent_cpu_s: Option<f64>,
+pub(super) struct Medians {
+    pub(super) first_call_s: f64,
+    pub(super) whole_s: f64,
+    pub(super) agent_cpu_s: Option<f64>,
     own_cpu_s: f64,
 }
 
@@ -102,6 +104,8 @@ struct AgentComparison {
     whole_ratio: f64,
     whole_goal: f64,
     agent_cpu_ratio: Option<f64>,
+    /// Of an agent with a server.
+    served: Option<Served>,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
@@ -187,9 +191,9 @@ fn chosen(names: &[String]) -> anyhow::Result<Vec<Choice>> {
 }
 
 /// One installed agent, and an endpoint that logs when its calls arrive.
-struct Bench<'a> {
-    engine: &'a Engine,
-    cancel: &'a CancellationToken,
+pub(super) struct Bench<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) cancel: &'a CancellationToken,
     rollout: ResolvedRollout,
     ready: ReadyAgent,
     scripted: ScriptedEndpoint,
@@ -246,17 +250,29 @@ impl<'a> Bench<'a> {
 
     async fn measure(&self, rounds: u16) -> anyhow::Result<AgentComparison> {
         let (mut bare, mut rollout) = (Vec::new(), Vec::new());
+        let mut served = match self.rollout.agent.can_serve() {
+            true => Some(ServedRuns::open().await?),
+            false => None,
+        };
         for round in 0..=rounds {
             let name = self.rollout.agent.name();
             output::say(&format!("{name}: round {round} of {rounds}"));
             let bare_run = self.cancel.run_until_cancelled(self.run_bare()).await;
-            let runs = (bare_run.ok_or(Interrupted)??, self.run_rollout().await?);
+            let rollout_run = self.run_rollout(self.engine, AgentDriver::Cli).await?;
+            let runs = (bare_run.ok_or(Interrupted)??, rollout_run);
+            if let Some(served) = &mut served {
+                served.run(self, round > 0).await?;
+            }
             // The first round only fills the page cache.
             if round > 0 {
                 bare.push(runs.0);
                 rollout.push(runs.1);
             }
         }
+        let served = match served {
+            Some(served) => Some(served.close().await),
+            None => None,
+        };
         let rollout_start = StartBreakdown {
             sandbox_s: median(&rollout, |run| run.sandbox_s),
             agent_s: median(&rollout, |run| run.agent_s),
@@ -279,6 +295,7 @@ impl<'a> Bench<'a> {
             bare,
             rollout,
             rollout_start,
+            served,
         })
     }
 
@@ -306,10 +323,16 @@ impl<'a> Bench<'a> {
         })
     }
 
-    async fn run_rollout(&self) -> anyhow::Result<RunMeasurement> {
+    pub(super) async fn run_rollout(
+        &self,
+        engine: &Engine,
+        driver: AgentDriver,
+    ) -> anyhow::Result<RunMeasurement> {
+        let mut rollout = self.rollout.clone();
+        rollout.task.driver = Some(driver);
         let before = CpuTime::now()?;
         let since = Instant::now();
-        let result = run_one(self.engine, self.rollout.clone(), self.cancel).await?;
+        let result = run_one(engine, rollout, self.cancel).await?;
         let after = CpuTime::now()?;
         // Records of measurements are of no use to the user.
         let _ = std::fs::remove_dir_all(&result.record);
@@ -368,6 +391,9 @@ fn show(out: &mut impl Write, measured: &AgentComparison) -> std::io::Result<()>
         let holds = "holds on a busy machine too";
         line("the agent's processor time", bare, rollout, holds)?;
     }
+    if let Some(served) = &measured.served {
+        served::show(out, bare, served)?;
+    }
     writeln!(
         out,
         "  our own processor time     bare {:>8}  rollout {:>8}  (with the scripted endpoint's)",
@@ -385,7 +411,7 @@ fn show(out: &mut impl Write, measured: &AgentComparison) -> std::io::Result<()>
     Ok(())
 }
 
-fn medians(runs: &[RunMeasurement]) -> Medians {
+pub(super) fn medians(runs: &[RunMeasurement]) -> Medians {
     let is_known = runs.iter().all(|run| run.agent_cpu_s.is_some());
     Medians {
         first_call_s: median(runs, |run| run.first_call_s),
