@@ -12,7 +12,7 @@ use rollcage_model::record::{
     AgentInfo, BudgetReport, EndpointInfo, RolloutResult, RolloutTurn, SCHEMA_VERSION, SandboxInfo,
     Timings, Usage,
 };
-use rollcage_model::task::{Mode, Task};
+use rollcage_model::task::{AgentDriver, Mode, Task};
 use rollcage_model::trace::{Facts, Interpretation};
 use rollcage_model::turn::Turn;
 
@@ -166,8 +166,10 @@ pub(crate) fn finish(mut result: RolloutResult, ending: Ending, started: Instant
     if let Some(limit) = stopped_by(ending.cause) {
         result.budget.stopped_by.get_or_insert(limit.to_owned());
     }
-    // Clients of the earlier environment expect a number here.
-    result.exit_code = Some(result.agent_exit_code.unwrap_or(-1));
+    // Clients of the earlier environment expect a number here, and 0 of a server whose agent did its work.
+    let is_well = result.driver == AgentDriver::Serve && ending.cause == Cause::Completed;
+    let without = if is_well { 0 } else { -1 };
+    result.exit_code = Some(result.agent_exit_code.unwrap_or(without));
     result.workdir_files = result.files.clone();
     let outputs = |pick: fn(&rollcage_model::record::CommandResult) -> &str| {
         result

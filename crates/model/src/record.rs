@@ -253,7 +253,8 @@ pub struct RolloutResult {
     /// What went wrong, in a sentence; null for a rollout that came to its end.
     pub error: Option<String>,
 
-    /// As `agent_exit_code`, under the earlier variant's name; -1 where that is null.
+    /// As `agent_exit_code`, under the earlier variant's name; where that is null 0 for a served agent that came to its end,
+    /// otherwise -1.
     pub exit_code: Option<i32>,
     /// As `files`, under the earlier variant's name.
     pub workdir_files: BTreeMap<String, String>,

@@ -1,11 +1,13 @@
 //! `rollcage live` as its users meet it, with the real `opencode serve` and a scripted model.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rollcage_testkit::upstream::Upstream;
+use rollcage_testkit::upstream::{Reply, StreamEnd, Upstream};
 use serde_json::{Value, json};
 
 use crate::support::{says, streams};
@@ -194,16 +196,39 @@ async fn ten_starts_of_one_agent_at_once_are_one() {
     home.check_nothing_left();
 }
 
+/// A client of a turn that takes long.
+struct Begun {
+    process: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Begun {
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.process.id() as i32), signal).unwrap();
+    }
+
+    /// The rest of what it printed, and how it ended.
+    fn end(mut self) -> (Vec<Value>, i32) {
+        let lines = self.stdout.lines();
+        let replies = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+        let replies = replies.collect();
+        (replies, self.process.wait().unwrap().code().unwrap())
+    }
+}
+
 /// Begins a turn and returns when its first reply was printed.
-fn begin(home: &LiveHome, id: &str) -> std::process::Child {
-    let mut command = home.command(&["live", "turn", id, "Take your time", "--json"]);
+fn begin(home: &LiveHome, id: &str) -> Begun {
+    let mut command = home.command(&["live", "turn", id, "Take your time", "--new", "--json"]);
     let mut turn = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut stdout = BufReader::new(turn.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();
     let reply: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(reply["seq"], 1);
-    turn
+    Begun {
+        process: turn,
+        stdout,
+    }
 }
 
 async fn last_turn(home: &LiveHome, id: &str) -> Value {
@@ -223,8 +248,8 @@ async fn a_turn_outlives_its_client_and_is_aborted_by_a_stop() {
     let home = LiveHome::new().await;
     let id = start_long(&home);
     let mut client = begin(&home, &id);
-    client.kill().unwrap();
-    client.wait().unwrap();
+    client.process.kill().unwrap();
+    client.process.wait().unwrap();
     let listed = home.json(&["live", "list", "--json"]);
     assert_eq!(
         (&listed[0]["state"], &listed[0]["open_turns"]),
@@ -232,7 +257,6 @@ async fn a_turn_outlives_its_client_and_is_aborted_by_a_stop() {
     );
     assert!(last_turn(&home, &id).await["end"].is_null());
 
-    // Ctrl-C aborts the turn that it waits for, which is this one's successor.
     let turn = last_turn(&home, &id).await["turn_id"]
         .as_str()
         .unwrap()
@@ -251,12 +275,20 @@ async fn a_turn_outlives_its_client_and_is_aborted_by_a_stop() {
         "{events}"
     );
     let client = begin(&home, &id);
-    kill(Pid::from_raw(client.id() as i32), Signal::SIGINT).unwrap();
-    assert_eq!(Ran::of(client.wait_with_output().unwrap()).code, 1);
+    client.signal(Signal::SIGINT);
+    let (replies, code) = client.end();
+    assert_eq!(
+        (&replies.last().unwrap()["code"], code),
+        (&json!("aborted"), 1)
+    );
 
     let client = begin(&home, &id);
     home.run(&["live", "stop", &id]).ok();
-    assert_eq!(Ran::of(client.wait_with_output().unwrap()).code, 1);
+    let (replies, code) = client.end();
+    assert_eq!(
+        (&replies.last().unwrap()["code"], code),
+        (&json!("aborted"), 1)
+    );
     home.check_nothing_left();
 }
 
@@ -268,8 +300,7 @@ async fn a_killed_supervisor_leaves_an_interrupted_turn_and_nothing_that_runs() 
     let supervisor = home.supervisors();
     assert_eq!(supervisor.len(), 1);
     kill(Pid::from_raw(supervisor[0]), Signal::SIGKILL).unwrap();
-    let ran = Ran::of(client.wait_with_output().unwrap());
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert_eq!(client.end().1, 3);
     until("the sandbox is gone", || home.processes().is_empty());
     let listed = home.json(&["live", "list", "--json"]);
     assert_eq!(listed[0]["state"], "stopped");
@@ -290,12 +321,21 @@ async fn a_killed_supervisor_leaves_an_interrupted_turn_and_nothing_that_runs() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_nowhere_and_a_model_that_fails_is_told() {
     let home = LiveHome::new().await;
-    let upstream = Upstream::start(
-        |_, request| match request.body.contains("\"stream\":true") {
-            true => streams(true, rollcage_testkit::upstream::StreamEnd::Clean),
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let broken = Arc::clone(&is_broken);
+    let upstream = Upstream::start(move |_, request| {
+        if broken.load(Ordering::Relaxed) {
+            return Reply::Whole {
+                status: 400,
+                content_type: "application/json",
+                body: r#"{"error": {"message": "no such thing"}}"#.to_owned(),
+            };
+        }
+        match request.body.contains("\"stream\":true") {
+            true => streams(true, StreamEnd::Clean),
             false => says("ok"),
-        },
-    );
+        }
+    });
     let upstream = upstream.unwrap();
     let started = home.json(&[
         "live",
@@ -321,10 +361,11 @@ async fn a_key_is_nowhere_and_a_model_that_fails_is_told() {
             .all(|request| request.headers.iter().any(has_key))
     );
     home.check_private();
-    drop(upstream);
+    is_broken.store(true, Ordering::Relaxed);
     let failed = home.run(&["live", "turn", id, "hi", "--timeout-s", "20", "--json"]);
     assert_eq!(failed.code, 1, "{}", failed.stdout);
     check_whole(&failed.lines());
+    assert_eq!(failed.lines().last().unwrap()["code"], "upstream");
     home.run(&["live", "stop", id]).ok();
     home.check_private();
     home.check_nothing_left();

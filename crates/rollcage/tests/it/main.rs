@@ -34,6 +34,7 @@ mod rollouts;
 mod sampling;
 mod sandbox_use;
 mod serve;
+mod served;
 mod service;
 mod serving;
 mod standalone;

@@ -151,6 +151,7 @@ mod tests {
         }
         let text = "hm".to_owned();
         replies.push(reply(1001, ReplyKind::Reasoning { text }));
+        replies.push(delta(1002));
         replies.due().await;
         replies.flush();
         let told: Vec<Reply> = feed.after(0).into_iter().map(reply_of).collect();
@@ -159,7 +160,7 @@ mod tests {
             .iter()
             .filter_map(|reply| text_of(&reply.kind))
             .collect();
-        assert_eq!(said, format!("{}hm", "ab".repeat(1000)));
+        assert_eq!(said, format!("{}hmab", "ab".repeat(1000)));
         assert!(told.is_sorted_by_key(|reply| reply.seq));
     }
 

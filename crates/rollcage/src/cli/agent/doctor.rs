@@ -14,6 +14,7 @@ use rollcage_engine::openenv_trace::OpenEnvTrace;
 use rollcage_model::ending::Ended;
 use rollcage_model::finding::CaptureLevel;
 use rollcage_model::record::RolloutResult;
+use rollcage_model::task::AgentDriver;
 use rollcage_model::trace::Interpretation;
 use rollcage_model::transcript::TranscriptFormat;
 use rollcage_proxy::endpoint::Endpoint;
@@ -36,6 +37,7 @@ struct TrialMode {
     level: CaptureLevel,
     has_live_streams: bool,
     scenario: Scenario,
+    driver: AgentDriver,
 }
 
 /// What the scripted model does in a trial run.
@@ -47,36 +49,48 @@ enum Scenario {
     Drill,
 }
 
-const MODES: [TrialMode; 5] = [
+const MODES: [TrialMode; 6] = [
     TrialMode {
         name: "live",
         level: CaptureLevel::Tokens,
         has_live_streams: true,
         scenario: Scenario::OneFile,
+        driver: AgentDriver::Cli,
     },
     TrialMode {
         name: "replayed",
         level: CaptureLevel::Tokens,
         has_live_streams: false,
         scenario: Scenario::OneFile,
+        driver: AgentDriver::Cli,
     },
     TrialMode {
         name: "logprobs",
         level: CaptureLevel::Logprobs,
         has_live_streams: true,
         scenario: Scenario::OneFile,
+        driver: AgentDriver::Cli,
     },
     TrialMode {
         name: "text",
         level: CaptureLevel::Text,
         has_live_streams: true,
         scenario: Scenario::OneFile,
+        driver: AgentDriver::Cli,
     },
     TrialMode {
         name: "long",
         level: CaptureLevel::Tokens,
         has_live_streams: true,
         scenario: Scenario::Drill,
+        driver: AgentDriver::Cli,
+    },
+    TrialMode {
+        name: "serve",
+        level: CaptureLevel::Tokens,
+        has_live_streams: true,
+        scenario: Scenario::OneFile,
+        driver: AgentDriver::Serve,
     },
 ];
 
@@ -90,7 +104,7 @@ struct TrialReport {
     version: String,
     /// `live` passes streams with all tokens on as they arrive; `replayed` makes streams from whole answers; `logprobs`
     /// and `text` pass on streams of an endpoint that returns no more than that; `long` is `live` with a long
-    /// conversation.
+    /// conversation; `serve` is `live` with the agent's server, for agents that have one.
     mode: &'static str,
     is_fine: bool,
     problems: Vec<String>,
@@ -158,7 +172,8 @@ async fn try_all(
                 continue;
             }
         };
-        for mode in MODES {
+        let modes = MODES.into_iter();
+        for mode in modes.filter(|mode| mode.driver == AgentDriver::Cli || agent.can_serve()) {
             let rollout = rollout(scripted, &agent, ready.clone(), mode)?;
             let result = run_one(engine, rollout, cancel).await?;
             let served = log.take();
@@ -188,7 +203,7 @@ fn rollout(
     ready: rollcage_agents::ReadyAgent,
     mode: TrialMode,
 ) -> anyhow::Result<ResolvedRollout> {
-    let (task, script) = match mode.scenario {
+    let (mut task, script) = match mode.scenario {
         Scenario::OneFile => {
             let task = one_tool_task("doctor", agent.name());
             let script = Script::new(task.solution.clone());
@@ -202,6 +217,7 @@ fn rollout(
             (task, Script::of_drill(drill))
         }
     };
+    task.driver = Some(mode.driver);
     let key = scripted.add(Script {
         level: mode.level,
         ..script
@@ -258,6 +274,7 @@ fn judge(
         compare("exact turns", exact, expected.calls);
     }
     problems.extend(unread_events(agent, result));
+    problems.extend(unserved(mode, result));
     TrialReport {
         exact_prefix_rate: has_tokens.then(|| exact as f64 / of_agent.max(1) as f64),
         side_calls: calls - of_agent,
@@ -349,6 +366,21 @@ fn unread_events(agent: &dyn Agent, result: &RolloutResult) -> Option<String> {
             }
         )
     })
+}
+
+/// What is missing of a served agent: its session, or its own transcript. Everything else that is asked of a server is
+/// needed to solve the task.
+fn unserved(mode: TrialMode, result: &RolloutResult) -> Option<String> {
+    if mode.driver == AgentDriver::Cli {
+        return None;
+    }
+    let Some(session) = &result.serve_session_id else {
+        return Some("its server made no session".to_owned());
+    };
+    let messages = std::path::Path::new(&result.record).join("messages.json");
+    let has_messages = std::fs::read_to_string(messages)
+        .is_ok_and(|text| text.contains(session) && text.contains("\"parts\""));
+    (!has_messages).then(|| "its server gave no messages of its session".to_owned())
 }
 
 /// What happened to a long conversation, in a few words.

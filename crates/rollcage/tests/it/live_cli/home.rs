@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::agents::{plan, shared_home};
-use crate::support::{open_engine, task};
+use crate::agents::shared_home;
+use crate::support::open_engine;
 
 pub(super) const KEY: &str = "sk-live-51c0ffee77aa";
 const WAIT: Duration = Duration::from_secs(60);
@@ -22,7 +22,8 @@ impl LiveHome {
     /// The agent is taken from the home that tests of agents share.
     pub(super) async fn new() -> Self {
         let engine = open_engine(shared_home()).await;
-        plan(&engine, "opencode", task(&["true"])).await;
+        let (agent, version) = rollcage_agents::find("opencode").unwrap();
+        engine.ready(&*agent, version, &|_| {}).await.unwrap();
         engine.close().await;
         let home = LiveHome {
             directory: tempfile::tempdir().unwrap(),
