@@ -22,11 +22,13 @@ mod launch;
 mod machine;
 mod place;
 mod sandboxed;
+mod stored;
 mod turn;
 mod work;
 
 pub use agent::LiveAgent;
 pub use agents::LiveAgents;
+pub use stored::stored;
 pub use turn::LiveTurn;
 
 /// Where a live agent runs.

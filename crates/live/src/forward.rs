@@ -19,7 +19,7 @@ use hyper::client::conn::http1 as outgoing;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::http1 as incoming;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rollcage_sandbox::BoxedStream;
 use subtle::ConstantTimeEq;
@@ -162,6 +162,11 @@ async fn pass_on(
     const UNREACHABLE: &str = "the agent's server cannot be reached";
     let (mut parts, body) = request.into_parts();
     remove_hop_by_hop(&mut parts.headers);
+    // A whole URL in the first line is for proxies.
+    parts.uri = match parts.uri.path_and_query() {
+        Some(path) => Uri::from(path.clone()),
+        None => Uri::from_static("/"),
+    };
     let mut own = HeaderValue::from_str(&credentials.header()).map_err(|_| UNREACHABLE)?;
     own.set_sensitive(true);
     parts.headers.insert(header::AUTHORIZATION, own);

@@ -1,7 +1,7 @@
 //! An agent that runs as a server (`opencode serve`): started, watched, and driven turn by turn.
 //!
 //! Reading order: [`client`] (the server's HTTP interface), [`turn`] ([`drive_turn`]: one turn as a sequence of replies),
-//! [`server`] ([`LiveServer`]: the process and its health), [`place`] (where it runs: a sandbox or this machine), [`config`]
+//! [`server`] ([`LiveServer`]: the process and its health), [`place`] (where it runs: a sandbox or this machine), [`log`], [`config`]
 //! and [`forward`].
 //!
 //! It knows no rollouts, no records and no models: whoever uses it says where the model is.

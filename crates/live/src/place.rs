@@ -54,3 +54,6 @@ fn new_mark() -> io::Result<String> {
     getrandom::fill(&mut random).map_err(io::Error::other)?;
     Ok(format!("{:032x}", u128::from_ne_bytes(random)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,8 +28,10 @@ use keeper::{Command, Keeper};
 
 /// A server sends a heartbeat every ten seconds.
 pub const SILENCE_MAX: Duration = Duration::from_secs(25);
-/// Of one probe: a server that starts accepts connections on which it never answers.
+/// Of one probe: a server that starts accepts connections on which it never answers, so a new one is tried soon.
 const PROBE_LIMIT: Duration = Duration::from_millis(250);
+/// Of one probe after many without an answer: on a busy machine a healthy server may take longer.
+const PROBE_LIMIT_MAX: Duration = Duration::from_secs(2);
 /// Callers beyond it wait for their turn to ask.
 const COMMANDS_MAX: usize = 64;
 
@@ -290,6 +292,12 @@ impl Drop for TurnGuard {
     fn drop(&mut self) {
         self.turns.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// Of a probe after so many without an answer.
+fn probe_limit(unanswered: u32) -> Duration {
+    let limit = PROBE_LIMIT.saturating_mul(2_u32.saturating_pow(unanswered / 3));
+    limit.min(PROBE_LIMIT_MAX)
 }
 
 /// One port of a place.

@@ -155,27 +155,33 @@ struct Prepared {
 }
 
 async fn prepare(client: &Client, request: &TurnRequest) -> Result<Prepared, ClientError> {
-    let (session, before) = match &request.session {
-        Some(id) => {
-            let session = client.session(id).await?;
-            let newest = client.latest_messages(id, 1).await?;
-            let newest = newest
-                .last()
-                .and_then(|newest| newest["info"]["id"].as_str());
-            (session, newest.map(str::to_owned))
-        }
-        None => {
-            let new = NewSession {
-                title: request.title.clone(),
-                directory: request.directory.clone(),
-            };
-            (client.open_session(&new).await?, None)
-        }
+    let Some(id) = &request.session else {
+        let new = NewSession {
+            title: request.title.clone(),
+            directory: request.directory.clone(),
+        };
+        let (session, events) = tokio::try_join!(
+            client.open_session(&new),
+            feed::open(client, request.directory.as_deref()),
+        )?;
+        return Ok(Prepared {
+            session,
+            before: None,
+            events,
+        });
     };
-    let events = feed::open(client, session.directory.as_deref()).await?;
+    // Its own directory counts, whatever the caller believes.
+    let session = client.session(id).await?;
+    let (newest, events) = tokio::try_join!(
+        client.latest_messages(id, 1),
+        feed::open(client, session.directory.as_deref()),
+    )?;
+    let newest = newest
+        .last()
+        .and_then(|newest| newest["info"]["id"].as_str());
     Ok(Prepared {
         session,
-        before,
+        before: newest.map(str::to_owned),
         events,
     })
 }

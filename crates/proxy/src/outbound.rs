@@ -262,6 +262,11 @@ pub fn client(base_url: &str) -> reqwest::Result<reqwest::Client> {
     .build()
 }
 
+/// A client for a server that listens at a socket of this machine; URLs given to it say `localhost`.
+pub fn socket_client(path: &std::path::Path) -> reqwest::Result<reqwest::Client> {
+    builder().no_proxy().unix_socket(path).build()
+}
+
 fn builder() -> reqwest::ClientBuilder {
     // Fails if a provider is installed already, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -13,6 +13,7 @@ pub(crate) mod engine;
 pub(crate) mod export;
 pub(crate) mod list;
 pub(crate) mod listen;
+pub(crate) mod live;
 pub(crate) mod mcp;
 pub(crate) mod patience;
 pub(crate) mod proxy;

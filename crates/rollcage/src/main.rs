@@ -71,6 +71,8 @@ enum Command {
     /// Tell what the sandbox can and cannot do on this machine, and how to fix it
     Doctor(cli::doctor::Arguments),
     Serve(Box<cli::serve::Arguments>),
+    /// Keep an agent running and talk to it, turn by turn
+    Live(Box<cli::live::Arguments>),
     /// Serve the scripted model alone: an OpenAI-compatible endpoint that plays a script
     Scripted(cli::scripted::Arguments),
     /// Serve the capture proxy alone, with OpenEnv's session routes
@@ -143,6 +145,7 @@ async fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Endpoint(arguments) => Box::pin(cli::endpoint::run(arguments)).await,
         Command::Doctor(arguments) => Box::pin(cli::doctor::run(&arguments)).await,
         Command::Serve(arguments) => Box::pin(cli::serve::run(*arguments)).await,
+        Command::Live(arguments) => Box::pin(cli::live::run(*arguments)).await,
         Command::Scripted(arguments) => Box::pin(cli::scripted::run(arguments)).await,
         Command::Proxy(arguments) => Box::pin(cli::proxy::run(arguments)).await,
         Command::Bench(arguments) => Box::pin(cli::bench::run(arguments)).await,

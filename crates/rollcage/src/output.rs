@@ -104,6 +104,20 @@ impl Write for StderrLog {
     }
 }
 
+/// For a process that stays when its starter has gone: standard output becomes `/dev/null`, standard error the log.
+/// Returns what standard output was.
+pub(crate) fn detach(log: &std::fs::File) -> io::Result<std::fs::File> {
+    let starter = io::stdout().as_fd().try_clone_to_owned()?;
+    let nowhere = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    nix::unistd::dup2_stdin(&nowhere)?;
+    nix::unistd::dup2_stdout(&nowhere)?;
+    nix::unistd::dup2_stderr(log)?;
+    Ok(starter.into())
+}
+
 pub(crate) fn is_stdout_terminal() -> bool {
     io::stdout().is_terminal()
 }

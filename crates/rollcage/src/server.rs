@@ -3,7 +3,7 @@
 //! A request passes `listen` (connections) and `access` (who may call, and as whom). Then `api` answers `/v1` and
 //! `/metrics`, `ready` answers `/ready`, and `openenv` everything else: over HTTP, `/mcp`, or `/ws` with the frames of
 //! `websocket`. `openenv` calls the `tools` through the interface in `tool`. Below `api` and `tools` are `rollouts`
-//! (requests in, views out) and `tasks` (the folder of task files). `capture` is a server of its own, `rollcage proxy`.
+//! (requests in, views out), `live` (the same for live agents) and `tasks` (the folder of task files). `capture` is a server of its own, `rollcage proxy`.
 //!
 //! `api` and `openenv` do not know each other; `openenv` knows nothing about rollouts, the tools nothing about sockets,
 //! and nothing here uses `cli`.
@@ -26,6 +26,7 @@ mod client_limit;
 #[cfg(test)]
 mod harness;
 pub(crate) mod listen;
+pub(crate) mod live;
 mod metrics;
 pub(crate) mod openenv;
 pub(crate) mod ready;

@@ -25,9 +25,10 @@ use super::machine;
 use super::place::{Base, Open};
 use super::turn::LiveTurn;
 use super::{LiveError, LiveRequest, LiveState, LiveView, TurnInput, TurnSummary};
+use crate::context::Context;
 use crate::feed::Feed;
 use crate::metrics::Metrics;
-use crate::rollout::{Context, run_blocking};
+use crate::rollout::run_blocking;
 use crate::store::{StoreError, read_tail};
 
 mod files;
@@ -216,6 +217,8 @@ impl LiveAgent {
             (_, Some(_)) if is_running => LiveState::Idle,
             (_, Some(_)) => LiveState::Unhealthy,
             (_, None) if view.open_turns > 0 => LiveState::Busy,
+            // It is being saved, or opened again.
+            (before, None) if state.base.is_none() => before,
             (_, None) => LiveState::Sleeping,
         };
         let address = state.forwarder.as_ref().filter(|_| is_running);

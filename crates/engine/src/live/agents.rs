@@ -1,9 +1,12 @@
 //! All live agents of an engine: starting, finding, stopping.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use rollcage_model::ending::Cause;
@@ -15,15 +18,18 @@ use super::machine::{self, Machine};
 use super::place::Base;
 use super::sandboxed::Recorded;
 use super::{LiveError, LiveRequest, LiveSandbox, LiveState, LiveView, launch, work};
+use crate::context::Context;
 use crate::intake::{RequestOrigin, ResolvedRollout, resolve};
 use crate::judge::Ending;
 use crate::limits::EngineLimits;
 use crate::listing::LOCAL;
 use crate::metrics::Metrics;
-use crate::rollout::Context;
 
 /// Stopped agents whose secrets are remembered, to start them again.
 const REQUESTS_MAX: usize = 256;
+/// How long another process may look at an agent that is to be started.
+const LOCK_LIMIT: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// What a record's instruction says where the request has none.
 const NO_INSTRUCTION: &str = "A live agent: it is told what to do turn by turn.";
 
@@ -64,24 +70,11 @@ impl LiveAgents {
     /// may be adopted.
     pub(crate) async fn recover(&self) {
         for (_, directory) in LiveDirectory::all(self.inner.root()) {
-            let Ok(Some(_lock)) = directory.lock() else {
-                continue;
-            };
-            let Some(mut stored) = directory.read() else {
-                continue;
-            };
-            machine::end_orphan(&directory).await;
-            let is_over = matches!(stored.view.state, LiveState::Stopped | LiveState::Failed);
-            let interrupted = directory.interrupt_turns();
-            stored.view.state = LiveState::Stopped;
-            stored.view.open_turns = 0;
-            let written = match is_over {
-                true => interrupted,
-                false => interrupted.and_then(|()| directory.write(&stored)),
-            };
-            if let Err(error) = written {
-                let error = rollcage_model::text::chain(&error);
-                tracing::warn!(error, "a live agent of a killed process is not closed");
+            directory.settled();
+            if directory.read_process().is_some()
+                && let Ok(Some(_lock)) = directory.lock()
+            {
+                machine::end_orphan(&directory).await;
             }
         }
     }
@@ -97,7 +90,7 @@ impl LiveAgents {
             return Ok(agent);
         }
         let inner = Arc::clone(&self.inner);
-        let starting = async move { inner.start(request).await };
+        let starting = async move { Box::pin(inner.start(request)).await };
         let started = self.inner.shared.tasks.spawn(starting).await;
         started.unwrap_or_else(|error| Err(LiveError::Start(error.to_string())))
     }
@@ -124,7 +117,7 @@ impl LiveAgents {
             let running = self.inner.agents().get(&id).cloned();
             let view = match running {
                 Some(agent) => Some(agent.view()),
-                None => directory.read().map(|stored| stored.view),
+                None => directory.settled(),
             };
             views.extend(view.filter(|view| is_owner(view, owner)));
         }
@@ -174,6 +167,9 @@ impl LiveAgents {
         let agent = self.find(owner, id)?;
         agent.check_ours()?;
         self.inner.stop(&agent, StopReason::Asked).await;
+        if let Ok(Some(_lock)) = agent.directory.lock() {
+            machine::end_left(&agent.directory).await;
+        }
         Ok(agent.view())
     }
 
@@ -186,6 +182,7 @@ impl LiveAgents {
         }
         let directory = agent.directory.clone();
         let _lock = directory.lock()?.ok_or_else(running)?;
+        machine::end_left(&directory).await;
         self.inner.requests().remove(agent.id());
         let removing = move || directory.remove();
         Ok(crate::rollout::run_blocking(removing).await?)
@@ -253,10 +250,7 @@ impl Inner {
         view: LiveView,
         rollout: ResolvedRollout,
     ) -> Result<Arc<LiveAgent>, LiveError> {
-        let lock = directory.lock()?.ok_or_else(|| {
-            let problem = "another process of rollcage has this live agent";
-            LiveError::Request(problem.to_owned())
-        })?;
+        let lock = lock(&directory).await?;
         let made = LiveAgent::new(self.shared.clone(), directory, request, view, lock);
         let (agent, turns) = made?;
         self.admit(&agent)?;
@@ -344,6 +338,7 @@ impl Inner {
     }
 
     async fn open(&self, agent: &LiveAgent, rollout: ResolvedRollout) -> Result<(), LiveError> {
+        agent.directory.write_request(&agent.request)?;
         let Shared { cx, metrics, .. } = &self.shared;
         let base = match agent.request.sandbox {
             LiveSandbox::Local => {
@@ -384,6 +379,21 @@ impl Inner {
 
     fn requests(&self) -> MutexGuard<'_, HashMap<String, LiveRequest>> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Claims an agent. A process that has just been started may look at it for a moment.
+async fn lock(directory: &LiveDirectory) -> Result<File, LiveError> {
+    let deadline = Instant::now() + LOCK_LIMIT;
+    loop {
+        if let Some(lock) = directory.lock()? {
+            return Ok(lock);
+        }
+        if Instant::now() >= deadline {
+            let problem = "another process of rollcage has this live agent: ask that one";
+            return Err(LiveError::Request(problem.to_owned()));
+        }
+        tokio::time::sleep(LOCK_PAUSE).await;
     }
 }
 

@@ -15,31 +15,28 @@ use rollcage_live::place::ProcessIdentity;
 use rollcage_model::id::RolloutId;
 use rollcage_model::live::{ErrorCode, Reply, ReplyKind};
 
-use super::{LiveRequest, LiveView, TurnSummary};
+use super::{LiveRequest, LiveState, LiveView, TurnSummary};
 use crate::store::{StoreError, write_unsynced};
 
 /// Increased when an older program could not read the file.
 const VERSION: u32 = 1;
+const VIEW: &str = "live.json";
+const REQUEST: &str = "request.json";
+const PROCESS: &str = "server.json";
 
-/// `live.json`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// `live.json`, which changes with every turn.
+#[derive(Serialize, Deserialize)]
+struct StoredView {
+    version: u32,
+    view: LiveView,
+}
+
+/// An agent as it is on disk.
+#[derive(Clone, Debug)]
 pub(super) struct Stored {
-    pub(super) version: u32,
     pub(super) view: LiveView,
     /// Without secrets: these exist in memory only.
     pub(super) request: LiveRequest,
-}
-
-impl Stored {
-    pub(super) fn new(view: LiveView, mut request: LiveRequest) -> Self {
-        // They are in the saved files, and may be large.
-        request.rollout.uploads.clear();
-        Stored {
-            version: VERSION,
-            view,
-            request,
-        }
-    }
 }
 
 /// `server.json`: a server without a sandbox, to adopt it after we were killed.
@@ -142,37 +139,78 @@ impl LiveDirectory {
         }
     }
 
-    /// `None` for an agent that was never completely started, or of a newer program.
     pub(super) fn read(&self) -> Option<Stored> {
-        let text = fs::read(self.path.join("live.json")).ok()?;
-        let stored: Stored = serde_json::from_slice(&text).ok()?;
-        (stored.version == VERSION).then_some(stored)
+        let request = fs::read(self.path.join(REQUEST)).ok()?;
+        Some(Stored {
+            view: self.read_view()?,
+            request: serde_json::from_slice(&request).ok()?,
+        })
     }
 
-    pub(super) fn write(&self, stored: &Stored) -> Result<(), StoreError> {
-        let path = self.path.join("live.json");
-        match serde_json::to_vec(stored) {
+    /// `None` for an agent that was never completely started, or of a newer program.
+    fn read_view(&self) -> Option<LiveView> {
+        let text = fs::read(self.path.join(VIEW)).ok()?;
+        let stored: StoredView = serde_json::from_slice(&text).ok()?;
+        (stored.version == VERSION).then_some(stored.view)
+    }
+
+    /// What others see of it; closed first if a killed process left it open: stopped, its open turns interrupted.
+    pub(super) fn settled(&self) -> Option<LiveView> {
+        let is_over =
+            |view: &LiveView| matches!(view.state, LiveState::Stopped | LiveState::Failed);
+        let view = self.read_view()?;
+        // Not locked without need, since whoever starts it takes the lock as well.
+        if is_over(&view) {
+            return Some(view);
+        }
+        let Ok(Some(_lock)) = self.lock() else {
+            return Some(view);
+        };
+        let mut view = self.read_view()?;
+        if !is_over(&view) {
+            view.state = LiveState::Stopped;
+            view.open_turns = 0;
+            let closed = self.interrupt_turns();
+            if let Err(error) = closed.and_then(|()| self.write_view(&view)) {
+                let error = rollcage_model::text::chain(&error);
+                tracing::warn!(error, "a live agent of a killed process is not closed");
+            }
+        }
+        Some(view)
+    }
+
+    pub(super) fn write_view(&self, view: &LiveView) -> Result<(), StoreError> {
+        let stored = StoredView {
+            version: VERSION,
+            view: view.clone(),
+        };
+        self.write_json(VIEW, &stored)
+    }
+
+    pub(super) fn write_request(&self, request: &LiveRequest) -> Result<(), StoreError> {
+        self.write_json(REQUEST, request)
+    }
+
+    fn write_json(&self, name: &str, content: &impl Serialize) -> Result<(), StoreError> {
+        let path = self.path.join(name);
+        match serde_json::to_vec(content) {
             Ok(text) => write_unsynced(&path, &text),
             Err(source) => Err(StoreError::Format { path, source }),
         }
     }
 
     pub(super) fn write_process(&self, process: &ServerProcess) -> Result<(), StoreError> {
-        let path = self.path.join("server.json");
-        match serde_json::to_vec(process) {
-            Ok(text) => write_unsynced(&path, &text),
-            Err(source) => Err(StoreError::Format { path, source }),
-        }
+        self.write_json(PROCESS, process)
     }
 
     pub(super) fn read_process(&self) -> Option<ServerProcess> {
-        let text = fs::read(self.path.join("server.json")).ok()?;
+        let text = fs::read(self.path.join(PROCESS)).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
     pub(super) fn forget_process(&self) {
         // Harmless if it fails: a process is known by more than its number.
-        let _ = fs::remove_file(self.path.join("server.json"));
+        let _ = fs::remove_file(self.path.join(PROCESS));
     }
 
     pub(super) fn remove(&self) -> Result<(), StoreError> {

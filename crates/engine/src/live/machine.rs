@@ -22,8 +22,8 @@ use super::LiveError;
 use super::disk::LiveDirectory;
 use super::launch;
 use super::sandboxed::ServerPlace;
+use crate::context::Context;
 use crate::intake::{PreparedRollout, ResolvedRollout};
-use crate::rollout::Context;
 
 /// For endpoints that do not tell.
 const CONTEXT_TOKENS: u64 = 131_072;
@@ -54,7 +54,7 @@ impl Machine {
             prepared.map_err(|error| LiveError::Start(rollcage_model::text::chain(&error)))?;
         match prepared.plan.endpoint.dialect {
             EndpointDialect::Chat => Ok(Machine { prepared }),
-            _ => Err(LiveError::Request(
+            EndpointDialect::Anthropic => Err(LiveError::Request(
                 "without a sandbox the endpoint must have OpenAI's chat completions".to_owned(),
             )),
         }
@@ -207,6 +207,14 @@ pub(super) async fn end_orphan(directory: &LiveDirectory) {
     {
         return;
     }
+    end_left(directory).await;
+}
+
+/// Ends a server that a killed process left.
+pub(super) async fn end_left(directory: &LiveDirectory) {
+    let Some(left) = directory.read_process() else {
+        return;
+    };
     if let Some(mut process) = HostPlace::default().adopt(left.identity) {
         process.end(END_GRACE).await;
     }

@@ -7,7 +7,7 @@ use rollcage_model::live::{ErrorCode, PermissionPolicy, ReplyKind};
 use rollcage_model::task::Task;
 use rollcage_testkit::sandbox::{CommandBehaviour, FakeSandboxes};
 
-use super::disk::{LiveDirectory, Stored};
+use super::disk::LiveDirectory;
 use super::{LiveError, LiveRequest, LiveSandbox, LiveState, LiveView, TurnInput, TurnSummary};
 use crate::intake::{Catalogue, RequestOrigin, RolloutRequest};
 use crate::{Engine, EngineLimits, EngineOptions, LOCAL};
@@ -81,8 +81,8 @@ const TURN: &str = "01a1e4d7-c703-71d0-bc46-5cf12b83db85";
 /// What a killed process leaves in the middle of a turn.
 fn leave_agent(home: &std::path::Path) -> LiveDirectory {
     let directory = LiveDirectory::create(home, ID).unwrap();
-    let stored = Stored::new(view(ID), request("opencode"));
-    directory.write(&stored).unwrap();
+    directory.write_request(&request("opencode")).unwrap();
+    directory.write_view(&view(ID)).unwrap();
     directory
         .begin_turn(&TurnSummary {
             turn_id: TURN.to_owned(),

@@ -17,6 +17,8 @@ use crate::store::StoreError;
 
 /// Replies of one turn that stay in memory. Older ones are read from disk.
 const REPLIES_MAX: usize = 4096;
+/// The same, in bytes as they are on disk.
+const REPLIES_BYTES_MAX: usize = 1 << 20;
 /// Answers that wait for the agent: it asks one after the other.
 const ANSWERS_MAX: usize = 16;
 
@@ -38,7 +40,9 @@ pub struct LiveTurn {
 
 #[derive(Default)]
 struct TurnState {
-    replies: VecDeque<Reply>,
+    /// Each with its bytes.
+    replies: VecDeque<(Reply, usize)>,
+    bytes: usize,
     /// The number of replies that are on disk only.
     dropped: u64,
     /// `None` before the first reply and after the last.
@@ -48,6 +52,20 @@ struct TurnState {
     was_aborted: bool,
     /// Its end comes from whoever drives it.
     is_driven: bool,
+}
+
+impl TurnState {
+    /// Leaves the oldest replies to the disk; the last one stays.
+    fn trim(&mut self) {
+        while self.replies.len() > 1
+            && (self.replies.len() > REPLIES_MAX || self.bytes > REPLIES_BYTES_MAX)
+        {
+            if let Some((reply, bytes)) = self.replies.pop_front() {
+                self.bytes -= bytes;
+                self.dropped = reply.seq;
+            }
+        }
+    }
 }
 
 impl LiveTurn {
@@ -87,8 +105,8 @@ impl LiveTurn {
     pub fn after(&self, seq: u64) -> Vec<Reply> {
         let state = self.state();
         if seq >= state.dropped {
-            let kept = state.replies.iter().filter(|reply| reply.seq > seq);
-            return kept.cloned().collect();
+            let kept = state.replies.iter().map(|(reply, _)| reply);
+            return kept.filter(|reply| reply.seq > seq).cloned().collect();
         }
         drop(state);
         let written = self.directory.replies(&self.id).unwrap_or_default();
@@ -152,8 +170,8 @@ impl LiveTurn {
     /// The terminal reply.
     pub(super) fn end(&self) -> Option<Reply> {
         let state = self.state();
-        let last = state.replies.back();
-        last.filter(|last| last.kind.is_terminal()).cloned()
+        let (last, _) = state.replies.back()?;
+        last.kind.is_terminal().then(|| last.clone())
     }
 
     /// Whether its caller ended it, and not its agent's end.
@@ -186,12 +204,13 @@ impl LiveTurn {
     pub(super) fn push(&self, reply: Reply) {
         let mut state = self.state();
         let before = state.replies.back();
-        if before.is_some_and(|before| before.kind.is_terminal()) {
+        if before.is_some_and(|(before, _)| before.kind.is_terminal()) {
             return;
         }
-        if let Err(error) = self.write(&mut state, &reply) {
+        let bytes = self.write(&mut state, &reply).unwrap_or_else(|error| {
             tracing::warn!(%error, turn = self.id, "a reply of a live agent is not written");
-        }
+            0
+        });
         if let ReplyKind::Permission { id, .. } | ReplyKind::Question { id, .. } = &reply.kind {
             state.asked.insert(id.clone());
         }
@@ -206,10 +225,9 @@ impl LiveTurn {
                 tracing::warn!(error, turn = self.id, "the end of a turn is not written");
             }
         }
-        state.replies.push_back(reply);
-        if state.replies.len() > REPLIES_MAX {
-            state.dropped = state.replies.pop_front().map_or(0, |reply| reply.seq);
-        }
+        state.replies.push_back((reply, bytes));
+        state.bytes += bytes;
+        state.trim();
         drop(state);
         self.last.send_replace(last);
     }
@@ -221,7 +239,7 @@ impl LiveTurn {
             .state()
             .replies
             .back()
-            .and_then(|last| last.session_id.clone());
+            .and_then(|(last, _)| last.session_id.clone());
         self.push(Reply {
             trace_id: self.trace_id.clone(),
             seq,
@@ -235,20 +253,62 @@ impl LiveTurn {
         });
     }
 
-    fn write(&self, state: &mut TurnState, reply: &Reply) -> std::io::Result<()> {
+    /// Returns the number of bytes that were written.
+    fn write(&self, state: &mut TurnState, reply: &Reply) -> std::io::Result<usize> {
         if state.file.is_none() {
             let opened = self.directory.replies_file(&self.id);
             state.file = Some(opened.map_err(std::io::Error::other)?);
         }
         let mut line = serde_json::to_vec(reply)?;
         line.push(b'\n');
-        match &mut state.file {
-            Some(file) => file.write_all(&line),
-            None => Ok(()),
+        if let Some(file) = &mut state.file {
+            file.write_all(&line)?;
         }
+        Ok(line.len())
     }
 
     fn state(&self) -> MutexGuard<'_, TurnState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_long_turn_is_read_from_disk_and_ends_once() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = LiveDirectory::create(home.path(), "a").unwrap();
+        let stop = CancellationToken::new();
+        let input = TurnInput {
+            text: "go".to_owned(),
+            ..TurnInput::default()
+        };
+        let turn = LiveTurn::begin(input, &directory, &stop).unwrap();
+        let count = 300;
+        for seq in 1..=count {
+            turn.push(Reply {
+                trace_id: turn.trace_id().to_owned(),
+                seq,
+                turn_id: turn.id().to_owned(),
+                session_id: None,
+                kind: ReplyKind::Delta {
+                    text: "x".repeat(10_000),
+                },
+            });
+        }
+        assert!(turn.state().replies.len() < 110, "bounded by bytes");
+        let numbers: Vec<u64> = turn.after(0).iter().map(|reply| reply.seq).collect();
+        assert_eq!(numbers, (1..=count).collect::<Vec<_>>());
+        assert_eq!(turn.after(count - 1).len(), 1);
+        assert!(!turn.answer("nobody", Answer::Once));
+        turn.abort();
+        turn.fail(ErrorCode::Crashed, "twice", true);
+        turn.ended().await;
+        assert_eq!(turn.after(count).len(), 1);
+        assert!(!turn.claim());
+        let ended = directory.turns().unwrap().remove(0);
+        assert_eq!(ended.end, turn.end());
     }
 }

@@ -22,14 +22,13 @@ const SIGCONT: i32 = 18;
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// Kills all that has the mark `$1` in its environment, until there is nothing left. A zombie's environment is empty.
 const KILL_MARKED: &str = r#"
-for round in 1 2 3 4 5 6 7 8; do
-  found=
-  for process in /proc/[0-9]*; do
-    if tr '\0' '\n' < "$process/environ" 2>/dev/null | grep -qxF "$1"; then
-      kill -KILL "${process#/proc/}" 2>/dev/null && found=1
-    fi
-  done
+for round in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
+  found=$(grep -lzxF -- "$1" /proc/[0-9]*/environ 2>/dev/null)
   test -n "$found" || exit 0
+  for file in $found; do
+    process=${file#/proc/}
+    kill -KILL "${process%/environ}" 2>/dev/null
+  done
 done
 exit 1
 "#;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::running::{CurrentParts, Running, Spawned, describe_exit};
 use super::start::Start;
-use super::{Current, PROBE_LIMIT, PortOfPlace, ServerOptions, Shared, StartError};
+use super::{Current, PROBE_LIMIT, PortOfPlace, ServerOptions, Shared, StartError, probe_limit};
 use crate::client::Health;
 use crate::log::SharedLog;
 use crate::place::{Place, ServeProcess};
@@ -216,7 +216,7 @@ impl Keeper {
                 exit = running.spawned.process.wait() => {
                     return Ok(Some(Found::Ended(describe_exit(exit))));
                 }
-                health = running.client.health(PROBE_LIMIT) => health,
+                health = running.client.health(probe_limit(failures)) => health,
             };
             if let Health::Healthy { .. } = health {
                 running.give_sign();

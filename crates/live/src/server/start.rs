@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::running::{CurrentParts, Running, Spawned, describe_exit};
-use super::{Current, PROBE_LIMIT, PortOfPlace, ServerOptions, Shared, StartError};
+use super::{Current, PROBE_LIMIT, PortOfPlace, ServerOptions, Shared, StartError, probe_limit};
 use crate::client::{Client, Connect, Health};
 use crate::log::{SharedLog, drain};
 use crate::place::{Place, ServeCommand};
@@ -113,15 +113,17 @@ impl Start<'_> {
     }
 
     async fn probe(&self, client: &Client, port: u16, deadline: Instant) -> Result<(), StartError> {
+        let mut unanswered = 0;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(StartError::Timeout(self.options.deadline));
             }
-            match client.health(PROBE_LIMIT.min(left)).await {
+            match client.health(probe_limit(unanswered).min(left)).await {
                 Health::Healthy { .. } => return Ok(()),
                 Health::Foreign => return Err(StartError::PortTaken(port)),
-                Health::Refused | Health::Silent => {}
+                Health::Refused => {}
+                Health::Silent => unanswered += 1,
             }
             let left = deadline.saturating_duration_since(Instant::now());
             tokio::time::sleep(self.options.poll.min(left)).await;

@@ -24,18 +24,24 @@ pub(super) enum Stop {
 /// The end of a turn whose answer is in `state`.
 pub(super) fn answered(state: &TurnState) -> ReplyKind {
     let Some(info) = state.last_info() else {
-        return match state.session_error() {
-            Some(error) => failed(error),
-            None => upstream(
-                "the agent ended the turn without an answer".to_owned(),
-                true,
-            ),
-        };
+        return unanswered(state);
     };
-    match &info["error"] {
-        Value::Null => success(state, info["finish"].as_str()),
-        error if error["name"] == "MessageOutputLengthError" => success(state, Some("length")),
-        error => failed(error),
+    match (&info["error"], info["finish"].as_str()) {
+        // Aborted by somebody while it waited to call the model again.
+        (Value::Null, None) => unanswered(state),
+        (Value::Null, finish) => success(state, finish),
+        (error, _) if error["name"] == "MessageOutputLengthError" => success(state, Some("length")),
+        (error, _) => failed(error),
+    }
+}
+
+fn unanswered(state: &TurnState) -> ReplyKind {
+    match state.session_error() {
+        Some(error) => failed(error),
+        None => upstream(
+            "the agent ended the turn without an answer".to_owned(),
+            true,
+        ),
     }
 }
 

@@ -12,6 +12,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The first use of a directory starts an instance for it, which takes seconds on a busy machine.
 const CONNECTED_LIMIT: Duration = Duration::from_secs(30);
+/// What a long gap misses beyond these is read at the turn's end.
+const MESSAGES_MAX: usize = 50;
 /// More subagents than this are not asked for.
 const SUBAGENTS_MAX: usize = 64;
 
@@ -118,12 +120,19 @@ async fn snapshot(
     directory: Option<&str>,
 ) -> Result<Snapshot, ClientError> {
     Ok(Snapshot {
-        messages: client.messages(session).await?,
+        messages: client.latest_messages(session, MESSAGES_MAX).await?,
         subagents: subagents(client, session).await,
-        permissions: client.permissions(directory).await?,
-        // Older versions ask no questions.
-        questions: client.questions(directory).await.unwrap_or_default(),
+        permissions: or_none(client.permissions(directory).await)?,
+        questions: or_none(client.questions(directory).await)?,
     })
+}
+
+/// Nothing, of a version without such requests.
+fn or_none(answer: Result<Vec<Value>, ClientError>) -> Result<Vec<Value>, ClientError> {
+    match answer {
+        Err(ClientError::Status { .. }) => Ok(Vec::new()),
+        answer => answer,
+    }
 }
 
 /// Sessions of subagents, and of theirs.

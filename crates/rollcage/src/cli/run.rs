@@ -40,9 +40,9 @@ use crate::{Interrupted, Outcome, UsageError, output, report, settings};
 mod follow;
 #[cfg(test)]
 mod names;
-mod options;
+pub(crate) mod options;
 mod save;
-mod task;
+pub(crate) mod task;
 
 /// The context of errors when results cannot be written to standard output.
 const UNPRINTED: &str = "print the results (all are recorded: see `rollcage list`)";
@@ -153,7 +153,7 @@ enum SandboxKind {
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
-struct EndpointArguments {
+pub(crate) struct EndpointArguments {
     /// An endpoint by name, as `rollcage endpoint list` shows them: vllm, openai, ollama, scripted and others (URL, key
     /// and model come from variables such as VLLM_URL, OPENAI_API_KEY and HF_ROUTER_MODEL)
     #[arg(long, value_name = "KIND")]
@@ -331,7 +331,7 @@ impl Arguments {
 }
 
 /// Rewords an error for users of the command line.
-fn wrong_request(error: RequestError) -> anyhow::Error {
+pub(crate) fn wrong_request(error: RequestError) -> anyhow::Error {
     let text = match &error {
         RequestError::KeyVariable(_) => format!("--api-key-env: {error}"),
         RequestError::NoPrice { .. } => match settings::home() {
@@ -400,14 +400,14 @@ impl Arguments {
 
 impl EndpointArguments {
     /// Applies flags, which take precedence over the task's budget.
-    fn limit(&self, task: &mut Task) {
+    pub(crate) fn limit(&self, task: &mut Task) {
         let budget = &mut task.budget;
         budget.calls = self.max_calls.or(budget.calls);
         budget.completion_tokens = self.max_completion_tokens.or(budget.completion_tokens);
         budget.usd = self.max_usd.or(budget.usd);
     }
 
-    fn options(&self) -> ModelOptions {
+    pub(crate) fn options(&self) -> ModelOptions {
         ModelOptions {
             max_tokens_cap: self.max_tokens_cap,
             top_logprobs: self.top_logprobs,
@@ -418,7 +418,7 @@ impl EndpointArguments {
         }
     }
 
-    fn wish(&self, catalogue: &Catalogue) -> anyhow::Result<EndpointOptions> {
+    pub(crate) fn wish(&self, catalogue: &Catalogue) -> anyhow::Result<EndpointOptions> {
         let mut wish = EndpointOptions {
             kind: self.endpoint.clone(),
             base_url: self.base_url.clone(),

@@ -20,6 +20,7 @@ use super::tool::{Caller, ClientKind, FinishedRollout, ToolError, ToolInfo, Tool
 
 mod answer;
 mod follow;
+mod live;
 mod schema;
 
 /// How long `finalize_rollout` waits by default, in seconds.
@@ -80,6 +81,13 @@ impl Tools for RolloutTools {
             "capabilities" => {
                 no_arguments(name, arguments)?;
                 call.look_up(catalogue::capabilities).await.map(json_output)
+            }
+            _ if live::NAMES.contains(&name) => {
+                let live = live::LiveCall {
+                    backend: &self.backend,
+                    caller: &call.caller,
+                };
+                live.call(name, arguments).await.map(json_output)
             }
             _ => Err(ToolError::NotFound(name.to_owned())),
         }

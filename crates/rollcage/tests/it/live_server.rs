@@ -10,10 +10,11 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rollcage_live::client::{NewSession, Prompt};
+use rollcage_live::forward::{ForwardTarget, Forwarder};
 use rollcage_live::place::ServeCommand;
 use rollcage_live::server::SILENCE_MAX;
 use rollcage_live::{
-    Company, Credentials, Health, HostPlace, LiveServer, Place, Provider, SandboxPlace,
+    Client, Company, Credentials, Health, HostPlace, LiveServer, Place, Provider, SandboxPlace,
     ServerOptions, StartError, write_config,
 };
 use rollcage_model::script::Step;
@@ -231,7 +232,19 @@ async fn ten_starts_are_one_process_and_a_stop_leaves_none() {
     assert!(matches!(server.health().await, Health::Healthy { .. }));
     assert_eq!(mode(&agent.home().join("serve.log")), 0o600);
 
-    let client = server.client().unwrap();
+    // All that follows goes through an address of ours, with a password of its own.
+    let outer = Credentials::generate().unwrap();
+    let target = Arc::clone(&server) as Arc<dyn ForwardTarget>;
+    let forwarder = Forwarder::start(target, outer.clone()).await.unwrap();
+    let of_url = |credentials| Client::of_url(&forwarder.base_url(), Some(credentials)).unwrap();
+    let (_, inner) = server.target().unwrap();
+    let limit = Duration::from_secs(10);
+    assert_eq!(of_url(inner).health(limit).await, Health::Foreign);
+    let client = of_url(outer);
+    assert!(matches!(client.health(limit).await, Health::Healthy { .. }));
+    let mut events = client.global_events().await.unwrap();
+    let first = tokio::time::timeout(limit, events.next()).await;
+    assert!(first.expect("events flow at once").is_some());
     let session = NewSession {
         title: "t".to_owned(),
         directory: None,
@@ -419,8 +432,7 @@ async fn a_server_of_an_earlier_process_is_adopted_or_ended() {
         // As if this process had been killed: nobody ends it, nobody reads what it prints.
         std::mem::forget(earlier);
         let url = format!("http://127.0.0.1:{port}");
-        let client = rollcage_live::Client::of_url(&url, Some(options.credentials.clone()));
-        let client = client.unwrap();
+        let client = Client::of_url(&url, Some(options.credentials.clone())).unwrap();
         let limit = Duration::from_millis(250);
         while matches!(client.health(limit).await, Health::Refused | Health::Silent) {
             tokio::time::sleep(Duration::from_millis(50)).await;

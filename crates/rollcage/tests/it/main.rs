@@ -18,6 +18,7 @@ mod endpoints;
 mod faults;
 mod golden;
 mod hostile;
+mod live_cli;
 mod live_engine;
 mod live_server;
 mod live_turn;

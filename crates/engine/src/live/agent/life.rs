@@ -15,7 +15,7 @@ use rollcage_sandbox::Sandbox;
 
 use super::{LiveAgent, Totals, USES};
 use crate::judge::Ending;
-use crate::live::disk::{ServerProcess, Stored};
+use crate::live::disk::ServerProcess;
 use crate::live::place::{Base, Open};
 use crate::live::sandboxed::ServerPlace;
 use crate::live::{LiveError, LiveState};
@@ -306,9 +306,7 @@ impl LiveAgent {
         let mut view = self.view();
         // An address of this process is nobody's else.
         view.base_url = None;
-        let written = self
-            .directory
-            .write(&Stored::new(view, self.request.clone()));
+        let written = self.directory.write_view(&view);
         if let Err(error) = written {
             let error = rollcage_model::text::chain(&error);
             tracing::warn!(

@@ -109,6 +109,7 @@ fn a_turn_without_an_answer_is_an_error() {
     let mut state = TurnState::new("s", "go", None);
     let none = "Upstream true: the agent ended the turn without an answer";
     assert_eq!(shown(answered(&state)), none);
+    assert_eq!(shown(answered(&self::state(json!({})))), none);
     let error = json!({"name": "UnknownError", "data": {"message": "Model not found: a/b"}});
     let properties = json!({"sessionID": "s", "error": error});
     state.event(&json!({"type": "session.error", "properties": properties}));

@@ -8,7 +8,7 @@ use crate::UsageError;
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Agent")]
-pub(super) struct AgentArguments {
+pub(crate) struct AgentArguments {
     /// Replace the agent's own system prompt (`@FILE` reads it from a file)
     #[arg(long, value_name = "TEXT|@FILE")]
     system_prompt: Option<String>,
@@ -44,7 +44,7 @@ pub(super) struct AgentArguments {
 
 impl AgentArguments {
     /// Applies flags, which take precedence over the task.
-    pub(super) fn set(&self, options: &mut AgentOptions) -> anyhow::Result<()> {
+    pub(crate) fn set(&self, options: &mut AgentOptions) -> anyhow::Result<()> {
         for (given, place) in [
             (&self.system_prompt, &mut options.system_prompt),
             (&self.agent_instructions, &mut options.instructions),
@@ -73,7 +73,7 @@ impl AgentArguments {
 }
 
 /// Splits `NAME=VALUE`.
-pub(super) fn variable(flag: &str, pair: &str) -> anyhow::Result<(String, String)> {
+pub(crate) fn variable(flag: &str, pair: &str) -> anyhow::Result<(String, String)> {
     match pair.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         // The argument may be a secret without its name, so it is not part of the error.

@@ -61,12 +61,6 @@ pub(super) struct InlineTask {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Task, made here or given")]
 pub(super) struct TaskOverrides {
-    /// One more file in the sandbox: its path there, absolute or below the work directory, and its text (`@FILE` copies
-    /// a file, or a directory with all that is in it). Below /home/user/tests it arrives when the agent is dead
-    /// (repeatable)
-    #[arg(long, alias = "upload-files", value_name = "PATH=TEXT|PATH=@FILE")]
-    files: Vec<String>,
-
     /// Files to keep with the record when the verify commands have run, of any bytes: a pattern of paths below the work
     /// directory, such as 'out/**' or '*.bin' (repeatable)
     #[arg(long, value_name = "GLOB")]
@@ -79,6 +73,19 @@ pub(super) struct TaskOverrides {
     /// The agent's time, in seconds
     #[arg(long, visible_alias = "timeout", value_name = "SECONDS")]
     agent_timeout_s: Option<f64>,
+
+    #[command(flatten)]
+    place: PlaceOverrides,
+}
+
+/// What concerns the sandbox and the model, and so live agents as well.
+#[derive(clap::Args)]
+pub(crate) struct PlaceOverrides {
+    /// One more file in the sandbox: its path there, absolute or below the work directory, and its text (`@FILE` copies
+    /// a file, or a directory with all that is in it). Below /home/user/tests it arrives when the agent is dead
+    /// (repeatable)
+    #[arg(long, alias = "upload-files", value_name = "PATH=TEXT|PATH=@FILE")]
+    files: Vec<String>,
 
     /// The time of each setup and verify command, in seconds
     #[arg(long, value_name = "SECONDS")]
@@ -172,6 +179,17 @@ impl InlineTask {
 impl TaskOverrides {
     /// Applies flags, which take precedence over the task.
     pub(super) fn apply(&self, loaded: &mut LoadedTask) -> anyhow::Result<()> {
+        let task = &mut loaded.task;
+        task.artifacts.extend(self.artifacts.clone());
+        task.patch |= self.patch;
+        task.agent_timeout_s = self.agent_timeout_s.or(task.agent_timeout_s);
+        self.place.apply(loaded)
+    }
+}
+
+impl PlaceOverrides {
+    /// Applies flags, which take precedence over the task.
+    pub(crate) fn apply(&self, loaded: &mut LoadedTask) -> anyhow::Result<()> {
         let LoadedTask { task, uploads } = loaded;
         for pair in &self.files {
             let (path, text) = variable("--files", pair)?;
@@ -186,9 +204,6 @@ impl TaskOverrides {
                 }
             }
         }
-        task.artifacts.extend(self.artifacts.clone());
-        task.patch |= self.patch;
-        task.agent_timeout_s = self.agent_timeout_s.or(task.agent_timeout_s);
         task.command_timeout_s = self.command_timeout_s.unwrap_or(task.command_timeout_s);
         task.limits = with_numbers("--limits", &task.limits, &self.limits)?;
         task.budget = with_numbers("--budget", &task.budget, &self.budget)?;
@@ -200,9 +215,7 @@ impl TaskOverrides {
         self.change_network(&mut task.network)?;
         Ok(())
     }
-}
 
-impl TaskOverrides {
     fn change_network(&self, network: &mut Network) -> anyhow::Result<()> {
         for pair in &self.network {
             let wrong = |why: String| UsageError(format!("--network {pair}: {why}"));

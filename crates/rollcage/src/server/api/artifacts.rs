@@ -115,7 +115,7 @@ fn body(file: File) -> Body {
 }
 
 /// In the form that may hold any character.
-fn disposition(name: &str) -> String {
+pub(super) fn disposition(name: &str) -> String {
     let mut text = String::from("attachment; filename*=UTF-8''");
     for byte in name.bytes() {
         match byte {

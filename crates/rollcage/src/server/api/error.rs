@@ -5,11 +5,13 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use rollcage_engine::live::LiveError;
 use rollcage_engine::store::StoreError;
 use rollcage_engine::{EngineError, QueueError};
 use rollcage_model::export::ExportError;
 use rollcage_model::text::chain;
 
+use crate::server::rollouts::request::explain;
 use crate::server::rollouts::{SubmitError, ViewError};
 
 /// How long a client should wait when the queue is full, in seconds.
@@ -88,6 +90,28 @@ impl From<SubmitError> for ApiError {
             }
             SubmitError::Failed(_) => ApiError::internal(&error),
         }
+    }
+}
+
+impl From<LiveError> for ApiError {
+    fn from(error: LiveError) -> Self {
+        let message = chain(&error);
+        let (status, code) = match error {
+            LiveError::Unknown(_) | LiveError::UnknownTurn(_) => {
+                (StatusCode::NOT_FOUND, "not_found")
+            }
+            LiveError::Resolve(error) => return ApiError::bad(explain(error)),
+            LiveError::Request(_) | LiveError::NoServer { .. } => return ApiError::bad(message),
+            LiveError::NoSandbox => (StatusCode::FORBIDDEN, "forbidden"),
+            LiveError::Start(_) => (StatusCode::BAD_GATEWAY, "start_failed"),
+            LiveError::Timeout(_) => (StatusCode::GATEWAY_TIMEOUT, "start_timeout"),
+            LiveError::Full(_) => (StatusCode::TOO_MANY_REQUESTS, "queue_full"),
+            LiveError::Quota(_) => (StatusCode::TOO_MANY_REQUESTS, "quota"),
+            LiveError::Stopped => (StatusCode::CONFLICT, "stopped"),
+            LiveError::File(_) => (StatusCode::BAD_REQUEST, "file"),
+            LiveError::Store(error) => return ApiError::internal(&error),
+        };
+        ApiError::new(status, code, message)
     }
 }
 

@@ -9,7 +9,7 @@ use super::listing::LIMIT_MAX;
 use crate::server::rollouts::request_schema::rollout_schema;
 
 /// Path items by path.
-pub(crate) fn openapi_paths() -> Map<String, Value> {
+pub(super) fn paths() -> Map<String, Value> {
     let mut paths = Map::new();
     let mut add = |path: &str, item: Value| {
         paths.insert(path.to_owned(), item);
@@ -101,18 +101,18 @@ fn id() -> Value {
     json!({"name": "id", "in": "path", "required": true, "schema": {"type": "string", "format": "uuid"}})
 }
 
-fn query(name: &str, about: &str, schema: Value) -> Value {
+pub(super) fn query(name: &str, about: &str, schema: Value) -> Value {
     json!({"name": name, "in": "query", "required": false, "description": about, "schema": schema})
 }
 
 /// A response with a body.
-fn content(about: &str, media_type: &str, schema: Value) -> Value {
+pub(super) fn content(about: &str, media_type: &str, schema: Value) -> Value {
     let mut media = Map::new();
     media.insert(media_type.to_owned(), json!({"schema": schema}));
     json!({"description": about, "content": media})
 }
 
-fn problem(about: &str) -> Value {
+pub(super) fn problem(about: &str) -> Value {
     let error = json!({
         "type": "object", "required": ["error"],
         "properties": {"error": {
@@ -123,7 +123,7 @@ fn problem(about: &str) -> Value {
     content(about, "application/json", error)
 }
 
-fn object(about: &str, properties: Value) -> Value {
+pub(super) fn object(about: &str, properties: Value) -> Value {
     content(
         about,
         "application/json",
@@ -131,7 +131,7 @@ fn object(about: &str, properties: Value) -> Value {
     )
 }
 
-fn listed(name: &str) -> Value {
+pub(super) fn listed(name: &str) -> Value {
     let mut properties = Map::new();
     properties.insert(
         name.to_owned(),

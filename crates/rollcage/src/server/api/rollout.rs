@@ -64,7 +64,7 @@ pub(super) async fn create(
     Ok((StatusCode::ACCEPTED, location, Json(answer)).into_response())
 }
 
-fn json_arguments(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+pub(super) fn json_arguments(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     match serde_json::from_slice(body) {
         Ok(Value::Object(arguments)) => Ok(arguments),
         Ok(_) => Err(ApiError::bad("the body must be a JSON object")),

@@ -5,21 +5,17 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use rollcage_dialect::EndpointDialect;
 use rollcage_endpoints::check::EndpointError;
-use rollcage_engine::intake::{
-    Catalogue, EndpointOptions, KeySource, ModelOptions, RequestError, RequestOrigin,
-    RolloutRequest,
-};
+use rollcage_engine::intake::{ModelOptions, RequestError, RequestOrigin, RolloutRequest};
 use rollcage_model::script::Step;
 use rollcage_model::task::{AgentDriver, Mode, SandboxLimits, SetupUser, Task, TaskBudget};
-use rollcage_proxy::secret::Secret;
 
 use super::arguments::{ArgumentError, ToolArguments, integer_of, wrong};
 use super::context::RequestContext;
 use crate::server::tasks::TaskEntry;
 use crate::task_file::LoadedTask;
 
+mod endpoint;
 mod files;
 mod mcp;
 mod options;
@@ -135,32 +131,42 @@ pub(crate) fn read(
     context: &RequestContext,
 ) -> Result<RolloutArguments, ArgumentError> {
     let mut given = ToolArguments::new(tool, values, NAMES)?;
+    match given.text("sandbox")?.as_deref() {
+        None | Some("local") => {}
+        Some(other) => return Err(format!("unknown sandbox `{other}`: there is local")),
+    }
+    let read = read_given(tool, &mut given, context)?;
+    if read.request.task.instruction.trim().is_empty() {
+        return Err("instruction is required".to_owned());
+    }
+    Ok(read)
+}
+
+/// Parses what is left of the arguments, for callers that take more than those of a rollout.
+pub(crate) fn read_given(
+    tool: &str,
+    given: &mut ToolArguments,
+    context: &RequestContext,
+) -> Result<RolloutArguments, ArgumentError> {
     let agent = given.text("agent")?;
     let agent = agent.unwrap_or_else(|| "opencode".to_owned());
     let chosen = rollcage_agents::choose(context.catalogue.agents.clone(), &agent);
     let (chosen, _) = chosen.map_err(|error| error.to_string())?;
     let has_default = given.has("solution") || chosen.dialect().is_none();
-    let endpoint = read_endpoint(&mut given, has_default, &context.catalogue)?;
+    let endpoint = endpoint::read(given, has_default, &context.catalogue)?;
     let has_own_network = given.has("task") && !RUNS.iter().any(|name| given.has(name));
-    let (LoadedTask { mut task, uploads }, mcp) = read_task(&mut given, context)?;
-    if task.instruction.trim().is_empty() {
-        return Err("instruction is required".to_owned());
-    }
+    let (LoadedTask { mut task, uploads }, mcp) = read_task(given, context)?;
     check_commands(&task)?;
-    read_budget(&mut given, &mut task.budget)?;
-    read_limits(&mut given, &mut task.limits)?;
+    read_budget(given, &mut task.budget)?;
+    read_limits(given, &mut task.limits)?;
     replace(&mut task.network, given.parsed("network")?);
-    options::read(&mut given, &mut task.agent)?;
-    let driver = choice(&mut given, "driver", &AgentDriver::ALL, AgentDriver::as_str)?;
+    options::read(given, &mut task.agent)?;
+    let driver = choice(given, "driver", &AgentDriver::ALL, AgentDriver::as_str)?;
     task.driver = driver.or(task.driver);
     if tool == FOLLOWED && task.driver.is_none() && chosen.can_serve() {
         task.driver = Some(AgentDriver::Serve);
     }
-    let options = read_options(&mut given)?;
-    match given.text("sandbox")?.as_deref() {
-        None | Some("local") => {}
-        Some(other) => return Err(format!("unknown sandbox `{other}`: there is local")),
-    }
+    let options = read_options(given)?;
     // In the original a template makes sandboxes start faster. Ours always start from a prepared agent.
     given.text("template")?;
     let count = match given.integer("n")?.unwrap_or(1) {
@@ -181,100 +187,6 @@ pub(crate) fn read(
         ..RolloutRequest::new(task)
     };
     Ok(RolloutArguments { request, count })
-}
-
-/// The endpoint, in the arguments of either original variant.
-fn read_endpoint(
-    given: &mut ToolArguments,
-    has_default: bool,
-    catalogue: &Catalogue,
-) -> Result<EndpointOptions, ArgumentError> {
-    let thinking = given.flag("thinking")?;
-    let disabled = given.flag("disable_thinking")?;
-    if let (Some(thinking), Some(disabled)) = (thinking, disabled)
-        && thinking == disabled
-    {
-        return Err("`thinking` and `disable_thinking` contradict each other".to_owned());
-    }
-    let dialect = match given.text("dialect")?.as_deref() {
-        None => None,
-        Some("chat") => Some(EndpointDialect::Chat),
-        Some("anthropic") => Some(EndpointDialect::Anthropic),
-        Some(_) => return Err("argument `dialect` must be chat or anthropic".to_owned()),
-    };
-    let key = |secret: String| KeySource::new(Secret::new(secret));
-    let mut wish = EndpointOptions {
-        dialect,
-        kind: given.text("endpoint")?,
-        base_url: given.text("base_url")?,
-        key: given.text("api_key")?.map(key),
-        model: given.text("model")?,
-        is_thinking_disabled: disabled.or(thinking.map(|thinking| !thinking)),
-    };
-    let vllm_url = given.text("vllm_url")?;
-    let hf_token = given.text("hf_token")?.map(key);
-    if let Some(key) = given.text("model_key")? {
-        if wish.kind.is_some() {
-            return Err("give either `endpoint` or `model_key`, not both".to_owned());
-        }
-        read_model_key(&key, &mut wish, catalogue)?;
-    }
-    match wish.kind.as_deref() {
-        Some("vllm") => wish.base_url = wish.base_url.or(vllm_url),
-        Some("hf_router") => wish.key = wish.key.or(hf_token),
-        Some(_) => {}
-        None if has_default && wish.base_url.is_none() && wish.model.is_none() => {
-            wish.kind = Some("scripted".to_owned());
-        }
-        None => {
-            let is_whole = wish.base_url.is_some() && wish.key.is_some() && wish.model.is_some();
-            if !is_whole && !has_provider(&wish, catalogue) {
-                return Err(no_endpoint(catalogue));
-            }
-        }
-    }
-    Ok(wish)
-}
-
-/// Whether the model has the form `provider/model`.
-fn has_provider(wish: &EndpointOptions, catalogue: &Catalogue) -> bool {
-    let split = |model: &String| matches!(catalogue.providers.split_model(model), Ok(Some(_)));
-    wish.base_url.is_none() && wish.model.as_ref().is_some_and(split)
-}
-
-/// The original's error text, with our providers.
-fn no_endpoint(catalogue: &Catalogue) -> ArgumentError {
-    let names: Vec<_> = catalogue
-        .providers
-        .names()
-        .map(|name| format!("'{name}'"))
-        .collect();
-    format!(
-        "must provide either ``endpoint`` (one of ({})) or all of base_url + api_key + model",
-        names.join(", ")
-    )
-}
-
-/// `vllm://repo`, `hf-router://repo:provider`, or `kind/model`.
-fn read_model_key(
-    key: &str,
-    wish: &mut EndpointOptions,
-    catalogue: &Catalogue,
-) -> Result<(), ArgumentError> {
-    let Ok(Some((kind, model))) = catalogue.providers.split_model(key) else {
-        return Err(
-            "argument `model_key` must be vllm://REPO, hf-router://REPO:PROVIDER or KIND/MODEL with a kind that \
-             list_endpoints shows"
-                .to_owned(),
-        );
-    };
-    // The original variant with this argument disables thinking by default.
-    if key.contains("://") {
-        wish.is_thinking_disabled.get_or_insert(true);
-    }
-    wish.kind = Some(kind);
-    wish.model.get_or_insert(model);
-    Ok(())
 }
 
 /// Rewords the engine's errors, which name flags, for clients, which use arguments.

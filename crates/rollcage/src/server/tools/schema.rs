@@ -4,9 +4,12 @@ use serde_json::{Value, json};
 
 use rollcage_model::view::TraceDetail;
 
+use crate::server::live::{start_schema, turn_schema};
 use crate::server::rollouts::request_schema::{object, rollout_schema};
 use crate::server::rollouts::tokens::PagedTrace;
 use crate::server::tool::ToolInfo;
+
+use super::live::LIVE_WAIT_S;
 
 pub(crate) fn tools() -> Vec<ToolInfo> {
     let one = |more: &[(&str, Value)]| {
@@ -38,7 +41,7 @@ pub(crate) fn tools() -> Vec<ToolInfo> {
             json!({"type": ["integer", "null"], "default": null, "minimum": 0}),
         ),
     ];
-    vec![
+    let mut tools = vec![
         tool("run_rollout", RUN, run_schema()),
         tool("start_rollout", START, rollout_schema()),
         tool("get_state", STATE, one(&[])),
@@ -56,8 +59,43 @@ pub(crate) fn tools() -> Vec<ToolInfo> {
         tool("list_endpoints", ENDPOINTS, object(&[], &[])),
         tool("list_tasks", TASKS, object(&places, &[])),
         tool("capabilities", CAPABILITIES, object(&[], &[])),
+    ];
+    tools.extend(live());
+    tools
+}
+
+/// The tools of live agents.
+fn live() -> [ToolInfo; 4] {
+    let id = json!({"type": "string", "description": "As live_start returned it."});
+    let wait_s = json!({
+        "type": "number", "default": LIVE_WAIT_S,
+        "description": "How long to wait for the end of the turn; it goes on after that.",
+    });
+    let mut turn = turn_schema();
+    turn["properties"]["id"] = id.clone();
+    turn["properties"]["wait_s"] = wait_s;
+    turn["properties"]["turn_id"] = json!({
+        "type": ["string", "null"], "default": null,
+        "description": "Wait for this turn of before instead of saying something.",
+    });
+    turn["required"] = json!(["id"]);
+    turn["properties"]["text"]["default"] = json!("");
+    [
+        tool("live_start", LIVE_START, start_schema()),
+        tool("live_turn", LIVE_TURN, turn),
+        tool("live_list", LIVE_LIST, object(&[], &[])),
+        tool("live_stop", LIVE_STOP, object(&[("id", id)], &["id"])),
     ]
 }
+
+const LIVE_START: &str = "Start a coding agent that stays: a server in a sandbox of its own, driven turn by turn with \
+    live_turn. Returns its `id` once it is healthy. Say which model as for run_rollout.";
+const LIVE_TURN: &str = "Say something to a live agent and wait for the end of its work: all replies (text, reasoning, tool \
+    calls) and the final `text`, or an `error` with its code. `status` is `running` if it takes longer than `wait_s`: call \
+    again with its `turn_id`.";
+const LIVE_LIST: &str = "Your live agents: state, turns, model calls and tokens so far.";
+const LIVE_STOP: &str = "Stop a live agent: its turn is aborted, its files are saved, its processes end. live_start with its \
+    `id` starts it again.";
 
 const AGENTS: &str = "The agents that can run, with the versions that are installed.";
 const TASKS: &str = "The tasks that this server offers; run one with `task`.";

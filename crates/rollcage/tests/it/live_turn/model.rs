@@ -62,7 +62,8 @@ impl Model {
     /// Returns once so many gates were reached in all.
     pub(super) async fn reached(&mut self, gates: usize) {
         let reached = self.waiting.wait_for(|count| *count >= gates);
-        drop(reached.await.unwrap());
+        let reached = tokio::time::timeout(super::LONG, reached).await;
+        drop(reached.expect("the model is called").unwrap());
     }
 
     pub(super) fn open_gate(&self) {
@@ -143,6 +144,17 @@ fn chunk(delta: Value, finish: Option<&str>) -> Step {
         chunk["usage"] = json!({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15});
     }
     Step::Chunk(chunk)
+}
+
+/// The answer, as if its prompt had filled the model's context.
+pub(super) fn with_full_context(answer: Answer) -> Answer {
+    let Answer::Stream(mut steps) = answer else {
+        return answer;
+    };
+    if let Some(Step::Chunk(last)) = steps.last_mut() {
+        last["usage"]["prompt_tokens"] = json!(super::CONTEXT);
+    }
+    Answer::Stream(steps)
 }
 
 /// An answer with these pieces of text; `|` is a gate.

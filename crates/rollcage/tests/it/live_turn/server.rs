@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::CONTEXT;
 use crate::agents::shared_home;
 use crate::support::open_engine;
 
@@ -35,7 +36,7 @@ impl Server {
         let options = json!({"baseURL": base_url, "apiKey": "key"});
         let provider = json!({
             "npm": "@ai-sdk/openai-compatible", "name": "test", "options": options,
-            "models": {"m": {"reasoning": true}},
+            "models": {"m": {"reasoning": true, "limit": {"context": CONTEXT, "output": 1000}}},
         });
         let text = json!({
             "model": "test/m", "small_model": "test/m", "provider": {"test": provider},
@@ -159,8 +160,9 @@ impl Relay {
     pub(super) async fn cut(&self, beginning: &str) {
         let fits = |connection: &(String, _)| connection.0.starts_with(beginning);
         let mut open = self.open.subscribe();
-        let is_there = open.wait_for(|open| open.iter().any(fits)).await;
-        drop(is_there.unwrap());
+        let is_there = open.wait_for(|open| open.iter().any(fits));
+        let is_there = tokio::time::timeout(super::LONG, is_there).await;
+        drop(is_there.expect("such a connection").unwrap());
         self.open.send_modify(|open| {
             for (_, cut) in open.extract_if(.., |connection| fits(connection)) {
                 cut.cancel();

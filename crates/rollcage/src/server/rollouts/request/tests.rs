@@ -4,7 +4,7 @@ use super::*;
 use crate::server::tasks::Tasks;
 use rollcage_dialect::chat::{ConstraintPolicy, Sampling};
 use rollcage_endpoints::choice::EndpointChoice;
-use rollcage_engine::intake::{ResolvedRollout, resolve};
+use rollcage_engine::intake::{Catalogue, ResolvedRollout, resolve};
 use rollcage_proxy::SamplingPolicy;
 use std::sync::Arc;
 
