@@ -309,6 +309,25 @@ async fn a_budget_that_is_used_up_ends_turns_as_such() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_dies_in_a_turn_is_started_again_for_the_next() {
+    let engine = open_engine(shared_home()).await;
+    let asked = request(vec![
+        run("kill -9 $PPID; sleep 60"),
+        say("alive"),
+        say("alive"),
+    ]);
+    let agent = engine.live().start(asked).await.unwrap();
+    let turn = agent.turn(text("one")).unwrap();
+    assert_eq!(code_of(&turn).await, Some(ErrorCode::Crashed));
+    let session = agent.view().session_id;
+    assert_eq!(answered(&agent, "two").await, "alive");
+    let view = agent.view();
+    assert_eq!((view.restarts, view.session_id), (1, session));
+    remove(&engine, &agent).await;
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_is_too_slow_leaves_nothing() {
     let engine = open_engine(shared_home()).await;
     let mut asked = request(vec![say("never")]);
