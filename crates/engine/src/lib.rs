@@ -13,6 +13,7 @@
 
 mod artifacts;
 mod collect;
+mod context;
 mod controls;
 mod dispatch;
 mod drive;

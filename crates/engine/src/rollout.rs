@@ -11,17 +11,18 @@ use rollcage_model::finding::{Code, Finding};
 use rollcage_model::network;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::AgentDriver;
-use rollcage_sandbox::{Sandbox, Sandboxes};
+use rollcage_sandbox::Sandbox;
 
 use crate::artifacts;
 use crate::collect::collect;
+use crate::context::Context;
 use crate::controls::Controls;
 use crate::drive::serve::ServedAgent;
 use crate::drive::{DriveContext, drive, driver};
 use crate::environment;
 use crate::feed::Feed;
 use crate::installed;
-use crate::intake::{PlanError, Preparer, ResolvedRollout};
+use crate::intake::{PlanError, ResolvedRollout};
 use crate::judge::{Ending, with_verifier_problem};
 use crate::layout::note_sandbox;
 use crate::model::{self, OpenEntrance};
@@ -33,25 +34,12 @@ use crate::services::{RolloutServices, Services};
 use crate::shell::{LOG_TAIL_CHARS, seconds};
 use crate::stage::Stage;
 use crate::start::{StartedSandbox, close_shared};
-use crate::store::{Record, Store, StoreError};
+use crate::store::{Record, StoreError};
 use crate::usage::{self, Meter};
 use crate::verify::{self, CommandProgress};
-use crate::warm::WarmAgents;
 use rollcage_agents::LaunchRequest;
 use rollcage_model::text::tail;
-use rollcage_proxy::Profiles;
-use rollcage_proxy::outbound::Clients;
 use rollcage_proxy::{ServerHandle, Session};
-
-/// State shared by all rollouts of a process.
-pub(crate) struct Context {
-    pub(crate) store: Store,
-    pub(crate) sandboxes: Arc<dyn Sandboxes>,
-    pub(crate) preparer: Preparer,
-    pub(crate) clients: Arc<Clients>,
-    pub(crate) profiles: Arc<Profiles>,
-    pub(crate) warm: WarmAgents,
-}
 
 /// Runs one rollout to its result. Always returns one.
 pub(crate) async fn run(

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use rollcage_sandbox::Sandbox;
 
+use crate::context::Context;
 use crate::drive::serve::ServedAgent;
 use crate::feed::Feed;
 use crate::judge::Ending;
@@ -14,7 +15,6 @@ use crate::layout::spec;
 use crate::model::OpenEntrance;
 use crate::network::RolloutNetwork;
 use crate::plan::Plan;
-use crate::rollout::Context;
 use crate::warm::WarmSandbox;
 
 /// How long requests to a dead server may still hold its sandbox.

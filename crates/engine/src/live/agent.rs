@@ -25,9 +25,10 @@ use super::machine;
 use super::place::{Base, Open};
 use super::turn::LiveTurn;
 use super::{LiveError, LiveRequest, LiveState, LiveView, TurnInput, TurnSummary};
+use crate::context::Context;
 use crate::feed::Feed;
 use crate::metrics::Metrics;
-use crate::rollout::{Context, run_blocking};
+use crate::rollout::run_blocking;
 use crate::store::{StoreError, read_tail};
 
 mod files;
