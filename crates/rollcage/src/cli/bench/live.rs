@@ -2,16 +2,18 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_engine::intake::RolloutRequest;
+use rollcage_engine::intake::{EndpointOptions, KeySource, RolloutRequest};
 use rollcage_engine::live::{LiveAgent, LiveRequest, LiveSandbox, LiveView, TurnInput};
 use rollcage_engine::{Engine, EngineLimits, EngineOptions};
 use rollcage_model::live::{PermissionPolicy, Reply};
 use rollcage_model::task::Task;
+use rollcage_proxy::secret::Secret;
+use rollcage_scripted::{Script, ScriptedEndpoint};
 
 use self::conversation::ExpectedTurn;
 use self::growth::{Growth, Sample};
@@ -62,6 +64,8 @@ const START_LIMIT_S: f64 = 300.0;
 const TURN_LIMIT_S: f64 = 300.0;
 /// Longer than any measurement takes.
 const IDLE_S: f64 = 24.0 * 3600.0;
+/// Between two events of the model's streams: a fast model's, and slow enough for texts to come in parts.
+const EVENT_PAUSE: Duration = Duration::from_millis(20);
 /// Samples of our own process over all turns.
 const SAMPLES: usize = 50;
 
@@ -79,8 +83,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         ..options
     };
     let measured = with_engine_of(options, async |engine| {
-        let measured = measure(engine, (turns, agents), stop.token()).await;
+        let scripted = ScriptedEndpoint::start(Default::default()).await?;
+        let measured = measure(engine, &scripted, (turns, agents), stop.token()).await;
         remove_all(engine).await;
+        scripted.close().await;
         measured
     });
     let report = Box::pin(measured).await?;
@@ -114,13 +120,15 @@ fn check(turns: usize, agents: usize) -> anyhow::Result<()> {
 
 async fn measure(
     engine: &Engine,
+    scripted: &ScriptedEndpoint,
     (turns, agents): (usize, usize),
     cancel: &CancellationToken,
 ) -> anyhow::Result<Report> {
     let (agent, version) = settings::agent(AGENT)?;
     make_ready(engine, (&*agent, version), cancel).await?;
     output::say(&format!("starting {agents} live agents"));
-    let started = cancel.run_until_cancelled(start_all(engine, agents)).await;
+    let starting = start_all(engine, scripted, agents);
+    let started = cancel.run_until_cancelled(starting).await;
     let started = started.ok_or(Interrupted)??;
     let bench = Bench::new(turns)?;
     let (cpu, since) = (CpuTime::now()?, Instant::now());
@@ -141,19 +149,29 @@ async fn measure(
 }
 
 /// Returns them in the order of their numbers.
-async fn start_all(engine: &Engine, agents: usize) -> anyhow::Result<Vec<Arc<LiveAgent>>> {
-    let starting = (0..agents).map(|number| engine.live().start(request(number)));
-    let started: Vec<_> = futures::stream::iter(starting)
+async fn start_all(
+    engine: &Engine,
+    scripted: &ScriptedEndpoint,
+    agents: usize,
+) -> anyhow::Result<Vec<Arc<LiveAgent>>> {
+    let start = async |number: usize| -> anyhow::Result<Arc<LiveAgent>> {
+        let key = scripted.add(Script {
+            event_pause: EVENT_PAUSE,
+            ..Script::new(conversation::script(number))
+        })?;
+        let request = request(scripted.base_url(), Secret::new(key));
+        Ok(engine.live().start(request).await?)
+    };
+    let started: Vec<_> = futures::stream::iter((0..agents).map(start))
         .buffered(STARTS_MAX)
         .collect()
         .await;
-    Ok(started.into_iter().collect::<Result<_, _>>()?)
+    started.into_iter().collect()
 }
 
-fn request(number: usize) -> LiveRequest {
+fn request(base_url: String, key: Secret) -> LiveRequest {
     let task = Task {
         id: "bench-live".to_owned(),
-        solution: conversation::script(number),
         ..Task::default()
     };
     LiveRequest {
@@ -162,6 +180,12 @@ fn request(number: usize) -> LiveRequest {
         rollout: RolloutRequest {
             agent: AGENT.to_owned(),
             owner: Some(OWNER.to_owned()),
+            endpoint: EndpointOptions {
+                base_url: Some(base_url),
+                key: Some(KeySource::new(key)),
+                model: Some(rollcage_scripted::MODEL.to_owned()),
+                ..EndpointOptions::default()
+            },
             ..RolloutRequest::new(task)
         },
         sandbox: LiveSandbox::Local,

@@ -5,8 +5,9 @@ use rollcage_model::script::Step;
 
 /// After so many turns a new conversation begins, so that prompts do not grow for ever.
 const TURNS: usize = 10;
-/// Turns of a conversation in which the agent uses its shell.
-const WITH_TOOL: [usize; 2] = [0, 6];
+/// Turns of a conversation in which the agent uses its shell. Not the first: the first answer is also the one to the
+/// proxy's probe of the endpoint, which has no shell.
+const WITH_TOOL: [usize; 2] = [1, 6];
 /// Turns of a conversation in which the model thinks aloud.
 const WITH_REASONING: [usize; 1] = [3];
 
@@ -155,18 +156,18 @@ mod tests {
 
     #[test]
     fn a_lost_or_doubled_reply_is_found() {
-        let turn = expected(4, 11);
+        let turn = expected(4, 12);
         assert!(!turn.is_new_session && expected(4, 20).is_new_session);
         let whole = replies(&turn);
         assert_eq!(turn.check(&whole, "t"), Ok(()));
         assert!(turn.check(&whole, "u").is_err());
         assert!(
-            expected(5, 11).check(&whole, "t").is_err(),
+            expected(5, 12).check(&whole, "t").is_err(),
             "another agent's"
         );
         assert!(
             expected(4, 10).check(&whole, "t").is_err(),
-            "no tool was used"
+            "another turn's"
         );
         assert!(expected(4, 13).check(&whole, "t").is_err(), "no reasoning");
         for lost in 0..whole.len() {
