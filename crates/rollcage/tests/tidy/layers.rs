@@ -88,7 +88,7 @@ const ONLY_THE_PROGRAM_TALKS: Rule = Rule {
     why: "only the program itself reads arguments and variables, and writes to the terminal",
 };
 
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 14] = [
     Rule {
         part: "dialect",
         paths: &NO_IO,
@@ -131,6 +131,11 @@ const RULES: [Rule; 13] = [
     },
     Rule {
         part: "agents",
+        ..ONLY_THE_PROGRAM_TALKS
+    },
+    Rule {
+        part: "live",
+        words: &["println", "eprint", "rollout", "reward", "verif"],
         ..ONLY_THE_PROGRAM_TALKS
     },
     Rule {
