@@ -22,6 +22,7 @@ use rollcage_model::id::RolloutId;
 use rollcage_model::record::{EndpointInfo, RolloutResult};
 use rollcage_model::task::AgentDriver;
 
+use crate::context::Context;
 use crate::controls::{CommandError, Controls, RolloutCommand, SandboxRetention};
 use crate::feed::Feed;
 use crate::intake::ResolvedRollout;
@@ -29,7 +30,7 @@ use crate::judge::Ending;
 use crate::limits::EngineLimits;
 use crate::metrics::Metrics;
 use crate::result;
-use crate::rollout::{self, Context};
+use crate::rollout;
 use crate::schedule::{QueueError, Schedule};
 
 /// Ended rollouts whose events stay in memory.

@@ -23,6 +23,7 @@ use rollcage_proxy::Profiles;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_sandbox::Sandboxes;
 
+use crate::context::Context;
 use crate::controls::{CommandError, RolloutCommand};
 use crate::dispatch::{Dispatcher, RolloutEntry};
 use crate::intake::{
@@ -34,7 +35,6 @@ use crate::listing::{Filter, LOCAL, Listing, Page, is_visible};
 use crate::live::LiveAgents;
 use crate::metrics::Counters;
 use crate::result;
-use crate::rollout::Context;
 use crate::schedule::QueueError;
 use crate::store::{Store, StoreError, Summary};
 use crate::trial::{self, TrialError};

@@ -13,6 +13,7 @@
 
 mod artifacts;
 mod collect;
+mod context;
 mod controls;
 mod dispatch;
 mod drive;
@@ -36,6 +37,7 @@ pub mod openenv_trace;
 mod patch;
 mod place;
 mod plan;
+mod release;
 pub mod result;
 mod rollout;
 mod schedule;

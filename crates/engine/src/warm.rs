@@ -235,12 +235,12 @@ impl Pool {
 
     /// Starts one and puts it on its shelf.
     async fn add(self: Arc<Self>, kind: String) {
-        let blueprint = {
+        let shelved = {
             let state = self.state();
             let shelf = state.shelves.get(&kind);
             shelf.map(|shelf| (Arc::clone(&shelf.plan), shelf.context_tokens))
         };
-        let Some((plan, context_tokens)) = blueprint else {
+        let Some((plan, context_tokens)) = shelved else {
             return;
         };
         let host = &self.catalogue.network;

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use rollcage_live::forward::Forwarder;
 use rollcage_live::{Credentials, Health};
 use rollcage_model::id::RolloutId;
-use rollcage_model::live::Reply;
+use rollcage_model::live::{Reply, ReplyKind};
 use rollcage_proxy::Session;
 
 use super::disk::{LiveDirectory, Stored};
@@ -25,9 +25,10 @@ use super::machine;
 use super::place::{Base, Open};
 use super::turn::LiveTurn;
 use super::{LiveError, LiveRequest, LiveState, LiveView, TurnInput, TurnSummary};
+use crate::context::Context;
 use crate::feed::Feed;
 use crate::metrics::Metrics;
-use crate::rollout::{Context, run_blocking};
+use crate::rollout::run_blocking;
 use crate::store::{StoreError, read_tail};
 
 mod files;
@@ -95,6 +96,8 @@ pub(super) struct AgentState {
     opened_at: Instant,
     counted_at: Instant,
     pub(super) reason: StopReason,
+    /// The latest session was used since the agent was opened last.
+    pub(super) is_session_known: bool,
     session: Option<Arc<Session>>,
     feed: Option<Arc<Feed>>,
     /// What it used in earlier records.
@@ -188,6 +191,7 @@ impl LiveAgent {
                 opened_at: Instant::now(),
                 counted_at: Instant::now(),
                 reason: StopReason::default(),
+                is_session_known: false,
                 session: None,
                 feed: None,
                 earlier,
@@ -365,8 +369,12 @@ impl LiveAgent {
         state.view.last_turn_at = Some(rollcage_proxy::clock::now());
         if let Some(end) = end {
             self.shared.metrics.count_turn(&end.kind);
-            let session_id = end.session_id.or(state.view.session_id.take());
-            state.view.session_id = session_id;
+            // Of a turn that failed at once the session may not exist.
+            let is_used = end.seq > 1 || matches!(end.kind, ReplyKind::Final { .. });
+            if let Some(session_id) = end.session_id.filter(|_| is_used) {
+                state.is_session_known = true;
+                state.view.session_id = Some(session_id);
+            }
         }
         drop(state);
         self.persist();

@@ -18,12 +18,12 @@ use super::machine::{self, Machine};
 use super::place::Base;
 use super::sandboxed::Recorded;
 use super::{LiveError, LiveRequest, LiveSandbox, LiveState, LiveView, launch, work};
+use crate::context::Context;
 use crate::intake::{RequestOrigin, ResolvedRollout, resolve};
 use crate::judge::Ending;
 use crate::limits::EngineLimits;
 use crate::listing::LOCAL;
 use crate::metrics::Metrics;
-use crate::rollout::Context;
 
 /// Stopped agents whose secrets are remembered, to start them again.
 const REQUESTS_MAX: usize = 256;

@@ -22,8 +22,8 @@ use super::LiveError;
 use super::disk::LiveDirectory;
 use super::launch;
 use super::sandboxed::ServerPlace;
+use crate::context::Context;
 use crate::intake::{PreparedRollout, ResolvedRollout};
-use crate::rollout::Context;
 
 /// For endpoints that do not tell.
 const CONTEXT_TOKENS: u64 = 131_072;

@@ -10,9 +10,9 @@ use rollcage_sandbox::Sandbox;
 use super::LiveError;
 use super::machine::{Machine, MachineServer};
 use super::sandboxed::{OpenSandbox, Recorded, ServerPlace};
+use crate::context::Context;
 use crate::feed::Feed;
 use crate::judge::Ending;
-use crate::rollout::Context;
 
 /// What outlives the server's place.
 pub(super) enum Base {

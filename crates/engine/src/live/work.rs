@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_live::client::Prompt;
-use rollcage_live::{LiveServer, TurnControls, TurnRequest, drive_turn};
+use rollcage_live::{Client, ClientError, LiveServer, TurnControls, TurnRequest, drive_turn};
 use rollcage_model::live::{ErrorCode, Reply, ReplyKind};
 use rollcage_proxy::Session;
 
@@ -86,9 +86,13 @@ async fn drive(agent: &LiveAgent, turn: &Arc<LiveTurn>) {
         let (code, message) = budget(&limit);
         return turn.fail(code, message, false);
     }
-    let (Some(client), Some(request)) = (in_use.server.client(), request(agent, turn, &in_use))
-    else {
+    let Some(client) = in_use.server.client() else {
         return turn.fail(ErrorCode::Crashed, "the agent's server has ended", true);
+    };
+    let session_id = session_of(agent, turn, &client).await;
+    let request = match request(agent, turn, &in_use, session_id) {
+        Ok(request) => request,
+        Err(error) => return fail(agent, turn, Some(error)),
     };
     let _guard = in_use.server.turn_in_progress();
     let abort = turn.stop.child_token();
@@ -114,26 +118,47 @@ async fn drive(agent: &LiveAgent, turn: &Arc<LiveTurn>) {
     }
 }
 
-fn request(agent: &LiveAgent, turn: &LiveTurn, in_use: &InUse<'_>) -> Option<TurnRequest> {
+/// The session to go on with. The latest may be gone, when we were killed before the agent's files were saved.
+async fn session_of(agent: &LiveAgent, turn: &LiveTurn, client: &Client) -> Option<String> {
+    if turn.input.is_new_session {
+        return None;
+    }
+    if turn.input.session_id.is_some() {
+        return turn.input.session_id.clone();
+    }
+    let (latest, is_known) = {
+        let state = agent.state();
+        (state.view.session_id.clone()?, state.is_session_known)
+    };
+    if !is_known {
+        let found = client.session(&latest).await;
+        if matches!(found, Err(ClientError::Status { status: 404, .. })) {
+            agent.state().view.session_id = None;
+            return None;
+        }
+    }
+    Some(latest)
+}
+
+fn request(
+    agent: &LiveAgent,
+    turn: &LiveTurn,
+    in_use: &InUse<'_>,
+    session: Option<String>,
+) -> Result<TurnRequest, LiveError> {
     let TurnInput {
         text,
-        session_id,
-        is_new_session,
         timeout_s,
         permissions,
         model,
         ..
     } = turn.input.clone();
-    let session = match is_new_session {
-        true => None,
-        false => session_id.or_else(|| agent.state().view.session_id.clone()),
-    };
     let model = match model {
-        Some(model) => agent.known_model(&model).ok()?,
+        Some(model) => agent.known_model(&model)?,
         None => agent.state().view.model.clone(),
     };
     let title: String = text.chars().take(TITLE_CHARS).collect();
-    Some(TurnRequest {
+    Ok(TurnRequest {
         prompt: Prompt {
             text,
             model: Some((PROVIDER.to_owned(), model)),

@@ -4,6 +4,7 @@ use crate::Outcome;
 
 mod bare;
 mod capture;
+mod figures;
 mod live;
 mod meter;
 mod rollout;

@@ -94,6 +94,14 @@ async fn code_of(turn: &LiveTurn) -> Option<ErrorCode> {
     }
 }
 
+async fn agent_turn_in(agent: &LiveAgent, session: &str) -> Option<ErrorCode> {
+    let input = TurnInput {
+        session_id: Some(session.to_owned()),
+        ..text("go on")
+    };
+    code_of(&agent.turn(input).unwrap()).await
+}
+
 /// Stops the agent and forgets it.
 async fn remove(engine: &Engine, agent: &LiveAgent) {
     engine.live().stop(LOCAL, agent.id()).await.unwrap();
@@ -220,7 +228,14 @@ async fn an_idle_agent_sleeps_and_is_woken_by_its_next_turn() {
         assert_eq!(answered(&agent, "next").await, expected);
     }
     assert_eq!(agent.view().records.len(), 1);
-    remove(&engine, &agent).await;
+    // As after a kill before anything was saved: a new conversation, not an error.
+    engine.live().stop(LOCAL, agent.id()).await.unwrap();
+    std::fs::remove_file(live_directory(&agent).join("saved")).unwrap();
+    let again = engine.live().start_again(LOCAL, agent.id()).await.unwrap();
+    let unknown = agent_turn_in(&again, "ses_unknown").await;
+    assert_eq!(unknown, Some(ErrorCode::Upstream));
+    assert_eq!(answered(&again, "one").await, "first");
+    remove(&engine, &again).await;
     engine.close().await;
 }
 
@@ -289,6 +304,25 @@ async fn a_budget_that_is_used_up_ends_turns_as_such() {
         let turn = agent.turn(text("two")).unwrap();
         assert_eq!(code_of(&turn).await, Some(ErrorCode::Budget));
     }
+    remove(&engine, &agent).await;
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_dies_in_a_turn_is_started_again_for_the_next() {
+    let engine = open_engine(shared_home()).await;
+    let asked = request(vec![
+        run("kill -9 $PPID; sleep 60"),
+        say("alive"),
+        say("alive"),
+    ]);
+    let agent = engine.live().start(asked).await.unwrap();
+    let turn = agent.turn(text("one")).unwrap();
+    assert_eq!(code_of(&turn).await, Some(ErrorCode::Crashed));
+    let session = agent.view().session_id;
+    assert_eq!(answered(&agent, "two").await, "alive");
+    let view = agent.view();
+    assert_eq!((view.restarts, view.session_id), (1, session));
     remove(&engine, &agent).await;
     engine.close().await;
 }

@@ -133,6 +133,7 @@ impl LiveAgent {
         let mut state = self.state();
         state.base = Some(base);
         state.opened_at = Instant::now();
+        state.is_session_known = false;
         state.view.error = opened.as_ref().err().map(ToString::to_string);
         state.open = Some(opened?);
         if state.view.state == LiveState::Sleeping {

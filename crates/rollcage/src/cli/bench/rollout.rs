@@ -20,6 +20,7 @@ use rollcage_sandbox::guest::WORKDIR;
 use rollcage_scripted::{Log, Script, ScriptedEndpoint};
 
 use super::bare::{Bare, outside};
+use super::figures::{Medians, RunMeasurement, median, medians};
 use super::meter::{CpuTime, resident_bytes};
 use super::served::{self, Served, ServedRuns};
 use crate::cli::engine::{make_ready, run_one, with_engine};
@@ -58,29 +59,6 @@ pub(crate) struct Arguments {
 /// The goals: at most this many times the bare agent's time.
 const FIRST_CALL_GOAL: f64 = 1.1;
 const WHOLE_GOAL: f64 = 1.15;
-
-/// One run of an agent.
-pub(super) struct RunMeasurement {
-    /// From the start, or the submission, to the first model call at the endpoint.
-    first_call_s: f64,
-    whole_s: f64,
-    /// The agent's processor time; unknown where the sandbox's is.
-    agent_cpu_s: Option<f64>,
-    /// Processor time of our own process, which includes the scripted endpoint.
-    own_cpu_s: f64,
-    /// Parts of the start: the sandbox's, and the agent's until its first call. Zero for the bare agent.
-    sandbox_s: f64,
-    agent_s: f64,
-}
-
-/// The medians of several runs.
-#[derive(Debug, Serialize)]
-pub(super) struct Medians {
-    pub(super) first_call_s: f64,
-    pub(super) whole_s: f64,
-    pub(super) agent_cpu_s: Option<f64>,
-    own_cpu_s: f64,
-}
 
 /// What a rollout's start consists of; the rest is the record and the proxy.
 #[derive(Debug, Serialize)]
@@ -191,9 +169,9 @@ fn chosen(names: &[String]) -> anyhow::Result<Vec<Choice>> {
 }
 
 /// One installed agent, and an endpoint that logs when its calls arrive.
-pub(super) struct Bench<'a> {
-    pub(super) engine: &'a Engine,
-    pub(super) cancel: &'a CancellationToken,
+struct Bench<'a> {
+    engine: &'a Engine,
+    cancel: &'a CancellationToken,
     rollout: ResolvedRollout,
     ready: ReadyAgent,
     scripted: ScriptedEndpoint,
@@ -251,7 +229,7 @@ impl<'a> Bench<'a> {
     async fn measure(&self, rounds: u16) -> anyhow::Result<AgentComparison> {
         let (mut bare, mut rollout) = (Vec::new(), Vec::new());
         let mut served = match self.rollout.agent.can_serve() {
-            true => Some(ServedRuns::open().await?),
+            true => Some(ServedRuns::open(self.cancel.clone()).await?),
             false => None,
         };
         for round in 0..=rounds {
@@ -261,7 +239,9 @@ impl<'a> Bench<'a> {
             let rollout_run = self.run_rollout(self.engine, AgentDriver::Cli).await?;
             let runs = (bare_run.ok_or(Interrupted)??, rollout_run);
             if let Some(served) = &mut served {
-                served.run(self, round > 0).await?;
+                let run =
+                    async |engine: &Engine| self.run_rollout(engine, AgentDriver::Serve).await;
+                served.run(self.engine, run, round > 0).await?;
             }
             // The first round only fills the page cache.
             if round > 0 {
@@ -323,7 +303,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    pub(super) async fn run_rollout(
+    async fn run_rollout(
         &self,
         engine: &Engine,
         driver: AgentDriver,
@@ -409,20 +389,4 @@ fn show(out: &mut impl Write, measured: &AgentComparison) -> std::io::Result<()>
         text::duration(parts.rest_s)
     )?;
     Ok(())
-}
-
-pub(super) fn medians(runs: &[RunMeasurement]) -> Medians {
-    let is_known = runs.iter().all(|run| run.agent_cpu_s.is_some());
-    Medians {
-        first_call_s: median(runs, |run| run.first_call_s),
-        whole_s: median(runs, |run| run.whole_s),
-        agent_cpu_s: is_known.then(|| median(runs, |run| run.agent_cpu_s.unwrap_or_default())),
-        own_cpu_s: median(runs, |run| run.own_cpu_s),
-    }
-}
-
-fn median(runs: &[RunMeasurement], value: fn(&RunMeasurement) -> f64) -> f64 {
-    let mut values: Vec<f64> = runs.iter().map(value).collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use serde::Serialize;
 
-use rollcage_engine::{Engine, EngineLimits, EngineOptions, WarmLimits};
-use rollcage_model::task::AgentDriver;
+use tokio_util::sync::CancellationToken;
 
-use super::rollout::{Bench, Medians, RunMeasurement, medians};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions, WarmLimits};
+
+use super::figures::{Medians, RunMeasurement, medians};
 use crate::{Interrupted, settings, text};
 
 /// How long a server may take to stand ready.
@@ -29,12 +30,13 @@ pub(super) struct Served {
 /// Runs of both kinds, and the engine that keeps a server ready.
 pub(super) struct ServedRuns {
     engine: Engine,
+    cancel: CancellationToken,
     cold: Vec<RunMeasurement>,
     warm: Vec<RunMeasurement>,
 }
 
 impl ServedRuns {
-    pub(super) async fn open() -> anyhow::Result<Self> {
+    pub(super) async fn open(cancel: CancellationToken) -> anyhow::Result<Self> {
         let options = EngineOptions {
             limits: EngineLimits {
                 warm: WarmLimits {
@@ -47,15 +49,20 @@ impl ServedRuns {
         };
         Ok(ServedRuns {
             engine: settings::open_engine(options).await?,
+            cancel,
             cold: Vec::new(),
             warm: Vec::new(),
         })
     }
 
-    /// One of each. Nothing is being started when it returns.
-    pub(super) async fn run(&mut self, bench: &Bench<'_>, is_counted: bool) -> anyhow::Result<()> {
-        let measured = self.measure(bench).await;
-        let (cold, warm) = match measured {
+    /// One of each, by `run`; the other engine keeps no server ready. Nothing is being started when it returns.
+    pub(super) async fn run(
+        &mut self,
+        other: &Engine,
+        run: impl AsyncFn(&Engine) -> anyhow::Result<RunMeasurement>,
+        is_counted: bool,
+    ) -> anyhow::Result<()> {
+        let (cold, warm) = match self.measure(other, run).await {
             Ok(measured) => measured,
             Err(error) => {
                 self.engine.close().await;
@@ -69,24 +76,27 @@ impl ServedRuns {
         Ok(())
     }
 
-    async fn measure(&self, bench: &Bench<'_>) -> anyhow::Result<(RunMeasurement, RunMeasurement)> {
-        // The bench's own engine keeps no server ready.
-        let cold = bench.run_rollout(bench.engine, AgentDriver::Serve).await?;
+    async fn measure(
+        &self,
+        other: &Engine,
+        run: impl AsyncFn(&Engine) -> anyhow::Result<RunMeasurement>,
+    ) -> anyhow::Result<(RunMeasurement, RunMeasurement)> {
+        let cold = run(other).await?;
         if self.engine.load().warm.misses == 0 {
-            bench.run_rollout(&self.engine, AgentDriver::Serve).await?;
-            self.ready(bench).await?;
+            run(&self.engine).await?;
+            self.ready().await?;
         }
         let hits = self.engine.load().warm.hits;
-        let warm = bench.run_rollout(&self.engine, AgentDriver::Serve).await?;
+        let warm = run(&self.engine).await?;
         ensure!(
             self.engine.load().warm.hits == hits + 1,
             "no server stood ready"
         );
-        self.ready(bench).await?;
+        self.ready().await?;
         Ok((cold, warm))
     }
 
-    async fn ready(&self, bench: &Bench<'_>) -> anyhow::Result<()> {
+    async fn ready(&self) -> anyhow::Result<()> {
         let since = Instant::now();
         while self.engine.load().warm.ready == 0 {
             ensure!(
@@ -94,7 +104,7 @@ impl ServedRuns {
                 "the agent's server does not get ready"
             );
             let pause = tokio::time::sleep(READY_PAUSE);
-            let paused = bench.cancel.run_until_cancelled(pause).await;
+            let paused = self.cancel.run_until_cancelled(pause).await;
             paused.ok_or(Interrupted)?;
         }
         Ok(())
