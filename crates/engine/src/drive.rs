@@ -128,26 +128,10 @@ pub(crate) async fn drive(
     let sandbox = &***sandbox;
     let mut logs = Logs::create(record.path())?;
     let streams = driver.start(sandbox).await?;
-    let (stop, exit, services_ended) = {
-        let dead = CancellationToken::new();
-        let streams = logs.fill_from(streams);
-        // Once every process is dead the streams end by themselves; if something holds them open, stop waiting for it.
-        let fill = async {
-            tokio::select! {
-                () = streams => {}
-                () = async { dead.cancelled().await; tokio::time::sleep(DRAIN_LIMIT).await } => {}
-            }
-        };
-        let watch = async {
-            let watched = run_to_end(cx, driver).await;
-            dead.cancel();
-            watched
-        };
-        let ((), watched) = tokio::join!(fill, watch);
-        // No process that may call the model is left: from here on only verify commands run.
-        serving.close().await;
-        watched?
-    };
+    let watched = run_logged(cx, driver, logs.fill_from(streams)).await;
+    // No process that may call the model is left: from here on only verify commands run.
+    serving.close().await;
+    let (stop, exit, services_ended) = watched?;
     let account = driver.account();
     if let Some(account) = &account {
         logs.stdout.push(account.events.as_bytes());
@@ -192,6 +176,30 @@ pub(crate) async fn drive(
             ..transcript.report()
         },
     })
+}
+
+type AgentStop = (StopReason, Option<ExitStatus>, Vec<Finding>);
+
+/// Waits for the end of the agent, and for the end of its output.
+async fn run_logged(
+    cx: &DriveContext<'_>,
+    driver: &mut dyn Driver,
+    streams: impl Future<Output = ()>,
+) -> Result<AgentStop, Ending> {
+    let dead = CancellationToken::new();
+    // Once every process is dead the streams end by themselves; if something holds them open, stop waiting for it.
+    let fill = async {
+        tokio::select! {
+            () = streams => {}
+            () = async { dead.cancelled().await; tokio::time::sleep(DRAIN_LIMIT).await } => {}
+        }
+    };
+    let watch = async {
+        let watched = run_to_end(cx, driver).await;
+        dead.cancel();
+        watched
+    };
+    tokio::join!(fill, watch).1
 }
 
 /// The agent's own event log, from its standard output or from the file that it writes.
@@ -244,10 +252,7 @@ async fn whole_output(record: &Record) -> Option<String> {
 }
 
 /// Waits for the end of the agent and kills what is left of it.
-async fn run_to_end(
-    cx: &DriveContext<'_>,
-    driver: &mut dyn Driver,
-) -> Result<(StopReason, Option<ExitStatus>, Vec<Finding>), Ending> {
+async fn run_to_end(cx: &DriveContext<'_>, driver: &mut dyn Driver) -> Result<AgentStop, Ending> {
     let stop = wait(cx, driver).await?;
     let exit = match stop {
         StopReason::Exited(exit) => Some(exit),

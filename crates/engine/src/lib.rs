@@ -37,6 +37,7 @@ pub mod openenv_trace;
 mod patch;
 mod place;
 mod plan;
+mod release;
 pub mod result;
 mod rollout;
 mod schedule;

@@ -29,16 +29,18 @@ use crate::model::{self, OpenEntrance};
 use crate::network::{HostNetwork, RolloutNetwork};
 use crate::patch;
 use crate::plan::Plan;
+use crate::release::close_shared;
 use crate::result;
 use crate::services::{RolloutServices, Services};
 use crate::shell::{LOG_TAIL_CHARS, seconds};
 use crate::stage::Stage;
-use crate::start::{StartedSandbox, close_shared};
+use crate::start::StartedSandbox;
 use crate::store::{Record, StoreError};
 use crate::usage::{self, Meter};
 use crate::verify::{self, CommandProgress};
 use rollcage_agents::LaunchRequest;
 use rollcage_model::text::tail;
+use rollcage_proxy::probe::Profile;
 use rollcage_proxy::{ServerHandle, Session};
 
 /// Runs one rollout to its result. Always returns one.
@@ -129,6 +131,16 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     done.unwrap_or_else(|error| Err(StoreError::Thread(error)))
 }
 
+/// The way to the endpoint, and what the endpoint delivers.
+async fn reach(cx: &Context, plan: &Plan) -> Result<(reqwest::Client, Profile), Ending> {
+    let endpoint = &plan.endpoint;
+    let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
+    let client = client.map_err(model::client_ending)?;
+    let profile = cx.profiles.of(&client, endpoint, &plan.settings).await;
+    let profile = profile.map_err(|error| Ending::new(error.cause(), error.to_string()))?;
+    Ok((client, profile))
+}
+
 /// Opens everything the rollout needs, runs it inside, and closes everything again whatever the outcome.
 async fn attempt(
     cx: &Context,
@@ -139,14 +151,8 @@ async fn attempt(
     controls: &Controls,
 ) -> Result<Ending, Ending> {
     let cancel = &controls.cancel;
-    let endpoint = &plan.endpoint;
-    let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
-    let client = client.map_err(model::client_ending)?;
-    let profile = cx.profiles.of(&client, &plan.endpoint, &plan.settings);
-    let profile = cancel.run_until_cancelled(profile).await;
-    let profile = profile
-        .ok_or_else(Ending::cancelled)?
-        .map_err(|error| Ending::new(error.cause(), error.to_string()))?;
+    let reached = cancel.run_until_cancelled(reach(cx, plan)).await;
+    let (client, profile) = reached.ok_or_else(Ending::cancelled)??;
     result::note_profile(result, &profile);
 
     feed.publish(What::Entered {
@@ -204,18 +210,20 @@ async fn attempt(
     }
     usage::note_usage(result, &session, &sandbox.usage().await);
     beside.meter.finish(result);
-    let closed = close_shared(sandbox).await;
-    if let Err(error) = closed {
-        // Cleaning up is our job: a failure of it does not change the outcome of the rollout.
-        let problem = rollcage_model::text::chain(&error);
-        tracing::warn!(%problem, "a sandbox is not gone");
-        let finding = Finding::warn(Code::SandboxNotRemoved, problem);
-        result.findings.push(finding);
+    if let Err(error) = close_shared(sandbox).await {
+        result.findings.push(not_removed(&error));
     }
     match session.record_error() {
         Some(broken) => Err(Ending::new(Cause::EngineFailed, broken)),
         None => ending,
     }
+}
+
+/// Cleaning up is our job: a failure of it does not change the outcome of the rollout.
+fn not_removed(error: &rollcage_sandbox::Error) -> Finding {
+    let problem = rollcage_model::text::chain(error);
+    tracing::warn!(%problem, "a sandbox is not gone");
+    Finding::warn(Code::SandboxNotRemoved, problem)
 }
 
 /// A rollout whose sandbox, proxy and record are open.

@@ -1,9 +1,6 @@
 //! The sandbox of a rollout: one that stands ready, or a new one.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::Instant;
 
 use rollcage_sandbox::Sandbox;
 
@@ -16,10 +13,6 @@ use crate::model::OpenEntrance;
 use crate::network::RolloutNetwork;
 use crate::plan::Plan;
 use crate::warm::WarmSandbox;
-
-/// How long requests to a dead server may still hold its sandbox.
-const SHARING_LIMIT: Duration = Duration::from_secs(5);
-const SHARING_PAUSE: Duration = Duration::from_millis(5);
 
 /// A sandbox with what is opened together with it.
 pub(crate) struct StartedSandbox {
@@ -65,23 +58,5 @@ impl From<WarmSandbox> for StartedSandbox {
             key: Some(warm.key),
             served: Some(warm.served),
         }
-    }
-}
-
-/// Closes a sandbox once nobody else uses it: a client may be reading a served agent's messages until its server is dead.
-pub(crate) async fn close_shared(
-    mut sandbox: Arc<Box<dyn Sandbox>>,
-) -> Result<(), rollcage_sandbox::Error> {
-    let since = Instant::now();
-    loop {
-        sandbox = match Arc::try_unwrap(sandbox) {
-            Ok(sandbox) => return sandbox.close().await,
-            Err(shared) => shared,
-        };
-        if since.elapsed() > SHARING_LIMIT {
-            let what = "a sandbox that is still in use".to_owned();
-            return Err(rollcage_sandbox::Error::Invalid { what });
-        }
-        tokio::time::sleep(SHARING_PAUSE).await;
     }
 }

@@ -312,6 +312,13 @@ impl<'a> Serve<'a> {
     }
 }
 
+impl Drop for Serve<'_> {
+    /// Nobody asks a server that is not driven any longer; its clients would hold the sandbox.
+    fn drop(&mut self) {
+        self.cx.controls.set_conversation(None);
+    }
+}
+
 #[async_trait]
 impl Driver for Serve<'_> {
     async fn start(&mut self, sandbox: &dyn Sandbox) -> Result<Streams, Ending> {

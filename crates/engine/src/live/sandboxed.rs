@@ -29,12 +29,12 @@ use crate::layout::{note_sandbox, spec};
 use crate::metrics::Metrics;
 use crate::model;
 use crate::network::RolloutNetwork;
+use crate::release::close_shared;
 use crate::result;
 use crate::rollout::{begin_record, run_blocking};
 use crate::services::RolloutServices;
 use crate::shell::run_command;
 use crate::stage::Stage;
-use crate::start::close_shared;
 use crate::store::Record;
 use crate::usage;
 

@@ -20,7 +20,7 @@ use crate::layout::spec;
 use crate::model::{self, OpenEntrance};
 use crate::network::{HostNetwork, RolloutNetwork};
 use crate::plan::Plan;
-use crate::start::close_shared;
+use crate::release::close_shared;
 
 /// How long the first session and its answer may take. They take half a second on an idle machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(60);

@@ -39,19 +39,16 @@ impl ReplyFeed {
         }
     }
 
-    pub(super) fn push(&self, reply: Reply) {
+    pub(super) fn push(&self, mut reply: Reply) {
         let mut state = self.state();
         let is_text = text_of(&reply.kind).is_some();
-        let reply = match state.waiting.take() {
-            Some(waiting) => match join(waiting, reply) {
-                Ok(joined) => joined,
-                Err((waiting, reply)) => {
-                    self.publish(waiting);
-                    reply
-                }
-            },
-            None => reply,
-        };
+        if let Some(mut waiting) = state.waiting.take() {
+            if extend(&mut waiting, &reply) {
+                reply = waiting;
+            } else {
+                self.publish(waiting);
+            }
+        }
         let is_early = state.published.is_some_and(|at| at.elapsed() < PAUSE);
         if is_text && is_early {
             state.waiting = Some(reply);
@@ -105,19 +102,20 @@ fn text_of(kind: &ReplyKind) -> Option<&str> {
     }
 }
 
-/// Two pieces of the same kind of text as one; both of them if they do not belong together.
-fn join(mut first: Reply, second: Reply) -> Result<Reply, (Reply, Reply)> {
-    match (&mut first.kind, &second.kind) {
+/// Adds a piece of text to one of the same kind and turn; false if they do not belong together.
+fn extend(waiting: &mut Reply, more: &Reply) -> bool {
+    let is_same_turn = waiting.turn_id == more.turn_id;
+    match (&mut waiting.kind, &more.kind) {
         (ReplyKind::Delta { text }, ReplyKind::Delta { text: more })
         | (ReplyKind::Reasoning { text }, ReplyKind::Reasoning { text: more })
-            if first.turn_id == second.turn_id =>
+            if is_same_turn =>
         {
             text.push_str(more);
-            first.seq = second.seq;
-            Ok(first)
         }
-        _ => Err((first, second)),
+        _ => return false,
     }
+    waiting.seq = more.seq;
+    true
 }
 
 #[cfg(test)]
