@@ -6,6 +6,9 @@ use tower::ServiceExt;
 use super::*;
 use crate::server::harness::{self, backend, limits, owner};
 
+mod live;
+mod served;
+
 struct Client {
     backend: Arc<Backend>,
     router: Router,
