@@ -32,7 +32,7 @@ use crate::intake::{
 use crate::judge::Ending;
 use crate::limits::EngineLimits;
 use crate::listing::{Filter, LOCAL, Listing, Page, is_visible};
-use crate::live::LiveAgents;
+use crate::live::{LiveAgents, LiveState};
 use crate::metrics::Counters;
 use crate::result;
 use crate::schedule::QueueError;
@@ -97,6 +97,8 @@ pub struct Load {
     pub waiting: usize,
     pub counters: Counters,
     pub warm: WarmCounters,
+    /// Live agents of this process, by state.
+    pub live: Vec<(LiveState, usize)>,
 }
 
 /// Runs the rollouts of one process.
@@ -371,6 +373,7 @@ impl Engine {
             waiting,
             counters: self.dispatcher.metrics.counters(),
             warm: self.cx.warm.counters(),
+            live: self.live.states(),
         }
     }
 

@@ -82,6 +82,20 @@ pub enum LiveState {
     Failed,
 }
 
+impl LiveState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LiveState::Starting => "starting",
+            LiveState::Idle => "idle",
+            LiveState::Busy => "busy",
+            LiveState::Sleeping => "sleeping",
+            LiveState::Unhealthy => "unhealthy",
+            LiveState::Stopped => "stopped",
+            LiveState::Failed => "failed",
+        }
+    }
+}
+
 /// A live agent, as others see it. No secret is in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LiveView {

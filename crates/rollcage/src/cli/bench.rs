@@ -5,6 +5,7 @@ use crate::Outcome;
 mod bare;
 mod capture;
 mod figures;
+mod live;
 mod meter;
 mod rollout;
 mod served;
@@ -25,11 +26,14 @@ enum Command {
     Rollout(rollout::Arguments),
     /// The capture proxy between a load generator and a mock upstream
     Capture(capture::Arguments),
+    /// Many turns over several live agents, whose owner must stay as small as it was
+    Live(live::Arguments),
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::Rollout(arguments) => Box::pin(rollout::run(arguments)).await,
         Command::Capture(arguments) => Box::pin(capture::run(arguments)).await,
+        Command::Live(arguments) => Box::pin(live::run(arguments)).await,
     }
 }

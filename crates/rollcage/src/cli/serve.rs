@@ -9,7 +9,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 
 use rollcage_engine::intake::Catalogue;
-use rollcage_engine::{EngineOptions, WarmLimits};
+use rollcage_engine::{EngineLimits, EngineOptions, WarmLimits};
 use rollcage_model::network::HostEntry;
 use rollcage_model::text::chain;
 use rollcage_proxy::outbound::{AllowRule, Guard};
@@ -67,6 +67,14 @@ pub(crate) struct Arguments {
     /// How many rollouts may wait for their turn; more are refused
     #[arg(long, default_value_t = 1000, value_name = "N")]
     queue: usize,
+
+    /// How many live agents a caller may have running (docs/live.md); each holds a sandbox
+    #[arg(long, default_value_t = EngineLimits::default().live_per_owner, value_name = "N")]
+    live_per_token: usize,
+
+    /// How many live agents may run at once, of all callers
+    #[arg(long, default_value_t = EngineLimits::default().live_max, value_name = "N")]
+    live_max: usize,
 
     /// The environment's name
     #[arg(long, default_value = "rollcage")]
@@ -279,9 +287,9 @@ async fn backend(
     tasks: Arc<Tasks>,
     guard: Option<Arc<Guard>>,
 ) -> anyhow::Result<Arc<Backend>> {
-    let default = rollcage_engine::EngineLimits::default();
+    let default = EngineLimits::default();
     let slots = arguments.jobs.map_or(default.slots, usize::from);
-    let limits = rollcage_engine::EngineLimits {
+    let limits = EngineLimits {
         slots,
         queue_max: arguments.queue,
         // One owner may use all slots; waiting owners take turns.
@@ -291,7 +299,8 @@ async fn backend(
             count_max: arguments.warm_agents.unwrap_or(slots),
             linger: WARM_LINGER,
         },
-        ..rollcage_engine::EngineLimits::default()
+        live_per_owner: arguments.live_per_token,
+        live_max: arguments.live_max,
     };
     let mut catalogue = Catalogue {
         guard,

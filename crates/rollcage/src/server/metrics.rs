@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use rollcage_engine::Load;
 use rollcage_engine::metrics::DURATION_BUCKETS_S;
+use rollcage_engine::{Load, WarmCounters};
 
 use super::rollouts::backend::Backend;
 
@@ -62,7 +62,32 @@ fn render(load: &Load, sessions: usize) -> String {
         "rollcage_tokens_total{kind=\"completion\"}",
         counters.completion_tokens,
     );
-    let warm = &load.warm;
+    add_warm(&mut out, &load.warm);
+    add_live(&mut out, load);
+    out.counter(
+        "rollcage_sandbox_starts_total",
+        "Sandboxes that rollouts started.",
+        counters.sandbox_starts,
+    );
+    let name = "rollcage_rollout_seconds";
+    out.head(
+        name,
+        "histogram",
+        "How long rollouts took, from their start to their record.",
+    );
+    let mut sum = 0;
+    for (bound, count) in DURATION_BUCKETS_S.iter().zip(counters.durations) {
+        sum += count;
+        out.sample(&format!("{name}_bucket{{le=\"{bound}\"}}"), sum);
+    }
+    sum += counters.durations[DURATION_BUCKETS_S.len()];
+    out.sample(&format!("{name}_bucket{{le=\"+Inf\"}}"), sum);
+    out.sample(&format!("{name}_sum"), counters.seconds);
+    out.sample(&format!("{name}_count"), sum);
+    out.text
+}
+
+fn add_warm(out: &mut MetricsText, warm: &WarmCounters) {
     out.gauge(
         "rollcage_warm_agents_ready",
         "Sandboxes in which an agent's server stands ready.",
@@ -89,27 +114,27 @@ fn render(load: &Load, sessions: usize) -> String {
             count,
         );
     }
-    out.counter(
-        "rollcage_sandbox_starts_total",
-        "Sandboxes that rollouts started.",
-        counters.sandbox_starts,
-    );
-    let name = "rollcage_rollout_seconds";
+}
+
+fn add_live(out: &mut MetricsText, load: &Load) {
     out.head(
-        name,
-        "histogram",
-        "How long rollouts took, from their start to their record.",
+        "rollcage_live_agents",
+        "gauge",
+        "Live agents of this process, by state.",
     );
-    let mut sum = 0;
-    for (bound, count) in DURATION_BUCKETS_S.iter().zip(counters.durations) {
-        sum += count;
-        out.sample(&format!("{name}_bucket{{le=\"{bound}\"}}"), sum);
+    for (state, count) in &load.live {
+        let name = format!("rollcage_live_agents{{state=\"{}\"}}", state.as_str());
+        out.sample(&name, count);
     }
-    sum += counters.durations[DURATION_BUCKETS_S.len()];
-    out.sample(&format!("{name}_bucket{{le=\"+Inf\"}}"), sum);
-    out.sample(&format!("{name}_sum"), counters.seconds);
-    out.sample(&format!("{name}_count"), sum);
-    out.text
+    out.head(
+        "rollcage_live_turns_total",
+        "counter",
+        "Turns of live agents, by their end: final, or the code of the error.",
+    );
+    for (end, count) in &load.counters.live_turns {
+        let name = format!("rollcage_live_turns_total{{end=\"{end}\"}}");
+        out.sample(&name, count);
+    }
 }
 
 #[derive(Default)]
@@ -140,7 +165,7 @@ impl MetricsText {
 
 #[cfg(test)]
 mod tests {
-    use rollcage_engine::WarmCounters;
+    use rollcage_engine::live::LiveState;
     use rollcage_engine::metrics::Counters;
     use rollcage_model::ending::Ended;
 
@@ -151,6 +176,7 @@ mod tests {
         let mut counters = Counters {
             ended: vec![(Ended::Completed, 3)],
             seconds: 4.5,
+            live_turns: vec![("final", 4), ("budget", 1)],
             ..Counters::default()
         };
         counters.durations[0] = 1;
@@ -164,6 +190,7 @@ mod tests {
                 hits: 7,
                 ..WarmCounters::default()
             },
+            live: vec![(LiveState::Sleeping, 3)],
         };
         let text = render(&load, 5);
         for line in [
@@ -172,6 +199,8 @@ mod tests {
             "rollcage_open_sessions 5",
             "rollcage_warm_agents_ready 2",
             "rollcage_warm_agents_total{what=\"hit\"} 7",
+            "rollcage_live_agents{state=\"sleeping\"} 3",
+            "rollcage_live_turns_total{end=\"budget\"} 1",
             "rollcage_rollouts_total{ended=\"completed\"} 3",
             "rollcage_rollout_seconds_bucket{le=\"0.5\"} 1",
             "rollcage_rollout_seconds_bucket{le=\"2.5\"} 3",

@@ -38,3 +38,22 @@ pub(super) fn resident_bytes() -> anyhow::Result<u64> {
     let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
     Ok(kib * 1024)
 }
+
+/// What our own process holds right now.
+pub(super) struct Footprint {
+    pub(super) resident_bytes: u64,
+    pub(super) descriptors: usize,
+}
+
+impl Footprint {
+    pub(super) fn now() -> anyhow::Result<Self> {
+        let status = std::fs::read_to_string("/proc/self/status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = line.context("the kernel tells no VmRSS")?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
+        Ok(Footprint {
+            resident_bytes: kib * 1024,
+            descriptors: std::fs::read_dir("/proc/self/fd")?.count(),
+        })
+    }
+}

@@ -64,6 +64,17 @@ impl AgentDirectory {
         }
     }
 
+    /// Like [`AgentDirectory::lock`], past somebody who only looks whether a supervisor lives.
+    pub(super) async fn lock_soon(&self, deadline: Instant) -> io::Result<Option<SupervisorLock>> {
+        loop {
+            match self.lock()? {
+                Some(lock) => return Ok(Some(lock)),
+                None if Instant::now() >= deadline => return Ok(None),
+                None => tokio::time::sleep(LOCK_POLL).await,
+            }
+        }
+    }
+
     /// Whether no supervisor lives any more, waited for until the deadline.
     pub(super) async fn wait_until_free(&self, deadline: Instant) -> io::Result<bool> {
         loop {
@@ -110,7 +121,10 @@ impl AgentDirectory {
         if matches!(connected, Ok(Ok(_))) {
             return true;
         }
-        if let Ok(Some(held)) = self.lock() {
+        // Only then: who locks it for a moment could be in the way of somebody that starts it.
+        if self.path.join(SOCKET).exists()
+            && let Ok(Some(held)) = self.lock()
+        {
             // It is only untidy.
             let _ = self.remove_socket(&held);
         }

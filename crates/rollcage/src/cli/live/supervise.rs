@@ -33,8 +33,8 @@ mod listen;
 
 /// Of the request on standard input: a task with its files.
 const HANDOVER_BYTES_MAX: u64 = 256 << 20;
-/// For the lock of a supervisor that is about to end.
-const LOCK_LIMIT: Duration = Duration::from_secs(10);
+/// Whoever only looks for a supervisor holds its lock for less.
+const TAKEN_AFTER: Duration = Duration::from_secs(1);
 /// For the agent to be saved and ended.
 const STOP_LIMIT: Duration = Duration::from_secs(120);
 
@@ -102,14 +102,15 @@ async fn supervise(
     // Before anything is started: of several that start the same agent, one goes on.
     let lock = match &handover {
         Handover::New(_) => None,
-        Handover::Again(id) => match AgentDirectory::new(home, id).lock()? {
-            Some(lock) => Some(lock),
-            None => {
+        Handover::Again(id) => {
+            let agent = AgentDirectory::new(home, id);
+            let Some(lock) = agent.lock_soon(Instant::now() + TAKEN_AFTER).await? else {
                 log.remove();
                 reporter.tell(&Report::Taken);
                 return Ok(());
-            }
-        },
+            };
+            Some(lock)
+        }
     };
     let options = EngineOptions {
         on_install: Some(install_reports(Arc::clone(reporter))),
@@ -168,10 +169,7 @@ async fn serve(
     let lock = match lock {
         Some(lock) => lock,
         None => {
-            directory
-                .wait_until_free(Instant::now() + LOCK_LIMIT)
-                .await?;
-            let lock = directory.lock()?;
+            let lock = directory.lock_soon(Instant::now() + TAKEN_AFTER).await?;
             lock.context("another supervisor has the new agent")?
         }
     };

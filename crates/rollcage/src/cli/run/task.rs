@@ -74,12 +74,17 @@ pub(super) struct TaskOverrides {
     #[arg(long, visible_alias = "timeout", value_name = "SECONDS")]
     agent_timeout_s: Option<f64>,
 
+    /// How the agent is run: its command, to its exit (the default), or its server, as a conversation
+    #[arg(long, value_name = "cli|serve", value_parser = driver)]
+    driver: Option<AgentDriver>,
+
     #[command(flatten)]
     place: PlaceOverrides,
 }
 
 /// What concerns the sandbox and the model, and so live agents as well.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Sandbox and budget")]
 pub(crate) struct PlaceOverrides {
     /// One more file in the sandbox: its path there, absolute or below the work directory, and its text (`@FILE` copies
     /// a file, or a directory with all that is in it). Below /home/user/tests it arrives when the agent is dead
@@ -103,10 +108,6 @@ pub(crate) struct PlaceOverrides {
     /// Who runs setup commands: root's installs are the system's, and apt-get works
     #[arg(long, value_name = "user|root", value_parser = setup_user)]
     setup_user: Option<SetupUser>,
-
-    /// How the agent is run: its command, to its exit (the default), or its server, as a conversation
-    #[arg(long, value_name = "cli|serve", value_parser = driver)]
-    driver: Option<AgentDriver>,
 
     /// What a phase may reach: PHASE is setup, agent or verify; POLICY is none, open (the web, ssh and git on public
     /// addresses), allowlist (what --allow-host lists) or hosts by commas (repeatable). Setup commands have `open`, the
@@ -183,6 +184,7 @@ impl TaskOverrides {
         task.artifacts.extend(self.artifacts.clone());
         task.patch |= self.patch;
         task.agent_timeout_s = self.agent_timeout_s.or(task.agent_timeout_s);
+        task.driver = self.driver.or(task.driver);
         self.place.apply(loaded)
     }
 }
@@ -210,7 +212,6 @@ impl PlaceOverrides {
         task.timezone = self.timezone.clone().or(task.timezone.take());
         task.locale = self.locale.clone().or(task.locale.take());
         task.mode = self.mode.unwrap_or(task.mode);
-        task.driver = self.driver.or(task.driver);
         task.setup_user = self.setup_user.unwrap_or(task.setup_user);
         self.change_network(&mut task.network)?;
         Ok(())

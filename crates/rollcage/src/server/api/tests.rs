@@ -6,6 +6,8 @@ use tower::ServiceExt;
 use super::*;
 use crate::server::harness::{self, backend, limits, owner};
 
+mod live;
+
 struct Client {
     backend: Arc<Backend>,
     router: Router,
