@@ -1,4 +1,5 @@
 mod mcp;
+mod serve;
 
 use std::collections::BTreeMap;
 

@@ -371,22 +371,27 @@ impl LiveAgent {
         self.on_disk(read).await
     }
 
-    /// Keeps what a turn leaves for the next.
-    pub(super) fn note_end(&self, turn: &LiveTurn) {
-        let end = turn.end();
-        let mut state = self.state();
-        state.last_active = Instant::now();
-        state.view.last_turn_at = Some(rollcage_proxy::clock::now());
-        if let Some(end) = end {
-            self.shared.metrics.count_turn(&end.kind);
-            // Of a turn that failed at once the session may not exist.
-            let is_used = end.seq > 1 || matches!(end.kind, ReplyKind::Final { .. });
-            if let Some(session_id) = end.session_id.filter(|_| is_used) {
-                state.is_session_known = true;
-                state.view.session_id = Some(session_id);
-            }
+    /// Keeps what a turn leaves for the next, before anybody sees that it is over.
+    pub(super) fn note_reply(&self, reply: &Reply) {
+        if !reply.kind.is_terminal() {
+            return;
         }
-        drop(state);
+        let mut state = self.state();
+        state.view.last_turn_at = Some(rollcage_proxy::clock::now());
+        // Of a turn that failed at once the session may not exist.
+        let is_used = reply.seq > 1 || matches!(reply.kind, ReplyKind::Final { .. });
+        if let Some(session_id) = reply.session_id.as_ref().filter(|_| is_used) {
+            state.is_session_known = true;
+            state.view.session_id = Some(session_id.clone());
+        }
+    }
+
+    /// Counts a turn that is over.
+    pub(super) fn note_end(&self, turn: &LiveTurn) {
+        if let Some(end) = turn.end() {
+            self.shared.metrics.count_turn(&end.kind);
+        }
+        self.state().last_active = Instant::now();
         self.persist();
     }
 

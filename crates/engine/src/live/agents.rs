@@ -251,6 +251,7 @@ impl Inner {
         rollout: ResolvedRollout,
     ) -> Result<Arc<LiveAgent>, LiveError> {
         let lock = lock(&directory).await?;
+        directory.interrupt_turns()?;
         let made = LiveAgent::new(self.shared.clone(), directory, request, view, lock);
         let (agent, turns) = made?;
         self.admit(&agent)?;
@@ -289,7 +290,6 @@ impl Inner {
             let problem = "a live agent stays in its sandbox, or without one: start a new one";
             return Err(LiveError::Request(problem.to_owned()));
         }
-        directory.interrupt_turns()?;
         Ok(Some(stored))
     }
 

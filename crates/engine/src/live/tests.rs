@@ -144,6 +144,7 @@ async fn an_agent_of_another_process_is_left_alone() {
     assert!(engine.live().remove(LOCAL, ID).await.is_err());
     let again = engine.live().start_again(LOCAL, ID).await.err();
     assert!(again.is_some_and(|error| error.to_string().contains("another process")));
+    assert!(directory.turns().unwrap()[0].end.is_none());
 }
 
 #[tokio::test]

@@ -109,7 +109,11 @@ async fn drive(agent: &LiveAgent, turn: &Arc<LiveTurn>) {
         given_up: &given_up,
         stops_before: session.map_or(0, Session::budget_stops),
     };
-    let mut sink = |reply: Reply| turn.push(judge.judge(reply));
+    let mut sink = |reply: Reply| {
+        let reply = judge.judge(reply);
+        agent.note_reply(&reply);
+        turn.push(reply);
+    };
     let driven = drive_turn(&client, request, controls, &mut sink);
     tokio::select! {
         biased;

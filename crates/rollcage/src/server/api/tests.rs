@@ -7,6 +7,7 @@ use super::*;
 use crate::server::harness::{self, backend, limits, owner};
 
 mod live;
+mod served;
 
 struct Client {
     backend: Arc<Backend>,
