@@ -291,6 +291,7 @@ fn request(number: usize) -> LiveRequest {
         },
         sandbox: LiveSandbox::Local,
         // All of them start on one machine.
+        directory: None,
         deadline_s: 2.0 * DEADLINE_S,
         poll_s: POLL_S,
         idle_s: SECONDS_MAX,
