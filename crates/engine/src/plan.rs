@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) mcp: RemoteMcpServers,
     /// What the task's phases may reach.
     pub(crate) network: PhaseRules,
+    /// Whose rollout it is; `None` for one made on this machine.
+    pub(crate) owner: Option<String>,
 }
 
 impl Plan {

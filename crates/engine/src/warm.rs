@@ -36,6 +36,9 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(5);
 /// After a failed start no other of its kind is tried for so long.
 const FAILURE_PAUSE: Duration = Duration::from_secs(60);
 
+/// Each remembers a whole task, so that tasks which are all different must not be remembered without end.
+const SHELVES_MAX: usize = 64;
+
 /// No server stands ready for so long.
 const STALE: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -95,6 +98,19 @@ impl State {
             .map(|shelf| shelf.ready.len() + shelf.starting)
             .sum()
     }
+
+    /// Forgets the empty shelf that nobody has asked for the longest, where a new one would be too many.
+    fn make_room(&mut self, kind: &str) {
+        if self.shelves.contains_key(kind) || self.shelves.len() < SHELVES_MAX {
+            return;
+        }
+        let empty = self.shelves.iter();
+        let empty = empty.filter(|(_, shelf)| shelf.ready.is_empty() && shelf.starting == 0);
+        let oldest = empty.min_by_key(|(_, shelf)| shelf.demand.last());
+        if let Some(oldest) = oldest.map(|(kind, _)| kind.clone()) {
+            self.shelves.remove(&oldest);
+        }
+    }
 }
 
 impl WarmAgents {
@@ -148,6 +164,7 @@ impl WarmAgents {
         let kind = kind_of(plan, context_tokens, &pool.catalogue.network)?;
         let (taken, dead) = {
             let mut state = pool.state();
+            state.make_room(&kind);
             let shelf = state.shelves.entry(kind.clone()).or_insert_with(|| Shelf {
                 plan: Arc::clone(plan),
                 context_tokens,

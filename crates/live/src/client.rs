@@ -2,7 +2,8 @@
 //! answers on connections of that time.
 //!
 //! Reading order: this file has the routes, `exchange` one request on one connection, `events` the event stream, `health` what
-//! a probe makes of an answer, `address` servers that are known by a URL, `safe` the texts that may be shown.
+//! a probe makes of an answer, `address` servers that are known by a URL, `json` how much an answer may hold, `safe` the texts that may be
+//! shown.
 
 use std::fmt;
 use std::io;
@@ -21,6 +22,7 @@ mod address;
 mod events;
 mod exchange;
 mod health;
+mod json;
 pub(crate) mod safe;
 #[cfg(test)]
 mod tests;
@@ -36,6 +38,11 @@ const MESSAGES_LIMIT: Duration = Duration::from_secs(60);
 const SHORT_LIMIT: Duration = Duration::from_secs(10);
 /// Waiting for longer does not help: a healthy server answers within milliseconds.
 const ABORT_LIMIT: Duration = Duration::from_secs(5);
+
+/// The server's own ids have 30.
+const ID_BYTES_MAX: usize = 128;
+/// As long as a path can be.
+const DIRECTORY_BYTES_MAX: usize = 4096;
 
 /// Opens connections to one server.
 #[async_trait]
@@ -189,7 +196,7 @@ impl Client {
         let path = format!("/session/{}/children", segment(session));
         let children = array(self.get(&path, SHORT_LIMIT).await?)?;
         let ids = children.iter().filter_map(|child| child["id"].as_str());
-        Ok(ids.map(str::to_owned).collect())
+        Ok(ids.filter(|id| is_id(id)).map(str::to_owned).collect())
     }
 
     /// The whole transcript, as `[{info, parts}…]`.
@@ -237,7 +244,7 @@ impl Client {
 
     /// Removes a session with its messages.
     pub async fn delete_session(&self, session: &str) -> Result<(), ClientError> {
-        let path = format!("/session/{session}");
+        let path = format!("/session/{}", segment(session));
         let deleted = self.request(Method::DELETE, &path, None, SHORT_LIMIT);
         deleted.await.map(drop)
     }
@@ -326,10 +333,14 @@ fn message_body(prompt: &Prompt) -> Value {
 }
 
 fn session_info(session: &Value) -> Result<SessionInfo, ClientError> {
-    let id = session["id"].as_str().ok_or(ClientError::Format)?;
+    let id = session["id"].as_str().filter(|id| is_id(id));
+    let directory = session["directory"].as_str();
+    if directory.is_some_and(|directory| directory.len() > DIRECTORY_BYTES_MAX) {
+        return Err(ClientError::Format);
+    }
     Ok(SessionInfo {
-        id: id.to_owned(),
-        directory: session["directory"].as_str().map(str::to_owned),
+        id: id.ok_or(ClientError::Format)?.to_owned(),
+        directory: directory.map(str::to_owned),
     })
 }
 
@@ -338,6 +349,13 @@ fn array(value: Value) -> Result<Vec<Value>, ClientError> {
         Value::Array(items) => Ok(items),
         _ => Err(ClientError::Format),
     }
+}
+
+/// Whether this may be an id of the server's. It stands in paths and in every reply, and an agent that replaces its server
+/// chooses it.
+pub(crate) fn is_id(id: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    !id.is_empty() && id.len() <= ID_BYTES_MAX && id.bytes().all(is_plain)
 }
 
 /// An id as one part of a path, whatever a caller put into it.

@@ -2,8 +2,8 @@
 //!
 //! The blocking call that sends the message tells when the turn is over, which is right also where the agent takes several
 //! steps, tries a model call again or shortens the conversation. The event stream brings what happens meanwhile; what it does
-//! not bring is read from the transcript in the end. Reading order: this file has the control flow, `state` (with `text` and
-//! `tool`) tells what is new, `feed` is the event stream, `asked` the requests for permission, `ending` the last reply.
+//! not bring is read from the transcript in the end. Reading order: this file has the control flow, `state` (with `text`,
+//! `tool` and `held`) tells what is new, `feed` is the event stream, `asked` the requests for permission, `ending` the last reply.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::client::{Client, ClientError, Events, Health, NewSession, Prompt, SessionInfo};
+use crate::client::{Client, ClientError, Events, Health, NewSession, Prompt, SessionInfo, is_id};
 use asked::{Desk, Rules};
 use ending::Stop;
 use feed::{Feed, FeedItem};
@@ -24,6 +24,7 @@ use state::{News, TurnState};
 mod asked;
 mod ending;
 mod feed;
+mod held;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -83,15 +84,17 @@ pub async fn drive_turn(
     let mut replies = Replies {
         trace_id: request.trace_id.clone(),
         turn_id: request.turn_id.clone(),
-        session_id: request.session.clone(),
+        session_id: request.session.clone().filter(|id| is_id(id)),
         seq: 0,
         sink,
     };
     let deadline = Instant::now() + request.limit.min(LIMIT_MAX);
+    let full = CancellationToken::new();
     let stop = async {
         tokio::select! {
             biased;
             () = controls.abort.cancelled() => Stop::Aborted,
+            () = full.cancelled() => Stop::TooMuch,
             () = sleep_until(deadline) => Stop::TimedOut(request.limit),
         }
     };
@@ -114,6 +117,7 @@ pub async fn drive_turn(
                 feed: Feed::new(client, &session.id, directory, prepared.events),
                 desk: Desk::new(client, directory, rules),
                 answers: controls.answers,
+                full: &full,
                 replies: &mut replies,
             };
             turn.run(&request.prompt, stop).await
@@ -155,6 +159,12 @@ struct Prepared {
 }
 
 async fn prepare(client: &Client, request: &TurnRequest) -> Result<Prepared, ClientError> {
+    if request.session.as_deref().is_some_and(|id| !is_id(id)) {
+        return Err(ClientError::Status {
+            status: 404,
+            message: Some("the session's id is none of this server's".to_owned()),
+        });
+    }
     let Some(id) = &request.session else {
         let new = NewSession {
             title: request.title.clone(),
@@ -194,6 +204,8 @@ struct Turn<'a, 'b> {
     feed: Feed<'a>,
     desk: Desk<'a>,
     answers: mpsc::Receiver<(String, Answer)>,
+    /// Ends the turn when the agent says more than is kept of one.
+    full: &'a CancellationToken,
     replies: &'a mut Replies<'b>,
 }
 
@@ -315,6 +327,9 @@ impl Turn<'_, '_> {
     }
 
     fn take(&mut self, item: FeedItem) {
+        if self.state.is_full() {
+            self.full.cancel();
+        }
         match item {
             FeedItem::Event(event) => {
                 if let Some(news) = self.state.event(&event) {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use rollcage_agents::ReadyAgent;
 use rollcage_agents::bundle::{Bundle, Origin, Source};
-use rollcage_agents::{Agent, Events, Launch, LaunchError, LaunchRequest, WarmUp, WireDialect};
+use rollcage_agents::{
+    Agent, Events, Launch, LaunchError, LaunchRequest, ServeLaunch, WarmUp, WireDialect,
+};
 use rollcage_model::transcript::TranscriptFormat;
 
 /// Runs a script with bash. The script sees `$BASE_URL`, `$KEY` and `$MODEL`, the instruction on standard input, and
@@ -75,6 +77,22 @@ impl Agent for ShellAgent {
             stdin: request.task.instruction.clone(),
             files: Vec::new(),
         })
+    }
+
+    /// With `{port}` in its script it is a server.
+    fn can_serve(&self) -> bool {
+        self.script.contains("{port}")
+    }
+
+    fn serve(&self, request: &LaunchRequest<'_>) -> Option<Result<ServeLaunch, LaunchError>> {
+        let serve = |launch: Launch| ServeLaunch {
+            argv: launch.argv,
+            env: launch.env,
+            files: launch.files,
+            variant: None,
+            model: None,
+        };
+        self.can_serve().then(|| self.launch(request).map(serve))
     }
 
     fn home_files(&self) -> Vec<(String, String)> {

@@ -145,6 +145,7 @@ impl Preparer {
             settings: rollout.settings,
             mcp: rollout.mcp,
             network: rollout.network,
+            owner: rollout.owner,
         };
         Ok(PreparedRollout {
             plan: Arc::new(plan),

@@ -40,8 +40,6 @@ pub(super) use life::{InUse, completed};
 pub(super) const QUEUE_MAX: usize = 16;
 /// Ended turns that stay in memory.
 const ENDED_TURNS_MAX: usize = 20;
-/// The longest message of a turn.
-const TEXT_BYTES_MAX: usize = 4 << 20;
 /// Those who may use the sandbox at the same time.
 const USES: u32 = 1 << 10;
 
@@ -268,15 +266,7 @@ impl LiveAgent {
     /// Queues a turn; it runs after those before it.
     pub fn turn(&self, input: TurnInput) -> Result<Arc<LiveTurn>, LiveError> {
         self.check_here()?;
-        let text = input.text.trim();
-        if text.is_empty() || input.text.len() > TEXT_BYTES_MAX {
-            let problem = format!("a turn needs a text of 1 to {TEXT_BYTES_MAX} bytes");
-            return Err(LiveError::Request(problem));
-        }
-        if input.timeout_s.is_some_and(|limit| !is_time(limit)) {
-            let problem = "`timeout_s` must be a positive number of seconds";
-            return Err(LiveError::Request(problem.to_owned()));
-        }
+        input.check()?;
         if let Some(model) = &input.model {
             self.known_model(model)?;
         }
@@ -450,8 +440,4 @@ impl AgentState {
             cost_usd: self.earlier.cost_usd + usd.unwrap_or_default(),
         }
     }
-}
-
-pub(super) fn is_time(seconds: f64) -> bool {
-    seconds.is_finite() && seconds > 0.0
 }

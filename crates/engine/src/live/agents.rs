@@ -12,11 +12,12 @@ use tokio_util::task::TaskTracker;
 use rollcage_model::ending::Cause;
 use rollcage_model::id::RolloutId;
 
-use super::agent::{LiveAgent, Shared, StopReason, is_time};
+use super::agent::{LiveAgent, Shared, StopReason};
 use super::disk::{LiveDirectory, Stored};
 use super::machine::{self, Machine};
 use super::place::Base;
 use super::sandboxed::Recorded;
+use super::turn::is_time;
 use super::{LiveError, LiveRequest, LiveSandbox, LiveState, LiveView, launch, work};
 use crate::context::Context;
 use crate::intake::{RequestOrigin, ResolvedRollout, resolve};

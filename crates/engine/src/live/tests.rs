@@ -154,10 +154,12 @@ async fn what_cannot_be_started_leaves_nothing() {
     let engine = engine(home.path()).await;
     let error = engine.live().start(request("claude")).await.err().unwrap();
     assert!(error.to_string().contains("these can: opencode"), "{error}");
-    let mut asked = request("opencode");
-    asked.poll_s = 0.0;
-    let error = engine.live().start(asked).await.err().unwrap();
-    assert!(error.to_string().contains("`poll_s`"), "{error}");
+    for seconds in [0.0, 1e300, f64::NAN] {
+        let mut asked = request("opencode");
+        asked.idle_s = seconds;
+        let error = engine.live().start(asked).await.err().unwrap();
+        assert!(error.to_string().contains("`idle_s`"), "{error}");
+    }
     let mut asked = request("opencode");
     asked.sandbox = LiveSandbox::None;
     asked.rollout.origin = RequestOrigin::Client {

@@ -12,7 +12,7 @@ use rollcage_model::id::RolloutId;
 use rollcage_model::live::{Answer, ErrorCode, Reply, ReplyKind};
 
 use super::disk::LiveDirectory;
-use super::{TurnInput, TurnSummary};
+use super::{LiveError, TurnInput, TurnSummary};
 use crate::store::StoreError;
 
 /// Replies of one turn that stay in memory. Older ones are read from disk.
@@ -21,6 +21,42 @@ const REPLIES_MAX: usize = 4096;
 const REPLIES_BYTES_MAX: usize = 1 << 20;
 /// Answers that wait for the agent: it asks one after the other.
 const ANSWERS_MAX: usize = 16;
+
+/// The longest text of a turn.
+const TEXT_BYTES_MAX: usize = 4 << 20;
+/// Of names that stand in every reply.
+const NAME_BYTES_MAX: usize = 256;
+/// Ten years are as good as no limit, and a clock can add them to the time of day.
+const SECONDS_MAX: f64 = 10.0 * 365.0 * 86_400.0;
+
+pub(super) fn is_time(seconds: f64) -> bool {
+    seconds > 0.0 && seconds <= SECONDS_MAX
+}
+
+impl TurnInput {
+    /// Refuses what no agent can do.
+    pub(super) fn check(&self) -> Result<(), LiveError> {
+        let wrong = |problem: String| Err(LiveError::Request(problem));
+        if self.text.trim().is_empty() || self.text.len() > TEXT_BYTES_MAX {
+            return wrong(format!(
+                "a turn needs a text of 1 to {TEXT_BYTES_MAX} bytes"
+            ));
+        }
+        let names = [self.trace_id.as_deref(), self.session_id.as_deref()];
+        let is_long = |name: &str| name.len() > NAME_BYTES_MAX;
+        if names.into_iter().flatten().any(is_long) {
+            return wrong(format!(
+                "`trace_id` and `session_id` have {NAME_BYTES_MAX} bytes at most"
+            ));
+        }
+        if self.timeout_s.is_some_and(|limit| !is_time(limit)) {
+            return wrong(format!(
+                "`timeout_s` must be a number of seconds above 0, and {SECONDS_MAX} at most"
+            ));
+        }
+        Ok(())
+    }
+}
 
 /// A turn that waits, runs, or has just ended.
 pub struct LiveTurn {
@@ -275,6 +311,35 @@ impl LiveTurn {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn turns_that_no_clock_or_disk_can_bear_are_refused() {
+        let good = || TurnInput {
+            text: "go".to_owned(),
+            timeout_s: Some(1.0),
+            trace_id: Some("t".to_owned()),
+            ..TurnInput::default()
+        };
+        good().check().unwrap();
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        let wrong: [fn(&mut TurnInput, &str); 5] = [
+            |input, long| input.trace_id = Some(long.to_owned()),
+            |input, long| input.session_id = Some(long.to_owned()),
+            |input, _| input.timeout_s = Some(1e300),
+            |input, _| input.timeout_s = Some(f64::NAN),
+            |input, _| input.timeout_s = Some(-1.0),
+        ];
+        for change in wrong {
+            let mut input = good();
+            change(&mut input, &long);
+            assert!(input.check().is_err(), "{input:?}");
+        }
+        let blank = TurnInput {
+            text: " \n".to_owned(),
+            ..good()
+        };
+        assert!(blank.check().is_err());
+    }
 
     #[tokio::test]
     async fn a_long_turn_is_read_from_disk_and_ends_once() {

@@ -26,6 +26,11 @@ impl Demand {
         }
     }
 
+    /// When the latest came.
+    pub(super) fn last(&self) -> Option<Instant> {
+        self.times.back().copied()
+    }
+
     /// Rollouts that wait may all be of this kind; besides, as many as came lately, and one for as long as warm sandboxes
     /// linger.
     pub(super) fn wanted(&self, now: Instant, waiting: usize, limits: &WarmLimits) -> usize {

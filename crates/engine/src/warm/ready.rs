@@ -49,10 +49,16 @@ pub(crate) fn kind_of(
     let mut spec = spec(RolloutId::generate(), plan, host);
     spec.id = String::new();
     let variables = environment::of_task(BTreeMap::new(), &plan.task);
-    let Plan { network, agent, .. } = plan;
+    // Two owners never share one, even where all else is the same: the sandbox of one holds values that its task brought.
+    let Plan {
+        network,
+        agent,
+        owner,
+        ..
+    } = plan;
     let (name, version) = (agent.name(), &plan.ready.bundle.version);
     Some(format!(
-        "{name} {version} {launch:?} {variables:?} {spec:?} {network:?}"
+        "{owner:?} {name} {version} {launch:?} {variables:?} {spec:?} {network:?}"
     ))
 }
 

@@ -10,7 +10,7 @@ use rollcage_dialect::sse::Splitter;
 use serde_json::Value;
 
 use super::exchange::{Connection, refusal};
-use super::{Client, ClientError, with_directory};
+use super::{Client, ClientError, json, with_directory};
 
 /// An event holds at most one part of a message, and the largest part is a tool's output.
 const EVENT_BYTES_MAX: usize = 16 << 20;
@@ -76,7 +76,7 @@ impl Events {
             let events = self.splitter.push(bytes).ok()?;
             let data = events.into_iter().filter_map(|event| event.data);
             self.ready
-                .extend(data.filter_map(|data| serde_json::from_str(&data).ok()));
+                .extend(data.filter_map(|data| json::parse(data.as_bytes())));
         }
     }
 }

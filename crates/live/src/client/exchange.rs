@@ -17,7 +17,7 @@ use rollcage_sandbox::BoxedStream;
 use serde_json::Value;
 
 use super::safe::safe_text;
-use super::{Client, ClientError};
+use super::{Client, ClientError, json};
 
 /// The largest answer that is read: a transcript with many large tool outputs.
 const BODY_BYTES_MAX: usize = 64 << 20;
@@ -85,7 +85,7 @@ impl Client {
         if status == StatusCode::NO_CONTENT || body.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&body).map_err(|_| ClientError::Format)
+        json::parse(&body).ok_or(ClientError::Format)
     }
 
     fn prepare(
@@ -129,7 +129,7 @@ pub(super) async fn refusal(
 
 /// The name and message of the server's own error format.
 fn error_text(body: &[u8]) -> Option<String> {
-    let error: Value = serde_json::from_slice(body).ok()?;
+    let error = json::parse(body)?;
     let name = error["name"].as_str().or(error["_tag"].as_str())?;
     let message = error["data"]["message"].as_str();
     let text = match message.or(error["message"].as_str()) {

@@ -6,7 +6,10 @@ use std::time::Duration;
 use hyper::Method;
 use serde_json::Value;
 
+use super::safe::safe_text;
 use super::{Client, ClientError};
+
+const VERSION_CHARS_MAX: usize = 40;
 
 /// What a probe of a server found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,12 +41,16 @@ impl Client {
     }
 }
 
+fn shown(version: &str) -> String {
+    safe_text(version, VERSION_CHARS_MAX)
+}
+
 /// `None` for a server without this route.
 fn read_health(answer: &Result<Value, ClientError>) -> Option<Health> {
     match answer {
         Ok(answer) => match answer["healthy"].as_bool() {
             Some(true) => Some(Health::Healthy {
-                version: answer["version"].as_str().map(str::to_owned),
+                version: answer["version"].as_str().map(shown),
             }),
             Some(false) => Some(Health::Silent),
             None => None,

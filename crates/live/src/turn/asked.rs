@@ -1,6 +1,6 @@
 //! Permission requests and questions of a turn, until each has its answer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::pending;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,11 +11,20 @@ use rollcage_model::live::{Answer, PermissionPolicy, ReplyKind};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::client::{Client, ClientError};
+use super::held::weight;
+use crate::client::{Client, ClientError, is_id};
 
 /// An answer that does not reach the server leaves the agent waiting, so it is sent again.
 const ATTEMPTS_MAX: u32 = 3;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Each answer that is on its way has a connection of its own.
+const SENDING_MAX: usize = 8;
+/// An agent asks one thing after the other, and each of its subagents too. What is asked beyond this gets no answer.
+const OPEN_MAX: usize = 256;
+const PATTERNS_MAX: usize = 64;
+const TEXT_BYTES_MAX: usize = 4096;
+const QUESTIONS_BYTES_MAX: usize = 256 << 10;
 
 /// A permission request or a question.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,22 +51,44 @@ impl Asked {
             .map_or(&[][..], Vec::as_slice);
         let patterns = patterns.iter().filter_map(Value::as_str);
         Some(Asked {
-            id: request["id"].as_str()?.to_owned(),
+            id: id_of(request)?,
             what: AskedKind::Permission {
-                permission: request["permission"].as_str()?.to_owned(),
-                patterns: patterns.map(str::to_owned).collect(),
+                permission: shortened(request["permission"].as_str()?),
+                patterns: patterns.take(PATTERNS_MAX).map(shortened).collect(),
             },
         })
     }
 
     pub(super) fn question(request: &Value) -> Option<Self> {
+        let questions = &request["questions"];
         Some(Asked {
-            id: request["id"].as_str()?.to_owned(),
+            id: id_of(request)?,
             what: AskedKind::Question {
-                questions: request["questions"].clone(),
+                questions: match weight(questions) > QUESTIONS_BYTES_MAX {
+                    true => Value::Null,
+                    false => questions.clone(),
+                },
             },
         })
     }
+
+    /// About as many bytes as it takes.
+    pub(super) fn weight(&self) -> usize {
+        let what = match &self.what {
+            AskedKind::Permission { patterns, .. } => patterns.iter().map(String::len).sum(),
+            AskedKind::Question { questions } => weight(questions),
+        };
+        self.id.len() + what
+    }
+}
+
+fn id_of(request: &Value) -> Option<String> {
+    let id = request["id"].as_str().filter(|id| is_id(id));
+    id.map(str::to_owned)
+}
+
+fn shortened(text: &str) -> String {
+    text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
 }
 
 /// Who answers, and how long that may take.
@@ -80,6 +111,8 @@ pub(super) struct Desk<'a> {
     rules: Rules,
     waiting: HashMap<String, Waiting>,
     sending: FuturesUnordered<BoxFuture<'a, ()>>,
+    /// Answers that are sent once others have arrived.
+    unsent: VecDeque<BoxFuture<'a, ()>>,
 }
 
 impl<'a> Desk<'a> {
@@ -90,11 +123,16 @@ impl<'a> Desk<'a> {
             rules,
             waiting: HashMap::new(),
             sending: FuturesUnordered::new(),
+            unsent: VecDeque::new(),
         }
     }
 
     /// Answers by policy, or returns what the caller is asked.
     pub(super) fn ask(&mut self, asked: Asked) -> Option<ReplyKind> {
+        if self.waiting.len() + self.unsent.len() >= OPEN_MAX {
+            tracing::debug!("an agent asks for too much at once");
+            return None;
+        }
         let is_question = matches!(asked.what, AskedKind::Question { .. });
         let refusal = || Answer::Reject {
             // With a reason the agent goes on and finds another way; without one it stops.
@@ -144,6 +182,7 @@ impl<'a> Desk<'a> {
                 if self.sending.next().await.is_none() {
                     pending::<()>().await;
                 }
+                self.sending.extend(self.unsent.pop_front());
             };
             let due = tokio::select! {
                 id = due => id,
@@ -183,7 +222,7 @@ impl<'a> Desk<'a> {
 
     fn send(&mut self, id: String, answer: Answer, is_question: bool) {
         let (client, directory) = (self.client, self.directory);
-        self.sending.push(Box::pin(async move {
+        let sending = Box::pin(async move {
             for attempt in 1..=ATTEMPTS_MAX {
                 let sent = match is_question {
                     true => client.answer_question(&id, directory, &answer).await,
@@ -197,6 +236,10 @@ impl<'a> Desk<'a> {
                 }
                 tokio::time::sleep(ATTEMPT_PAUSE).await;
             }
-        }));
+        });
+        match self.sending.len() < SENDING_MAX {
+            true => self.sending.push(sending),
+            false => self.unsent.push_back(sending),
+        }
     }
 }

@@ -10,6 +10,9 @@ use crate::client::ClientError;
 use crate::client::safe::safe_text;
 
 const DETAIL_CHARS_MAX: usize = 300;
+/// No model answers with more in one message; the replies before have all of it.
+const TEXT_BYTES_MAX: usize = 4 << 20;
+const FINISH_BYTES_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests;
@@ -19,10 +22,15 @@ mod tests;
 pub(super) enum Stop {
     Aborted,
     TimedOut(Duration),
+    /// It says more than is kept of a turn.
+    TooMuch,
 }
 
 /// The end of a turn whose answer is in `state`.
 pub(super) fn answered(state: &TurnState) -> ReplyKind {
+    if state.is_full() {
+        return too_much();
+    }
     let Some(info) = state.last_info() else {
         return unanswered(state);
     };
@@ -54,6 +62,7 @@ pub(super) fn stopped(stop: Stop, state: Option<&TurnState>) -> ReplyKind {
     }
     match stop {
         Stop::Aborted => aborted(),
+        Stop::TooMuch => too_much(),
         Stop::TimedOut(limit) => {
             let limit = limit.as_secs_f64();
             let retry = state.and_then(TurnState::retry);
@@ -117,10 +126,14 @@ fn is_whole(state: &TurnState) -> bool {
 
 fn success(state: &TurnState, finish: Option<&str>) -> ReplyKind {
     ReplyKind::Final {
-        text: state.last_text().to_owned(),
+        text: shortened(state.last_text(), TEXT_BYTES_MAX).to_owned(),
         usage: state.usage(),
-        finish: finish.map(str::to_owned),
+        finish: finish.map(|finish| shortened(finish, FINISH_BYTES_MAX).to_owned()),
     }
+}
+
+fn shortened(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
 }
 
 /// The agent's own errors, by their names.
@@ -164,6 +177,11 @@ fn api_error(data: &Value, detail: &str) -> ReplyKind {
         // Without a status the endpoint was not reached, or its answer broke off.
         None => upstream(format!("the call of the model failed{detail}"), true),
     }
+}
+
+fn too_much() -> ReplyKind {
+    let message = "the agent said more than is kept of a turn";
+    upstream(message.to_owned(), false)
 }
 
 fn aborted() -> ReplyKind {

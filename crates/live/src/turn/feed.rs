@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::client::{Client, ClientError, Events};
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A stream that ends within this time is not opened again at once.
+const SOON: Duration = Duration::from_secs(10);
 /// The first use of a directory starts an instance for it, which takes seconds on a busy machine.
 const CONNECTED_LIMIT: Duration = Duration::from_secs(30);
 /// What a long gap misses beyond these is read at the turn's end.
@@ -45,6 +48,9 @@ pub(super) struct Feed<'a> {
     session: &'a str,
     directory: Option<&'a str>,
     stream: Stream<'a>,
+    opened: Instant,
+    /// Before the stream is opened again. It grows while streams end soon after they were opened.
+    pause: Duration,
 }
 
 /// Opens the event stream, and returns once the server sends events on it.
@@ -75,6 +81,8 @@ impl<'a> Feed<'a> {
             session,
             directory,
             stream: Stream::Open(events),
+            opened: Instant::now(),
+            pause: Duration::ZERO,
         }
     }
 
@@ -90,10 +98,15 @@ impl<'a> Feed<'a> {
         match reopened {
             Some((events, snapshot)) => {
                 self.stream = Stream::Open(events);
+                self.opened = Instant::now();
                 FeedItem::Reopened(snapshot)
             }
             None => {
-                let opening = reopen(self.client, self.session, self.directory);
+                self.pause = match self.opened.elapsed() < SOON {
+                    true => (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX),
+                    false => Duration::ZERO,
+                };
+                let opening = reopen(self.client, self.session, self.directory, self.pause);
                 self.stream = Stream::Opening(Box::pin(opening));
                 FeedItem::Gap
             }
@@ -101,16 +114,20 @@ impl<'a> Feed<'a> {
     }
 }
 
-async fn reopen(client: &Client, session: &str, directory: Option<&str>) -> (Events, Snapshot) {
-    let mut pause = PAUSE_MIN;
+async fn reopen(
+    client: &Client,
+    session: &str,
+    directory: Option<&str>,
+    mut pause: Duration,
+) -> (Events, Snapshot) {
     loop {
+        tokio::time::sleep(pause).await;
         if let Ok(events) = open(client, directory).await
             && let Ok(snapshot) = snapshot(client, session, directory).await
         {
             return (events, snapshot);
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
+        pause = (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
     }
 }
 

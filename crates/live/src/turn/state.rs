@@ -9,8 +9,13 @@ use rollcage_model::live::{ReplyKind, ToolStatus, TurnUsage};
 use serde_json::Value;
 
 use super::asked::Asked;
+use super::held::{Held, weight};
 use super::text::PartText;
 use super::tool;
+use crate::client::is_id;
+
+/// US dollars; no turn costs more.
+const COST_MAX: f64 = 1e9;
 
 #[cfg(test)]
 mod tests;
@@ -81,6 +86,7 @@ pub(super) struct TurnState {
     session_error: Option<Value>,
     retry: Option<String>,
     is_idle: bool,
+    held: Held,
 }
 
 impl TurnState {
@@ -101,7 +107,13 @@ impl TurnState {
             session_error: None,
             retry: None,
             is_idle: false,
+            held: Held::default(),
         }
+    }
+
+    /// Whether it holds more than any agent says in a turn, so that nothing more of it may be kept.
+    pub(super) fn is_full(&self) -> bool {
+        self.held.is_full()
     }
 
     /// Takes one event of the stream.
@@ -128,7 +140,11 @@ impl TurnState {
             "message.part.updated" => return self.part(&properties["part"], Source::Stream),
             "message.part.delta" if properties["field"] == "text" => {
                 let part = self.texts.get_mut(properties["partID"].as_str()?)?;
+                if self.held.is_full() {
+                    return None;
+                }
                 let more = part.text.delta(properties["delta"].as_str()?);
+                self.held.add_text(more.as_deref());
                 return part.reply(more);
             }
             "session.status" => {
@@ -182,6 +198,7 @@ impl TurnState {
     /// The server says that this message is the answer, so its siblings are too, even where the prompt was not recognised.
     pub(super) fn answered_by(&mut self, message: &Value) {
         if let Some(parent) = message["info"]["parentID"].as_str() {
+            self.held.add(parent.len());
             self.prompts.insert(parent.to_owned());
         }
     }
@@ -201,7 +218,10 @@ impl TurnState {
         permissions: &[Value],
         questions: &[Value],
     ) -> Vec<News> {
-        self.sessions.extend(subagents);
+        for subagent in subagents {
+            self.held.add(subagent.len());
+            self.sessions.insert(subagent);
+        }
         let mut news = Vec::new();
         for permission in permissions {
             news.extend(
@@ -235,12 +255,15 @@ impl TurnState {
             let tokens = &message.info["tokens"];
             // Numbers in JSON may be written as fractions.
             let count = |value: &Value| value.as_f64().unwrap_or_default().max(0.0) as u64;
-            usage.input += count(&tokens["input"]);
-            usage.output += count(&tokens["output"]);
-            usage.reasoning += count(&tokens["reasoning"]);
-            usage.cache_read += count(&tokens["cache"]["read"]);
-            usage.cache_write += count(&tokens["cache"]["write"]);
-            usage.cost += message.info["cost"].as_f64().unwrap_or_default();
+            // The agent's own numbers can be anything.
+            let add = |sum: &mut u64, value: &Value| *sum = sum.saturating_add(count(value));
+            add(&mut usage.input, &tokens["input"]);
+            add(&mut usage.output, &tokens["output"]);
+            add(&mut usage.reasoning, &tokens["reasoning"]);
+            add(&mut usage.cache_read, &tokens["cache"]["read"]);
+            add(&mut usage.cache_write, &tokens["cache"]["write"]);
+            let cost = usage.cost + message.info["cost"].as_f64().unwrap_or_default();
+            usage.cost = cost.clamp(0.0, COST_MAX);
         }
         usage
     }
@@ -288,20 +311,28 @@ impl TurnState {
     }
 
     fn message(&mut self, info: &Value) {
-        let Some(id) = info["id"].as_str() else {
+        let Some(id) = info["id"].as_str().filter(|_| !self.is_full()) else {
             return;
         };
         let message = Message {
             is_assistant: info["role"] == "assistant",
             info: info.clone(),
         };
-        if self.messages.insert(id.to_owned(), message).is_none() {
-            self.order.push(id.to_owned());
+        self.held.add(weight(info));
+        match self.messages.insert(id.to_owned(), message) {
+            Some(before) => self.held.remove(weight(&before.info)),
+            None => {
+                self.held.add(2 * id.len());
+                self.order.push(id.to_owned());
+            }
         }
     }
 
     fn part(&mut self, part: &Value, source: Source) -> Option<ReplyKind> {
         let (id, message_id) = (part["id"].as_str()?, part["messageID"].as_str()?);
+        if self.is_full() {
+            return None;
+        }
         let message = self.messages.get(message_id)?;
         if !message.is_assistant {
             self.user_part(message_id, part);
@@ -315,16 +346,21 @@ impl TurnState {
         match part["type"].as_str()? {
             kind @ ("text" | "reasoning") => {
                 let whole = part["text"].as_str()?;
+                if !self.texts.contains_key(id) {
+                    self.held.add(id.len());
+                }
                 let part = self.texts.entry(id.to_owned()).or_default();
                 part.is_reasoning = kind == "reasoning";
                 let more = match source {
                     Source::Stream => part.text.streamed(whole),
                     Source::Transcript => part.text.whole(whole),
                 };
+                self.held.add_text(more.as_deref());
                 part.reply(more)
             }
             "tool" => {
                 let (status, reply) = tool::reply(part, self.tools.get(id).copied())?;
+                self.held.add(id.len() + tool::weight(&reply));
                 self.tools.insert(id.to_owned(), status);
                 Some(reply)
             }
@@ -345,6 +381,7 @@ impl TurnState {
             self.is_idle = false;
         }
         if is_prompt || is_own && !self.prompts.is_empty() {
+            self.held.add(message_id.len());
             self.prompts.insert(message_id.to_owned());
         }
     }
@@ -353,14 +390,19 @@ impl TurnState {
         let parent = info["parentID"].as_str();
         if let (Some(id), Some(parent)) = (info["id"].as_str(), parent)
             && self.sessions.contains(parent)
+            && is_id(id)
+            && self.sessions.insert(id.to_owned())
         {
-            self.sessions.insert(id.to_owned());
+            self.held.add(id.len());
         }
     }
 
     fn ask(&mut self, asked: Asked, request: &Value) -> Option<News> {
         let is_ours = self.sessions.contains(request["sessionID"].as_str()?);
-        let is_new = is_ours && self.asked.insert(asked.id.clone());
+        let is_new = is_ours && !self.is_full() && self.asked.insert(asked.id.clone());
+        if is_new {
+            self.held.add(asked.weight());
+        }
         is_new.then_some(News::Asked(asked))
     }
 }

@@ -1,6 +1,7 @@
 //! Whole turns against a server in memory, which breaks in every way.
 
 mod fake;
+mod hostile;
 
 use std::time::Duration;
 

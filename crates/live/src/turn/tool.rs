@@ -3,8 +3,13 @@
 use rollcage_model::live::{ReplyKind, ToolStatus};
 use serde_json::Value;
 
+use super::held;
+
 /// Longer outputs are cut in replies; the transcript has them whole.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// The same of inputs, which are files that are written.
+const INPUT_BYTES_MAX: usize = 1 << 20;
+const NAME_BYTES_MAX: usize = 200;
 
 /// The reply for a tool part whose status is another than the last one.
 pub(super) fn reply(part: &Value, last: Option<ToolStatus>) -> Option<(ToolStatus, ReplyKind)> {
@@ -26,13 +31,36 @@ pub(super) fn reply(part: &Value, last: Option<ToolStatus>) -> Option<(ToolStatu
         ToolStatus::Error => state["error"].as_str(),
     };
     let reply = ReplyKind::Tool {
-        call_id: part["callID"].as_str().unwrap_or_default().to_owned(),
-        name: part["tool"].as_str().unwrap_or_default().to_owned(),
+        call_id: name_of(&part["callID"]),
+        name: name_of(&part["tool"]),
         status,
-        input: state["input"].clone(),
+        input: short_input(&state["input"]),
         output: output.map(shortened),
     };
     Some((status, reply))
+}
+
+/// About as many bytes as the reply takes.
+pub(super) fn weight(reply: &ReplyKind) -> usize {
+    match reply {
+        ReplyKind::Tool { input, output, .. } => {
+            held::weight(input) + output.as_ref().map_or(0, String::len)
+        }
+        _ => 0,
+    }
+}
+
+fn name_of(value: &Value) -> String {
+    let name = value.as_str().unwrap_or_default();
+    name[..name.floor_char_boundary(NAME_BYTES_MAX)].to_owned()
+}
+
+/// An input that is too long as the beginning of its text.
+fn short_input(input: &Value) -> Value {
+    match held::weight(input) > INPUT_BYTES_MAX {
+        true => Value::String(shortened(&input.to_string())),
+        false => input.clone(),
+    }
 }
 
 fn rank(status: ToolStatus) -> u8 {
@@ -68,6 +96,21 @@ mod tests {
         let output = output.unwrap();
         assert!(output.ends_with("ä\n[65538 more bytes are not shown here]"));
         assert!(output.len() < OUTPUT_BYTES_MAX + 50);
+    }
+
+    #[test]
+    fn a_very_long_input_is_a_cut_text() {
+        let input = json!({"content": "x".repeat(INPUT_BYTES_MAX)});
+        let name = "ä".repeat(NAME_BYTES_MAX);
+        let part =
+            json!({"callID": "c", "tool": name, "state": {"status": "running", "input": input}});
+        let (_, reply) = reply(&part, None).unwrap();
+        let ReplyKind::Tool { input, name, .. } = reply else {
+            panic!("no tool");
+        };
+        let input = input.as_str().unwrap();
+        assert!(input.starts_with("{\"content\":\"xx") && input.ends_with("not shown here]"));
+        assert_eq!(name.len(), NAME_BYTES_MAX);
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod golden;
 mod hostile;
 mod live_cli;
 mod live_engine;
+mod live_hostile;
 mod live_server;
 mod live_turn;
 mod long;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::agents::{check_tokens, plan, shared_home};
 use crate::support::{Plan, open_engine_with, run_one, traced};
+use rollcage_engine::intake::ResolvedRollout;
 use rollcage_engine::{Engine, EngineLimits, WarmLimits};
 use rollcage_model::ending::Ended;
 use rollcage_model::record::RolloutResult;
@@ -54,7 +55,11 @@ async fn until_ready(engine: &Engine) {
 }
 
 async fn run(engine: &Engine, plan: &Arc<Plan>) -> RolloutResult {
-    let entries = engine.submit(plan.resolved(), 1).unwrap();
+    run_resolved(engine, plan.resolved()).await
+}
+
+async fn run_resolved(engine: &Engine, rollout: ResolvedRollout) -> RolloutResult {
+    let entries = engine.submit(rollout, 1).unwrap();
     let mut result = None;
     let deliver = |one| result = Some(one);
     engine
@@ -104,8 +109,12 @@ async fn a_ready_agent_serves_one_rollout_of_its_kind_with_exact_tokens() {
     let other = plan(&engine, "opencode", other).await;
     until_ready(&engine).await;
     assert!(!run(&engine, &other).await.sandbox.warm);
+    // So is another owner, whatever else is the same.
+    let mut theirs = task.resolved();
+    theirs.owner = Some("somebody".to_owned());
+    assert!(!run_resolved(&engine, theirs).await.sandbox.warm);
     let counters = engine.load().warm;
-    assert_eq!((counters.hits, counters.misses, counters.failed), (1, 2, 0));
+    assert_eq!((counters.hits, counters.misses, counters.failed), (1, 3, 0));
     engine.close().await;
     assert_eq!(engine.load().warm.ready, 0);
 }

@@ -433,3 +433,17 @@ fn a_model_fails_until_it_answers_again() {
     script.part("a", json!({"id": "p", "type": "step-start"}));
     assert_eq!(script.state.retry(), None);
 }
+
+#[test]
+fn very_many_pieces_are_not_kept_for_ever() {
+    let mut script = Script::started();
+    script.text("p", "");
+    let event = json!({"type": "message.part.delta", "properties": {
+        "sessionID": "s", "partID": "p", "messageID": "a", "field": "text", "delta": "x".repeat(1000),
+    }});
+    let passed_on = (0..100_000)
+        .take_while(|_| script.state.event(&event).is_some())
+        .count();
+    assert!((10_000..100_000).contains(&passed_on), "{passed_on}");
+    assert!(script.state.is_full());
+}

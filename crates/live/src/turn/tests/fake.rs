@@ -42,6 +42,7 @@ struct State {
     routes: HashMap<String, VecDeque<Answer>>,
     requests: Vec<String>,
     serving: JoinSet<()>,
+    open_max: usize,
 }
 
 #[derive(Clone, Default)]
@@ -70,6 +71,20 @@ impl Fake {
             .filter_map(|request| request.strip_prefix("POST "))
             .map(str::to_owned)
             .collect()
+    }
+
+    /// How often this was asked.
+    pub(super) fn count(&self, route: &str) -> usize {
+        let state = self.state.lock().unwrap();
+        let requests = state.requests.iter();
+        requests
+            .filter(|request| request.starts_with(route))
+            .count()
+    }
+
+    /// The most connections that were open at a time.
+    pub(super) fn open_max(&self) -> usize {
+        self.state.lock().unwrap().open_max
     }
 
     /// How many connections are open.
@@ -143,6 +158,8 @@ impl Connect for Fake {
                 .serve_connection(TokioIo::new(theirs), service);
             let _ = served.await;
         });
+        while state.serving.try_join_next().is_some() {}
+        state.open_max = state.open_max.max(state.serving.len());
         Ok(Box::new(ours))
     }
 }
