@@ -21,6 +21,8 @@ mod tests;
 mod tokenizer;
 mod toolbox;
 
+use std::time::Duration;
+
 use rollcage_model::finding::CaptureLevel;
 use rollcage_model::script::Step;
 
@@ -47,6 +49,8 @@ pub struct Script {
     pub level: CaptureLevel,
     /// Played instead of the steps. A key for it is valid for one rollout.
     pub drill: Option<Drill>,
+    /// Before each event of a stream, as of a model that takes its time.
+    pub event_pause: Duration,
 }
 
 impl Script {
@@ -58,6 +62,7 @@ impl Script {
             model: MODEL.into(),
             level: CaptureLevel::Tokens,
             drill: None,
+            event_pause: Duration::ZERO,
         }
     }
 

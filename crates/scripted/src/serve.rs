@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -105,7 +105,7 @@ async fn answer_route(
             Ok(send(
                 output_options,
                 completion,
-                &script.model,
+                &script,
                 (translated, extent),
             ))
         }
@@ -152,13 +152,13 @@ fn play(
 fn send(
     output_options: OutputOptions,
     completion: Completion,
-    model: &str,
+    script: &Script,
     (translated, extent): (Option<TranslatedRequest>, SentExtent),
 ) -> Response {
     let metadata = AnswerMetadata {
         id: format!("chatcmpl-{}", uuid::Uuid::now_v7().simple()),
         created: now_s(),
-        model: model.to_owned(),
+        model: script.model.clone(),
     };
     if !output_options.stream {
         let whole = answer::whole(&completion, &metadata, output_options).to_string();
@@ -168,7 +168,7 @@ fn send(
         };
         let body = match extent {
             SentExtent::Whole => Body::from(body),
-            SentExtent::Half => stream(std::iter::once(body), extent),
+            SentExtent::Half => stream(std::iter::once(body), extent, Duration::ZERO),
         };
         return respond(StatusCode::OK, JSON, body);
     }
@@ -179,7 +179,11 @@ fn send(
             respond(
                 StatusCode::OK,
                 stream_type,
-                stream(rendered(events, translated.render), extent),
+                stream(
+                    rendered(events, translated.render),
+                    extent,
+                    script.event_pause,
+                ),
             )
         }
         None => {
@@ -187,7 +191,7 @@ fn send(
             respond(
                 StatusCode::OK,
                 "text/event-stream; charset=utf-8",
-                stream(events, extent),
+                stream(events, extent, script.event_pause),
             )
         }
     }
@@ -210,10 +214,20 @@ fn rendered(
     sent.filter(|bytes| !bytes.is_empty())
 }
 
-fn stream(parts: impl Iterator<Item = Vec<u8>> + Send + 'static, extent: SentExtent) -> Body {
+fn stream(
+    parts: impl Iterator<Item = Vec<u8>> + Send + 'static,
+    extent: SentExtent,
+    pause: Duration,
+) -> Body {
     match extent {
-        SentExtent::Whole => {
+        SentExtent::Whole if pause.is_zero() => {
             Body::from_stream(futures::stream::iter(parts.map(Ok::<_, Infallible>)))
+        }
+        SentExtent::Whole => {
+            Body::from_stream(futures::stream::iter(parts).then(move |part| async move {
+                tokio::time::sleep(pause).await;
+                Ok::<_, Infallible>(part)
+            }))
         }
         SentExtent::Half => {
             let mut parts: Vec<_> = parts.collect();

@@ -26,7 +26,7 @@ enum Command {
     Rollout(rollout::Arguments),
     /// The capture proxy between a load generator and a mock upstream
     Capture(capture::Arguments),
-    /// Many turns over several live agents, whose owner must stay as small as it was
+    /// Many turns of many live agents, every reply checked
     Live(live::Arguments),
 }
 

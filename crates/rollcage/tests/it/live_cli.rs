@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::{says, streams};
 
+mod bench;
 mod home;
 
 use home::{KEY, LiveHome, Ran, until};

@@ -462,6 +462,7 @@ fn an_interrupt_before_the_first_rollout_leaves_nothing() {
         &["agent", "install", "opencode"],
         &["agent", "doctor", "opencode"],
         &["bench", "rollout"],
+        &["bench", "live", "--agents", "1", "--turns", "1"],
     ] {
         let mut command = test_home.command(arguments);
         command.env("npm_config_registry", registry.base_url());

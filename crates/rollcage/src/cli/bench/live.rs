@@ -1,365 +1,351 @@
-//! `rollcage bench live`: many turns over several live agents in one process, which must neither grow nor lose a reply.
+//! `rollcage bench live`: many turns over many live agents, every reply checked.
 
 use std::io::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
 use futures::StreamExt;
-use futures::stream;
-use serde::Serialize;
-use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use rollcage_engine::intake::{EndpointOptions, RolloutRequest};
-use rollcage_engine::live::{LiveAgent, LiveRequest, LiveSandbox, TurnInput};
-use rollcage_engine::{Engine, EngineLimits, EngineOptions, LOCAL};
-use rollcage_model::live::{Reply, ReplyKind};
-use rollcage_model::script::Step;
+use rollcage_engine::intake::{EndpointOptions, KeySource, RolloutRequest};
+use rollcage_engine::live::{LiveAgent, LiveRequest, LiveSandbox, LiveView, TurnInput};
+use rollcage_engine::{Engine, EngineLimits, EngineOptions};
+use rollcage_model::live::{PermissionPolicy, Reply};
 use rollcage_model::task::Task;
+use rollcage_proxy::secret::Secret;
+use rollcage_scripted::{Script, ScriptedEndpoint};
 
-use super::meter::Footprint;
-use crate::cli::engine::with_engine_of;
+use self::conversation::ExpectedTurn;
+use self::growth::{Growth, Sample};
+use self::report::Report;
+use super::meter::{CpuTime, available_bytes, descriptors, resident_bytes_now};
+use crate::cli::engine::{make_ready, with_engine_of};
 use crate::cli::signals::StopSignal;
 use crate::progress::Screen;
-use crate::server::live::{DEADLINE_S, POLL_S, ReplyFollower, SECONDS_MAX};
-use crate::{Interrupted, Outcome, output, settings, text};
+use crate::{Interrupted, Outcome, UsageError, output, settings, text};
 
-/// Turns of one conversation; the next one begins a new one.
-const TURNS_PER_SESSION: usize = 4;
-/// Agents that start at once.
-const STARTS: usize = 2;
-/// How often our own memory and descriptors are looked at.
-const SAMPLES: usize = 10;
-/// After the first samples, in which caches fill.
-const SETTLED: usize = 3;
-/// Growth from then on that is noise.
-const MEMORY_SLACK: f64 = 1.1;
-const DESCRIPTORS_SLACK: usize = 8;
-const TURN_LIMIT_S: f64 = 300.0;
+mod conversation;
+mod growth;
+mod report;
 
-/// Drive many turns over several live agents: our memory and descriptors stay flat, and no reply is lost or doubled.
+/// Drive many turns of many live agents, and check every reply.
 ///
-/// The agents are real servers (`opencode serve`) in sandboxes of their own, the model is the scripted one; every other
-/// turn calls a tool. Each turn's replies are compared with what is stored of it. Twenty agents need some 10 GiB.
+/// The agents are real, each in a sandbox of its own, and the scripted model answers them. All of them work at once, each on
+/// one turn after the other; in some turns they use their shell, and after ten turns a new conversation begins. Of every
+/// turn the replies must be numbered without gaps, end once, and put together give the text that the model said, both as
+/// they come and as they are stored.
+///
+/// Our own resident memory and open descriptors are noted meanwhile. The command fails when a reply was lost or doubled, or
+/// when they grew after the first fifth of the turns: by more than 20 % and 8 MiB, or 20 % and 16 descriptors.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// How many agents
-    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    agents: u16,
-
-    /// How many turns, over all agents
+    /// Turns of all agents together
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     turns: u32,
+
+    /// Live agents; each takes about 400 MiB of memory
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    agents: u16,
 
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-#[derive(Debug, Serialize)]
-struct Sample {
-    turns: usize,
-    wall_s: f64,
-    memory_bytes: u64,
-    descriptors: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct Soak {
-    agents: usize,
-    turns: usize,
-    replies: usize,
-    broken: Vec<String>,
-    start_s: f64,
-    wall_s: f64,
-    turn_median_s: f64,
-    turn_p95_s: f64,
-    samples: Vec<Sample>,
-    is_flat: bool,
-}
+const AGENT: &str = "opencode";
+/// Not the user's own agents.
+const OWNER: &str = "bench";
+/// What an agent's server takes, with its sandbox.
+const AGENT_BYTES: u64 = 400 << 20;
+/// Agents that are started at the same time: a start keeps a core busy.
+const STARTS_MAX: usize = 4;
+/// Twenty servers may share two cores.
+const START_LIMIT_S: f64 = 300.0;
+const TURN_LIMIT_S: f64 = 300.0;
+/// Longer than any measurement takes.
+const IDLE_S: f64 = 24.0 * 3600.0;
+/// Between two events of the model's streams: a fast model's, and slow enough for texts to come in parts.
+const EVENT_PAUSE: Duration = Duration::from_millis(20);
+/// Samples of our own process over all turns.
+const SAMPLES: usize = 50;
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let (turns, agents) = (arguments.turns as usize, usize::from(arguments.agents));
+    check(turns, agents)?;
     let stop = StopSignal::watch(Screen::new(), "Ending; again to end at once.")?;
-    let agents = usize::from(arguments.agents);
+    let options = settings::engine_options().await?;
     let options = EngineOptions {
         limits: EngineLimits {
             live_per_owner: agents,
             live_max: agents,
-            ..EngineLimits::default()
+            ..options.limits
         },
-        ..settings::engine_options().await?
+        ..options
     };
-    let turns = usize::try_from(arguments.turns)?;
-    let soaked = with_engine_of(options, async |engine| {
-        let began = Instant::now();
-        let soaked = soak(engine, (agents, turns), began, stop.token()).await;
+    let measured = with_engine_of(options, async |engine| {
+        let scripted = ScriptedEndpoint::start(Default::default()).await?;
+        let measured = measure(engine, &scripted, (turns, agents), stop.token()).await;
         remove_all(engine).await;
-        soaked
+        scripted.close().await;
+        measured
     });
-    let soaked = Box::pin(soaked).await?;
+    let report = Box::pin(measured).await?;
     let mut out = output::stdout();
-    if arguments.json {
-        writeln!(out, "{}", serde_json::to_string(&soaked)?)?;
-    } else {
-        show(&mut out, &soaked)?;
+    match arguments.json {
+        true => writeln!(out, "{}", serde_json::to_string(&report)?)?,
+        false => report.show(&mut out)?,
     }
-    Ok(match soaked.is_flat && soaked.broken.is_empty() {
+    Ok(match report.is_good() {
         true => Outcome::Success,
         false => Outcome::Failure,
     })
 }
 
-async fn soak(
-    engine: &Engine,
-    (count, turns): (usize, usize),
-    began: Instant,
-    cancel: &CancellationToken,
-) -> anyhow::Result<Soak> {
-    let starts = (0..count).map(|number| engine.live().start(request(number)));
-    let starting = stream::iter(starts).buffered(STARTS).collect::<Vec<_>>();
-    let started = cancel.run_until_cancelled(starting).await;
-    let started: Result<Vec<_>, _> = started.ok_or(Interrupted)?.into_iter().collect();
-    let agents = started.context("start the agents")?;
-    let start_s = began.elapsed().as_secs_f64();
-    let tally = Tally::new(turns);
-    let driven = agents.iter().map(|agent| drive(agent, &tally));
-    let driven = futures::future::try_join_all(driven);
-    cancel
-        .run_until_cancelled(driven)
-        .await
-        .ok_or(Interrupted)??;
-    let mut seen = tally.seen.into_inner();
-    seen.seconds.sort_by(f64::total_cmp);
-    let at = |share: f64| {
-        let place = (seen.seconds.len() as f64 * share) as usize;
-        seen.seconds.get(place).copied().unwrap_or_default()
-    };
-    Ok(Soak {
-        agents: count,
-        turns: seen.seconds.len(),
-        replies: seen.replies,
-        start_s,
-        wall_s: tally.began.elapsed().as_secs_f64(),
-        turn_median_s: at(0.5),
-        turn_p95_s: at(0.95),
-        is_flat: is_flat(&seen.samples),
-        broken: seen.broken,
-        samples: seen.samples,
-    })
-}
-
-/// What all agents' turns add up to.
-struct Tally {
-    turns: usize,
-    taken: AtomicUsize,
-    began: Instant,
-    seen: Mutex<Seen>,
-}
-
-#[derive(Default)]
-struct Seen {
-    replies: usize,
-    seconds: Vec<f64>,
-    broken: Vec<String>,
-    samples: Vec<Sample>,
-}
-
-impl Tally {
-    fn new(turns: usize) -> Self {
-        Tally {
-            turns,
-            taken: AtomicUsize::new(0),
-            began: Instant::now(),
-            seen: Mutex::default(),
-        }
+fn check(turns: usize, agents: usize) -> anyhow::Result<()> {
+    if turns < agents {
+        let problem = format!("--turns {turns} is less than one turn for each of {agents} agents");
+        return Err(UsageError(problem).into());
     }
-
-    fn take(&self) -> bool {
-        self.taken.fetch_add(1, Ordering::Relaxed) < self.turns
-    }
-
-    async fn add(
-        &self,
-        seconds: f64,
-        replies: usize,
-        problem: Option<String>,
-    ) -> anyhow::Result<()> {
-        let mut seen = self.seen.lock().await;
-        seen.replies += replies;
-        seen.seconds.push(seconds);
-        seen.broken.extend(problem);
-        let done = seen.seconds.len();
-        if (done * SAMPLES) / self.turns > ((done - 1) * SAMPLES) / self.turns {
-            let footprint = Footprint::now()?;
-            seen.samples.push(Sample {
-                turns: done,
-                wall_s: self.began.elapsed().as_secs_f64(),
-                memory_bytes: footprint.resident_bytes,
-                descriptors: footprint.descriptors,
-            });
-        }
-        Ok(())
-    }
-}
-
-/// Drives turns of one agent, one after the other, until all are taken.
-async fn drive(agent: &Arc<LiveAgent>, tally: &Tally) -> anyhow::Result<()> {
-    let mut number = 0;
-    while tally.take() {
-        let began = Instant::now();
-        let turn = agent.turn(TurnInput {
-            text: format!("turn {number}"),
-            is_new_session: number % TURNS_PER_SESSION == 0,
-            timeout_s: Some(TURN_LIMIT_S),
-            ..TurnInput::default()
-        })?;
-        let mut follower = ReplyFollower::of(Arc::clone(&turn), 0);
-        let mut replies = Vec::new();
-        while let Some(reply) = follower.next().await {
-            replies.push(reply);
-        }
-        let seconds = began.elapsed().as_secs_f64();
-        turn.ended().await;
-        let stored = agent.stored_replies(turn.id()).await?;
-        let problem = problem(&replies, &stored, number % TURNS_PER_SESSION);
-        let problem = problem.map(|what| format!("turn {} of {}: {what}", number + 1, agent.id()));
-        tally.add(seconds, replies.len(), problem).await?;
-        number += 1;
-    }
+    let available = available_bytes()?;
+    let needed = AGENT_BYTES * agents as u64;
+    anyhow::ensure!(
+        needed <= available,
+        "{agents} agents take about {}, and this machine has {} to spare: use --agents {}",
+        text::bytes(needed),
+        text::bytes(available),
+        (available / AGENT_BYTES).max(1)
+    );
     Ok(())
 }
 
-/// What is wrong with the replies of a turn.
-fn problem(replies: &[Reply], stored: &[Reply], place: usize) -> Option<String> {
-    let is_in_order = (1..).zip(replies).all(|(seq, reply)| reply.seq == seq);
-    let ends = replies.iter().filter(|reply| reply.kind.is_terminal());
-    let mut said = String::new();
-    let mut calls = 0;
-    for reply in replies {
-        match &reply.kind {
-            ReplyKind::Delta { text } => said.push_str(text),
-            ReplyKind::Tool { output, .. } => calls += usize::from(output.is_some()),
-            _ => {}
-        }
-    }
-    let expected = answer(place);
-    match replies.last().map(|reply| &reply.kind) {
-        _ if !is_in_order => Some("replies are lost or doubled".to_owned()),
-        _ if ends.count() != 1 => Some("it has not one end".to_owned()),
-        _ if stored != replies => Some("what is stored is something else".to_owned()),
-        Some(ReplyKind::Final { text, .. }) if *text != expected => {
-            Some(format!("it ended with `{}`", text::line(text, 60)))
-        }
-        Some(ReplyKind::Final { .. }) if said != expected => {
-            Some(format!("it said `{}`", text::line(&said, 60)))
-        }
-        Some(ReplyKind::Final { .. }) if calls != 1 => Some(format!("{calls} calls of one")),
-        Some(ReplyKind::Final { .. }) => None,
-        end => Some(format!("it ended as {end:?}")),
-    }
-}
-
-fn answer(place: usize) -> String {
-    format!("This was turn {place} of the conversation.")
-}
-
-fn request(number: usize) -> LiveRequest {
-    let steps = (0..TURNS_PER_SESSION).flat_map(|place| {
-        let call = Step::shell(format!("echo {place} >> turns.txt; tail -n 1 turns.txt"));
-        let say = Step {
-            say: Some(answer(place)),
-            ..Step::default()
-        };
-        [call, say]
+async fn measure(
+    engine: &Engine,
+    scripted: &ScriptedEndpoint,
+    (turns, agents): (usize, usize),
+    cancel: &CancellationToken,
+) -> anyhow::Result<Report> {
+    let (agent, version) = settings::agent(AGENT)?;
+    make_ready(engine, (&*agent, version), cancel).await?;
+    output::say(&format!("starting {agents} live agents"));
+    let starting = start_all(engine, scripted, agents);
+    let started = cancel.run_until_cancelled(starting).await;
+    let started = started.ok_or(Interrupted)??;
+    let bench = Bench::new(turns)?;
+    let (cpu, since) = (CpuTime::now()?, Instant::now());
+    let driving = started.iter().enumerate().map(|(number, agent)| {
+        // The first ones take the turns that are left over.
+        let turns = turns / agents + usize::from(number < turns % agents);
+        bench.drive(number, agent, turns)
     });
+    let driven = futures::future::join_all(driving);
+    let driven = cancel.run_until_cancelled(driven).await;
+    driven.ok_or(Interrupted)?;
+    let (whole_s, cpu_s) = (
+        since.elapsed().as_secs_f64(),
+        CpuTime::now()?.own_s - cpu.own_s,
+    );
+    let views: Vec<LiveView> = started.iter().map(|agent| agent.view()).collect();
+    Ok(bench.report(&views, (whole_s, cpu_s)))
+}
+
+/// Returns them in the order of their numbers.
+async fn start_all(
+    engine: &Engine,
+    scripted: &ScriptedEndpoint,
+    agents: usize,
+) -> anyhow::Result<Vec<Arc<LiveAgent>>> {
+    let start = async |number: usize| -> anyhow::Result<Arc<LiveAgent>> {
+        let key = scripted.add(Script {
+            event_pause: EVENT_PAUSE,
+            ..Script::new(conversation::script(number))
+        })?;
+        let request = request(scripted.base_url(), Secret::new(key));
+        Ok(engine.live().start(request).await?)
+    };
+    let started: Vec<_> = futures::stream::iter((0..agents).map(start))
+        .buffered(STARTS_MAX)
+        .collect()
+        .await;
+    started.into_iter().collect()
+}
+
+fn request(base_url: String, key: Secret) -> LiveRequest {
     let task = Task {
         id: "bench-live".to_owned(),
-        solution: steps.collect(),
         ..Task::default()
     };
     LiveRequest {
         id: None,
-        name: format!("bench-{}", number + 1),
+        name: String::new(),
         rollout: RolloutRequest {
+            agent: AGENT.to_owned(),
+            owner: Some(OWNER.to_owned()),
             endpoint: EndpointOptions {
-                kind: Some("scripted".to_owned()),
+                base_url: Some(base_url),
+                key: Some(KeySource::new(key)),
+                model: Some(rollcage_scripted::MODEL.to_owned()),
                 ..EndpointOptions::default()
             },
             ..RolloutRequest::new(task)
         },
         sandbox: LiveSandbox::Local,
-        // All of them start on one machine.
         directory: None,
-        deadline_s: 2.0 * DEADLINE_S,
-        poll_s: POLL_S,
-        idle_s: SECONDS_MAX,
+        deadline_s: START_LIMIT_S,
+        poll_s: 0.25,
+        idle_s: IDLE_S,
         turn_timeout_s: TURN_LIMIT_S,
-        permissions: Default::default(),
+        permissions: PermissionPolicy::Allow,
         models: Vec::new(),
     }
 }
 
-fn is_flat(samples: &[Sample]) -> bool {
-    let (Some(first), Some(last)) = (samples.get(SETTLED), samples.last()) else {
-        return true;
-    };
-    let limit = first.memory_bytes as f64 * MEMORY_SLACK;
-    last.memory_bytes as f64 <= limit && last.descriptors <= first.descriptors + DESCRIPTORS_SLACK
+/// Agents and records of measurements are of no use to the user.
+async fn remove_all(engine: &Engine) {
+    let views = engine.live().list(OWNER);
+    let removing = views.iter().map(async |view| {
+        let stopped = engine.live().stop(OWNER, &view.id).await;
+        let records = stopped.map_or_else(|_| view.records.clone(), |view| view.records);
+        let _ = engine.live().remove(OWNER, &view.id).await;
+        for record in records.iter().filter_map(|id| id.parse().ok()) {
+            let _ = engine.store().remove(record);
+        }
+    });
+    futures::future::join_all(removing).await;
 }
 
-async fn remove_all(engine: &Engine) {
-    let live = engine.live();
-    for view in live.list(LOCAL) {
-        if view.name.starts_with("bench-") {
-            // What cannot be removed is closed with the engine.
-            let _ = live.stop(LOCAL, &view.id).await;
-            let _ = live.remove(LOCAL, &view.id).await;
+/// What is noted while the agents work.
+struct Bench {
+    turns: usize,
+    notes: Mutex<Notes>,
+}
+
+#[derive(Default)]
+struct Notes {
+    turn_s: Vec<f64>,
+    replies: u64,
+    samples: Vec<Sample>,
+    problems: Vec<String>,
+}
+
+impl Bench {
+    fn new(turns: usize) -> anyhow::Result<Self> {
+        let notes = Notes {
+            samples: vec![sample(0)?],
+            ..Notes::default()
+        };
+        Ok(Bench {
+            turns,
+            notes: Mutex::new(notes),
+        })
+    }
+
+    /// All turns of one agent, one after the other.
+    async fn drive(&self, number: usize, agent: &LiveAgent, turns: usize) {
+        let mut session = None;
+        for turn in 0..turns {
+            let expected = conversation::expected(number, turn);
+            let since = Instant::now();
+            let replies = one_turn(agent, &expected, (number, turn), &mut session).await;
+            self.note(
+                since.elapsed().as_secs_f64(),
+                replies.map_err(|problem| format!("agent {number}, turn {turn}: {problem}")),
+            );
         }
     }
+
+    fn note(&self, turn_s: f64, replies: Result<usize, String>) {
+        let mut notes = self.notes();
+        notes.turn_s.push(turn_s);
+        match replies {
+            Ok(count) => notes.replies += count as u64,
+            Err(problem) => notes.problems.push(problem),
+        }
+        let done = notes.turn_s.len();
+        if done.is_multiple_of((self.turns / SAMPLES).max(1)) || done == self.turns {
+            match sample(done) {
+                Ok(sample) => notes.samples.push(sample),
+                Err(error) => notes.problems.push(format!("{error:#}")),
+            }
+        }
+        if done.is_multiple_of((self.turns / 10).max(1)) {
+            output::say(&format!("{done} of {} turns", self.turns));
+        }
+    }
+
+    fn report(&self, views: &[LiveView], (whole_s, cpu_s): (f64, f64)) -> Report {
+        let mut notes = std::mem::take(&mut *self.notes());
+        notes.turn_s.sort_by(f64::total_cmp);
+        let turns = notes.turn_s.len();
+        let first = views.first();
+        Report {
+            agent: first.map(|view| view.agent.clone()).unwrap_or_default(),
+            version: first.map(|view| view.version.clone()).unwrap_or_default(),
+            agents: views.len(),
+            turns,
+            replies: notes.replies,
+            turns_per_s: turns as f64 / whole_s,
+            turn_median_s: notes.turn_s[turns / 2],
+            turn_p95_s: notes.turn_s[turns * 95 / 100],
+            own_cpu_s_per_turn: cpu_s / turns as f64,
+            restarts: views.iter().map(|view| view.restarts).sum(),
+            agent_memory_bytes: views.iter().filter_map(|view| view.memory_bytes).max(),
+            memory: Growth::of_memory(&notes.samples),
+            descriptors: Growth::of_descriptors(&notes.samples),
+            samples: notes.samples,
+            problems: notes.problems,
+        }
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-fn show(out: &mut impl Write, soak: &Soak) -> anyhow::Result<()> {
-    ensure!(!soak.samples.is_empty(), "nothing was measured");
-    writeln!(
-        out,
-        "{} agents started in {}; {} turns in {}, {} replies",
-        soak.agents,
-        text::duration(soak.start_s),
-        text::count(soak.turns as u64),
-        text::duration(soak.wall_s),
-        text::count(soak.replies as u64)
-    )?;
-    writeln!(
-        out,
-        "a turn: median {}, 95 of 100 under {}",
-        text::duration(soak.turn_median_s),
-        text::duration(soak.turn_p95_s)
-    )?;
-    writeln!(
-        out,
-        "\n{:>6}  {:>10}  {:>10}  {:>11}",
-        "TURNS", "TIME", "MEMORY", "DESCRIPTORS"
-    )?;
-    for sample in &soak.samples {
-        writeln!(
-            out,
-            "{:>6}  {:>10}  {:>10}  {:>11}",
-            sample.turns,
-            text::duration(sample.wall_s),
-            text::bytes(sample.memory_bytes),
-            sample.descriptors
-        )?;
+/// Drives a turn and checks its replies; returns their number, or what is wrong with them.
+async fn one_turn(
+    agent: &LiveAgent,
+    expected: &ExpectedTurn,
+    (number, turn): (usize, usize),
+    session: &mut Option<String>,
+) -> Result<usize, String> {
+    let trace_id = format!("{number}-{turn}");
+    let input = TurnInput {
+        text: format!("Turn {turn}: say something."),
+        is_new_session: expected.is_new_session,
+        trace_id: Some(trace_id.clone()),
+        ..TurnInput::default()
+    };
+    let begun = agent.turn(input).map_err(|error| error.to_string())?;
+    let mut replies: Vec<Reply> = Vec::new();
+    while !replies.last().is_some_and(|last| last.kind.is_terminal()) {
+        let seq = replies.last().map_or(0, |last| last.seq);
+        // Ends at the turn's own limit.
+        begun.wait_after(seq).await;
+        let more = begun.after(seq);
+        if more.is_empty() {
+            return Err(format!(
+                "the turn ended after reply {seq}, which is not terminal"
+            ));
+        }
+        replies.extend(more);
     }
-    for problem in soak.broken.iter().take(20) {
-        writeln!(out, "{problem}")?;
+    let stored = agent.stored_replies(begun.id()).await;
+    if stored.map_err(|error| error.to_string())? != replies {
+        return Err("the stored replies are not those that came".to_owned());
     }
-    writeln!(
-        out,
-        "\nour own process: {}; replies lost, doubled or wrong: {} turns",
-        if soak.is_flat { "flat" } else { "grows" },
-        soak.broken.len()
-    )?;
-    Ok(())
+    let before = session.take();
+    *session = replies.last().and_then(|last| last.session_id.clone());
+    expected.check(&replies, &trace_id)?;
+    match (*session == before) == expected.is_new_session {
+        true => Err(format!("session {session:?} after {before:?}")),
+        false => Ok(replies.len()),
+    }
+}
+
+fn sample(turns: usize) -> anyhow::Result<Sample> {
+    Ok(Sample {
+        turns,
+        resident_bytes: resident_bytes_now()?,
+        descriptors: descriptors()?,
+    })
 }

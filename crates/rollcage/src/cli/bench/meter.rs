@@ -30,30 +30,28 @@ impl CpuTime {
 
 /// The peak of our own resident memory.
 pub(super) fn resident_bytes() -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .context("the kernel tells no VmHWM")?;
+    kernel_bytes("/proc/self/status", "VmHWM:")
+}
+
+pub(super) fn resident_bytes_now() -> anyhow::Result<u64> {
+    kernel_bytes("/proc/self/status", "VmRSS:")
+}
+
+/// What can be taken of the machine's memory without swapping.
+pub(super) fn available_bytes() -> anyhow::Result<u64> {
+    kernel_bytes("/proc/meminfo", "MemAvailable:")
+}
+
+/// The number of our own open descriptors, without the one that counts them.
+pub(super) fn descriptors() -> anyhow::Result<u64> {
+    let open = std::fs::read_dir("/proc/self/fd")?.count();
+    Ok((open as u64).saturating_sub(1))
+}
+
+fn kernel_bytes(path: &str, name: &str) -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string(path)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let line = line.with_context(|| format!("the kernel tells no {name} in {path}"))?;
     let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
     Ok(kib * 1024)
-}
-
-/// What our own process holds right now.
-pub(super) struct Footprint {
-    pub(super) resident_bytes: u64,
-    pub(super) descriptors: usize,
-}
-
-impl Footprint {
-    pub(super) fn now() -> anyhow::Result<Self> {
-        let status = std::fs::read_to_string("/proc/self/status")?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let line = line.context("the kernel tells no VmRSS")?;
-        let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
-        Ok(Footprint {
-            resident_bytes: kib * 1024,
-            descriptors: std::fs::read_dir("/proc/self/fd")?.count(),
-        })
-    }
 }
