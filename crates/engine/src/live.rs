@@ -8,6 +8,8 @@
 //! An agent outlives its sandbox: after a while without turns its files are saved, the sandbox is closed, and the next turn
 //! starts one from what was saved. Its session on the proxy, and the record of it, live on meanwhile.
 
+use std::path::PathBuf;
+
 use rollcage_model::live::{PermissionPolicy, Reply};
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +56,9 @@ pub struct LiveRequest {
     pub rollout: RolloutRequest,
     #[serde(default)]
     pub sandbox: LiveSandbox,
+    /// The work directory of an agent without a sandbox; an empty one of its own when not given.
+    #[serde(default)]
+    pub directory: Option<PathBuf>,
     /// How long the server may take to become healthy.
     pub deadline_s: f64,
     pub poll_s: f64,

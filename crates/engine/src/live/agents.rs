@@ -403,6 +403,10 @@ fn check(request: &LiveRequest) -> Result<(), LiveError> {
     if request.sandbox == LiveSandbox::None && is_client {
         return Err(LiveError::NoSandbox);
     }
+    if request.sandbox == LiveSandbox::Local && request.directory.is_some() {
+        let problem = "a work directory of this machine is for agents without a sandbox: `files` bring files into one";
+        return Err(LiveError::Request(problem.to_owned()));
+    }
     for (name, seconds) in [
         ("deadline_s", request.deadline_s),
         ("poll_s", request.poll_s),

@@ -18,10 +18,10 @@ use rollcage_live::{
 use rollcage_model::task::Task;
 use rollcage_sandbox::guest::{BUNDLE_DIR, HOME, NODE_DIR, WORKDIR};
 
-use super::LiveError;
 use super::disk::LiveDirectory;
 use super::launch;
 use super::sandboxed::ServerPlace;
+use super::{LiveError, LiveRequest};
 use crate::context::Context;
 use crate::intake::{PreparedRollout, ResolvedRollout};
 
@@ -89,8 +89,10 @@ impl Machine {
             patience_ms: PATIENCE_MS,
         };
         let launch = launch::server(plan, place.request, &access, &plan.task.env)?;
-        let paths = HostPaths::new(place.directory, plan);
-        let written = paths.write(&launch.files);
+        let paths = HostPaths::new(place, plan);
+        // In a sandbox the first of them are a layer.
+        let written = paths.write(&plan.agent.home_files());
+        let written = written.and_then(|()| paths.write(&launch.files));
         written.map_err(|error| LiveError::Start(format!("write the agent's files: {error}")))?;
         let provider = launch::provider(plan, place.request, &access);
         write_config(&paths.home, &provider)
@@ -134,8 +136,9 @@ struct HostPaths {
 }
 
 impl HostPaths {
-    fn new(directory: &LiveDirectory, plan: &crate::plan::Plan) -> Self {
-        let (home, workdir) = (directory.home(), directory.workdir());
+    fn new(place: &ServerPlace<'_>, plan: &crate::plan::Plan) -> Self {
+        let home = place.directory.home();
+        let workdir = workdir(place.request, place.directory);
         let node = plan.ready.node.as_ref();
         let shown = |path: &Path| path.display().to_string();
         let pairs = [
@@ -173,6 +176,12 @@ impl HostPaths {
         }
         Ok(())
     }
+}
+
+/// Where an agent without a sandbox works.
+pub(super) fn workdir(request: &LiveRequest, directory: &LiveDirectory) -> PathBuf {
+    let own = || directory.workdir();
+    request.directory.clone().unwrap_or_else(own)
 }
 
 fn private_directory(path: &Path) -> io::Result<()> {

@@ -39,6 +39,7 @@ fn request(agent: &str) -> LiveRequest {
         name: "chat".to_owned(),
         rollout,
         sandbox: LiveSandbox::Local,
+        directory: None,
         deadline_s: 1.0,
         poll_s: 0.1,
         idle_s: 60.0,

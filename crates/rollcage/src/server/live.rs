@@ -92,6 +92,7 @@ pub(crate) fn read(
         id: given.text("id")?,
         name,
         sandbox,
+        directory: None,
         deadline_s: seconds(&mut given, "deadline_s", DEADLINE_S)?,
         poll_s: seconds(&mut given, "poll_s", POLL_S)?,
         idle_s: seconds(&mut given, "idle_s", IDLE_S)?,

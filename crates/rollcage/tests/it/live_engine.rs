@@ -238,17 +238,20 @@ async fn without_a_sandbox_an_agent_has_a_home_of_its_own_and_is_not_recorded() 
         say("third"),
     ]);
     asked.sandbox = LiveSandbox::None;
+    let project = tempfile::tempdir().unwrap();
+    asked.directory = Some(project.path().to_owned());
     asked.idle_s = 2.0;
     let mark = mark(&asked);
     let agent = engine.live().start(asked.clone()).await.unwrap();
     assert_eq!(answered(&agent, "one").await, "first");
     assert_eq!(answered(&agent, "two").await, "second");
-    let workdir = live_directory(&agent).join("workdir");
     let place = agent.read_file("where").await.unwrap();
     assert_eq!(
         String::from_utf8(place).unwrap().trim(),
-        workdir.to_str().unwrap()
+        project.path().to_str().unwrap()
     );
+    // It found its plugins installed and asked no registry.
+    assert!(!live_directory(&agent).join("home/.npm").exists());
     let config = live_directory(&agent).join("home/.config/opencode");
     assert_eq!(mode(&config), 0o700);
     for name in ["opencode.json", "rollcage.json"] {

@@ -1,6 +1,6 @@
 //! Files in and out of a live agent's work directory.
 
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use rollcage_sandbox::guest::WORKDIR;
 use rollcage_sandbox::{DirectoryEntry, EntryKind};
@@ -8,6 +8,7 @@ use rollcage_sandbox::{DirectoryEntry, EntryKind};
 use super::LiveAgent;
 use super::life::InUse;
 use crate::live::LiveError;
+use crate::live::machine::workdir;
 
 /// Entries of the work directory that are listed.
 const ENTRIES_MAX: usize = 10_000;
@@ -24,7 +25,7 @@ impl LiveAgent {
                 listed.map_err(sandbox_error)
             }
             None => {
-                let workdir = self.directory.workdir();
+                let workdir = self.workdir();
                 let list = move || {
                     let mut entries = Vec::new();
                     list(&workdir, Path::new(""), DEPTH_MAX, &mut entries)?;
@@ -34,6 +35,11 @@ impl LiveAgent {
                 on_machine(list).await
             }
         }
+    }
+
+    /// Without a sandbox.
+    fn workdir(&self) -> PathBuf {
+        workdir(&self.request, &self.directory)
     }
 
     /// A file, by its path in the work directory.
@@ -46,7 +52,7 @@ impl LiveAgent {
                 read.map_err(sandbox_error)
             }
             None => {
-                let path = self.directory.workdir().join(path);
+                let path = self.workdir().join(path);
                 on_machine(move || {
                     let metadata = std::fs::metadata(&path)?;
                     match metadata.is_file() && metadata.len() <= FILE_BYTES_MAX {
@@ -75,7 +81,7 @@ impl LiveAgent {
                 written.map_err(sandbox_error)
             }
             None => {
-                let path = self.directory.workdir().join(path);
+                let path = self.workdir().join(path);
                 on_machine(move || {
                     if let Some(parent) = path.parent() {
                         std::fs::create_dir_all(parent)?;

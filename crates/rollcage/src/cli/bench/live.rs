@@ -189,6 +189,7 @@ fn request(base_url: String, key: Secret) -> LiveRequest {
             ..RolloutRequest::new(task)
         },
         sandbox: LiveSandbox::Local,
+        directory: None,
         deadline_s: START_LIMIT_S,
         poll_s: 0.25,
         idle_s: IDLE_S,

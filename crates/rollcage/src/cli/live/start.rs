@@ -1,7 +1,7 @@
 //! `rollcage live start`.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -77,6 +77,10 @@ pub(crate) struct Arguments {
     /// Where it runs
     #[arg(long, value_enum, default_value_t = SandboxName::Local, value_name = "KIND")]
     sandbox: SandboxName,
+
+    /// With --sandbox none: the directory that it works in; an empty one of its own when not given
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
 
     /// A command to run before the agent starts (repeatable)
     #[arg(long, value_name = "CMD")]
@@ -333,9 +337,18 @@ async fn owner_view(agent: &AgentDirectory, id: &str) -> anyhow::Result<Value> {
     api.get(&format!("/v1/live/{id}")).await
 }
 
+/// As the supervisor finds it, which has another work directory.
+fn whole_directory(path: &Path) -> anyhow::Result<PathBuf> {
+    let whole = path.canonicalize().ok().filter(|whole| whole.is_dir());
+    whole.ok_or_else(|| {
+        UsageError(format!("--directory {}: no such directory", path.display())).into()
+    })
+}
+
 impl Arguments {
     fn request(&self) -> anyhow::Result<LiveRequest> {
         check_name(&self.name).map_err(UsageError)?;
+        let directory = self.directory.as_deref().map(whole_directory).transpose()?;
         let catalogue = settings::catalogue()?;
         let loaded = self.load()?;
         let labels = self.labels.iter();
@@ -347,6 +360,7 @@ impl Arguments {
                 SandboxName::Local => LiveSandbox::Local,
                 SandboxName::None => LiveSandbox::None,
             },
+            directory,
             deadline_s: self.deadline_s,
             poll_s: self.poll_s,
             idle_s: self.idle_s,

@@ -41,6 +41,7 @@ pub(super) fn request(steps: Vec<Step>) -> LiveRequest {
         name: String::new(),
         rollout: RolloutRequest::new(task),
         sandbox: LiveSandbox::Local,
+        directory: None,
         deadline_s: 60.0,
         poll_s: 0.1,
         idle_s: 600.0,
