@@ -36,7 +36,7 @@ mod report;
 /// they come and as they are stored.
 ///
 /// Our own resident memory and open descriptors are noted meanwhile. The command fails when a reply was lost or doubled, or
-/// when they grew after the first fifth of the turns: by more than 20 % and 8 MiB, or 20 % and 16 descriptors.
+/// when they grew after two fifths of the turns: by more than 20 % and 8 MiB, or 20 % and 16 descriptors.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Turns of all agents together

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// How much more than after the first fifth of all turns there may be at any later time, in percent and beyond that.
-/// Until then caches fill and the allocator takes what it needs.
+/// How much more than after the first two fifths of all turns there may be at any later time, in percent and beyond that.
+/// Until then caches fill: of twenty agents each keeps its last twenty turns in memory, which are 400 of 1,000.
 const PERCENT_MAX: u64 = 20;
 const MEMORY_MORE: u64 = 8 << 20;
 const DESCRIPTORS_MORE: u64 = 16;
@@ -16,7 +16,7 @@ pub(super) struct Sample {
     pub(super) descriptors: u64,
 }
 
-/// From the first fifth of all turns on.
+/// From the first two fifths of all turns on.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Growth {
     pub(super) per_100_turns: f64,
@@ -38,19 +38,18 @@ impl Growth {
     }
 }
 
-/// The first sample, the one after a fifth, the one after a half, and the last.
+/// The first sample, the one after two fifths, the one after seven tenths, and the last.
 pub(super) fn chosen(samples: &[Sample]) -> Vec<Sample> {
     let Some(last) = samples.last() else {
         return Vec::new();
     };
-    let after = |part: usize| {
-        samples
-            .iter()
-            .find(|sample| sample.turns >= last.turns / part)
+    let after = |tenths: usize| {
+        let mut samples = samples.iter();
+        samples.find(|sample| sample.turns >= last.turns * tenths / 10)
     };
     let mut chosen: Vec<Sample> = samples.first().into_iter().copied().collect();
-    chosen.extend(after(5));
-    chosen.extend(after(2));
+    chosen.extend(after(4));
+    chosen.extend(after(7));
     chosen.push(*last);
     chosen.dedup();
     chosen
@@ -60,7 +59,7 @@ fn growth(samples: &[Sample], value: fn(&Sample) -> u64, more: u64) -> Option<Gr
     let last = samples.last()?;
     let warm = samples
         .iter()
-        .position(|sample| sample.turns >= last.turns / 5)?;
+        .position(|sample| sample.turns >= last.turns * 2 / 5)?;
     let (first, later) = (&samples[warm], &samples[warm..]);
     let turns = last.turns.saturating_sub(first.turns).max(1);
     let change = value(last) as f64 - value(first) as f64;
@@ -84,8 +83,8 @@ mod tests {
     }
 
     #[test]
-    fn growth_counts_from_the_first_fifth_on() {
-        let samples = [(0, 10), (10, 60), (20, 100), (50, 110), (100, 104)];
+    fn growth_counts_from_two_fifths_on() {
+        let samples = [(0, 10), (10, 60), (40, 100), (70, 110), (100, 103)];
         let mut samples = samples.map(|(turns, mib)| sample(turns, mib));
         let growth = Growth::of_memory(&samples).unwrap();
         assert_eq!(growth.per_100_turns, 5.0 * f64::from(1 << 20));
@@ -93,7 +92,7 @@ mod tests {
         assert!(growth.is_flat());
         assert!(Growth::of_descriptors(&samples).unwrap().is_flat());
         let turns: Vec<_> = chosen(&samples).iter().map(|sample| sample.turns).collect();
-        assert_eq!(turns, [0, 20, 50, 100]);
+        assert_eq!(turns, [0, 40, 70, 100]);
         samples[3].resident_bytes = 129 << 20;
         samples[4].descriptors = 257;
         assert!(!Growth::of_memory(&samples).unwrap().is_flat());

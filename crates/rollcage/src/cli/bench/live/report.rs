@@ -94,7 +94,7 @@ impl Report {
         if let Some(growth) = &self.memory {
             writeln!(
                 out,
-                "  memory         {:+.2} MiB per 100 turns after the first fifth; at most {} ({})",
+                "  memory         {:+.2} MiB per 100 turns after two fifths; at most {} ({})",
                 growth.per_100_turns / f64::from(1 << 20),
                 text::bytes(growth.largest),
                 verdict(growth, text::bytes)
@@ -103,7 +103,7 @@ impl Report {
         if let Some(growth) = &self.descriptors {
             writeln!(
                 out,
-                "  descriptors    {:+.1} per 100 turns after the first fifth; at most {} ({})",
+                "  descriptors    {:+.1} per 100 turns after two fifths; at most {} ({})",
                 growth.per_100_turns,
                 growth.largest,
                 verdict(growth, |count| count.to_string())
