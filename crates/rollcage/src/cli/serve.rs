@@ -322,6 +322,12 @@ async fn backend(
 fn policy(arguments: &Arguments) -> anyhow::Result<AccessPolicy> {
     let mut tokens = Vec::new();
     for name in &arguments.token_env {
+        if name == rollcage_engine::LOCAL {
+            let text = format!(
+                "--token-env {name}: that is the name of this machine's own user; name the variable otherwise"
+            );
+            return Err(UsageError(text).into());
+        }
         tokens.push(AccessToken {
             owner: name.clone(),
             value: settings::token(name, "--token-env")?,
