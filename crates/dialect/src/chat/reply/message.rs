@@ -2,7 +2,7 @@
 
 use super::{Members, Message, WHOLE, elements, events};
 
-/// Only what a stored answer says, without its tokens: several times faster than [`read_reply`].
+/// Only what a stored answer says, without its tokens: several times faster than [`super::read_reply`].
 pub fn read_message(body: &str, is_stream: bool) -> Message {
     let mut message = Message::assistant();
     let mut read = |text: &str, name: &str| {
