@@ -18,6 +18,8 @@ pub struct EngineLimits {
     pub live_per_owner: usize,
     /// Live agents of all owners.
     pub live_max: usize,
+    /// A live agent's sandbox that is older is saved after a turn, and the next turn goes on in a new one.
+    pub live_age_max: Duration,
 }
 
 /// Limits on sandboxes in which an agent's server stands ready for the next rollout.
@@ -28,6 +30,8 @@ pub struct WarmLimits {
     /// How long one is kept after the last rollout that wanted its kind; zero keeps them only for rollouts that wait.
     pub linger: Duration,
 }
+
+const LIVE_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// The default of [`EngineLimits::keep_aborted`].
 pub const KEEP_ABORTED: Duration = Duration::from_secs(60);
@@ -51,6 +55,7 @@ impl Default for EngineLimits {
             },
             live_per_owner: LIVE_PER_OWNER,
             live_max: LIVE_MAX,
+            live_age_max: LIVE_AGE_MAX,
         }
     }
 }

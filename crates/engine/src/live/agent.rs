@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, mpsc};
@@ -49,6 +50,8 @@ pub(super) struct Shared {
     pub(super) cx: Arc<Context>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) tasks: TaskTracker,
+    /// See [`crate::EngineLimits::live_age_max`].
+    pub(super) age_max: Duration,
 }
 
 /// Why an agent ends.

@@ -55,6 +55,7 @@ impl LiveAgents {
             cx,
             metrics,
             tasks: TaskTracker::new(),
+            age_max: limits.live_age_max,
         };
         LiveAgents {
             inner: Arc::new(Inner {

@@ -301,6 +301,7 @@ async fn backend(
         },
         live_per_owner: arguments.live_per_token,
         live_max: arguments.live_max,
+        ..default
     };
     let mut catalogue = Catalogue {
         guard,

@@ -99,6 +99,29 @@ async fn turns_with_tools_go_on_after_sleep_stop_and_a_killed_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_old_agent_goes_on_in_a_new_sandbox_with_its_files_and_history() {
+    let limits = EngineLimits {
+        live_age_max: Duration::from_millis(1),
+        ..EngineLimits::default()
+    };
+    let engine = open_engine_with(shared_home(), limits).await;
+    let asked = request(vec![run("echo kept > file"), say("first"), say("second")]);
+    let mark = mark(&asked);
+    let agent = engine.live().start(asked).await.unwrap();
+    assert_eq!(answered(&agent, "one").await, "first");
+    let before = agent.view().session_id;
+    while agent.view().state != LiveState::Sleeping {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(processes(&mark), [0; 0]);
+    assert_eq!(answered(&agent, "two").await, "second");
+    assert_eq!(agent.view().session_id, before);
+    assert_eq!(agent.read_file("file").await.unwrap(), b"kept\n");
+    remove(&engine, &agent).await;
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_idle_agent_sleeps_and_is_woken_by_its_next_turn() {
     let engine = open_engine(shared_home()).await;
     let mut asked = request(vec![say("first"), say("second"), say("third")]);

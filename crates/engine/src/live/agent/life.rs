@@ -25,7 +25,6 @@ use crate::shell::run_command;
 const MEMORY_PERCENT_MAX: u64 = 80;
 /// A sandbox whose files alone take up that much is not restored all the time.
 const RECYCLE_PAUSE: Duration = Duration::from_secs(600);
-const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Of one process in a sandbox: a fresh server has about forty.
 const DESCRIPTORS_MAX: usize = 2000;
 /// Prints the largest number of descriptors that any process has open.
@@ -286,7 +285,7 @@ impl LiveAgent {
             }
             (sandbox, memory_max, state.opened_at.elapsed(), is_counted)
         };
-        if age >= AGE_MAX {
+        if age >= self.shared.age_max {
             return true;
         }
         let Some(sandbox) = sandbox else { return false };
