@@ -49,7 +49,7 @@ pub struct EngineOptions {
     pub sandboxes: Arc<dyn Sandboxes>,
     pub catalogue: Arc<Catalogue>,
     pub limits: EngineLimits,
-    /// Receives the events of all rollouts.
+    /// Receives the events of all rollouts and live agents.
     pub listener: Option<mpsc::UnboundedSender<Event>>,
     /// Called with the progress of agent installations.
     pub on_install: Option<Box<dyn Fn(InstallStatus) + Send + Sync>>,
@@ -139,9 +139,10 @@ impl Engine {
             preparer,
             sandboxes,
         });
-        let dispatcher = Dispatcher::new(Arc::clone(&cx), options.limits, options.listener);
+        let listener = options.listener;
+        let dispatcher = Dispatcher::new(Arc::clone(&cx), options.limits, listener.clone());
         let metrics = Arc::clone(&dispatcher.metrics);
-        let live = LiveAgents::new(Arc::clone(&cx), options.limits, metrics);
+        let live = LiveAgents::new(Arc::clone(&cx), options.limits, metrics, listener);
         live.recover().await;
         Ok(Engine {
             dispatcher,

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use rollcage_live::forward::Forwarder;
 use rollcage_live::{Credentials, Health};
+use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
 use rollcage_model::live::{Reply, ReplyKind};
 use rollcage_proxy::Session;
@@ -50,6 +51,7 @@ pub(super) struct Shared {
     pub(super) cx: Arc<Context>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) tasks: TaskTracker,
+    pub(super) listener: Option<mpsc::UnboundedSender<Event>>,
     /// See [`crate::EngineLimits::live_age_max`].
     pub(super) age_max: Duration,
 }

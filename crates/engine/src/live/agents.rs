@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use rollcage_model::ending::Cause;
+use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
 
 use super::agent::{LiveAgent, Shared, StopReason};
@@ -50,11 +52,17 @@ struct Inner {
 }
 
 impl LiveAgents {
-    pub(crate) fn new(cx: Arc<Context>, limits: EngineLimits, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(
+        cx: Arc<Context>,
+        limits: EngineLimits,
+        metrics: Arc<Metrics>,
+        listener: Option<mpsc::UnboundedSender<Event>>,
+    ) -> Self {
         let shared = Shared {
             cx,
             metrics,
             tasks: TaskTracker::new(),
+            listener,
             age_max: limits.live_age_max,
         };
         LiveAgents {
@@ -341,10 +349,15 @@ impl Inner {
 
     async fn open(&self, agent: &LiveAgent, rollout: ResolvedRollout) -> Result<(), LiveError> {
         agent.directory.write_request(&agent.request)?;
-        let Shared { cx, metrics, .. } = &self.shared;
+        let Shared {
+            cx,
+            metrics,
+            listener,
+            ..
+        } = &self.shared;
         let base = match agent.request.sandbox {
             LiveSandbox::Local => {
-                let recorded = Recorded::begin(cx, rollout, metrics).await?;
+                let recorded = Recorded::begin(cx, rollout, metrics, listener.clone()).await?;
                 Base::Sandboxed(Box::new(recorded))
             }
             LiveSandbox::None => Base::Machine(Box::new(Machine::begin(cx, rollout).await?)),

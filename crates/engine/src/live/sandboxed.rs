@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use rollcage_live::place::Company;
 use rollcage_live::server::SILENCE_MAX;
 use rollcage_live::{Credentials, LiveServer, SandboxPlace, ServerOptions};
+use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::id::RolloutId;
 use rollcage_model::network;
 use rollcage_model::record::RolloutResult;
@@ -76,13 +78,14 @@ impl Recorded {
         cx: &Context,
         rollout: ResolvedRollout,
         metrics: &Arc<Metrics>,
+        listener: Option<mpsc::UnboundedSender<Event>>,
     ) -> Result<Recorded, LiveError> {
         let id = RolloutId::generate();
         let started = Instant::now();
         let mut result = result::begin(id, &rollout);
         let record = begin_record(cx, &rollout, &result).await?;
         result.record = record.path().display().to_string();
-        let feed = Arc::new(Feed::new(id, Arc::clone(metrics), None));
+        let feed = Arc::new(Feed::new(id, Arc::clone(metrics), listener));
         let opened = open_session(cx, rollout, &record, &mut result, &feed).await;
         let (prepared, session) = match opened {
             Ok(opened) => opened,
@@ -169,6 +172,9 @@ impl Recorded {
                 return Err(error);
             }
         };
+        self.feed.publish(What::Entered {
+            phase: Phase::Agent,
+        });
         let sandbox = Arc::new(sandbox);
         let at = Arc::new(SandboxPlace {
             sandbox: Arc::clone(&sandbox),

@@ -12,11 +12,13 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_agents::bundle::{InstallPhase, InstallStatus};
 use rollcage_engine::live::{LiveAgent, LiveError};
 use rollcage_engine::{EngineOptions, LOCAL};
+use rollcage_model::event::{Event, Phase, What};
 use rollcage_model::text::chain;
 
 use super::directory::{AgentDirectory, NewLog, SupervisorLock};
@@ -27,7 +29,7 @@ use crate::server::listen::BODY_LIMIT;
 use crate::server::live::owner_view;
 use crate::server::rollouts::Backend;
 use crate::server::tasks::Tasks;
-use crate::{Outcome, UsageError, output, settings};
+use crate::{Outcome, UsageError, output, settings, text};
 
 mod listen;
 
@@ -35,6 +37,8 @@ mod listen;
 const HANDOVER_BYTES_MAX: u64 = 256 << 20;
 /// Whoever only looks for a supervisor holds its lock for less.
 const TAKEN_AFTER: Duration = Duration::from_secs(1);
+/// Of a setup command that is shown.
+const COMMAND_CHARS: usize = 60;
 /// For the agent to be saved and ended.
 const STOP_LIMIT: Duration = Duration::from_secs(120);
 
@@ -112,7 +116,10 @@ async fn supervise(
             Some(lock)
         }
     };
+    let (listener, events) = mpsc::unbounded_channel();
+    tokio::spawn(report_steps(events, Arc::clone(reporter)));
     let options = EngineOptions {
+        listener: Some(listener),
         on_install: Some(install_reports(Arc::clone(reporter))),
         ..settings::engine_options().await?
     };
@@ -215,6 +222,27 @@ async fn note_stop(
         stopped.cancel();
     }
     response
+}
+
+/// Tells the starter how far the agent is. Later events, of model calls, are only taken out of the queue.
+async fn report_steps(mut events: mpsc::UnboundedReceiver<Event>, reporter: Arc<Reporter>) {
+    let mut is_started = false;
+    while let Some(event) = events.recv().await {
+        let step = match event.what {
+            _ if is_started => continue,
+            What::CommandStarted {
+                number, of, cmd, ..
+            } => format!("setup {number}/{of}: {}", text::line(&cmd, COMMAND_CHARS)),
+            What::Entered {
+                phase: Phase::Agent,
+            } => {
+                is_started = true;
+                "waiting for its server".to_owned()
+            }
+            _ => continue,
+        };
+        reporter.tell(&Report::Progress(step));
+    }
 }
 
 /// Tells the starter what is installed, once per phase.
