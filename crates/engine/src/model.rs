@@ -30,59 +30,65 @@ pub(crate) fn client_ending(error: ClientError) -> Ending {
     }
 }
 
-pub(crate) fn open_session(
-    clients: &Arc<Clients>,
+/// What a session is made of.
+pub(crate) struct SessionParts<'a> {
+    clients: &'a Arc<Clients>,
     client: reqwest::Client,
-    plan: &Plan,
-    record: &Record,
-    feed: &Arc<Feed>,
-    profile: &Profile,
-    key: Option<String>,
-) -> Result<Arc<Session>, Ending> {
-    let agent_time = Duration::from_secs_f64(plan.task.agent_timeout_s());
-    let options = SessionOptions {
-        agent_time: Some(agent_time),
-        on_overflow: OnOverflow::Stop,
-        ..live_options(clients, client, plan, record, feed, profile)
-    };
-    create_session(key, options)
+    profile: &'a Profile,
+    plan: &'a Plan,
+    record: &'a Record,
+    feed: &'a Arc<Feed>,
 }
 
-/// As [`open_session`], for an agent without an end of its own: a conversation that is too long is the agent's to shorten.
-pub(crate) fn open_live_session(
-    clients: &Arc<Clients>,
-    client: reqwest::Client,
-    plan: &Plan,
-    record: &Record,
-    feed: &Arc<Feed>,
-    profile: &Profile,
-) -> Result<Arc<Session>, Ending> {
-    create_session(
-        None,
-        live_options(clients, client, plan, record, feed, profile),
-    )
-}
+impl<'a> SessionParts<'a> {
+    pub(crate) fn new(
+        clients: &'a Arc<Clients>,
+        (client, profile): (reqwest::Client, &'a Profile),
+        plan: &'a Plan,
+        record: &'a Record,
+        feed: &'a Arc<Feed>,
+    ) -> Self {
+        SessionParts {
+            clients,
+            client,
+            profile,
+            plan,
+            record,
+            feed,
+        }
+    }
 
-fn live_options(
-    clients: &Arc<Clients>,
-    client: reqwest::Client,
-    plan: &Plan,
-    record: &Record,
-    feed: &Arc<Feed>,
-    profile: &Profile,
-) -> SessionOptions {
-    let feed = Arc::clone(feed);
-    SessionOptions {
-        client,
-        endpoint: plan.endpoint.clone(),
-        settings: plan.settings.clone(),
-        profile: profile.clone(),
-        on_overflow: OnOverflow::PassOn,
-        record: record.exchanges(),
-        agent_time: None,
-        observe: Box::new(move |what| feed.publish(what)),
-        mcp: plan.mcp.clone(),
-        clients: Arc::clone(clients),
+    /// The session of a rollout, with the key that its agent was given already, if it was.
+    pub(crate) fn open(self, key: Option<String>) -> Result<Arc<Session>, Ending> {
+        let agent_time = Duration::from_secs_f64(self.plan.task.agent_timeout_s());
+        let options = SessionOptions {
+            agent_time: Some(agent_time),
+            on_overflow: OnOverflow::Stop,
+            ..self.live_options()
+        };
+        create_session(key, options)
+    }
+
+    /// As [`SessionParts::open`], for an agent without an end of its own: a conversation that is too long is the agent's to
+    /// shorten.
+    pub(crate) fn open_live(self) -> Result<Arc<Session>, Ending> {
+        create_session(None, self.live_options())
+    }
+
+    fn live_options(self) -> SessionOptions {
+        let (plan, feed) = (self.plan, Arc::clone(self.feed));
+        SessionOptions {
+            client: self.client,
+            endpoint: plan.endpoint.clone(),
+            settings: plan.settings.clone(),
+            profile: self.profile.clone(),
+            on_overflow: OnOverflow::PassOn,
+            record: self.record.exchanges(),
+            agent_time: None,
+            observe: Box::new(move |what| feed.publish(what)),
+            mcp: plan.mcp.clone(),
+            clients: Arc::clone(self.clients),
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::installed;
 use crate::intake::{PlanError, ResolvedRollout};
 use crate::judge::{Ending, with_verifier_problem};
 use crate::layout::note_sandbox;
-use crate::model::{self, OpenEntrance};
+use crate::model::{self, OpenEntrance, SessionParts};
 use crate::network::{HostNetwork, RolloutNetwork};
 use crate::patch;
 use crate::plan::Plan;
@@ -132,7 +132,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
 }
 
 /// The way to the endpoint, and what the endpoint delivers.
-async fn reach(cx: &Context, plan: &Plan) -> Result<(reqwest::Client, Profile), Ending> {
+pub(crate) async fn reach(cx: &Context, plan: &Plan) -> Result<(reqwest::Client, Profile), Ending> {
     let endpoint = &plan.endpoint;
     let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
     let client = client.map_err(model::client_ending)?;
@@ -174,7 +174,8 @@ async fn attempt(
     note_sandbox(result, &cx.sandboxes.capabilities().kind, &**sandbox);
     result.sandbox.warm = served.is_some();
 
-    let session = model::open_session(&cx.clients, client, plan, record, feed, &profile, key)?;
+    let parts = SessionParts::new(&cx.clients, (client, &profile), plan, record, feed);
+    let session = parts.open(key)?;
     entrance.attach(&session);
     let OpenEntrance {
         mut serving,

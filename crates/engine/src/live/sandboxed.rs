@@ -29,11 +29,11 @@ use crate::intake::{PreparedRollout, ResolvedRollout};
 use crate::judge::Ending;
 use crate::layout::{note_sandbox, spec};
 use crate::metrics::Metrics;
-use crate::model;
+use crate::model::{self, SessionParts};
 use crate::network::RolloutNetwork;
 use crate::release::close_shared;
 use crate::result;
-use crate::rollout::{begin_record, run_blocking};
+use crate::rollout::{begin_record, reach, run_blocking};
 use crate::services::RolloutServices;
 use crate::shell::run_command;
 use crate::stage::Stage;
@@ -323,13 +323,10 @@ async fn open_session(
     let (path, start) = (record.path().to_owned(), result::start_info(result));
     // A failure is harmless: the start information written before stays.
     let _ = run_blocking(move || start.write(&path)).await;
-    let endpoint = &plan.endpoint;
-    let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
-    let client = client.map_err(model::client_ending)?;
-    let profile = cx.profiles.of(&client, endpoint, &plan.settings).await;
-    let profile = profile.map_err(|error| Ending::new(error.cause(), error.to_string()))?;
+    let (client, profile) = reach(cx, plan).await?;
     result::note_profile(result, &profile);
-    let session = model::open_live_session(&cx.clients, client, plan, record, feed, &profile)?;
+    let parts = SessionParts::new(&cx.clients, (client, &profile), plan, record, feed);
+    let session = parts.open_live()?;
     Ok((prepared, session))
 }
 

@@ -19,7 +19,7 @@ use rollcage_live::{
 };
 use rollcage_model::script::Step;
 use rollcage_sandbox::guest::{BUNDLE_DIR, HOME};
-use rollcage_sandbox::{Command, Limits, Sandboxes, Spec};
+use rollcage_sandbox::{Command, Limits, Sandbox, Sandboxes, Spec};
 use rollcage_scripted::{Options, Script, ScriptedEndpoint};
 use rollcage_testkit::upstream::{Reply, Upstream};
 
@@ -517,16 +517,18 @@ async fn in_a_sandbox_ten_starts_are_one_and_a_killed_one_is_started_again() {
         assert_eq!((lines("86431"), lines("86432")), (services, 0));
         assert_eq!(processes(&mark).len(), services);
         drop(server);
-        // Its tasks let go of it a moment after they are ended.
-        let mut shared = sandbox;
-        let sandbox = loop {
-            match Arc::try_unwrap(shared) {
-                Ok(sandbox) => break sandbox,
-                Err(held) => shared = held,
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        };
-        sandbox.close().await.unwrap();
+        close_shared(sandbox).await;
     }
     local.shutdown().await.unwrap();
+}
+
+/// A server's tasks let go of its sandbox a moment after they are ended.
+async fn close_shared(mut sandbox: Arc<Box<dyn Sandbox>>) {
+    loop {
+        match Arc::try_unwrap(sandbox) {
+            Ok(sandbox) => return sandbox.close().await.unwrap(),
+            Err(held) => sandbox = held,
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Context;
 
-use rollcage_engine::live::{LiveState, LiveView};
+use rollcage_engine::live::LiveView;
 
 use super::client::Api;
 use super::directory::AgentDirectory;
@@ -65,7 +65,7 @@ fn row(view: &LiveView) -> String {
         "{:<36}  {:<16}  {:<9}  {:>5}  {:>8}  {last:<19}  {}{}",
         view.id,
         text::line(&view.name, 16),
-        state_name(view.state),
+        view.state.as_str(),
         view.turns,
         text::count(view.prompt_tokens + view.completion_tokens),
         text::line(&view.model, 40),
@@ -74,16 +74,4 @@ fn row(view: &LiveView) -> String {
             .map(|error| format!("  {}", text::line(error, 100)))
             .unwrap_or_default(),
     )
-}
-
-pub(super) fn state_name(state: LiveState) -> &'static str {
-    match state {
-        LiveState::Starting => "starting",
-        LiveState::Idle => "idle",
-        LiveState::Busy => "busy",
-        LiveState::Sleeping => "sleeping",
-        LiveState::Unhealthy => "unhealthy",
-        LiveState::Stopped => "stopped",
-        LiveState::Failed => "failed",
-    }
 }

@@ -13,6 +13,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_agents::bundle::{InstallPhase, InstallStatus};
@@ -117,7 +118,9 @@ async fn supervise(
         }
     };
     let (listener, events) = mpsc::unbounded_channel();
-    tokio::spawn(report_steps(events, Arc::clone(reporter)));
+    // Ends with this function.
+    let mut steps = JoinSet::new();
+    steps.spawn(report_steps(events, Arc::clone(reporter)));
     let options = EngineOptions {
         listener: Some(listener),
         on_install: Some(install_reports(Arc::clone(reporter))),

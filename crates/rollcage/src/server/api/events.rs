@@ -31,6 +31,17 @@ pub(super) struct EventsQuery {
     after: Option<u64>,
 }
 
+/// The number of the last event that a client has seen.
+pub(super) fn seen(
+    headers: &HeaderMap,
+    wanted: Result<Query<EventsQuery>, QueryRejection>,
+) -> Result<u64, ApiError> {
+    let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
+    let resumed = headers.get("last-event-id");
+    let resumed = resumed.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    Ok(resumed.or(wanted.after).unwrap_or(0))
+}
+
 pub(super) async fn stream(
     State(backend): BackendState,
     OwnerName(owner): OwnerName,
@@ -38,10 +49,7 @@ pub(super) async fn stream(
     headers: HeaderMap,
     wanted: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
-    let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
-    let resumed = headers.get("last-event-id");
-    let resumed = resumed.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let seq = resumed.or(wanted.after).unwrap_or(0);
+    let seq = seen(&headers, wanted)?;
     let follower = match backend.engine.find(&owner, &id).await? {
         RolloutLookup::InMemory(entry) => Follower {
             entry: Some(entry),

@@ -19,6 +19,7 @@ use rollcage_model::live::{Answer, Reply, ReplyKind};
 
 use super::{find, json_body};
 use crate::server::api::error::ApiError;
+use crate::server::api::events::{EventsQuery, seen};
 use crate::server::api::{BackendState, OwnerName};
 use crate::server::live::ReplyFollower;
 use crate::server::rollouts::Backend;
@@ -103,13 +104,6 @@ pub(super) async fn show(
     ))
 }
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct EventsQuery {
-    /// For clients that cannot set a header.
-    after: Option<u64>,
-}
-
 pub(super) async fn events(
     State(backend): BackendState,
     OwnerName(owner): OwnerName,
@@ -117,10 +111,7 @@ pub(super) async fn events(
     headers: HeaderMap,
     wanted: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
-    let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
-    let resumed = headers.get("last-event-id");
-    let resumed = resumed.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let seq = resumed.or(wanted.after).unwrap_or(0);
+    let seq = seen(&headers, wanted)?;
     let agent = find(&backend, &owner, &id)?;
     Ok(replies(ReplyFollower::find(&agent, &turn, seq).await?))
 }
