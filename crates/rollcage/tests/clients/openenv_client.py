@@ -156,12 +156,15 @@ async def six_tools(url: str) -> None:
         rollout = {"rollout_id": started["rollout_id"]}
         while True:
             state = json.loads(await env.call_tool("get_state", **rollout))
-            assert state["status"] == "running" and state["serve_session_id"] is None, state
+            session = state["serve_session_id"]
+            assert state["status"] == "running" and (session is None or session.startswith("ses_")), state
             if state["proxy_turns_so_far"] > 0:
                 break
             await asyncio.sleep(0.2)
         messages = json.loads(await env.call_tool("get_messages", **rollout))
         assert messages["messages"][0]["info"]["role"] == "user", messages
+        # OpenCode's own transcript, of its own session.
+        assert messages["serve_session_id"] == messages["messages"][0]["info"]["sessionID"], messages
         late = await env.call_tool("finalize_rollout", **rollout, wait_s=0.1)
         assert json.loads(late)["error"].startswith("timeout waiting for rollout_id="), late
     # Another session, as after a lost connection.
