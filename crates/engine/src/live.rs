@@ -34,7 +34,9 @@ pub use stored::stored;
 pub use turn::LiveTurn;
 
 /// Where a live agent runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum LiveSandbox {
     #[default]
@@ -73,7 +75,7 @@ pub struct LiveRequest {
     pub models: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LiveState {
     Starting,
@@ -102,7 +104,7 @@ impl LiveState {
 }
 
 /// A live agent, as others see it. No secret is in it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LiveView {
     pub id: String,
     pub name: String,
@@ -134,7 +136,7 @@ pub struct LiveView {
 }
 
 /// A turn to drive.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnInput {
     pub text: String,
@@ -149,7 +151,7 @@ pub struct TurnInput {
     pub model: Option<String>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TurnSummary {
     pub turn_id: String,
     pub trace_id: String,

@@ -15,8 +15,7 @@ pub(crate) const IDS: usize = 16;
 pub(crate) const MEMBERS: usize = 1;
 
 /// A stretch of a list that stands in its parent, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Repeat {
     /// Where the stretch starts in the whole list.
     pub at: usize,

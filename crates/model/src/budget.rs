@@ -29,8 +29,7 @@ pub struct Price {
 }
 
 /// What was used, or is set aside to be used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Spent {
     /// Model calls.
     pub calls: u64,

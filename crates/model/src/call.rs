@@ -17,8 +17,7 @@ use crate::turn::{Exactness, Shared, Turn};
 use rollcage_dialect::chat::{Message, Usage};
 
 /// One model call. One that failed has no place in the graph, and the role `failed`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Call {
     /// Counts the rollout's calls from 0; `parent` in `prompt` and `messages` means these numbers.
     pub turn: usize,
@@ -60,7 +59,7 @@ pub struct Call {
     /// What the agent sent, in the words of chat completions.
     pub messages: Messages,
     /// The tools that it offered; null also where they are those of `tools_from`.
-    #[cfg_attr(test, schemars(with = "Value"))]
+    #[schemars(with = "Value")]
     pub tools: Option<Shared>,
     /// The earlier call that offered the same tools.
     pub tools_from: Option<usize>,
@@ -86,8 +85,7 @@ pub struct Call {
 
 /// A prompt's ids: those of the parent's prompt and completion up to `shared`, then `ids`, with each of `repeats` put in
 /// at its place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Prompt {
     /// The number of an earlier call; null when nothing is repeated.
     pub parent: Option<usize>,
@@ -102,8 +100,7 @@ pub struct Prompt {
 }
 
 /// A request's messages, put together in the same way of the parent's messages and `new`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Messages {
     /// The number of an earlier call; null when nothing is repeated.
     pub parent: Option<usize>,
@@ -112,7 +109,7 @@ pub struct Messages {
     /// What else it takes from the parent.
     pub repeats: Vec<Repeat>,
     /// The messages that are new, in order.
-    #[cfg_attr(test, schemars(with = "Vec<Value>"))]
+    #[schemars(with = "Vec<Value>")]
     pub new: Vec<Shared>,
 }
 

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// How a rollout ended. Every rollout ends in exactly one of these; what follows from it depends on its cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// The agent came to its end.
@@ -47,8 +46,9 @@ impl Ended {
 }
 
 /// Why a rollout ended. Every rollout has exactly one cause; `ended` is a coarser word for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     Completed,

@@ -11,7 +11,7 @@ pub const TEXT_BYTES_MAX: usize = 16 << 10;
 /// The most tool calls of one model call in an event.
 const TOOL_CALLS_MAX: usize = 64;
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Event {
     pub rollout: RolloutId,
     /// Unix seconds.
@@ -20,7 +20,7 @@ pub struct Event {
     pub what: What,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum What {
     /// Waits for a free slot.
@@ -151,7 +151,7 @@ fn reply_bytes(reply: &Reply) -> usize {
 }
 
 /// What a model answered in one call.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Said {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -162,7 +162,7 @@ pub struct Said {
 }
 
 /// A tool call that a model asks for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SaidToolCall {
     pub id: String,
     pub name: String,
@@ -232,8 +232,9 @@ pub fn cut_reply(mut reply: Reply) -> Reply {
     reply
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "RolloutPhase")]
 pub enum Phase {
     /// The agent is installed and the endpoint is looked at.
     Prepare,

@@ -18,6 +18,7 @@
 //! sockets, files, processes or environment variables.
 
 pub mod abridge;
+pub mod browse;
 pub mod budget;
 pub mod call;
 pub mod drill;

@@ -27,8 +27,9 @@ const GIT: &str = "git";
 pub type Presets = BTreeMap<String, Vec<Rule>>;
 
 /// The phases of a rollout, each with its own network policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     Setup,
@@ -64,8 +65,7 @@ impl FromStr for Phase {
 }
 
 /// Network access by phase. The model is always reachable, through the proxy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Network {
     /// While setup commands run; `open` when it is not given.
@@ -327,7 +327,6 @@ impl<'de> Visitor<'de> for PolicyVisitor {
     }
 }
 
-#[cfg(test)]
 impl schemars::JsonSchema for Policy {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Policy".into()

@@ -14,8 +14,7 @@ use crate::transcript::Report;
 use rollcage_dialect::sampling::LogprobsMode;
 
 /// One setup or verify command.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CommandResult {
     /// The command as the task has it.
     pub cmd: String,
@@ -33,8 +32,7 @@ pub struct CommandResult {
 }
 
 /// One model call, in the original's words and with what training needs beside it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RolloutTurn {
     /// Counts from 1.
     pub turn: u64,
@@ -66,8 +64,7 @@ pub struct RolloutTurn {
     pub response: serde_json::Value,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AgentInfo {
     /// As `--agent` names it.
     pub name: String,
@@ -78,8 +75,7 @@ pub struct AgentInfo {
     pub components: BTreeMap<String, String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EndpointInfo {
     /// The endpoint's name, such as `vllm`; `custom` for a URL.
     pub kind: String,
@@ -102,8 +98,7 @@ pub struct EndpointInfo {
 }
 
 /// Seconds spent in each phase; a phase that was not reached is 0.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Timings {
     /// Until the sandbox was there.
     pub sandbox_s: f64,
@@ -123,8 +118,7 @@ pub struct Timings {
     pub outage_s: f64,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Usage {
     /// Model calls, failed ones too.
     pub calls: u64,
@@ -151,8 +145,7 @@ pub struct Usage {
 }
 
 /// What one phase used; null where it cannot be told.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PhaseUsage {
     /// Processor seconds.
     pub cpu_s: Option<f64>,
@@ -169,8 +162,7 @@ pub struct PhaseUsage {
 }
 
 /// What bounded the rollout and what of it was used.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Budget"))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BudgetReport {
     /// The agent's time.
     pub agent_timeout_s: f64,
@@ -185,8 +177,7 @@ pub struct BudgetReport {
 }
 
 /// A file that was kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Artifact {
     /// Below the work directory, and below `artifacts/` in the record.
     pub path: String,
@@ -197,8 +188,7 @@ pub struct Artifact {
 }
 
 /// How strong the sandbox's walls were.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SandboxInfo {
     /// `local`.
     pub kind: String,
@@ -217,8 +207,8 @@ pub struct SandboxInfo {
 
 /// What is kept of a rollout beside its exchanges. Field names of OpenEnv's original come first. Tokens are not here: they
 /// are read from the record when they are asked for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(rename = "StoredResult")]
 pub struct RolloutResult {
     /// The task's name.
     pub task_id: String,

@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// One turn of the model. At most one of `run`, `write` and `tool`; with none of them the model only speaks,
 /// which ends an agent's loop.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
     /// Reasoning, sent as `reasoning_content`.

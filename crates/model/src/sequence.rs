@@ -17,8 +17,7 @@ use crate::turn::Turn;
 
 /// One row. Its whole ids are those of the parent up to `shared`, then `ids`, with each of `repeats` put in at its
 /// place.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Row {
     /// Counts the rollout's rows from 0.
     pub row: usize,
@@ -45,8 +44,7 @@ pub struct Row {
 }
 
 /// Where a model call's completion stands in its row.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RowTurn {
     /// As in findings and in `turns`.
     pub node_id: String,

@@ -43,8 +43,7 @@ const ARTIFACTS_MAX: usize = 32;
 pub const TOP_LOGPROBS: u32 = 5;
 
 /// What to do. Every key is optional in a file except `instruction`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Task {
     /// Names the task in results; the file's name when it is not given.
@@ -120,8 +119,9 @@ pub struct Task {
 }
 
 /// What is seen of a rollout's model calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Every call is captured.
@@ -132,8 +132,10 @@ pub enum Mode {
 }
 
 /// How an agent is run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Driver"))]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[schemars(rename = "Driver")]
 #[serde(rename_all = "snake_case")]
 pub enum AgentDriver {
     /// Its command, from the instruction to its exit.
@@ -155,8 +157,9 @@ impl AgentDriver {
 }
 
 /// Who runs setup commands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum SetupUser {
     #[default]
@@ -191,8 +194,8 @@ impl Mode {
 }
 
 /// What a rollout may spend on its model; `None` is no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Budget"))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(rename = "Budget")]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskBudget {
     /// Model calls.

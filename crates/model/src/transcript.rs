@@ -21,8 +21,10 @@ pub use mcp::{McpNames, McpTool};
 pub use opencode::events_of_messages;
 
 /// The shape of an agent's events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Format"))]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[schemars(rename = "Format")]
 #[serde(rename_all = "snake_case")]
 pub enum TranscriptFormat {
     /// `opencode run --format json`.
@@ -95,8 +97,8 @@ pub enum AgentEnd {
 }
 
 /// What the agent counted itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AgentUsage"))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(rename = "AgentUsage")]
 pub struct AgentUsage {
     /// Prompt tokens.
     pub input_tokens: u64,
@@ -116,8 +118,7 @@ pub struct Transcript {
 }
 
 /// What a result keeps of a transcript.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Report {
     /// How its events are read; none when it was never started.
     #[serde(default, skip_serializing_if = "Option::is_none")]

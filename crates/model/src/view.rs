@@ -61,8 +61,8 @@ impl FromStr for TraceDetail {
 }
 
 /// A result and what was asked for with it. Without a trace neither member is there.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "RolloutResult")]
 pub struct View<'a> {
     #[serde(flatten)]
     pub result: Cow<'a, RolloutResult>,

@@ -60,12 +60,10 @@ pub struct TokenLogprob {
     pub bytes: Option<Vec<u8>>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "CallUsage")
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
+#[schemars(rename = "CallUsage")]
 pub struct Usage {
     /// Of the prompt.
     pub prompt_tokens: u64,

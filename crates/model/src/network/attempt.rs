@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// One attempt to reach something outside of the sandbox.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Attempt {
     /// Unix seconds.
     pub at: f64,
@@ -38,8 +37,7 @@ impl AttemptTotals {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptKind {
     /// A DNS query.
@@ -52,8 +50,7 @@ pub enum AttemptKind {
     Raw,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptVerdict {
     Allowed,
@@ -61,8 +58,9 @@ pub enum AttemptVerdict {
 }
 
 /// Totals of one phase, including attempts that are not listed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub struct AttemptTotals {
     /// Connections, requests in the clear and names that were asked for.
     pub attempts: u64,

@@ -209,7 +209,6 @@ impl<'de> Deserialize<'de> for HostEntry {
     }
 }
 
-#[cfg(test)]
 impl schemars::JsonSchema for HostEntry {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "HostEntry".into()

@@ -8,8 +8,7 @@ use serde_json::{Map, Value};
 use super::{SandboxLimits, Task, TaskBudget, TaskError, check_env};
 
 /// What a task asks of its agent, beside the instruction. Not every agent can do all of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentOptions {
     /// In place of the agent's own system prompt.

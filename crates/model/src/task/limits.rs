@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::TaskError;
 
 /// What the sandbox may use at most, and what is kept of it. Sizes are in MiB; `None` takes the default of the sandbox.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Limits"))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(rename = "Limits")]
 #[serde(deny_unknown_fields, default)]
 pub struct SandboxLimits {
     /// Includes what is written to the sandbox's file system.

@@ -27,8 +27,7 @@ const OWN_HEADERS: [&str; 10] = [
 pub type McpServers = BTreeMap<String, McpServer>;
 
 /// One server: either `command` with `env`, or `url` with `headers`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct McpServer {
     /// A program and its arguments, started by the agent in the work directory.

@@ -55,8 +55,8 @@ pub(super) fn check(key: &'static str, services: &[Service]) -> Result<(), TaskE
 }
 
 /// A service as a table.
-#[derive(Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ServiceTable"))]
+#[derive(Deserialize, schemars::JsonSchema)]
+#[schemars(rename = "ServiceTable")]
 #[serde(deny_unknown_fields)]
 struct Table {
     /// The command, which stays in the foreground.
@@ -101,7 +101,6 @@ impl<'de> Visitor<'de> for TextOrTable {
     }
 }
 
-#[cfg(test)]
 impl schemars::JsonSchema for Service {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Service".into()

@@ -8,16 +8,14 @@ use thiserror::Error;
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// Turns in the order a trainer chains them: each conversation's turns one after the other.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingTrace {
     pub schema_version: u32,
     pub turns: Vec<TrainingTurn>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingTurn {
     pub node_id: String,

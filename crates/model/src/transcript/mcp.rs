@@ -20,8 +20,7 @@ pub struct McpTool {
 }
 
 /// How an agent names the tools of the servers it was given.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct McpNames {
     /// `{server}` and, at its end, `{tool}`.
     pattern: String,

@@ -28,6 +28,8 @@ mod live;
 mod messages;
 mod openapi;
 mod rollout;
+mod schemas;
+mod types;
 
 use error::ApiError;
 pub(crate) use live::agent_routes;

@@ -1,0 +1,296 @@
+//! What the API answers beside results and what `rollcage_model::browse` has. The OpenAPI document and the page's own
+//! types are generated from these.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use rollcage_model::browse::rollout::RolloutRow;
+use rollcage_model::event::Event;
+use rollcage_model::id::RolloutId;
+
+/// An answer of 400 or more.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct ErrorAnswer {
+    /// What went wrong.
+    pub(crate) error: ErrorBody,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct ErrorBody {
+    /// For programs.
+    pub(crate) code: String,
+    /// For people.
+    pub(crate) message: String,
+}
+
+/// Who may call this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum AccessKind {
+    /// Whoever has a token.
+    Token,
+    /// Whoever reaches it.
+    Open,
+}
+
+/// Whether a caller is signed in. Needs no token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct SessionInfo {
+    /// Who may call this server.
+    pub(crate) access: AccessKind,
+    /// Whether this caller may.
+    pub(crate) signed_in: bool,
+    /// Whose rollouts the caller sees; null where it may not call.
+    pub(crate) owner: Option<String>,
+}
+
+/// The server, for a page.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct ServerInfo {
+    /// As OpenEnv's clients name it.
+    pub(crate) name: String,
+    /// The program's version.
+    pub(crate) version: String,
+    /// Whether rollouts can run here.
+    pub(crate) sandbox: SandboxState,
+    /// Whether a long-lived agent can be kept here.
+    pub(crate) live: bool,
+    /// The most rollouts of one request.
+    pub(crate) count_max: usize,
+    /// What a rollout can be exported as.
+    pub(crate) formats: Vec<ExportFormat>,
+    /// Tasks in the server's folder.
+    pub(crate) tasks: usize,
+}
+
+/// Whether sandboxes can be started.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct SandboxState {
+    /// Whether one was started.
+    pub(crate) ready: bool,
+    /// Why not, and what to do.
+    pub(crate) reason: Option<String>,
+}
+
+/// A format of exports.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct ExportFormat {
+    /// As `format` names it.
+    pub(crate) name: String,
+    /// What it is for.
+    pub(crate) about: String,
+}
+
+/// A task that runs at once, without any model.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Preset {
+    /// Names it.
+    pub(crate) id: String,
+    /// In a few words.
+    pub(crate) title: String,
+    /// What one sees.
+    pub(crate) about: String,
+    /// The body for `POST /v1/rollouts`.
+    pub(crate) request: Map<String, Value>,
+}
+
+/// The presets.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Presets {
+    /// In the order in which they are shown.
+    pub(crate) presets: Vec<Preset>,
+}
+
+/// An agent that can run.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct AgentView {
+    /// As `agent` names it.
+    pub(crate) name: String,
+    /// Other names.
+    pub(crate) aliases: Vec<String>,
+    /// What can be set with `agent_options`.
+    pub(crate) options: Value,
+    /// How it can be run: `cli`, `serve`.
+    pub(crate) drivers: Vec<String>,
+    /// The version that is installed when none is named.
+    pub(crate) default_version: String,
+    /// The versions that are there.
+    pub(crate) installed: Vec<String>,
+}
+
+/// The agents.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Agents {
+    /// All of them.
+    pub(crate) agents: Vec<AgentView>,
+}
+
+/// A kind of endpoint.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct EndpointView {
+    /// As `endpoint` names it.
+    pub(crate) kind: String,
+    /// Whether a rollout can use it without more arguments.
+    pub(crate) configured: bool,
+    /// The model that is asked when none is named.
+    pub(crate) model: Option<String>,
+    /// The server's variables that set it up.
+    pub(crate) variables: EndpointVariables,
+    /// Whether the server has a key for it; never the key.
+    pub(crate) has_key: bool,
+    /// Where it is when no variable says so.
+    pub(crate) default_base_url: Option<String>,
+}
+
+/// The names of variables.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct EndpointVariables {
+    /// For the address.
+    pub(crate) base_url: Vec<String>,
+    /// For the key.
+    pub(crate) api_key: Vec<String>,
+    /// For the model.
+    pub(crate) model: Vec<String>,
+}
+
+/// The endpoints.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Endpoints {
+    /// All kinds.
+    pub(crate) endpoints: Vec<EndpointView>,
+}
+
+/// What came of asking an endpoint for its models.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct EndpointCheck {
+    /// Its kind.
+    pub(crate) kind: String,
+    /// Whether it answered.
+    pub(crate) reachable: bool,
+    /// Why not.
+    pub(crate) error: Option<String>,
+    /// The models that it serves, as far as it says.
+    pub(crate) models: Vec<String>,
+    /// How long it took.
+    pub(crate) seconds: f64,
+}
+
+/// A request as one would type it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct CommandLine {
+    /// For a shell. Never holds a key.
+    pub(crate) command: String,
+    /// What the command line cannot say, in words.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Where a rollout that has not ended stands.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct RolloutProgress {
+    /// As lists have it.
+    #[serde(flatten)]
+    pub(crate) row: RolloutRow,
+    /// In words, such as `setup [1/3]: make`.
+    pub(crate) doing: String,
+    /// A served agent's own name for its conversation.
+    pub(crate) serve_session_id: Option<String>,
+    /// Unix seconds.
+    pub(crate) queued_at: f64,
+}
+
+/// How a file differs from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FileChange {
+    /// It was not there.
+    Added,
+    /// It was other.
+    Changed,
+    /// It is gone.
+    Removed,
+    /// It is the same.
+    Same,
+    /// What it was is not known.
+    Unknown,
+}
+
+/// A file of the work directory.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct FileView {
+    /// Below the work directory, or absolute.
+    pub(crate) path: String,
+    /// How it differs from what setup left.
+    pub(crate) change: FileChange,
+    /// What setup left; null where that is no text, too long, or not known.
+    pub(crate) before: Option<String>,
+    /// What was there at the end; null where that is no text, too long, or it is gone.
+    pub(crate) after: Option<String>,
+    /// Whether a text was cut.
+    pub(crate) is_cut: bool,
+}
+
+/// A page of the work directory's files.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct ChangesPage {
+    /// Those that changed first, then by path.
+    pub(crate) files: Vec<FileView>,
+    /// The first one's place.
+    pub(crate) start: usize,
+    /// How many there are.
+    pub(crate) total: usize,
+    /// Whether what setup left is known.
+    pub(crate) has_start: bool,
+}
+
+/// An attempt to reach something outside.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct NetworkPage {
+    /// In order of their start, as in the record's `network.jsonl`.
+    pub(crate) attempts: Vec<Value>,
+    /// The first one's place.
+    pub(crate) start: usize,
+    /// How many there are.
+    pub(crate) total: usize,
+}
+
+/// A message of the event stream over all rollouts; the name of the server-sent event says which one.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum StreamMessage {
+    /// `hello`: the stream begins; whoever was connected before reads its lists again.
+    Hello(StreamHello),
+    /// `row`: a rollout as lists have it, each time it changes; at most a few times a second for each.
+    Row(Box<RolloutRow>),
+    /// `removed`: a rollout was deleted.
+    Removed(RemovedRollout),
+    /// `event`: what happened to a rollout that was asked for with `watch`.
+    Event(Box<WatchedEvent>),
+}
+
+/// The start of a stream.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct StreamHello {
+    /// Another one after each start of the server.
+    pub(crate) server: String,
+    /// Unix seconds on the server.
+    pub(crate) now: f64,
+}
+
+/// A rollout that was deleted.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct RemovedRollout {
+    /// Which one.
+    pub(crate) rollout_id: RolloutId,
+}
+
+/// An event of one rollout.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct WatchedEvent {
+    /// Counts the rollout's events from 1.
+    pub(crate) seq: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub(crate) event: Event,
+}
