@@ -1,0 +1,5 @@
+import type { PageProps } from "../../app";
+
+export function RolloutsPage(_: PageProps) {
+  return <h1>Rollouts</h1>;
+}
