@@ -117,7 +117,7 @@ function Alternatives({ token, detail }: { token: Token; detail: TurnDetail }) {
   );
   return (
     <section>
-      <h3>In its place</h3>
+      <h2 class="in-place">In its place</h2>
       <ol class="alternatives">
         {rows.map((row, at) => (
           <li key={at} class={row.isSampled ? "sampled" : ""}>

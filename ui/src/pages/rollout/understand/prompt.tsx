@@ -178,7 +178,7 @@ function PromptMessages({ id, turn }: { id: string; turn: number }) {
   );
   const before = detail.data?.messages_before ?? 0;
   return (
-    <section class="panel prompt-messages" aria-label="Messages of the request">
+    <section class="panel prompt-messages">
       <div class="body" tabIndex={0} role="region" aria-label="Messages of the request">
         <Problem error={detail.error} retry={detail.reload} />
         {!detail.data && detail.loading && <Spinner label="Loading the messages" />}

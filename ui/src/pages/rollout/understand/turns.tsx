@@ -49,12 +49,7 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
     return <Empty>No model call yet. Calls appear here as the agent makes them.</Empty>;
   return (
     <div class="turns">
-      <section
-        class="panel turn-table"
-        role="table"
-        aria-label="Model calls"
-        aria-rowcount={total + 1}
-      >
+      <div class="panel turn-table" role="table" aria-label="Model calls" aria-rowcount={total + 1}>
         <div class="turn-row head" role="row">
           {HEADS.map(([name, title, kind]) => (
             <span key={name} role="columnheader" class={kind} title={title}>
@@ -87,7 +82,7 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
             <kbd>j</kbd> <kbd>k</kbd> move
           </span>
         </footer>
-      </section>
+      </div>
       {chosen !== null && <TurnView id={id} turn={chosen} total={total} />}
     </div>
   );
@@ -174,7 +169,7 @@ function Row({ index, turn, isChosen, choose }: RowProps) {
             <AgentText text={name} />
           </code>
         ))}
-        {turn.has_reasoning && <span class="muted"> thinks, </span>}
+        {turn.has_reasoning && <i class="thinks">thinks</i>}
         <AgentText text={turn.preview} />
       </span>
     </div>
