@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Reading;
-use crate::finding::Finding;
+use crate::finding::{Code, Finding};
 use crate::record::RolloutResult;
 
 /// What can be counted of one rollout's calls.
@@ -136,10 +136,7 @@ impl Reading {
             completion_tokens: usage.completion_tokens,
             cached_tokens: usage.cached_tokens,
             trainable_tokens: self.seen.n_trainable_tokens,
-            findings: match result {
-                Some(result) => self.seen.complete(result).findings.clone(),
-                None => self.seen.findings.clone(),
-            },
+            findings: self.findings(result),
             ..RolloutFigures::default()
         };
         let shown = 0..self.n_turns();
@@ -170,6 +167,23 @@ impl Reading {
         figures.latency_median_s = latencies.get(latencies.len() / 2).copied();
         figures.latency_max_s = latencies.last().copied();
         figures
+    }
+
+    /// While a rollout runs, a call without an answer is no hole, and neither is a record that is being written.
+    fn findings(&self, result: Option<&RolloutResult>) -> Vec<Finding> {
+        if let Some(result) = result {
+            return self.seen.complete(result).findings.clone();
+        }
+        let pending = (0..self.seen.turns.len()).filter(|turn| self.is_pending(*turn));
+        let pending: Vec<String> = pending
+            .map(|turn| format!("{}:", self.seen.turns[turn].node_id()))
+            .collect();
+        let is_due = |finding: &&Finding| match finding.code {
+            Code::NoTurns | Code::CaptureIngestFailed => !self.is_running(),
+            Code::UpstreamError => !pending.iter().any(|node| finding.text.starts_with(node)),
+            _ => true,
+        };
+        self.seen.findings.iter().filter(is_due).cloned().collect()
     }
 
     /// Forks, and the agent's calls whose replies were of use.

@@ -131,6 +131,10 @@ impl Reading {
         root.is_some_and(|root| root.spawned_by.is_some())
     }
 
+    pub(super) fn is_running(&self) -> bool {
+        self.is_running
+    }
+
     /// Waits for its answer.
     pub(super) fn is_pending(&self, turn: usize) -> bool {
         self.is_running && self.seen.turns[turn].latency_s.is_none()

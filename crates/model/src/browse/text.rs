@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_line_is_the_start_of_a_text() {
         assert_eq!(line_of(" a\n\tb  c", 9), "a b c");
-        assert_eq!(line_of("äöü xyz", 3), "äöü…");
+        assert_eq!(line_of("äöüxyz", 3), "äöü…");
         assert_eq!(line_of("ab cd", 3), "ab …");
         assert_eq!(line_of("  ", 3), "");
     }
