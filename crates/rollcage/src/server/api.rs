@@ -10,7 +10,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use rollcage_engine::LOCAL;
 
@@ -34,6 +34,7 @@ mod types;
 
 use error::ApiError;
 pub(crate) use live::agent_routes;
+pub(crate) use openapi::document;
 
 /// For a request's body: a task with its files.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -83,14 +84,6 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         )
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(backend)
-}
-
-/// The API as OpenAPI path items by path.
-pub(crate) fn openapi_paths() -> Map<String, Value> {
-    let mut paths = openapi::paths();
-    browse::add_paths(&mut paths);
-    live::add_paths(&mut paths);
-    paths
 }
 
 async fn agents(State(backend): BackendState) -> Result<Json<Value>, ApiError> {

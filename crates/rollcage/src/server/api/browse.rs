@@ -21,30 +21,26 @@ use super::error::ApiError;
 use super::{BackendState, OwnerName, plain_text};
 use crate::server::rollouts::Backend;
 
-mod openapi;
-
-pub(super) use openapi::add_paths;
-
 /// How many of something are on a page, and at most.
 #[derive(Clone, Copy)]
-struct Limits {
-    default: usize,
-    max: usize,
+pub(super) struct Limits {
+    pub(super) default: usize,
+    pub(super) max: usize,
 }
 
-const TURNS: Limits = Limits {
+pub(super) const TURNS: Limits = Limits {
     default: 100,
     max: 500,
 };
-const TOKENS: Limits = Limits {
+pub(super) const TOKENS: Limits = Limits {
     default: 1000,
     max: 5000,
 };
-const NODES: Limits = Limits {
+pub(super) const NODES: Limits = Limits {
     default: 1000,
     max: 5000,
 };
-const ENTRIES: Limits = Limits {
+pub(super) const ENTRIES: Limits = Limits {
     default: 100,
     max: 1000,
 };
