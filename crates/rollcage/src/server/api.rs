@@ -19,6 +19,7 @@ use super::metrics;
 use super::rollouts::{Backend, catalogue};
 
 mod artifacts;
+mod browse;
 mod content;
 mod error;
 mod events;
@@ -64,6 +65,7 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         )
         .route("/v1/rollouts/{id}/patch", get(artifacts::patch))
         .route("/v1/rollouts/{id}/logs", get(content::logs))
+        .merge(browse::routes())
         .merge(live::server_routes())
         .route("/v1/agents", get(agents))
         .route("/v1/endpoints", get(endpoints))

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::schemas::components;
 
+mod browse;
 mod catalogue;
 mod content;
 mod live;
@@ -18,6 +19,7 @@ pub(crate) fn document() -> Value {
     let mut paths = Paths::default();
     rollouts::extend(&mut paths);
     content::extend(&mut paths);
+    browse::extend(&mut paths);
     catalogue::extend(&mut paths);
     live::extend(&mut paths);
     json!({
