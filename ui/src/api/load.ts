@@ -34,7 +34,8 @@ export function useLoad<T>(load: (abort: AbortSignal) => Promise<T>, deps: unkno
         if (abort.signal.aborted) return;
         const known = error instanceof ApiError ? error : new ApiError(0, "error", String(error));
         setState((old) => ({ data: old.data, error: known, loading: false }));
-        if (known.code === "unreachable") timer = window.setTimeout(() => setRound((n) => n + 1), 2000);
+        if (known.code === "unreachable")
+          timer = window.setTimeout(() => setRound((n) => n + 1), 2000);
       },
     );
     return () => {
@@ -44,4 +45,21 @@ export function useLoad<T>(load: (abort: AbortSignal) => Promise<T>, deps: unkno
   }, [key, round]);
   const reload = useCallback(() => setRound((n) => n + 1), []);
   return { ...state, reload };
+}
+
+/** Loads again when `value` changes, at most every `wait` milliseconds; what is shown stays meanwhile. */
+export function useReload(reload: () => void, value: unknown, wait = 0) {
+  const shown = useRef(value);
+  const latest = useRef(value);
+  const timer = useRef(0);
+  latest.current = value;
+  useEffect(() => {
+    if (timer.current || shown.current === value) return;
+    timer.current = window.setTimeout(() => {
+      timer.current = 0;
+      shown.current = latest.current;
+      reload();
+    }, wait);
+  }, [value]);
+  useEffect(() => () => clearTimeout(timer.current), []);
 }
