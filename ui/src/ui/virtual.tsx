@@ -28,7 +28,7 @@ interface Props {
   onRange?: (first: number, last: number) => void;
   label: string;
   class?: string;
-  role?: "region" | "table" | "list" | "log";
+  role?: "region" | "table" | "rowgroup" | "list" | "log";
 }
 
 export function VirtualList(props: Props) {
