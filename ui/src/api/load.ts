@@ -34,7 +34,8 @@ export function useLoad<T>(load: (abort: AbortSignal) => Promise<T>, deps: unkno
         if (abort.signal.aborted) return;
         const known = error instanceof ApiError ? error : new ApiError(0, "error", String(error));
         setState((old) => ({ data: old.data, error: known, loading: false }));
-        if (known.code === "unreachable") timer = window.setTimeout(() => setRound((n) => n + 1), 2000);
+        if (known.code === "unreachable")
+          timer = window.setTimeout(() => setRound((n) => n + 1), 2000);
       },
     );
     return () => {
