@@ -14,8 +14,6 @@ interface Fact {
   format?: (value: number) => string;
 }
 
-const text = (value: string | null | undefined) => (value ? <AgentText text={value} /> : "–");
-
 const FACTS: Fact[] = [
   { name: "State", show: (row) => <StateBadge row={row} />, value: (row) => row.verdict },
   {
@@ -25,58 +23,54 @@ const FACTS: Fact[] = [
     format: (it) => it.toFixed(2),
   },
   { name: "Ended", show: (row) => (row.ended ? words(row.ended) : "–"), value: (row) => row.ended },
-  { name: "Task", show: (row) => text(row.task_id), value: (row) => row.task_id },
-  { name: "Agent", show: (row) => text(row.agent), value: (row) => row.agent },
-  { name: "Model", show: (row) => text(row.model), value: (row) => row.model },
-  { name: "Turns", show: (row) => count(row.calls), value: (row) => row.calls, format: count },
-  {
-    name: "Prompt tokens",
-    show: (row) => count(row.prompt_tokens),
-    value: (row) => row.prompt_tokens,
-    format: count,
-  },
-  {
-    name: "Sampled tokens",
-    show: (row) => count(row.completion_tokens),
-    value: (row) => row.completion_tokens,
-    format: count,
-  },
-  {
-    name: "Trainable",
-    show: (row) => count(row.trainable_tokens),
-    value: (row) => row.trainable_tokens,
-    format: count,
-  },
-  {
-    name: "Cost",
-    show: (row) => dollars(row.cost_usd),
-    value: (row) => row.cost_usd || null,
-    format: dollars,
-  },
-  { name: "Time", show: (row) => seconds(row.wall_s), value: (row) => row.wall_s, format: seconds },
-  { name: "Started", show: (row) => time(row.started_at), value: () => null },
-  { name: "Error", show: (row) => text(row.error), value: (row) => row.error },
+  number("Turns", (row) => row.calls, count),
+  number("Prompt tokens", (row) => row.prompt_tokens, count),
+  number("Sampled", (row) => row.completion_tokens, count),
+  // Known once it has ended.
+  number("Trainable", (row) => (row.status === "ended" ? row.trainable_tokens : null), count),
+  // Nothing where the price is not known.
+  number("Cost", (row) => row.cost_usd || null, dollars),
+  number("Time", (row) => row.wall_s, seconds),
 ];
 
+function number(
+  name: string,
+  value: (row: RolloutRow) => number | null,
+  format: (value: number) => string,
+): Fact {
+  const show = (row: RolloutRow) => {
+    const known = value(row);
+    return known === null ? "–" : format(known);
+  };
+  return { name, show, value, format };
+}
+
 export function Head({ a, b }: { a: RolloutRow | null; b: RolloutRow | null }) {
-  // A row that says nothing of either is left out.
-  const facts = FACTS.filter(({ name }) => name !== "Error" || a?.error || b?.error);
   return (
     <Panel class="flush-table" flush>
       <div class="scroll-x" tabIndex={0} role="region" aria-label="How the two came out">
         <table class="side-head">
           <thead>
             <tr>
-              <td />
-              <RolloutHead letter="A" row={a} />
-              <RolloutHead letter="B" row={b} />
-              <th scope="col">B against A</th>
+              <th scope="col">Rollout</th>
+              {FACTS.map((fact) => (
+                <th key={fact.name} scope="col">
+                  {fact.name}
+                </th>
+              ))}
+              <th scope="col">Started</th>
             </tr>
           </thead>
           <tbody>
-            {facts.map((fact) => (
-              <FactRow key={fact.name} fact={fact} a={a} b={b} />
-            ))}
+            <RolloutLine letter="A" row={a} other={b} />
+            <RolloutLine letter="B" row={b} other={a} />
+            <tr class="against">
+              <th scope="row">B against A</th>
+              {FACTS.map((fact) => (
+                <td key={fact.name}>{a && b ? against(fact, a, b) : ""}</td>
+              ))}
+              <td />
+            </tr>
           </tbody>
         </table>
       </div>
@@ -84,43 +78,55 @@ export function Head({ a, b }: { a: RolloutRow | null; b: RolloutRow | null }) {
   );
 }
 
-function RolloutHead({ letter, row }: { letter: string; row: RolloutRow | null }) {
+function RolloutLine(props: { letter: string; row: RolloutRow | null; other: RolloutRow | null }) {
+  const { letter, row, other } = props;
+  const isOther = (fact: Fact) => row && other && fact.value(row) !== fact.value(other);
   return (
-    <th scope="col">
-      <span class={`side-letter ${letter.toLowerCase()}`}>{letter}</span>{" "}
-      {row ? (
-        <a class="mono" href={link(["rollout", row.rollout_id])} title={row.rollout_id}>
-          {shortId(row.rollout_id)}
-        </a>
-      ) : (
-        "…"
-      )}
-    </th>
-  );
-}
-
-function FactRow({ fact, a, b }: { fact: Fact; a: RolloutRow | null; b: RolloutRow | null }) {
-  const [left, right] = [a && fact.value(a), b && fact.value(b)];
-  const isOther = a !== null && b !== null && left !== right;
-  return (
-    <tr class={isOther ? "differs" : ""}>
-      <th scope="row">{fact.name}</th>
-      <td>{a ? fact.show(a) : "…"}</td>
-      <td>{b ? fact.show(b) : "…"}</td>
-      <td class="muted">{isOther ? against(left, right, fact.format) : ""}</td>
+    <tr>
+      <th scope="row">
+        <div class="side-name">
+          <span class={`side-letter ${letter.toLowerCase()}`}>{letter}</span>
+          {row ? <Named row={row} /> : "…"}
+        </div>
+      </th>
+      {FACTS.map((fact) => (
+        <td key={fact.name} class={isOther(fact) ? "differs" : ""}>
+          {row ? fact.show(row) : "…"}
+        </td>
+      ))}
+      <td>{row ? time(row.started_at) : "…"}</td>
     </tr>
   );
 }
 
+function Named({ row }: { row: RolloutRow }) {
+  return (
+    <div>
+      <div>
+        <a class="mono" href={link(["rollout", row.rollout_id])} title={row.rollout_id}>
+          {shortId(row.rollout_id)}
+        </a>{" "}
+        <AgentText text={row.task_id} />
+      </div>
+      <div class="small muted">
+        <AgentText text={`${row.agent} · ${row.model}`} />
+      </div>
+      {row.error && (
+        <div class="small side-error cut" title={row.error}>
+          <AgentText text={row.error} />
+        </div>
+      )}
+    </div>
+  );
+}
+
 /** `+1,200 (+34%)`. */
-function against(
-  left: string | number | null,
-  right: string | number | null,
-  format?: (value: number) => string,
-): string {
-  if (typeof left !== "number" || typeof right !== "number" || !format) return "differs";
+function against(fact: Fact, a: RolloutRow, b: RolloutRow): string {
+  const [left, right] = [fact.value(a), fact.value(b)];
+  if (left === right) return "same";
+  if (typeof left !== "number" || typeof right !== "number" || !fact.format) return "differs";
   const change = right - left;
   const sign = change > 0 ? "+" : "−";
   const share = left !== 0 ? ` (${sign}${Math.abs(Math.round((100 * change) / left))}%)` : "";
-  return `${sign}${format(Math.abs(change))}${share}`;
+  return `${sign}${fact.format(Math.abs(change))}${share}`;
 }
