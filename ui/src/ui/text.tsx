@@ -28,6 +28,10 @@ export function marked(text: string): ComponentChildren[] {
   return parts;
 }
 
+/** The same for places that take no elements, such as titles. */
+export const visible = (text: string): string =>
+  text.replace(UNSEEN, (found) => `[U+${found.codePointAt(0)!.toString(16).toUpperCase()}]`);
+
 /** Plain text of an agent. */
 export function AgentText({ text, class: extra = "" }: { text: string; class?: string }) {
   const parts = useMemo(() => marked(text), [text]);

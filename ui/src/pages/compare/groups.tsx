@@ -4,7 +4,7 @@ import type { GroupFigures } from "../../api/types";
 import { ago, count, reward, seconds, time } from "../../format";
 import { setParams } from "../../router";
 import { Empty } from "../../ui/parts";
-import { AgentText } from "../../ui/text";
+import { AgentText, visible } from "../../ui/text";
 import { groupRows, SIGNALS, type Signal } from "./figures";
 import { listOf, type Filters } from "./query";
 import { Pager, percent } from "./series";
@@ -121,12 +121,12 @@ function GroupRow(props: { group: GroupFigures; signal: Signal; filters: Filters
   const isOpen = group.ended < group.rollouts;
   return (
     <tr>
-      <th scope="row" class="mono cut" title={name}>
+      <th scope="row" class="mono cut" title={visible(name)}>
         <a href={listOf(filters, { group: name })}>
           <AgentText text={name} />
         </a>
       </th>
-      <td class="cut" title={task}>
+      <td class="cut" title={visible(task)}>
         <AgentText text={task} />
       </td>
       <td>

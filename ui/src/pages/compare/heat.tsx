@@ -3,7 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { GroupFigures } from "../../api/types";
 import { reward } from "../../format";
 import { setParams } from "../../router";
-import { AgentText } from "../../ui/text";
+import { AgentText, visible } from "../../ui/text";
 import {
   heatTable,
   passShare,
@@ -87,7 +87,11 @@ function ColumnName({ column }: { column: HeatColumn }) {
   return (
     <>
       {lines.map((name, index) => (
-        <span key={index} class={`column-line cut ${index > 0 ? "muted" : ""}`} title={name}>
+        <span
+          key={index}
+          class={`column-line cut ${index > 0 ? "muted" : ""}`}
+          title={visible(name)}
+        >
           <AgentText text={name || "–"} />
         </span>
       ))}
@@ -99,7 +103,7 @@ function Row(props: { row: HeatRow; columns: HeatColumn[]; filters: Filters }) {
   const { row, columns, filters } = props;
   return (
     <tr>
-      <th scope="row" class="cut" title={row.task}>
+      <th scope="row" class="cut" title={visible(row.task)}>
         <a href={listOf(filters, { task: row.task })}>
           <AgentText text={row.task} />
         </a>

@@ -6,5 +6,9 @@ import { SideBySide } from "./side/page";
 
 export default function ComparePage({ query }: PageProps) {
   const ids = (query.get("ids") ?? "").split(",").filter(Boolean);
-  return ids.length > 0 ? <SideBySide ids={ids} query={query} /> : <Overview query={query} />;
+  return (
+    <div class="compare">
+      {ids.length > 0 ? <SideBySide ids={ids} query={query} /> : <Overview query={query} />}
+    </div>
+  );
 }

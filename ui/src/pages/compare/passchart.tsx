@@ -3,7 +3,7 @@ import { scaleLinear, scaleLog } from "d3-scale";
 import { line } from "d3-shape";
 import { useState } from "preact/hooks";
 import type { GroupFigures } from "../../api/types";
-import { AgentText } from "../../ui/text";
+import { AgentText, visible } from "../../ui/text";
 import { keyName } from "./figures";
 import { percent, SERIES_COLOURS, SeriesMark } from "./series";
 
@@ -71,7 +71,7 @@ export function PassChart({ groups }: { groups: GroupFigures[] }) {
               {group.pass_at_k.map((point) => (
                 <circle key={point.k} cx={x(point.k)} cy={y(point.value)} r="3.5">
                   <title>
-                    {`${keyName(group.key)}: pass@${point.k} ${percent(point.value, 1)} over ${point.tasks} tasks`}
+                    {`${visible(keyName(group.key))}: pass@${point.k} ${percent(point.value, 1)} over ${point.tasks} tasks`}
                   </title>
                 </circle>
               ))}

@@ -3,7 +3,7 @@ import { scaleLinear } from "d3-scale";
 import { useState } from "preact/hooks";
 import type { GroupFigures } from "../../api/types";
 import { reward } from "../../format";
-import { AgentText } from "../../ui/text";
+import { AgentText, visible } from "../../ui/text";
 import { keyName } from "./figures";
 import { listOf, type Filters } from "./query";
 import { Pager, VerdictBar } from "./series";
@@ -24,7 +24,7 @@ export function RewardCharts({ groups, filters }: { groups: GroupFigures[]; filt
         {shown.map((group) => (
           <figure key={keyName(group.key)}>
             <figcaption>
-              <a class="cut" href={listOf(filters, group.key)} title={keyName(group.key)}>
+              <a class="cut" href={listOf(filters, group.key)} title={visible(keyName(group.key))}>
                 <AgentText text={keyName(group.key)} />
               </a>
               <span class="muted small number">
@@ -61,7 +61,7 @@ function Histogram({ rewards, name }: { rewards: number[]; name: string }) {
       class="chart"
       viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
       role="img"
-      aria-label={`Rewards of ${name}`}
+      aria-label={`Rewards of ${visible(name)}`}
     >
       <line class="grid" x1={PAD.left} x2={WIDTH - PAD.right} y1={y(most)} y2={y(most)} />
       <line class="base" x1={PAD.left} x2={WIDTH - PAD.right} y1={floor} y2={floor} />

@@ -3,7 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { GroupFigures } from "../../api/types";
 import { count, dollars, reward, seconds } from "../../format";
 import { setParams } from "../../router";
-import { AgentText } from "../../ui/text";
+import { AgentText, visible } from "../../ui/text";
 import { COLUMN_VALUES, keyName, sortGroups, type SortColumn } from "./figures";
 import { listOf, type Filters } from "./query";
 import { Pager, percent, VerdictBar } from "./series";
@@ -93,7 +93,7 @@ export function UsageTable(props: {
           <tbody>
             {sorted.slice(from, from + PAGE).map((group) => (
               <tr key={keyName(group.key)}>
-                <th scope="row" title={keyName(group.key)}>
+                <th scope="row" title={visible(keyName(group.key))}>
                   <a class="cut" href={listOf(filters, group.key)}>
                     <AgentText text={keyName(group.key)} />
                   </a>

@@ -45,7 +45,7 @@ export function EntryCell({ id, entry, other, side }: Props) {
         </p>
       )}
       {entry.reasoning && (
-        <details class="reasoning">
+        <details class="side-reasoning">
           <summary class="small muted">Reasoning</summary>
           <Compared text={entry.reasoning} other={beside?.reasoning ?? null} side={side} />
         </details>
@@ -67,8 +67,8 @@ function ToolCell(props: { call: ToolCallView; other: ToolCallView | null; side:
   const { call, other, side } = props;
   const beside = other?.name === call.name ? other : null;
   return (
-    <div class="tool">
-      <div class="small mono tool-name">
+    <div class="side-tool">
+      <div class="small mono side-tool-name">
         <AgentText text={call.name} />
       </div>
       <Compared
@@ -105,10 +105,13 @@ function Output({ text, isOther }: { text: string; isOther: boolean }) {
   const lines = text.split("\n").length;
   const shown = <TerminalText text={text} />;
   if (lines <= LINES_SHOWN && text.length <= CHARS_SHOWN) {
-    return <div class={isOther ? "output other" : "output"}>{shown}</div>;
+    return <div class={isOther ? "side-output other" : "side-output"}>{shown}</div>;
   }
   return (
-    <Folded summary={`Output, ${lines} lines`} class={isOther ? "output other" : "output"}>
+    <Folded
+      summary={`Output, ${lines} lines`}
+      class={isOther ? "side-output other" : "side-output"}
+    >
       {() => shown}
     </Folded>
   );
@@ -157,7 +160,9 @@ function Compared(props: {
   );
   return (
     <>
-      <div class={`compared ${isCode ? "mono code" : ""} ${isLong && !isWhole ? "clipped" : ""}`}>
+      <div
+        class={`compared ${isCode ? "mono side-code" : ""} ${isLong && !isWhole ? "clipped" : ""}`}
+      >
         {shown}
       </div>
       {isLong && (

@@ -5,7 +5,7 @@ import { get } from "../../../api/client";
 import { useLoad } from "../../../api/load";
 import type { ChangesPage, RolloutRow } from "../../../api/types";
 import { Empty, Panel, Problem, Spinner } from "../../../ui/parts";
-import { AgentText } from "../../../ui/text";
+import { AgentText, visible } from "../../../ui/text";
 import { pairFiles, type FilePair } from "./align";
 
 const PAGE = 500;
@@ -108,7 +108,12 @@ function DiffLines({ pair }: { pair: FilePair }) {
     return <p class="small muted explain">It is no text, or too long: its content was not kept.</p>;
   }
   return (
-    <div class="diff scroll-x" tabIndex={0} role="region" aria-label={`Difference of ${pair.path}`}>
+    <div
+      class="side-diff scroll-x"
+      tabIndex={0}
+      role="region"
+      aria-label={`Difference of ${visible(pair.path)}`}
+    >
       <table>
         <tbody>
           {hunks.map((hunk, index) => (

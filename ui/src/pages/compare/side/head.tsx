@@ -4,7 +4,7 @@ import type { RolloutRow } from "../../../api/types";
 import { count, dollars, reward, seconds, shortId, time, words } from "../../../format";
 import { link } from "../../../router";
 import { Panel, StateBadge } from "../../../ui/parts";
-import { AgentText } from "../../../ui/text";
+import { AgentText, visible } from "../../../ui/text";
 
 interface Fact {
   name: string;
@@ -112,7 +112,7 @@ function Named({ row }: { row: RolloutRow }) {
         <AgentText text={`${row.agent} · ${row.model}`} />
       </div>
       {row.error && (
-        <div class="small side-error cut" title={row.error}>
+        <div class="small side-error cut" title={visible(row.error)}>
           <AgentText text={row.error} />
         </div>
       )}
