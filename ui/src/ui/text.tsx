@@ -3,6 +3,7 @@
 import Anser from "anser";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
+import "../styles/terminal.css";
 
 // Bidirectional controls, zero-width characters, byte order marks, tags, and control characters but tab and line feed.
 const UNSEEN =
@@ -27,6 +28,10 @@ export function marked(text: string): ComponentChildren[] {
   parts.push(text.slice(from));
   return parts;
 }
+
+/** The same for places that take no elements, such as titles. */
+export const visible = (text: string): string =>
+  text.replace(UNSEEN, (found) => `[U+${found.codePointAt(0)!.toString(16).toUpperCase()}]`);
 
 /** Plain text of an agent. */
 export function AgentText({ text, class: extra = "" }: { text: string; class?: string }) {
