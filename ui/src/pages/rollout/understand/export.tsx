@@ -39,7 +39,7 @@ export default function Export({ id }: { id: string; query: URLSearchParams }) {
     );
   const ended = result.data && "usage" in result.data ? result.data : null;
   return (
-    <div class="stack export">
+    <div class="understand stack">
       <Problem error={server.error} retry={server.reload} />
       <Problem error={result.error} retry={result.reload} />
       <Panel title="The page, as one file">

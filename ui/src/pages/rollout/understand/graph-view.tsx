@@ -116,7 +116,7 @@ export function GraphView({ id, picture, turn, direction }: Props) {
   };
   return (
     <section
-      class="panel graph"
+      class="panel graph-panel"
       tabIndex={0}
       role="region"
       aria-label="Graph of the calls: arrow keys move it, plus and minus zoom, 0 shows all"

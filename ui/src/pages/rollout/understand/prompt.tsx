@@ -83,6 +83,7 @@ export function PromptIds({ id, turn, token, detail }: Props) {
               label="Ids of the prompt; arrow keys move"
               count={rows}
               estimate={() => 26}
+              align="auto"
               scrollTo={chosen === null ? null : Math.floor(chosen / perRow)}
               onRange={(first, last) =>
                 ids.need(first * perRow, Math.min(total, (last + 1) * perRow) - 1)

@@ -32,7 +32,7 @@ export default function Tokens({ id, query }: { id: string; query: URLSearchPara
   });
   const it = detail.data;
   return (
-    <div class="stack">
+    <div class="understand stack">
       <header class="token-head">
         <div class="row">
           <button

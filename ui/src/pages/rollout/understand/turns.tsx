@@ -48,7 +48,7 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
   if (total === 0)
     return <Empty>No model call yet. Calls appear here as the agent makes them.</Empty>;
   return (
-    <div class="turns">
+    <div class="understand turn-page">
       <div class="panel turn-table" role="table" aria-label="Model calls" aria-rowcount={total + 1}>
         <div class="turn-row head" role="row">
           {HEADS.map(([name, title, kind]) => (
@@ -63,6 +63,7 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
           label={`${total} model calls; j and k move`}
           count={total}
           estimate={() => (isNarrow ? 58 : 34)}
+          align="auto"
           scrollTo={wanted}
           onRange={(first, last) => turns.need(first, last)}
           render={(index) => (
