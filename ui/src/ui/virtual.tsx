@@ -16,8 +16,14 @@ interface Props {
   render: (index: number) => ComponentChildren;
   /** Brings this row into view when it changes. */
   scrollTo?: number | null;
+  /** Where it is brought; the centre when nothing is said. */
+  align?: "start" | "center";
+  /** Changes when that row has got its content, so that it is brought into view once more. */
+  settled?: unknown;
   /** Stays at the end as rows are added, as long as the reader is there. */
   follow?: boolean;
+  /** Changes when the last row grows, for following it. */
+  grown?: unknown;
   /** Which rows are seen, for loading them. */
   onRange?: (first: number, last: number) => void;
   label: string;
@@ -50,12 +56,12 @@ export function VirtualList(props: Props) {
   useLayoutEffect(() => list._willUpdate());
   useEffect(() => {
     if (scrollTo !== null && scrollTo !== undefined)
-      list.scrollToIndex(scrollTo, { align: "center" });
-  }, [scrollTo]);
+      list.scrollToIndex(scrollTo, { align: props.align ?? "center" });
+  }, [scrollTo, props.settled]);
   const isAtEnd = useRef(true);
   useEffect(() => {
     if (follow && isAtEnd.current && count > 0) list.scrollToIndex(count - 1, { align: "end" });
-  }, [count, follow]);
+  }, [count, follow, props.grown]);
   const items = list.getVirtualItems();
   const [first, last] = [items[0]?.index ?? 0, items.at(-1)?.index ?? 0];
   useEffect(() => onRange?.(first, last), [first, last, count]);
