@@ -5,7 +5,7 @@ import {
   observeElementRect,
   Virtualizer,
 } from "@tanstack/virtual-core";
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, RefObject } from "preact";
 import { useEffect, useLayoutEffect, useReducer, useRef } from "preact/hooks";
 
 interface Props {
@@ -28,12 +28,15 @@ interface Props {
   onRange?: (first: number, last: number) => void;
   label: string;
   class?: string;
-  role?: "region" | "table" | "list" | "log";
+  role?: "region" | "table" | "list" | "log" | "rowgroup";
+  /** The element that scrolls, for whoever moves it. */
+  boxRef?: RefObject<HTMLDivElement | null>;
 }
 
 export function VirtualList(props: Props) {
   const { count, estimate, isMeasured, render, scrollTo, follow, onRange, label } = props;
-  const box = useRef<HTMLDivElement>(null);
+  const ownBox = useRef<HTMLDivElement>(null);
+  const box = props.boxRef ?? ownBox;
   const [, draw] = useReducer((n: number) => n + 1, 0);
   const virtual = useRef<Virtualizer<HTMLDivElement, Element>>(undefined);
   const options = {
