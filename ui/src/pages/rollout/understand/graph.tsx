@@ -8,7 +8,7 @@ import { Empty, Problem, Spinner } from "../../../ui/parts";
 import "../../../styles/understand.css";
 import { GraphList } from "./graph-list";
 import { GraphView } from "./graph-view";
-import { numberParam, useIsNarrow } from "./keys";
+import { numberParam, useIsNarrow } from "./place";
 import { picture, SEGMENTS_MAX } from "./layout";
 import { useGrowth } from "./live";
 import { segments } from "./segments";

@@ -8,7 +8,7 @@ import { Empty, Problem, Spinner } from "../../../ui/parts";
 import { AgentText } from "../../../ui/text";
 import { VirtualList } from "../../../ui/virtual";
 import { quoted } from "./blocks";
-import { useIsNarrow } from "./keys";
+import { useIsNarrow } from "./place";
 import { Messages } from "./messages";
 import { usePages } from "./pages";
 import { flawWords } from "./words";
