@@ -7,7 +7,7 @@ import { go, link } from "../../router";
 import { Confirm } from "../../ui/dialog";
 import { Copy, Empty, Facts, Panel, Problem, Spinner, Tabs } from "../../ui/parts";
 import { AgentText, TerminalText } from "../../ui/text";
-import { agentPath, isUp, loadAgents, loadHealth, usePolled } from "./api";
+import { agentPath, hasServer, loadAgents, loadHealth, usePolled } from "./api";
 import { Chat } from "./chat";
 import { aboutState, LiveBadge } from "./state";
 
@@ -113,27 +113,21 @@ const SERVERS: Record<string, string> = {
 };
 
 function HealthPanel({ agent }: { agent: LiveView }) {
-  const health = usePolled((abort) => loadHealth(agent.id, abort), HEALTH_MS, [
-    agent.id,
-    agent.state,
-  ]);
-  const { data } = health;
-  const isFine = data?.healthy || !isUp(agent.state);
   return (
-    <Panel
-      title="Health"
-      actions={
-        <button class="small" onClick={health.reload}>
-          Check
-        </button>
-      }
-    >
-      <p class={isFine ? "" : "bad-text"}>
-        {data ? (SERVERS[data.server] ?? data.server) : health.error ? "Not known." : "Asking…"}
-        {data?.version && ` Version ${data.version}.`}
-      </p>
+    <Panel title="Health">
+      {hasServer(agent.state) ? <ServerHealth id={agent.id} /> : <p>Its server does not run.</p>}
       <p class="small muted">{aboutState(agent.state)}.</p>
     </Panel>
+  );
+}
+
+function ServerHealth({ id }: { id: string }) {
+  const { data, error } = usePolled((abort) => loadHealth(id, abort), HEALTH_MS, [id]);
+  return (
+    <p class={data && !data.healthy ? "bad-text" : ""}>
+      {data ? (SERVERS[data.server] ?? data.server) : error ? "Not known." : "Asking…"}
+      {data?.version && ` Version ${data.version}.`}
+    </p>
   );
 }
 

@@ -11,9 +11,9 @@ export const turnPath = (id: string, turn: string, rest = "") =>
 
 export type LiveState = LiveView["state"];
 
-/** Its server runs, or is about to. */
-export const isUp = (state: LiveState) =>
-  state === "starting" || state === "idle" || state === "busy" || state === "unhealthy";
+/** Whether there is a server to ask. */
+export const hasServer = (state: LiveState) =>
+  state === "idle" || state === "busy" || state === "unhealthy";
 
 /** Loads again and again, as long as the page is seen. */
 export function usePolled<T>(

@@ -51,7 +51,7 @@ export function Ask({ id, reply, isOpen }: { id: string; reply: Asking; isOpen: 
   if (!isOpen || said || left <= 0) {
     return (
       <p class="small muted" role="status">
-        <Asked reply={reply} /> {said || "It is no longer open."}
+        <Asked reply={reply} /> {said || (isOpen ? "The time for an answer is over." : "")}
       </p>
     );
   }

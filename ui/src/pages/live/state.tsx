@@ -4,8 +4,8 @@ import type { LiveState } from "./api";
 
 const STATES: Record<LiveState, [string, string, string]> = {
   starting: ["STARTING", "run", "Its server is not healthy yet"],
-  idle: ["IDLE", "good", "Healthy, and waits for a message"],
-  busy: ["BUSY", "run", "Healthy, and works on a turn"],
+  idle: ["IDLE", "good", "It waits for a message"],
+  busy: ["BUSY", "run", "It works on a turn"],
   sleeping: ["SLEEPING", "info", "Saved, without a sandbox; its next turn wakes it"],
   unhealthy: ["UNHEALTHY", "bad", "Its server does not answer; the next turn starts it again"],
   stopped: ["STOPPED", "", "Saved and ended; it can be started again"],

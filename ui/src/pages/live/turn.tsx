@@ -116,7 +116,7 @@ function Ending({ end, hasText }: { end: End | null; hasText: boolean }) {
   if (end.kind === "final") return hasText ? null : <AgentText text={end.text} />;
   return (
     <div class={`notice ${end.code === "aborted" ? "part" : "bad"}`}>
-      <strong>{CODES[end.code] ?? end.code}.</strong> <AgentText text={end.message} />
+      <strong>{CODES[end.code] ?? end.code}:</strong> <AgentText text={end.message} />.
       {end.retryable && " The same again may succeed."}
     </div>
   );
