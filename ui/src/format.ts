@@ -29,6 +29,7 @@ export function count(value: number | null | undefined): string {
 
 export function dollars(value: number | null | undefined): string {
   if (!value) return "–";
+  if (value >= 1000) return `$${Math.round(value).toLocaleString("en")}`;
   return value < 0.01 ? `$${value.toFixed(4)}` : `$${value.toFixed(2)}`;
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::extract::Request;
 use futures::future::BoxFuture;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -64,7 +64,8 @@ pub(crate) struct ServerOptions {
     pub(crate) tools: Arc<dyn Tools>,
     /// Additional routes behind the same access check; their requests carry an [`access::Owner`].
     pub(crate) extra: Router,
-    pub(crate) extra_paths: Map<String, Value>,
+    /// These routes as an OpenAPI document, to which OpenEnv's are added.
+    pub(crate) document: Value,
     /// How long running calls may continue after the server was told to stop.
     pub(crate) grace: Duration,
     /// Called when no call is left.
@@ -87,7 +88,7 @@ pub(crate) async fn serve(
         limits: options.limits,
         tasks: options.tasks,
         tools: options.tools,
-        extra_paths: options.extra_paths,
+        document: options.document,
         shutdown: shutdown.clone(),
     }));
     let answering = Arc::clone(&server);

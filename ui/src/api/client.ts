@@ -88,3 +88,13 @@ export const post = <T>(path: string, body: unknown = {}, query?: Query) =>
   source.request("POST", address(path, query), body) as Promise<T>;
 
 export const remove = (path: string) => source.request("DELETE", address(path));
+
+/** An answer as a file, whatever its type. */
+export async function getBlob(path: string, query?: Query): Promise<Blob> {
+  const answer = await fetch(address(path, query), { credentials: "same-origin" }).catch(() => {
+    throw new ApiError(0, "unreachable", "The server does not answer. Try again.");
+  });
+  if (answer.status === 401) needsToken.value = true;
+  if (!answer.ok) throw await problem(answer);
+  return answer.blob();
+}

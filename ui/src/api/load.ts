@@ -46,3 +46,20 @@ export function useLoad<T>(load: (abort: AbortSignal) => Promise<T>, deps: unkno
   const reload = useCallback(() => setRound((n) => n + 1), []);
   return { ...state, reload };
 }
+
+/** Loads again when `value` changes, at most every `wait` milliseconds; what is shown stays meanwhile. */
+export function useReload(reload: () => void, value: unknown, wait = 0) {
+  const shown = useRef(value);
+  const latest = useRef(value);
+  const timer = useRef(0);
+  latest.current = value;
+  useEffect(() => {
+    if (timer.current || shown.current === value) return;
+    timer.current = window.setTimeout(() => {
+      timer.current = 0;
+      shown.current = latest.current;
+      reload();
+    }, wait);
+  }, [value]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+}

@@ -3,6 +3,7 @@
 import Anser from "anser";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
+import "../styles/terminal.css";
 
 // Bidirectional controls, zero-width characters, byte order marks, tags, and control characters but tab and line feed.
 const UNSEEN =

@@ -5,7 +5,7 @@ import {
   observeElementRect,
   Virtualizer,
 } from "@tanstack/virtual-core";
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, RefObject } from "preact";
 import { useEffect, useLayoutEffect, useReducer, useRef } from "preact/hooks";
 
 interface Props {
@@ -16,18 +16,27 @@ interface Props {
   render: (index: number) => ComponentChildren;
   /** Brings this row into view when it changes. */
   scrollTo?: number | null;
+  /** Where it is brought; the centre when nothing is said. */
+  align?: "start" | "center";
+  /** Changes when that row has got its content, so that it is brought into view once more. */
+  settled?: unknown;
   /** Stays at the end as rows are added, as long as the reader is there. */
   follow?: boolean;
+  /** Changes when the last row grows, for following it. */
+  grown?: unknown;
   /** Which rows are seen, for loading them. */
   onRange?: (first: number, last: number) => void;
   label: string;
   class?: string;
-  role?: "region" | "table" | "list" | "log";
+  role?: "region" | "table" | "list" | "log" | "rowgroup";
+  /** The element that scrolls, for whoever moves it. */
+  boxRef?: RefObject<HTMLDivElement | null>;
 }
 
 export function VirtualList(props: Props) {
   const { count, estimate, isMeasured, render, scrollTo, follow, onRange, label } = props;
-  const box = useRef<HTMLDivElement>(null);
+  const ownBox = useRef<HTMLDivElement>(null);
+  const box = props.boxRef ?? ownBox;
   const [, draw] = useReducer((n: number) => n + 1, 0);
   const virtual = useRef<Virtualizer<HTMLDivElement, Element>>(undefined);
   const options = {
@@ -47,12 +56,12 @@ export function VirtualList(props: Props) {
   useLayoutEffect(() => list._willUpdate());
   useEffect(() => {
     if (scrollTo !== null && scrollTo !== undefined)
-      list.scrollToIndex(scrollTo, { align: "center" });
-  }, [scrollTo]);
+      list.scrollToIndex(scrollTo, { align: props.align ?? "center" });
+  }, [scrollTo, props.settled]);
   const isAtEnd = useRef(true);
   useEffect(() => {
     if (follow && isAtEnd.current && count > 0) list.scrollToIndex(count - 1, { align: "end" });
-  }, [count, follow]);
+  }, [count, follow, props.grown]);
   const items = list.getVirtualItems();
   const [first, last] = [items[0]?.index ?? 0, items.at(-1)?.index ?? 0];
   useEffect(() => onRange?.(first, last), [first, last, count]);

@@ -214,7 +214,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         policy,
         tools: Arc::new(RolloutTools::new(Arc::clone(&backend))),
         extra: api::routes(Arc::clone(&backend)).merge(ready::routes(Arc::clone(&readiness))),
-        extra_paths: api::openapi_paths(),
+        document: api::document(),
         grace: Duration::from_secs_f64(arguments.grace),
         on_shutdown: on_shutdown(Arc::clone(&readiness), backend),
     };

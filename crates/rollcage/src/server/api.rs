@@ -10,7 +10,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use rollcage_engine::LOCAL;
 
@@ -19,6 +19,7 @@ use super::metrics;
 use super::rollouts::{Backend, catalogue};
 
 mod artifacts;
+mod browse;
 mod content;
 mod error;
 mod events;
@@ -33,6 +34,7 @@ mod types;
 
 use error::ApiError;
 pub(crate) use live::agent_routes;
+pub(crate) use openapi::document;
 
 /// For a request's body: a task with its files.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -63,6 +65,7 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         )
         .route("/v1/rollouts/{id}/patch", get(artifacts::patch))
         .route("/v1/rollouts/{id}/logs", get(content::logs))
+        .merge(browse::routes())
         .merge(live::server_routes())
         .route("/v1/agents", get(agents))
         .route("/v1/endpoints", get(endpoints))
@@ -81,13 +84,6 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         )
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(backend)
-}
-
-/// The API as OpenAPI path items by path.
-pub(crate) fn openapi_paths() -> Map<String, Value> {
-    let mut paths = openapi::paths();
-    live::add_paths(&mut paths);
-    paths
 }
 
 async fn agents(State(backend): BackendState) -> Result<Json<Value>, ApiError> {
