@@ -6,6 +6,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::server::harness::{self, backend, limits, owner};
 
+mod browse;
 mod document;
 mod live;
 mod served;
