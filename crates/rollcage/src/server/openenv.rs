@@ -35,6 +35,7 @@ mod rpc;
 mod session;
 mod socket;
 mod task_api;
+mod web;
 
 use long_answer::KeepAlive;
 use route::Route;
@@ -95,6 +96,8 @@ pub(crate) struct OpenEnvOptions {
     pub(crate) tools: Arc<dyn Tools>,
     /// OpenAPI paths of the routes that are served in addition to OpenEnv's.
     pub(crate) extra_paths: Map<String, Value>,
+    /// Whether there is a page for people, and with it the routes that the original has for its own.
+    pub(crate) has_page: bool,
     pub(crate) shutdown: Shutdown,
 }
 
@@ -102,10 +105,12 @@ pub(crate) struct OpenEnvOptions {
 pub(crate) struct OpenEnvServer {
     name: String,
     mode: Mode,
+    has_page: bool,
     limits: Limits,
     tools: Arc<dyn Tools>,
     tasks: Arc<Tasks>,
     sessions: Arc<Sessions>,
+    page_sessions: web::PageSessions,
     documents: info::Documents,
     shutdown: Shutdown,
     /// Sockets, and steps that outlived their socket.
@@ -118,10 +123,12 @@ impl OpenEnvServer {
         OpenEnvServer {
             name: options.name,
             mode: options.mode,
+            has_page: options.has_page,
             limits: options.limits,
             tools: options.tools,
             tasks: options.tasks,
             sessions: Arc::new(Sessions::new(options.sessions_max, options.open_sessions)),
+            page_sessions: web::PageSessions::default(),
             documents,
             shutdown: options.shutdown,
             tasks_under_way: TaskTracker::new(),
@@ -160,7 +167,7 @@ pub(crate) async fn answer(server: Arc<OpenEnvServer>, mut request: Request) -> 
         return reply::detail(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error");
     };
     let path = request.uri().path();
-    let route = Route::of(path, server.mode);
+    let route = Route::of(path, server.mode).filter(|route| server.has_page || !route.is_of_page());
     if handshake::is_websocket(request.headers()) {
         return match route {
             Some(Route::Ws) => socket::upgrade(server, SocketProtocol::Environment, owner, request),
@@ -186,6 +193,7 @@ pub(crate) async fn answer(server: Arc<OpenEnvServer>, mut request: Request) -> 
         Route::OpenApi => document(&server.documents.openapi),
         Route::Docs | Route::Redoc => reply::html(server.documents.page.clone()),
         Route::State => control::state(owner),
+        Route::Web(call) => web::answer(&server, call, owner, request).await,
         Route::Reset => control::reset(&server, owner, request).await,
         Route::Step => control::step(&server, owner, request).await,
         Route::Mcp => mcp::post(server, owner, request).await,

@@ -21,6 +21,7 @@ mod ending;
 mod fuzz;
 mod http;
 mod sessions;
+mod web;
 
 /// Tools that show how calls are treated.
 #[derive(Default)]
@@ -172,6 +173,7 @@ fn options() -> ServerOptions {
         tasks: Arc::default(),
         policy: AccessPolicy::Loopback,
         tools: Arc::new(TestTools::new()),
+        page: Some(PageOptions::default()),
         extra: Router::new(),
         extra_paths: Map::new(),
         grace: Duration::from_secs(5),

@@ -1,11 +1,13 @@
 use axum::body::Bytes;
 use axum::http::{Method, Request};
 use http_body_util::BodyExt;
+use serde_json::json;
 use tower::ServiceExt;
 
 use super::*;
 use crate::server::harness::{self, backend, limits, owner};
 
+mod info;
 mod live;
 mod served;
 

@@ -9,6 +9,8 @@ use rollcage_model::browse::rollout::RolloutRow;
 use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
 
+use crate::server::rollouts::catalogue::{AgentView, EndpointView};
+
 /// An answer of 400 or more.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct ErrorAnswer {
@@ -103,56 +105,11 @@ pub(crate) struct Presets {
     pub(crate) presets: Vec<Preset>,
 }
 
-/// An agent that can run.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct AgentView {
-    /// As `agent` names it.
-    pub(crate) name: String,
-    /// Other names.
-    pub(crate) aliases: Vec<String>,
-    /// What can be set with `agent_options`.
-    pub(crate) options: Value,
-    /// How it can be run: `cli`, `serve`.
-    pub(crate) drivers: Vec<String>,
-    /// The version that is installed when none is named.
-    pub(crate) default_version: String,
-    /// The versions that are there.
-    pub(crate) installed: Vec<String>,
-}
-
 /// The agents.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Agents {
     /// All of them.
     pub(crate) agents: Vec<AgentView>,
-}
-
-/// A kind of endpoint.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct EndpointView {
-    /// As `endpoint` names it.
-    pub(crate) kind: String,
-    /// Whether a rollout can use it without more arguments.
-    pub(crate) configured: bool,
-    /// The model that is asked when none is named.
-    pub(crate) model: Option<String>,
-    /// The server's variables that set it up.
-    pub(crate) variables: EndpointVariables,
-    /// Whether the server has a key for it; never the key.
-    pub(crate) has_key: bool,
-    /// Where it is when no variable says so.
-    pub(crate) default_base_url: Option<String>,
-}
-
-/// The names of variables.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(crate) struct EndpointVariables {
-    /// For the address.
-    pub(crate) base_url: Vec<String>,
-    /// For the key.
-    pub(crate) api_key: Vec<String>,
-    /// For the model.
-    pub(crate) model: Vec<String>,
 }
 
 /// The endpoints.
