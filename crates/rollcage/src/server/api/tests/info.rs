@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::header::CONTENT_TYPE;
 use rollcage_proxy::outbound::Guard;
-use rollcage_testkit::upstream::{Reply, Upstream};
+use rollcage_testkit::upstream::Upstream;
 
 use super::*;
 use crate::server::listen::BODY_LIMIT;
@@ -119,10 +119,6 @@ async fn the_server_says_what_it_is_and_why_nothing_can_run() {
     client.close().await;
 }
 
-fn models(reply: fn() -> Reply) -> Upstream {
-    Upstream::start(move |_, _| reply()).unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_is_asked_for_its_models() {
     let client = Client::new().await;
@@ -130,11 +126,7 @@ async fn an_endpoint_is_asked_for_its_models() {
         .post_json("/v1/endpoints/scripted/check", &json!({}))
         .await;
     assert_eq!(scripted.json()["reachable"], true);
-    let upstream = models(|| Reply::Whole {
-        status: 200,
-        content_type: "application/json",
-        body: r#"{"data": [{"id": "m1"}, {"id": "m2"}]}"#.to_owned(),
-    });
+    let upstream = Upstream::start_with_models(&["m1", "m2"], |_, _| unreachable!()).unwrap();
     let at = |url: &str| json!({"base_url": url, "api_key": "sk-very-secret"});
     let path = "/v1/endpoints/vllm/check";
     let found = client
@@ -145,12 +137,13 @@ async fn an_endpoint_is_asked_for_its_models() {
         (&found["kind"], &found["reachable"], &found["models"]),
         (&json!("vllm"), &json!(true), &json!(["m1", "m2"]))
     );
-    let refusing = models(|| Reply::Refusal {
-        status: 401,
-        headers: "",
-        body: "the key sk-very-secret is wrong".to_owned(),
-    });
-    let refused = client.post_json(path, &at(refusing.base_url())).await;
+    let refusing = Router::new()
+        .fallback(async || (StatusCode::UNAUTHORIZED, "the key sk-very-secret is wrong"));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut serving = tokio::task::JoinSet::new();
+    serving.spawn(async move { axum::serve(listener, refusing).await });
+    let refused = client.post_json(path, &at(&url)).await;
     let text = String::from_utf8(refused.body.to_vec()).unwrap();
     assert!(!text.contains("very-secret"), "{text}");
     assert_eq!(refused.json()["reachable"], false);
