@@ -113,7 +113,8 @@ pub struct LiveView {
     pub model: String,
     pub sandbox: LiveSandbox,
     pub state: LiveState,
-    /// Our own address of its server; null while it does not run.
+    /// Our own address of its server; left out while it does not run, and where others may see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
     pub created_at: f64,
     pub last_turn_at: Option<f64>,

@@ -28,6 +28,8 @@ mod lines;
 pub mod parquet;
 mod training;
 
+pub(crate) use conversation::new_messages;
+
 #[cfg(test)]
 mod tests;
 

@@ -16,7 +16,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
 use futures::future::BoxFuture;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -69,7 +69,8 @@ pub(crate) struct ServerOptions {
     pub(crate) page: Option<PageOptions>,
     /// Additional routes behind the same access check; their requests carry an [`access::Owner`].
     pub(crate) extra: Router,
-    pub(crate) extra_paths: Map<String, Value>,
+    /// These routes as an OpenAPI document, to which OpenEnv's are added.
+    pub(crate) document: Value,
     /// How long running calls may continue after the server was told to stop.
     pub(crate) grace: Duration,
     /// Called when no call is left.
@@ -92,7 +93,7 @@ pub(crate) async fn serve(
         limits: options.limits,
         tasks: options.tasks,
         tools: options.tools,
-        extra_paths: options.extra_paths,
+        document: options.document,
         has_page: options.page.is_some(),
         shutdown: shutdown.clone(),
     }));

@@ -3,10 +3,860 @@
  * Do not make direct changes to the file.
  */
 
-export type paths = Record<string, never>;
+export interface paths {
+    "/v1/rollouts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Rollouts, the newest first */
+        get: operations["listRollouts"];
+        put?: never;
+        /**
+         * Start one rollout, or a group of `n`
+         * @description Takes what the tool `run_rollout` takes, and answers at once. The header `Location` names the (first) rollout.
+         */
+        post: operations["createRollouts"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One rollout */
+        get: operations["getRollout"];
+        put?: never;
+        post?: never;
+        /** Delete an ended rollout and everything kept of it */
+        delete: operations["deleteRollout"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End a rollout early; it still gets its result */
+        post: operations["cancelRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/finalize": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Verify and collect as soon as the agent has nothing to do, or now if it was aborted */
+        post: operations["finalizeRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/messages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The conversation so far, as OpenCode tells it
+         * @description OpenCode's own messages (`{info, parts}`) where it runs as a server, otherwise made from the model calls.
+         */
+        get: operations["rolloutMessages"];
+        put?: never;
+        /**
+         * Send a message to the agent of a rollout with the driver `serve`
+         * @description Another turn of its conversation.
+         */
+        post: operations["sendMessage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What happens to a rollout, live */
+        get: operations["rolloutEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/trace": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Every token of a rollout, for trainers */
+        get: operations["rolloutTrace"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What the work directory held at the end */
+        get: operations["rolloutFiles"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/artifacts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What was kept of the task's `artifacts` */
+        get: operations["listArtifacts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/artifacts/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One artifact, as an attachment */
+        get: operations["getArtifact"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/patch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What the agent changed in the work directory, for a task with `patch` */
+        get: operations["getPatch"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What the agent printed, or what the proxy saw */
+        get: operations["rolloutLogs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The agents that can run */
+        get: operations["listAgents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/endpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Kinds of model endpoints, and whether they are set up
+         * @description Keys are never told, only whether there is one.
+         */
+        get: operations["listEndpoints"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tasks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The tasks that this server offers */
+        get: operations["listTasks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Numbers of this server for Prometheus */
+        get: operations["metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/ready": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Whether rollouts can run here
+         * @description Needs no token. `/health` says that the process answers.
+         */
+        get: operations["ready"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Your live agents */
+        get: operations["listLive"];
+        put?: never;
+        /** Start a live agent; answers once it is healthy */
+        post: operations["startLive"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One live agent, with the password of its `base_url` */
+        get: operations["getLive"];
+        put?: never;
+        post?: never;
+        /** Remove a stopped agent with its files and turns */
+        delete: operations["removeLive"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live/{id}/start": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Start a stopped agent again with what it had */
+        post: operations["startLiveAgain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live/{id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Abort its turns, save its files, end its processes */
+        post: operations["stopLive"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live/{id}/health": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whether the agent's server answers */
+        get: operations["liveHealth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live/{id}/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The end of what the agent's server printed */
+        get: operations["liveLogs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live/{id}/messages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The agent's own transcript of a conversation */
+        get: operations["liveMessages"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live/{id}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What its work directory holds */
+        get: operations["listLiveFiles"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live/{id}/files/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A file of its work directory, as an attachment */
+        get: operations["readLiveFile"];
+        /** Put a file into its work directory */
+        put: operations["writeLiveFile"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live/{id}/turns": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Its turns, the newest first */
+        get: operations["listTurns"];
+        put?: never;
+        /** Say something to the agent; the turn goes on when you go away */
+        post: operations["createTurn"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live/{id}/turns/{turn}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The replies of a turn so far */
+        get: operations["getTurn"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live/{id}/turns/{turn}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The replies of a turn, live */
+        get: operations["turnEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live/{id}/turns/{turn}/abort": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End a turn early */
+        post: operations["abortTurn"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live/{id}/turns/{turn}/answer": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Answer a permission request or a question */
+        post: operations["answerTurn"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/health": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whether the process answers; needs no token */
+        get: operations["health"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/metadata": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What this environment is */
+        get: operations["metadata"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schema": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** JSON Schemas of action, observation and state */
+        get: operations["schemas"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/list_environments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The names of the environments here */
+        get: operations["listEnvironments"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/mcp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** JSON-RPC 2.0: tools, sessions, and the Model Context Protocol */
+        post: operations["mcp"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/{env_name}/splits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The splits of its tasks */
+        get: operations["listSplits"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/{env_name}/tasks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** All tasks of a split */
+        post: operations["tasksOfSplit"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/{env_name}/num_tasks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** How many tasks a split has */
+        post: operations["countTasks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/{env_name}/task": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** One task of a split */
+        post: operations["taskOfSplit"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/{env_name}/task_range": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Some tasks of a split */
+        post: operations["taskRange"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/reset": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Reset an environment made for this request */
+        post: operations["reset"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/step": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Take a step in an environment made for this request */
+        post: operations["step"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/state": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The state of a fresh environment */
+        get: operations["state"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+}
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** @description A message to an agent. */
+        NewMessage: {
+            /** @description What to say. */
+            text: string;
+        };
+        /** @description A turn to drive. */
+        TurnInput: {
+            /** @default  */
+            text: string;
+            /**
+             * @description A session of this agent; its latest when not given.
+             * @default null
+             */
+            session_id: string | null;
+            /**
+             * @description Start a new session.
+             * @default false
+             */
+            is_new_session: boolean;
+            /**
+             * @description The turn's own id when not given.
+             * @default null
+             */
+            trace_id: string | null;
+            /**
+             * Format: double
+             * @default null
+             */
+            timeout_s: number | null;
+            /** @default null */
+            permissions: components["schemas"]["PermissionPolicy"] | null;
+            /** @default null */
+            model: string | null;
+        };
+        /** @description What is done about permission requests and questions. */
+        PermissionPolicy: "allow" | "reject" | "ask";
+        /** @description The answer to a permission request or a question. */
+        TurnAnswer: {
+            /** @description That of the reply that asks. */
+            id: string;
+        } & ({
+            /** @constant */
+            answer: "once";
+        } | {
+            /** @constant */
+            answer: "always";
+        } | {
+            /** @constant */
+            answer: "reject";
+            /**
+             * @description What the agent is told.
+             * @default null
+             */
+            message: string | null;
+        } | {
+            /** @constant */
+            answer: "choose";
+            answers: string[][];
+        });
+        /** @description The answer to a permission request or a question. */
+        Answer: {
+            /** @constant */
+            answer: "once";
+        } | {
+            /** @constant */
+            answer: "always";
+        } | {
+            /** @constant */
+            answer: "reject";
+            /**
+             * @description What the agent is told.
+             * @default null
+             */
+            message: string | null;
+        } | {
+            /** @constant */
+            answer: "choose";
+            answers: string[][];
+        };
         /** @description A page of a list. */
         RolloutPage: {
             /** @description The newest first, unless another order was asked for. */
@@ -1279,6 +2129,163 @@ export interface components {
              */
             cache_write_tokens: number;
         };
+        /** @description The result of a rollout that has ended. */
+        EndedRollout: {
+            /** @description `ended`. */
+            status: components["schemas"]["Status"];
+            /** @description The task's name. */
+            task_id: string;
+            /** @description The sandbox's name; empty when none was started. */
+            sandbox_id: string;
+            /**
+             * Format: double
+             * @description What the verify commands gave; null when there is none. Count it only where `reward_valid` is true.
+             */
+            reward: number | null;
+            /**
+             * Format: int32
+             * @description The agent's exit code; null when it never exited by itself.
+             */
+            agent_exit_code: number | null;
+            /**
+             * Format: double
+             * @description Seconds from start to end.
+             */
+            wall_s: number;
+            /** @description `transparent_proxy`, or `black_box` for a rollout whose calls are not part of its result. */
+            mode: string;
+            /** @description Every setup command that ran. */
+            setup_results: components["schemas"]["CommandResult"][];
+            /** @description Every verify command that ran. */
+            verify_results: components["schemas"]["CommandResult"][];
+            /** @description Text files of the work directory at the end, by path, cut to 8000 characters. */
+            files: {
+                [key: string]: string;
+            };
+            /** @description Paths of files that are there and were not kept. */
+            files_extra: string[];
+            /** @description What was kept of the task's `artifacts`; the files are below `artifacts/` in the record. */
+            artifacts?: components["schemas"]["Artifact"][];
+            /**
+             * Format: uint64
+             * @description The size of the record's `workdir.patch`, for a task with `patch`.
+             */
+            patch_bytes?: number | null;
+            /** @description The end of what the agent told. */
+            agent_log_tail: string;
+            /** @description The end of the proxy's log of model calls. */
+            proxy_log_tail: string;
+            /** @description What went wrong, in a sentence; null for a rollout that came to its end. */
+            error: string | null;
+            /**
+             * Format: int32
+             * @description As `agent_exit_code`, under the earlier variant's name; where that is null 0 for a served agent that came to its end,
+             *     otherwise -1.
+             */
+            exit_code: number | null;
+            /** @description As `files`, under the earlier variant's name. */
+            workdir_files: {
+                [key: string]: string;
+            };
+            /** @description The end of what the verify commands printed, all together. */
+            verifier_stdout: string;
+            /** @description The same of standard error. */
+            verifier_stderr: string;
+            /**
+             * Format: int32
+             * @description The first exit code of a verify command that is not 0, or 0; null when none ran.
+             */
+            test_exit_code: number | null;
+            /** @description Of the original's; always empty, since agents are installed before. */
+            install_log_tail: string;
+            /**
+             * Format: uint32
+             * @description 2. Results of version 1 held their tokens.
+             */
+            schema_version: number;
+            /** @description Names the rollout. Ids sort by time. */
+            rollout_id: components["schemas"]["RolloutId"];
+            /**
+             * @description The same for all rollouts that were asked for together: what GRPO compares with each other.
+             * @default
+             */
+            group: string;
+            /** @description What whoever asked for the rollout wants to find it by; nothing here depends on them. */
+            labels?: {
+                [key: string]: string;
+            };
+            /** @description How the rollout ended. */
+            ended: components["schemas"]["Ended"];
+            /**
+             * @description Why, exactly; `docs/endings.md` has what follows from each. Null in results of older versions.
+             * @default null
+             */
+            cause: components["schemas"]["Cause"] | null;
+            /** @description Whether the same rollout may end better when it is tried again. */
+            retryable: boolean;
+            /** @description The verify commands ran to a reward. */
+            graded: boolean;
+            /**
+             * @description Whether the reward says something about agent and model: false where something else broke, or nothing was
+             *     graded.
+             */
+            reward_valid: boolean;
+            /** @description What it may be used for. */
+            rollout_type: components["schemas"]["RolloutType"];
+            /** @description How much of the model calls could be captured. */
+            capture_level: components["schemas"]["CaptureLevel"];
+            /** @description What a reader must know. */
+            findings: components["schemas"]["Finding"][];
+            /** @description Seconds by phase. */
+            timings: components["schemas"]["Timings"];
+            /** @description What was used. */
+            usage: components["schemas"]["Usage"];
+            /** @description Attempts to reach something outside, by phase; each of them is in the record's `network.jsonl`. */
+            network?: {
+                [key: string]: components["schemas"]["AttemptTotals"];
+            };
+            /** @description What bounded it. */
+            budget: components["schemas"]["BudgetReport"];
+            /**
+             * @description How the agent was run: `cli`, or `serve` for one that ran as a server.
+             * @default cli
+             */
+            driver: components["schemas"]["Driver"];
+            /**
+             * @description A served agent's own name for its conversation; null when there was none.
+             * @default null
+             */
+            serve_session_id: string | null;
+            /** @description Which agent it was. */
+            agent: components["schemas"]["AgentInfo"];
+            /**
+             * @description The agent's own account: its last words, what it counted, what went wrong.
+             * @default {
+             *       "last_message": null,
+             *       "tool_calls": 0,
+             *       "tool_errors": 0,
+             *       "last_error": null,
+             *       "usage": null,
+             *       "cost_usd": null
+             *     }
+             */
+            agent_report: components["schemas"]["Report"];
+            /** @description Which model it was, and where. */
+            endpoint: components["schemas"]["EndpointInfo"];
+            /** @description How strong the sandbox's walls were. */
+            sandbox: components["schemas"]["SandboxInfo"];
+            /**
+             * Format: double
+             * @description When it started, in Unix seconds.
+             */
+            started_at: number;
+            /** @description Where everything kept of this rollout lies. */
+            record: string;
+            /** @description With `trace = sequences`: rows for training. Empty for a rollout that is not for training. */
+            sequences?: components["schemas"]["Row"][] | null;
+            /** @description With `trace = turns`: every model call. */
+            turns?: components["schemas"]["Call"][] | null;
+        };
         /** @description Where a rollout that has not ended stands. */
         RolloutProgress: {
             /** @description Names the rollout. */
@@ -1366,6 +2373,77 @@ export interface components {
              * @description Unix seconds.
              */
             queued_at: number;
+        };
+        /** @description Rollouts that were taken on. */
+        Created: {
+            /** @description The first one. */
+            rollout_id: components["schemas"]["RolloutId"];
+            /** @description All of them. */
+            rollout_ids: components["schemas"]["RolloutId"][];
+            /** @description What they have in common. */
+            group: string;
+            /** @description `queued`. */
+            status: components["schemas"]["Status"];
+        };
+        /** @description What came of a wish to end a rollout early. */
+        Cancelled: {
+            /** @description Which one. */
+            rollout_id: components["schemas"]["RolloutId"];
+            /** @description False when it had ended already. */
+            cancelled: boolean;
+        };
+        /** @description What came of a wish to have a rollout graded. */
+        Finalized: {
+            /** @description Which one. */
+            rollout_id: components["schemas"]["RolloutId"];
+            /** @description False when it had ended already. */
+            finalized: boolean;
+        };
+        /** @description A message that waits for its turn. */
+        MessageQueued: {
+            /** @description Whose agent it is for. */
+            rollout_id: components["schemas"]["RolloutId"];
+            /** @description True. */
+            queued: boolean;
+        };
+        /** @description The original's answer, with our findings about the record. */
+        RolloutMessages: {
+            /** @description Which rollout. */
+            rollout_id: components["schemas"]["RolloutId"];
+            /** @description `{info, parts}`, as OpenCode has them. */
+            messages: unknown[];
+            /** @description `running`, or `done` when nothing follows unless somebody asks for it. */
+            status: string;
+            /** @description The agent's own name for the conversation, where it runs as a server. */
+            serve_session_id: string | null;
+            /** @description What a reader must know; only where the messages were made from the model calls. */
+            findings?: components["schemas"]["Finding"][] | null;
+            /** @description Why the conversation is not known. */
+            error?: string | null;
+            /** @description Why there is none yet. */
+            note?: string | null;
+        };
+        /** @description The text files of a work directory at the end. */
+        Files: {
+            /** @description Those that were kept. */
+            files: components["schemas"]["FileSize"][];
+            /** @description Paths of files that are there and were not kept. */
+            files_extra: string[];
+        };
+        /** @description A file that was kept. */
+        FileSize: {
+            /** @description Absolute; below the work directory in older records. */
+            path: string;
+            /**
+             * Format: uint
+             * @description How many characters were kept of it.
+             */
+            chars: number;
+        };
+        /** @description The artifacts of a rollout. */
+        Artifacts: {
+            /** @description In the order of their paths. */
+            artifacts: components["schemas"]["Artifact"][];
         };
         Event: {
             rollout: components["schemas"]["RolloutId"];
@@ -2517,6 +3595,51 @@ export interface components {
                 [key: string]: string;
             };
         };
+        /** @description The tasks of a server. */
+        TaskList: {
+            /** @description All splits. */
+            splits: components["schemas"]["SplitSize"][];
+            /**
+             * Format: uint
+             * @description How many there are of the split that was asked for, or of all.
+             */
+            num_tasks: number;
+            /** @description Those that were asked for. */
+            tasks: components["schemas"]["TaskRow"][];
+        };
+        /** @description A split of tasks. */
+        SplitSize: {
+            /** @description Names it. */
+            name: string;
+            /**
+             * Format: uint
+             * @description How many tasks it has.
+             */
+            num_tasks: number;
+        };
+        /** @description A task in a list. */
+        TaskRow: {
+            /** @description Names it. */
+            id: string;
+            /** @description The split that it is in. */
+            split: string;
+            /**
+             * Format: uint
+             * @description Its place there.
+             */
+            index: number;
+            /** @description What the agent is told. */
+            instruction: string;
+            /** @description Whether the scripted endpoint can play it. */
+            has_solution: boolean;
+        };
+        /** @description The answer of `/ready`. */
+        ReadyAnswer: {
+            /** @description Whether a sandbox was started. */
+            ready: boolean;
+            /** @description Why not; left out when one was. */
+            reason?: string | null;
+        };
         /** @description A live agent, as others see it. No secret is in it. */
         LiveView: {
             id: string;
@@ -2526,8 +3649,8 @@ export interface components {
             model: string;
             sandbox: components["schemas"]["LiveSandbox"];
             state: components["schemas"]["LiveState"];
-            /** @description Our own address of its server; null while it does not run. */
-            base_url: string | null;
+            /** @description Our own address of its server; left out while it does not run, and where others may see it. */
+            base_url?: string | null;
             /** Format: double */
             created_at: number;
             /** Format: double */
@@ -2564,37 +3687,122 @@ export interface components {
         /** @description Where a live agent runs. */
         LiveSandbox: "local" | "none";
         LiveState: ("starting" | "busy" | "unhealthy" | "stopped" | "failed") | "idle" | "sleeping";
-        /** @description A turn to drive. */
-        TurnInput: {
-            /** @default  */
-            text: string;
+        /** @description A live agent. */
+        LiveAgentView: {
+            id: string;
+            name: string;
+            agent: string;
+            version: string;
+            model: string;
+            sandbox: components["schemas"]["LiveSandbox"];
+            state: components["schemas"]["LiveState"];
+            /** @description Our own address of its server; left out while it does not run, and where others may see it. */
+            base_url?: string | null;
+            /** Format: double */
+            created_at: number;
+            /** Format: double */
+            last_turn_at: number | null;
+            /** Format: uint64 */
+            turns: number;
             /**
-             * @description A session of this agent; its latest when not given.
-             * @default null
+             * Format: uint
+             * @description Turns that wait or run.
              */
+            open_turns: number;
+            /**
+             * Format: uint64
+             * @description How often the server was started anew.
+             */
+            restarts: number;
+            /** Format: uint64 */
+            calls: number;
+            /** Format: uint64 */
+            prompt_tokens: number;
+            /** Format: uint64 */
+            completion_tokens: number;
+            /** Format: double */
+            cost_usd: number | null;
+            /** Format: uint64 */
+            memory_bytes: number | null;
+            /** @description The latest session, which a turn without one goes on with. */
             session_id: string | null;
-            /**
-             * @description Start a new session.
-             * @default false
-             */
-            is_new_session: boolean;
-            /**
-             * @description The turn's own id when not given.
-             * @default null
-             */
-            trace_id: string | null;
-            /**
-             * Format: double
-             * @default null
-             */
-            timeout_s: number | null;
-            /** @default null */
-            permissions: components["schemas"]["PermissionPolicy"] | null;
-            /** @default null */
-            model: string | null;
+            /** @description The rollout ids of its records: `rollcage show` and `export` read them. */
+            records: string[];
+            error: string | null;
+            owner: string | null;
+            /** @description For its `base_url`, which is there only where the agent was asked for by itself. */
+            username?: string | null;
+            /** @description As `username`. */
+            password?: string | null;
         };
-        /** @description What is done about permission requests and questions. */
-        PermissionPolicy: "allow" | "reject" | "ask";
+        /** @description A caller's live agents. */
+        LiveAgents: {
+            /** @description Without their addresses. */
+            agents: components["schemas"]["LiveAgentView"][];
+        };
+        /** @description Whether an agent's server answers. */
+        LiveHealth: {
+            /** @description Whether it does. */
+            healthy: boolean;
+            /** @description What is there. */
+            server: components["schemas"]["ServerHealth"];
+            /** @description As the server tells it. */
+            version: string | null;
+            /** @description What the agent does. */
+            state: components["schemas"]["LiveState"];
+        };
+        /** @description What is found where an agent's server should be. */
+        ServerHealth: "healthy" | "foreign" | "not_running" | "silent";
+        /** @description An agent's own transcript. */
+        LiveMessages: {
+            /** @description Which conversation; null when there is none. */
+            session_id: string | null;
+            /** @description As the agent tells them. */
+            messages: unknown[];
+        };
+        /** @description The files of a live agent's work directory. */
+        LiveFiles: {
+            /** @description In the order of their paths. */
+            files: components["schemas"]["LiveFile"][];
+        };
+        /** @description One of them. */
+        LiveFile: {
+            /** @description Below the work directory. */
+            path: string;
+            /** @description What it is. */
+            kind: components["schemas"]["LiveFileKind"];
+            /**
+             * Format: uint64
+             * @description Its size.
+             */
+            bytes: number;
+        };
+        /** @description What stands at a path. */
+        LiveFileKind: "file" | "directory" | "symlink" | "other";
+        /** @description A turn that was taken on. */
+        TurnQueued: {
+            /** @description Names it. */
+            turn_id: string;
+        };
+        /** @description The replies of a turn. */
+        TurnReplies: {
+            /** @description Which turn. */
+            turn_id: string;
+            /** @description Whether the last reply is there. */
+            ended: boolean;
+            /** @description All so far. */
+            replies: components["schemas"]["Reply"][];
+        };
+        /** @description A page of an agent's turns. */
+        LiveTurnPage: {
+            /** @description The newest first. */
+            turns: components["schemas"]["TurnSummary"][];
+            /**
+             * Format: uint
+             * @description Give it as `offset` for the next page; null on the last.
+             */
+            next_offset: number | null;
+        };
         TurnSummary: {
             turn_id: string;
             trace_id: string;
@@ -2607,25 +3815,885 @@ export interface components {
             /** @description The terminal reply; null while the turn is open. */
             end: components["schemas"]["Reply"] | null;
         };
-        /** @description The answer to a permission request or a question. */
-        Answer: {
-            /** @constant */
-            answer: "once";
-        } | {
-            /** @constant */
-            answer: "always";
-        } | {
-            /** @constant */
-            answer: "reject";
+        /** @description What came of ending a turn early. */
+        TurnAborted: {
+            /** @description Which turn. */
+            turn_id: string;
+            /** @description False when it had ended already. */
+            aborted: boolean;
+        };
+        RolloutRequest: {
             /**
-             * @description What the agent is told.
+             * @description What the agent is told, byte for byte. Required unless `task` names one.
+             * @default
+             */
+            instruction: string;
+            /**
+             * @description Shell commands run before the agent; the first that fails ends the rollout.
              * @default null
              */
-            message: string | null;
-        } | {
+            setup: string[] | null;
+            /**
+             * @description Programs that run beside the agent: started after the setup commands, ended with the agent. `ready` is tried until it exits with 0.
+             * @default null
+             */
+            services: (string | {
+                run: string;
+                ready?: string;
+                /** @default 30 */
+                ready_timeout_s: number;
+            })[] | null;
+            /**
+             * @description Programs that run beside the verify commands: started anew before each of them.
+             * @default null
+             */
+            verify_services: (string | {
+                run: string;
+                ready?: string;
+                /** @default 30 */
+                ready_timeout_s: number;
+            })[] | null;
+            /**
+             * @description Shell commands run after it; the reward is the share that exits with 0, or the number that one of them writes to /home/user/logs/verifier/reward.txt.
+             * @default null
+             */
+            verify: string[] | null;
+            /**
+             * @description Texts by path, or other bytes as base64, absolute or below the work directory /home/user/workdir. Those below /home/user/tests arrive when the agent is dead.
+             * @default null
+             */
+            files: {
+                [key: string]: string | {
+                    base64: string;
+                    /** @default false */
+                    executable: boolean;
+                };
+            } | null;
+            /**
+             * @description Another name for `files`.
+             * @default null
+             */
+            upload_files: {
+                [key: string]: string | {
+                    base64: string;
+                    /** @default false */
+                    executable: boolean;
+                };
+            } | null;
+            /**
+             * @description Files to keep when the verify commands have run, of any bytes: patterns of paths below the work directory, such as `out/**`.
+             * @default null
+             */
+            artifacts: string[] | null;
+            /**
+             * @description Keep what the agent changed in the work directory, as a patch with the record.
+             * @default null
+             */
+            patch: boolean | null;
+            /**
+             * @description Environment variables for setup, agent and verify.
+             * @default null
+             */
+            env: {
+                [key: string]: string;
+            } | null;
+            /**
+             * @description The time zone inside, such as Europe/Berlin; UTC when it is not given.
+             * @default
+             */
+            timezone: string;
+            /**
+             * @description The locale inside, such as de_DE.UTF-8; C.UTF-8 when it is not given.
+             * @default
+             */
+            locale: string;
+            /**
+             * @description MCP servers for the agent, by name: `command` (a list) with `env`, started inside the sandbox, or `url` with `headers`, for streamable HTTP. Headers stay in the server.
+             * @default null
+             */
+            mcp: {
+                [key: string]: Record<string, never>;
+            } | null;
+            /**
+             * @description A task of this server: its id, its index, or an object with `id` or `index` and `split`. Other arguments replace parts of it.
+             * @default null
+             */
+            task: string | number | null | {
+                id?: string;
+                index?: number;
+                split?: string;
+            };
+            /**
+             * @description Your name for the task; comes back in the result.
+             * @default
+             */
+            task_id: string;
+            /**
+             * @description NAME or NAME@VERSION; list_agents shows what there is, with other names for the same.
+             * @default opencode
+             */
+            agent: string;
+            /**
+             * @description What the agent should do differently, where it can: list_agents shows which options each has.
+             * @default null
+             */
+            agent_options: {
+                /**
+                 * @description In place of its own system prompt.
+                 * @default null
+                 */
+                system_prompt: string | null;
+                /**
+                 * @description Told to it beside the task, as its users' own notes are.
+                 * @default null
+                 */
+                instructions: string | null;
+                /**
+                 * @description How much the model should think, in the agent's own words.
+                 * @default null
+                 */
+                effort: string | null;
+                /**
+                 * @description The only tools it has, by its own names for them.
+                 * @default null
+                 */
+                tools: string[] | null;
+                /**
+                 * @description Tools that it does not have, by its own names for them.
+                 * @default null
+                 */
+                disabled_tools: string[] | null;
+                /**
+                 * @description Keep its own log of this level, in the agent's own words: with the record, as its standard error.
+                 * @default null
+                 */
+                log_level: string | null;
+                /**
+                 * @description Environment variables for the agent alone.
+                 * @default null
+                 */
+                env: {
+                    [key: string]: string;
+                } | null;
+                /**
+                 * @description Merged over the agent's own configuration file.
+                 * @default null
+                 */
+                config: Record<string, never> | null;
+            } | null;
+            /**
+             * @description How the agent is run: `cli` (its command, to its exit) or `serve` (its server, which takes messages while it lives). start_rollout runs agents as servers where they can, everything else as commands.
+             * @default null
+             */
+            driver: ("cli" | "serve") | null;
+            /**
+             * @description Where it runs; `local` is a sandbox on the server.
+             * @default local
+             */
+            sandbox: string;
+            /**
+             * @description A kind of endpoint that list_endpoints shows, set up by the server's variables; `base_url`, `api_key` and `model` beat those. `scripted` plays `solution`.
+             * @default
+             */
+            endpoint: string;
+            /**
+             * @description An OpenAI-compatible endpoint; with `api_key` and `model`, or with `endpoint`.
+             * @default
+             */
+            base_url: string;
+            /**
+             * @description Its key. It stays in the server and is shown nowhere.
+             * @default
+             */
+            api_key: string;
+            /**
+             * @description The model's name.
+             * @default
+             */
+            model: string;
+            /**
+             * @description What the endpoint speaks: chat (OpenAI's chat completions) or anthropic (Anthropic's messages).
+             * @default
+             */
+            dialect: string;
+            /**
+             * @description A model in one word: vllm://REPO, hf-router://REPO:PROVIDER or KIND/MODEL.
+             * @default
+             */
+            model_key: string;
+            /**
+             * @description The base URL that goes with vllm://REPO.
+             * @default
+             */
+            vllm_url: string;
+            /**
+             * @description The key that goes with hf-router://REPO:PROVIDER.
+             * @default
+             */
+            hf_token: string;
+            /**
+             * @description Let the model think; the default depends on the endpoint.
+             * @default null
+             */
+            thinking: boolean | null;
+            /**
+             * @description The opposite of `thinking`.
+             * @default null
+             */
+            disable_thinking: boolean | null;
+            /**
+             * @description Sample with this temperature and nothing else, whatever the agent asks for: a training session. Without it an endpoint that gives token ids is asked at temperature 1 and nothing else.
+             * @default null
+             */
+            temperature: number | null;
+            /**
+             * @description Who says what is sampled with: `auto` as `temperature` says, or the agent, whose turns may then not be trainable.
+             * @default auto
+             * @enum {string}
+             */
+            sampling: "auto" | "agent";
+            /**
+             * @description What becomes of calls that constrain sampling (tool_choice required, strict tools, response formats): `refuse` them (default with `temperature`), `remove` what constrains, or `keep` them and train on none (default otherwise).
+             * @default null
+             * @enum {string|null}
+             */
+            constrained: "refuse" | "remove" | "keep" | null;
+            /**
+             * @description The most tokens an agent may ask for in one call; 0 or less is no cap.
+             * @default 4096
+             */
+            max_tokens_cap: number;
+            /**
+             * @description Alternatives to ask for per token.
+             * @default 5
+             */
+            top_logprobs: number;
+            /**
+             * @description `black_box` asks the endpoint for no tokens and lists no calls.
+             * @default transparent_proxy
+             * @enum {string}
+             */
+            mode: "transparent_proxy" | "black_box";
+            /**
+             * @description Limits that hold whatever the agent does. At one of them it gets a last answer, and the work is graded.
+             * @default null
+             */
+            budget: {
+                calls?: number | null;
+                prompt_tokens?: number | null;
+                completion_tokens?: number | null;
+                usd?: number | null;
+                /** @description Seconds without a model call. */
+                idle_s?: number | null;
+            } | null;
+            /**
+             * @description What the sandbox may use at most; sizes are in MiB. Its defaults hold for what is not named.
+             * @default null
+             */
+            limits: {
+                memory_mb?: number | null;
+                pids?: number | null;
+                cpus?: number | null;
+                disk_mb?: number | null;
+                file_mb?: number | null;
+                shm_mb?: number | null;
+                artifacts_mb?: number | null;
+            } | null;
+            /**
+             * @description What setup commands (default `open`), the agent and verify commands (default `none`) may reach: none, open (the web, ssh and git on public addresses), or a list of hosts: HOST, HOST:PORT, *.DOMAIN, ADDRESS, ADDRESS/BITS, @pip, @npm, @cargo, @apt, @git. The model is always reached.
+             * @default null
+             */
+            network: {
+                setup?: ("none" | "open" | "allowlist") | string[];
+                agent?: ("none" | "open" | "allowlist") | string[];
+                verify?: ("none" | "open" | "allowlist") | string[];
+                allow_hosts?: string[];
+            } | null;
+            /**
+             * @description The agent's time, in seconds.
+             * @default 600
+             */
+            agent_timeout_s: number;
+            /**
+             * @description The time of each setup and verify command, in seconds.
+             * @default 120
+             */
+            command_timeout_s: number;
+            /**
+             * @description A reference solution for the scripted endpoint: shell commands, or steps as in a task file. Without another endpoint it is played.
+             * @default null
+             */
+            solution: (string | Record<string, never>)[] | null;
+            /**
+             * @description A group of so many rollouts; with more than one the result is an array.
+             * @default 1
+             */
+            n: number;
+            /**
+             * @description Names what belongs together, in place of a name of its own for each call.
+             * @default null
+             */
+            group: string | null;
+            /**
+             * @description Kept with each result, to find it by: names and their texts.
+             * @default null
+             */
+            labels: {
+                [key: string]: string;
+            } | null;
+            /**
+             * @description One more setup command, run last.
+             * @default
+             */
+            setup_shell: string;
+            /**
+             * @description Who runs setup commands: root's installs are the system's, and apt-get works. It needs a server that runs as root.
+             * @default user
+             * @enum {string}
+             */
+            setup_user: "user" | "root";
+            /**
+             * @description A script, written to /home/user/tests/test.sh and run in the work directory when everything of the agent is dead; it writes the reward to /home/user/logs/verifier/reward.txt. Without a #! line bash runs it.
+             * @default
+             */
+            test_script: string;
+            /**
+             * @description Accepted and not needed: sandboxes always start with the agent installed.
+             * @default
+             */
+            template: string;
+        };
+        LiveRequest: {
+            /**
+             * @description Shell commands run before the agent; the first that fails ends the rollout.
+             * @default null
+             */
+            setup: string[] | null;
+            /**
+             * @description Programs that run beside the agent: started after the setup commands, ended with the agent. `ready` is tried until it exits with 0.
+             * @default null
+             */
+            services: (string | {
+                run: string;
+                ready?: string;
+                /** @default 30 */
+                ready_timeout_s: number;
+            })[] | null;
+            /**
+             * @description Texts by path, or other bytes as base64, absolute or below the work directory /home/user/workdir. Those below /home/user/tests arrive when the agent is dead.
+             * @default null
+             */
+            files: {
+                [key: string]: string | {
+                    base64: string;
+                    /** @default false */
+                    executable: boolean;
+                };
+            } | null;
+            /**
+             * @description Another name for `files`.
+             * @default null
+             */
+            upload_files: {
+                [key: string]: string | {
+                    base64: string;
+                    /** @default false */
+                    executable: boolean;
+                };
+            } | null;
+            /**
+             * @description Environment variables for setup, agent and verify.
+             * @default null
+             */
+            env: {
+                [key: string]: string;
+            } | null;
+            /**
+             * @description The time zone inside, such as Europe/Berlin; UTC when it is not given.
+             * @default
+             */
+            timezone: string;
+            /**
+             * @description The locale inside, such as de_DE.UTF-8; C.UTF-8 when it is not given.
+             * @default
+             */
+            locale: string;
+            /**
+             * @description MCP servers for the agent, by name: `command` (a list) with `env`, started inside the sandbox, or `url` with `headers`, for streamable HTTP. Headers stay in the server.
+             * @default null
+             */
+            mcp: {
+                [key: string]: Record<string, never>;
+            } | null;
+            /**
+             * @description A task of this server: its id, its index, or an object with `id` or `index` and `split`. Other arguments replace parts of it.
+             * @default null
+             */
+            task: string | number | null | {
+                id?: string;
+                index?: number;
+                split?: string;
+            };
+            /**
+             * @description Your name for the task; comes back in the result.
+             * @default
+             */
+            task_id: string;
+            /**
+             * @description NAME or NAME@VERSION; list_agents shows what there is, with other names for the same.
+             * @default opencode
+             */
+            agent: string;
+            /**
+             * @description What the agent should do differently, where it can: list_agents shows which options each has.
+             * @default null
+             */
+            agent_options: {
+                /**
+                 * @description In place of its own system prompt.
+                 * @default null
+                 */
+                system_prompt: string | null;
+                /**
+                 * @description Told to it beside the task, as its users' own notes are.
+                 * @default null
+                 */
+                instructions: string | null;
+                /**
+                 * @description How much the model should think, in the agent's own words.
+                 * @default null
+                 */
+                effort: string | null;
+                /**
+                 * @description The only tools it has, by its own names for them.
+                 * @default null
+                 */
+                tools: string[] | null;
+                /**
+                 * @description Tools that it does not have, by its own names for them.
+                 * @default null
+                 */
+                disabled_tools: string[] | null;
+                /**
+                 * @description Keep its own log of this level, in the agent's own words: with the record, as its standard error.
+                 * @default null
+                 */
+                log_level: string | null;
+                /**
+                 * @description Environment variables for the agent alone.
+                 * @default null
+                 */
+                env: {
+                    [key: string]: string;
+                } | null;
+                /**
+                 * @description Merged over the agent's own configuration file.
+                 * @default null
+                 */
+                config: Record<string, never> | null;
+            } | null;
+            /**
+             * @description Where it runs; `local` is a sandbox on the server.
+             * @default local
+             */
+            sandbox: string;
+            /**
+             * @description A kind of endpoint that list_endpoints shows, set up by the server's variables; `base_url`, `api_key` and `model` beat those. `scripted` plays `solution`.
+             * @default
+             */
+            endpoint: string;
+            /**
+             * @description An OpenAI-compatible endpoint; with `api_key` and `model`, or with `endpoint`.
+             * @default
+             */
+            base_url: string;
+            /**
+             * @description Its key. It stays in the server and is shown nowhere.
+             * @default
+             */
+            api_key: string;
+            /**
+             * @description The model's name.
+             * @default
+             */
+            model: string;
+            /**
+             * @description What the endpoint speaks: chat (OpenAI's chat completions) or anthropic (Anthropic's messages).
+             * @default
+             */
+            dialect: string;
+            /**
+             * @description A model in one word: vllm://REPO, hf-router://REPO:PROVIDER or KIND/MODEL.
+             * @default
+             */
+            model_key: string;
+            /**
+             * @description The base URL that goes with vllm://REPO.
+             * @default
+             */
+            vllm_url: string;
+            /**
+             * @description The key that goes with hf-router://REPO:PROVIDER.
+             * @default
+             */
+            hf_token: string;
+            /**
+             * @description Let the model think; the default depends on the endpoint.
+             * @default null
+             */
+            thinking: boolean | null;
+            /**
+             * @description The opposite of `thinking`.
+             * @default null
+             */
+            disable_thinking: boolean | null;
+            /**
+             * @description Sample with this temperature and nothing else, whatever the agent asks for: a training session. Without it an endpoint that gives token ids is asked at temperature 1 and nothing else.
+             * @default null
+             */
+            temperature: number | null;
+            /**
+             * @description Who says what is sampled with: `auto` as `temperature` says, or the agent, whose turns may then not be trainable.
+             * @default auto
+             * @enum {string}
+             */
+            sampling: "auto" | "agent";
+            /**
+             * @description What becomes of calls that constrain sampling (tool_choice required, strict tools, response formats): `refuse` them (default with `temperature`), `remove` what constrains, or `keep` them and train on none (default otherwise).
+             * @default null
+             * @enum {string|null}
+             */
+            constrained: "refuse" | "remove" | "keep" | null;
+            /**
+             * @description The most tokens an agent may ask for in one call; 0 or less is no cap.
+             * @default 4096
+             */
+            max_tokens_cap: number;
+            /**
+             * @description Alternatives to ask for per token.
+             * @default 5
+             */
+            top_logprobs: number;
+            /**
+             * @description `black_box` asks the endpoint for no tokens and lists no calls.
+             * @default transparent_proxy
+             * @enum {string}
+             */
+            mode: "transparent_proxy" | "black_box";
+            /**
+             * @description Limits that hold whatever the agent does. At one of them it gets a last answer, and the work is graded.
+             * @default null
+             */
+            budget: {
+                calls?: number | null;
+                prompt_tokens?: number | null;
+                completion_tokens?: number | null;
+                usd?: number | null;
+                /** @description Seconds without a model call. */
+                idle_s?: number | null;
+            } | null;
+            /**
+             * @description What the sandbox may use at most; sizes are in MiB. Its defaults hold for what is not named.
+             * @default null
+             */
+            limits: {
+                memory_mb?: number | null;
+                pids?: number | null;
+                cpus?: number | null;
+                disk_mb?: number | null;
+                file_mb?: number | null;
+                shm_mb?: number | null;
+                artifacts_mb?: number | null;
+            } | null;
+            /**
+             * @description What setup commands (default `open`), the agent and verify commands (default `none`) may reach: none, open (the web, ssh and git on public addresses), or a list of hosts: HOST, HOST:PORT, *.DOMAIN, ADDRESS, ADDRESS/BITS, @pip, @npm, @cargo, @apt, @git. The model is always reached.
+             * @default null
+             */
+            network: {
+                setup?: ("none" | "open" | "allowlist") | string[];
+                agent?: ("none" | "open" | "allowlist") | string[];
+                verify?: ("none" | "open" | "allowlist") | string[];
+                allow_hosts?: string[];
+            } | null;
+            /**
+             * @description The time of each setup and verify command, in seconds.
+             * @default 120
+             */
+            command_timeout_s: number;
+            /**
+             * @description A reference solution for the scripted endpoint: shell commands, or steps as in a task file. Without another endpoint it is played.
+             * @default null
+             */
+            solution: (string | Record<string, never>)[] | null;
+            /**
+             * @description Kept with each result, to find it by: names and their texts.
+             * @default null
+             */
+            labels: {
+                [key: string]: string;
+            } | null;
+            /**
+             * @description One more setup command, run last.
+             * @default
+             */
+            setup_shell: string;
+            /**
+             * @description Who runs setup commands: root's installs are the system's, and apt-get works. It needs a server that runs as root.
+             * @default user
+             * @enum {string}
+             */
+            setup_user: "user" | "root";
+            /**
+             * @description A stopped agent to start again with what it had; a new one when not given.
+             * @default null
+             */
+            id: string | null;
+            /**
+             * @description Your name for the agent.
+             * @default
+             */
+            name: string;
+            /**
+             * @description More model names that turns may ask for, besides `model`.
+             * @default null
+             */
+            models: string[] | null;
+            /**
+             * @description What is done when the agent asks for permission: allow it, refuse it, or ask the caller and refuse what nobody answers in time.
+             * @default allow
+             * @enum {unknown}
+             */
+            permissions: "allow" | "reject" | "ask";
+            /**
+             * @description How long the agent's server may take to become healthy.
+             * @default 60
+             */
+            deadline_s: number;
+            /**
+             * @description The pause between two looks at it.
+             * @default 0.25
+             */
+            poll_s: number;
+            /**
+             * @description Without a turn for so long the agent is saved and put to sleep; its next turn wakes it.
+             * @default 900
+             */
+            idle_s: number;
+            /**
+             * @description The limit of a turn that names none.
+             * @default 600
+             */
+            turn_timeout_s: number;
+        };
+        /** @description Why a request was refused. */
+        Detail: {
+            detail: string;
+        };
+        /** @description What is wrong with a body, in Pydantic's form. */
+        Problems: {
+            detail: {
+                type: string;
+                msg: string;
+                loc: (string | number)[];
+            }[];
+        };
+        /** @description That the process answers. */
+        Health: {
             /** @constant */
-            answer: "choose";
-            answers: string[][];
+            status: "healthy";
+        };
+        /** @description What an environment is. */
+        EnvironmentMetadata: {
+            name: string;
+            description: string;
+            readme_content: string | null;
+            version: string;
+            author: string | null;
+            documentation_url: string | null;
+        };
+        /** @description What the environment takes and answers. */
+        EnvironmentSchemas: {
+            /** @description A JSON Schema of draft 2020-12. */
+            action: Record<string, never>;
+            /** @description A JSON Schema of draft 2020-12. */
+            observation: Record<string, never>;
+            /** @description A JSON Schema of draft 2020-12. */
+            reset_observation: Record<string, never>;
+            /** @description A JSON Schema of draft 2020-12. */
+            state: Record<string, never>;
+        };
+        /** ToolError */
+        ToolError: {
+            /** @enum {string} */
+            error_type: "execution_error" | "invalid_args" | "transport_error" | "tool_not_found" | "timeout";
+            message: string;
+        };
+        /** @description What the environment shows. */
+        ResetAnswer: {
+            observation: components["schemas"]["ResetObservation"];
+            /** @default null */
+            reward: boolean | number | null;
+            done: boolean;
+            /** Metadata */
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description What the environment shows. */
+        StepAnswer: {
+            observation: components["schemas"]["CallToolObservation"];
+            /** @default null */
+            reward: boolean | number | null;
+            done: boolean;
+            /** Metadata */
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        /** Observation */
+        ResetObservation: {
+            /** @default false */
+            done: boolean;
+            /** @default null */
+            reward: boolean | number | null;
+            /** Metadata */
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        /** State */
+        EnvironmentState: {
+            /** @default null */
+            episode_id: string | null;
+            /** @default 0 */
+            step_count: number;
+            /** @default 0 */
+            rollouts_completed: number;
+            /** @default null */
+            last_reward: number | null;
+            /** @default null */
+            last_task_id: string | null;
+            /** @default null */
+            last_sandbox_id: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description How an episode begins. */
+        ResetRequest: {
+            /** @default null */
+            seed: number | null;
+            /** @default null */
+            episode_id: string | null;
+        };
+        /** @description A step. */
+        StepRequest: {
+            action: components["schemas"]["CallToolAction"];
+            /** @default null */
+            timeout_s: number | null;
+            /** @default null */
+            request_id: string | null;
+        };
+        /**
+         * CallToolAction
+         * @description A call of a tool.
+         */
+        CallToolAction: {
+            /** Metadata */
+            metadata?: {
+                [key: string]: unknown;
+            };
+            /**
+             * @default call_tool
+             * @constant
+             */
+            type: "call_tool";
+            tool_name: string;
+            arguments?: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * CallToolObservation
+         * @description What came of a call.
+         */
+        CallToolObservation: {
+            /** @default false */
+            done: boolean;
+            /** @default null */
+            reward: boolean | number | null;
+            /** Metadata */
+            metadata?: {
+                [key: string]: unknown;
+            };
+            tool_name?: string;
+            /** @default null */
+            result: unknown;
+            /** @default null */
+            error: components["schemas"]["ToolError"] | null;
+        };
+        /** @description Which tasks. */
+        SplitQuery: {
+            /** @description One of `splits`. */
+            split: string;
+        };
+        /** @description Which tasks. */
+        TaskQuery: {
+            /** @description One of `splits`. */
+            split: string;
+            index: number;
+        };
+        /** @description Which tasks. */
+        TaskRangeQuery: {
+            /** @description One of `splits`. */
+            split: string;
+            /** @default null */
+            start: number | null;
+            /** @default null */
+            stop: number | null;
+        };
+        /** @description A split of tasks. */
+        TaskSplit: {
+            name: string;
+            /** @enum {string} */
+            type: "train" | "validation" | "test";
+        };
+        /** @description The tasks of a split. */
+        SplitTasks: {
+            tasks: components["schemas"]["Task"][];
+            env_name: string;
+        };
+        /** @description Some tasks of a split. */
+        TaskRange: {
+            tasks: components["schemas"]["Task"][];
+        };
+        /** @description A task. */
+        OneTask: {
+            task: components["schemas"]["Task"];
+        };
+        /** @description How many there are. */
+        TaskCount: {
+            num_tasks: number;
+        };
+        /** @description A request, or without an id and with a method `notifications/…` a notification. */
+        JsonRpcRequest: {
+            /** @constant */
+            jsonrpc: "2.0";
+            method: string;
+            params?: Record<string, never>;
+            id?: string | number | null;
+        };
+        /** @description A result or an error. */
+        JsonRpcAnswer: {
+            /** @constant */
+            jsonrpc: "2.0";
+            id: string | number | null;
+            /** @description What the method answers. */
+            result?: unknown;
+            error?: {
+                code: number;
+                message: string;
+                data?: unknown;
+            };
         };
     };
     responses: never;
@@ -2635,4 +4703,2585 @@ export interface components {
     pathItems: never;
 }
 export type $defs = Record<string, never>;
-export type operations = Record<string, never>;
+export interface operations {
+    listRollouts: {
+        parameters: {
+            query?: {
+                /** @description Only rollouts of this task id. */
+                task?: string;
+                /** @description Only rollouts of this agent. */
+                agent?: string;
+                /** @description Only rollouts of this model. */
+                model?: string;
+                /** @description `running`, or how they ended, such as `completed`. */
+                ended?: string;
+                /** @description Started at or after: Unix seconds, or a time such as 2026-05-01T12:00:00Z. */
+                since?: string;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
+                /** @description Rollouts on a page. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutPage"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    createRollouts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "task_id": "hello",
+                 *       "instruction": "Write a file hello.txt that holds the word hello.",
+                 *       "verify": [
+                 *         "grep -qx hello hello.txt"
+                 *       ],
+                 *       "agent": "opencode",
+                 *       "endpoint": "scripted",
+                 *       "solution": [
+                 *         "echo hello > hello.txt"
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["RolloutRequest"];
+                "multipart/form-data": {
+                    /** @description The object that would be the body otherwise. */
+                    request: string;
+                    /** @description Files of any bytes; the file name of each part is its path inside. */
+                    files?: string[];
+                };
+            };
+        };
+        responses: {
+            /** @description Taken on; nothing of it has run yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "rollout_id": "019a3f0c-7d52-7c11-9d5e-0f2f6d0f9a10",
+                     *       "rollout_ids": [
+                     *         "019a3f0c-7d52-7c11-9d5e-0f2f6d0f9a10"
+                     *       ],
+                     *       "group": "019a3f0c-7d52-7c11-9d5e-0f2f6d0f9a10",
+                     *       "status": "queued"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Created"];
+                };
+            };
+            /** @description An argument is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description A web page sent a form. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body did not arrive in time. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is sent neither as application/json nor as multipart/form-data. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The queue is full: try again later. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The server is shutting down. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    getRollout: {
+        parameters: {
+            query?: {
+                /** @description How much of the tokens comes with a result: rows for training, every model call, or none. */
+                trace?: "none" | "sequences" | "turns";
+            };
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The whole result with `status: ended`, or where the rollout stands. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndedRollout"] | components["schemas"]["RolloutProgress"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    deleteRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description It was run on the server's own machine and is not yours. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It has not ended: cancel it first. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    cancelRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description `cancelled` is false when it had ended already. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "rollout_id": "019a3f0c-7d52-7c11-9d5e-0f2f6d0f9a10",
+                     *       "cancelled": true
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Cancelled"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Another process runs it. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    finalizeRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description `finalized` is false when it had ended already. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "rollout_id": "019a3f0c-7d52-7c11-9d5e-0f2f6d0f9a10",
+                     *       "finalized": true
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Finalized"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Another process runs it. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutMessages: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The messages. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutMessages"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    sendMessage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "text": "Now write a test for it."
+                 *     }
+                 */
+                "application/json": components["schemas"]["NewMessage"];
+            };
+        };
+        responses: {
+            /** @description It is said as soon as the turns before it are over. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "rollout_id": "019a3f0c-7d52-7c11-9d5e-0f2f6d0f9a10",
+                     *       "queued": true
+                     *     }
+                     */
+                    "application/json": components["schemas"]["MessageQueued"];
+                };
+            };
+            /** @description The body is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It has ended, takes no messages, or too many wait already. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is not sent as application/json. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body has other members. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutEvents: {
+        parameters: {
+            query?: {
+                /** @description Only events with a higher number. */
+                after?: number;
+            };
+            header?: {
+                /** @description The same as `after`, and stronger. */
+                "Last-Event-ID"?: string;
+            };
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Server-sent events, each an `Event` with its number as `id`: `queued`, `entered`, `command_started`, `command`, `call`, `session`, `turn_started`, `reply`, `idle`, `agent_exited`, `collected` and `finished`. Ends after `finished`. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Another process runs it. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutTrace: {
+        parameters: {
+            query?: {
+                /** @description What to export it as. */
+                format?: "sequences" | "training-trace" | "trace-entries" | "capture" | "atif" | "sft" | "turns" | "parquet";
+                /** @description Also calls that the agent did not go on from (capture). */
+                include_discarded?: boolean;
+                /** @description Also rows for calls beside the work, like summaries (sequences). */
+                include_auxiliary?: boolean;
+                /** @description Also messages beside the tokens (capture). */
+                include_messages?: boolean;
+                /** @description How the arguments of tool calls are written (sft). */
+                arguments?: "objects" | "strings";
+            };
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The export; `sequences`, `sft` and `turns` are lines of JSON. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never> | unknown[];
+                    "application/x-ndjson": string;
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It holds nothing that may be trained on. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutFiles: {
+        parameters: {
+            query?: {
+                /** @description One file's text instead of the list: its path, absolute or below the work directory. */
+                path?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The list, or the text of one file. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "files": [
+                     *         {
+                     *           "path": "/home/user/workdir/hello.txt",
+                     *           "chars": 6
+                     *         }
+                     *       ],
+                     *       "files_extra": []
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Files"];
+                    "text/plain": string;
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It has not ended. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    listArtifacts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The files. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Artifacts"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It has not ended. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    getArtifact: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+                /** @description Its path, as the list has it; may hold slashes. */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The file. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It has not ended. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    getPatch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The patch as an attachment. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It has not ended. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutLogs: {
+        parameters: {
+            query?: {
+                /** @description Which log. */
+                name?: "agent" | "agent_stderr" | "proxy";
+            };
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The end of the log. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The proxy's log is there once the rollout has ended. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    listAgents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All of them. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Agents"];
+                };
+            };
+        };
+    };
+    listEndpoints: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All of them. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Endpoints"];
+                };
+            };
+        };
+    };
+    listTasks: {
+        parameters: {
+            query?: {
+                /** @description Only tasks of this split. */
+                split?: string;
+                /** @description The first one. */
+                start?: number;
+                /** @description The one after the last. */
+                stop?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The tasks. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "splits": [
+                     *         {
+                     *           "name": "train",
+                     *           "num_tasks": 1
+                     *         }
+                     *       ],
+                     *       "num_tasks": 1,
+                     *       "tasks": [
+                     *         {
+                     *           "id": "hello",
+                     *           "split": "train",
+                     *           "index": 0,
+                     *           "instruction": "Write a file hello.txt that holds the word hello.",
+                     *           "has_solution": true
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TaskList"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    metrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The numbers. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    ready: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A sandbox was started. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "ready": true
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ReadyAnswer"];
+                };
+            };
+            /** @description No sandbox can be started, and why; or that it is not known yet (`starting`). */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "ready": false,
+                     *       "reason": "starting"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ReadyAnswer"];
+                };
+            };
+        };
+    };
+    listLive: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All of them, without their addresses. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "agents": []
+                     *     }
+                     */
+                    "application/json": components["schemas"]["LiveAgents"];
+                };
+            };
+        };
+    };
+    startLive: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "name": "helper",
+                 *       "endpoint": "scripted",
+                 *       "solution": [
+                 *         "ls"
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["LiveRequest"];
+            };
+        };
+        responses: {
+            /** @description The agent. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LiveAgentView"];
+                };
+            };
+            /** @description An argument is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such live agent, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body did not arrive in time. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is not sent as application/json. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description You have as many as you may. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Its sandbox, setup or server failed. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It was not healthy within `deadline_s`. */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    getLive: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The agent. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LiveAgentView"];
+                };
+            };
+            /** @description There is no such live agent, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    removeLive: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description There is no such live agent, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    startLiveAgain: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The agent. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LiveAgentView"];
+                };
+            };
+            /** @description There is no such live agent, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Its sandbox, setup or server failed. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It was not healthy within `deadline_s`. */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    stopLive: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The agent. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LiveAgentView"];
+                };
+            };
+            /** @description There is no such live agent, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    liveHealth: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It does. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "healthy": true,
+                     *       "server": "healthy",
+                     *       "version": "1.1.0",
+                     *       "state": "idle"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["LiveHealth"];
+                };
+            };
+            /** @description There is no such live agent, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It does not. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LiveHealth"];
+                };
+            };
+        };
+    };
+    liveLogs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The log. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+            /** @description There is no such live agent, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    liveMessages: {
+        parameters: {
+            query?: {
+                /** @description Which conversation; the latest when not given. */
+                session_id?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description As the agent tells it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "session_id": null,
+                     *       "messages": []
+                     *     }
+                     */
+                    "application/json": components["schemas"]["LiveMessages"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such live agent, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The agent is stopped. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    listLiveFiles: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The files. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "files": [
+                     *         {
+                     *           "path": "hello.txt",
+                     *           "kind": "file",
+                     *           "bytes": 6
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["LiveFiles"];
+                };
+            };
+            /** @description There is no such live agent, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The agent is stopped. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    readLiveFile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+                /** @description Below the work directory; may hold slashes. */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The file. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The path leads out of the work directory, or names no file. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such live agent, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The agent is stopped. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    writeLiveFile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+                /** @description Below the work directory; may hold slashes. */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description Done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The path leads out of the work directory, or names no file. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such live agent, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body did not arrive in time. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The agent is stopped. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    listTurns: {
+        parameters: {
+            query?: {
+                /** @description How many to skip. */
+                offset?: number;
+                /** @description Turns on a page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "turns": [],
+                     *       "next_offset": null
+                     *     }
+                     */
+                    "application/json": components["schemas"]["LiveTurnPage"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such live agent, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    createTurn: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "text": "What is in this directory?"
+                 *     }
+                 */
+                "application/json": components["schemas"]["TurnInput"];
+            };
+        };
+        responses: {
+            /** @description With `Accept: text/event-stream`. Server-sent events, each a `Reply` with its number as `id`: `delta`, `reasoning`, `tool`, `permission`, `question`, `final` and `error`. Ends after `final` or `error`. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description Queued. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "turn_id": "019a3f0c-8a11-7e0b-bb1e-1a4d5f2c9c31"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TurnQueued"];
+                };
+            };
+            /** @description The turn is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such live agent, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body did not arrive in time. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The agent is stopped. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is not sent as application/json. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Too many turns wait already. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    getTurn: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+                /** @description The turn. */
+                turn: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The replies. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "turn_id": "019a3f0c-8a11-7e0b-bb1e-1a4d5f2c9c31",
+                     *       "ended": false,
+                     *       "replies": [
+                     *         {
+                     *           "trace_id": "019a3f0c-8a11-7e0b-bb1e-1a4d5f2c9c31",
+                     *           "turn_id": "019a3f0c-8a11-7e0b-bb1e-1a4d5f2c9c31",
+                     *           "seq": 1,
+                     *           "session_id": "ses_1",
+                     *           "kind": "delta",
+                     *           "text": "There"
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TurnReplies"];
+                };
+            };
+            /** @description There is no such live agent or turn, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    turnEvents: {
+        parameters: {
+            query?: {
+                /** @description Only replies with a higher number. */
+                after?: number;
+            };
+            header?: {
+                /** @description The same as `after`, and stronger. */
+                "Last-Event-ID"?: string;
+            };
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+                /** @description The turn. */
+                turn: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Server-sent events, each a `Reply` with its number as `id`: `delta`, `reasoning`, `tool`, `permission`, `question`, `final` and `error`. Ends after `final` or `error`. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such live agent or turn, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    abortTurn: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+                /** @description The turn. */
+                turn: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description `aborted` is false when it had ended already. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "turn_id": "019a3f0c-8a11-7e0b-bb1e-1a4d5f2c9c31",
+                     *       "aborted": true
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TurnAborted"];
+                };
+            };
+            /** @description There is no such live agent or turn, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    answerTurn: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent's id or name. */
+                id: string;
+                /** @description The turn. */
+                turn: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "id": "per_1",
+                 *       "answer": "once"
+                 *     }
+                 */
+                "application/json": components["schemas"]["TurnAnswer"];
+            };
+        };
+        responses: {
+            /** @description The agent was told. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The answer is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such live agent or turn, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body did not arrive in time. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Nothing with this id waits for an answer. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is not sent as application/json. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    health: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "status": "healthy"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Health"];
+                };
+            };
+        };
+    };
+    metadata: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnvironmentMetadata"];
+                };
+            };
+        };
+    };
+    schemas: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnvironmentSchemas"];
+                };
+            };
+        };
+    };
+    listEnvironments: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example [
+                     *       "opencode_env"
+                     *     ]
+                     */
+                    "application/json": string[];
+                };
+            };
+        };
+    };
+    mcp: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "jsonrpc": "2.0",
+                 *       "id": 1,
+                 *       "method": "tools/list",
+                 *       "params": {}
+                 *     }
+                 */
+                "application/json": components["schemas"]["JsonRpcRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JsonRpcAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+        };
+    };
+    listSplits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description One of `/list_environments`. */
+                env_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example [
+                     *       {
+                     *         "name": "train",
+                     *         "type": "train"
+                     *       }
+                     *     ]
+                     */
+                    "application/json": components["schemas"]["TaskSplit"][];
+                };
+            };
+            /** @description There is no such environment. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description This server has no tasks. */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+        };
+    };
+    tasksOfSplit: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description One of `/list_environments`. */
+                env_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "split": "train"
+                 *     }
+                 */
+                "application/json": components["schemas"]["SplitQuery"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SplitTasks"];
+                };
+            };
+            /** @description There is no such split or task. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description There is no such environment. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description Members of the body are wrong or missing. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problems"];
+                };
+            };
+            /** @description This server has no tasks. */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+        };
+    };
+    countTasks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description One of `/list_environments`. */
+                env_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "split": "train"
+                 *     }
+                 */
+                "application/json": components["schemas"]["SplitQuery"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "num_tasks": 12
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TaskCount"];
+                };
+            };
+            /** @description There is no such split or task. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description There is no such environment. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description Members of the body are wrong or missing. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problems"];
+                };
+            };
+            /** @description This server has no tasks. */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+        };
+    };
+    taskOfSplit: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description One of `/list_environments`. */
+                env_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "split": "train",
+                 *       "index": 0
+                 *     }
+                 */
+                "application/json": components["schemas"]["TaskQuery"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OneTask"];
+                };
+            };
+            /** @description There is no such split or task. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description There is no such environment. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description Members of the body are wrong or missing. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problems"];
+                };
+            };
+            /** @description This server has no tasks. */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+        };
+    };
+    taskRange: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description One of `/list_environments`. */
+                env_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "split": "train",
+                 *       "start": 0,
+                 *       "stop": 10
+                 *     }
+                 */
+                "application/json": components["schemas"]["TaskRangeQuery"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskRange"];
+                };
+            };
+            /** @description There is no such split or task. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description There is no such environment. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description Members of the body are wrong or missing. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problems"];
+                };
+            };
+            /** @description This server has no tasks. */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+        };
+    };
+    reset: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "episode_id": "episode-1",
+                 *       "seed": 1
+                 *     }
+                 */
+                "application/json": components["schemas"]["ResetRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResetAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description Members of the body are wrong or missing. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problems"];
+                };
+            };
+        };
+    };
+    step: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "action": {
+                 *         "tool_name": "list_agents",
+                 *         "arguments": {}
+                 *       },
+                 *       "timeout_s": 60
+                 *     }
+                 */
+                "application/json": components["schemas"]["StepRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StepAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description Members of the body are wrong or missing. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problems"];
+                };
+            };
+        };
+    };
+    state: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnvironmentState"];
+                };
+            };
+        };
+    };
+}

@@ -247,7 +247,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         extra: api::routes(Arc::clone(&backend))
             .merge(api::about_routes(about))
             .merge(ready::routes(Arc::clone(&readiness))),
-        extra_paths: api::openapi_paths(),
+        document: api::document(),
         grace: Duration::from_secs_f64(arguments.grace),
         on_shutdown: on_shutdown(Arc::clone(&readiness), backend),
     };

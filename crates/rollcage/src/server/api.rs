@@ -10,7 +10,6 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use serde_json::{Map, Value};
 
 use rollcage_engine::LOCAL;
 
@@ -19,6 +18,7 @@ use super::metrics;
 use super::rollouts::Backend;
 
 mod artifacts;
+mod browse;
 mod content;
 mod error;
 mod events;
@@ -36,6 +36,7 @@ mod types;
 
 use error::ApiError;
 pub(crate) use live::agent_routes;
+pub(crate) use openapi::document;
 pub(crate) use server_info::{About, about_routes};
 pub(crate) use session::session_routes;
 
@@ -68,6 +69,7 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         )
         .route("/v1/rollouts/{id}/patch", get(artifacts::patch))
         .route("/v1/rollouts/{id}/logs", get(content::logs))
+        .merge(browse::routes())
         .merge(live::server_routes())
         .merge(server_info::routes())
         .route("/v1/tasks", get(listing::tasks))
@@ -85,13 +87,6 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         )
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(backend)
-}
-
-/// The API as OpenAPI path items by path.
-pub(crate) fn openapi_paths() -> Map<String, Value> {
-    let mut paths = openapi::paths();
-    live::add_paths(&mut paths);
-    paths
 }
 
 async fn metrics_page(State(backend): BackendState) -> Response {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use rollcage_engine::live::{LiveAgent, LiveError, LiveRequest, LiveSandbox, LiveView};
 use rollcage_model::live::{PermissionPolicy, Reply};
@@ -138,28 +140,43 @@ impl Backend {
     }
 }
 
+/// A live agent.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct LiveAgentView {
+    #[serde(flatten)]
+    view: LiveView,
+    /// For its `base_url`, which is there only where the agent was asked for by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    username: Option<String>,
+    /// As `username`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    password: Option<String>,
+}
+
 /// An agent as its owner sees it, with the password of its `base_url`.
-pub(crate) fn owner_view(agent: &LiveAgent) -> Value {
+pub(crate) fn owner_view(agent: &LiveAgent) -> LiveAgentView {
     let view = agent.view();
-    let mut value = public_view(&view);
-    if view.base_url.is_some()
-        && let Some(members) = value.as_object_mut()
-    {
-        let credentials = agent.credentials();
-        members.insert("base_url".to_owned(), json!(view.base_url));
-        members.insert("username".to_owned(), json!(credentials.username));
-        members.insert("password".to_owned(), json!(credentials.password));
+    if view.base_url.is_none() {
+        return public_view(view);
     }
-    value
+    let credentials = agent.credentials();
+    LiveAgentView {
+        view,
+        username: Some(credentials.username.clone()),
+        password: Some(credentials.password.clone()),
+    }
 }
 
 /// An agent as lists have it: without its address.
-pub(crate) fn public_view(view: &LiveView) -> Value {
-    let mut value = serde_json::to_value(view).unwrap_or_default();
-    if let Some(members) = value.as_object_mut() {
-        members.remove("base_url");
+pub(crate) fn public_view(view: LiveView) -> LiveAgentView {
+    LiveAgentView {
+        view: LiveView {
+            base_url: None,
+            ..view
+        },
+        username: None,
+        password: None,
     }
-    value
 }
 
 /// All replies of a turn up to its end, or those that came within the limit.

@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
 use super::access::Owner;
@@ -24,6 +24,7 @@ use super::websocket::handshake;
 mod action;
 mod call;
 mod control;
+mod describe;
 mod info;
 mod long_answer;
 mod mcp;
@@ -32,11 +33,13 @@ mod problem;
 mod result;
 mod route;
 mod rpc;
+mod schema;
 mod session;
 mod socket;
 mod task_api;
 mod web;
 
+pub(crate) use describe::extended as openapi;
 use long_answer::KeepAlive;
 use route::Route;
 use session::Sessions;
@@ -94,8 +97,8 @@ pub(crate) struct OpenEnvOptions {
     pub(crate) limits: Limits,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) tools: Arc<dyn Tools>,
-    /// OpenAPI paths of the routes that are served in addition to OpenEnv's.
-    pub(crate) extra_paths: Map<String, Value>,
+    /// The routes that are served in addition to OpenEnv's as an OpenAPI document, to which those are added.
+    pub(crate) document: Value,
     /// Whether there is a page for people, and with it the routes that the original has for its own.
     pub(crate) has_page: bool,
     pub(crate) shutdown: Shutdown,
@@ -119,7 +122,7 @@ pub(crate) struct OpenEnvServer {
 
 impl OpenEnvServer {
     pub(crate) fn new(options: OpenEnvOptions) -> Self {
-        let documents = info::Documents::new(&options.name, options.mode, options.extra_paths);
+        let documents = info::Documents::new(&options.name, options.mode, options.document);
         OpenEnvServer {
             name: options.name,
             mode: options.mode,

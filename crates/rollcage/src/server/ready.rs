@@ -11,7 +11,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio_util::task::TaskTracker;
 
 use super::reply;
@@ -131,15 +132,32 @@ impl Readiness {
     }
 }
 
-fn status_and_body(state: &ReadyState) -> (StatusCode, Value) {
+/// The answer of `/ready`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct ReadyAnswer {
+    /// Whether a sandbox was started.
+    ready: bool,
+    /// Why not; left out when one was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+fn status_and_body(state: &ReadyState) -> (StatusCode, ReadyAnswer) {
     let unready = |reason: &str| {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            json!({"ready": false, "reason": reason}),
-        )
+        let answer = ReadyAnswer {
+            ready: false,
+            reason: Some(reason.to_owned()),
+        };
+        (StatusCode::SERVICE_UNAVAILABLE, answer)
     };
     match state {
-        ReadyState::Ready => (StatusCode::OK, json!({"ready": true})),
+        ReadyState::Ready => {
+            let answer = ReadyAnswer {
+                ready: true,
+                reason: None,
+            };
+            (StatusCode::OK, answer)
+        }
         ReadyState::Trying(None) => unready(STARTING),
         ReadyState::Trying(Some(reason)) | ReadyState::Failed { reason, .. } => unready(reason),
     }
@@ -152,6 +170,8 @@ pub(crate) fn routes(readiness: Arc<Readiness>) -> Router {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::{Value, json};
 
     use super::*;
 

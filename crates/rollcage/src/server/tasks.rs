@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use rollcage_engine::intake::Upload;
 use rollcage_model::task::Task;
@@ -156,15 +158,30 @@ impl TaskEntry {
         Ok(serde_json::to_value(task)?)
     }
 
-    pub(crate) fn to_value(&self, split: &str, index: usize) -> Value {
-        json!({
-            "id": self.id,
-            "split": split,
-            "index": index,
-            "instruction": self.instruction,
-            "has_solution": self.has_solution,
-        })
+    pub(crate) fn row(&self, split: &str, index: usize) -> TaskRow {
+        TaskRow {
+            id: self.id.clone(),
+            split: split.to_owned(),
+            index,
+            instruction: self.instruction.clone(),
+            has_solution: self.has_solution,
+        }
     }
+}
+
+/// A task in a list.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct TaskRow {
+    /// Names it.
+    id: String,
+    /// The split that it is in.
+    split: String,
+    /// Its place there.
+    index: usize,
+    /// What the agent is told.
+    instruction: String,
+    /// Whether the scripted endpoint can play it.
+    has_solution: bool,
 }
 
 fn read_split(folder: &Path) -> anyhow::Result<Vec<TaskEntry>> {
@@ -217,6 +234,8 @@ fn name_of(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

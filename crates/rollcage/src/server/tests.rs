@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use futures::{SinkExt, StreamExt};
-use serde_json::json;
+use serde_json::{Map, json};
 use tokio::sync::oneshot;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
@@ -17,6 +17,7 @@ mod access;
 mod addresses;
 mod bodies;
 mod client;
+mod document;
 mod ending;
 mod fuzz;
 mod http;
@@ -175,7 +176,7 @@ fn options() -> ServerOptions {
         tools: Arc::new(TestTools::new()),
         page: Some(PageOptions::default()),
         extra: Router::new(),
-        extra_paths: Map::new(),
+        document: json!({}),
         grace: Duration::from_secs(5),
         on_shutdown: Box::new(|_| Box::pin(async {})),
     }

@@ -247,7 +247,7 @@ impl ToolCall<'_> {
             None => Ok(json!({
                 "rollout_id": id, "messages": [], "status": "unknown", "error": format!("unknown rollout_id: {id}"),
             })),
-            Some(found) => Ok(messages(self.backend, &found).await?),
+            Some(found) => Ok(json!(messages(self.backend, &found).await?)),
         }
     }
 
@@ -355,12 +355,13 @@ impl ToolCall<'_> {
             Ok::<_, ToolError>(number.and_then(|number| usize::try_from(number).ok()))
         };
         let (start, stop) = (place("start")?.unwrap_or(0), place("stop")?);
-        Ok(catalogue::tasks(
-            &self.backend.context.tasks,
+        let tasks = &self.backend.context.tasks;
+        Ok(json!(catalogue::tasks(
+            tasks,
             split.as_deref(),
             start,
-            stop,
-        ))
+            stop
+        )))
     }
 
     /// The rollout that a call is about, and its other arguments.

@@ -186,7 +186,7 @@ async fn serve(
     log.move_to(&directory)
         .context("keep the supervisor's log")?;
     let listener = directory.listen(&lock).context("listen for commands")?;
-    reporter.tell(&Report::Ready(owner_view(agent)));
+    reporter.tell(&Report::Ready(serde_json::json!(owner_view(agent))));
     let ends = listen::Ends::default();
     let router = routes(backend, &ends.stopped);
     let serving = listen::serve(listener, router, ends.clone());

@@ -10,7 +10,7 @@ use rollcage_model::task::{AgentOptions, Service};
 use rollcage_proxy::ModelSettings;
 
 use super::*;
-use crate::server::api::openapi_paths;
+use crate::server::api;
 use crate::server::listen::BODY_LIMIT;
 use crate::server::rollouts::context::RequestContext;
 use crate::server::rollouts::request::{self, NAMES};
@@ -113,9 +113,8 @@ fn set(names: &[&[&str]]) -> BTreeSet<String> {
 fn tools_and_rest_take_these_names_and_no_others() {
     let known = set(&[OF_THE_TASK, OF_THE_RUN, OF_CLIENTS]);
     assert_eq!(set(&[NAMES]), known);
-    let paths = serde_json::to_value(openapi_paths()).unwrap();
-    let schema =
-        &paths["/v1/rollouts"]["post"]["requestBody"]["content"]["application/json"]["schema"];
+    let document = api::document();
+    let schema = &document["components"]["schemas"]["RolloutRequest"];
     let properties = schema["properties"].as_object().unwrap();
     assert_eq!(properties.keys().cloned().collect::<BTreeSet<_>>(), known);
 }

@@ -11,7 +11,6 @@ use axum::extract::{Path as RoutePath, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
-use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
 use rollcage_engine::EngineError;
@@ -19,6 +18,7 @@ use rollcage_engine::store::{ARTIFACTS_DIRECTORY, PATCH_FILE};
 use rollcage_model::record::RolloutResult;
 
 use super::error::ApiError;
+use super::types::Artifacts;
 use super::{BackendState, OwnerName};
 use crate::server::rollouts::Backend;
 use crate::server::rollouts::view::id_of;
@@ -29,9 +29,11 @@ pub(super) async fn list(
     State(backend): BackendState,
     OwnerName(owner): OwnerName,
     RoutePath(id): RoutePath<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Artifacts>, ApiError> {
     let result = ended(&backend, &owner, &id).await?;
-    Ok(Json(json!({"artifacts": result.artifacts})))
+    Ok(Json(Artifacts {
+        artifacts: result.artifacts.clone(),
+    }))
 }
 
 pub(super) async fn attachment(

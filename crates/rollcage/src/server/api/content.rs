@@ -9,7 +9,6 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use serde_json::json;
 
 use rollcage_engine::store::read_tail;
 use rollcage_engine::{EngineError, RolloutLookup};
@@ -18,6 +17,7 @@ use rollcage_model::sequence::Trained;
 use rollcage_model::task::absolute;
 
 use super::error::ApiError;
+use super::types::{FileSize, Files};
 use super::{BackendState, OwnerName, plain_text};
 use crate::server::rollouts::Backend;
 use crate::server::rollouts::view::id_of;
@@ -91,12 +91,18 @@ pub(super) async fn files(
     let result = result.ok_or_else(|| ApiError::from(EngineError::Running(id_of(&found))))?;
     match wanted.path {
         None => {
-            let files: Vec<_> = result
+            let files = result
                 .files
                 .iter()
-                .map(|(path, text)| json!({"path": path, "chars": text.chars().count()}))
+                .map(|(path, text)| FileSize {
+                    path: path.clone(),
+                    chars: text.chars().count(),
+                })
                 .collect();
-            let answer = json!({"files": files, "files_extra": result.files_extra});
+            let answer = Files {
+                files,
+                files_extra: result.files_extra.clone(),
+            };
             Ok(Json(answer).into_response())
         }
         // Older records have paths relative to the work directory.

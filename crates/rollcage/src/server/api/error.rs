@@ -3,7 +3,6 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
 
 use rollcage_engine::live::LiveError;
 use rollcage_engine::store::StoreError;
@@ -11,6 +10,7 @@ use rollcage_engine::{EngineError, QueueError};
 use rollcage_model::export::ExportError;
 use rollcage_model::text::chain;
 
+use super::types::{ErrorAnswer, ErrorBody};
 use crate::server::rollouts::request::explain;
 use crate::server::rollouts::{SubmitError, ViewError};
 
@@ -117,7 +117,12 @@ impl From<LiveError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = json!({"error": {"code": self.code, "message": self.message}});
+        let body = ErrorAnswer {
+            error: ErrorBody {
+                code: self.code.to_owned(),
+                message: self.message,
+            },
+        };
         let mut response = (self.status, Json(body)).into_response();
         if self.status == StatusCode::TOO_MANY_REQUESTS {
             response

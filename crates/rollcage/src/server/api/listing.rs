@@ -11,7 +11,7 @@ use rollcage_engine::{EndedFilter, Filter};
 
 use super::error::ApiError;
 use super::{BackendState, OwnerName};
-use crate::server::rollouts::catalogue;
+use crate::server::rollouts::catalogue::{self, TaskList};
 
 const LIMIT: usize = 50;
 pub(super) const LIMIT_MAX: usize = 500;
@@ -123,7 +123,7 @@ pub(super) struct TasksQuery {
 pub(super) async fn tasks(
     State(backend): BackendState,
     wanted: Result<Query<TasksQuery>, QueryRejection>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<TaskList>, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
     let tasks = &backend.context.tasks;
     let start = wanted.start.unwrap_or(0);

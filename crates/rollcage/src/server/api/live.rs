@@ -10,23 +10,23 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use rollcage_engine::live::{LiveAgent, LiveView};
 use rollcage_live::Health;
 use rollcage_proxy::read_request_body;
 
 use super::error::ApiError;
+use super::types::live::{LiveAgents, LiveHealth, LiveMessages, ServerHealth};
 use super::{BODY_BYTES_MAX, BackendState, OwnerName, plain_text};
 use crate::server::access::is_json;
-use crate::server::live::{owner_view, public_view};
+use crate::server::live::{LiveAgentView, owner_view, public_view};
 use crate::server::rollouts::Backend;
 
 mod files;
-mod openapi;
 mod turn;
 
-pub(super) use openapi::add_paths;
+pub(super) use turn::{TURNS, TURNS_MAX};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// Only the end of a log is returned.
@@ -86,22 +86,22 @@ async fn start_again(
     State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<LiveAgentView>, ApiError> {
     let agent = backend.engine.live().start_again(&owner, &id).await?;
     Ok(Json(owner_view(&agent)))
 }
 
-async fn list(State(backend): BackendState, OwnerName(owner): OwnerName) -> Json<Value> {
+async fn list(State(backend): BackendState, OwnerName(owner): OwnerName) -> Json<LiveAgents> {
     let views = backend.engine.live().list(&owner);
-    let views: Vec<Value> = views.iter().map(public_view).collect();
-    Json(json!({"agents": views}))
+    let agents = views.into_iter().map(public_view).collect();
+    Json(LiveAgents { agents })
 }
 
 async fn show(
     State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<LiveAgentView>, ApiError> {
     Ok(Json(owner_view(&*find(&backend, &owner, &id)?)))
 }
 
@@ -109,9 +109,9 @@ async fn stop(
     State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<LiveAgentView>, ApiError> {
     let view: LiveView = backend.engine.live().stop(&owner, &id).await?;
-    Ok(Json(public_view(&view)))
+    Ok(Json(public_view(view)))
 }
 
 async fn remove(
@@ -130,18 +130,22 @@ async fn health(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let agent = find(&backend, &owner, &id)?;
-    let (is_healthy, version, what) = match agent.health().await {
-        Health::Healthy { version } => (true, version, "healthy"),
-        Health::Foreign => (false, None, "foreign"),
-        Health::Refused => (false, None, "not_running"),
-        Health::Silent => (false, None, "silent"),
+    let (healthy, version, server) = match agent.health().await {
+        Health::Healthy { version } => (true, version, ServerHealth::Healthy),
+        Health::Foreign => (false, None, ServerHealth::Foreign),
+        Health::Refused => (false, None, ServerHealth::NotRunning),
+        Health::Silent => (false, None, ServerHealth::Silent),
     };
-    let status = match is_healthy {
+    let status = match healthy {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let state = agent.view().state;
-    let answer = json!({"healthy": is_healthy, "server": what, "version": version, "state": state});
+    let answer = LiveHealth {
+        healthy,
+        server,
+        version,
+        state: agent.view().state,
+    };
     Ok((status, Json(answer)).into_response())
 }
 
@@ -165,14 +169,18 @@ async fn messages(
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     wanted: Result<Query<MessagesQuery>, QueryRejection>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<LiveMessages>, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
     let agent = find(&backend, &owner, &id)?;
-    let Some(session) = wanted.session_id.or_else(|| agent.view().session_id) else {
-        return Ok(Json(json!({"session_id": null, "messages": []})));
+    let session_id = wanted.session_id.or_else(|| agent.view().session_id);
+    let messages = match &session_id {
+        Some(session) => agent.messages(session).await?,
+        None => Vec::new(),
     };
-    let messages = agent.messages(&session).await?;
-    Ok(Json(json!({"session_id": session, "messages": messages})))
+    Ok(Json(LiveMessages {
+        session_id,
+        messages,
+    }))
 }
 
 fn find(backend: &Backend, owner: &str, id: &str) -> Result<Arc<LiveAgent>, ApiError> {

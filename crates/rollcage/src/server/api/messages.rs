@@ -7,28 +7,21 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use serde_json::{Value, json};
 
 use rollcage_engine::{RolloutCommand, RolloutEntry, RolloutLookup};
 
 use super::error::ApiError;
+use super::types::{Finalized, MessageQueued, NewMessage};
 use super::{BackendState, OwnerName};
-use crate::server::rollouts::messages::messages;
+use crate::server::rollouts::messages::{RolloutMessages, messages};
 
 pub(super) async fn list(
     State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<RolloutMessages>, ApiError> {
     let found = backend.engine.find(&owner, &id).await?;
     Ok(Json(messages(&backend, &found).await?))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NewMessage {
-    text: String,
 }
 
 /// Queues a message to a served agent.
@@ -50,7 +43,10 @@ pub(super) async fn send(
         .engine
         .command(&entry, RolloutCommand::Message(text));
     sent.map_err(|error| ApiError::conflict("refused", error.to_string()))?;
-    let answer = json!({"rollout_id": entry.id, "queued": true});
+    let answer = MessageQueued {
+        rollout_id: entry.id,
+        queued: true,
+    };
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
 }
 
@@ -61,7 +57,7 @@ pub(super) async fn finalize(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let found = backend.engine.find(&owner, &id).await?;
-    let (id, is_finalized) = match &found {
+    let (rollout_id, finalized) = match &found {
         RolloutLookup::Stored(summary) if summary.ended.is_some() => (summary.rollout_id, false),
         _ => {
             let entry = here(found)?;
@@ -69,7 +65,10 @@ pub(super) async fn finalize(
             (entry.id, told.is_ok())
         }
     };
-    let answer = json!({"rollout_id": id, "finalized": is_finalized});
+    let answer = Finalized {
+        rollout_id,
+        finalized,
+    };
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
 }
 

@@ -9,11 +9,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use rollcage_engine::{RolloutEntry, RolloutLookup};
+use rollcage_model::browse::rollout::Status;
 use rollcage_model::view;
 use rollcage_proxy::read_request_body;
 
 use super::error::ApiError;
 use super::form;
+use super::types::{Cancelled, Created};
 use super::{BODY_BYTES_MAX, BackendState, OwnerName, plain_text};
 use crate::server::access::is_json;
 use crate::server::reply;
@@ -33,12 +35,16 @@ pub(super) async fn create(
     let entries = backend
         .submit("POST /v1/rollouts", &owner, arguments)
         .await?;
-    let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
-    let first = ids.first().map(ToString::to_string).unwrap_or_default();
-    let location = [(header::LOCATION, format!("/v1/rollouts/{first}"))];
-    let group = entries.first().map(|entry| entry.group.clone());
-    let answer =
-        json!({"rollout_id": first, "rollout_ids": ids, "group": group, "status": "queued"});
+    let Some(first) = entries.first() else {
+        return Err(ApiError::bad("`n` must be at least 1"));
+    };
+    let location = [(header::LOCATION, format!("/v1/rollouts/{}", first.id))];
+    let answer = Created {
+        rollout_id: first.id,
+        rollout_ids: entries.iter().map(|entry| entry.id).collect(),
+        group: first.group.clone(),
+        status: Status::Queued,
+    };
     Ok((StatusCode::ACCEPTED, location, Json(answer)).into_response())
 }
 
@@ -167,20 +173,19 @@ pub(super) async fn cancel(
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let answer = match backend.engine.find(&owner, &id).await? {
-        RolloutLookup::InMemory(entry) => {
-            let is_cancelled = backend.engine.cancel(&entry);
-            json!({"rollout_id": entry.id, "cancelled": is_cancelled})
-        }
+    let (rollout_id, cancelled) = match backend.engine.find(&owner, &id).await? {
+        RolloutLookup::InMemory(entry) => (entry.id, backend.engine.cancel(&entry)),
         RolloutLookup::Stored(summary) if summary.ended.is_none() => {
             return Err(ApiError::conflict(
                 "not_here",
                 "another process runs this rollout",
             ));
         }
-        RolloutLookup::Stored(summary) => {
-            json!({"rollout_id": summary.rollout_id, "cancelled": false})
-        }
+        RolloutLookup::Stored(summary) => (summary.rollout_id, false),
+    };
+    let answer = Cancelled {
+        rollout_id,
+        cancelled,
     };
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
 }

@@ -7,7 +7,6 @@ use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use rollcage_endpoints::choice::EndpointChoice;
@@ -21,7 +20,8 @@ use super::error::ApiError;
 use super::presets::presets;
 use super::rollout::arguments_of;
 use super::types::{
-    Agents, CommandLine, EndpointCheck, Endpoints, ExportFormat, Presets, SandboxState, ServerInfo,
+    Agents, CommandLine, EndpointCheck, EndpointQuestion, Endpoints, ExportFormat, Presets,
+    SandboxState, ServerInfo,
 };
 use super::{BackendState, OwnerName};
 use crate::server::ready::Readiness;
@@ -97,14 +97,6 @@ async fn endpoints(State(backend): BackendState) -> Json<Endpoints> {
     })
 }
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct CheckArguments {
-    base_url: Option<String>,
-    api_key: Option<String>,
-    model: Option<String>,
-}
-
 /// Asks an endpoint for its models. The address and the key are chosen as for a rollout with the same arguments, so a
 /// client reaches nothing here that its rollouts do not.
 async fn check_endpoint(
@@ -116,8 +108,8 @@ async fn check_endpoint(
     let body = read_request_body(request.into_body(), CHECK_BYTES_MAX, limit).await;
     let body =
         body.map_err(|error| ApiError::new(error.status(), error.code(), error.to_string()))?;
-    let given: CheckArguments = match body.is_empty() {
-        true => CheckArguments::default(),
+    let given: EndpointQuestion = match body.is_empty() {
+        true => EndpointQuestion::default(),
         // The parser's own text could repeat the key.
         false => serde_json::from_slice(&body).map_err(|_| {
             ApiError::bad(
@@ -147,7 +139,7 @@ async fn check_endpoint(
 async fn models(
     backend: &Backend,
     kind: &str,
-    given: CheckArguments,
+    given: EndpointQuestion,
 ) -> Result<Result<Vec<String>, String>, ApiError> {
     let arguments = json!({
         "instruction": "check", "agent": "opencode", "solution": ["true"], "endpoint": kind,

@@ -8,27 +8,17 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde::Deserialize;
 
 use rollcage_proxy::read_request_body;
 
 use super::error::ApiError;
-use super::types::{AccessKind, SessionInfo};
+use super::types::{AccessKind, SessionInfo, SignIn};
 use crate::server::access::cookie::{self, Place};
 use crate::server::access::{Access, Owner, Peer, SignInError, is_json};
 
 /// A token, and some room.
 const BODY_BYTES_MAX: usize = 16 << 10;
 const BODY_LIMIT: Duration = Duration::from_secs(10);
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SignIn {
-    token: String,
-    /// Whether the page is shown in a frame of another site.
-    #[serde(default)]
-    framed: bool,
-}
 
 pub(crate) fn session_routes(access: Arc<Access>) -> Router {
     let route = get(show).post(sign_in).delete(sign_out);

@@ -2,12 +2,16 @@
 //! types are generated from these.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use rollcage_model::browse::rollout::RolloutRow;
+use rollcage_model::browse::rollout::{RolloutRow, Status};
 use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
+use rollcage_model::record::Artifact;
+use rollcage_model::view::View;
+
+pub(crate) mod live;
 
 use crate::server::rollouts::catalogue::{AgentView, EndpointView};
 
@@ -46,6 +50,17 @@ pub(crate) struct SessionInfo {
     pub(crate) signed_in: bool,
     /// Whose rollouts the caller sees; null where it may not call.
     pub(crate) owner: Option<String>,
+}
+
+/// A browser's sign-in.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignIn {
+    /// The server's token.
+    pub(crate) token: String,
+    /// Whether the page is shown in a frame of another site.
+    #[serde(default)]
+    pub(crate) framed: bool,
 }
 
 /// The server, for a page.
@@ -117,6 +132,18 @@ pub(crate) struct Agents {
 pub(crate) struct Endpoints {
     /// All kinds.
     pub(crate) endpoints: Vec<EndpointView>,
+}
+
+/// Which endpoint is asked for its models, beside its kind.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EndpointQuestion {
+    /// In place of its own address.
+    pub(crate) base_url: Option<String>,
+    /// In place of the server's key. It is kept nowhere.
+    pub(crate) api_key: Option<String>,
+    /// In place of its default model.
+    pub(crate) model: Option<String>,
 }
 
 /// What came of asking an endpoint for its models.
@@ -250,4 +277,88 @@ pub(crate) struct WatchedEvent {
     /// What happened.
     #[serde(flatten)]
     pub(crate) event: Event,
+}
+
+/// Rollouts that were taken on.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Created {
+    /// The first one.
+    pub(crate) rollout_id: RolloutId,
+    /// All of them.
+    pub(crate) rollout_ids: Vec<RolloutId>,
+    /// What they have in common.
+    pub(crate) group: String,
+    /// `queued`.
+    pub(crate) status: Status,
+}
+
+/// The result of a rollout that has ended.
+#[derive(Clone, Serialize, JsonSchema)]
+pub(crate) struct EndedRollout {
+    /// `ended`.
+    pub(crate) status: Status,
+    /// The whole result.
+    #[serde(flatten)]
+    pub(crate) result: View<'static>,
+}
+
+/// What came of a wish to end a rollout early.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Cancelled {
+    /// Which one.
+    pub(crate) rollout_id: RolloutId,
+    /// False when it had ended already.
+    pub(crate) cancelled: bool,
+}
+
+/// What came of a wish to have a rollout graded.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Finalized {
+    /// Which one.
+    pub(crate) rollout_id: RolloutId,
+    /// False when it had ended already.
+    pub(crate) finalized: bool,
+}
+
+/// A message to an agent.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewMessage {
+    /// What to say.
+    #[schemars(length(min = 1))]
+    pub(crate) text: String,
+}
+
+/// A message that waits for its turn.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct MessageQueued {
+    /// Whose agent it is for.
+    pub(crate) rollout_id: RolloutId,
+    /// True.
+    pub(crate) queued: bool,
+}
+
+/// The text files of a work directory at the end.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Files {
+    /// Those that were kept.
+    pub(crate) files: Vec<FileSize>,
+    /// Paths of files that are there and were not kept.
+    pub(crate) files_extra: Vec<String>,
+}
+
+/// A file that was kept.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct FileSize {
+    /// Absolute; below the work directory in older records.
+    pub(crate) path: String,
+    /// How many characters were kept of it.
+    pub(crate) chars: usize,
+}
+
+/// The artifacts of a rollout.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Artifacts {
+    /// In the order of their paths.
+    pub(crate) artifacts: Vec<Artifact>,
 }

@@ -10,7 +10,7 @@ use rollcage_agents::Agent;
 
 use super::backend::Backend;
 use super::context::RequestContext;
-use crate::server::tasks::Tasks;
+use crate::server::tasks::{TaskRow, Tasks};
 
 /// An agent that can run.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -116,24 +116,49 @@ pub(crate) fn endpoints(context: &RequestContext) -> Vec<EndpointView> {
     known.chain(servers).chain([scripted]).collect()
 }
 
+/// The tasks of a server.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct TaskList {
+    /// All splits.
+    splits: Vec<SplitSize>,
+    /// How many there are of the split that was asked for, or of all.
+    num_tasks: usize,
+    /// Those that were asked for.
+    tasks: Vec<TaskRow>,
+}
+
+/// A split of tasks.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct SplitSize {
+    /// Names it.
+    name: String,
+    /// How many tasks it has.
+    num_tasks: usize,
+}
+
 pub(crate) fn tasks(
     tasks: &Tasks,
     split: Option<&str>,
     start: usize,
     stop: Option<usize>,
-) -> Value {
-    let splits: Vec<_> = tasks
-        .splits()
-        .map(|(name, count)| json!({"name": name, "num_tasks": count}))
-        .collect();
-    let listed: Vec<_> = tasks
+) -> TaskList {
+    let splits = tasks.splits().map(|(name, count)| SplitSize {
+        name: name.to_owned(),
+        num_tasks: count,
+    });
+    let num_tasks = tasks.list(split).count();
+    let stop = stop.unwrap_or(num_tasks);
+    let shown = tasks
         .list(split)
-        .map(|(split, index, task)| task.to_value(split, index))
-        .collect();
-    let count = listed.len();
-    let stop = stop.unwrap_or(count).min(count);
-    let shown = listed.get(start.min(stop)..stop).unwrap_or_default();
-    json!({"splits": splits, "num_tasks": count, "tasks": shown})
+        .skip(start)
+        .take(stop.saturating_sub(start));
+    TaskList {
+        splits: splits.collect(),
+        num_tasks,
+        tasks: shown
+            .map(|(split, index, task)| task.row(split, index))
+            .collect(),
+    }
 }
 
 pub(crate) fn capabilities(backend: &Backend) -> Value {

@@ -1,9 +1,12 @@
 //! The conversation of a rollout: OpenCode's own transcript where it runs as a server, and for every other agent what
 //! the proxy recorded, in the same format.
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use rollcage_engine::{RolloutEntry, RolloutLookup};
+use rollcage_model::finding::Finding;
 use rollcage_model::id::RolloutId;
 
 use super::view::Conversation;
@@ -30,25 +33,58 @@ pub(crate) fn id_and_status(found: &RolloutLookup) -> (RolloutId, &'static str) 
 }
 
 /// The original's answer, with our findings about the record.
-pub(crate) async fn messages(backend: &Backend, found: &RolloutLookup) -> Result<Value, ViewError> {
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct RolloutMessages {
+    /// Which rollout.
+    rollout_id: RolloutId,
+    /// `{info, parts}`, as OpenCode has them.
+    messages: Vec<Value>,
+    /// `running`, or `done` when nothing follows unless somebody asks for it.
+    status: &'static str,
+    /// The agent's own name for the conversation, where it runs as a server.
+    serve_session_id: Option<String>,
+    /// What a reader must know; only where the messages were made from the model calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    findings: Option<Vec<Finding>>,
+    /// Why the conversation is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// Why there is none yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'static str>,
+}
+
+pub(crate) async fn messages(
+    backend: &Backend,
+    found: &RolloutLookup,
+) -> Result<RolloutMessages, ViewError> {
     let served = backend.engine.served_messages(found).await;
-    let (id, status) = id_and_status(found);
+    let (rollout_id, status) = id_and_status(found);
     let Some(served) = served else {
-        let Conversation { messages, findings } = backend.conversation(id).await?;
-        return Ok(json!({
-            "rollout_id": id, "messages": messages, "status": status, "serve_session_id": null,
-            "findings": findings,
-        }));
+        let Conversation { messages, findings } = backend.conversation(rollout_id).await?;
+        return Ok(RolloutMessages {
+            rollout_id,
+            messages,
+            status,
+            serve_session_id: None,
+            findings: Some(findings),
+            error: None,
+            note: None,
+        });
     };
-    let mut answer = json!({
-        "rollout_id": id, "messages": served.messages, "status": status,
-        "serve_session_id": served.session,
-    });
-    match (served.error, served.session) {
-        (Some(error), _) => answer["error"] = json!(error),
-        (None, None) if status == "running" => answer["note"] = json!("session not created yet"),
-        (None, None) => answer["error"] = json!("session never created"),
-        (None, Some(_)) => {}
-    }
-    Ok(answer)
+    let (error, note) = match (served.error, &served.session) {
+        (Some(error), _) => (Some(error), None),
+        (None, None) if status == "running" => (None, Some("session not created yet")),
+        (None, None) => (Some("session never created".to_owned()), None),
+        (None, Some(_)) => (None, None),
+    };
+    Ok(RolloutMessages {
+        rollout_id,
+        messages: served.messages,
+        status,
+        serve_session_id: served.session,
+        findings: None,
+        error,
+        note,
+    })
 }

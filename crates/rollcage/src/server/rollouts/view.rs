@@ -20,7 +20,7 @@ use super::error::ViewError;
 use super::tokens::{self, PagedTrace, ResultForm};
 
 /// Larger records are not rendered as a conversation, which would not fit into an answer.
-const EXCHANGES_BYTES_MAX: u64 = 512 << 20;
+pub(super) const EXCHANGES_BYTES_MAX: u64 = 512 << 20;
 
 /// The messages between agent and model, and the findings about their record.
 pub(crate) struct Conversation {

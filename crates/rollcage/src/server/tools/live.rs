@@ -51,13 +51,13 @@ impl LiveCall<'_> {
     async fn start(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {
         let owner = &self.caller.owner;
         let started = self.backend.start_live("live_start", owner, arguments);
-        Ok(owner_view(&*started.await?))
+        Ok(json!(owner_view(&*started.await?)))
     }
 
     fn list(&self, arguments: Map<String, Value>) -> Result<Value, ToolError> {
         read("live_list", arguments, &[])?;
         let views = self.backend.engine.live().list(&self.caller.owner);
-        let views: Vec<Value> = views.iter().map(public_view).collect();
+        let views: Vec<_> = views.into_iter().map(public_view).collect();
         Ok(json!({"agents": views}))
     }
 
@@ -65,7 +65,9 @@ impl LiveCall<'_> {
         let mut given = read("live_stop", arguments, &["id"])?;
         let id = required(&mut given, "live_stop", "id")?;
         let live = self.backend.engine.live();
-        Ok(public_view(&live.stop(&self.caller.owner, &id).await?))
+        Ok(json!(public_view(
+            live.stop(&self.caller.owner, &id).await?
+        )))
     }
 
     /// Waits for the end of a turn, a new one or one of before. Dropping this future does not end the turn.

@@ -5,22 +5,34 @@ use axum::Json;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
 
 use rollcage_proxy::read_request_body;
+use rollcage_sandbox::EntryKind;
 
 use super::find;
 use crate::server::api::artifacts::disposition;
 use crate::server::api::error::ApiError;
+use crate::server::api::types::live::{LiveFile, LiveFileKind, LiveFiles};
 use crate::server::api::{BODY_BYTES_MAX, BackendState, OwnerName};
 
 pub(super) async fn list(
     State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<LiveFiles>, ApiError> {
     let files = find(&backend, &owner, &id)?.list_files().await?;
-    Ok(Json(json!({"files": files})))
+    let files = files.into_iter().map(|entry| LiveFile {
+        path: entry.path,
+        kind: match entry.kind {
+            EntryKind::File => LiveFileKind::File,
+            EntryKind::Directory => LiveFileKind::Directory,
+            EntryKind::Symlink => LiveFileKind::Symlink,
+            EntryKind::Other => LiveFileKind::Other,
+        },
+        bytes: entry.bytes,
+    });
+    let files = files.collect();
+    Ok(Json(LiveFiles { files }))
 }
 
 pub(super) async fn read(

@@ -12,22 +12,26 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use rollcage_engine::live::{LiveTurn, TurnInput};
-use rollcage_model::live::{Answer, Reply, ReplyKind};
+use rollcage_model::live::{Reply, ReplyKind};
 
 use super::{find, json_body};
 use crate::server::api::error::ApiError;
 use crate::server::api::events::{EventsQuery, seen};
+use crate::server::api::types::live::{
+    LiveTurnPage, TurnAborted, TurnAnswer, TurnQueued, TurnReplies,
+};
 use crate::server::api::{BackendState, OwnerName};
 use crate::server::live::ReplyFollower;
 use crate::server::rollouts::Backend;
 
 /// Between keep-alive comments; proxies close idle connections after about a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-const PAGE_DEFAULT: usize = 50;
-const PAGE_MAX: usize = 500;
+/// On a page.
+pub(in crate::server::api) const TURNS: usize = 50;
+pub(in crate::server::api) const TURNS_MAX: usize = 500;
 
 /// Queues a turn. It goes on when its client goes away.
 pub(super) async fn create(
@@ -52,7 +56,9 @@ pub(super) async fn create(
     if is_stream {
         return Ok((location, replies(ReplyFollower::of(turn, 0))).into_response());
     }
-    let answer = json!({"turn_id": turn.id()});
+    let answer = TurnQueued {
+        turn_id: turn.id().to_owned(),
+    };
     Ok((StatusCode::ACCEPTED, location, Json(answer)).into_response())
 }
 
@@ -75,16 +81,19 @@ pub(super) async fn list(
     OwnerName(owner): OwnerName,
     Path(id): Path<String>,
     wanted: Result<Query<PageQuery>, QueryRejection>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<LiveTurnPage>, ApiError> {
     let Query(wanted) = wanted.map_err(|rejection| ApiError::bad(rejection.body_text()))?;
     let offset = wanted.offset.unwrap_or(0);
-    let limit = wanted.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX);
+    let limit = wanted.limit.unwrap_or(TURNS).clamp(1, TURNS_MAX);
     let agent = find(&backend, &owner, &id)?;
     // One more than wanted says whether there is another page.
     let mut turns = agent.turns(offset, limit + 1).await?;
     let next = (turns.len() > limit).then(|| offset + limit);
     turns.truncate(limit);
-    Ok(Json(json!({"turns": turns, "next_offset": next})))
+    Ok(Json(LiveTurnPage {
+        turns,
+        next_offset: next,
+    }))
 }
 
 /// All replies so far.
@@ -92,16 +101,18 @@ pub(super) async fn show(
     State(backend): BackendState,
     OwnerName(owner): OwnerName,
     Path((id, turn)): Path<(String, String)>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<TurnReplies>, ApiError> {
     let agent = find(&backend, &owner, &id)?;
     let replies: Vec<Reply> = match agent.find_turn(&turn) {
         Some(turn) => turn.after(0),
         None => agent.stored_replies(&turn).await?,
     };
     let is_ended = replies.last().is_some_and(|it| it.kind.is_terminal());
-    Ok(Json(
-        json!({"turn_id": turn, "ended": is_ended, "replies": replies}),
-    ))
+    Ok(Json(TurnReplies {
+        turn_id: turn,
+        ended: is_ended,
+        replies,
+    }))
 }
 
 pub(super) async fn events(
@@ -151,18 +162,21 @@ pub(super) async fn abort(
     OwnerName(owner): OwnerName,
     Path((id, turn)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
-    let answer = match open_turn(&backend, &owner, (&id, &turn)).await? {
+    let aborted = match open_turn(&backend, &owner, (&id, &turn)).await? {
         Some(turn) if !turn.is_ended() => {
             turn.abort();
             true
         }
         _ => false,
     };
-    let answer = json!({"turn_id": turn, "aborted": answer});
+    let answer = TurnAborted {
+        turn_id: turn,
+        aborted,
+    };
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
 }
 
-/// The answer to a permission request or a question: its `id`, and an [`Answer`].
+/// The answer to a permission request or a question: a [`TurnAnswer`].
 pub(super) async fn answer(
     State(backend): BackendState,
     OwnerName(owner): OwnerName,
@@ -170,16 +184,13 @@ pub(super) async fn answer(
     request: Request,
 ) -> Result<StatusCode, ApiError> {
     let found = open_turn(&backend, &owner, (&id, &turn)).await?;
-    let mut body = json_body(&backend, request).await?;
-    let Some(Value::String(asked)) = body.remove("id") else {
-        return Err(ApiError::bad("`id` must be that of the reply that asks"));
-    };
-    let answer: Answer = serde_json::from_value(Value::Object(body)).map_err(|_| {
+    let body = json_body(&backend, request).await?;
+    let TurnAnswer { id, answer } = serde_json::from_value(Value::Object(body)).map_err(|_| {
         ApiError::bad(
-            "`answer` must be once, always, reject (with `message`) or choose (with `answers`)",
+            "`id` must be that of the reply that asks, and `answer` once, always, reject (with `message`) or choose (with `answers`)",
         )
     })?;
-    if found.is_some_and(|turn| turn.answer(&asked, answer)) {
+    if found.is_some_and(|turn| turn.answer(&id, answer)) {
         return Ok(StatusCode::NO_CONTENT);
     }
     Err(ApiError::conflict(

@@ -1,0 +1,85 @@
+//! The OpenAPI document and the router describe the same routes.
+
+use std::collections::BTreeSet;
+use std::path::Path as FilePath;
+
+use super::*;
+
+const METHODS: [Method; 5] = [
+    Method::GET,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+];
+/// Answered by other routers of the server.
+const ELSEWHERE: &[&str] = &["/ready", "/v1/server", "/v1/session"];
+
+fn documented() -> Vec<(String, Value)> {
+    let document = document();
+    let paths = document["paths"].as_object().unwrap().clone();
+    let here = |path: &String| !ELSEWHERE.contains(&path.as_str());
+    paths.into_iter().filter(|(path, _)| here(path)).collect()
+}
+
+/// The router's own words for "no such route" and "no such method".
+fn is_routed(answer: &Answer) -> bool {
+    let text = String::from_utf8_lossy(&answer.body);
+    answer.status != StatusCode::METHOD_NOT_ALLOWED && !text.contains("no such route")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_method_of_a_path_is_documented_and_nothing_else_is() {
+    let client = Client::new().await;
+    for (path, item) in documented() {
+        let place = path
+            .replace("{id}", "01a1e4dd-d346-7035-8af4-5d04480d2465")
+            .replace('{', "")
+            .replace('}', "");
+        for method in METHODS {
+            let answer = client.ask(method.clone(), &place).await;
+            let is_documented = item.get(method.as_str().to_lowercase()).is_some();
+            assert_eq!(is_routed(&answer), is_documented, "{method} {path}");
+        }
+    }
+    client.close().await;
+}
+
+/// Routes stand in the sources as `.route("PATH", …)`; the router itself cannot be asked for them.
+#[test]
+fn every_path_of_the_router_is_documented() {
+    let sources = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("src/server");
+    let mut routes = BTreeSet::new();
+    add_routes(&sources.join("api.rs"), &mut routes);
+    add_routes_below(&sources.join("api"), &mut routes);
+    routes.remove("/v1/{*rest}");
+    routes.retain(|route| !ELSEWHERE.contains(&route.as_str()));
+    assert!(routes.len() > 25, "{routes:?}");
+    let documented: BTreeSet<_> = documented().into_iter().map(|(path, _)| path).collect();
+    // The document has no name for a parameter that may hold slashes.
+    let routes: BTreeSet<_> = routes
+        .iter()
+        .map(|route| route.replace("{*", "{"))
+        .collect();
+    assert_eq!(routes, documented);
+}
+
+fn add_routes_below(folder: &FilePath, routes: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.file_name().and_then(|name| name.to_str()) {
+            Some("tests" | "tests.rs") => {}
+            _ if path.is_dir() => add_routes_below(&path, routes),
+            _ => add_routes(&path, routes),
+        }
+    }
+}
+
+fn add_routes(file: &FilePath, routes: &mut BTreeSet<String>) {
+    let source = std::fs::read_to_string(file).unwrap();
+    for rest in source.split(".route(").skip(1) {
+        let path = rest.trim_start().strip_prefix('"');
+        let path = path.and_then(|path| path.split('"').next());
+        routes.insert(path.expect("a path in quotes").to_owned());
+    }
+}

@@ -1,0 +1,5 @@
+import type { PageProps } from "../../app";
+
+export default function StartPage(_: PageProps) {
+  return <h1>Start</h1>;
+}

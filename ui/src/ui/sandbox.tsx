@@ -1,0 +1,13 @@
+// Whether rollouts can run here, and what to do where they cannot.
+import type { ServerInfo } from "../api/types";
+import { visible } from "./text";
+
+export function SandboxNotice({ sandbox }: { sandbox: ServerInfo["sandbox"] }) {
+  if (sandbox.ready) return null;
+  return (
+    <div class="notice part" role="status">
+      <strong>Sandboxes cannot start on this server, so no rollout can.</strong>{" "}
+      {visible(sandbox.reason ?? "")} Rollouts that are stored can be read all the same.
+    </div>
+  );
+}
