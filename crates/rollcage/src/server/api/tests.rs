@@ -1,6 +1,7 @@
 use axum::body::Bytes;
 use axum::http::{Method, Request};
 use http_body_util::BodyExt;
+use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::*;
@@ -8,6 +9,7 @@ use crate::server::harness::{self, backend, limits, owner};
 
 mod browse;
 mod document;
+mod info;
 mod live;
 mod served;
 
