@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 use rollcage_model::export::Format;
 use rollcage_model::view::TraceDetail;
 
-use super::listing::LIMIT_MAX;
 use crate::server::rollouts::request_schema::rollout_schema;
+
+mod lists;
 
 /// Path items by path.
 pub(super) fn paths() -> Map<String, Value> {
@@ -14,7 +15,10 @@ pub(super) fn paths() -> Map<String, Value> {
     let mut add = |path: &str, item: Value| {
         paths.insert(path.to_owned(), item);
     };
-    add("/v1/rollouts", json!({"get": list(), "post": create()}));
+    add(
+        "/v1/rollouts",
+        json!({"get": lists::list(), "post": create()}),
+    );
     add(
         "/v1/rollouts/{id}",
         json!({"parameters": [id()], "get": show(), "delete": delete()}),
@@ -61,6 +65,7 @@ pub(super) fn paths() -> Map<String, Value> {
         json!({"get": get("metrics", "Numbers of this server for Prometheus", &[], content("The numbers.", "text/plain", json!({"type": "string"})))}),
     );
     add("/ready", json!({"get": ready()}));
+    paths.extend(lists::paths());
     paths
 }
 
@@ -186,40 +191,6 @@ fn form() -> Value {
         "type": "object", "required": ["request"],
         "properties": {"request": {"type": "string", "description": "The JSON object."}, "files": files},
     })
-}
-
-fn list() -> Value {
-    let text = || json!({"type": "string"});
-    let parameters = [
-        query("task", "Only rollouts of this task id.", text()),
-        query("agent", "Only rollouts of this agent.", text()),
-        query("model", "Only rollouts of this model.", text()),
-        query(
-            "ended",
-            "`running`, or how they ended, such as `completed`.",
-            text(),
-        ),
-        query(
-            "since",
-            "Started at or after: Unix seconds, or a time such as 2026-05-01T12:00:00Z.",
-            text(),
-        ),
-        query("cursor", "The `next_cursor` of the page before.", text()),
-        query(
-            "limit",
-            "Rollouts on a page.",
-            json!({"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 50}),
-        ),
-    ];
-    let page = json!({
-        "rollouts": {"type": "array", "items": {"type": "object"}}, "next_cursor": {"type": ["string", "null"]},
-    });
-    get(
-        "listRollouts",
-        "Rollouts, the newest first",
-        &parameters,
-        object("A page.", page),
-    )
 }
 
 fn show() -> Value {

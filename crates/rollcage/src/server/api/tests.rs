@@ -171,7 +171,7 @@ async fn a_rollout_from_its_start_to_its_deletion() {
     let path = format!("/v1/rollouts/{id}");
     let running = client.get(&path).await.json();
     assert!(
-        running["ended"].is_null() && running["endpoint"]["kind"] == "scripted",
+        running["ended"].is_null() && running["endpoint"] == "scripted",
         "{running}"
     );
     client

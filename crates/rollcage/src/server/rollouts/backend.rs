@@ -29,6 +29,8 @@ pub(crate) struct Backend {
     pub(crate) context: RequestContext,
     /// The number of OpenEnv sessions, updated by the OpenEnv server and shown in the metrics.
     pub(crate) open_sessions: Arc<AtomicUsize>,
+    /// Another one after each start, so that clients can tell that what they know of running rollouts is outdated.
+    pub(crate) server_id: uuid::Uuid,
 }
 
 impl Backend {
@@ -42,6 +44,7 @@ impl Backend {
             engine,
             context,
             open_sessions: Arc::default(),
+            server_id: uuid::Uuid::now_v7(),
         })
     }
 
