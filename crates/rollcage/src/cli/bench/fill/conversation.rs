@@ -188,7 +188,7 @@ impl<'a> Recording<'a> {
             path: "/v1/chat/completions".to_owned(),
             headers,
             set: set.as_object().cloned().unwrap_or_default(),
-            logprobs_of: Some(LogprobsMode::Raw),
+            logprobs_of: Some(LogprobsMode::Processed),
             body: self.request(talk, session).into(),
             ..Request::default()
         }))?;
