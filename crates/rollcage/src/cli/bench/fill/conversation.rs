@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::Context;
@@ -21,6 +22,8 @@ const VOCABULARY: u64 = 151_000;
 const END: &str = "<|im_end|>";
 /// Calls of the subagent, and of the branch.
 const SIDE_CALLS: usize = 4;
+/// After so many calls the agent has its conversation summed up and starts over, since contexts are limited.
+const COMPACT_AFTER: usize = 400;
 
 /// What a rollout's conversation is about.
 pub(super) struct Subject<'a> {
@@ -58,7 +61,8 @@ const MAIN: Session = Session {
     parent: None,
     has_tools: true,
 };
-const TITLE: Session = Session {
+/// Titles and summaries.
+const BESIDE: Session = Session {
     has_tools: false,
     ..MAIN
 };
@@ -69,7 +73,7 @@ const SUBAGENT: Session = Session {
 };
 
 /// Writes so many calls. Twenty and more have one for a title, one that is asked again, a branch, a subagent, and
-/// alternatives to each token. Returns the time of the end.
+/// alternatives to each token; hundreds have summaries, too. Returns the time of the end.
 pub(super) fn write(path: &Path, subject: &Subject<'_>, calls: usize) -> anyhow::Result<f64> {
     let is_long = calls >= 20;
     let alternatives = if is_long { ALTERNATIVES } else { 0 };
@@ -77,7 +81,7 @@ pub(super) fn write(path: &Path, subject: &Subject<'_>, calls: usize) -> anyhow:
     let mut talk = Talk::new(SYSTEM, subject.instruction);
     if is_long {
         let title = Talk::new("Give this conversation a title.", subject.instruction);
-        recording.say(&title, TITLE, &words("Retries with growing waits"))?;
+        recording.say(&title, BESIDE, &words("Retries with growing waits"))?;
     }
     while recording.exchange + 1 < calls as u64 {
         let number = recording.exchange as usize;
@@ -87,6 +91,9 @@ pub(super) fn write(path: &Path, subject: &Subject<'_>, calls: usize) -> anyhow:
         if is_long && number == calls / 2 {
             recording.branch(talk.clone())?;
             recording.subagent()?;
+        }
+        if number > 0 && number.is_multiple_of(COMPACT_AFTER) {
+            talk = recording.compact(talk)?;
         }
         talk = recording.step(&talk, MAIN)?;
     }
@@ -118,7 +125,9 @@ struct Recording<'a> {
 
 impl<'a> Recording<'a> {
     fn create(path: &Path, subject: &'a Subject<'a>, alternatives: usize) -> anyhow::Result<Self> {
-        let file = File::options().append(true).create_new(true).open(path);
+        let mut options = File::options();
+        options.append(true).create_new(true).mode(0o600);
+        let file = options.open(path);
         Ok(Recording {
             file: file.with_context(|| format!("write {}", path.display()))?,
             encoder: Encoder::default(),
@@ -154,6 +163,18 @@ impl<'a> Recording<'a> {
         }
         self.say(&talk, MAIN, &words("The queue works, too."))?;
         Ok(())
+    }
+
+    /// The conversation that takes the place of this one.
+    fn compact(&mut self, mut talk: Talk) -> anyhow::Result<Talk> {
+        talk.add("user", "Sum up what was done and what is left.", None);
+        let summary = format!(
+            "After {} calls the parser and the queue are changed and tested; the retries are left to do.",
+            self.exchange
+        );
+        self.say(&talk, BESIDE, &words(&summary))?;
+        let instruction = format!("{}\n\n{summary}", self.subject.instruction);
+        Ok(Talk::new(SYSTEM, &instruction))
     }
 
     fn subagent(&mut self) -> anyhow::Result<()> {
@@ -369,26 +390,30 @@ fn call_id(exchange: u64) -> String {
     format!("call_{exchange}")
 }
 
-/// A text as tokens: words with the space before them, and single characters.
+/// A text as tokens: words with the space before them, and what stands between words.
 fn pieces_of(text: &str) -> Vec<String> {
     const CHARS_MAX: usize = 8;
     let mut pieces: Vec<String> = Vec::new();
-    let mut chars = 0;
     for character in text.chars() {
-        let is_inside = character.is_alphanumeric() && (1..CHARS_MAX).contains(&chars);
+        let is_word = character.is_alphanumeric();
         match pieces.last_mut() {
-            Some(last) if is_inside => {
+            Some(last) if last.chars().count() < CHARS_MAX && goes_on(last, is_word, character) => {
                 last.push(character);
-                chars += 1;
             }
-            _ => {
-                pieces.push(character.to_string());
-                let can_begin = character.is_alphanumeric() || character == ' ';
-                chars = if can_begin { 1 } else { CHARS_MAX };
-            }
+            _ => pieces.push(character.to_string()),
         }
     }
     pieces
+}
+
+/// Whether a character belongs to the token before it.
+fn goes_on(last: &str, is_word: bool, character: char) -> bool {
+    let mut before = last.chars().rev();
+    match before.next() {
+        Some(' ') => is_word,
+        Some(before) => before.is_alphanumeric() == is_word && character != ' ',
+        None => false,
+    }
 }
 
 /// The same text has the same id (FNV-1a).

@@ -75,7 +75,7 @@ impl Step {
             0 => (
                 "read",
                 serde_json::json!({"filePath": file, "offset": number % 400, "limit": 20}),
-                source(number, 3),
+                source(number, 2),
             ),
             1 => (
                 "edit",
@@ -97,7 +97,7 @@ impl Step {
             _ => (
                 "bash",
                 serde_json::json!({"command": format!("grep -n retry {file}"), "description": "Finds uses"}),
-                source(number + 7, 2),
+                source(number + 7, 1),
             ),
         };
         Step {
