@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_agents::bundle::{Bundles, InstallStatus, OnProgress, Registry, VersionRequest};
 use rollcage_agents::{Agent, ReadyAgent};
 use rollcage_endpoints::serving::OnServingStep;
+use rollcage_model::browse::figures::{Dimension, FiguresPage};
+use rollcage_model::browse::rollout::{Facets, RolloutPage, RolloutRow};
 use rollcage_model::ending::Cause;
 use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
@@ -31,7 +33,7 @@ use crate::intake::{
 };
 use crate::judge::Ending;
 use crate::limits::EngineLimits;
-use crate::listing::{Filter, LOCAL, Listing, Page, is_visible};
+use crate::listing::{self, Filter, IndexTail, LOCAL, Listing, Window, is_visible};
 use crate::live::{LiveAgents, LiveState};
 use crate::metrics::Counters;
 use crate::result;
@@ -101,12 +103,24 @@ pub struct Load {
     pub live: Vec<(LiveState, usize)>,
 }
 
+/// A rollout that was deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    pub id: RolloutId,
+    /// Whose it was; `None` for one that everybody could see.
+    pub owner: Option<String>,
+}
+
+/// How many deletions a slow reader may be behind; then it is told that it missed some.
+const REMOVALS_MAX: usize = 256;
+
 /// Runs the rollouts of one process.
 pub struct Engine {
     cx: Arc<Context>,
     dispatcher: Arc<Dispatcher>,
     listing: Arc<Listing>,
     live: LiveAgents,
+    removals: broadcast::Sender<Removal>,
 }
 
 impl Engine {
@@ -149,6 +163,7 @@ impl Engine {
             listing: Arc::new(Listing::new(store)),
             live,
             cx,
+            removals: broadcast::Sender::new(REMOVALS_MAX),
         })
     }
 
@@ -267,12 +282,6 @@ impl Engine {
         }
     }
 
-    /// Whether the rollout was accepted and has no slot yet.
-    pub fn is_waiting(&self, id: RolloutId) -> bool {
-        let entry = self.dispatcher.find(id);
-        entry.is_some_and(|entry| entry.feed.status().phase.is_none() && !entry.is_ended())
-    }
-
     /// Finds a rollout that belongs to `owner` or has no owner.
     pub async fn find(&self, owner: &str, id: &str) -> Result<RolloutLookup, EngineError> {
         let unknown = || EngineError::Unknown(id.to_owned());
@@ -328,39 +337,103 @@ impl Engine {
         Ok(Arc::new(read?))
     }
 
-    /// Lists the owner's rollouts and those without an owner, the newest first.
-    pub async fn list(&self, owner: &str, filter: Filter) -> Result<Page, EngineError> {
+    /// Lists the owner's rollouts and those without an owner.
+    pub async fn list(
+        &self,
+        owner: &str,
+        filter: Filter,
+        window: Window,
+    ) -> Result<RolloutPage, EngineError> {
+        let view = move |matching| listing::page(matching, &window);
+        self.view(owner, filter, view).await
+    }
+
+    /// Counts the same rollouts by what they have.
+    pub async fn facets(&self, owner: &str, filter: Filter) -> Result<Facets, EngineError> {
+        self.view(owner, filter, |matching| listing::facets(&matching))
+            .await
+    }
+
+    /// Figures of the same rollouts, put together by the given dimensions; one page of them.
+    pub async fn figures(
+        &self,
+        owner: &str,
+        filter: Filter,
+        by: Vec<Dimension>,
+        start: usize,
+        limit: usize,
+    ) -> Result<FiguresPage, EngineError> {
+        let view = move |matching: Vec<_>| listing::figures(&matching, &by, start, limit);
+        self.view(owner, filter, view).await
+    }
+
+    /// The rollouts in memory that belong to `owner` or to nobody.
+    pub fn known(&self, owner: &str) -> Vec<Arc<RolloutEntry>> {
+        let mut known = self.dispatcher.all();
+        known.retain(|entry| entry.owner.as_deref().is_none_or(|own| own == owner));
+        known
+    }
+
+    /// Rollouts in memory as lists show them now.
+    pub async fn rows(
+        &self,
+        entries: Vec<Arc<RolloutEntry>>,
+    ) -> Result<Vec<RolloutRow>, EngineError> {
+        let listing = Arc::clone(&self.listing);
+        let read = move || entries.iter().map(|entry| listing.row(entry)).collect();
+        Ok(tokio::task::spawn_blocking(read).await?)
+    }
+
+    /// What rollouts of other processes come to, from now on.
+    pub fn tail(&self) -> IndexTail {
+        IndexTail::new(self.store())
+    }
+
+    /// Receives each rollout that is deleted from now on.
+    pub fn removals(&self) -> broadcast::Receiver<Removal> {
+        self.removals.subscribe()
+    }
+
+    /// Computes something of the rollouts that match, the newest first, on a thread that may block.
+    async fn view<T: Send + 'static>(
+        &self,
+        owner: &str,
+        filter: Filter,
+        view: impl FnOnce(Vec<Arc<Summary>>) -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
         let known = self.dispatcher.all();
         let listing = Arc::clone(&self.listing);
         let owner = owner.to_owned();
-        let listed = tokio::task::spawn_blocking(move || listing.list(&owner, &known, &filter));
-        Ok(listed.await??)
+        let viewed = tokio::task::spawn_blocking(move || {
+            let visible = listing.visible(&owner, &known)?;
+            Ok::<_, StoreError>(view(filter.select(visible)))
+        });
+        Ok(viewed.await??)
     }
 
     /// Deletes an ended rollout with its record.
     pub async fn delete(&self, owner: &str, id: &str) -> Result<(), EngineError> {
-        let id = match self.find(owner, id).await? {
-            RolloutLookup::InMemory(entry) if !entry.is_ended() => {
-                return Err(EngineError::Running(entry.id));
+        let (id, is_ended, own) = match self.find(owner, id).await? {
+            RolloutLookup::InMemory(entry) => (entry.id, entry.is_ended(), entry.owner.clone()),
+            RolloutLookup::Stored(summary) => {
+                let Summary { row, owner } = *summary;
+                (row.rollout_id, row.ended.is_some(), owner)
             }
-            RolloutLookup::InMemory(entry) if entry.owner.is_none() && owner != LOCAL => {
-                return Err(EngineError::NotYours(entry.id));
-            }
-            RolloutLookup::InMemory(entry) => entry.id,
-            RolloutLookup::Stored(summary) if summary.owner.is_none() && owner != LOCAL => {
-                return Err(EngineError::NotYours(summary.rollout_id));
-            }
-            RolloutLookup::Stored(summary) if summary.ended.is_none() => {
-                return Err(EngineError::Running(summary.rollout_id));
-            }
-            RolloutLookup::Stored(summary) => summary.rollout_id,
         };
+        if !is_ended {
+            return Err(EngineError::Running(id));
+        }
+        if own.is_none() && owner != LOCAL {
+            return Err(EngineError::NotYours(id));
+        }
         let listing = Arc::clone(&self.listing);
         let removed = tokio::task::spawn_blocking(move || listing.remove(id)).await?;
         match removed {
             // A rollout whose record could not be written exists in memory only.
             Ok(()) | Err(StoreError::Unknown(_)) => {
                 self.dispatcher.forget(id);
+                // Nobody may be listening.
+                let _ = self.removals.send(Removal { id, owner: own });
                 Ok(())
             }
             Err(error) => Err(error.into()),

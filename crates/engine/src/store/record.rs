@@ -13,7 +13,7 @@ use rollcage_model::trace::Facts;
 use rollcage_model::transcript::McpNames;
 
 use super::disk::{remove_partial_files, sync_directory, sync_file, write_atomic, write_unsynced};
-use super::{EXCHANGES_FILE, StoreError, Summary};
+use super::{EXCHANGES_FILE, Index, StoreError, Summary};
 
 /// The file that holds [`StartInfo`].
 const START: &str = "start.json";
@@ -80,6 +80,7 @@ pub struct Record {
     pub(super) path: PathBuf,
     pub(super) marker_path: PathBuf,
     pub(super) owner: Option<String>,
+    pub(super) index: Index,
     /// Locked for as long as the rollout runs.
     pub(super) _marker: File,
 }
@@ -105,11 +106,8 @@ impl Record {
             path: self.path.join("result.json"),
             source,
         };
-        let summary = Summary {
-            owner: self.owner.clone(),
-            ..Summary::from(result)
-        };
-        let summary = serde_json::to_vec(&summary).map_err(format)?;
+        let summary = Summary::of(result, self.owner.clone());
+        let summary_text = serde_json::to_vec(&summary).map_err(format)?;
         let text = serde_json::to_vec(result).map_err(format)?;
         let synced = |path: &Path, done: io::Result<()>| {
             done.map_err(|source| StoreError::Write {
@@ -121,10 +119,15 @@ impl Record {
         synced(&exchanges, sync_file(&exchanges))?;
         // What a cancelled rollout was still writing.
         remove_partial_files(&self.path);
-        write_atomic(&self.path.join("summary.json"), &summary)?;
+        write_atomic(&self.path.join("summary.json"), &summary_text)?;
         write_atomic(&self.path.join("result.json"), &text)?;
         synced(&self.path, sync_directory(&self.path))?;
         let _ = fs::remove_file(&self.marker_path);
+        // The record is complete without it: a list adds what is missing in the index.
+        if let Err(error) = self.index.append([&summary]) {
+            let error = rollcage_model::text::chain(&error);
+            tracing::warn!(error, "the index over the records was not written");
+        }
         Ok(())
     }
 }
