@@ -19,6 +19,7 @@ use super::metrics;
 use super::rollouts::{Backend, catalogue};
 
 mod artifacts;
+mod changes;
 mod content;
 mod error;
 mod events;
@@ -57,6 +58,8 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         .route("/v1/rollouts/{id}/events", get(events::stream))
         .route("/v1/rollouts/{id}/trace", get(content::trace))
         .route("/v1/rollouts/{id}/files", get(content::files))
+        .route("/v1/rollouts/{id}/changes", get(changes::changes))
+        .route("/v1/rollouts/{id}/network", get(changes::network))
         .route("/v1/rollouts/{id}/artifacts", get(artifacts::list))
         .route(
             "/v1/rollouts/{id}/artifacts/{*path}",
