@@ -37,8 +37,8 @@ pub(crate) use refusal::mentions_context_overflow;
 pub use refusal::{RefusedParameter, is_context_overflow};
 pub use render::Render;
 pub use reply::{
-    Flaw, Message, Reply, TokenLogprob, ToolCall, Usage, is_done, last_usage, read_message,
-    read_reply,
+    Flaw, LikelyToken, Message, Reply, SampledToken, TokenLogprob, ToolCall, Usage, is_done,
+    last_usage, read_message, read_reply, read_sampled,
 };
 pub use segments::BodySegments;
 pub use strip::{StrippedEvent, strip_body};

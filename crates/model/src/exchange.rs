@@ -15,11 +15,13 @@ use rollcage_dialect::sampling::LogprobsMode;
 use rollcage_dialect::{Dialect, EndpointDialect};
 
 mod delta;
+mod index;
 mod resume;
 #[cfg(test)]
 mod tests;
 
 use delta::{Part, Recent};
+pub use index::Index;
 
 /// Written into every frame; a reader stops at a frame of a later version.
 pub const VERSION: u32 = 1;

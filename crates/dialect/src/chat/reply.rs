@@ -11,8 +11,10 @@ use super::skim::elements;
 use crate::sse::Splitter;
 
 mod message;
+mod sampled;
 
 pub use message::read_message;
+pub use sampled::{LikelyToken, SampledToken, read_sampled};
 
 /// The parsed answer of one model call.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::finding::Finding;
+use super::Reading;
+use crate::finding::{Code, Finding};
+use crate::record::RolloutResult;
 
 /// What can be counted of one rollout's calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -121,4 +123,90 @@ pub struct FiguresPage {
     pub start: usize,
     /// How many combinations there are.
     pub total: usize,
+}
+
+impl Reading {
+    /// What can be counted of the calls, with the findings of the result where there is one. Of calls that are not shown
+    /// there are sums alone.
+    pub fn figures(&self, result: Option<&RolloutResult>) -> RolloutFigures {
+        let usage = &self.seen.usage;
+        let mut figures = RolloutFigures {
+            turns: self.seen.turns.len(),
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            cached_tokens: usage.cached_tokens,
+            trainable_tokens: self.seen.n_trainable_tokens,
+            findings: self.findings(result),
+            ..RolloutFigures::default()
+        };
+        let shown = 0..self.n_turns();
+        let (mut sum, mut count) = (0.0, 0_usize);
+        for index in shown.clone() {
+            let turn = &self.seen.turns[index];
+            *figures
+                .roles
+                .entry(self.role(index).to_owned())
+                .or_default() += 1;
+            if let Some(reason) = &turn.finish_reason {
+                *figures.finish_reasons.entry(reason.clone()).or_default() += 1;
+            }
+            for call in turn.message.iter().flat_map(|message| &message.tool_calls) {
+                *figures.tools.entry(call.name.clone()).or_default() += 1;
+            }
+            let is_first = self.root(index) == index;
+            figures.subagents += usize::from(is_first && self.is_subagent(index));
+            let logprobs = turn.logprobs.as_deref().unwrap_or_default();
+            sum += logprobs.iter().sum::<f64>();
+            count += logprobs.len();
+        }
+        figures.mean_logprob = (count > 0).then(|| sum / count as f64);
+        self.count_links(&mut figures);
+        let latencies = shown.filter_map(|turn| self.seen.turns[turn].latency_s);
+        let mut latencies: Vec<f64> = latencies.collect();
+        latencies.sort_by(f64::total_cmp);
+        figures.latency_median_s = latencies.get(latencies.len() / 2).copied();
+        figures.latency_max_s = latencies.last().copied();
+        figures
+    }
+
+    /// While a rollout runs, a call without an answer is no hole, and neither is a record that is being written.
+    fn findings(&self, result: Option<&RolloutResult>) -> Vec<Finding> {
+        if let Some(result) = result {
+            return self.seen.complete(result).findings.clone();
+        }
+        let pending = (0..self.seen.turns.len()).filter(|turn| self.is_pending(*turn));
+        let pending: Vec<String> = pending
+            .map(|turn| format!("{}:", self.seen.turns[turn].node_id()))
+            .collect();
+        let is_due = |finding: &&Finding| match finding.code {
+            Code::NoTurns | Code::CaptureIngestFailed => !self.is_running(),
+            Code::UpstreamError => !pending.iter().any(|node| finding.text.starts_with(node)),
+            _ => true,
+        };
+        self.seen.findings.iter().filter(is_due).cloned().collect()
+    }
+
+    /// Forks, and the agent's calls whose replies were of use.
+    fn count_links(&self, figures: &mut RolloutFigures) {
+        let mut n_next = vec![0_usize; self.n_turns()];
+        let mut is_left_out = vec![false; self.n_turns()];
+        for turn in 0..self.n_turns() {
+            let Some(node) = self.node(turn) else {
+                continue;
+            };
+            if let Some(before) = node.before() {
+                n_next[self.call_of(before)] += 1;
+            }
+            if let Some(before) = node.left_out {
+                is_left_out[self.call_of(before)] = true;
+            }
+        }
+        figures.forks = n_next.iter().filter(|count| **count > 1).count();
+        let is_productive = |turn: &usize| {
+            let message = self.seen.turns[*turn].message.as_ref();
+            let is_end = !is_left_out[*turn] && message.is_some_and(|reply| !reply.is_empty());
+            self.is_agents(*turn) && (n_next[*turn] > 0 || is_end)
+        };
+        figures.productive_turns = (0..self.n_turns()).filter(is_productive).count();
+    }
 }

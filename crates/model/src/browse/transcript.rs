@@ -82,3 +82,15 @@ pub struct TranscriptPage {
     /// All conversations, the agent's own first.
     pub conversations: Vec<Conversation>,
 }
+
+impl Entry {
+    /// About what it takes in an answer.
+    pub(super) fn bytes(&self) -> usize {
+        let calls = self.tool_calls.iter().map(|call| {
+            let result = call.result.as_ref().map_or(0, String::len);
+            call.arguments.len() + result
+        });
+        let reasoning = self.reasoning.as_ref().map_or(0, String::len);
+        self.text.len() + reasoning + calls.sum::<usize>()
+    }
+}

@@ -35,6 +35,15 @@ pub(super) enum Part {
     },
 }
 
+impl Part {
+    /// How many bytes of the body it is.
+    pub(super) fn len(self) -> usize {
+        match self {
+            Part::New(bytes) | Part::Old { bytes, .. } => bytes,
+        }
+    }
+}
+
 /// The last bodies of one kind. Writer and reader keep the same ones, so that each reference resolves.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recent {

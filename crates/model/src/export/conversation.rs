@@ -44,7 +44,7 @@ pub(super) fn is_system(message: &Value) -> bool {
 
 /// The messages of a turn that are neither in the request nor in the reply of the turn before. Leading system messages are
 /// re-rendered by some agents and do not count.
-pub(super) fn new_messages<'a>(before: Option<&Turn>, turn: &'a Turn) -> Vec<&'a Shared> {
+pub(crate) fn new_messages<'a>(before: Option<&Turn>, turn: &'a Turn) -> Vec<&'a Shared> {
     let lead = |turn: &Turn| {
         let messages = turn.messages.iter();
         messages.take_while(|message| is_system(message)).count()

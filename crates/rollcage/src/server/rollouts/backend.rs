@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use rollcage_engine::{Engine, QueueError, RolloutEntry};
 
 use super::context::RequestContext;
+use super::readings::Readings;
 use super::request::{self, RolloutArguments};
 use crate::server::tasks::Tasks;
 
@@ -27,6 +28,8 @@ pub(crate) enum SubmitError {
 pub(crate) struct Backend {
     pub(crate) engine: Engine,
     pub(crate) context: RequestContext,
+    /// Records that somebody looks at.
+    pub(super) readings: Readings,
     /// The number of OpenEnv sessions, updated by the OpenEnv server and shown in the metrics.
     pub(crate) open_sessions: Arc<AtomicUsize>,
 }
@@ -41,6 +44,7 @@ impl Backend {
         Arc::new(Backend {
             engine,
             context,
+            readings: Readings::default(),
             open_sessions: Arc::default(),
         })
     }

@@ -1,0 +1,44 @@
+// The server's own types, generated from Rust (`npm run types`), by short names.
+import type { components } from "./schema";
+
+type Schemas = components["schemas"];
+
+export type RolloutRow = Schemas["RolloutRow"];
+export type RolloutPage = Schemas["RolloutPage"];
+export type RolloutResult = Schemas["RolloutResult"];
+export type RolloutProgress = Schemas["RolloutProgress"];
+export type Facets = Schemas["Facets"];
+export type FiguresPage = Schemas["FiguresPage"];
+export type GroupFigures = Schemas["GroupFigures"];
+export type RolloutFigures = Schemas["RolloutFigures"];
+export type TurnRow = Schemas["TurnRow"];
+export type TurnPage = Schemas["TurnPage"];
+export type TurnDetail = Schemas["TurnDetail"];
+export type TokenPage = Schemas["TokenPage"];
+export type Token = Schemas["Token"];
+export type GraphPage = Schemas["GraphPage"];
+export type GraphNode = Schemas["GraphNode"];
+export type GraphEdge = Schemas["GraphEdge"];
+export type TranscriptPage = Schemas["TranscriptPage"];
+export type Entry = Schemas["Entry"];
+export type ToolCallView = Schemas["ToolCallView"];
+export type ChangesPage = Schemas["ChangesPage"];
+export type FileView = Schemas["FileView"];
+export type NetworkPage = Schemas["NetworkPage"];
+export type CommandResult = Schemas["CommandResult"];
+export type Finding = Schemas["Finding"];
+export type SessionInfo = Schemas["SessionInfo"];
+export type ServerInfo = Schemas["ServerInfo"];
+export type Preset = Schemas["Preset"];
+export type Presets = Schemas["Presets"];
+export type AgentView = Schemas["AgentView"];
+export type EndpointView = Schemas["EndpointView"];
+export type EndpointCheck = Schemas["EndpointCheck"];
+export type CommandLine = Schemas["CommandLine"];
+export type Task = Schemas["Task"];
+export type LiveView = Schemas["LiveView"];
+export type TurnSummary = Schemas["TurnSummary"];
+export type Reply = Schemas["Reply"];
+export type Verdict = Schemas["Verdict"];
+export type Status = Schemas["Status"];
+export type RolloutEvent = Schemas["WatchedEvent"];

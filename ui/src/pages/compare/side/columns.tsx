@@ -1,0 +1,159 @@
+// Two transcripts in two columns, reply beside reply, with the place where they part.
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { RolloutRow } from "../../../api/types";
+import { setParams } from "../../../router";
+import { Empty, Problem, Spinner } from "../../../ui/parts";
+import { VirtualList } from "../../../ui/virtual";
+import { align, firstDifference, type Pair } from "./align";
+import { EntryCell } from "./entry";
+import { useTranscript, type ReadTranscript } from "./transcript";
+
+/** Pages are read before the reader comes to their end. */
+const AHEAD = 20;
+
+const DIFFERENCES: Record<string, string> = {
+  prompt: "told differently",
+  reply: "replies differ",
+  result: "tools answered differently",
+  missing: "only one has this",
+};
+
+interface Props {
+  a: string;
+  b: string;
+  rowA: RolloutRow | null;
+  rowB: RolloutRow | null;
+  query: URLSearchParams;
+}
+
+export function Columns({ a, b, rowA, rowB, query }: Props) {
+  const left = useTranscript(a, rowA);
+  const right = useTranscript(b, rowB);
+  const pairs = useMemo(
+    () => align(left, right),
+    [left.entries, left.isComplete, right.entries, right.isComplete],
+  );
+  const first = useMemo(() => firstDifference(pairs), [pairs]);
+  const isAll = left.isComplete && right.isComplete;
+  const [goal, setGoal] = useState<"none" | "first">("none");
+  const [at, setAt] = useState<number | null>(null);
+  const readOn = () => {
+    left.more();
+    right.more();
+  };
+  // Also from a link: the row that somebody was sent to.
+  const linked = query.get("row");
+  useEffect(() => {
+    if (linked !== null && at === null && pairs.length > Number(linked)) setAt(Number(linked));
+  }, [linked, pairs]);
+  useEffect(() => {
+    const isReply = first !== null && (isAll || pairs[first]?.difference === "reply");
+    if (goal === "first" && isReply) {
+      setGoal("none");
+      setAt(first);
+      setParams({ row: first });
+    }
+    const isWanted = goal === "first" || (linked !== null && pairs.length <= Number(linked));
+    if (isWanted && !isReply && !isAll) readOn();
+    if (goal === "first" && isAll && first === null) setGoal("none");
+  }, [goal, pairs, isAll, first, linked]);
+  const side = query.get("side") === "b" ? "b" : "a";
+  const isEmpty = pairs.length === 0;
+  return (
+    <div class={`side side-shows-${side}`}>
+      <div class="side-bar">
+        <SideChoice side={side} />
+        <span class="small muted" role="status">
+          {statusOf(left, right, pairs, first, isAll)}
+        </span>
+        <button
+          class="small"
+          disabled={isAll && first === null}
+          onClick={() => {
+            setAt(null);
+            setGoal("first");
+          }}
+        >
+          {goal === "first" ? <Spinner label="Reading on" /> : null} First difference
+        </button>
+      </div>
+      <Problem error={left.error ?? right.error} retry={left.error ? left.retry : right.retry} />
+      {isEmpty ? (
+        <Empty>
+          {isAll ? "Neither has said anything yet." : <Spinner label="Loading the transcripts" />}
+        </Empty>
+      ) : (
+        <VirtualList
+          class="side-list"
+          count={pairs.length}
+          estimate={() => 140}
+          isMeasured
+          label="The two transcripts"
+          scrollTo={at}
+          onRange={(_, last) => last > pairs.length - AHEAD && readOn()}
+          render={(index) => (
+            <PairRow pair={pairs[index]!} ids={[a, b]} isFirst={index === first} />
+          )}
+        />
+      )}
+    </div>
+  );
+}
+
+function statusOf(
+  left: ReadTranscript,
+  right: ReadTranscript,
+  pairs: Pair[],
+  first: number | null,
+  isAll: boolean,
+): string {
+  const differ = pairs.filter((pair) => pair.difference !== null).length;
+  const known = isAll
+    ? `${pairs.length} rows`
+    : `${left.entries.length} of ${left.total} and ${right.entries.length} of ${right.total} entries read`;
+  if (first === null) return isAll ? `${known}, all the same` : `${known}, the same so far`;
+  return `${known}, ${differ} differ`;
+}
+
+/** On a narrow screen one side is seen at a time. */
+function SideChoice({ side }: { side: "a" | "b" }) {
+  return (
+    <div class="row side-choice" role="group" aria-label="Which one is shown">
+      {(["a", "b"] as const).map((name) => (
+        <button
+          key={name}
+          class={`small ${side === name ? "chosen" : ""}`}
+          aria-pressed={side === name}
+          onClick={() => setParams({ side: name })}
+        >
+          {name.toUpperCase()}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function PairRow(props: { pair: Pair; ids: [string, string]; isFirst: boolean }) {
+  const { pair, ids, isFirst } = props;
+  const { a, b, difference } = pair;
+  return (
+    <div class={`pair ${difference ? "differs" : ""} ${isFirst ? "first" : ""}`}>
+      {(isFirst || difference) && (
+        <p class="pair-note small">
+          {isFirst && <strong>First difference: </strong>}
+          {difference && DIFFERENCES[difference]}
+        </p>
+      )}
+      <div class="pair-side a">
+        {a ? <EntryCell id={ids[0]} entry={a} other={b} side="a" /> : <Nothing letter="A" />}
+      </div>
+      <div class="pair-side b">
+        {b ? <EntryCell id={ids[1]} entry={b} other={a} side="b" /> : <Nothing letter="B" />}
+      </div>
+    </div>
+  );
+}
+
+function Nothing({ letter }: { letter: string }) {
+  return <p class="muted small">{letter} has no such entry.</p>;
+}

@@ -1,0 +1,135 @@
+// Setup and verify commands: what ran, how it ended, what it printed.
+import { get } from "../../api/client";
+import { useLoad } from "../../api/load";
+import type { CommandResult, Task } from "../../api/types";
+import { seconds } from "../../format";
+import { Empty, Panel, Spinner } from "../../ui/parts";
+import { AgentText } from "../../ui/text";
+import { type Command, endedCommands, liveCommands } from "./command-list";
+import { FoldedText } from "./folded";
+import type { TabProps } from "./page";
+import { useNow } from "./timeline";
+
+const OUTPUT_LINES = 30;
+
+export function CommandsTab({ rollout }: TabProps) {
+  const { id, result, live, clockAhead } = rollout;
+  const task = useLoad((abort) => get<Task>(`v1/rollouts/${id}/task`, {}, abort), [id]).data;
+  const now = useNow(!result) + clockAhead;
+  const of = (phase: "setup" | "verify") => {
+    const planned = task?.[phase] ?? [];
+    if (!result) return liveCommands(live.commands, phase, planned);
+    const results: CommandResult[] =
+      phase === "setup" ? result.setup_results : result.verify_results;
+    return endedCommands(results, planned);
+  };
+  return (
+    <div class="stack">
+      <Commands
+        title="Setup"
+        about="before the agent"
+        commands={of("setup")}
+        now={now}
+        isRunning={!result}
+      />
+      <Commands
+        title="Verify"
+        about="after the agent; the reward is the share that exits with 0"
+        commands={of("verify")}
+        now={now}
+        isRunning={!result}
+      />
+    </div>
+  );
+}
+
+interface Props {
+  title: string;
+  about: string;
+  commands: Command[];
+  now: number;
+  isRunning: boolean;
+}
+
+function Commands({ title, about, commands, now, isRunning }: Props) {
+  const passed = commands.filter((it) => it.exitCode === 0).length;
+  const name = (
+    <>
+      {title} <span class="muted small plain-weight">{about}</span>
+    </>
+  );
+  const tally =
+    commands.length > 0 ? (
+      <span class="muted small number">
+        {passed} of {commands.length} exited with 0
+      </span>
+    ) : null;
+  return (
+    <Panel title={name} actions={tally} flush>
+      {commands.length === 0 ? (
+        <Empty>{isRunning ? "None yet." : "The task has none."}</Empty>
+      ) : (
+        <ol class="commands">
+          {commands.map((command, place) => (
+            <CommandView
+              key={place}
+              name={`${title}-${place}`}
+              command={command}
+              now={now}
+              isRunning={isRunning}
+            />
+          ))}
+        </ol>
+      )}
+    </Panel>
+  );
+}
+
+interface CommandProps {
+  name: string;
+  command: Command;
+  now: number;
+  isRunning: boolean;
+}
+
+function CommandView({ name, command, now, isRunning }: CommandProps) {
+  const { state, stdout, stderr } = command;
+  const time = command.seconds ?? (command.startedAt === null ? null : now - command.startedAt);
+  const isSilent = stdout === "" && stderr === "";
+  return (
+    <li class={`command ${state}`}>
+      <div class="command-head">
+        <Exit command={command} />
+        <code class="command-line">
+          <AgentText text={command.cmd} />
+        </code>
+        <span class="number muted small">{time === null ? "" : seconds(Math.max(0, time))}</span>
+      </div>
+      {stdout !== null && stdout !== "" && (
+        <FoldedText name={`${name}-out`} text={stdout} lines={OUTPUT_LINES} isTerminal />
+      )}
+      {stderr !== null && stderr !== "" && (
+        <>
+          <p class="muted small">Standard error</p>
+          <FoldedText name={`${name}-err`} text={stderr} lines={OUTPUT_LINES} isTerminal />
+        </>
+      )}
+      {isSilent && <p class="muted small">It printed nothing.</p>}
+      {stdout === null && state === "ended" && isRunning && (
+        <p class="muted small">Its output is shown once the rollout has ended.</p>
+      )}
+    </li>
+  );
+}
+
+function Exit({ command: { state, exitCode, isTimedOut } }: { command: Command }) {
+  if (state === "running")
+    return (
+      <span class="badge run">
+        <Spinner /> runs
+      </span>
+    );
+  if (state === "waiting") return <span class="badge">not run</span>;
+  if (isTimedOut) return <span class="badge bad">timed out</span>;
+  return <span class={`badge ${exitCode === 0 ? "good" : "bad"}`}>exit {exitCode}</span>;
+}

@@ -1,0 +1,235 @@
+// The work directory at the end, against what setup left. Texts are an agent's: they are shown as text alone.
+import { useState } from "preact/hooks";
+import { address, get, isSaved } from "../../api/client";
+import { useLoad, useReload } from "../../api/load";
+import type { ChangesPage, FileView, RolloutResult } from "../../api/types";
+import { bytes } from "../../format";
+import { setParams } from "../../router";
+import { Empty, Panel, Problem, Spinner } from "../../ui/parts";
+import { AgentText, visible } from "../../ui/text";
+import { Diff } from "./diff";
+import type { TabProps } from "./page";
+
+const PAGE = 200;
+
+const CHANGES: Record<FileView["change"], [string, string, string]> = {
+  added: ["A", "added", "good"],
+  changed: ["M", "changed", "part"],
+  removed: ["D", "removed", "bad"],
+  same: ["=", "unchanged", ""],
+  unknown: ["?", "not known how it was before", ""],
+};
+
+export function FilesTab({ rollout, query }: TabProps) {
+  const { id, result } = rollout;
+  const [limit, setLimit] = useState(PAGE);
+  const { data, error, reload } = useLoad(
+    (abort) => get<ChangesPage>(`v1/rollouts/${id}/changes`, { start: 0, limit }, abort),
+    [id],
+  );
+  useReload(reload, `${limit} ${result !== null}`);
+  const [showsSame, setShowsSame] = useState(false);
+  const chosen = query.get("file");
+  if (!data)
+    return error && result ? (
+      <Problem error={error} retry={reload} />
+    ) : (
+      <Empty>
+        {result ? (
+          <Spinner label="Loading" />
+        ) : (
+          "Files are collected when the rollout ends; they appear here then."
+        )}
+      </Empty>
+    );
+  const sameCount = data.files.filter((file) => file.change === "same").length;
+  const shown = data.files.filter(
+    (file) => showsSame || file.change !== "same" || file.path === chosen,
+  );
+  const file = data.files.find((it) => it.path === chosen) ?? shown[0] ?? null;
+  return (
+    <div class="stack">
+      {!data.has_start && data.total > 0 && (
+        <p class="notice small">
+          What setup left was not kept for this rollout, so files are shown as they were at the end.
+        </p>
+      )}
+      {data.total === 0 ? (
+        <Empty>{result ? "The work directory has no text files." : "No files yet."}</Empty>
+      ) : (
+        <div class="files">
+          <Panel title="Files" actions={<Patch id={id} result={result} />} flush class="files-list">
+            <FileList files={shown} chosen={file?.path ?? null} />
+            {sameCount > 0 && (
+              <button class="plain small files-more" onClick={() => setShowsSame(!showsSame)}>
+                {showsSame ? "Hide unchanged files" : `Show ${sameCount} unchanged files`}
+              </button>
+            )}
+            {data.files.length < data.total && (
+              <button class="plain small files-more" onClick={() => setLimit(limit + PAGE)}>
+                Show more of {data.total} files
+              </button>
+            )}
+          </Panel>
+          {file ? <FilePanel key={file.path} file={file} /> : <Empty>No file was changed.</Empty>}
+        </div>
+      )}
+      {result && <Kept id={id} result={result} />}
+    </div>
+  );
+}
+
+function FileList({ files, chosen }: { files: FileView[]; chosen: string | null }) {
+  const onKey = (press: KeyboardEvent) => {
+    const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[press.key];
+    if (!step || press.ctrlKey || press.metaKey || press.altKey) return;
+    press.preventDefault();
+    const list = press.currentTarget as HTMLElement;
+    const buttons = [...list.querySelectorAll("button")];
+    const at = buttons.indexOf(document.activeElement as HTMLButtonElement);
+    const next = buttons[Math.min(buttons.length - 1, Math.max(0, at + step))];
+    next?.focus();
+    next?.click();
+  };
+  return (
+    <ul class="files-paths" onKeyDown={onKey}>
+      {files.map((file) => {
+        const [sign, name, kind] = CHANGES[file.change];
+        return (
+          <li key={file.path}>
+            <button
+              class="plain"
+              aria-current={file.path === chosen ? "true" : undefined}
+              onClick={() => setParams({ file: file.path })}
+              title={`${visible(file.path)} (${name})`}
+            >
+              <span class={`file-sign ${kind}`} aria-label={name}>
+                {sign}
+              </span>
+              <span class="cut mono">
+                <AgentText text={file.path} />
+              </span>
+            </button>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+function FilePanel({ file }: { file: FileView }) {
+  const hasDiff = file.change === "added" || file.change === "changed" || file.change === "removed";
+  const views = [
+    ...(hasDiff && (file.before !== null || file.after !== null) ? ["Diff"] : []),
+    ...(file.after !== null ? ["At the end"] : []),
+    ...(file.before !== null && file.change !== "same" ? ["Before"] : []),
+  ];
+  const [view, setView] = useState(views[0] ?? "");
+  const choice = (
+    <div class="row" role="group" aria-label="What is shown">
+      {views.map((name) => (
+        <button key={name} class="small" aria-pressed={name === view} onClick={() => setView(name)}>
+          {name}
+        </button>
+      ))}
+    </div>
+  );
+  const title = (
+    <span class="mono">
+      <AgentText text={file.path} />
+    </span>
+  );
+  return (
+    <Panel title={title} actions={views.length > 1 ? choice : null} flush class="files-content">
+      {file.is_cut && (
+        <p class="notice part small">The text is cut: only its start was kept with the record.</p>
+      )}
+      {view === "Diff" && <Diff before={file.before ?? ""} after={file.after ?? ""} />}
+      {view === "At the end" && <Text text={file.after ?? ""} />}
+      {view === "Before" && <Text text={file.before ?? ""} />}
+      {view === "" && <Empty>Its content is no text, or too long to be kept.</Empty>}
+    </Panel>
+  );
+}
+
+function Text({ text }: { text: string }) {
+  if (text === "") return <Empty>The file is empty.</Empty>;
+  const lines = text.split("\n");
+  if (lines.at(-1) === "") lines.pop();
+  return (
+    <div class="diff">
+      {lines.map((line, place) => (
+        <div key={place} class="diff-line same">
+          <span class="diff-number">{place + 1}</span>
+          <AgentText text={line} class="diff-text" />
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function Patch({ id, result }: { id: string; result: RolloutResult | null }) {
+  if (isSaved() || result?.patch_bytes === null || result?.patch_bytes === undefined) return null;
+  return (
+    <a class="button small" href={address(`v1/rollouts/${id}/patch`)} download>
+      Patch ({bytes(result.patch_bytes)})
+    </a>
+  );
+}
+
+/** What was kept besides texts. */
+function Kept({ id, result }: { id: string; result: RolloutResult }) {
+  const artifacts = result.artifacts ?? [];
+  const href = (path: string) =>
+    address(`v1/rollouts/${id}/artifacts/${path.split("/").map(encodeURIComponent).join("/")}`);
+  return (
+    <>
+      {artifacts.length > 0 && (
+        <Panel title="Artifacts" flush>
+          <div class="scroll-x">
+            <table>
+              <thead>
+                <tr>
+                  <th>Path</th>
+                  <th class="number">Size</th>
+                  <th>SHA-256</th>
+                </tr>
+              </thead>
+              <tbody>
+                {artifacts.map((artifact) => (
+                  <tr key={artifact.path}>
+                    <td class="mono">
+                      {isSaved() ? (
+                        <AgentText text={artifact.path} />
+                      ) : (
+                        <a href={href(artifact.path)} download>
+                          <AgentText text={artifact.path} />
+                        </a>
+                      )}
+                    </td>
+                    <td class="number">{bytes(artifact.bytes)}</td>
+                    <td class="mono muted" title={artifact.sha256}>
+                      {artifact.sha256.slice(0, 12)}
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </Panel>
+      )}
+      {result.files_extra.length > 0 && (
+        <Panel title={`Other files (${result.files_extra.length})`}>
+          <p class="muted small">They are no text, or too large: their names alone were kept.</p>
+          <ul class="plain-list mono">
+            {result.files_extra.map((path) => (
+              <li key={path}>
+                <AgentText text={path} />
+              </li>
+            ))}
+          </ul>
+        </Panel>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,279 @@
+// A rollout at a glance: how it came out and why, what a reader must know, its figures and its task.
+import type { ComponentChildren } from "preact";
+import { get } from "../../api/client";
+import { useLoad, useReload } from "../../api/load";
+import type { Finding, RolloutFigures, RolloutResult, Task } from "../../api/types";
+import { count, dollars, logprob, reward, seconds, words } from "../../format";
+import { link } from "../../router";
+import { Empty, Facts, Panel, Problem, VerdictBadge } from "../../ui/parts";
+import { AgentText } from "../../ui/text";
+import { ending, worth } from "./endings";
+import { Fold, FoldedText } from "./folded";
+import { verdictOf } from "./header";
+import type { TabProps } from "./page";
+import { SpokenView, StreamedView } from "./transcript/entry";
+import { unsaid } from "./live";
+import type { Rollout } from "./use-rollout";
+
+const REFRESH_MS = 2000;
+
+export function OverviewTab({ rollout }: TabProps) {
+  const { id, result, live } = rollout;
+  const task = useLoad((abort) => get<Task>(`v1/rollouts/${id}/task`, {}, abort), [id]);
+  const figures = useLoad(
+    (abort) => get<RolloutFigures>(`v1/rollouts/${id}/figures`, {}, abort),
+    [id],
+  );
+  useReload(figures.reload, `${result !== null} ${live.callCount}`, REFRESH_MS);
+  const findings = result?.findings ?? figures.data?.findings ?? [];
+  return (
+    <div class="overview">
+      <div class="stack">
+        {result ? <Outcome result={result} /> : <Now rollout={rollout} />}
+        {findings.length > 0 && <Findings findings={findings} />}
+        {result?.agent_report.last_message && (
+          <Panel
+            title="Last message"
+            actions={<a href={link(["rollout", id, "transcript"])}>Transcript</a>}
+          >
+            <FoldedText name="last" text={result.agent_report.last_message} lines={20} />
+          </Panel>
+        )}
+        <TaskPanel task={task.data} isMissing={task.error !== null} />
+      </div>
+      <div class="stack">
+        <Figures figures={figures.data} result={result} />
+        {figures.error && figures.error.status !== 404 && (
+          <Problem error={figures.error} retry={figures.reload} />
+        )}
+        {result && <About result={result} />}
+      </div>
+    </div>
+  );
+}
+
+function Outcome({ result }: { result: RolloutResult }) {
+  const { error, agent_exit_code: exit, retryable } = result;
+  return (
+    <Panel title="Outcome">
+      <div class="stack">
+        <div class="row outcome">
+          <VerdictBadge verdict={verdictOf(result)} />
+          <span class="outcome-reward number">{reward(result.reward)}</span>
+          <span class="muted">{result.reward === null ? "no reward" : "reward"}</span>
+        </div>
+        <p>
+          {ending(result)} <span class="muted">{worth(result)}</span>
+        </p>
+        {error && (
+          <p class="notice bad">
+            <AgentText text={error} />
+          </p>
+        )}
+        <Facts
+          facts={[
+            ["Ended", words(result.ended)],
+            ["Cause", result.cause ? words(result.cause) : null],
+            ["Agent's exit code", exit === null ? null : exit],
+            ["For", result.rollout_type === "train" ? "training" : "evaluation"],
+            ["Captured", CAPTURED[result.capture_level]],
+            ["Worth a retry", retryable ? "yes" : "no"],
+          ]}
+        />
+      </div>
+    </Panel>
+  );
+}
+
+const CAPTURED: Record<RolloutResult["capture_level"], string> = {
+  tokens: "token ids and logprobs",
+  logprobs: "logprobs without ids",
+  text: "text alone",
+};
+
+/** What is said right now. */
+function Now({ rollout }: { rollout: Rollout }) {
+  const { id, live } = rollout;
+  const streamed = unsaid(live);
+  const last = live.calls.at(-1);
+  return (
+    <Panel
+      title="Now"
+      flush
+      actions={<a href={link(["rollout", id, "transcript"])}>Whole transcript</a>}
+    >
+      {streamed ? (
+        <StreamedView streamed={streamed} />
+      ) : last ? (
+        <SpokenView call={last} />
+      ) : (
+        <Empty>What the model says appears here as it is said.</Empty>
+      )}
+    </Panel>
+  );
+}
+
+const LEVELS: Record<Finding["level"], [string, string]> = {
+  FATAL: ["not for training", "bad"],
+  WARN: ["warning", "part"],
+  INFO: ["note", ""],
+};
+
+function Findings({ findings }: { findings: Finding[] }) {
+  const order: Finding["level"][] = ["FATAL", "WARN", "INFO"];
+  const sorted = [...findings].sort((a, b) => order.indexOf(a.level) - order.indexOf(b.level));
+  return (
+    <Panel title={`Findings (${findings.length})`} flush>
+      <ul class="findings">
+        {sorted.map((finding, place) => (
+          <li key={place}>
+            <span class={`badge ${LEVELS[finding.level][1]}`}>{LEVELS[finding.level][0]}</span>
+            <div>
+              <strong>{words(finding.code)}</strong>
+              <div>
+                <AgentText text={finding.text} />
+              </div>
+            </div>
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  );
+}
+
+interface FiguresProps {
+  figures: RolloutFigures | null;
+  result: RolloutResult | null;
+}
+
+function Figures({ figures, result }: FiguresProps) {
+  const tally = (counts: Record<string, number> | undefined) =>
+    counts && Object.keys(counts).length > 0 ? <Tally counts={counts} /> : null;
+  const usage = result?.usage;
+  return (
+    <Panel title="Figures">
+      <div class="stack">
+        <Facts
+          facts={[
+            ["Turns", figures ? count(figures.turns) : usage ? count(usage.calls) : "–"],
+            ["Productive turns", figures && count(figures.productive_turns)],
+            ["Prompt tokens", count(figures?.prompt_tokens ?? usage?.prompt_tokens)],
+            ["Sampled tokens", count(figures?.completion_tokens ?? usage?.completion_tokens)],
+            ["Cached", count(figures?.cached_tokens ?? usage?.cached_tokens)],
+            ["Trainable", result ? count(result.usage.trainable_tokens) : null],
+            ["Mean logprob", figures && logprob(figures.mean_logprob)],
+            ["Median latency", figures && seconds(figures.latency_median_s)],
+            ["Slowest call", figures && seconds(figures.latency_max_s)],
+            ["Subagents", figures?.subagents || null],
+            ["Forks", figures?.forks || null],
+            ["Cost", result ? dollars(result.budget.spent.usd) : null],
+          ]}
+        />
+        <Counts name="Finish reasons">{tally(figures?.finish_reasons)}</Counts>
+        <Counts name="Tools">{tally(figures?.tools)}</Counts>
+        <Counts name="Calls by role">{tally(figures?.roles)}</Counts>
+      </div>
+    </Panel>
+  );
+}
+
+function Counts({ name, children }: { name: string; children: ComponentChildren }) {
+  if (!children) return null;
+  return (
+    <div>
+      <h3 class="counts-name">{name}</h3>
+      {children}
+    </div>
+  );
+}
+
+function Tally({ counts }: { counts: Record<string, number> }) {
+  const sorted = Object.entries(counts).sort(([, one], [, other]) => other - one);
+  const most = sorted[0]?.[1] ?? 1;
+  return (
+    <ul class="tally">
+      {sorted.map(([name, value]) => (
+        <li key={name}>
+          <span class="cut mono">
+            <AgentText text={name} />
+          </span>
+          <span class="tally-bar" aria-hidden="true">
+            <span style={{ width: `${(value / most) * 100}%` }} />
+          </span>
+          <span class="number">{count(value)}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function TaskPanel({ task, isMissing }: { task: Task | null; isMissing: boolean }) {
+  if (!task) return isMissing ? null : <Panel title="Task">Loading…</Panel>;
+  const files = Object.keys(task.files ?? {});
+  return (
+    <Panel title="Task">
+      <div class="stack">
+        <FoldedText name="instruction" text={task.instruction} lines={20} />
+        {files.length > 0 && (
+          <Fold name="task-files" title={`${files.length} files of the task`}>
+            <ul class="plain-list mono">
+              {files.map((path) => (
+                <li key={path}>
+                  <AgentText text={path} />
+                </li>
+              ))}
+            </ul>
+          </Fold>
+        )}
+        <Fold name="task-json" title="Everything that the task says">
+          <div class="mono">
+            <AgentText text={JSON.stringify(task, null, 2)} />
+          </div>
+        </Fold>
+      </div>
+    </Panel>
+  );
+}
+
+function About({ result }: { result: RolloutResult }) {
+  const { agent, endpoint } = result;
+  const labels = Object.entries(result.labels ?? {});
+  const text = (value: string | null | undefined) => (value ? <AgentText text={value} /> : null);
+  return (
+    <Panel title="About">
+      <div class="stack">
+        <Facts
+          facts={[
+            ["Agent", text(`${agent.name} ${agent.version}`)],
+            ["Run as", result.driver === "serve" ? "a server" : "a command"],
+            ["Model", text(endpoint.model)],
+            [
+              "Served as",
+              endpoint.served_model === endpoint.model ? null : text(endpoint.served_model),
+            ],
+            ["Endpoint", text(endpoint.kind)],
+            ["Address", text(endpoint.base_url)],
+            [
+              "Group",
+              result.group ? (
+                <a href={link(["rollouts"], { group: result.group })}>
+                  <AgentText text={result.group} />
+                </a>
+              ) : null,
+            ],
+            ["Record", text(result.record)],
+          ]}
+        />
+        {labels.length > 0 && (
+          <div class="row">
+            {labels.map(([name, value]) => (
+              <span key={name} class="badge">
+                <AgentText text={`${name}=${value}`} />
+              </span>
+            ))}
+          </div>
+        )}
+      </div>
+    </Panel>
+  );
+}

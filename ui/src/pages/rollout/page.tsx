@@ -1,0 +1,97 @@
+// A rollout's page: what it is, where it stands, and tabs for the rest.
+import type { ComponentType } from "preact";
+import { lazy, Suspense } from "preact/compat";
+import type { PageProps } from "../../app";
+import { link } from "../../router";
+import { Empty, Problem, Spinner, Tabs } from "../../ui/parts";
+import { useTitle } from "../../ui/title";
+import { CommandsTab } from "./commands";
+import { FilesTab } from "./files";
+import { Header, verdictOf } from "./header";
+import { LogTab } from "./log";
+import { NetworkTab } from "./network";
+import { OverviewTab } from "./overview";
+import { ResourcesTab } from "./resources";
+import { TranscriptTab } from "./transcript/tab";
+import { type Rollout, useRollout } from "./use-rollout";
+import "../../styles/rollout.css";
+import "../../styles/transcript.css";
+
+export interface TabProps {
+  rollout: Rollout;
+  query: URLSearchParams;
+}
+
+type Understand = ComponentType<{ id: string; query: URLSearchParams }>;
+
+/** Tabs that read what they show themselves. */
+function own(Part: Understand): ComponentType<TabProps> {
+  return ({ rollout, query }) => <Part id={rollout.id} query={query} />;
+}
+
+const TABS: [string, string, ComponentType<TabProps>][] = [
+  ["overview", "Overview", OverviewTab],
+  ["transcript", "Transcript", TranscriptTab],
+  ["turns", "Turns", own(lazy(() => import("./understand/turns")))],
+  ["tokens", "Tokens", own(lazy(() => import("./understand/tokens")))],
+  ["graph", "Graph", own(lazy(() => import("./understand/graph")))],
+  ["commands", "Commands", CommandsTab],
+  ["files", "Files", FilesTab],
+  ["network", "Network", NetworkTab],
+  ["resources", "Resources", ResourcesTab],
+  ["log", "Log", LogTab],
+  ["export", "Export", own(lazy(() => import("./understand/export")))],
+];
+
+export default function RolloutPage({ path: [id = "", tab = "overview"], query }: PageProps) {
+  return <OneRollout key={id} id={id} tab={tab} query={query} />;
+}
+
+function OneRollout({ id, tab, query }: { id: string; tab: string; query: URLSearchParams }) {
+  const rollout = useRollout(id);
+  const { result, progress, error, isRemoved } = rollout;
+  const task = result?.task_id ?? progress?.task_id;
+  const state = result ? verdictOf(result) : (progress?.phase ?? progress?.status ?? "");
+  useTitle(task ? `${state.toUpperCase()} ${task}` : "Rollout");
+  const Shown = TABS.find(([name]) => name === tab)?.[2];
+  const tabs = TABS.map(([name, title]) => ({
+    id: name,
+    name: title,
+    href: link(["rollout", id, name]),
+  }));
+  if (isRemoved)
+    return (
+      <Empty>
+        This rollout was deleted. <a href={link(["rollouts"])}>All rollouts</a>
+      </Empty>
+    );
+  if (!result && !progress)
+    return error ? (
+      <>
+        <Problem error={error} retry={rollout.reload} />
+        <Empty>
+          <a href={link(["rollouts"])}>All rollouts</a>
+        </Empty>
+      </>
+    ) : (
+      <Empty>
+        <Spinner label="Loading" />
+      </Empty>
+    );
+  return (
+    <div class={`rollout ${tab}`}>
+      <Header rollout={rollout} />
+      {error && <Problem error={error} retry={rollout.reload} />}
+      <Tabs tabs={tabs} current={tab} label="Parts of the rollout" />
+      <Suspense
+        fallback={
+          <Empty>
+            <Spinner label="Loading" />
+          </Empty>
+        }
+      >
+        {Shown ? <Shown rollout={rollout} query={query} /> : <Empty>There is no such tab.</Empty>}
+      </Suspense>
+    </div>
+  );
+}

@@ -1,0 +1,69 @@
+// Where a rollout's time goes, phase by phase.
+import { useEffect, useState } from "preact/hooks";
+import { seconds } from "../../format";
+import { Spinner } from "../../ui/parts";
+import { AgentText } from "../../ui/text";
+import { doing, endedSegments, liveSegments, type Segment } from "./phases";
+import type { Rollout } from "./use-rollout";
+
+const TICK_MS = 200;
+
+/** This machine's Unix seconds, again and again while something runs. */
+export function useNow(isRunning: boolean): number {
+  const [now, setNow] = useState(() => Date.now() / 1000);
+  useEffect(() => {
+    if (!isRunning) return;
+    const timer = setInterval(() => setNow(Date.now() / 1000), TICK_MS);
+    return () => clearInterval(timer);
+  }, [isRunning]);
+  return now;
+}
+
+export function Timeline({ rollout }: { rollout: Rollout }) {
+  const { result, progress, live, clockAhead } = rollout;
+  const now = useNow(!result) + clockAhead;
+  const segments = result ? endedSegments(result) : liveSegments(live, now);
+  const words = result
+    ? `done in ${seconds(result.wall_s)}`
+    : (doing(live) ?? progress?.doing ?? progress?.phase ?? "");
+  const start = live.phases[0]?.at ?? live.queuedAt ?? progress?.started_at ?? null;
+  return (
+    <div class="timeline">
+      <div class="timeline-words">
+        <span class="cut" aria-live="polite">
+          {!result && <Spinner />} <AgentText text={words} />
+        </span>
+        {!result && start !== null && (
+          <span class="number timeline-elapsed" title="Since the start">
+            {seconds(Math.max(0, now - start))}
+          </span>
+        )}
+      </div>
+      <div class="timeline-bar" aria-hidden="true">
+        {segments.map((segment) => (
+          <Bar key={segment.phase} segment={segment} />
+        ))}
+      </div>
+      <ol class="timeline-phases" aria-label="Phases">
+        {segments.map(({ phase, seconds: value, state }) => (
+          <li key={phase} class={state}>
+            <span class={`timeline-dot ${phase}`} aria-hidden="true" />
+            <span>{phase}</span>
+            <span class="number">{value === null ? "–" : seconds(value)}</span>
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}
+
+function Bar({ segment: { phase, seconds: value, state } }: { segment: Segment }) {
+  if (value === null && state !== "ahead") return null;
+  return (
+    <span
+      class={`timeline-part ${phase} ${state}`}
+      style={{ flexGrow: value ?? 0 }}
+      title={`${phase}: ${seconds(value)}`}
+    />
+  );
+}

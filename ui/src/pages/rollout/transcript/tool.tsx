@@ -1,0 +1,105 @@
+// A tool call and what came back.
+import { useMemo } from "preact/hooks";
+import { Spinner } from "../../../ui/parts";
+import { AgentText, visible } from "../../../ui/text";
+import { Diff, PatchText } from "../diff";
+import { Fold, FoldedText } from "../folded";
+import { toolLine, toolView, type ToolView } from "./tool-view";
+
+/** A result is folded beyond these. */
+const RESULT_LINES = 12;
+
+interface Props {
+  /** Unlike any other on the page. */
+  name: string;
+  tool: string;
+  args: string;
+  result: string | null;
+  /** Whether the result may still come. */
+  isWaiting: boolean;
+}
+
+export function Tool({ name, tool, args, result, isWaiting }: Props) {
+  const view = useMemo(() => toolView(tool, args), [tool, args]);
+  const line = toolLine(view);
+  return (
+    <div class="tool">
+      <div class="tool-head">
+        <span class="tool-name">
+          <AgentText text={tool} />
+        </span>
+        {line && (
+          <span
+            class={`tool-line cut ${view.kind === "shell" ? "" : "mono"}`}
+            title={visible(line)}
+          >
+            <AgentText text={line} />
+          </span>
+        )}
+      </div>
+      <ToolArguments name={name} view={view} />
+      {result !== null ? (
+        result === "" ? (
+          <p class="tool-result muted small">No output</p>
+        ) : (
+          <div class="tool-result">
+            <FoldedText name={`${name}-result`} text={result} lines={RESULT_LINES} isTerminal />
+          </div>
+        )
+      ) : (
+        <p class="tool-result muted small">
+          {isWaiting ? (
+            <>
+              <Spinner /> running…
+            </>
+          ) : (
+            "No result was sent back to the model"
+          )}
+        </p>
+      )}
+    </div>
+  );
+}
+
+function ToolArguments({ name, view }: { name: string; view: ToolView }) {
+  switch (view.kind) {
+    case "shell":
+      return (
+        <>
+          <div class="tool-command mono">
+            <FoldedText name={`${name}-command`} text={view.command} lines={RESULT_LINES} />
+          </div>
+          <Rest name={name} text={view.rest} />
+        </>
+      );
+    case "edits":
+      return (
+        <>
+          {view.edits.map((edit, place) => (
+            <Diff key={place} before={edit.before} after={edit.after} />
+          ))}
+          <Rest name={name} text={view.rest} />
+        </>
+      );
+    case "patch":
+      return <PatchText patch={view.patch} />;
+    case "arguments":
+      return view.text === "{}" ? null : (
+        <div class="tool-arguments mono">
+          <FoldedText name={`${name}-arguments`} text={view.text} lines={RESULT_LINES} />
+        </div>
+      );
+  }
+}
+
+/** Arguments that the picture of a call does not show. */
+function Rest({ name, text }: { name: string; text: string | null }) {
+  if (text === null) return null;
+  return (
+    <Fold name={`${name}-rest`} title="Other arguments" class="tool-rest">
+      <div class="mono">
+        <AgentText text={text} />
+      </div>
+    </Fold>
+  );
+}

@@ -1,0 +1,92 @@
+// How the calls of a rollout go on from each other, as a picture and as a list.
+import { useMemo } from "preact/hooks";
+import { get } from "../../../api/client";
+import { useLoad } from "../../../api/load";
+import type { GraphEdge, GraphNode, GraphPage, RolloutFigures } from "../../../api/types";
+import { words } from "../../../format";
+import { Empty, Problem, Spinner } from "../../../ui/parts";
+import "../../../styles/understand.css";
+import { GraphList } from "./graph-list";
+import { GraphView } from "./graph-view";
+import { numberParam, useIsNarrow } from "./place";
+import { picture, SEGMENTS_MAX } from "./layout";
+import { useGrowth } from "./live";
+import { segments } from "./segments";
+
+const PAGE = 5000;
+
+async function loadGraph(id: string, abort: AbortSignal) {
+  const nodes: GraphNode[] = [];
+  const edges: GraphEdge[] = [];
+  for (;;) {
+    const query = { start: nodes.length, limit: PAGE };
+    const page = await get<GraphPage>(`v1/rollouts/${id}/graph`, query, abort);
+    nodes.push(...page.nodes);
+    edges.push(...page.edges);
+    if (nodes.length >= page.total || page.nodes.length === 0) return { nodes, edges };
+  }
+}
+
+export default function Graph({ id, query }: { id: string; query: URLSearchParams }) {
+  const loaded = useLoad((abort) => loadGraph(id, abort), [id]);
+  const figures = useLoad(
+    (abort) => get<RolloutFigures>(`v1/rollouts/${id}/figures`, {}, abort),
+    [id],
+  );
+  useGrowth(id, () => {
+    loaded.reload();
+    figures.reload();
+  });
+  const turn = numberParam(query, "turn");
+  const direction = useIsNarrow() ? "TB" : "LR";
+  const graph = useMemo(
+    () => (loaded.data ? segments(loaded.data.nodes, loaded.data.edges) : null),
+    [loaded.data],
+  );
+  const drawn = useMemo(() => {
+    if (!graph || graph.segments.length > SEGMENTS_MAX) return null;
+    const notable = new Set(graph.edges.flatMap((edge) => [edge.fromTurn, edge.toTurn]));
+    if (turn !== null) notable.add(turn);
+    return picture(graph, direction, notable);
+  }, [graph, direction, turn]);
+  if (!graph && loaded.error) return <Problem error={loaded.error} retry={loaded.reload} />;
+  if (!graph || !loaded.data)
+    return (
+      <Empty>
+        <Spinner label="Loading the graph" />
+      </Empty>
+    );
+  if (loaded.data.nodes.length === 0)
+    return <Empty>No model call yet. The graph grows as the agent makes them.</Empty>;
+  return (
+    <div class="understand stack">
+      <Roles figures={figures.data} />
+      {drawn ? (
+        <GraphView id={id} picture={drawn} turn={turn} direction={direction} />
+      ) : (
+        <p class="notice">
+          The calls fork into {graph.segments.length.toLocaleString("en")} parts, which is too much
+          for a picture. The list below has all of them.
+        </p>
+      )}
+      <details class="panel graph-list" open={!drawn}>
+        <summary>The same as a list: {graph.segments.length} parts</summary>
+        <GraphList id={id} graph={graph} />
+      </details>
+    </div>
+  );
+}
+
+/** What the server counted. */
+function Roles({ figures }: { figures: RolloutFigures | null }) {
+  if (!figures) return <p class="small muted graph-roles">&nbsp;</p>;
+  const parts = [
+    `${figures.turns} calls`,
+    ...Object.entries(figures.roles).map(([role, count]) => `${count} ${words(role)}`),
+    `${figures.productive_turns} productive`,
+    figures.forks > 0 && `${figures.forks} ${figures.forks === 1 ? "fork" : "forks"}`,
+    figures.subagents > 0 &&
+      `${figures.subagents} ${figures.subagents === 1 ? "subagent" : "subagents"}`,
+  ];
+  return <p class="small muted graph-roles">{parts.filter(Boolean).join(" · ")}</p>;
+}

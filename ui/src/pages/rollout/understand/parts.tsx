@@ -1,0 +1,75 @@
+// Small parts of the tabs that show what the model did.
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { Spinner } from "../../../ui/parts";
+import { AgentText } from "../../../ui/text";
+import { level } from "./scale";
+import { type Named, reasonWords, roleName } from "./words";
+
+const TONES: Record<string, string> = {
+  agent: "run",
+  subagent: "info",
+  discarded: "part",
+  failed: "bad",
+};
+
+export function RoleBadge({ call }: { call: Named }) {
+  const name = roleName(call);
+  return (
+    <span class={`badge ${TONES[name] ?? ""}`} title={reasonWords(call)}>
+      {name === "pending" && <Spinner />}
+      {name}
+    </span>
+  );
+}
+
+/** The mean logprob as a bar: full at 0, empty at -2 and below. */
+export function LogprobBar({ value }: { value: number | null }) {
+  if (value === null) return <span class="muted small">–</span>;
+  const share = Math.max(0, Math.min(1, 1 + value / 2));
+  return (
+    <span class="logprob-bar">
+      <span class="number small">{value.toFixed(2)}</span>
+      <span class="track" aria-hidden="true">
+        <span class={`lp${level(value)}`} style={{ width: `${Math.round(share * 100)}%` }} />
+      </span>
+    </span>
+  );
+}
+
+const LINES = 14;
+const CHARACTERS = 2400;
+
+/** The place up to which a long text is shown at first; null where it is shown whole. */
+export function foldAt(text: string): number | null {
+  let at = 0;
+  for (let line = 0; line < LINES; line += 1) {
+    const end = text.indexOf("\n", at);
+    if (end < 0) return text.length > CHARACTERS ? CHARACTERS : null;
+    if (end > CHARACTERS) return CHARACTERS;
+    at = end + 1;
+  }
+  // A few lines more are not worth a button.
+  return text.length - at < 200 ? null : at - 1;
+}
+
+/** Text of which a long rest is folded away. */
+export function Folding({
+  text,
+  show = (shown) => <AgentText text={shown} />,
+}: {
+  text: string;
+  show?: (text: string) => ComponentChildren;
+}) {
+  const [isOpen, setOpen] = useState(false);
+  const at = foldAt(text);
+  if (at === null) return <>{show(text)}</>;
+  return (
+    <>
+      {show(isOpen ? text : text.slice(0, at))}
+      <button class="plain small fold" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+        {isOpen ? "Show less" : `Show all ${text.length.toLocaleString("en")} characters`}
+      </button>
+    </>
+  );
+}

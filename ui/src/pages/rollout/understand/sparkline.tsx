@@ -1,0 +1,70 @@
+// How surprising a call's tokens are, from its first to its last.
+import { useMemo } from "preact/hooks";
+import type { Token } from "../../../api/types";
+import { level, lowest } from "./scale";
+
+const BARS = 300;
+const HEIGHT = 40;
+/** A logprob of this or less fills the height: 0.03%. */
+const FLOOR = -8;
+
+interface Props {
+  tokens: Token[];
+  total: number;
+  chosen: number | null;
+  choose: (index: number) => void;
+}
+
+/** One bar for each stretch of tokens: as high as its least likely token is unlikely. A click leads there. */
+export function Sparkline({ tokens, total, chosen, choose }: Props) {
+  // Tokens that are still to come keep their place.
+  const bars = useMemo(() => {
+    const logprobs = tokens.map((one) => one.logprob);
+    logprobs.length = total;
+    return lowest(logprobs, BARS);
+  }, [tokens, total]);
+  const onClick = (event: MouseEvent) => {
+    const { left, width } = (event.currentTarget as Element).getBoundingClientRect();
+    const bar = Math.min(
+      bars.length - 1,
+      Math.floor(((event.clientX - left) / width) * bars.length),
+    );
+    const found = bars[Math.max(0, bar)];
+    if (found) choose(found.index);
+  };
+  return (
+    <svg
+      class="sparkline"
+      viewBox={`0 0 ${bars.length} ${HEIGHT}`}
+      preserveAspectRatio="none"
+      role="img"
+      aria-label="How unlikely the tokens were, from first to last: higher is less likely"
+      onClick={onClick}
+    >
+      {bars.map((bar, at) => {
+        if (!bar) return null;
+        const height = Math.max(1, (Math.min(0, bar.logprob) / FLOOR) * HEIGHT);
+        const shown = Math.min(HEIGHT, height);
+        return (
+          <rect
+            key={at}
+            class={`bar${level(bar.logprob)}`}
+            x={at}
+            y={HEIGHT - shown}
+            width={0.86}
+            height={shown}
+          />
+        );
+      })}
+      {chosen !== null && (
+        <rect
+          class="here"
+          x={((chosen + 0.5) / total) * bars.length - 0.15}
+          y={0}
+          width={0.6}
+          height={HEIGHT}
+        />
+      )}
+    </svg>
+  );
+}

@@ -1,0 +1,108 @@
+// The tokens of one model call: what was sampled, how likely it was, and what went in.
+import { get } from "../../../api/client";
+import { useLoad } from "../../../api/load";
+import type { TurnDetail } from "../../../api/types";
+import { count, logprob } from "../../../format";
+import { link, setParams } from "../../../router";
+import { useKeys } from "../../../ui/keys";
+import { Problem, Spinner } from "../../../ui/parts";
+import "../../../styles/understand.css";
+import { numberParam } from "./place";
+import { useGrowth } from "./live";
+import { RoleBadge } from "./parts";
+import { PromptIds } from "./prompt";
+import { SampledTokens } from "./sampled-view";
+import { flawWords } from "./words";
+
+export default function Tokens({ id, query }: { id: string; query: URLSearchParams }) {
+  const turn = numberParam(query, "turn") ?? 0;
+  const token = numberParam(query, "token");
+  const part = query.get("part") === "prompt" ? "prompt" : "sampled";
+  const detail = useLoad(
+    (abort) => get<TurnDetail>(`v1/rollouts/${id}/turns/${turn}`, {}, abort),
+    [id, turn],
+  );
+  useGrowth(id, () => detail.data?.role === "pending" && detail.reload());
+  const choose = (next: number) => setParams({ turn: Math.max(0, next), token: null });
+  useKeys((key) => {
+    // Whether there is a next turn is known once it is asked for.
+    const step = key === "j" && !detail.error ? 1 : key === "k" ? -1 : 0;
+    if (step === 0) return false;
+    choose(turn + step);
+    return true;
+  });
+  const it = detail.data;
+  return (
+    <div class="understand stack">
+      <header class="token-head">
+        <div class="row">
+          <button
+            class="small"
+            disabled={turn === 0}
+            onClick={() => choose(turn - 1)}
+            aria-label="Previous turn"
+          >
+            <span aria-hidden="true">←</span>
+          </button>
+          <label class="row">
+            <strong>Turn</strong>
+            <input
+              class="turn-number number"
+              type="number"
+              min={0}
+              value={turn}
+              onChange={(event) => {
+                const wanted = event.currentTarget.valueAsNumber;
+                if (Number.isInteger(wanted) && wanted >= 0) choose(wanted);
+              }}
+            />
+          </label>
+          <button
+            class="small"
+            disabled={detail.error?.status === 404}
+            onClick={() => choose(turn + 1)}
+            aria-label="Next turn"
+          >
+            <span aria-hidden="true">→</span>
+          </button>
+          {it && <RoleBadge call={it} />}
+          {it && (
+            <span class="muted small">
+              mean logprob <span class="number">{logprob(it.mean_logprob)}</span>
+            </span>
+          )}
+          <a class="small" href={link(["rollout", id, "turns"], { turn })}>
+            Messages and parameters
+          </a>
+        </div>
+        <div class="segmented" role="group" aria-label="Which tokens">
+          <Choice
+            name={`Sampled ${count(it?.completion_ids || it?.completion_tokens)}`}
+            isOn={part === "sampled"}
+            part={null}
+          />
+          <Choice
+            name={`Prompt ${count(it?.prompt_ids || it?.prompt_tokens)}`}
+            isOn={part === "prompt"}
+            part="prompt"
+          />
+        </div>
+      </header>
+      <Problem error={detail.error} retry={detail.reload} />
+      {!it && detail.loading && <Spinner label="Loading the call" />}
+      {it?.not_exact && (
+        <p class="notice part">The tokens of this call are not exact. {flawWords(it.not_exact)}</p>
+      )}
+      {it && part === "sampled" && <SampledTokens id={id} turn={turn} token={token} detail={it} />}
+      {it && part === "prompt" && <PromptIds id={id} turn={turn} token={token} detail={it} />}
+    </div>
+  );
+}
+
+function Choice({ name, isOn, part }: { name: string; isOn: boolean; part: string | null }) {
+  return (
+    <button aria-pressed={isOn} onClick={() => setParams({ part, token: null })}>
+      {name}
+    </button>
+  );
+}

@@ -1,0 +1,143 @@
+// Small parts that every page uses.
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import type { ApiError } from "../api/client";
+import type { RolloutRow, Verdict } from "../api/types";
+import { words } from "../format";
+
+const VERDICTS: Record<Verdict, [string, string]> = {
+  pass: ["PASS", "good"],
+  partial: ["PARTIAL", "part"],
+  fail: ["FAIL", "bad"],
+  invalid: ["NO REWARD", ""],
+  open: ["OPEN", "run"],
+};
+
+export function VerdictBadge({ verdict }: { verdict: Verdict }) {
+  const [name, kind] = VERDICTS[verdict];
+  return <span class={`badge ${kind}`}>{name}</span>;
+}
+
+/** What a rollout does, or how it came out. */
+export function StateBadge({ row }: { row: RolloutRow }) {
+  if (row.status === "ended") return <VerdictBadge verdict={row.verdict} />;
+  if (row.status === "queued") return <span class="badge">QUEUED</span>;
+  const doing = row.idle ? "IDLE" : (row.phase ?? "running").toUpperCase();
+  return (
+    <span class="badge run">
+      <Spinner /> {words(doing)}
+    </span>
+  );
+}
+
+export function Spinner({ label }: { label?: string }) {
+  return (
+    <>
+      <svg class="spin" width="10" height="10" viewBox="0 0 10 10" aria-hidden="true">
+        <path d="M5 1a4 4 0 1 1-4 4" fill="none" stroke="currentColor" stroke-width="1.6" />
+      </svg>
+      {label && <span class="visually-hidden">{label}</span>}
+    </>
+  );
+}
+
+export function Panel(props: {
+  title?: ComponentChildren;
+  actions?: ComponentChildren;
+  children: ComponentChildren;
+  class?: string;
+  flush?: boolean;
+}) {
+  return (
+    <section class={`panel ${props.class ?? ""}`}>
+      {(props.title || props.actions) && (
+        <header>
+          {props.title && <h2>{props.title}</h2>}
+          <div class="row" style={{ marginLeft: "auto" }}>
+            {props.actions}
+          </div>
+        </header>
+      )}
+      {props.flush ? props.children : <div class="body">{props.children}</div>}
+    </section>
+  );
+}
+
+/** Names and values; empty values are left out. */
+export function Facts({ facts }: { facts: [string, ComponentChildren][] }) {
+  const shown = facts.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return (
+    <dl class="facts">
+      {shown.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+export function Problem({ error, retry }: { error: ApiError | null; retry?: () => void }) {
+  if (!error) return null;
+  return (
+    <div class="notice bad row spread" role="alert">
+      <span>{error.message}</span>
+      {retry && (
+        <button class="small" onClick={retry}>
+          Try again
+        </button>
+      )}
+    </div>
+  );
+}
+
+export function Empty({ children }: { children: ComponentChildren }) {
+  return (
+    <p class="muted" style={{ padding: "24px", textAlign: "center" }}>
+      {children}
+    </p>
+  );
+}
+
+export function Copy({
+  text,
+  label = "Copy",
+}: {
+  text: string | (() => Promise<string>);
+  label?: string;
+}) {
+  const [said, setSaid] = useState("");
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(typeof text === "string" ? text : await text());
+      setSaid("Copied");
+    } catch {
+      setSaid("The browser does not allow it");
+    }
+    setTimeout(() => setSaid(""), 1500);
+  };
+  return (
+    <button class="small" onClick={copy}>
+      <span aria-live="polite">{said || label}</span>
+    </button>
+  );
+}
+
+export interface Tab {
+  id: string;
+  name: string;
+  href: string;
+}
+
+export function Tabs({ tabs, current, label }: { tabs: Tab[]; current: string; label: string }) {
+  return (
+    <nav class="tabs" aria-label={label}>
+      {tabs.map((tab) => (
+        <a key={tab.id} href={tab.href} aria-current={tab.id === current ? "page" : undefined}>
+          {tab.name}
+        </a>
+      ))}
+    </nav>
+  );
+}
