@@ -26,7 +26,10 @@ export function launch() {
 }
 
 /** A page in a context of its own. `page.faults` grows with everything that it must not do. */
-export async function open(browser, { theme = "light", narrow = false, expected = [], ...options } = {}) {
+export async function open(
+  browser,
+  { theme = "light", narrow = false, expected = [], ...options } = {},
+) {
   const context = await browser.newContext({
     viewport: narrow ? NARROW : WIDE,
     colorScheme: theme,

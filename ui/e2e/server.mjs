@@ -5,7 +5,8 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-const BINARY = process.env.ROLLCAGE ?? new URL("../../target/release/rollcage", import.meta.url).pathname;
+const BINARY =
+  process.env.ROLLCAGE ?? new URL("../../target/release/rollcage", import.meta.url).pathname;
 const AGENTS = process.env.ROLLCAGE_E2E_AGENTS ?? join(process.env.HOME, ".local/share/rollcage");
 const START_LIMIT_MS = 60_000;
 
@@ -23,7 +24,11 @@ export function newHome() {
 /** Runs the program in a home and returns what it prints. */
 export function rollcage(home, ...args) {
   const env = { ...process.env, ROLLCAGE_HOME: home };
-  return execFileSync(BINARY, args, { env, encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+  return execFileSync(BINARY, args, {
+    env,
+    encoding: "utf8",
+    stdio: ["ignore", "pipe", "inherit"],
+  });
 }
 
 export class Server {
@@ -84,7 +89,7 @@ export class Server {
 
   /** Waits for a rollout's end and returns its result without tokens. */
   async ended(id) {
-    for (const limit = Date.now() + 180_000; Date.now() < limit; ) {
+    for (const limit = Date.now() + 180_000; Date.now() < limit;) {
       const found = await this.json(`/v1/rollouts/${id}?trace=none`);
       if (found.status === "ended") return found;
       await new Promise((wake) => setTimeout(wake, 200));

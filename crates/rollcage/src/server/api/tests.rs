@@ -7,6 +7,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::server::harness::{self, backend, limits, owner};
 
+mod browse;
 mod document;
 mod info;
 mod live;

@@ -1,1 +1,0 @@
-import{t as e}from"./index-CPTV81kj.js";function t(t){return e(`h1`,{children:`Rollout`})}export{t as default};

@@ -1,0 +1,193 @@
+// What people do with rollouts, in a real browser against a real server with a real agent.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { launch, open } from "./browser.mjs";
+import { newHome, Server } from "./server.mjs";
+import { endless, hello, hostile, missed } from "./tasks.mjs";
+
+let browser;
+let server;
+
+before(async () => {
+  browser = await launch();
+  server = await new Server(newHome(), { args: ["--jobs", "2"] }).start();
+});
+after(async () => {
+  await browser?.close();
+  await server?.remove();
+});
+
+/** Starts a rollout as a program would. */
+const start = async (task) => (await server.json("/v1/rollouts", task)).rollout_id;
+
+async function close(page) {
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+}
+
+test("a preset is started, watched to its end, and its tokens are opened", async () => {
+  const page = await open(browser);
+  await page.goto(server.url);
+  assert.match(page.url(), /\/web\/$/, "/ leads to the page");
+  await page.getByRole("link", { name: "Start", exact: true }).click();
+  await page.locator("button.preset").first().click();
+  await page.waitForURL(/#\/rollout\/[0-9a-f-]{36}/);
+  await page.getByText("PASS", { exact: true }).waitFor({ timeout: 120_000 });
+  await page.getByText(/done in /).waitFor();
+  await page.getByRole("link", { name: "Transcript", exact: true }).click();
+  await page.getByText("It must hold exactly one line").first().waitFor();
+  await page.getByRole("link", { name: "Tokens", exact: true }).click();
+  const id = page.url().match(/[0-9a-f]{8}-[0-9a-f-]{27}/)[0];
+  const turns = await server.json(`/v1/rollouts/${id}/turns`);
+  const turn = turns.turns.find(({ role }) => role === "agent").turn;
+  const tokens = await server.json(`/v1/rollouts/${id}/turns/${turn}/tokens`);
+  assert.ok(tokens.total > 0);
+  await page.goto(`${server.url}/web/#/rollout/${id}/tokens?turn=${turn}&token=1`);
+  const card = page.getByLabel("The chosen token");
+  await card.getByText(`${tokens.tokens[1].id}`, { exact: true }).waitFor();
+  await card.getByText("1, trained on").waitFor();
+  const shown = await page.locator("[data-token]").count();
+  assert.equal(shown, tokens.total, "every sampled token is there once");
+  await page.locator('[data-token="1"]').press("ArrowRight");
+  await page.waitForURL(/token=2/);
+  await close(page);
+});
+
+test("a running rollout is reloaded in the middle and cancelled", async () => {
+  const id = await start(endless);
+  const page = await open(browser);
+  await page.goto(`${server.url}/web/#/rollout/${id}`);
+  await page
+    .getByText(/setup \[2\/2\]: sleep 600/)
+    .first()
+    .waitFor();
+  await page.reload();
+  await page
+    .getByText(/setup \[2\/2\]: sleep 600/)
+    .first()
+    .waitFor();
+  await page.getByRole("link", { name: "Commands" }).click();
+  await page.getByText("echo one").waitFor();
+  await page.getByRole("button", { name: "Cancel" }).click();
+  await page.getByRole("button", { name: "Cancel the rollout" }).click();
+  await page.getByText("NO REWARD", { exact: true }).waitFor();
+  assert.equal((await server.ended(id)).ended, "cancelled");
+  await close(page);
+});
+
+test("the list follows what happens, finds and filters", async () => {
+  const page = await open(browser);
+  await page.goto(`${server.url}/web/#/rollouts`);
+  await page.getByText("Live", { exact: true }).waitFor();
+  const id = await start({ ...hello, task_id: "seen-live" });
+  const row = page.getByRole("row").filter({ hasText: "seen-live" });
+  await row.waitFor();
+  await row.getByText("PASS").waitFor({ timeout: 120_000 });
+  await page.keyboard.press("/");
+  await page.keyboard.type("seen-live");
+  await page.waitForURL(/q=seen-live/);
+  assert.equal(await page.getByRole("row").filter({ hasText: "PASS" }).count(), 1);
+  await page.getByRole("row").filter({ hasText: "seen-live" }).getByRole("link").first().click();
+  await page.waitForURL(new RegExp(id));
+  await close(page);
+});
+
+test("the connection is lost and found again", async () => {
+  // While the server is away its addresses fail, which a browser reports.
+  const page = await open(browser, { expected: [/Failed to load resource/, /ERR_/] });
+  await page.goto(`${server.url}/web/#/rollouts`);
+  await page.getByText("Live", { exact: true }).waitFor();
+  await server.stop("SIGKILL");
+  await page.getByText(/Connection lost/).waitFor();
+  await server.start();
+  await page.getByText("Live", { exact: true }).waitFor({ timeout: 60_000 });
+  await start({ ...hello, task_id: "after-the-restart" });
+  await page.getByRole("row").filter({ hasText: "after-the-restart" }).waitFor();
+  await close(page);
+});
+
+test("two rollouts of a task are compared", async () => {
+  const ids = [
+    await start({ ...hello, task_id: "pair" }),
+    await start({ ...missed, task_id: "pair" }),
+  ];
+  for (const id of ids) await server.ended(id);
+  const page = await open(browser);
+  await page.goto(`${server.url}/web/#/rollouts?task=pair`);
+  const boxes = page.getByRole("checkbox", { name: /Select pair/ });
+  await boxes.first().check();
+  await boxes.nth(1).check();
+  await page.getByRole("link", { name: "Compare", exact: true }).last().click();
+  await page.getByRole("heading", { name: "Side by side" }).waitFor();
+  await page.getByText("It is done.").first().waitFor();
+  await page.getByText("I could not do it.").first().waitFor();
+  await page.goto(`${server.url}/web/#/compare?task=pair`);
+  await page.getByText("pass@k", { exact: false }).first().waitFor();
+  await close(page);
+});
+
+test("a hostile transcript is text and nothing else", async () => {
+  const id = await start(hostile);
+  const result = await server.ended(id);
+  assert.equal(result.ended, "completed", result.error);
+  const page = await open(browser);
+  for (const tab of [
+    "overview",
+    "transcript",
+    "turns",
+    "tokens",
+    "commands",
+    "files",
+    "log",
+    "export",
+  ]) {
+    await page.goto(`${server.url}/web/#/rollout/${id}/${tab}`);
+    await page.waitForLoadState("networkidle").catch(() => {});
+    assert.equal(
+      await page.locator("main img, main script, main iframe, main b > script").count(),
+      0,
+      tab,
+    );
+  }
+  await page.goto(`${server.url}/web/#/rollout/${id}/transcript`);
+  await page
+    .getByText('<img src="http://evil.example/a.png" onerror="alert(3)">')
+    .first()
+    .waitFor();
+  await page.getByText("U+202E").first().waitFor();
+  await page.goto(`${server.url}/web/#/rollouts`);
+  await page.getByText('<img src="http://evil.example/task.png"').first().waitFor();
+  const raw = await fetch(`${server.url}/v1/rollouts/${id}/turns/0/raw?what=request`);
+  assert.equal(raw.headers.get("x-content-type-options"), "nosniff");
+  assert.match(raw.headers.get("content-type"), /^text\/plain/);
+  await close(page);
+});
+
+test("a rollout is saved as one file that opens without a server", async () => {
+  const id = await start(hostile);
+  await server.ended(id);
+  const page = await open(browser, { expected: [/net::ERR/] });
+  await page.goto(`${server.url}/web/#/rollout/${id}`);
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    page.getByRole("link", { name: "Save as page" }).click(),
+  ]);
+  const file = await download.path();
+  assert.doesNotMatch(
+    readFileSync(file, "utf8"),
+    /https?:\/\/(?!evil|www\.w3\.org)/,
+    "nothing of elsewhere",
+  );
+  await close(page);
+  const alone = await open(browser, { offline: true });
+  await alone.goto(`file://${file}`).catch(() => {});
+  const { copyFileSync } = await import("node:fs");
+  copyFileSync(file, `${file}.html`);
+  await alone.goto(`file://${file}.html`);
+  await alone.getByRole("link", { name: "Transcript" }).click();
+  await alone.getByText('onerror="alert(3)"').first().waitFor();
+  await alone.getByRole("link", { name: "Tokens" }).click();
+  await alone.locator("[data-token]").first().waitFor();
+  await close(alone);
+});
