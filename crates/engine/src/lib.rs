@@ -55,6 +55,7 @@ mod warm;
 #[cfg(test)]
 mod tests;
 
+pub use collect::{FILE_CHARS_MAX, FILES_MAX};
 pub use controls::{CommandError, RolloutCommand};
 pub use dispatch::RolloutEntry;
 pub use engine::{

@@ -20,12 +20,14 @@ use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 use rollcage_model::transcript::Transcript;
 
+mod beside;
 mod disk;
 mod index;
 mod interpret;
 mod record;
 mod summary;
 
+pub use beside::StartFiles;
 pub(crate) use disk::{private_file, write_unsynced};
 pub use disk::{read_tail, sync_directory};
 pub(crate) use index::{Index, Position};
@@ -42,6 +44,8 @@ const EXCHANGES_FILE: &str = "exchanges.rec";
 pub const ARTIFACTS_DIRECTORY: &str = "artifacts";
 /// The file of a record that holds what the agent changed in the work directory, for a task with `patch`.
 pub const PATCH_FILE: &str = "workdir.patch";
+/// The file of a record that holds every attempt to reach something outside, in lines of JSON.
+pub(crate) const NETWORK_FILE: &str = "network.jsonl";
 /// The suffix of a record that is being removed; the next start removes what a killed process left of one.
 const REMOVED: &str = ".removed";
 /// The event file written by the agent.

@@ -19,6 +19,7 @@ use super::rollouts::Backend;
 
 mod artifacts;
 mod browse;
+mod changes;
 mod content;
 mod error;
 mod events;
@@ -67,6 +68,8 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         .route("/v1/rollouts/{id}/events", get(events::stream))
         .route("/v1/rollouts/{id}/trace", get(content::trace))
         .route("/v1/rollouts/{id}/files", get(content::files))
+        .route("/v1/rollouts/{id}/changes", get(changes::changes))
+        .route("/v1/rollouts/{id}/network", get(changes::network))
         .route("/v1/rollouts/{id}/artifacts", get(artifacts::list))
         .route(
             "/v1/rollouts/{id}/artifacts/{*path}",

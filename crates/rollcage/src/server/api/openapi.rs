@@ -34,7 +34,7 @@ pub(crate) fn document() -> Value {
             "version": "1.0.0",
             "summary": "Real coding agents as sandboxed rollouts, with every token kept",
             "description": ABOUT,
-            "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
+            "license": {"name": "MIT OR Apache-2.0"},
         },
         // Relative to the document, so that it holds below a path prefix as well.
         "servers": [{"url": "./"}],

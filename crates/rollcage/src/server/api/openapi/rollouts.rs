@@ -34,7 +34,7 @@ fn create() -> Operation {
         "solution": ["echo hello > hello.txt"],
     });
     let answer = json!({"rollout_id": ID, "rollout_ids": [ID], "group": ID, "status": "queued"});
-    Operation::new("rollouts", "createRollouts", "Start one rollout, or a group of `n`")
+    Operation::new("rollouts", "createRollouts", "Start one rollout, or a group of them")
         .about("Takes what the tool `run_rollout` takes, and answers at once. The header `Location` names the (first) rollout.")
         .takes(named(ROLLOUT_REQUEST), request)
         .takes_as("multipart/form-data", json!({"schema": form()}))
