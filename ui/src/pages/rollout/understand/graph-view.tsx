@@ -263,7 +263,7 @@ function ChipView({ id, box: { segment }, chip, index, turn }: ChipProps) {
     <a
       href={link(["rollout", id, "turns"], { turn: node.turn })}
       aria-label={label}
-      class={`chip ${isGap ? "gap" : ""} ${isHere ? "here" : ""} ${node.role === "pending" ? "pending" : ""}`}
+      class={`turn-chip ${isGap ? "gap" : ""} ${isHere ? "here" : ""} ${node.role === "pending" ? "pending" : ""}`}
     >
       <title>{label}</title>
       <rect x={x} y={y} width={CHIP.width} height={CHIP.height} rx="5" />
