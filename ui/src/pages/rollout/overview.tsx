@@ -1,11 +1,11 @@
 // A rollout at a glance: how it came out and why, what a reader must know, its figures and its task.
 import type { ComponentChildren } from "preact";
-import { get } from "../../api/client";
+import { get, isSaved } from "../../api/client";
 import { useLoad, useReload } from "../../api/load";
 import type { Finding, RolloutFigures, RolloutResult, Task } from "../../api/types";
 import { count, dollars, logprob, reward, seconds, words } from "../../format";
 import { link } from "../../router";
-import { Empty, Facts, Panel, Problem, VerdictBadge } from "../../ui/parts";
+import { Empty, Facts, Panel, Problem } from "../../ui/parts";
 import { AgentText } from "../../ui/text";
 import { ending, worth } from "./endings";
 import { Fold, FoldedText } from "./folded";
@@ -58,8 +58,7 @@ function Outcome({ result }: { result: RolloutResult }) {
     <Panel title="Outcome">
       <div class="stack">
         <div class="row outcome">
-          <VerdictBadge verdict={verdictOf(result)} />
-          <span class="outcome-reward number">{reward(result.reward)}</span>
+          <span class={`outcome-reward number ${verdictOf(result)}`}>{reward(result.reward)}</span>
           <span class="muted">{result.reward === null ? "no reward" : "reward"}</span>
         </div>
         <p>
@@ -255,11 +254,13 @@ function About({ result }: { result: RolloutResult }) {
             ["Address", text(endpoint.base_url)],
             [
               "Group",
-              result.group ? (
+              result.group && !isSaved() ? (
                 <a href={link(["rollouts"], { group: result.group })}>
                   <AgentText text={result.group} />
                 </a>
-              ) : null,
+              ) : (
+                text(result.group)
+              ),
             ],
             ["Record", text(result.record)],
           ]}

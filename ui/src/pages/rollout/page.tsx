@@ -79,7 +79,7 @@ function OneRollout({ id, tab, query }: { id: string; tab: string; query: URLSea
       </Empty>
     );
   return (
-    <div class={`rollout ${tab}`}>
+    <div class="rollout-page" data-tab={tab}>
       <Header rollout={rollout} />
       {error && <Problem error={error} retry={rollout.reload} />}
       <Tabs tabs={tabs} current={tab} label="Parts of the rollout" />

@@ -167,7 +167,7 @@ function Row({ index, turn, isChosen, choose }: RowProps) {
       <span role="cell" class="cut preview">
         {turn.error && <AgentText class="error" text={turn.error} />}
         {turn.tool_calls.map((name, at) => (
-          <code key={at} class="tool">
+          <code key={at} class="tool-name">
             <AgentText text={name} />
           </code>
         ))}
