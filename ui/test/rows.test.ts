@@ -20,13 +20,14 @@ function serverOf(size: number) {
 }
 
 function storeOf(server: ReturnType<typeof serverOf>, isNewestFirst = true) {
-  const seen = { changes: [] as [number, number][], stale: 0, failed: [] as unknown[] };
+  const seen = { changes: [] as [number, number][], stale: 0, moved: 0, failed: [] as unknown[] };
   const store = new RowStore({
     fetch: server.fetch,
     matches: (it) => it.agent === "opencode",
     isNewestFirst,
     filled: () => {},
     changed: (added, at) => seen.changes.push([added, at]),
+    moved: (by) => (seen.moved += by),
     stale: () => seen.stale++,
     failed: (error) => seen.failed.push(error),
   });
@@ -138,6 +139,16 @@ test("rows that moved on the server stand at one place only", async () => {
   assert.equal(idAt(store, 99), id(152), "its old place is asked for again");
   const ids = Array.from({ length: 251 }, (_, n) => idAt(store, n)).filter(Boolean);
   assert.equal(new Set(ids).size, ids.length);
+});
+
+test("what is read stays in view when rows came above it", async () => {
+  const server = serverOf(1000);
+  const { store, seen } = storeOf(server);
+  await store.refresh(500, 530);
+  server.state.rows.unshift(row(id(1002)), row(id(1001)));
+  await store.refresh(500, 530);
+  assert.equal(seen.moved, 2);
+  assert.equal(idAt(store, 502), id(500));
 });
 
 test("a list that became shorter than what was seen is read from its start", async () => {

@@ -46,6 +46,7 @@ export class RolloutList {
         if (added) this.recount();
         this.draw("soon");
       },
+      moved: (by) => (this.shift += by),
       stale: () => this.plan(),
       failed: (error) => {
         this.error = error instanceof ApiError ? error : new ApiError(0, "error", String(error));

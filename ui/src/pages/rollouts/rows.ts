@@ -20,6 +20,8 @@ interface Options {
   filled: () => void;
   /** The stream has changed something that may be shown; `added` rows are new at place `at`, or gone from there. */
   changed: (added: number, at: number) => void;
+  /** What was seen stands so many places further down. */
+  moved: (by: number) => void;
   /** Called when the order can only be known by asking again. */
   stale: () => void;
   failed: (error: unknown) => void;
@@ -111,7 +113,10 @@ export class RowStore {
       const answer = await this.options.fetch(first, limit);
       if (round !== this.round) return;
       const isShort = answer.rollouts.length === 0 && answer.total > 0;
+      const anchor = first > 0 ? this.order[first] : undefined;
       this.order = [];
+      const at = answer.rollouts.findIndex((row) => row.rollout_id === anchor);
+      if (at > 0) this.options.moved(at);
       this.fill(first, answer);
       if (isShort) this.need(0, BLOCK - 1);
     } catch (error) {
