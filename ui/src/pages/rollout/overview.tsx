@@ -163,6 +163,11 @@ function Figures({ figures, result }: FiguresProps) {
             ["Mean logprob", figures && logprob(figures.mean_logprob)],
             ["Median latency", figures && seconds(figures.latency_median_s)],
             ["Slowest call", figures && seconds(figures.latency_max_s)],
+            ["First call after", result && seconds(result.timings.first_call_s)],
+            [
+              "Endpoint out of order",
+              result?.timings.outage_s ? seconds(result.timings.outage_s) : null,
+            ],
             ["Subagents", figures?.subagents || null],
             ["Forks", figures?.forks || null],
             ["Cost", result ? dollars(result.budget.spent.usd) : null],
