@@ -1,16 +1,15 @@
 // What a rollout used: processor, memory and disk by phase, and its budget against its limits.
-import { get } from "../../api/client";
-import { useLoad } from "../../api/load";
 import type { RolloutResult, Task } from "../../api/types";
 import { bytes, dollars, seconds } from "../../format";
 import { Empty, Facts, Panel } from "../../ui/parts";
 import { AgentText } from "../../ui/text";
 import { budgetLines, type BudgetLine } from "./budget-lines";
 import type { TabProps } from "./page";
+import { useTask } from "./use-task";
 
 export function ResourcesTab({ rollout }: TabProps) {
-  const { id, result } = rollout;
-  const task = useLoad((abort) => get<Task>(`v1/rollouts/${id}/task`, {}, abort), [id]).data;
+  const { result } = rollout;
+  const { task } = useTask(rollout);
   if (!result) return <Empty>What it used is known once it has ended.</Empty>;
   return (
     <div class="stack">
