@@ -81,6 +81,7 @@ function OneRollout({ id, tab, query }: { id: string; tab: string; query: URLSea
   if (!result && !progress)
     return error ? (
       <>
+        <h1>Rollout</h1>
         <Problem error={error} retry={rollout.reload} />
         <Empty>
           <a href={link(["rollouts"])}>All rollouts</a>
