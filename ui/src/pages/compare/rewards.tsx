@@ -5,7 +5,8 @@ import type { GroupFigures } from "../../api/types";
 import { reward } from "../../format";
 import { AgentText, visible } from "../../ui/text";
 import { keyName } from "./figures";
-import { listOf, type Filters } from "./query";
+import type { Filters } from "../rollouts/filters";
+import { listOf } from "./query";
 import { Pager, VerdictBar } from "./series";
 
 const [WIDTH, HEIGHT] = [220, 96];
