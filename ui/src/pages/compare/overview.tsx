@@ -7,6 +7,7 @@ import type { GroupFigures } from "../../api/types";
 import { count, dollars, reward, seconds } from "../../format";
 import { setParams } from "../../router";
 import { Empty, Facts, Panel, Problem, Spinner } from "../../ui/parts";
+import { useTitle } from "../../ui/title";
 import { passShare, SERIES, sortGroups } from "./figures";
 import { FilterBar } from "./filters";
 import { GroupTable } from "./groups";
@@ -22,6 +23,7 @@ import { UsageTable } from "./usage";
 const REFRESH_MS = 4000;
 
 export function Overview({ query }: { query: URLSearchParams }) {
+  useTitle("Compare");
   const filters = filtersOf(query);
   const wanted = query.get("by");
   const by = SERIES.find(([name]) => name === wanted)?.[0] ?? "agent,model";

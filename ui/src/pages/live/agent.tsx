@@ -7,6 +7,7 @@ import { go, link } from "../../router";
 import { Confirm } from "../../ui/dialog";
 import { Copy, Empty, Facts, Panel, Problem, Spinner, Tabs } from "../../ui/parts";
 import { AgentText, TerminalText } from "../../ui/text";
+import { useTitle } from "../../ui/title";
 import { agentPath, hasServer, loadAgents, loadHealth, usePolled } from "./api";
 import { Chat } from "./chat";
 import { aboutState, LiveBadge } from "./state";
@@ -20,6 +21,7 @@ export function AgentPage({ id, query }: { id: string; query: URLSearchParams })
   // The list has everything but the password of the agent's own server, which has no place in a page.
   const agents = usePolled(loadAgents, POLL_MS, []);
   const agent = agents.data?.agents.find((it) => it.id === id || it.name === id);
+  useTitle(agent ? `${agent.name || shortId(agent.id)}, ${agent.state}` : "Live agent");
   const view = query.get("view") === "log" ? "log" : "chat";
   if (!agent) {
     if (agents.error) return <Problem error={agents.error} retry={agents.reload} />;
