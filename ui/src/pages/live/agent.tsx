@@ -1,6 +1,7 @@
 // One live agent: the chat, its log, its health, and how to end it.
 import { useState } from "preact/hooks";
 import { address, get, post, remove } from "../../api/client";
+import { useLoad } from "../../api/load";
 import type { LiveView } from "../../api/types";
 import { ago, bytes, count, dollars, shortId, time } from "../../format";
 import { go, link } from "../../router";
@@ -13,7 +14,6 @@ import { Chat } from "./chat";
 import { aboutState, LiveBadge } from "./state";
 
 const POLL_MS = 3000;
-const HEALTH_MS = 10_000;
 /** More of a log makes the page slow, and its end is what is wanted. */
 const LOG_CHARS = 200_000;
 
@@ -117,19 +117,34 @@ const SERVERS: Record<string, string> = {
 function HealthPanel({ agent }: { agent: LiveView }) {
   return (
     <Panel title="Health">
-      {hasServer(agent.state) ? <ServerHealth id={agent.id} /> : <p>Its server does not run.</p>}
+      {hasServer(agent.state) ? (
+        <ServerHealth id={agent.id} isIdle={agent.state === "idle"} />
+      ) : (
+        <p>Its server does not run.</p>
+      )}
       <p class="small muted">{aboutState(agent.state)}.</p>
     </Panel>
   );
 }
 
-function ServerHealth({ id }: { id: string }) {
-  const { data, error } = usePolled((abort) => loadHealth(id, abort), HEALTH_MS, [id]);
+/** Asked once while it has nothing else to do, and then on demand: its state tells by itself when it is unhealthy. */
+function ServerHealth({ id, isIdle }: { id: string; isIdle: boolean }) {
+  const [round, setRound] = useState(isIdle ? 1 : 0);
+  const { data, error, loading } = useLoad(
+    async (abort) => (round > 0 ? await loadHealth(id, abort) : null),
+    [id, round],
+  );
   return (
-    <p class={data && !data.healthy ? "bad-text" : ""}>
-      {data ? (SERVERS[data.server] ?? data.server) : error ? "Not known." : "Asking…"}
-      {data?.version && ` Version ${data.version}.`}
-    </p>
+    <div class="row spread">
+      <p class={data && !data.healthy ? "bad-text" : ""} role="status">
+        {data && `${SERVERS[data.server] ?? data.server} `}
+        {data?.version && `Version ${data.version}.`}
+        {!data && (loading ? "Asking…" : error ? "Not known." : "Its server runs.")}
+      </p>
+      <button class="small" disabled={loading} onClick={() => setRound(round + 1)}>
+        Check
+      </button>
+    </div>
   );
 }
 
