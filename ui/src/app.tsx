@@ -2,12 +2,14 @@
 import type { ComponentType } from "preact";
 import { lazy, Suspense } from "preact/compat";
 import { address, needsToken } from "./api/client";
-import { connection } from "./api/stream";
+import { session } from "./api/session";
 import { SignIn } from "./pages/signin";
 import { RolloutsPage } from "./pages/rollouts/page";
 import { link, route } from "./router";
-import { nextTheme, theme } from "./theme";
+import { useHeadingFocus } from "./ui/focus";
 import { Empty, Spinner } from "./ui/parts";
+import { Connection, KeyboardHelp, Session, ThemeButton } from "./ui/shell";
+import "./styles/shell.css";
 
 export interface PageProps {
   path: string[];
@@ -31,9 +33,11 @@ export function App() {
   const [first = "rollouts", ...path] = route.value.path;
   const Page = first === "rollout" ? RolloutPage : PAGES.find(([name]) => name === first)?.[2];
   const section = first === "rollout" ? "rollouts" : first;
+  // The tabs of one rollout are one place.
+  useHeadingFocus(first === "rollout" || first === "live" ? `${first}/${path[0] ?? ""}` : first);
   return (
     <>
-      <a class="skip" href="#main">
+      <a class="skip" href="#main" onClick={skip}>
         Skip to the content
       </a>
       <header class="topbar">
@@ -50,36 +54,40 @@ export function App() {
         </nav>
         <div class="rest">
           <Connection />
-          <button class="plain" onClick={nextTheme} title="Light, dark, or as the system has it">
-            {theme.value === "system" ? "Auto" : theme.value === "dark" ? "Dark" : "Light"}
-            <span class="visually-hidden"> theme; change</span>
-          </button>
+          <KeyboardHelp />
+          <ThemeButton />
+          <Session />
         </div>
       </header>
       <main id="main" tabIndex={-1}>
         {needsToken.value ? (
           <SignIn />
+        ) : session.value === null ? (
+          <Waiting />
         ) : Page ? (
-          <Suspense
-            fallback={
-              <Empty>
-                <Spinner label="Loading" />
-              </Empty>
-            }
-          >
+          <Suspense fallback={<Waiting />}>
             <Page path={path} query={route.value.query} />
           </Suspense>
         ) : (
-          <Empty>There is no such page.</Empty>
+          <Empty>
+            There is no such page. <a href={link(["rollouts"])}>All rollouts</a>
+          </Empty>
         )}
       </main>
     </>
   );
 }
 
-function Connection() {
-  if (connection.value === "live") return <span class="badge good">Live</span>;
-  if (connection.value === "lost")
-    return <span class="badge bad">Connection lost, trying again</span>;
-  return <span class="badge">Connecting</span>;
+function Waiting() {
+  return (
+    <Empty>
+      <Spinner label="Loading" />
+    </Empty>
+  );
+}
+
+/** The fragment is the route, so the browser cannot do it. */
+function skip(click: Event) {
+  click.preventDefault();
+  document.getElementById("main")?.focus();
 }

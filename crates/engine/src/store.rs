@@ -229,6 +229,19 @@ impl Store {
         serde_json::from_slice(&text).map_err(|source| StoreError::Format { path, source })
     }
 
+    /// The task of a rollout; `None` until the rollout has started.
+    pub fn task(&self, id: RolloutId) -> Result<Option<Task>, StoreError> {
+        let path = self.directory(id).join("task.json");
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(StoreError::Read { path, source }),
+        };
+        let task = serde_json::from_slice(&text);
+        task.map(Some)
+            .map_err(|source| StoreError::Format { path, source })
+    }
+
     /// The agent's own event log, parsed again from what it wrote; if that is too long, only its end. `None` if the
     /// agent was never started.
     pub fn transcript(&self, result: &RolloutResult) -> Result<Option<Transcript>, StoreError> {

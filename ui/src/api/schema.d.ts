@@ -220,6 +220,128 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/rollouts/{id}/turns": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The model calls of a rollout, in the order of their requests */
+        get: operations["rolloutTurns"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/turns/{turn}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One model call in full, without its tokens */
+        get: operations["rolloutTurn"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/turns/{turn}/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The tokens of a model call, as far as the endpoint told them */
+        get: operations["rolloutTokens"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/turns/{turn}/raw": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The stored bytes of a model call */
+        get: operations["rolloutRaw"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How the model calls of a rollout go on from each other */
+        get: operations["rolloutGraph"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/figures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What can be counted of a rollout's model calls */
+        get: operations["rolloutFigures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/transcript": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What was said in a rollout, with the result of each tool call
+         * @description A conversation that its agent had summed up and started over reads as one. A page ends early where its texts are long: go on from the last entry until there are `total`.
+         */
+        get: operations["rolloutTranscript"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/agents": {
         parameters: {
             query?: never;
@@ -5527,6 +5649,380 @@ export interface operations {
             };
             /** @description The proxy's log is there once the rollout has ended. */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutTurns: {
+        parameters: {
+            query?: {
+                /** @description The first one's place. */
+                start?: number;
+                /** @description How many at most. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page; one of mode `black_box` shows no calls. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TurnPage"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutTurn: {
+        parameters: {
+            query?: {
+                /** @description Those of the request that are new in this call, or all. */
+                messages?: "new" | "all";
+            };
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+                /** @description Counts the rollout's calls from 0. */
+                turn: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The call. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TurnDetail"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout or turn, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutTokens: {
+        parameters: {
+            query?: {
+                /** @description The first one's place. */
+                start?: number;
+                /** @description How many at most. */
+                limit?: number;
+                /** @description What was sampled, or what went in. */
+                part?: "completion" | "prompt";
+            };
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+                /** @description Counts the rollout's calls from 0. */
+                turn: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "turn": 0,
+                     *       "part": "completion",
+                     *       "start": 0,
+                     *       "total": 1,
+                     *       "is_exact": true,
+                     *       "tokens": [
+                     *         {
+                     *           "id": 9707,
+                     *           "text": "Hello",
+                     *           "logprob": -0.105,
+                     *           "mask": 1,
+                     *           "sampled_in": null,
+                     *           "alternatives": [
+                     *             {
+                     *               "id": null,
+                     *               "text": "Hi",
+                     *               "logprob": -2.31
+                     *             }
+                     *           ]
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TokenPage"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout or turn, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutRaw: {
+        parameters: {
+            query?: {
+                /** @description What the agent sent, what the endpoint was sent where that is a translation, or what it answered. */
+                what?: "request" | "sent" | "response";
+                /** @description As an attachment. */
+                download?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+                /** @description Counts the rollout's calls from 0. */
+                turn: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The bytes, as plain text. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout or turn, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutGraph: {
+        parameters: {
+            query?: {
+                /** @description The first one's place. */
+                start?: number;
+                /** @description How many at most. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of calls, and the links that lead to them. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "start": 0,
+                     *       "total": 2,
+                     *       "nodes": [
+                     *         {
+                     *           "turn": 0,
+                     *           "node_id": "n1",
+                     *           "role": "agent",
+                     *           "reason": null,
+                     *           "is_trained": true,
+                     *           "root": 0,
+                     *           "is_subagent": false
+                     *         },
+                     *         {
+                     *           "turn": 1,
+                     *           "node_id": "n2",
+                     *           "role": "agent",
+                     *           "reason": null,
+                     *           "is_trained": true,
+                     *           "root": 0,
+                     *           "is_subagent": false
+                     *         }
+                     *       ],
+                     *       "edges": [
+                     *         {
+                     *           "from": 0,
+                     *           "to": 1,
+                     *           "link": "continues"
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["GraphPage"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutFigures: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The figures. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutFigures"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutTranscript: {
+        parameters: {
+            query?: {
+                /** @description The first one's place. */
+                start?: number;
+                /** @description How many at most. */
+                limit?: number;
+                /** @description A call of the conversation, such as its first one; without it the agent's own latest. */
+                conversation?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of one conversation. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TranscriptPage"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout or turn, or it is not yours. */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

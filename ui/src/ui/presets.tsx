@@ -5,6 +5,7 @@ import { useLoad } from "../api/load";
 import type { Preset, Presets } from "../api/types";
 import { go, link } from "../router";
 import { Problem, Spinner } from "./parts";
+import "../styles/presets.css";
 
 /** What `POST /v1/rollouts` answers. */
 export interface Started {
@@ -23,9 +24,11 @@ export function show(started: Started) {
 interface Props {
   /** Why none can be started now. */
   blocked: string | null;
+  /** Offers to change one before it runs. */
+  canEdit?: boolean;
 }
 
-export function PresetCards({ blocked }: Props) {
+export function PresetCards({ blocked, canEdit }: Props) {
   const { data, error, reload } = useLoad(() => get<Presets>("v1/presets"), []);
   const [starting, setStarting] = useState("");
   const [problem, setProblem] = useState<ApiError | null>(null);
@@ -57,6 +60,15 @@ export function PresetCards({ blocked }: Props) {
               </strong>
               <span>{preset.about}</span>
             </button>
+            {canEdit && (
+              <a
+                class="preset-edit"
+                href={link(["start"], { preset: preset.id })}
+                aria-label={`Change first: ${preset.title}`}
+              >
+                Change first
+              </a>
+            )}
           </li>
         ))}
       </ul>

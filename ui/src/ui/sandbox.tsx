@@ -6,8 +6,9 @@ export function SandboxNotice({ sandbox }: { sandbox: ServerInfo["sandbox"] }) {
   if (sandbox.ready) return null;
   return (
     <div class="notice part" role="status">
-      <strong>Sandboxes cannot start on this server, so no rollout can.</strong>{" "}
-      {visible(sandbox.reason ?? "")} Rollouts that are stored can be read all the same.
+      <strong>Sandboxes cannot start on this server, so no rollout can.</strong>
+      {sandbox.reason && <p>{visible(sandbox.reason)}</p>}
+      <p>Rollouts that are stored can be read all the same.</p>
     </div>
   );
 }

@@ -18,12 +18,14 @@ use super::listen::refused;
 use super::patience::PatienceArguments;
 use super::signals::Signals;
 use crate::server::access::{AccessPolicy, AccessToken};
+use crate::server::api::About;
 use crate::server::listen::BODY_LIMIT;
 use crate::server::openenv::{Limits, Mode};
 use crate::server::ready::{self, Readiness};
 use crate::server::rollouts::Backend;
 use crate::server::tasks::Tasks;
 use crate::server::tools::RolloutTools;
+use crate::server::web::{FrameAncestor, PageOptions};
 use crate::server::{self, ServerOptions, ShutdownHook, api};
 use crate::{Outcome, UsageError, output, settings};
 
@@ -153,6 +155,27 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
     grace: f64,
 
+    /// Whether to serve the page for people: /web, where / leads to, and /docs
+    #[arg(
+        long,
+        env = "ENABLE_WEB_INTERFACE",
+        default_value_t = true,
+        action = clap::ArgAction::Set,
+        value_parser = clap::builder::BoolishValueParser::new(),
+        value_name = "BOOL"
+    )]
+    web: bool,
+
+    /// Let pages of this site show the page in a frame, such as https://example.org or https://*.example.org; may be given
+    /// more than once (in the variable: by commas). In a hosted Space, huggingface.co may already
+    #[arg(
+        long,
+        env = "ROLLCAGE_FRAME_ANCESTORS",
+        value_delimiter = ',',
+        value_name = "URL"
+    )]
+    frame_ancestor: Vec<FrameAncestor>,
+
     #[command(flatten)]
     patience: PatienceArguments,
 }
@@ -200,6 +223,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
          Connect: MCPToolClient(base_url=\"http://{address}\")"
     ));
     let readiness = readiness(&backend);
+    let page = arguments.web.then(|| page(&arguments));
+    let about = Arc::new(About {
+        name: arguments.name.clone(),
+        live: arguments.live_max > 0 && arguments.live_per_token > 0,
+        readiness: Arc::clone(&readiness),
+        backend: Arc::clone(&backend),
+    });
     let options = ServerOptions {
         name: arguments.name,
         mode: arguments.mode,
@@ -213,7 +243,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         tasks,
         policy,
         tools: Arc::new(RolloutTools::new(Arc::clone(&backend))),
-        extra: api::routes(Arc::clone(&backend)).merge(ready::routes(Arc::clone(&readiness))),
+        page,
+        extra: api::routes(Arc::clone(&backend))
+            .merge(api::about_routes(about))
+            .merge(ready::routes(Arc::clone(&readiness))),
         document: api::document(),
         grace: Duration::from_secs_f64(arguments.grace),
         on_shutdown: on_shutdown(Arc::clone(&readiness), backend),
@@ -233,6 +266,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         _ = serving => Ok(Outcome::Success),
         () = second_signal => std::process::exit(130),
     }
+}
+
+fn page(arguments: &Arguments) -> PageOptions {
+    let mut frame_ancestors = arguments.frame_ancestor.clone();
+    if settings::is_hosted_space() {
+        frame_ancestors.extend(FrameAncestor::of_spaces());
+    }
+    PageOptions { frame_ancestors }
 }
 
 /// Which addresses clients may use in URLs.

@@ -3,6 +3,7 @@
 import { type ComponentChildren, createContext } from "preact";
 import { useContext, useState } from "preact/hooks";
 import { AgentText, TerminalText } from "../../ui/text";
+import { beginning, lineCount } from "./text-lines";
 
 /** What is open, by name. */
 export const Opened = createContext(new Map<string, boolean>());
@@ -35,29 +36,18 @@ export function FoldedText({ name, text, lines, isTerminal }: TextProps) {
       {isTerminal ? <TerminalText text={shown} /> : <AgentText text={shown} />}
       {isFolded && (
         <button class="plain small more" onClick={toggle} aria-expanded={isOpen}>
-          {isOpen ? "Show less" : `Show all ${lineCount(text).toLocaleString("en")} lines`}
+          {isOpen ? "Show less" : `Show all ${amount(text, lines)}`}
         </button>
       )}
     </div>
   );
 }
 
-/** At most so many lines, and not much longer than such lines are. */
-export function beginning(text: string, lines: number): string {
-  let end = -1;
-  for (let line = 0; line < lines; line++) {
-    end = text.indexOf("\n", end + 1);
-    if (end < 0) break;
-  }
-  const cut = Math.min(end < 0 ? text.length : end, lines * 160);
-  // A few lines more are no reason to fold.
-  return lineCount(text) <= lines + 3 && text.length <= lines * 200 ? text : text.slice(0, cut);
-}
-
-function lineCount(text: string): number {
-  let count = 1;
-  for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) count += 1;
-  return count;
+function amount(text: string, lines: number): string {
+  const count = lineCount(text);
+  return count > lines
+    ? `${count.toLocaleString("en")} lines`
+    : `${text.length.toLocaleString("en")} characters`;
 }
 
 interface FoldProps {

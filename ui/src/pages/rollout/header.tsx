@@ -87,6 +87,14 @@ function Meta({ rollout: { result, progress } }: { rollout: Rollout }) {
           )}
         </dd>
       </div>
+      {result && result.findings.length > 0 && (
+        <div>
+          <dt>Findings</dt>
+          <dd>
+            <a href={link(["rollout", result.rollout_id])}>{result.findings.length}</a>
+          </dd>
+        </div>
+      )}
       {startedAt !== null && (
         <div class="wide">
           <dt>Started</dt>
@@ -104,7 +112,8 @@ function Actions({ rollout }: { rollout: Rollout }) {
   const [asked, setAsked] = useState<"cancel" | "delete" | "finalize" | null>(null);
   const close = () => setAsked(null);
   if (isSaved()) return null;
-  const canFinalize = progress?.driver === "serve" && progress.phase === "agent";
+  const isServed = progress?.driver === "serve" && progress.phase === "agent";
+  const canFinalize = isServed || progress?.phase === "kept";
   return (
     <div class="row rollout-actions">
       {canFinalize && (

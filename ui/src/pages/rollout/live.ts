@@ -1,5 +1,7 @@
 // What a running rollout's events come to. Pure: the same events always give the same state.
-import type { RolloutEvent } from "../../api/types";
+import type { RolloutEvent, RolloutRow } from "../../api/types";
+
+export type Phase = NonNullable<RolloutRow["phase"]>;
 
 export interface LiveCommand {
   phase: string;
@@ -47,7 +49,7 @@ export interface Live {
   /** How often events were missed. */
   gaps: number;
   queuedAt: number | null;
-  phases: { phase: string; at: number }[];
+  phases: { phase: Phase; at: number }[];
   commands: LiveCommand[];
   /** The latest answered calls. */
   calls: SpokenCall[];

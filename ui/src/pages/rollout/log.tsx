@@ -1,11 +1,12 @@
 // What the agent printed, and the proxy's log of model calls.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../api/client";
 import { useLoad } from "../../api/load";
 import { setParams } from "../../router";
 import { Copy, Empty, Panel, Problem, Spinner } from "../../ui/parts";
 import { TerminalText } from "../../ui/text";
 import type { TabProps } from "./page";
+import { ending } from "./text-lines";
 
 const LOGS: [string, string][] = [
   ["agent", "Agent"],
@@ -32,6 +33,19 @@ export function LogTab({ rollout, query }: TabProps) {
     return () => clearInterval(timer);
   }, [result === null, isEarly]);
   const text = data ?? "";
+  const box = useRef<HTMLDivElement>(null);
+  const isAtEnd = useRef(true);
+  useEffect(() => {
+    isAtEnd.current = true;
+  }, [name]);
+  useEffect(() => {
+    const log = box.current;
+    if (log && isAtEnd.current) log.scrollTop = log.scrollHeight;
+  }, [text, name]);
+  const onScroll = () => {
+    const log = box.current;
+    if (log) isAtEnd.current = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
+  };
   const shown = ending(text, lines);
   return (
     <Panel
@@ -65,7 +79,14 @@ export function LogTab({ rollout, query }: TabProps) {
           {isEarly ? "This log is there once the rollout has ended." : "Nothing was printed."}
         </Empty>
       ) : (
-        <div class="log">
+        <div
+          class="log"
+          ref={box}
+          onScroll={onScroll}
+          tabIndex={0}
+          role="region"
+          aria-label="The log's text"
+        >
           {shown.length < text.length && (
             <button class="plain small" onClick={() => setLines(lines * 4)}>
               Show earlier lines
@@ -76,11 +97,4 @@ export function LogTab({ rollout, query }: TabProps) {
       )}
     </Panel>
   );
-}
-
-/** The last lines. */
-function ending(text: string, lines: number): string {
-  let at = text.length - 1;
-  for (let line = 0; line < lines && at > 0; line++) at = text.lastIndexOf("\n", at - 1);
-  return at > 0 ? text.slice(at + 1) : text;
 }

@@ -1,14 +1,13 @@
 // A rollout's page: what it is, where it stands, and tabs for the rest.
 import type { ComponentType } from "preact";
 import { lazy, Suspense } from "preact/compat";
-import { useEffect } from "preact/hooks";
 import type { PageProps } from "../../app";
 import { link } from "../../router";
 import { Empty, Problem, Spinner, Tabs } from "../../ui/parts";
-import { visible } from "../../ui/text";
+import { useTitle } from "../../ui/title";
 import { CommandsTab } from "./commands";
 import { FilesTab } from "./files";
-import { Header } from "./header";
+import { Header, verdictOf } from "./header";
 import { LogTab } from "./log";
 import { NetworkTab } from "./network";
 import { OverviewTab } from "./overview";
@@ -52,12 +51,8 @@ function OneRollout({ id, tab, query }: { id: string; tab: string; query: URLSea
   const rollout = useRollout(id);
   const { result, progress, error, isRemoved } = rollout;
   const task = result?.task_id ?? progress?.task_id;
-  useEffect(() => {
-    if (task) document.title = `${visible(task)} · Rollcage`;
-    return () => {
-      document.title = "Rollcage";
-    };
-  }, [task]);
+  const state = result ? verdictOf(result) : (progress?.phase ?? progress?.status ?? "");
+  useTitle(task ? `${state.toUpperCase()} ${task}` : "Rollout");
   const Shown = TABS.find(([name]) => name === tab)?.[2];
   const tabs = TABS.map(([name, title]) => ({
     id: name,

@@ -67,7 +67,10 @@ export function useRollout(id: string): Rollout {
     return () => clearTimeout(timer);
   }, [isOpen, isOver, data, error]);
 
-  const progress = standing && row && row.status !== "ended" ? { ...standing, ...row } : standing;
+  const known = standing && row && row.status !== "ended" ? { ...standing, ...row } : standing;
+  // Events are there before rows.
+  const phase = live.phases.at(-1)?.phase;
+  const progress = known && phase ? { ...known, status: "running" as const, phase } : known;
   return { id, result, progress, live, clockAhead: clock.current, isRemoved, error, reload };
 }
 

@@ -42,7 +42,7 @@ export function RolloutsPage({ query }: PageProps) {
     if (key === "End") return move(Infinity);
     if (key === "Escape" && selection.rows.length > 0) selection.clear();
     else if (!active) return false;
-    else if (key === "x")
+    else if (key === "x" || key === "X")
       selection.toggle(active, store.indexOf(active.rollout_id), event.shiftKey);
     else if (key === "c" && active.status !== "ended") setCancelled(active);
     else if (key === "Enter" && !isControl(event)) go(link(["rollout", active.rollout_id]));

@@ -19,6 +19,7 @@ use super::types::{Cancelled, Created};
 use super::{BODY_BYTES_MAX, BackendState, OwnerName, plain_text};
 use crate::server::access::is_json;
 use crate::server::reply;
+use crate::server::rollouts::Backend;
 use crate::server::rollouts::events::phase;
 use crate::server::rollouts::tokens::ResultForm;
 
@@ -27,32 +28,9 @@ pub(super) async fn create(
     OwnerName(owner): OwnerName,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let boundary = form::boundary(request.headers());
-    if boundary.is_some() && form::is_from_a_browser(request.headers()) {
-        return Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "forbidden",
-            "a web page may not send forms to this server; send `content-type: application/json`",
-        ));
-    }
-    if boundary.is_none() && !is_json(request.headers()) {
-        return Err(ApiError::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "unsupported_media_type",
-            "send `content-type: application/json`, or multipart/form-data with a boundary",
-        ));
-    }
-    let limit = backend.context.body_limit;
-    let body = match read_request_body(request.into_body(), BODY_BYTES_MAX, limit).await {
-        Ok(body) => body,
-        Err(unread) => {
-            let error = ApiError::new(unread.status(), unread.code(), unread.to_string());
-            return Ok(reply::last(error.into_response()));
-        }
-    };
-    let arguments = match boundary {
-        Some(boundary) => form::arguments(&boundary, &body).map_err(ApiError::bad)?,
-        None => json_arguments(&body)?,
+    let arguments = match arguments_of(&backend, request).await {
+        Ok(arguments) => arguments,
+        Err(error) => return Ok(error),
     };
     let entries = backend
         .submit("POST /v1/rollouts", &owner, arguments)
@@ -68,6 +46,43 @@ pub(super) async fn create(
         status: Status::Queued,
     };
     Ok((StatusCode::ACCEPTED, location, Json(answer)).into_response())
+}
+
+/// The arguments in a request's body, which is JSON or a form.
+pub(super) async fn arguments_of(
+    backend: &Backend,
+    request: Request,
+) -> Result<Map<String, Value>, Response> {
+    let boundary = form::boundary(request.headers());
+    if boundary.is_some() && form::is_from_a_browser(request.headers()) {
+        return Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            "a web page may not send forms to this server; send `content-type: application/json`",
+        )
+        .into_response());
+    }
+    if boundary.is_none() && !is_json(request.headers()) {
+        return Err(ApiError::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            "send `content-type: application/json`, or multipart/form-data with a boundary",
+        )
+        .into_response());
+    }
+    let limit = backend.context.body_limit;
+    let body = match read_request_body(request.into_body(), BODY_BYTES_MAX, limit).await {
+        Ok(body) => body,
+        Err(unread) => {
+            let error = ApiError::new(unread.status(), unread.code(), unread.to_string());
+            return Err(reply::last(error.into_response()));
+        }
+    };
+    let arguments = match boundary {
+        Some(boundary) => form::arguments(&boundary, &body).map_err(ApiError::bad),
+        None => json_arguments(&body),
+    };
+    arguments.map_err(IntoResponse::into_response)
 }
 
 pub(super) fn json_arguments(body: &[u8]) -> Result<Map<String, Value>, ApiError> {

@@ -1,12 +1,15 @@
 use axum::body::Bytes;
 use axum::http::{Method, Request};
 use http_body_util::BodyExt;
+use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::*;
 use crate::server::harness::{self, backend, limits, owner};
 
+mod browse;
 mod document;
+mod info;
 mod live;
 mod served;
 

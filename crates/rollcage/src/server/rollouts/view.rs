@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use rollcage_engine::RolloutLookup;
+use rollcage_model::browse::Reading;
 use rollcage_model::export::{Format, Meta, Options, write};
 use rollcage_model::finding::Finding;
 use rollcage_model::id::RolloutId;
@@ -17,10 +18,8 @@ use rollcage_model::trace::Facts;
 use super::backend::Backend;
 use super::conversation::conversation;
 use super::error::ViewError;
+use super::readings::{EXCHANGES_BYTES_MAX, Wanted};
 use super::tokens::{self, PagedTrace, ResultForm};
-
-/// Larger records are not rendered as a conversation, which would not fit into an answer.
-pub(super) const EXCHANGES_BYTES_MAX: u64 = 512 << 20;
 
 /// The messages between agent and model, and the findings about their record.
 pub(crate) struct Conversation {
@@ -93,6 +92,20 @@ impl Backend {
             Ok(out)
         })
         .await
+    }
+
+    /// The record of a rollout as it is now, and the result of one that has ended.
+    pub(crate) async fn reading(
+        &self,
+        found: &RolloutLookup,
+    ) -> Result<(Arc<Reading>, Option<Arc<RolloutResult>>), ViewError> {
+        let result = self.result_of(found).await?;
+        let wanted = Wanted {
+            store: self.engine.store().clone(),
+            id: id_of(found),
+            result: result.clone(),
+        };
+        Ok((self.readings.get(wanted).await?, result))
     }
 
     /// The conversation so far.

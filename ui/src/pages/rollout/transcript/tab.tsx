@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { TranscriptPage } from "../../../api/types";
 import { setParams } from "../../../router";
+import { useKeys } from "../../../ui/keys";
 import { Empty, Problem, Spinner } from "../../../ui/parts";
 import { visible } from "../../../ui/text";
 import { VirtualList } from "../../../ui/virtual";
@@ -20,6 +21,8 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
   const conversation = number(query.get("conversation"));
   const chosen = number(query.get("entry"));
   const isRunning = !result;
+  // Whoever saw it run stays at the end when the last results come in.
+  const hasRun = useRef(isRunning);
   const transcript = useTranscript(id, conversation, {
     isRunning,
     said: live.said,
@@ -54,16 +57,13 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
     return streamed ? <StreamedView streamed={streamed} /> : null;
   };
 
-  const onKey = (press: KeyboardEvent) => {
-    const step = { j: 1, k: -1 }[press.key];
-    const isTyping =
-      press.target instanceof HTMLElement && press.target.closest("input, textarea, select");
-    if (!step || isTyping || press.ctrlKey || press.metaKey || press.altKey || total === 0) return;
-    press.preventDefault();
+  useKeys((key) => {
+    const step = { j: 1, k: -1 }[key];
+    if (!step || total === 0) return false;
     const next = chosen === null ? (step > 0 ? 0 : total - 1) : chosen + step;
     setParams({ entry: Math.min(total - 1, Math.max(0, next)) });
-  };
-
+    return true;
+  });
   const panel = useRef<HTMLElement>(null);
   const toEnd = () => {
     setParams({ entry: null });
@@ -73,7 +73,7 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
 
   return (
     <Opened.Provider value={opened}>
-      <section class="panel transcript" ref={panel} onKeyDown={onKey}>
+      <section class="panel transcript" ref={panel}>
         <header class="transcript-bar">
           <ConversationPicker conversations={transcript.conversations} current={transcript.root} />
           <Search transcript={transcript} />
@@ -104,8 +104,8 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
             scrollTo={transcript.isLoaded ? chosen : null}
             align="start"
             settled={chosen !== null && entries.has(chosen)}
-            follow={isRunning && chosen === null}
-            grown={streamed ?? live.seq}
+            follow={hasRun.current && chosen === null}
+            grown={streamed ?? transcript}
             onRange={transcript.see}
           />
         )}

@@ -36,6 +36,11 @@ export function SampledTokens({ id, turn, token, detail }: Props) {
   // A deep link beyond what is there shows the last token.
   const chosen = token === null || tokens.length === 0 ? null : Math.min(token, tokens.length - 1);
 
+  // Whoever comes with a link to a token wants to see it, below whatever stands above.
+  const isThere = tokens.length > 0;
+  useEffect(() => {
+    if (isThere && token !== null) box.current?.parentElement?.scrollIntoView({ block: "nearest" });
+  }, [isThere]);
   useEffect(() => {
     if (!wantsFocus.current || chosen === null) return;
     // The block may have to be drawn first.
@@ -155,6 +160,7 @@ export function SampledTokens({ id, turn, token, detail }: Props) {
               return block ? 24 * Math.max(1, Math.ceil((block.end - block.start) / 20)) : 24;
             }}
             isMeasured
+            align="auto"
             scrollTo={chosen === null ? null : blockOf(cut, chosen)}
             render={(index) => {
               const block = cut[index];

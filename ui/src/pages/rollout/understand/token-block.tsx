@@ -33,7 +33,7 @@ export const TokenBlock = memo(
           role="button"
           tabIndex={canEnter ? 0 : -1}
           aria-pressed={isChosen}
-          aria-label={`token ${index}`}
+          aria-label={!hasMarks && token.text?.trim() === "" ? blankName(token.text) : undefined}
         >
           {shown(token, hasMarks)}
           {hasIds && <small>{token.id ?? "–"}</small>}
@@ -53,6 +53,10 @@ export const TokenBlock = memo(
     old.chosen === next.chosen &&
     old.isEntry === next.isEntry,
 );
+
+/** White space has no name of its own. */
+const blankName = (text: string) =>
+  text === "" ? "empty" : text.includes("\n") ? "line break" : "space";
 
 function classOf(token: Token, colouring: Colouring): string {
   const special = token.text && isSpecial(token.text) ? " special" : "";

@@ -4,9 +4,10 @@ import { useLoad } from "../../../api/load";
 import type { TurnDetail } from "../../../api/types";
 import { count, logprob } from "../../../format";
 import { link, setParams } from "../../../router";
+import { useKeys } from "../../../ui/keys";
 import { Problem, Spinner } from "../../../ui/parts";
 import "../../../styles/understand.css";
-import { numberParam, useKeys } from "./keys";
+import { numberParam } from "./place";
 import { useGrowth } from "./live";
 import { RoleBadge } from "./parts";
 import { PromptIds } from "./prompt";
@@ -32,7 +33,7 @@ export default function Tokens({ id, query }: { id: string; query: URLSearchPara
   });
   const it = detail.data;
   return (
-    <div class="stack">
+    <div class="understand stack">
       <header class="token-head">
         <div class="row">
           <button

@@ -102,7 +102,9 @@ function Notices({ detail: it }: { detail: TurnDetail }) {
   const error = it.upstream_error ?? null;
   return (
     <>
-      {it.role !== "agent" && it.role !== "pending" && <p class="notice">{reasonWords(it)}.</p>}
+      {!["agent", "pending", "failed"].includes(it.role) && (
+        <p class="notice">{reasonWords(it)}.</p>
+      )}
       {(it.error || error !== null) && (
         <div class="notice bad">
           <strong>
@@ -124,7 +126,7 @@ function Notices({ detail: it }: { detail: TurnDetail }) {
           )}
         </div>
       )}
-      {it.not_exact && (
+      {it.not_exact && it.role !== "failed" && (
         <p class="notice part">Its tokens are not to be trained on. {flawWords(it.not_exact)}</p>
       )}
       {it.unfit && (

@@ -3,11 +3,12 @@ import { get } from "../../../api/client";
 import type { TurnPage, TurnRow } from "../../../api/types";
 import { count, logprob, seconds } from "../../../format";
 import { setParams } from "../../../router";
+import { useKeys } from "../../../ui/keys";
 import { Empty, Problem, Spinner } from "../../../ui/parts";
 import { AgentText } from "../../../ui/text";
 import { VirtualList } from "../../../ui/virtual";
 import "../../../styles/understand.css";
-import { numberParam, useIsNarrow, useKeys } from "./keys";
+import { numberParam, useIsNarrow } from "./place";
 import { useGrowth } from "./live";
 import { usePages } from "./pages";
 import { LogprobBar, RoleBadge } from "./parts";
@@ -48,13 +49,8 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
   if (total === 0)
     return <Empty>No model call yet. Calls appear here as the agent makes them.</Empty>;
   return (
-    <div class="turns">
-      <section
-        class="panel turn-table"
-        role="table"
-        aria-label="Model calls"
-        aria-rowcount={total + 1}
-      >
+    <div class="understand turn-page">
+      <div class="panel turn-table" role="table" aria-label="Model calls" aria-rowcount={total + 1}>
         <div class="turn-row head" role="row">
           {HEADS.map(([name, title, kind]) => (
             <span key={name} role="columnheader" class={kind} title={title}>
@@ -68,6 +64,7 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
           label={`${total} model calls; j and k move`}
           count={total}
           estimate={() => (isNarrow ? 58 : 34)}
+          align="auto"
           scrollTo={wanted}
           onRange={(first, last) => turns.need(first, last)}
           render={(index) => (
@@ -87,7 +84,7 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
             <kbd>j</kbd> <kbd>k</kbd> move
           </span>
         </footer>
-      </section>
+      </div>
       {chosen !== null && <TurnView id={id} turn={chosen} total={total} />}
     </div>
   );
@@ -174,7 +171,7 @@ function Row({ index, turn, isChosen, choose }: RowProps) {
             <AgentText text={name} />
           </code>
         ))}
-        {turn.has_reasoning && <span class="muted"> thinks, </span>}
+        {turn.has_reasoning && <i class="thinks">thinks</i>}
         <AgentText text={turn.preview} />
       </span>
     </div>

@@ -1,0 +1,28 @@
+// Who is signed in. It is asked before anything else, so that a page without a token asks for nothing that is refused.
+import { signal } from "@preact/signals";
+import { get, needsToken, post, remove } from "./client";
+import type { SessionInfo } from "./types";
+
+/** Null until the server has answered, or cannot be reached. */
+export const session = signal<SessionInfo | "unknown" | null>(null);
+
+export async function readSession(): Promise<void> {
+  try {
+    const found = await get<SessionInfo>("v1/session");
+    needsToken.value = !found.signed_in;
+    session.value = found;
+  } catch {
+    // Pages say what is wrong, and try again.
+    session.value = "unknown";
+  }
+}
+
+export async function signIn(token: string): Promise<void> {
+  await post("v1/session", { token, framed: window.top !== window });
+  await readSession();
+}
+
+export async function signOut(): Promise<void> {
+  await remove("v1/session");
+  await readSession();
+}

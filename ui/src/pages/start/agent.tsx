@@ -1,0 +1,69 @@
+// Which agent runs, in which version, and how.
+import type { AgentView } from "../../api/types";
+import { ChoiceField, type FormProps } from "./fields";
+
+export const DEFAULT_AGENT = "opencode";
+
+export function AgentFields(props: FormProps & { agents: AgentView[] }) {
+  const { agents, form, set } = props;
+  const name = form.draft.agent ?? DEFAULT_AGENT;
+  const chosen = agents.find((agent) => agent.name === name || agent.aliases.includes(name));
+  const choose = (agent: AgentView) => {
+    set("agent", agent.name);
+    set("version", "");
+    set("driver", "");
+  };
+  return (
+    <>
+      <div class="agents" role="radiogroup" aria-label="Agent">
+        {agents.map((agent) => (
+          <label key={agent.name} class={agent === chosen ? "agent chosen" : "agent"}>
+            <input
+              type="radio"
+              name="agent"
+              checked={agent === chosen}
+              onChange={() => choose(agent)}
+            />
+            <span>
+              <strong>{agent.name}</strong>
+              <small class="muted">
+                {agent.installed.length > 0
+                  ? agent.installed.join(", ")
+                  : `${agent.default_version}, fetched when first used`}
+              </small>
+            </span>
+          </label>
+        ))}
+      </div>
+      {chosen && (
+        <div class="fields">
+          <ChoiceField
+            {...props}
+            name="version"
+            title="Version"
+            choices={[
+              ["", `${chosen.default_version} (default)`],
+              ...chosen.installed
+                .filter((version) => version !== chosen.default_version)
+                .map((version): [string, string] => [version, version]),
+            ]}
+          />
+          <ChoiceField
+            {...props}
+            name="driver"
+            title="Driver"
+            hint={
+              chosen.drivers.includes("serve")
+                ? "serve: it takes messages while it lives."
+                : "This agent runs as a command only."
+            }
+            choices={[
+              ["", "default"],
+              ...chosen.drivers.map((driver): [string, string] => [driver, driver]),
+            ]}
+          />
+        </div>
+      )}
+    </>
+  );
+}

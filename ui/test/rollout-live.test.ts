@@ -1,0 +1,130 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { RolloutEvent } from "../src/api/types";
+import { endedCommands, liveCommands } from "../src/pages/rollout/command-list";
+import { fold, NOTHING, unsaid } from "../src/pages/rollout/live";
+import { doing, endedSegments, liveSegments } from "../src/pages/rollout/phases";
+
+type Told = Record<string, unknown> & { event: string };
+
+/** Events one second after the other, from number `first` on. */
+function events(told: Told[], first = 1): RolloutEvent[] {
+  return told.map(
+    (it, place) =>
+      ({ rollout: "r", seq: first + place, at: 100 + first + place, ...it }) as RolloutEvent,
+  );
+}
+
+const reply = (kind: string, more: object): Told => ({
+  event: "reply",
+  reply: { trace_id: "t", seq: 1, turn_id: "1", session_id: null, kind, ...more },
+});
+
+const START = events([
+  { event: "queued" },
+  { event: "entered", phase: "sandbox" },
+  { event: "entered", phase: "setup" },
+  { event: "command_started", phase: "setup", number: 1, of: 2, cmd: "make" },
+]);
+
+test("phases are told in words while they pass", () => {
+  assert.equal(doing(NOTHING), null);
+  assert.equal(doing(fold(NOTHING, START.slice(0, 1))), "waiting for a free slot…");
+  const live = fold(NOTHING, START);
+  assert.equal(doing(live), "setup [1/2]: make");
+  const later = [
+    { event: "command", phase: "setup", number: 1, of: 2, cmd: "make", exit_code: 0 },
+    { event: "entered", phase: "agent" },
+    { event: "call", exchange: 0, status: 200, prompt_tokens: 1, completion_tokens: 1 },
+    { event: "entered", phase: "collect" },
+    { event: "finished", ended: "completed", reward: 1, wall_s: 12.34, error: null },
+  ];
+  const told = events(later, 5);
+  const steps = told.map((_, place) => doing(fold(live, told.slice(0, place + 1))));
+  assert.deepEqual(steps, [
+    "setting up…",
+    "the agent starts…",
+    "the agent works: 1 model call answered",
+    "collecting…",
+    "done in 12.3 s",
+  ]);
+});
+
+test("a phase lasts until the next one, the current one until now", () => {
+  const segments = liveSegments(fold(NOTHING, START), 110);
+  const of = (phase: string) => segments.find((it) => it.phase === phase);
+  assert.deepEqual(of("prepare"), { phase: "prepare", seconds: null, state: "skipped" });
+  assert.deepEqual(of("sandbox"), { phase: "sandbox", seconds: 1, state: "done" });
+  assert.deepEqual(of("setup"), { phase: "setup", seconds: 7, state: "active" });
+  assert.deepEqual(of("verify"), { phase: "verify", seconds: null, state: "ahead" });
+  assert.ok(!segments.some((it) => it.phase === "kept"));
+});
+
+test("a result's phases that were not reached have no time", () => {
+  const timings = { sandbox_s: 0.1, setup_s: 2, agent_s: 0, verify_s: 0, collect_s: 0.2 };
+  const more = { first_call_s: null, outage_s: 0 };
+  const segments = endedSegments({ timings: { ...timings, ...more } });
+  assert.deepEqual(
+    segments.map((it) => it.seconds),
+    [0.1, 2, null, null, 0.2],
+  );
+});
+
+test("events are taken once, and missed ones are noticed", () => {
+  const once = fold(NOTHING, START);
+  assert.deepEqual(fold(once, START), once);
+  assert.equal(once.gaps, 0);
+  const after = fold(once, events([{ event: "entered", phase: "agent" }], 9));
+  assert.equal(after.gaps, 1);
+  assert.equal(after.seq, 9);
+});
+
+test("folding does not change what was folded before", () => {
+  const before = fold(NOTHING, START);
+  const copy = structuredClone(before);
+  fold(before, events([{ event: "entered", phase: "agent" }], 5));
+  assert.deepEqual(before, copy);
+});
+
+test("streamed text is shown until its model call is answered", () => {
+  const told = events([reply("delta", { text: "Hel" }), reply("delta", { text: "lo" })]);
+  const live = fold(NOTHING, told);
+  assert.equal(unsaid(live)?.text, "Hello");
+  const call = { event: "call", exchange: 0, status: 200, text: "Hello there" };
+  const answered = fold(live, events([call], 3));
+  assert.equal(unsaid(answered), null);
+  assert.equal(answered.calls[0]?.text, "Hello there");
+  const late = fold(answered, events([reply("delta", { text: " there" })], 4));
+  assert.equal(unsaid(late), null);
+  const next = fold(answered, events([reply("delta", { text: "Now" })], 4));
+  assert.equal(unsaid(next)?.text, "Now");
+});
+
+test("a tool of a served agent is shown once, in its latest state", () => {
+  const tool = (status: string, output: string | null) =>
+    reply("tool", { call_id: "c", name: "bash", status, input: {}, output });
+  const live = fold(NOTHING, events([tool("running", null), tool("completed", "ok")]));
+  const shown = live.streamed?.tools.map(({ status, output }) => [status, output]);
+  assert.deepEqual(shown, [["completed", "ok"]]);
+});
+
+test("commands that ran, run, and will run", () => {
+  const live = fold(NOTHING, START);
+  const commands = liveCommands(live.commands, "setup", ["make", "make test"]);
+  assert.deepEqual(
+    commands.map(({ cmd, state }) => [cmd, state]),
+    [
+      ["make", "running"],
+      ["make test", "waiting"],
+    ],
+  );
+  const failed = { cmd: "make", exit_code: 2, stdout: "", stderr: "no", duration_s: 1 };
+  const ended = endedCommands([{ ...failed, timed_out: false }], ["make", "make test"]);
+  assert.deepEqual(
+    ended.map(({ state, exitCode }) => [state, exitCode]),
+    [
+      ["ended", 2],
+      ["waiting", null],
+    ],
+  );
+});
