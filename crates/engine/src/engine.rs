@@ -15,8 +15,6 @@ use tokio_util::sync::CancellationToken;
 use rollcage_agents::bundle::{Bundles, InstallStatus, OnProgress, Registry, VersionRequest};
 use rollcage_agents::{Agent, ReadyAgent};
 use rollcage_endpoints::serving::OnServingStep;
-use rollcage_model::browse::figures::{Dimension, FiguresPage};
-use rollcage_model::browse::rollout::{Facets, RolloutPage, RolloutRow};
 use rollcage_model::ending::Cause;
 use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
@@ -33,7 +31,7 @@ use crate::intake::{
 };
 use crate::judge::Ending;
 use crate::limits::EngineLimits;
-use crate::listing::{self, Filter, IndexTail, LOCAL, Listing, Window, is_visible};
+use crate::listing::{LOCAL, Listing, is_visible};
 use crate::live::{LiveAgents, LiveState};
 use crate::metrics::Counters;
 use crate::result;
@@ -41,6 +39,8 @@ use crate::schedule::QueueError;
 use crate::store::{Store, StoreError, Summary};
 use crate::trial::{self, TrialError};
 use crate::warm::{WarmAgents, WarmCounters};
+
+mod lists;
 
 /// The dependencies and settings of an engine.
 pub struct EngineOptions {
@@ -335,80 +335,6 @@ impl Engine {
         let store = self.store().clone();
         let read = tokio::task::spawn_blocking(move || store.result(id)).await?;
         Ok(Arc::new(read?))
-    }
-
-    /// Lists the owner's rollouts and those without an owner.
-    pub async fn list(
-        &self,
-        owner: &str,
-        filter: Filter,
-        window: Window,
-    ) -> Result<RolloutPage, EngineError> {
-        let view = move |matching| listing::page(matching, &window);
-        self.view(owner, filter, view).await
-    }
-
-    /// Counts the same rollouts by what they have.
-    pub async fn facets(&self, owner: &str, filter: Filter) -> Result<Facets, EngineError> {
-        self.view(owner, filter, |matching| listing::facets(&matching))
-            .await
-    }
-
-    /// Figures of the same rollouts, put together by the given dimensions; one page of them.
-    pub async fn figures(
-        &self,
-        owner: &str,
-        filter: Filter,
-        by: Vec<Dimension>,
-        start: usize,
-        limit: usize,
-    ) -> Result<FiguresPage, EngineError> {
-        let view = move |matching: Vec<_>| listing::figures(&matching, &by, start, limit);
-        self.view(owner, filter, view).await
-    }
-
-    /// The rollouts in memory that belong to `owner` or to nobody.
-    pub fn known(&self, owner: &str) -> Vec<Arc<RolloutEntry>> {
-        let mut known = self.dispatcher.all();
-        known.retain(|entry| entry.owner.as_deref().is_none_or(|own| own == owner));
-        known
-    }
-
-    /// Rollouts in memory as lists show them now.
-    pub async fn rows(
-        &self,
-        entries: Vec<Arc<RolloutEntry>>,
-    ) -> Result<Vec<RolloutRow>, EngineError> {
-        let listing = Arc::clone(&self.listing);
-        let read = move || entries.iter().map(|entry| listing.row(entry)).collect();
-        Ok(tokio::task::spawn_blocking(read).await?)
-    }
-
-    /// What rollouts of other processes come to, from now on.
-    pub fn tail(&self) -> IndexTail {
-        IndexTail::new(self.store())
-    }
-
-    /// Receives each rollout that is deleted from now on.
-    pub fn removals(&self) -> broadcast::Receiver<Removal> {
-        self.removals.subscribe()
-    }
-
-    /// Computes something of the rollouts that match, the newest first, on a thread that may block.
-    async fn view<T: Send + 'static>(
-        &self,
-        owner: &str,
-        filter: Filter,
-        view: impl FnOnce(Vec<Arc<Summary>>) -> T + Send + 'static,
-    ) -> Result<T, EngineError> {
-        let known = self.dispatcher.all();
-        let listing = Arc::clone(&self.listing);
-        let owner = owner.to_owned();
-        let viewed = tokio::task::spawn_blocking(move || {
-            let visible = listing.visible(&owner, &known)?;
-            Ok::<_, StoreError>(view(filter.select(visible)))
-        });
-        Ok(viewed.await??)
     }
 
     /// Deletes an ended rollout with its record.

@@ -37,6 +37,8 @@ pub struct RolloutStatus {
     pub calls: u64,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
+    /// US dollars; 0 where the price is not known.
+    pub spent_usd: f64,
     /// Unix seconds.
     pub started_at: Option<f64>,
     /// When the sandbox of the aborted rollout was first kept for grading.
@@ -212,11 +214,14 @@ impl RolloutStatus {
             What::Call {
                 prompt_tokens,
                 completion_tokens,
+                spent_usd,
                 ..
             } => {
                 self.calls += 1;
                 self.prompt_tokens += prompt_tokens.unwrap_or_default();
                 self.completion_tokens += completion_tokens.unwrap_or_default();
+                // Calls that are made at the same time may be told in another order.
+                self.spent_usd = self.spent_usd.max(spent_usd.unwrap_or_default());
             }
             What::Finished { .. } => self.finished_at = Some(event.at),
         }
@@ -279,6 +284,7 @@ mod tests {
             status: Some(200),
             prompt_tokens: Some(10),
             completion_tokens: None,
+            spent_usd: Some(0.25 * exchange as f64),
             said: Said::default(),
         }
     }
@@ -298,6 +304,31 @@ mod tests {
         tokio::join!(feed.wait_after(2), more);
         let status = feed.status();
         assert_eq!((status.calls, status.prompt_tokens), (2, 20));
+        assert_eq!(status.spent_usd, 0.5);
+    }
+
+    #[test]
+    fn a_command_is_shown_while_it_runs() {
+        let feed = Feed::new(RolloutId::generate(), Arc::default(), None);
+        let (phase, number, of) = (Phase::Setup, 2, 3);
+        let cmd = format!("echo {}\necho b", "x".repeat(300));
+        feed.publish(What::Entered { phase });
+        feed.publish(What::CommandStarted {
+            phase,
+            number,
+            of,
+            cmd: cmd.clone(),
+        });
+        let shown = format!("setup [2/3]: echo {}…", "x".repeat(195));
+        assert_eq!(feed.status().command, Some(shown));
+        feed.publish(What::Command {
+            phase,
+            number,
+            of,
+            cmd,
+            exit_code: 0,
+        });
+        assert_eq!(feed.status().command, None);
     }
 
     #[test]

@@ -218,7 +218,7 @@ impl RolloutEntry {
             prompt_tokens: status.prompt_tokens,
             completion_tokens: status.completion_tokens,
             trainable_tokens: 0,
-            cost_usd: 0.0,
+            cost_usd: status.spent_usd,
             wall_s: status.started_at.map_or(0.0, |started| now - started),
             started_at: status.started_at.unwrap_or(self.queued_at),
             error: None,

@@ -1,8 +1,9 @@
 //! Records on disk: one private directory per rollout; its result is written last and atomically.
 //!
 //! `rollouts/ID/` holds `task.json`, `start.json`, `exchanges.rec`, the agent's logs, its artifacts, `result.json` and
-//! the small `summary.json`, whose content `index.jsonl` holds of all rollouts for lists. `running/ID` is a marker file locked by the process that runs the rollout, so
-//! that a later process can tell a running rollout from one whose process was killed.
+//! the small `summary.json`, which lists show; `index.jsonl` repeats those of all rollouts. `running/ID` is a marker file
+//! locked by the process that runs the rollout, so that a later process can tell a running rollout from one whose process
+//! was killed.
 //!
 //! **Durability.** What was written survives the end of our process at any moment, even by SIGKILL, because it is in
 //! the kernel's page cache. Against power loss the directories are synced when a record begins, and `exchanges.rec`,
@@ -25,6 +26,7 @@ mod disk;
 mod index;
 mod interpret;
 mod record;
+mod start;
 mod summary;
 
 pub use beside::StartFiles;
@@ -33,7 +35,8 @@ pub use disk::{read_tail, sync_directory};
 pub(crate) use index::{Index, Position};
 pub(crate) use interpret::interpret_at;
 pub use interpret::read_exchanges;
-pub use record::{Record, StartInfo};
+pub use record::Record;
+pub use start::StartInfo;
 pub use summary::Summary;
 
 use disk::{create_marker, is_same_file, remove_partial_files, write_atomic};

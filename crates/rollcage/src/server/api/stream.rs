@@ -75,7 +75,9 @@ pub(super) async fn stream(
         Some((Ok::<_, Infallible>(event), teller))
     });
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("keep-alive");
-    Ok(Sse::new(told).keep_alive(keep_alive).into_response())
+    // Proxies such as nginx would hold back what is told.
+    let unbuffered = [("x-accel-buffering", "no")];
+    Ok((unbuffered, Sse::new(told).keep_alive(keep_alive)).into_response())
 }
 
 /// Rollouts and the last event that was seen of each: `ID:SEQ`, with commas between them.
