@@ -28,11 +28,13 @@ mod listing;
 mod live;
 mod messages;
 mod openapi;
+mod parameters;
 mod presets;
 mod rollout;
 mod schemas;
 mod server_info;
 mod session;
+mod stream;
 mod types;
 
 use error::ApiError;
@@ -50,6 +52,9 @@ type BackendState = State<Arc<Backend>>;
 pub(crate) fn routes(backend: Arc<Backend>) -> Router {
     Router::new()
         .route("/v1/rollouts", post(rollout::create).get(listing::list))
+        .route("/v1/rollouts/facets", get(listing::facets))
+        .route("/v1/figures", get(listing::figures))
+        .route("/v1/events", get(stream::stream))
         .route(
             "/v1/rollouts/{id}",
             get(rollout::show).delete(rollout::delete),

@@ -8,6 +8,7 @@ use super::schemas::components;
 mod browse;
 mod catalogue;
 mod content;
+mod lists;
 mod live;
 mod parts;
 mod rollouts;
@@ -18,6 +19,7 @@ use parts::Paths;
 /// The document without OpenEnv's routes.
 pub(crate) fn document() -> Value {
     let mut paths = Paths::default();
+    lists::extend(&mut paths);
     rollouts::extend(&mut paths);
     content::extend(&mut paths);
     browse::extend(&mut paths);

@@ -10,8 +10,10 @@ use crate::server::harness::{self, backend, limits, owner};
 mod browse;
 mod document;
 mod info;
+mod lists;
 mod live;
 mod served;
+mod stream;
 
 struct Client {
     backend: Arc<Backend>,
@@ -201,7 +203,7 @@ async fn a_rollout_from_its_start_to_its_deletion() {
     let path = format!("/v1/rollouts/{id}");
     let running = client.get(&path).await.json();
     assert!(
-        running["ended"].is_null() && running["endpoint"]["kind"] == "scripted",
+        running["ended"].is_null() && running["endpoint"] == "scripted",
         "{running}"
     );
     client
@@ -399,12 +401,6 @@ async fn mistakes_get_a_status_and_a_reason() {
         .ask(Method::PUT, "/v1/rollouts")
         .await
         .check_error(405, "method_not_allowed");
-    for query in ["limit=0", "ended=good", "since=x", "cursor=x", "nope=1"] {
-        client
-            .get(&format!("/v1/rollouts?{query}"))
-            .await
-            .check_error(400, "invalid_argument");
-    }
     assert!(client.get("/v1/agents").await.json()["agents"].is_array());
     assert!(
         client.get("/v1/tasks?stop=1").await.json()["tasks"]

@@ -1,6 +1,5 @@
 //! What a page asks before it starts anything.
 
-
 use axum::http::header::CONTENT_TYPE;
 use rollcage_proxy::outbound::Guard;
 use rollcage_testkit::upstream::Upstream;
@@ -43,7 +42,7 @@ async fn every_preset_runs_as_it_says() {
         assert_eq!(started.status, StatusCode::ACCEPTED, "{:?}", started.body);
         let started = started.json();
         let rollout = started["rollout_id"].as_str().unwrap();
-        let result = client.ended(&format!("/v1/rollouts/{rollout}")).await;
+        let result = client.until_ended(&format!("/v1/rollouts/{rollout}")).await;
         assert_eq!(
             (&result["ended"], &result["reward"]),
             (&json!("completed"), &json!(reward)),
@@ -65,7 +64,7 @@ async fn a_task_is_its_owners() {
         .await
         .json();
     let id = started["rollout_id"].as_str().unwrap().to_owned();
-    client.ended(&format!("/v1/rollouts/{id}")).await;
+    client.until_ended(&format!("/v1/rollouts/{id}")).await;
     let path = format!("/v1/rollouts/{id}/task");
     assert_eq!(client.get(&path).await.json()["id"], "mine");
     client.owner = owner();
