@@ -9,6 +9,7 @@ import { Empty, Panel, Problem, Spinner } from "../../ui/parts";
 import { AgentText, visible } from "../../ui/text";
 import { Diff } from "./diff";
 import type { TabProps } from "./page";
+import { TableBox } from "./table-box";
 
 const PAGE = 200;
 
@@ -193,36 +194,34 @@ function Kept({ id, result }: { id: string; result: RolloutResult }) {
     <>
       {artifacts.length > 0 && (
         <Panel title="Artifacts" flush>
-          <div class="scroll-x">
-            <table>
-              <thead>
-                <tr>
-                  <th>Path</th>
-                  <th class="number">Size</th>
-                  <th>SHA-256</th>
-                </tr>
-              </thead>
-              <tbody>
-                {artifacts.map((artifact) => (
-                  <tr key={artifact.path}>
-                    <td class="mono">
-                      {isSaved() ? (
+          <TableBox label="Artifacts">
+            <thead>
+              <tr>
+                <th>Path</th>
+                <th class="number">Size</th>
+                <th>SHA-256</th>
+              </tr>
+            </thead>
+            <tbody>
+              {artifacts.map((artifact) => (
+                <tr key={artifact.path}>
+                  <td class="mono">
+                    {isSaved() ? (
+                      <AgentText text={artifact.path} />
+                    ) : (
+                      <a href={href(artifact.path)} download>
                         <AgentText text={artifact.path} />
-                      ) : (
-                        <a href={href(artifact.path)} download>
-                          <AgentText text={artifact.path} />
-                        </a>
-                      )}
-                    </td>
-                    <td class="number">{bytes(artifact.bytes)}</td>
-                    <td class="mono muted" title={artifact.sha256}>
-                      {artifact.sha256.slice(0, 12)}
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+                      </a>
+                    )}
+                  </td>
+                  <td class="number">{bytes(artifact.bytes)}</td>
+                  <td class="mono muted" title={artifact.sha256}>
+                    {artifact.sha256.slice(0, 12)}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </TableBox>
         </Panel>
       )}
       {result.files_extra.length > 0 && (

@@ -110,7 +110,7 @@ function CallView({ call }: { call: ToolCall }) {
   const text = typeof given === "string" ? given : JSON.stringify(given ?? null);
   return (
     <div class="tool-call">
-      <code class="tool-name">
+      <code class="called">
         <AgentText text={call.function?.name ?? "a tool"} />
       </code>
       <Folding

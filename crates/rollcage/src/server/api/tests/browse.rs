@@ -12,7 +12,7 @@ impl Client {
         format!("/v1/rollouts/{id}")
     }
 
-    async fn until_ended(&self, path: &str) -> Value {
+    pub(super) async fn until_ended(&self, path: &str) -> Value {
         loop {
             let shown = self.get(path).await.json();
             if shown["status"] == "ended" {
