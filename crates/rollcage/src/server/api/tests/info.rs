@@ -25,7 +25,7 @@ impl Client {
         }
     }
 
-    async fn ended(&self, id: &str) -> Value {
+    async fn result_of(&self, id: &str) -> Value {
         loop {
             let result = self.get(&format!("/v1/rollouts/{id}")).await.json();
             if result["status"] == "ended" {
@@ -54,7 +54,7 @@ async fn every_preset_runs_as_it_says() {
         assert_eq!(started.status, StatusCode::ACCEPTED, "{:?}", started.body);
         let started = started.json();
         let rollout = started["rollout_id"].as_str().unwrap();
-        let result = client.ended(rollout).await;
+        let result = client.result_of(rollout).await;
         assert_eq!(
             (&result["ended"], &result["reward"]),
             (&json!("completed"), &json!(reward)),
@@ -76,7 +76,7 @@ async fn a_task_is_its_owners() {
         .await
         .json();
     let id = started["rollout_id"].as_str().unwrap().to_owned();
-    client.ended(&id).await;
+    client.result_of(&id).await;
     let path = format!("/v1/rollouts/{id}/task");
     assert_eq!(client.get(&path).await.json()["id"], "mine");
     client.owner = owner();
