@@ -11,7 +11,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Rollouts, the newest first */
+        /** Rollouts, the newest first unless they are sorted otherwise */
         get: operations["listRollouts"];
         put?: never;
         /**
@@ -19,6 +19,57 @@ export interface paths {
          * @description Takes what the tool `run_rollout` takes, and answers at once. The header `Location` names the (first) rollout.
          */
         post: operations["createRollouts"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/facets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How many rollouts match, by what they have */
+        get: operations["countRollouts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/figures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Rewards, pass@k, tokens and cost over the rollouts that match */
+        get: operations["figures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What happens to all rollouts, live, on one connection */
+        get: operations["streamEvents"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -5053,12 +5104,30 @@ export interface operations {
                 agent?: string;
                 /** @description Only rollouts of this model. */
                 model?: string;
+                /** @description Only rollouts of this group. */
+                group?: string;
+                /** @description Only those that wait, run or are over. */
+                status?: "queued" | "running" | "ended";
+                /** @description Only those whose reward comes to this. */
+                verdict?: "pass" | "partial" | "fail" | "invalid" | "open";
                 /** @description `running`, or how they ended, such as `completed`. */
                 ended?: string;
+                /** @description Only rollouts with this label: NAME=VALUE. May be given more than once. */
+                label?: string[];
+                /** @description A part of the id, task, agent, model, group, a label or the error, whatever its case. */
+                q?: string;
                 /** @description Started at or after: Unix seconds, or a time such as 2026-05-01T12:00:00Z. */
                 since?: string;
-                /** @description The `next_cursor` of the page before. */
+                /** @description Started before, as `since`. */
+                until?: string;
+                /** @description What to sort by; those without a value come last. By age, the newest first, when it is not given. */
+                sort?: "started_at" | "reward" | "wall_s" | "calls" | "tokens" | "cost" | "task" | "agent" | "model";
+                /** @description Of `sort`; of `started_at` where there is none. */
+                order?: "asc" | "desc";
+                /** @description The `next_cursor` of the page before; for lists that are not sorted. */
                 cursor?: string;
+                /** @description How many come before the page. */
+                offset?: number;
                 /** @description Rollouts on a page. */
                 limit?: number;
             };
@@ -5196,6 +5265,148 @@ export interface operations {
             };
             /** @description The server is shutting down. */
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    countRollouts: {
+        parameters: {
+            query?: {
+                /** @description Only rollouts of this task id. */
+                task?: string;
+                /** @description Only rollouts of this agent. */
+                agent?: string;
+                /** @description Only rollouts of this model. */
+                model?: string;
+                /** @description Only rollouts of this group. */
+                group?: string;
+                /** @description Only those that wait, run or are over. */
+                status?: "queued" | "running" | "ended";
+                /** @description Only those whose reward comes to this. */
+                verdict?: "pass" | "partial" | "fail" | "invalid" | "open";
+                /** @description `running`, or how they ended, such as `completed`. */
+                ended?: string;
+                /** @description Only rollouts with this label: NAME=VALUE. May be given more than once. */
+                label?: string[];
+                /** @description A part of the id, task, agent, model, group, a label or the error, whatever its case. */
+                q?: string;
+                /** @description Started at or after: Unix seconds, or a time such as 2026-05-01T12:00:00Z. */
+                since?: string;
+                /** @description Started before, as `since`. */
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description How many there are; of tasks, agents, models and groups at most 1,000 values. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Facets"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    figures: {
+        parameters: {
+            query?: {
+                /** @description Only rollouts of this task id. */
+                task?: string;
+                /** @description Only rollouts of this agent. */
+                agent?: string;
+                /** @description Only rollouts of this model. */
+                model?: string;
+                /** @description Only rollouts of this group. */
+                group?: string;
+                /** @description Only those that wait, run or are over. */
+                status?: "queued" | "running" | "ended";
+                /** @description Only those whose reward comes to this. */
+                verdict?: "pass" | "partial" | "fail" | "invalid" | "open";
+                /** @description `running`, or how they ended, such as `completed`. */
+                ended?: string;
+                /** @description Only rollouts with this label: NAME=VALUE. May be given more than once. */
+                label?: string[];
+                /** @description A part of the id, task, agent, model, group, a label or the error, whatever its case. */
+                q?: string;
+                /** @description Started at or after: Unix seconds, or a time such as 2026-05-01T12:00:00Z. */
+                since?: string;
+                /** @description Started before, as `since`. */
+                until?: string;
+                /** @description What rollouts are put together by: some of `task`, `agent`, `model` and `group`, with commas between them. */
+                by?: string;
+                /** @description The first combination's place. */
+                start?: number;
+                /** @description Combinations on a page. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FiguresPage"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    streamEvents: {
+        parameters: {
+            query?: {
+                /** @description A rollout whose events are wanted, and the number of the last one that is known: `ID:SEQ`. May be given more than once. */
+                watch?: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Server-sent events: `hello` at first, and again when lists are to be read again; `row` for each rollout that waits or runs, and whenever one changes; `removed`; `event` with what happens to watched ones. Its id is what `Last-Event-ID` resumes from. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["StreamMessage"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
                 headers: {
                     [name: string]: unknown;
                 };
