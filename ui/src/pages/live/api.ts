@@ -1,5 +1,5 @@
 // Calls of the live agents' routes, and what repeats while a page is seen.
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { address, get } from "../../api/client";
 import { useLoad, type Loaded } from "../../api/load";
 import type { LiveView } from "../../api/types";
@@ -23,8 +23,11 @@ export function usePolled<T>(
 ): Loaded<T> {
   const loaded = useLoad(load, deps);
   const { reload } = loaded;
+  const isLoading = useRef(false);
+  isLoading.current = loaded.loading;
   useEffect(() => {
-    const again = () => !document.hidden && reload();
+    // A slow answer is waited for: asking again would throw it away.
+    const again = () => !document.hidden && !isLoading.current && reload();
     const timer = window.setInterval(again, everyMs);
     document.addEventListener("visibilitychange", again);
     return () => {
