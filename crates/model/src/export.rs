@@ -83,6 +83,23 @@ impl Format {
         }
     }
 
+    /// What it is for, in one line for people.
+    pub fn about(self) -> &'static str {
+        match self {
+            Format::Sequences => {
+                "rows of token ids with masks and logprobs, for GRPO and its like; a line for each"
+            }
+            Format::TrainingTrace => "OpenEnv's TrainingTrace, one document",
+            Format::TraceEntries => "OpenEnv's and TRL's trace entries, one document",
+            Format::Capture => "the document of OpenEnv's capture proxy",
+            Format::Atif => "an ATIF trajectory, one document",
+            Format::Sft => "chats for supervised fine-tuning; a line for each conversation",
+            Format::Turns => "everything there is; a line for each model call",
+            #[cfg(feature = "parquet")]
+            Format::Parquet => "a table with a row for each of the agent's turns",
+        }
+    }
+
     /// What a file of the format is called at its end.
     pub fn extension(self) -> &'static str {
         match self {

@@ -38,7 +38,7 @@ pub async fn settle_model(
 }
 
 /// The models' names, in the endpoint's order.
-async fn served_models(
+pub async fn served_models(
     client: &reqwest::Client,
     endpoint: &Endpoint,
 ) -> Result<Vec<String>, Unusable> {

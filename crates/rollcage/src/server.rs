@@ -1,7 +1,7 @@
 //! The program's HTTP servers, and how the server of `rollcage serve` is assembled and shut down.
 //!
 //! A request passes `listen` (connections) and `access` (who may call, and as whom). Then `api` answers `/v1` and
-//! `/metrics`, `ready` answers `/ready`, and `openenv` everything else: over HTTP, `/mcp`, or `/ws` with the frames of
+//! `/metrics`, `ready` answers `/ready`, `web` the page at `/web/`, and `openenv` everything else: over HTTP, `/mcp`, or `/ws` with the frames of
 //! `websocket`. `openenv` calls the `tools` through the interface in `tool`. Below `api` and `tools` are `rollouts`
 //! (requests in, views out), `live` (the same for live agents) and `tasks` (the folder of task files). `capture` is a server of its own, `rollcage proxy`.
 //!
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Request;
+use axum::response::Response;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -29,19 +30,23 @@ pub(crate) mod listen;
 pub(crate) mod live;
 mod metrics;
 pub(crate) mod openenv;
+pub(crate) mod prefix;
 pub(crate) mod ready;
 mod reply;
 pub(crate) mod rollouts;
 pub(crate) mod tasks;
 pub(crate) mod tool;
 pub(crate) mod tools;
+pub(crate) mod web;
 mod websocket;
 
 use access::{Access, AccessPolicy};
 use listen::Shutdown;
 use openenv::{Limits, Mode, OpenEnvOptions, OpenEnvServer};
+use prefix::PathPrefix;
 use tasks::Tasks;
 use tool::Tools;
+use web::{Page, PageOptions};
 
 /// For connections to end after their calls were dropped.
 const DROP_LIMIT: Duration = Duration::from_secs(5);
@@ -62,6 +67,10 @@ pub(crate) struct ServerOptions {
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) policy: AccessPolicy,
     pub(crate) tools: Arc<dyn Tools>,
+    /// The page for people; `None` serves none.
+    pub(crate) page: Option<PageOptions>,
+    /// What a proxy may leave before every path.
+    pub(crate) path_prefix: Option<PathPrefix>,
     /// Additional routes behind the same access check; their requests carry an [`access::Owner`].
     pub(crate) extra: Router,
     /// These routes as an OpenAPI document, to which OpenEnv's are added.
@@ -89,14 +98,25 @@ pub(crate) async fn serve(
         tasks: options.tasks,
         tools: options.tools,
         document: options.document,
+        has_page: options.page.is_some(),
         shutdown: shutdown.clone(),
     }));
-    let answering = Arc::clone(&server);
-    let access = Arc::new(Access::new(options.policy));
+    let access = Arc::new(Access::new(options.policy, options.page.is_some()));
+    let page = options.page.as_ref().map(Page::new).map(Arc::new);
+    let rest = OtherRoutes {
+        page,
+        openenv: Arc::clone(&server),
+    };
     let router = options
         .extra
-        .fallback(move |request: Request| openenv::answer(Arc::clone(&answering), request))
-        .layer(axum::middleware::from_fn_with_state(access, access::check));
+        .merge(api::session_routes(Arc::clone(&access)))
+        .fallback(move |request: Request| rest.clone().answer(request))
+        .layer(axum::middleware::from_fn_with_state(access, access::check))
+        .layer(axum::middleware::from_fn(reply::protect));
+    let router = match options.path_prefix {
+        None => router,
+        Some(prefix) => prefix.around(router),
+    };
     let mut tasks = JoinSet::new();
     tasks.spawn(listen::accept(listener, router, shutdown.clone()));
     tasks.spawn({
@@ -129,6 +149,26 @@ pub(crate) async fn serve(
         .is_err()
     {
         tracing::error!("the tools did not end in time");
+    }
+}
+
+/// What no other route handles.
+#[derive(Clone)]
+struct OtherRoutes {
+    page: Option<Arc<Page>>,
+    openenv: Arc<OpenEnvServer>,
+}
+
+impl OtherRoutes {
+    async fn answer(self, request: Request) -> Response {
+        let request = match &self.page {
+            None => request,
+            Some(page) => match page.answer(request).await {
+                Ok(response) => return response,
+                Err(request) => request,
+            },
+        };
+        openenv::answer(self.openenv, request).await
     }
 }
 

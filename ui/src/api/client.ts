@@ -25,11 +25,12 @@ export interface Source {
 /** Set by the first answer that asks for a token, and cleared by signing in. */
 export const needsToken = signal(false);
 
-const root = new URL("..", document.baseURI);
+/** What addresses are relative to. A saved file may have no address that others can be relative to; it asks nobody. */
+const root = () => (isSaved() ? "http://saved.invalid/" : new URL("..", document.baseURI));
 
 /** The address of a route such as `v1/rollouts`, with its query. */
 export function address(path: string, query: Query = {}): string {
-  const url = new URL(path, root);
+  const url = new URL(path, root());
   for (const [name, value] of Object.entries(query)) {
     for (const one of Array.isArray(value) ? value : [value]) {
       if (one !== null && one !== undefined && one !== "") url.searchParams.append(name, `${one}`);

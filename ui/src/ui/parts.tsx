@@ -84,7 +84,7 @@ export function Problem({ error, retry }: { error: ApiError | null; retry?: () =
     <div class="notice bad row spread" role="alert">
       <span>{error.message}</span>
       {retry && (
-        <button class="small" onClick={retry}>
+        <button type="button" class="small" onClick={retry}>
           Try again
         </button>
       )}
@@ -118,7 +118,7 @@ export function Copy({
     setTimeout(() => setSaid(""), 1500);
   };
   return (
-    <button class="small" onClick={copy}>
+    <button type="button" class="small" onClick={copy}>
       <span aria-live="polite">{said || label}</span>
     </button>
   );

@@ -16,8 +16,8 @@ interface Props {
   render: (index: number) => ComponentChildren;
   /** Brings this row into view when it changes. */
   scrollTo?: number | null;
-  /** Where it is brought; the centre when nothing is said. */
-  align?: "start" | "center";
+  /** Where it is brought; the centre when nothing is said. `auto` moves nothing where the row is seen already. */
+  align?: "start" | "center" | "auto";
   /** Changes when that row has got its content, so that it is brought into view once more. */
   settled?: unknown;
   /** Stays at the end as rows are added, as long as the reader is there. */

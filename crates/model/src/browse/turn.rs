@@ -211,7 +211,7 @@ impl Reading {
             messages_before,
             messages: shown.map(|message| Value::clone(message)).collect(),
             message: turn.message.as_ref().map(Message::to_value),
-            tools: turn.tools.as_ref().map(|tools| Value::clone(tools)),
+            tools: turn.tools.as_deref().cloned(),
             usage: turn.usage,
             upstream_error: error.filter(|_| !self.is_pending(index)),
             sampling_params: turn.sampling.clone(),

@@ -37,6 +37,8 @@ use crate::progress::{InstallProgress, Screen, ServingProgress};
 use crate::task_file::LoadedTask;
 use crate::{Interrupted, Outcome, UsageError, output, report, settings};
 
+#[cfg(test)]
+mod command_line;
 mod follow;
 #[cfg(test)]
 mod names;

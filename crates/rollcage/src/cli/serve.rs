@@ -1,6 +1,6 @@
 //! `rollcage serve`: an OpenEnv environment for trainers and MCP clients.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,15 @@ use super::listen::refused;
 use super::patience::PatienceArguments;
 use super::signals::Signals;
 use crate::server::access::{AccessPolicy, AccessToken};
+use crate::server::api::About;
 use crate::server::listen::BODY_LIMIT;
 use crate::server::openenv::{Limits, Mode};
+use crate::server::prefix::PathPrefix;
 use crate::server::ready::{self, Readiness};
 use crate::server::rollouts::Backend;
 use crate::server::tasks::Tasks;
 use crate::server::tools::RolloutTools;
+use crate::server::web::{FrameAncestor, PageOptions};
 use crate::server::{self, ServerOptions, ShutdownHook, api};
 use crate::{Outcome, UsageError, output, settings};
 
@@ -40,7 +43,8 @@ const WARM_LINGER: Duration = Duration::from_secs(300);
 ///       env.call_tool("run_rollout", endpoint="vllm", instruction="...", verify=["..."])
 ///
 /// MCP clients connect to http://127.0.0.1:8000/mcp. The same is under /v1/rollouts over REST,
-/// with events; /metrics is for Prometheus. The page at /docs lists every route.
+/// with events; /metrics is for Prometheus. People open the page at /web; /docs lists every route.
+/// With --token-env the page asks for the token once, and keeps it in a cookie.
 /// GET /ready says whether rollouts can run on this machine, and why not; it needs no token.
 /// A session is cheap: open as many as there are rollouts at once.
 /// Ctrl-C lets running calls and rollouts finish within --grace and records the rest;
@@ -153,6 +157,31 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
     grace: f64,
 
+    /// Whether to serve the page for people: /web, where / leads to, and /docs
+    #[arg(
+        long,
+        env = "ENABLE_WEB_INTERFACE",
+        default_value_t = true,
+        action = clap::ArgAction::Set,
+        value_parser = clap::builder::BoolishValueParser::new(),
+        value_name = "BOOL"
+    )]
+    web: bool,
+
+    /// The path below which a proxy shows the server, such as /tools/rollcage, if it does not remove it from requests
+    #[arg(long, env = "ROLLCAGE_PATH_PREFIX", value_name = "PATH")]
+    path_prefix: Option<PathPrefix>,
+
+    /// Let pages of this site show the page in a frame, such as https://example.org or https://*.example.org; may be given
+    /// more than once (in the variable: by commas). In a hosted Space, huggingface.co may already
+    #[arg(
+        long,
+        env = "ROLLCAGE_FRAME_ANCESTORS",
+        value_delimiter = ',',
+        value_name = "URL"
+    )]
+    frame_ancestor: Vec<FrameAncestor>,
+
     #[command(flatten)]
     patience: PatienceArguments,
 }
@@ -195,11 +224,15 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         // We listen on every address; loopback is the one that works for the reader of this line.
         address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
     }
-    output::announce(&format!(
-        "Rollcage serves OpenEnv at http://{address} (docs at /docs, Ctrl-C ends it). \
-         Connect: MCPToolClient(base_url=\"http://{address}\")"
-    ));
+    output::announce(&greeting(address, arguments.web));
     let readiness = readiness(&backend);
+    let page = arguments.web.then(|| page(&arguments));
+    let about = Arc::new(About {
+        name: arguments.name.clone(),
+        live: arguments.live_max > 0 && arguments.live_per_token > 0,
+        readiness: Arc::clone(&readiness),
+        backend: Arc::clone(&backend),
+    });
     let options = ServerOptions {
         name: arguments.name,
         mode: arguments.mode,
@@ -213,7 +246,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         tasks,
         policy,
         tools: Arc::new(RolloutTools::new(Arc::clone(&backend))),
-        extra: api::routes(Arc::clone(&backend)).merge(ready::routes(Arc::clone(&readiness))),
+        page,
+        path_prefix: arguments.path_prefix,
+        extra: api::routes(Arc::clone(&backend))
+            .merge(api::about_routes(about))
+            .merge(ready::routes(Arc::clone(&readiness))),
         document: api::document(),
         grace: Duration::from_secs_f64(arguments.grace),
         on_shutdown: on_shutdown(Arc::clone(&readiness), backend),
@@ -233,6 +270,26 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         _ = serving => Ok(Outcome::Success),
         () = second_signal => std::process::exit(130),
     }
+}
+
+/// The first line of output. Programs that start us find the address in it.
+fn greeting(address: SocketAddr, has_page: bool) -> String {
+    let page = match has_page {
+        true => format!("The page: http://{address}/web/ (docs at /docs). "),
+        false => String::new(),
+    };
+    format!(
+        "Rollcage serves OpenEnv at http://{address} (Ctrl-C ends it). {page}\
+         Connect: MCPToolClient(base_url=\"http://{address}\")"
+    )
+}
+
+fn page(arguments: &Arguments) -> PageOptions {
+    let mut frame_ancestors = arguments.frame_ancestor.clone();
+    if settings::is_hosted_space() {
+        frame_ancestors.extend(FrameAncestor::of_spaces());
+    }
+    PageOptions { frame_ancestors }
 }
 
 /// Which addresses clients may use in URLs.

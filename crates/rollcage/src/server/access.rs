@@ -1,7 +1,12 @@
-//! Access control: tokens, the checks of a server without tokens, and a limit on concurrent requests per client.
+//! Access control: tokens, a browser's sign-in, the checks of a server without tokens, and a limit on concurrent requests
+//! per client.
+//!
+//! A token in a header always counts. The same token in a cookie, which browsers send whoever makes them ask, counts for
+//! requests of our own page only: see [`Access::admit`].
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -10,11 +15,19 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
+use serde_json::json;
 
 use rollcage_proxy::secret::{Secret, is_same_key};
 
 use super::client_limit::ClientLimit;
 use super::reply;
+
+pub(crate) mod cookie;
+mod requester;
+mod tries;
+
+use requester::{Requester, only_reads};
+use tries::Tries;
 
 /// A trainer makes hundreds of concurrent calls from one machine; more than this is a mistake or an attack.
 const REQUESTS_PER_CLIENT_MAX: usize = 1024;
@@ -47,7 +60,18 @@ pub(crate) enum AccessPolicy {
 
 pub(crate) struct Access {
     policy: AccessPolicy,
+    /// Whether the page is served, whose files need no token.
+    has_page: bool,
     requests: ClientLimit<RequestSource>,
+    tries: Tries,
+}
+
+/// Why a sign-in is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum SignInError {
+    WrongToken,
+    /// Too many tries; how long to wait.
+    Wait(Duration),
 }
 
 /// Why a request is refused.
@@ -59,18 +83,41 @@ pub(crate) enum AccessDenied {
     ForeignHost,
     #[error("a web page of another origin may not call this server; serve it with a token instead")]
     ForeignOrigin,
+    #[error("a web page of another origin may not change anything here")]
+    ForeignPage,
+    #[error(
+        "the sign-in of a browser counts for this server's own page only: send `Authorization: Bearer TOKEN` or \
+         `x-api-key: TOKEN`"
+    )]
+    CookieAlone,
 }
 
 impl AccessDenied {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             AccessDenied::NoToken => StatusCode::UNAUTHORIZED,
-            AccessDenied::ForeignHost | AccessDenied::ForeignOrigin => StatusCode::FORBIDDEN,
+            AccessDenied::ForeignHost
+            | AccessDenied::ForeignOrigin
+            | AccessDenied::ForeignPage
+            | AccessDenied::CookieAlone => StatusCode::FORBIDDEN,
         }
     }
 
-    fn response(&self) -> Response {
-        let mut response = reply::detail(self.status(), &self.to_string());
+    /// In OpenEnv's format, and below `/v1` in that of the API as well.
+    fn response(&self, path: &str) -> Response {
+        let text = self.to_string();
+        let code = match self {
+            AccessDenied::NoToken => "unauthorized",
+            AccessDenied::ForeignHost
+            | AccessDenied::ForeignOrigin
+            | AccessDenied::ForeignPage
+            | AccessDenied::CookieAlone => "forbidden",
+        };
+        let mut body = json!({ "detail": text });
+        if path.starts_with("/v1/") {
+            body["error"] = json!({"code": code, "message": text});
+        }
+        let mut response = reply::json(self.status(), &body);
         if *self == AccessDenied::NoToken {
             let bearer = header::HeaderValue::from_static("Bearer");
             response
@@ -89,35 +136,97 @@ enum RequestSource {
 }
 
 impl Access {
-    pub(crate) fn new(policy: AccessPolicy) -> Self {
+    pub(crate) fn new(policy: AccessPolicy, has_page: bool) -> Self {
         Access {
             policy,
+            has_page,
             requests: ClientLimit::new(REQUESTS_PER_CLIENT_MAX),
+            tries: Tries::default(),
         }
     }
 
+    pub(crate) fn needs_token(&self) -> bool {
+        matches!(self.policy, AccessPolicy::Tokens(_))
+    }
+
     /// The owner of a request, or why it is refused.
-    fn admit(&self, request: &Request) -> Result<Owner, AccessDenied> {
+    ///
+    /// Browsers attach a cookie to what any page makes them send. A request with nothing but the cookie counts if our
+    /// own page made it; if it only reads, also if the user did, or if the browser says nothing, as over plain HTTP:
+    /// what it reads is shown to no other page. WebSockets are for our own page only.
+    pub(crate) fn admit(&self, request: &Request) -> Result<Owner, AccessDenied> {
+        let requester = Requester::of(request.headers());
         match &self.policy {
-            AccessPolicy::Anyone => Ok(local_owner()),
+            AccessPolicy::Anyone => match requester {
+                Requester::OtherPage if !only_reads(request) => Err(AccessDenied::ForeignPage),
+                _ => Ok(local_owner()),
+            },
             AccessPolicy::Loopback => check_local_caller(request.headers()).map(|()| local_owner()),
             AccessPolicy::Tokens(tokens) => {
-                let offered = offered_tokens(request);
-                let mut found = None;
-                // Every token is compared, so that timing does not reveal which one matched.
-                for token in tokens {
-                    let expected = token.value.expose().as_bytes();
-                    if offered
-                        .iter()
-                        .any(|offer| is_same_key(offer.as_bytes(), expected))
-                    {
-                        found = Some(Owner(token.owner.as_str().into()));
-                    }
+                if let Some(owner) = owner_of(tokens, &offered_tokens(request)) {
+                    return Ok(owner);
                 }
-                found.ok_or(AccessDenied::NoToken)
+                let owner = owner_of(tokens, &cookie::tokens(request.headers()));
+                let owner = owner.ok_or(AccessDenied::NoToken)?;
+                match requester {
+                    Requester::OwnPage => Ok(owner),
+                    Requester::User | Requester::Unknown if only_reads(request) => Ok(owner),
+                    _ => Err(AccessDenied::CookieAlone),
+                }
             }
         }
     }
+
+    /// The owner of a token that a browser wants to keep.
+    pub(crate) fn sign_in(
+        &self,
+        token: &str,
+        peer: Option<Peer>,
+        headers: &HeaderMap,
+    ) -> Result<Owner, SignInError> {
+        let AccessPolicy::Tokens(tokens) = &self.policy else {
+            return Ok(local_owner());
+        };
+        let peer = peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
+        let client = tries::client(peer, headers);
+        let now = Instant::now();
+        if let Some(wait) = self.tries.wait(client, now) {
+            return Err(SignInError::Wait(wait));
+        }
+        owner_of(tokens, &[token.to_owned()]).ok_or_else(|| {
+            self.tries.add(client, now);
+            SignInError::WrongToken
+        })
+    }
+
+    /// Whether a request needs no token: the page's files, which hold no secrets, and its sign-in.
+    fn is_public(&self, request: &Request) -> bool {
+        match request.uri().path() {
+            "/v1/session" => {
+                only_reads(request) || Requester::of(request.headers()) != Requester::OtherPage
+            }
+            "/web/metadata" | "/web/state" => false,
+            path => {
+                let is_page = path == "/" || path == "/web" || path.starts_with("/web/");
+                self.has_page && is_page && only_reads(request)
+            }
+        }
+    }
+}
+
+fn owner_of(tokens: &[AccessToken], offered: &[String]) -> Option<Owner> {
+    let mut found = None;
+    // Every token is compared, so that timing does not reveal which one matched.
+    for token in tokens {
+        let expected = token.value.expose().as_bytes();
+        if offered
+            .iter()
+            .any(|offer| is_same_key(offer.as_bytes(), expected))
+        {
+            found = Some(Owner(token.owner.as_str().into()));
+        }
+    }
+    found
 }
 
 /// Middleware: admits a request to its handler, or refuses it.
@@ -131,17 +240,18 @@ pub(crate) async fn check(
         request.extensions_mut().insert(local_owner());
         return next.run(request).await;
     }
-    let owner = match access.admit(&request) {
+    let admitted = access.admit(&request);
+    let is_known = admitted.is_ok() && access.needs_token();
+    let owner = match admitted {
         Ok(owner) => owner,
-        Err(refused) => return refused.response(),
+        Err(AccessDenied::NoToken | AccessDenied::CookieAlone) if access.is_public(&request) => {
+            local_owner()
+        }
+        Err(refused) => return refused.response(request.uri().path()),
     };
-    let client = match (&access.policy, request.extensions().get::<Peer>()) {
-        (AccessPolicy::Loopback | AccessPolicy::Anyone, Some(peer)) => {
-            RequestSource::Address(peer.0.ip())
-        }
-        (AccessPolicy::Tokens(_) | AccessPolicy::Loopback | AccessPolicy::Anyone, _) => {
-            RequestSource::Owner(Arc::clone(&owner.0))
-        }
+    let client = match request.extensions().get::<Peer>() {
+        Some(peer) if !is_known => RequestSource::Address(peer.0.ip()),
+        _ => RequestSource::Owner(Arc::clone(&owner.0)),
     };
     let Some(slot) = access.requests.take(&client) else {
         let text = format!("more than {REQUESTS_PER_CLIENT_MAX} requests at once; wait for some");
@@ -243,7 +353,10 @@ mod tests {
             owner: (*owner).to_owned(),
             value: Secret::new(*value),
         };
-        Access::new(AccessPolicy::Tokens(tokens.iter().map(token).collect()))
+        Access::new(
+            AccessPolicy::Tokens(tokens.iter().map(token).collect()),
+            true,
+        )
     }
 
     fn request(uri: &str, headers: &[(&str, &str)]) -> Request {
@@ -294,7 +407,7 @@ mod tests {
 
     #[test]
     fn a_web_page_of_another_origin_cannot_use_a_server_without_tokens() {
-        let access = Access::new(AccessPolicy::Loopback);
+        let access = Access::new(AccessPolicy::Loopback, true);
         let is_in = |headers: &[(&str, &str)]| owner(&access, "/mcp", headers).is_some();
         assert!(is_in(&[("host", "127.0.0.1:8000")]));
         assert!(is_in(&[("host", "LOCALHOST")]));

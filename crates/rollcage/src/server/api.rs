@@ -3,23 +3,23 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use axum::{Json, Router};
-use serde_json::{Value, json};
 
 use rollcage_engine::LOCAL;
 
 use super::access::Owner;
 use super::metrics;
-use super::rollouts::{Backend, catalogue};
+use super::rollouts::Backend;
 
 mod artifacts;
 mod browse;
+mod changes;
 mod content;
 mod error;
 mod events;
@@ -28,13 +28,20 @@ mod listing;
 mod live;
 mod messages;
 mod openapi;
+mod parameters;
+mod presets;
 mod rollout;
 mod schemas;
+mod server_info;
+mod session;
+mod stream;
 mod types;
 
 use error::ApiError;
 pub(crate) use live::agent_routes;
 pub(crate) use openapi::document;
+pub(crate) use server_info::{About, about_routes};
+pub(crate) use session::session_routes;
 
 /// For a request's body: a task with its files.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -45,6 +52,9 @@ type BackendState = State<Arc<Backend>>;
 pub(crate) fn routes(backend: Arc<Backend>) -> Router {
     Router::new()
         .route("/v1/rollouts", post(rollout::create).get(listing::list))
+        .route("/v1/rollouts/facets", get(listing::facets))
+        .route("/v1/figures", get(listing::figures))
+        .route("/v1/events", get(stream::stream))
         .route(
             "/v1/rollouts/{id}",
             get(rollout::show).delete(rollout::delete),
@@ -58,6 +68,8 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         .route("/v1/rollouts/{id}/events", get(events::stream))
         .route("/v1/rollouts/{id}/trace", get(content::trace))
         .route("/v1/rollouts/{id}/files", get(content::files))
+        .route("/v1/rollouts/{id}/changes", get(changes::changes))
+        .route("/v1/rollouts/{id}/network", get(changes::network))
         .route("/v1/rollouts/{id}/artifacts", get(artifacts::list))
         .route(
             "/v1/rollouts/{id}/artifacts/{*path}",
@@ -67,8 +79,7 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         .route("/v1/rollouts/{id}/logs", get(content::logs))
         .merge(browse::routes())
         .merge(live::server_routes())
-        .route("/v1/agents", get(agents))
-        .route("/v1/endpoints", get(endpoints))
+        .merge(server_info::routes())
         .route("/v1/tasks", get(listing::tasks))
         .route("/metrics", get(metrics_page))
         .method_not_allowed_fallback(async || {
@@ -84,17 +95,6 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         )
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(backend)
-}
-
-async fn agents(State(backend): BackendState) -> Result<Json<Value>, ApiError> {
-    // Installed agents are read from disk.
-    let read = tokio::task::spawn_blocking(move || catalogue::agents(&backend));
-    let agents = read.await.map_err(|error| ApiError::internal(&error))?;
-    Ok(Json(json!({"agents": agents})))
-}
-
-async fn endpoints(State(backend): BackendState) -> Json<Value> {
-    Json(json!({"endpoints": catalogue::endpoints(&backend.context)}))
 }
 
 async fn metrics_page(State(backend): BackendState) -> Response {

@@ -37,6 +37,7 @@ mod schema;
 mod session;
 mod socket;
 mod task_api;
+mod web;
 
 pub(crate) use describe::extended as openapi;
 use long_answer::KeepAlive;
@@ -98,6 +99,8 @@ pub(crate) struct OpenEnvOptions {
     pub(crate) tools: Arc<dyn Tools>,
     /// The routes that are served in addition to OpenEnv's as an OpenAPI document, to which those are added.
     pub(crate) document: Value,
+    /// Whether there is a page for people, and with it the routes that the original has for its own.
+    pub(crate) has_page: bool,
     pub(crate) shutdown: Shutdown,
 }
 
@@ -105,10 +108,12 @@ pub(crate) struct OpenEnvOptions {
 pub(crate) struct OpenEnvServer {
     name: String,
     mode: Mode,
+    has_page: bool,
     limits: Limits,
     tools: Arc<dyn Tools>,
     tasks: Arc<Tasks>,
     sessions: Arc<Sessions>,
+    page_sessions: web::PageSessions,
     documents: info::Documents,
     shutdown: Shutdown,
     /// Sockets, and steps that outlived their socket.
@@ -121,10 +126,12 @@ impl OpenEnvServer {
         OpenEnvServer {
             name: options.name,
             mode: options.mode,
+            has_page: options.has_page,
             limits: options.limits,
             tools: options.tools,
             tasks: options.tasks,
             sessions: Arc::new(Sessions::new(options.sessions_max, options.open_sessions)),
+            page_sessions: web::PageSessions::default(),
             documents,
             shutdown: options.shutdown,
             tasks_under_way: TaskTracker::new(),
@@ -163,7 +170,7 @@ pub(crate) async fn answer(server: Arc<OpenEnvServer>, mut request: Request) -> 
         return reply::detail(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error");
     };
     let path = request.uri().path();
-    let route = Route::of(path, server.mode);
+    let route = Route::of(path, server.mode).filter(|route| server.has_page || !route.is_of_page());
     if handshake::is_websocket(request.headers()) {
         return match route {
             Some(Route::Ws) => socket::upgrade(server, SocketProtocol::Environment, owner, request),
@@ -189,6 +196,7 @@ pub(crate) async fn answer(server: Arc<OpenEnvServer>, mut request: Request) -> 
         Route::OpenApi => document(&server.documents.openapi),
         Route::Docs | Route::Redoc => reply::html(server.documents.page.clone()),
         Route::State => control::state(owner),
+        Route::Web(call) => web::answer(&server, call, owner, request).await,
         Route::Reset => control::reset(&server, owner, request).await,
         Route::Step => control::step(&server, owner, request).await,
         Route::Mcp => mcp::post(server, owner, request).await,

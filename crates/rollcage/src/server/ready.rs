@@ -22,6 +22,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// For a trial; one that hangs is a failure too.
 const TRIAL_LIMIT: Duration = Duration::from_secs(60);
 
+/// The reason until the first trial is over.
+const STARTING: &str = "starting";
+
 pub(crate) type Trial = Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 pub(crate) struct Readiness {
@@ -94,6 +97,22 @@ impl Readiness {
         }
     }
 
+    /// Why no rollout can run, as far as is known; `None` if they can. After a failure another trial is begun, which is
+    /// not waited for.
+    pub(crate) fn problem(self: &Arc<Self>) -> Option<String> {
+        if self.begin_retry() {
+            let this = Arc::clone(self);
+            self.trials.spawn(async move { this.try_now().await });
+        }
+        match &*self.state() {
+            ReadyState::Ready => None,
+            ReadyState::Trying(None) => Some(STARTING.to_owned()),
+            ReadyState::Trying(Some(reason)) | ReadyState::Failed { reason, .. } => {
+                Some(reason.clone())
+            }
+        }
+    }
+
     async fn answer(self: Arc<Self>) -> Response {
         if self.begin_retry() {
             // In its own task, so that it finishes even if this request is dropped.
@@ -139,7 +158,7 @@ fn status_and_body(state: &ReadyState) -> (StatusCode, ReadyAnswer) {
             };
             (StatusCode::OK, answer)
         }
-        ReadyState::Trying(None) => unready("starting"),
+        ReadyState::Trying(None) => unready(STARTING),
         ReadyState::Trying(Some(reason)) | ReadyState::Failed { reason, .. } => unready(reason),
     }
 }
@@ -206,6 +225,18 @@ mod tests {
         assert_eq!(body["reason"], "start a sandbox: mount overlay on /usr");
         assert_eq!(ask(&readiness).await, (200, json!({"ready": true})));
         assert_eq!(tried.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn who_only_looks_does_not_wait_for_a_trial() {
+        let (readiness, tried) = readiness(1, Duration::ZERO);
+        assert_eq!(readiness.problem().as_deref(), Some("starting"));
+        readiness.try_now().await.unwrap_err();
+        let problem = readiness.problem().unwrap();
+        assert!(problem.contains("mount overlay"), "{problem}");
+        readiness.close().await;
+        assert_eq!(readiness.problem(), None);
+        assert_eq!(tried.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test]

@@ -124,7 +124,7 @@ impl Tasks {
             .ok_or_else(|| format!("split `{split}` has {} tasks, none {index}", tasks.len()))
     }
 
-    fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.splits.values().map(Vec::len).sum()
     }
 }

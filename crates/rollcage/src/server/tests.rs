@@ -22,6 +22,7 @@ mod ending;
 mod fuzz;
 mod http;
 mod sessions;
+mod web;
 
 /// Tools that show how calls are treated.
 #[derive(Default)]
@@ -173,6 +174,8 @@ fn options() -> ServerOptions {
         tasks: Arc::default(),
         policy: AccessPolicy::Loopback,
         tools: Arc::new(TestTools::new()),
+        page: Some(PageOptions::default()),
+        path_prefix: None,
         extra: Router::new(),
         document: json!({}),
         grace: Duration::from_secs(5),

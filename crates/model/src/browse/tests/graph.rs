@@ -5,8 +5,8 @@ pub(super) fn edge(from: usize, to: usize, link: Link) -> GraphEdge {
     GraphEdge { from, to, link }
 }
 
-#[test]
-fn the_graph_has_every_call_and_how_it_goes_on() {
+/// A title, a reply that was asked for again, a call that failed and a subagent, all beside the work.
+fn busy_rollout() -> [Asked; 7] {
     let [first, second, third] = work();
     let again = Asked {
         sampled: vec![70],
@@ -29,7 +29,7 @@ fn the_graph_has_every_call_and_how_it_goes_on() {
         asked.session = Some("main");
         asked
     };
-    let calls = [
+    [
         title(),
         own(first),
         own(again),
@@ -37,8 +37,12 @@ fn the_graph_has_every_call_and_how_it_goes_on() {
         own(second),
         helper,
         own(third),
-    ];
-    let reading = read(&calls);
+    ]
+}
+
+#[test]
+fn the_graph_has_every_call_and_how_it_goes_on() {
+    let reading = read(&busy_rollout());
     let page = reading.graph(0, 100);
     let roles: Vec<_> = page.nodes.iter().map(|node| node.role.as_str()).collect();
     assert_eq!(

@@ -8,20 +8,24 @@ use super::schemas::components;
 mod browse;
 mod catalogue;
 mod content;
+mod lists;
 mod live;
 mod parts;
 mod rollouts;
+mod server;
 
 use parts::Paths;
 
 /// The document without OpenEnv's routes.
 pub(crate) fn document() -> Value {
     let mut paths = Paths::default();
+    lists::extend(&mut paths);
     rollouts::extend(&mut paths);
     content::extend(&mut paths);
     browse::extend(&mut paths);
     catalogue::extend(&mut paths);
     live::extend(&mut paths);
+    server::extend(&mut paths);
     json!({
         "openapi": "3.1.0",
         // The title and the version are OpenEnv's, whose clients check the latter.
@@ -30,7 +34,7 @@ pub(crate) fn document() -> Value {
             "version": "1.0.0",
             "summary": "Real coding agents as sandboxed rollouts, with every token kept",
             "description": ABOUT,
-            "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
+            "license": {"name": "MIT OR Apache-2.0"},
         },
         // Relative to the document, so that it holds below a path prefix as well.
         "servers": [{"url": "./"}],
@@ -43,7 +47,7 @@ pub(crate) fn document() -> Value {
 
 const ABOUT: &str = "`/v1` is Rollcage's own API; the routes outside of it are those of an OpenEnv environment. \
 An error below `/v1` is `{\"error\": {\"code\", \"message\"}}`; elsewhere, and where a request is refused before its route \
-is looked at, it is `{\"detail\": …}`. A server that was started with a token wants it in every request.";
+is looked at, it is `{\"detail\": …}`, below `/v1` with the former beside it. A server that was started with a token wants it in every request.";
 
 fn tags() -> Value {
     json!([
@@ -61,8 +65,8 @@ fn security_schemes() -> Value {
             "type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same token.",
         },
         "cookie": {
-            "type": "apiKey", "in": "cookie", "name": "rollcage",
-            "description": "What signing in to the page sets; counts only for requests of the server's own pages.",
+            "type": "apiKey", "in": "cookie", "name": "rollcage_token",
+            "description": "What signing in to the page sets, with `_PORT` at the end of its name where the address has one; counts only for requests of the server's own pages.",
         },
     })
 }

@@ -123,6 +123,8 @@ fn add_live(generator: &mut SchemaGenerator) {
 
 fn add_requests(generator: &mut SchemaGenerator) {
     add::<types::NewMessage>(generator);
+    add::<types::SignIn>(generator);
+    add::<types::EndpointQuestion>(generator);
     add::<TurnInput>(generator);
     add::<live::TurnAnswer>(generator);
     add::<Answer>(generator);

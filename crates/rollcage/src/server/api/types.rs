@@ -8,10 +8,13 @@ use serde_json::{Map, Value};
 use rollcage_model::browse::rollout::{RolloutRow, Status};
 use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
+use rollcage_model::network::Attempt;
 use rollcage_model::record::Artifact;
 use rollcage_model::view::View;
 
 pub(crate) mod live;
+
+use crate::server::rollouts::catalogue::{AgentView, EndpointView};
 
 /// An answer of 400 or more.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -48,6 +51,17 @@ pub(crate) struct SessionInfo {
     pub(crate) signed_in: bool,
     /// Whose rollouts the caller sees; null where it may not call.
     pub(crate) owner: Option<String>,
+}
+
+/// A browser's sign-in.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignIn {
+    /// The server's token.
+    pub(crate) token: String,
+    /// Whether the page is shown in a frame of another site.
+    #[serde(default)]
+    pub(crate) framed: bool,
 }
 
 /// The server, for a page.
@@ -107,23 +121,6 @@ pub(crate) struct Presets {
     pub(crate) presets: Vec<Preset>,
 }
 
-/// An agent that can run.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct AgentView {
-    /// As `agent` names it.
-    pub(crate) name: String,
-    /// Other names.
-    pub(crate) aliases: Vec<String>,
-    /// What can be set with `agent_options`.
-    pub(crate) options: Value,
-    /// How it can be run: `cli`, `serve`.
-    pub(crate) drivers: Vec<String>,
-    /// The version that is installed when none is named.
-    pub(crate) default_version: String,
-    /// The versions that are there.
-    pub(crate) installed: Vec<String>,
-}
-
 /// The agents.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Agents {
@@ -131,39 +128,23 @@ pub(crate) struct Agents {
     pub(crate) agents: Vec<AgentView>,
 }
 
-/// A kind of endpoint.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct EndpointView {
-    /// As `endpoint` names it.
-    pub(crate) kind: String,
-    /// Whether a rollout can use it without more arguments.
-    pub(crate) configured: bool,
-    /// The model that is asked when none is named.
-    pub(crate) model: Option<String>,
-    /// The server's variables that set it up.
-    pub(crate) variables: EndpointVariables,
-    /// Whether the server has a key for it; never the key.
-    pub(crate) has_key: bool,
-    /// Where it is when no variable says so.
-    pub(crate) default_base_url: Option<String>,
-}
-
-/// The names of variables.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(crate) struct EndpointVariables {
-    /// For the address.
-    pub(crate) base_url: Vec<String>,
-    /// For the key.
-    pub(crate) api_key: Vec<String>,
-    /// For the model.
-    pub(crate) model: Vec<String>,
-}
-
 /// The endpoints.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Endpoints {
     /// All kinds.
     pub(crate) endpoints: Vec<EndpointView>,
+}
+
+/// Which endpoint is asked for its models, beside its kind.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EndpointQuestion {
+    /// In place of its own address.
+    pub(crate) base_url: Option<String>,
+    /// In place of the server's key. It is kept nowhere.
+    pub(crate) api_key: Option<String>,
+    /// In place of its default model.
+    pub(crate) model: Option<String>,
 }
 
 /// What came of asking an endpoint for its models.
@@ -227,18 +208,18 @@ pub(crate) struct FileView {
     pub(crate) path: String,
     /// How it differs from what setup left.
     pub(crate) change: FileChange,
-    /// What setup left; null where that is no text, too long, or not known.
+    /// What setup left; null where it was not there, is no text, too long, or not known.
     pub(crate) before: Option<String>,
     /// What was there at the end; null where that is no text, too long, or it is gone.
     pub(crate) after: Option<String>,
-    /// Whether a text was cut.
+    /// Whether a text was cut, to 8000 characters.
     pub(crate) is_cut: bool,
 }
 
 /// A page of the work directory's files.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct ChangesPage {
-    /// Those that changed first, then by path.
+    /// Those that changed first, then those of which that is not known, then the others; by path.
     pub(crate) files: Vec<FileView>,
     /// The first one's place.
     pub(crate) start: usize,
@@ -248,11 +229,11 @@ pub(crate) struct ChangesPage {
     pub(crate) has_start: bool,
 }
 
-/// An attempt to reach something outside.
+/// What a rollout tried to reach.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct NetworkPage {
     /// In order of their start, as in the record's `network.jsonl`.
-    pub(crate) attempts: Vec<Value>,
+    pub(crate) attempts: Vec<Attempt>,
     /// The first one's place.
     pub(crate) start: usize,
     /// How many there are.

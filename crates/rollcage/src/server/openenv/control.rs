@@ -9,7 +9,7 @@ use axum::response::Response;
 use serde_json::{Map, Value};
 
 use super::OpenEnvServer;
-use super::action::Action;
+use super::action::{Action, Observation};
 use super::problem::{Fields, invalid_json, no_object, problem};
 use super::session::Session;
 use crate::server::access::Owner;
@@ -25,48 +25,62 @@ pub(crate) fn state(owner: Owner) -> Response {
 }
 
 pub(crate) async fn reset(server: &OpenEnvServer, owner: Owner, request: Request) -> Response {
-    let members = match object(server, request).await {
-        Ok(members) => members.unwrap_or_default(),
-        Err(refused) => return refused,
-    };
+    let session = Session::temporary(owner.0);
+    match reset_session(server, &session, request).await {
+        Ok(observation) => reply::json(StatusCode::OK, &observation.for_http()),
+        Err(refused) => refused,
+    }
+}
+
+pub(crate) async fn step(server: &OpenEnvServer, owner: Owner, request: Request) -> Response {
+    let session = Session::temporary(owner.0);
+    match step_session(server, &session, request, |action| action).await {
+        Ok(observation) => reply::json(StatusCode::OK, &observation.for_http()),
+        Err(refused) => refused,
+    }
+}
+
+pub(super) async fn reset_session(
+    server: &OpenEnvServer,
+    session: &Session,
+    request: Request,
+) -> Result<Observation, Response> {
+    let members = object(server, request).await?.unwrap_or_default();
     let location = ["body".into()];
     let mut fields = Fields::new(&members, &location);
     fields.optional_natural("seed");
     let episode_id = fields.optional_string("episode_id", NAME_CHARS_MAX);
     if let Err(problems) = fields.finish() {
-        return reply::unprocessable(&problems);
+        return Err(reply::unprocessable(&problems));
     }
-    let session = Session::temporary(owner.0);
-    let observation = server.reset(&session, episode_id.map(str::to_owned));
-    reply::json(StatusCode::OK, &observation.for_http())
+    Ok(server.reset(session, episode_id.map(str::to_owned)))
 }
 
-pub(crate) async fn step(server: &OpenEnvServer, owner: Owner, request: Request) -> Response {
-    let members = match object(server, request).await {
-        Ok(Some(members)) => members,
-        Ok(None) => return reply::unprocessable(&[no_body()]),
-        Err(refused) => return refused,
-    };
+/// Takes a step with the action that `prepare` makes of the given one.
+pub(super) async fn step_session(
+    server: &OpenEnvServer,
+    session: &Session,
+    request: Request,
+    prepare: fn(Map<String, Value>) -> Map<String, Value>,
+) -> Result<Observation, Response> {
+    let members = object(server, request).await?;
+    let members = members.ok_or_else(|| reply::unprocessable(&[no_body()]))?;
     let location = ["body".into()];
     let mut fields = Fields::new(&members, &location);
     let action = fields.object("action");
     let limit = fields.optional_positive("timeout_s");
     fields.optional_string("request_id", NAME_CHARS_MAX);
     if let Err(problems) = fields.finish() {
-        return reply::unprocessable(&problems);
+        return Err(reply::unprocessable(&problems));
     }
-    let action = match Action::read(action.unwrap_or(&Map::new())) {
-        Ok(action) => action,
-        Err(problems) => return reply::unprocessable(&problems),
-    };
+    let action = prepare(action.cloned().unwrap_or_default());
+    let action = Action::read(&action).map_err(|problems| reply::unprocessable(&problems))?;
     let limit = limit.map(|seconds| {
         Duration::try_from_secs_f64(seconds)
             .unwrap_or(STEP_LIMIT_MAX)
             .min(STEP_LIMIT_MAX)
     });
-    let session = Session::temporary(owner.0);
-    let observation = server.step(&session, action, limit).await;
-    reply::json(StatusCode::OK, &observation.for_http())
+    Ok(server.step(session, action, limit).await)
 }
 
 /// The JSON object in a body, `None` for an empty body, or the error response.

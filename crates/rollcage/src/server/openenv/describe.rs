@@ -11,7 +11,8 @@ pub(crate) fn extended(mut document: Value, mode: Mode) -> Value {
     for (name, schema) in schemas() {
         document["components"]["schemas"][name] = schema;
     }
-    for (route, method, operation) in information().into_iter().chain(tasks()) {
+    let always = information().into_iter().chain(tasks()).chain(of_page());
+    for (route, method, operation) in always {
         document["paths"][route][method] = operation.0;
     }
     if mode == Mode::Simulation {
@@ -121,6 +122,32 @@ fn control() -> [Row; 3] {
         ("/reset", "post", reset),
         ("/step", "post", step),
         ("/state", "get", state),
+    ]
+}
+
+/// Of one environment that is kept, for a page.
+fn of_page() -> [Row; 4] {
+    let call = json!({"action": {"tool_name": "list_agents", "arguments": {}}});
+    let metadata = operation("webMetadata", "What this environment is, for a page")
+        .answers(named("EnvironmentMetadata"), Value::Null);
+    let state = operation("webState", "The state of the caller's own environment")
+        .answers(named("EnvironmentState"), Value::Null);
+    let reset = operation("webReset", "Reset the caller's own environment")
+        .takes(
+            named("ResetRequest"),
+            json!({"episode_id": "episode-1", "seed": 1}),
+        )
+        .answers(named("ResetAnswer"), Value::Null)
+        .refuses_members();
+    let step = operation("webStep", "Take a step in the caller's own environment")
+        .takes(named("StepRequest"), call)
+        .answers(named("StepAnswer"), Value::Null)
+        .refuses_members();
+    [
+        ("/web/metadata", "get", metadata),
+        ("/web/state", "get", state),
+        ("/web/reset", "post", reset),
+        ("/web/step", "post", step),
     ]
 }
 

@@ -16,11 +16,22 @@ pub(crate) enum Route<'a> {
     State,
     Reset,
     Step,
+    /// Of the page.
+    Web(WebCall),
     Mcp,
     Ws,
     ListEnvironments,
     /// The environment's name, and the operation of the Task API.
     Tasks(&'a str, TaskCall),
+}
+
+/// What the original's page asks: of one environment, which the page keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WebCall {
+    Metadata,
+    State,
+    Reset,
+    Step,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +56,10 @@ impl<'a> Route<'a> {
             "/state" if has_control => Route::State,
             "/reset" if has_control => Route::Reset,
             "/step" if has_control => Route::Step,
+            "/web/metadata" => Route::Web(WebCall::Metadata),
+            "/web/state" => Route::Web(WebCall::State),
+            "/web/reset" => Route::Web(WebCall::Reset),
+            "/web/step" => Route::Web(WebCall::Step),
             "/mcp" => Route::Mcp,
             "/ws" => Route::Ws,
             "/list_environments" => Route::ListEnvironments,
@@ -63,6 +78,11 @@ impl<'a> Route<'a> {
         })
     }
 
+    /// Whether the route is there for people only.
+    pub(crate) fn is_of_page(self) -> bool {
+        matches!(self, Route::Web(_) | Route::Docs | Route::Redoc)
+    }
+
     pub(crate) fn method(self) -> Method {
         match self {
             Route::Health
@@ -72,11 +92,13 @@ impl<'a> Route<'a> {
             | Route::Docs
             | Route::Redoc
             | Route::State
+            | Route::Web(WebCall::Metadata | WebCall::State)
             | Route::Ws
             | Route::ListEnvironments
             | Route::Tasks(_, TaskCall::Splits) => Method::GET,
             Route::Reset
             | Route::Step
+            | Route::Web(WebCall::Reset | WebCall::Step)
             | Route::Mcp
             | Route::Tasks(
                 _,

@@ -1,42 +1,83 @@
 //! What a client can choose from: agents, endpoints, tasks. Keys are never shown, only whether they are set.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
+
+use rollcage_agents::Agent;
 
 use super::backend::Backend;
 use super::context::RequestContext;
 use crate::server::tasks::{TaskRow, Tasks};
 
-pub(crate) fn agents(backend: &Backend) -> Vec<Value> {
-    let installed = backend.engine.bundles().list();
-    backend
-        .context
-        .catalogue
-        .agents
-        .iter()
-        .map(|agent| {
-            let versions: Vec<_> = installed
-                .iter()
-                .filter(|bundle| bundle.agent == agent.name())
-                .map(|bundle| bundle.version.as_str())
-                .collect();
-            json!({
-                "name": agent.name(),
-                "aliases": agent.aliases(),
-                "options": rollcage_agents::options(&**agent),
-                "drivers": match agent.can_serve() {
-                    true => vec!["cli", "serve"],
-                    false => vec!["cli"],
-                },
-                "default_version": agent.source().default_version,
-                "installed": versions,
-            })
-        })
-        .collect()
+/// An agent that can run.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct AgentView {
+    /// As `agent` names it.
+    pub(crate) name: String,
+    /// Other names.
+    pub(crate) aliases: Vec<String>,
+    /// What can be set with `agent_options`.
+    pub(crate) options: Value,
+    /// How it can be run: `cli`, `serve`.
+    pub(crate) drivers: Vec<String>,
+    /// The version that is installed when none is named.
+    pub(crate) default_version: String,
+    /// The versions that are there.
+    pub(crate) installed: Vec<String>,
 }
 
-pub(crate) fn endpoints(context: &RequestContext) -> Vec<Value> {
+/// A kind of endpoint.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct EndpointView {
+    /// As `endpoint` names it.
+    pub(crate) kind: String,
+    /// Whether a rollout can use it without more arguments.
+    pub(crate) configured: bool,
+    /// The model that is asked when none is named.
+    pub(crate) model: Option<String>,
+    /// The server's variables that set it up.
+    pub(crate) variables: EndpointVariables,
+    /// Whether the server has a key for it; never the key.
+    pub(crate) has_key: bool,
+    /// Where it is when no variable says so.
+    pub(crate) default_base_url: Option<String>,
+}
+
+/// The names of variables.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct EndpointVariables {
+    /// For the address.
+    pub(crate) base_url: Vec<String>,
+    /// For the key.
+    pub(crate) api_key: Vec<String>,
+    /// For the model.
+    pub(crate) model: Vec<String>,
+}
+
+pub(crate) fn agents(backend: &Backend) -> Vec<AgentView> {
+    let installed = backend.engine.bundles().list();
+    let view = |agent: &Arc<dyn Agent>| AgentView {
+        name: agent.name().to_owned(),
+        aliases: agent.aliases().iter().map(ToString::to_string).collect(),
+        options: json!(rollcage_agents::options(&**agent)),
+        drivers: match agent.can_serve() {
+            true => vec!["cli".to_owned(), "serve".to_owned()],
+            false => vec!["cli".to_owned()],
+        },
+        default_version: agent.source().default_version.to_string(),
+        installed: installed
+            .iter()
+            .filter(|bundle| bundle.agent == agent.name())
+            .map(|bundle| bundle.version.clone())
+            .collect(),
+    };
+    backend.context.catalogue.agents.iter().map(view).collect()
+}
+
+pub(crate) fn endpoints(context: &RequestContext) -> Vec<EndpointView> {
     let known = context.catalogue.providers.iter().map(|provider| {
         let value = |names: &[String]| {
             names
@@ -48,29 +89,30 @@ pub(crate) fn endpoints(context: &RequestContext) -> Vec<Value> {
         let has_key = value(&provider.key_variables).is_some();
         let is_configured =
             has_url && (has_key || provider.placeholder_key.is_some()) && model.is_some();
-        json!({
-            "kind": provider.name,
-            "configured": is_configured,
-            "model": model,
-            "variables": {
-                "base_url": provider.url_variables,
-                "api_key": provider.key_variables,
-                "model": provider.model_variables,
+        EndpointView {
+            kind: provider.name.clone(),
+            configured: is_configured,
+            model,
+            variables: EndpointVariables {
+                base_url: provider.url_variables.clone(),
+                api_key: provider.key_variables.clone(),
+                model: provider.model_variables.clone(),
             },
-            "has_key": has_key,
-            "default_base_url": provider.base_url,
-        })
+            has_key,
+            default_base_url: provider.base_url.clone(),
+        }
     });
-    let servers = context.catalogue.providers.servers().map(|server| {
-        json!({
-            "kind": server.name, "configured": true, "model": server.model, "variables": {},
-            "has_key": false, "default_base_url": null,
-        })
-    });
-    let scripted = json!({
-        "kind": "scripted", "configured": true, "model": rollcage_scripted::MODEL, "variables": {},
-        "has_key": false, "default_base_url": null,
-    });
+    let ours = |kind: &str, model: Option<String>| EndpointView {
+        kind: kind.to_owned(),
+        configured: true,
+        model,
+        variables: EndpointVariables::default(),
+        has_key: false,
+        default_base_url: None,
+    };
+    let servers = context.catalogue.providers.servers();
+    let servers = servers.map(|server| ours(&server.name, server.model.clone()));
+    let scripted = ours("scripted", Some(rollcage_scripted::MODEL.to_owned()));
     known.chain(servers).chain([scripted]).collect()
 }
 
@@ -120,17 +162,14 @@ pub(crate) fn tasks(
 }
 
 pub(crate) fn capabilities(backend: &Backend) -> Value {
-    let names = |values: Vec<Value>, key: &str| -> Vec<Value> {
-        values
-            .into_iter()
-            .map(|mut value| value[key].take())
-            .collect()
-    };
+    let agents = agents(backend).into_iter().map(|agent| agent.name);
+    let endpoints = endpoints(&backend.context).into_iter();
+    let endpoints = endpoints.map(|endpoint| endpoint.kind);
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "agents": names(agents(backend), "name"),
+        "agents": agents.collect::<Vec<_>>(),
         "sandboxes": ["local"],
-        "endpoints": names(endpoints(&backend.context), "kind"),
+        "endpoints": endpoints.collect::<Vec<_>>(),
         "splits": backend.context.tasks.splits().map(|(name, _)| name).collect::<Vec<_>>(),
         "modes": ["transparent_proxy", "black_box"],
         "capture_levels": ["tokens", "logprobs", "text"],

@@ -12,17 +12,16 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
-use rollcage_engine::RolloutLookup;
 use rollcage_engine::store::{Store, StoreError};
 use rollcage_model::browse::Reading;
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::trace::Facts;
 
-use super::backend::Backend;
 use super::error::ViewError;
-use super::view::{EXCHANGES_BYTES_MAX, id_of};
 
+/// Longer records are not read for somebody to look at.
+pub(super) const EXCHANGES_BYTES_MAX: u64 = 512 << 20;
 /// How many records are kept, and how long they may be together. The last one that was asked for is kept in any case.
 const KEPT_MAX: usize = 32;
 const KEPT_BYTES_MAX: usize = 256 << 20;
@@ -74,31 +73,16 @@ impl Default for Readings {
 }
 
 /// A record to be read.
-struct Wanted {
-    store: Store,
-    id: RolloutId,
+pub(super) struct Wanted {
+    pub(super) store: Store,
+    pub(super) id: RolloutId,
     /// Once it has ended.
-    result: Option<Arc<RolloutResult>>,
-}
-
-impl Backend {
-    /// The record of a rollout as it is now, and the result of one that has ended.
-    pub(crate) async fn reading(
-        &self,
-        found: &RolloutLookup,
-    ) -> Result<(Arc<Reading>, Option<Arc<RolloutResult>>), ViewError> {
-        let result = self.result_of(found).await?;
-        let wanted = Wanted {
-            store: self.engine.store().clone(),
-            id: id_of(found),
-            result: result.clone(),
-        };
-        Ok((self.readings.get(wanted).await?, result))
-    }
+    pub(super) result: Option<Arc<RolloutResult>>,
 }
 
 impl Readings {
-    async fn get(&self, wanted: Wanted) -> Result<Arc<Reading>, ViewError> {
+    /// The record as it is now.
+    pub(super) async fn get(&self, wanted: Wanted) -> Result<Arc<Reading>, ViewError> {
         let id = wanted.id;
         let mut latest = self.place(id).lock_owned().await;
         let is_ended = wanted.result.is_some();
@@ -203,4 +187,108 @@ fn read(
         took: started.elapsed(),
     });
     Ok(reading)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rollcage_model::exchange::{Encoder, Line, Request, Response};
+
+    use super::*;
+
+    fn frames(encoder: &mut Encoder, exchange: u64, is_answered: bool) -> Vec<u8> {
+        let request = Line::Request(Request {
+            exchange,
+            body: r#"{"messages":[{"role":"user","content":"hi"}]}"#.into(),
+            ..Request::default()
+        });
+        let response = Line::Response(Response {
+            exchange,
+            status: Some(200),
+            body: r#"{"choices":[{"finish_reason":"stop","message":{"content":"ho"}}]}"#.into(),
+            ..Response::default()
+        });
+        let mut bytes = Vec::new();
+        let lines = [Some(request), is_answered.then_some(response)];
+        for line in lines.into_iter().flatten() {
+            let frame = encoder.earlier(&line).frame(line).unwrap();
+            bytes.extend(encoder.encode(frame).unwrap().0);
+        }
+        bytes
+    }
+
+    fn wanted(store: &Store, id: RolloutId) -> Wanted {
+        Wanted {
+            store: store.clone(),
+            id,
+            result: None,
+        }
+    }
+
+    fn place(store: &Store, id: RolloutId, bytes: &[u8]) {
+        fs::create_dir_all(store.directory(id)).unwrap();
+        fs::write(store.exchanges(id), bytes).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_record_is_read_again_once_it_grew() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let id = RolloutId::generate();
+        let readings = Readings::default();
+        let before = readings.get(wanted(&store, id)).await.unwrap();
+        assert_eq!(before.n_turns(), 0);
+        let mut encoder = Encoder::default();
+        let mut bytes = frames(&mut encoder, 1, true);
+        place(&store, id, &bytes);
+        let first = readings.get(wanted(&store, id)).await.unwrap();
+        let again = readings.get(wanted(&store, id)).await.unwrap();
+        assert!(first.n_turns() == 1 && Arc::ptr_eq(&first, &again));
+        bytes.extend(frames(&mut encoder, 2, false));
+        place(&store, id, &bytes);
+        let grown = readings.get(wanted(&store, id)).await.unwrap();
+        assert_eq!(grown.turns(1, 1).turns[0].role, "pending");
+    }
+
+    #[tokio::test]
+    async fn readers_of_one_record_share_what_the_first_one_read() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let id = RolloutId::generate();
+        place(&store, id, &frames(&mut Encoder::default(), 1, true));
+        let readings = Readings::default();
+        let asked = (0..20).map(|_| readings.get(wanted(&store, id)));
+        let read = futures::future::join_all(asked).await;
+        let read: Vec<_> = read.into_iter().map(Result::unwrap).collect();
+        assert!(read.iter().all(|one| Arc::ptr_eq(one, &read[0])));
+    }
+
+    #[tokio::test]
+    async fn what_was_not_asked_for_the_longest_is_forgotten() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let readings = Readings::default();
+        let bytes = frames(&mut Encoder::default(), 1, true);
+        let ids: Vec<_> = (0..=KEPT_MAX).map(|_| RolloutId::generate()).collect();
+        for id in &ids {
+            place(&store, *id, &bytes);
+            readings.get(wanted(&store, *id)).await.unwrap();
+        }
+        let kept = readings.kept();
+        assert_eq!(kept.places.len(), KEPT_MAX);
+        assert!(!kept.places.contains_key(&ids[0]) && kept.places.contains_key(&ids[KEPT_MAX]));
+    }
+
+    #[test]
+    fn long_records_leave_room_for_one() {
+        let readings = Readings::default();
+        let ids = [RolloutId::generate(), RolloutId::generate()];
+        for id in ids {
+            readings.place(id);
+            readings.trim(id, KEPT_BYTES_MAX);
+        }
+        let kept = readings.kept();
+        assert_eq!(kept.places.keys().collect::<Vec<_>>(), [&ids[1]]);
+    }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use rollcage_engine::RolloutLookup;
+use rollcage_model::browse::Reading;
 use rollcage_model::export::{Format, Meta, Options, write};
 use rollcage_model::finding::Finding;
 use rollcage_model::id::RolloutId;
@@ -17,10 +18,8 @@ use rollcage_model::trace::Facts;
 use super::backend::Backend;
 use super::conversation::conversation;
 use super::error::ViewError;
+use super::readings::{EXCHANGES_BYTES_MAX, Wanted};
 use super::tokens::{self, PagedTrace, ResultForm};
-
-/// Larger records are not rendered as a conversation, which would not fit into an answer.
-pub(super) const EXCHANGES_BYTES_MAX: u64 = 512 << 20;
 
 /// The messages between agent and model, and the findings about their record.
 pub(crate) struct Conversation {
@@ -31,7 +30,7 @@ pub(crate) struct Conversation {
 pub(crate) fn id_of(found: &RolloutLookup) -> RolloutId {
     match found {
         RolloutLookup::InMemory(entry) => entry.id,
-        RolloutLookup::Stored(summary) => summary.rollout_id,
+        RolloutLookup::Stored(summary) => summary.row.rollout_id,
     }
 }
 
@@ -44,9 +43,9 @@ impl Backend {
         match found {
             RolloutLookup::InMemory(entry) if !entry.is_ended() => Ok(None),
             RolloutLookup::InMemory(entry) => Ok(Some(self.engine.wait(entry).await?)),
-            RolloutLookup::Stored(summary) if summary.ended.is_none() => Ok(None),
+            RolloutLookup::Stored(summary) if summary.row.ended.is_none() => Ok(None),
             RolloutLookup::Stored(summary) => {
-                Ok(Some(self.engine.stored(summary.rollout_id).await?))
+                Ok(Some(self.engine.stored(summary.row.rollout_id).await?))
             }
         }
     }
@@ -95,6 +94,20 @@ impl Backend {
         .await
     }
 
+    /// The record of a rollout as it is now, and the result of one that has ended.
+    pub(crate) async fn reading(
+        &self,
+        found: &RolloutLookup,
+    ) -> Result<(Arc<Reading>, Option<Arc<RolloutResult>>), ViewError> {
+        let result = self.result_of(found).await?;
+        let wanted = Wanted {
+            store: self.engine.store().clone(),
+            id: id_of(found),
+            result: result.clone(),
+        };
+        Ok((self.readings.get(wanted).await?, result))
+    }
+
     /// The conversation so far.
     pub(crate) async fn conversation(&self, id: RolloutId) -> Result<Conversation, ViewError> {
         let store = self.engine.store().clone();
@@ -140,10 +153,10 @@ fn running_meta(found: &RolloutLookup) -> Meta {
             ..Meta::default()
         },
         RolloutLookup::Stored(summary) => Meta {
-            rollout_id: summary.rollout_id.to_string(),
-            task_id: summary.task_id.clone(),
-            group: summary.group.clone(),
-            started_at: summary.started_at,
+            rollout_id: summary.row.rollout_id.to_string(),
+            task_id: summary.row.task_id.clone(),
+            group: summary.row.group.clone(),
+            started_at: summary.row.started_at,
             ..Meta::default()
         },
     }

@@ -22,7 +22,10 @@ export function TokenCard({ id, turn, tokens, hovered, pinned, detail }: Props) 
   const token = index === null ? undefined : tokens[index];
   const isPinned = index !== null && index === pinned;
   return (
-    <aside class="panel token-card" aria-label="The chosen token">
+    <aside
+      class={`panel token-card ${pinned === null ? "" : "pinned"}`}
+      aria-label="The chosen token"
+    >
       {index === null || !token ? (
         <p class="muted">
           Point at a token, or walk with the arrow keys. <kbd>n</kbd> and <kbd>p</kbd> lead to the
@@ -117,7 +120,7 @@ function Alternatives({ token, detail }: { token: Token; detail: TurnDetail }) {
   );
   return (
     <section>
-      <h3>In its place</h3>
+      <h2 class="in-place">In its place</h2>
       <ol class="alternatives">
         {rows.map((row, at) => (
           <li key={at} class={row.isSampled ? "sampled" : ""}>

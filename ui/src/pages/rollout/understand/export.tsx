@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { address, ApiError, get, getBlob, isSaved, type Query } from "../../../api/client";
 import { useLoad } from "../../../api/load";
 import type { RolloutResult, ServerInfo } from "../../../api/types";
-import { bytes } from "../../../format";
+import { bytes, shortId } from "../../../format";
 import { Copy, Empty, Panel, Problem, Spinner } from "../../../ui/parts";
 import { AgentText } from "../../../ui/text";
 import "../../../styles/understand.css";
@@ -39,7 +39,7 @@ export default function Export({ id }: { id: string; query: URLSearchParams }) {
     );
   const ended = result.data && "usage" in result.data ? result.data : null;
   return (
-    <div class="stack export">
+    <div class="understand stack">
       <Problem error={server.error} retry={server.reload} />
       <Problem error={result.error} retry={result.reload} />
       <Panel title="The page, as one file">
@@ -47,8 +47,8 @@ export default function Export({ id }: { id: string; query: URLSearchParams }) {
           name="Saved page"
           about="Transcript, turns, tokens and graph in one HTML file. It opens anywhere, without a server."
           path={`v1/rollouts/${id}/page`}
-          file={`rollout-${id}.html`}
-          command={`rollcage show ${id} --html rollout-${id}.html`}
+          file={`rollout-${shortId(id)}.html`}
+          command={`rollcage show ${id} --html rollout-${shortId(id)}.html`}
         />
       </Panel>
       <Panel title="For trainers and tools">
@@ -72,7 +72,7 @@ export default function Export({ id }: { id: string; query: URLSearchParams }) {
             about="Reward, endings, findings, commands, figures: everything but the tokens."
             path={`v1/rollouts/${id}`}
             query={{ trace: "none" }}
-            file={`${id}.result.json`}
+            file={`rollout-${shortId(id)}.result.json`}
             command={`rollcage show ${id} --json --trace none`}
           />
         )}
@@ -82,7 +82,7 @@ export default function Export({ id }: { id: string; query: URLSearchParams }) {
             about="What the agent changed in the work directory."
             size={ended.patch_bytes}
             path={`v1/rollouts/${id}/patch`}
-            file={`${id}.patch`}
+            file={`rollout-${shortId(id)}.patch`}
           />
         )}
         <Item
@@ -90,14 +90,14 @@ export default function Export({ id }: { id: string; query: URLSearchParams }) {
           about="The end of what the agent printed."
           path={`v1/rollouts/${id}/logs`}
           query={{ name: "agent" }}
-          file={`${id}.agent.log`}
+          file={`rollout-${shortId(id)}.agent.log`}
         />
         <Item
           name="Agent's errors"
           about="The end of its standard error."
           path={`v1/rollouts/${id}/logs`}
           query={{ name: "agent_stderr" }}
-          file={`${id}.stderr.log`}
+          file={`rollout-${shortId(id)}.stderr.log`}
         />
         {ended?.artifacts?.map((artifact) => (
           <Item
@@ -118,7 +118,7 @@ function Format({ id, name, about }: { id: string; name: string; about: string }
   const options = OPTIONS[name] ?? [];
   const [chosen, setChosen] = useState<string[]>([]);
   const on = options.filter(([option]) => chosen.includes(option));
-  const file = `${id}.${name}.${extension(name)}`;
+  const file = `rollout-${shortId(id)}.${name}.${extension(name)}`;
   const flags = on.map(([, flag]) => ` ${flag}`).join("");
   return (
     <Item
@@ -132,22 +132,23 @@ function Format({ id, name, about }: { id: string; name: string; about: string }
       file={file}
       command={`rollcage export ${id} --format ${name}${flags} --output ${file}`}
     >
-      {options.map(([option, , label]) => (
-        <label key={option} class="row small">
-          <input
-            type="checkbox"
-            checked={chosen.includes(option)}
-            onChange={(event) =>
-              setChosen(
-                event.currentTarget.checked
-                  ? [...chosen, option]
-                  : chosen.filter((other) => other !== option),
-              )
-            }
-          />
-          {label}
-        </label>
-      ))}
+      {options.length > 0 &&
+        options.map(([option, , label]) => (
+          <label key={option} class="row small">
+            <input
+              type="checkbox"
+              checked={chosen.includes(option)}
+              onChange={(event) =>
+                setChosen(
+                  event.currentTarget.checked
+                    ? [...chosen, option]
+                    : chosen.filter((other) => other !== option),
+                )
+              }
+            />
+            {label}
+          </label>
+        ))}
     </Item>
   );
 }
@@ -186,12 +187,12 @@ function Item({ name, about, path, query = {}, file, size, command, children }: 
       <div class="what">
         <strong>{name}</strong>
         <span class="muted small">{about}</span>
-        {children}
+        {children && <span class="row">{children}</span>}
       </div>
       <div class="row how">
         {known !== undefined && <span class="muted small number">{bytes(known)}</span>}
         {command && (
-          <span class="command">
+          <span class="export-command">
             <code class="cut" title={command}>
               {command}
             </code>

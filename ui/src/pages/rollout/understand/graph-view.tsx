@@ -35,10 +35,12 @@ export function GraphView({ id, picture, turn, direction }: Props) {
     const size = svg.current?.getBoundingClientRect();
     if (!size || size.width === 0) return;
     const scale = Math.min(1.2, size.width / picture.width, size.height / picture.height);
-    // What cannot be read is better shown in part, from its start.
-    const readable = Math.max(scale, 0.45);
-    const x = Math.max(0, (size.width - picture.width * readable) / 2);
-    const y = Math.max(0, (size.height - picture.height * readable) / 2);
+    // What cannot be read is better shown in part, from the first call on.
+    const readable = Math.max(scale, 0.55);
+    const [wide, high] = [picture.width * readable, picture.height * readable];
+    const first = picture.boxes[0]!;
+    const x = wide <= size.width ? (size.width - wide) / 2 : 16 - first.x * readable;
+    const y = high <= size.height ? (size.height - high) / 2 : 48 - first.y * readable;
     setView({ x, y, scale: readable });
   };
   const zoom = (factor: number, at?: { x: number; y: number }) => {
@@ -114,23 +116,12 @@ export function GraphView({ id, picture, turn, direction }: Props) {
   };
   return (
     <section
-      class="panel graph"
+      class="panel graph-panel"
       tabIndex={0}
       role="region"
       aria-label="Graph of the calls: arrow keys move it, plus and minus zoom, 0 shows all"
       onKeyDown={onKeyDown}
     >
-      <div class="graph-tools">
-        <button class="small" onClick={() => zoom(1.25)} aria-label="Zoom in">
-          +
-        </button>
-        <button class="small" onClick={() => zoom(0.8)} aria-label="Zoom out">
-          −
-        </button>
-        <button class="small" onClick={fit}>
-          Fit
-        </button>
-      </div>
       <svg
         ref={svg}
         role="group"
@@ -182,13 +173,23 @@ export function GraphView({ id, picture, turn, direction }: Props) {
           </svg>
           trained on
         </span>
+        <div class="graph-tools">
+          <button class="small" onClick={() => zoom(1.25)} aria-label="Zoom in">
+            +
+          </button>
+          <button class="small" onClick={() => zoom(0.8)} aria-label="Zoom out">
+            −
+          </button>
+          <button class="small" onClick={fit}>
+            Fit
+          </button>
+        </div>
       </footer>
     </section>
   );
 }
 
-function EdgeView({ line: { edge, points } }: { line: Line }) {
-  const middle = points[Math.floor(points.length / 2)];
+function EdgeView({ line: { edge, points, label } }: { line: Line }) {
   const [name, about] = LINKS[edge.link];
   const many = edge.count > 1 ? ` ×${edge.count}` : "";
   return (
@@ -202,8 +203,8 @@ function EdgeView({ line: { edge, points } }: { line: Line }) {
         marker-end={`url(#arrow-${edge.link})`}
       />
       <path class="edge-target" d={path(points) ?? ""} />
-      {middle && (edge.link !== "continues" || many) && (
-        <text x={middle.x} y={middle.y - 5} text-anchor="middle">
+      {label && (
+        <text x={label.x} y={label.y + 4} text-anchor="middle">
           {name}
           {many}
         </text>
@@ -262,7 +263,7 @@ function ChipView({ id, box: { segment }, chip, index, turn }: ChipProps) {
     <a
       href={link(["rollout", id, "turns"], { turn: node.turn })}
       aria-label={label}
-      class={`chip ${isGap ? "gap" : ""} ${isHere ? "here" : ""} ${node.role === "pending" ? "pending" : ""}`}
+      class={`turn-chip ${isGap ? "gap" : ""} ${isHere ? "here" : ""} ${node.role === "pending" ? "pending" : ""}`}
     >
       <title>{label}</title>
       <rect x={x} y={y} width={CHIP.width} height={CHIP.height} rx="5" />

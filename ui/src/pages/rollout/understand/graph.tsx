@@ -8,7 +8,7 @@ import { Empty, Problem, Spinner } from "../../../ui/parts";
 import "../../../styles/understand.css";
 import { GraphList } from "./graph-list";
 import { GraphView } from "./graph-view";
-import { numberParam, useIsNarrow } from "./keys";
+import { numberParam, useIsNarrow } from "./place";
 import { picture, SEGMENTS_MAX } from "./layout";
 import { useGrowth } from "./live";
 import { segments } from "./segments";
@@ -59,7 +59,7 @@ export default function Graph({ id, query }: { id: string; query: URLSearchParam
   if (loaded.data.nodes.length === 0)
     return <Empty>No model call yet. The graph grows as the agent makes them.</Empty>;
   return (
-    <div class="stack">
+    <div class="understand stack">
       <Roles figures={figures.data} />
       {drawn ? (
         <GraphView id={id} picture={drawn} turn={turn} direction={direction} />

@@ -8,7 +8,7 @@ import { Empty, Problem, Spinner } from "../../../ui/parts";
 import { AgentText } from "../../../ui/text";
 import { VirtualList } from "../../../ui/virtual";
 import { quoted } from "./blocks";
-import { useIsNarrow } from "./keys";
+import { useIsNarrow } from "./place";
 import { Messages } from "./messages";
 import { usePages } from "./pages";
 import { flawWords } from "./words";
@@ -83,6 +83,7 @@ export function PromptIds({ id, turn, token, detail }: Props) {
               label="Ids of the prompt; arrow keys move"
               count={rows}
               estimate={() => 26}
+              align="auto"
               scrollTo={chosen === null ? null : Math.floor(chosen / perRow)}
               onRange={(first, last) =>
                 ids.need(first * perRow, Math.min(total, (last + 1) * perRow) - 1)
@@ -178,7 +179,7 @@ function PromptMessages({ id, turn }: { id: string; turn: number }) {
   );
   const before = detail.data?.messages_before ?? 0;
   return (
-    <section class="panel prompt-messages" aria-label="Messages of the request">
+    <section class="panel prompt-messages">
       <div class="body" tabIndex={0} role="region" aria-label="Messages of the request">
         <Problem error={detail.error} retry={detail.reload} />
         {!detail.data && detail.loading && <Spinner label="Loading the messages" />}

@@ -102,7 +102,9 @@ function Notices({ detail: it }: { detail: TurnDetail }) {
   const error = it.upstream_error ?? null;
   return (
     <>
-      {it.role !== "agent" && it.role !== "pending" && <p class="notice">{reasonWords(it)}.</p>}
+      {!["agent", "pending", "failed"].includes(it.role) && (
+        <p class="notice">{reasonWords(it)}.</p>
+      )}
       {(it.error || error !== null) && (
         <div class="notice bad">
           <strong>
@@ -124,7 +126,7 @@ function Notices({ detail: it }: { detail: TurnDetail }) {
           )}
         </div>
       )}
-      {it.not_exact && (
+      {it.not_exact && it.role !== "failed" && (
         <p class="notice part">Its tokens are not to be trained on. {flawWords(it.not_exact)}</p>
       )}
       {it.unfit && (
@@ -144,6 +146,11 @@ function Numbers({ detail: it }: { detail: TurnDetail }) {
         ["Prompt", `${count(it.prompt_tokens)} tokens`],
         ["Cached", it.cached_tokens === null ? null : `${count(it.cached_tokens)} tokens`],
         ["Sampled", `${count(it.completion_tokens)} tokens`],
+        [
+          "Put into the cache",
+          it.usage?.cache_write_tokens ? `${count(it.usage.cache_write_tokens)} tokens` : null,
+        ],
+        ["Ids captured", `${count(it.prompt_ids)} + ${count(it.completion_ids)}`],
         ["Mean logprob", logprob(it.mean_logprob)],
         [
           "Finish reason",

@@ -3,14 +3,15 @@ import { get } from "../../../api/client";
 import type { TurnPage, TurnRow } from "../../../api/types";
 import { count, logprob, seconds } from "../../../format";
 import { setParams } from "../../../router";
+import { useKeys } from "../../../ui/keys";
 import { Empty, Problem, Spinner } from "../../../ui/parts";
 import { AgentText } from "../../../ui/text";
 import { VirtualList } from "../../../ui/virtual";
 import "../../../styles/understand.css";
-import { numberParam, useIsNarrow, useKeys } from "./keys";
+import { numberParam, useIsNarrow } from "./place";
 import { useGrowth } from "./live";
 import { usePages } from "./pages";
-import { LogprobBar, RoleBadge } from "./parts";
+import { LogprobBar, RoleBadge, TurnNumber } from "./parts";
 import { TurnView } from "./turn";
 import { finishWords, flawWords } from "./words";
 
@@ -48,13 +49,8 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
   if (total === 0)
     return <Empty>No model call yet. Calls appear here as the agent makes them.</Empty>;
   return (
-    <div class="turns">
-      <section
-        class="panel turn-table"
-        role="table"
-        aria-label="Model calls"
-        aria-rowcount={total + 1}
-      >
+    <div class="understand turn-page">
+      <div class="panel turn-table" role="table" aria-label="Model calls" aria-rowcount={total + 1}>
         <div class="turn-row head" role="row">
           {HEADS.map(([name, title, kind]) => (
             <span key={name} role="columnheader" class={kind} title={title}>
@@ -68,6 +64,7 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
           label={`${total} model calls; j and k move`}
           count={total}
           estimate={() => (isNarrow ? 58 : 34)}
+          align="auto"
           scrollTo={wanted}
           onRange={(first, last) => turns.need(first, last)}
           render={(index) => (
@@ -83,11 +80,12 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
           <span>
             {total.toLocaleString("en")} {total === 1 ? "call" : "calls"}
           </span>
-          <span>
+          <span class="row">
             <kbd>j</kbd> <kbd>k</kbd> move
+            <TurnNumber label="Go to" turn={chosen} total={total} choose={choose} />
           </span>
         </footer>
-      </section>
+      </div>
       {chosen !== null && <TurnView id={id} turn={chosen} total={total} />}
     </div>
   );
@@ -170,11 +168,11 @@ function Row({ index, turn, isChosen, choose }: RowProps) {
       <span role="cell" class="cut preview">
         {turn.error && <AgentText class="error" text={turn.error} />}
         {turn.tool_calls.map((name, at) => (
-          <code key={at} class="tool">
+          <code key={at} class="called">
             <AgentText text={name} />
           </code>
         ))}
-        {turn.has_reasoning && <span class="muted"> thinks, </span>}
+        {turn.has_reasoning && <i class="thinks">thinks</i>}
         <AgentText text={turn.preview} />
       </span>
     </div>
