@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { get } from "../../api/client";
 import { useLoad, useReload } from "../../api/load";
+import { firstItems } from "../../api/pages";
 import type { NetworkPage, RolloutResult } from "../../api/types";
 import { bytes, seconds } from "../../format";
 import { Empty, Panel, Problem, Spinner } from "../../ui/parts";
@@ -22,21 +23,25 @@ interface Attempt {
   bytes_out: number;
 }
 
-const PAGE = 200;
+const PAGE = 100;
 const REFRESH_MS = 2000;
 
 export function NetworkTab({ rollout }: TabProps) {
   const { id, result, progress, live } = rollout;
-  const [limit, setLimit] = useState(PAGE);
+  const [wanted, setWanted] = useState(PAGE);
   const [isRefusedOnly, setRefusedOnly] = useState(false);
   const { data, error, reload } = useLoad(
-    (abort) => get<NetworkPage>(`v1/rollouts/${id}/network`, { start: 0, limit }, abort),
+    (abort) => {
+      const path = `v1/rollouts/${id}/network`;
+      const load = (start: number) => get<NetworkPage>(path, { start, limit: PAGE }, abort);
+      return firstItems(wanted, load, (page) => page.attempts as Attempt[]);
+    },
     [id],
   );
-  useReload(reload, `${limit} ${result !== null}`);
+  useReload(reload, `${wanted} ${result !== null}`);
   useReload(reload, live.said, REFRESH_MS);
   const startedAt = result?.started_at ?? progress?.started_at ?? 0;
-  const attempts = (data?.attempts ?? []) as Attempt[];
+  const attempts = data?.items ?? [];
   const shown = attempts.filter((it) => !isRefusedOnly || it.verdict === "refused");
   return (
     <div class="stack">
@@ -67,9 +72,9 @@ export function NetworkTab({ rollout }: TabProps) {
         ) : (
           <AttemptTable attempts={shown} startedAt={startedAt} />
         )}
-        {data && data.attempts.length < data.total && (
-          <button class="plain small files-more" onClick={() => setLimit(limit + PAGE)}>
-            Show more of {data.total.toLocaleString("en")} attempts
+        {data && attempts.length < data.last.total && (
+          <button class="plain small files-more" onClick={() => setWanted(wanted + PAGE)}>
+            Show more of {data.last.total.toLocaleString("en")} attempts
           </button>
         )}
       </Panel>
