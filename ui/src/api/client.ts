@@ -26,7 +26,7 @@ export interface Source {
 export const needsToken = signal(false);
 
 /** What addresses are relative to. A saved file may have no address that others can be relative to; it asks nobody. */
-const root = () => (isSaved() ? "http://saved.invalid/" : new URL("..", document.baseURI));
+const root = () => (isSaved() ? "saved:///" : new URL("..", document.baseURI));
 
 /** The address of a route such as `v1/rollouts`, with its query. */
 export function address(path: string, query: Query = {}): string {
