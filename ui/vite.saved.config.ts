@@ -27,6 +27,8 @@ export default defineConfig({
     sourcemap: false,
     rolldownOptions: {
       input: "src/saved.tsx",
+      // A classic script has none; what Vite would ask of it is for chunks, which there are not.
+      transform: { define: { "import.meta": "{}" } },
       output: {
         format: "iife",
         codeSplitting: false,

@@ -29,9 +29,15 @@ const saved: Saved = {
   answers: {
     "v1/rollouts/R": { rollout_id: "R" },
     "v1/rollouts/R/turns": { turns: [{ turn: 0 }, { turn: 1 }, { turn: 2 }], start: 0, total: 3 },
+    "v1/rollouts/R/turns/0": { turn: 0 },
+    "v1/rollouts/R/turns/1": { turn: 1 },
+    "v1/rollouts/R/transcript?conversation=0": { entries: [], start: 0, total: 0 },
     "v1/rollouts/R/turns/0/tokens?part=completion": completion(0, [10, 11]),
     "v1/rollouts/R/turns/1/tokens?part=completion": completion(1, [20]),
   },
+  same: { "v1/rollouts/R/transcript": "v1/rollouts/R/transcript?conversation=0" },
+  tool_lists: [[{ name: "bash" }]],
+  tools: [null, 0],
   prompts: [
     {
       before: null,
@@ -115,4 +121,12 @@ test("what is not in the file, and what would change something, is refused in wo
   const isRefused = (error: unknown) => error instanceof ApiError && error.status === 404;
   await assert.rejects(source.request("GET", "http://saved.invalid/v1/server"), isRefused);
   await assert.rejects(source.request("POST", "http://saved.invalid/v1/rollouts/R"), isRefused);
+});
+
+test("what stands in the file once is found wherever it belongs", async () => {
+  const ask = (path: string) =>
+    savedSource(saved).request("GET", `http://saved.invalid/v1/rollouts/R/${path}`);
+  assert.deepEqual(await ask("turns/0"), { turn: 0, tools: null });
+  assert.deepEqual(await ask("turns/1"), { turn: 1, tools: [{ name: "bash" }] });
+  assert.deepEqual(await ask("transcript"), { entries: [], start: 0, total: 0 });
 });

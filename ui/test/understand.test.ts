@@ -5,7 +5,7 @@ import type { GraphEdge, GraphNode } from "../src/api/types";
 import { blockOf, blocks, isSpecial } from "../src/pages/rollout/understand/blocks";
 import { indented } from "../src/pages/rollout/understand/json";
 import { PageCache } from "../src/pages/rollout/understand/pages";
-import { level, lowest, percent } from "../src/pages/rollout/understand/scale";
+import { level, percent, stretches } from "../src/pages/rollout/understand/scale";
 import { chips, segments } from "../src/pages/rollout/understand/segments";
 
 const node = (turn: number, role = "agent", reason: string | null = null): GraphNode => ({
@@ -124,9 +124,13 @@ test("logprobs have steps by probability", () => {
   assert.equal(percent(-50), "< 0.001%");
 });
 
-test("a stretch is shown by its least likely token", () => {
-  const found = lowest([-1, -5, null, undefined, -2, -3], 3);
-  assert.deepEqual(found, [{ index: 1, logprob: -5 }, null, { index: 5, logprob: -3 }]);
+test("a stretch is shown by its least likely token and its mean", () => {
+  const found = stretches([-1, -5, null, undefined, -2, -3], 3);
+  assert.deepEqual(found, [
+    { index: 1, logprob: -5, mean: -3 },
+    null,
+    { index: 5, logprob: -3, mean: -2.5 },
+  ]);
 });
 
 test("blocks hold every token once and end at lines", () => {

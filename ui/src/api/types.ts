@@ -42,3 +42,6 @@ export type Reply = Schemas["Reply"];
 export type Verdict = Schemas["Verdict"];
 export type Status = Schemas["Status"];
 export type RolloutEvent = Schemas["WatchedEvent"];
+export type Created = Schemas["Created"];
+export type TaskList = Schemas["TaskList"];
+export type TaskRow = Schemas["TaskRow"];

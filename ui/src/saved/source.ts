@@ -21,6 +21,12 @@ export interface Saved {
   program: string;
   /** Answers by their address without host, prefix and `start`, `limit` and `trace`; pages are whole. */
   answers: Record<string, unknown>;
+  /** Addresses whose answer is that of another. */
+  same: Record<string, string>;
+  /** Each list of tools once: most calls of a rollout offer the same ones. */
+  tool_lists: unknown[];
+  /** By turn, which list of tools its detail has. */
+  tools: (number | null)[];
   /** By turn. */
   prompts: (SavedPrompt | null)[];
 }
@@ -99,6 +105,14 @@ const promptToken = (
   alternatives: [],
 });
 
+function answerOf(saved: Saved, key: string): unknown {
+  const answer = saved.answers[saved.same[key] ?? key];
+  const turn = /\/turns\/(\d+)$/.exec(key);
+  if (!turn || typeof answer !== "object") return answer;
+  const list = saved.tools[Number(turn[1])];
+  return { ...answer, tools: typeof list === "number" ? (saved.tool_lists[list] ?? null) : null };
+}
+
 export function savedSource(saved: Saved): Source {
   return {
     isSaved: true,
@@ -116,7 +130,7 @@ export function savedSource(saved: Saved): Source {
         };
         return sliced(page, start, limit);
       }
-      const answer = method === "GET" ? saved.answers[key] : undefined;
+      const answer = method === "GET" ? answerOf(saved, key) : undefined;
       if (answer === undefined)
         throw new ApiError(
           404,

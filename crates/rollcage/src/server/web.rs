@@ -78,10 +78,6 @@ impl Page {
         };
         Ok(match self.assets.find(name) {
             Some(asset) => self.file(name, asset, request.headers()).await,
-            None if name == INDEX => reply::detail(
-                StatusCode::NOT_FOUND,
-                "this program was built without its page: `npm ci && npm run build` in ui/ makes it",
-            ),
             None => reply::not_found(),
         })
     }

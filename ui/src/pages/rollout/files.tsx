@@ -9,6 +9,7 @@ import { Empty, Panel, Problem, Spinner } from "../../ui/parts";
 import { AgentText, visible } from "../../ui/text";
 import { Diff } from "./diff";
 import type { TabProps } from "./page";
+import { TableBox } from "./table-box";
 
 const PAGE = 200;
 
@@ -22,24 +23,31 @@ const CHANGES: Record<FileView["change"], [string, string, string]> = {
 
 export function FilesTab({ rollout, query }: TabProps) {
   const { id, result } = rollout;
+  if (!result)
+    return <Empty>Files are collected when the rollout ends; they appear here then.</Empty>;
+  return <Files id={id} result={result} chosen={query.get("file")} />;
+}
+
+interface FilesProps {
+  id: string;
+  result: RolloutResult;
+  chosen: string | null;
+}
+
+function Files({ id, result, chosen }: FilesProps) {
   const [limit, setLimit] = useState(PAGE);
   const { data, error, reload } = useLoad(
     (abort) => get<ChangesPage>(`v1/rollouts/${id}/changes`, { start: 0, limit }, abort),
     [id],
   );
-  useReload(reload, `${limit} ${result !== null}`);
+  useReload(reload, limit);
   const [showsSame, setShowsSame] = useState(false);
-  const chosen = query.get("file");
   if (!data)
-    return error && result ? (
+    return error ? (
       <Problem error={error} retry={reload} />
     ) : (
       <Empty>
-        {result ? (
-          <Spinner label="Loading" />
-        ) : (
-          "Files are collected when the rollout ends; they appear here then."
-        )}
+        <Spinner label="Loading" />
       </Empty>
     );
   const sameCount = data.files.filter((file) => file.change === "same").length;
@@ -55,7 +63,7 @@ export function FilesTab({ rollout, query }: TabProps) {
         </p>
       )}
       {data.total === 0 ? (
-        <Empty>{result ? "The work directory has no text files." : "No files yet."}</Empty>
+        <Empty>The work directory has no text files.</Empty>
       ) : (
         <div class="files">
           <Panel title="Files" actions={<Patch id={id} result={result} />} flush class="files-list">
@@ -74,7 +82,7 @@ export function FilesTab({ rollout, query }: TabProps) {
           {file ? <FilePanel key={file.path} file={file} /> : <Empty>No file was changed.</Empty>}
         </div>
       )}
-      {result && <Kept id={id} result={result} />}
+      <Kept id={id} result={result} />
     </div>
   );
 }
@@ -168,8 +176,8 @@ function Text({ text }: { text: string }) {
   );
 }
 
-function Patch({ id, result }: { id: string; result: RolloutResult | null }) {
-  if (isSaved() || result?.patch_bytes === null || result?.patch_bytes === undefined) return null;
+function Patch({ id, result }: { id: string; result: RolloutResult }) {
+  if (isSaved() || result.patch_bytes === null || result.patch_bytes === undefined) return null;
   return (
     <a class="button small" href={address(`v1/rollouts/${id}/patch`)} download>
       Patch ({bytes(result.patch_bytes)})
@@ -186,36 +194,34 @@ function Kept({ id, result }: { id: string; result: RolloutResult }) {
     <>
       {artifacts.length > 0 && (
         <Panel title="Artifacts" flush>
-          <div class="scroll-x">
-            <table>
-              <thead>
-                <tr>
-                  <th>Path</th>
-                  <th class="number">Size</th>
-                  <th>SHA-256</th>
-                </tr>
-              </thead>
-              <tbody>
-                {artifacts.map((artifact) => (
-                  <tr key={artifact.path}>
-                    <td class="mono">
-                      {isSaved() ? (
+          <TableBox label="Artifacts">
+            <thead>
+              <tr>
+                <th>Path</th>
+                <th class="number">Size</th>
+                <th>SHA-256</th>
+              </tr>
+            </thead>
+            <tbody>
+              {artifacts.map((artifact) => (
+                <tr key={artifact.path}>
+                  <td class="mono">
+                    {isSaved() ? (
+                      <AgentText text={artifact.path} />
+                    ) : (
+                      <a href={href(artifact.path)} download>
                         <AgentText text={artifact.path} />
-                      ) : (
-                        <a href={href(artifact.path)} download>
-                          <AgentText text={artifact.path} />
-                        </a>
-                      )}
-                    </td>
-                    <td class="number">{bytes(artifact.bytes)}</td>
-                    <td class="mono muted" title={artifact.sha256}>
-                      {artifact.sha256.slice(0, 12)}
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+                      </a>
+                    )}
+                  </td>
+                  <td class="number">{bytes(artifact.bytes)}</td>
+                  <td class="mono muted" title={artifact.sha256}>
+                    {artifact.sha256.slice(0, 12)}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </TableBox>
         </Panel>
       )}
       {result.files_extra.length > 0 && (

@@ -4,6 +4,7 @@ import { address, isSaved, post, remove } from "../../api/client";
 import type { RolloutResult, Verdict } from "../../api/types";
 import { ago, count, dollars, reward, seconds, shortId, time } from "../../format";
 import { go, link } from "../../router";
+import { slowClock } from "../../ui/clock";
 import { Confirm } from "../../ui/dialog";
 import { Copy, StateBadge, VerdictBadge } from "../../ui/parts";
 import { AgentText } from "../../ui/text";
@@ -66,6 +67,14 @@ function Meta({ rollout: { result, progress } }: { rollout: Rollout }) {
           <dd class="number">{value}</dd>
         </div>
       ))}
+      {result && result.findings.length > 0 && (
+        <div>
+          <dt>Findings</dt>
+          <dd>
+            <a href={link(["rollout", result.rollout_id])}>{result.findings.length}</a>
+          </dd>
+        </div>
+      )}
       <div class="wide">
         <dt>Agent</dt>
         <dd>
@@ -87,19 +96,11 @@ function Meta({ rollout: { result, progress } }: { rollout: Rollout }) {
           )}
         </dd>
       </div>
-      {result && result.findings.length > 0 && (
-        <div>
-          <dt>Findings</dt>
-          <dd>
-            <a href={link(["rollout", result.rollout_id])}>{result.findings.length}</a>
-          </dd>
-        </div>
-      )}
       {startedAt !== null && (
         <div class="wide">
           <dt>Started</dt>
           <dd title={new Date(startedAt * 1000).toISOString()}>
-            {time(startedAt)} <span class="muted">· {ago(startedAt)}</span>
+            {time(startedAt)} <span class="muted">· {ago(startedAt, slowClock.value)}</span>
           </dd>
         </div>
       )}
@@ -112,8 +113,8 @@ function Actions({ rollout }: { rollout: Rollout }) {
   const [asked, setAsked] = useState<"cancel" | "delete" | "finalize" | null>(null);
   const close = () => setAsked(null);
   if (isSaved()) return null;
-  const isServed = progress?.driver === "serve" && progress.phase === "agent";
-  const canFinalize = isServed || progress?.phase === "kept";
+  // A served agent is finalized where it is talked to, beside its transcript.
+  const canFinalize = progress?.phase === "kept";
   return (
     <div class="row rollout-actions">
       {canFinalize && (
@@ -122,7 +123,7 @@ function Actions({ rollout }: { rollout: Rollout }) {
         </button>
       )}
       {progress && (
-        <button class="small danger" onClick={() => setAsked("cancel")}>
+        <button class="small danger cancel" onClick={() => setAsked("cancel")}>
           Cancel
         </button>
       )}
@@ -162,7 +163,7 @@ function Actions({ rollout }: { rollout: Rollout }) {
           close={close}
           run={() => post(`v1/rollouts/${id}/finalize`)}
         >
-          <p>It is verified and collected as soon as the agent has nothing to do.</p>
+          <p>What the agent left is verified and collected.</p>
         </Confirm>
       )}
       {asked === "delete" && (

@@ -7,6 +7,7 @@ import { bytes, seconds } from "../../format";
 import { Empty, Panel, Problem, Spinner } from "../../ui/parts";
 import { AgentText } from "../../ui/text";
 import type { TabProps } from "./page";
+import { TableBox } from "./table-box";
 
 /** As in the record's `network.jsonl`. */
 interface Attempt {
@@ -81,80 +82,76 @@ function Totals({ result }: { result: RolloutResult }) {
   if (phases.length === 0) return null;
   return (
     <Panel title="By phase" flush>
-      <div class="scroll-x">
-        <table>
-          <thead>
-            <tr>
-              <th>Phase</th>
-              <th class="number">Attempts</th>
-              <th class="number">Refused</th>
-              <th class="number">Received</th>
-              <th class="number">Sent</th>
+      <TableBox label="Network use by phase">
+        <thead>
+          <tr>
+            <th>Phase</th>
+            <th class="number">Attempts</th>
+            <th class="number">Refused</th>
+            <th class="number">Received</th>
+            <th class="number">Sent</th>
+          </tr>
+        </thead>
+        <tbody>
+          {phases.map(([phase, totals]) => (
+            <tr key={phase}>
+              <td>{phase}</td>
+              <td class="number">{totals.attempts.toLocaleString("en")}</td>
+              <td class={`number ${totals.refused > 0 ? "bad-text" : ""}`}>
+                {totals.refused.toLocaleString("en")}
+              </td>
+              <td class="number">{bytes(totals.bytes_in)}</td>
+              <td class="number">{bytes(totals.bytes_out)}</td>
             </tr>
-          </thead>
-          <tbody>
-            {phases.map(([phase, totals]) => (
-              <tr key={phase}>
-                <td>{phase}</td>
-                <td class="number">{totals.attempts.toLocaleString("en")}</td>
-                <td class={`number ${totals.refused > 0 ? "bad-text" : ""}`}>
-                  {totals.refused.toLocaleString("en")}
-                </td>
-                <td class="number">{bytes(totals.bytes_in)}</td>
-                <td class="number">{bytes(totals.bytes_out)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+          ))}
+        </tbody>
+      </TableBox>
     </Panel>
   );
 }
 
 function AttemptTable({ attempts, startedAt }: { attempts: Attempt[]; startedAt: number }) {
   return (
-    <div class="scroll-x">
-      <table>
-        <thead>
-          <tr>
-            <th class="number">After</th>
-            <th>Phase</th>
-            <th>Verdict</th>
-            <th>Kind</th>
-            <th>Host</th>
-            <th class="number">Port</th>
-            <th class="number">Received</th>
-            <th class="number">Sent</th>
+    <TableBox label="Attempts to reach something">
+      <thead>
+        <tr>
+          <th class="number">After</th>
+          <th>Phase</th>
+          <th>Verdict</th>
+          <th>Kind</th>
+          <th>Host</th>
+          <th class="number">Port</th>
+          <th class="number">Received</th>
+          <th class="number">Sent</th>
+        </tr>
+      </thead>
+      <tbody>
+        {attempts.map((attempt, place) => (
+          <tr key={place}>
+            <td class="number">{seconds(Math.max(0, attempt.at - startedAt))}</td>
+            <td>{attempt.phase || "–"}</td>
+            <td>
+              <span class={`badge ${attempt.verdict === "allowed" ? "good" : "bad"}`}>
+                {attempt.verdict}
+              </span>
+            </td>
+            <td>{attempt.kind}</td>
+            <td>
+              <span class="mono">
+                <AgentText text={attempt.host} />
+              </span>
+              {attempt.reason && (
+                <div class="muted small">
+                  <AgentText text={attempt.reason} />
+                </div>
+              )}
+            </td>
+            <td class="number">{attempt.port || "–"}</td>
+            <td class="number">{bytes(attempt.bytes_in)}</td>
+            <td class="number">{bytes(attempt.bytes_out)}</td>
           </tr>
-        </thead>
-        <tbody>
-          {attempts.map((attempt, place) => (
-            <tr key={place}>
-              <td class="number">{seconds(Math.max(0, attempt.at - startedAt))}</td>
-              <td>{attempt.phase || "–"}</td>
-              <td>
-                <span class={`badge ${attempt.verdict === "allowed" ? "good" : "bad"}`}>
-                  {attempt.verdict}
-                </span>
-              </td>
-              <td>{attempt.kind}</td>
-              <td>
-                <span class="mono">
-                  <AgentText text={attempt.host} />
-                </span>
-                {attempt.reason && (
-                  <div class="muted small">
-                    <AgentText text={attempt.reason} />
-                  </div>
-                )}
-              </td>
-              <td class="number">{attempt.port || "–"}</td>
-              <td class="number">{bytes(attempt.bytes_in)}</td>
-              <td class="number">{bytes(attempt.bytes_out)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+        ))}
+      </tbody>
+    </TableBox>
   );
 }

@@ -66,6 +66,6 @@ export function doing(live: Live): string | null {
   if (command) return `${phase} [${command.number}/${command.of}]: ${command.cmd}`;
   if (phase !== "agent") return DOING[phase] ?? `${phase}…`;
   if (live.isIdle) return "the agent waits for a message";
-  if (live.callCount === 0) return "the agent starts…";
+  if (live.callCount === 0) return live.streamed ? "the agent works" : "the agent starts…";
   return `the agent works: ${live.callCount} model call${live.callCount === 1 ? "" : "s"} answered`;
 }

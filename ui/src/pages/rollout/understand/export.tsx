@@ -192,7 +192,7 @@ function Item({ name, about, path, query = {}, file, size, command, children }: 
       <div class="row how">
         {known !== undefined && <span class="muted small number">{bytes(known)}</span>}
         {command && (
-          <span class="command">
+          <span class="export-command">
             <code class="cut" title={command}>
               {command}
             </code>

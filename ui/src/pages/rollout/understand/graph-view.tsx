@@ -122,17 +122,6 @@ export function GraphView({ id, picture, turn, direction }: Props) {
       aria-label="Graph of the calls: arrow keys move it, plus and minus zoom, 0 shows all"
       onKeyDown={onKeyDown}
     >
-      <div class="graph-tools">
-        <button class="small" onClick={() => zoom(1.25)} aria-label="Zoom in">
-          +
-        </button>
-        <button class="small" onClick={() => zoom(0.8)} aria-label="Zoom out">
-          −
-        </button>
-        <button class="small" onClick={fit}>
-          Fit
-        </button>
-      </div>
       <svg
         ref={svg}
         role="group"
@@ -184,6 +173,17 @@ export function GraphView({ id, picture, turn, direction }: Props) {
           </svg>
           trained on
         </span>
+        <div class="graph-tools">
+          <button class="small" onClick={() => zoom(1.25)} aria-label="Zoom in">
+            +
+          </button>
+          <button class="small" onClick={() => zoom(0.8)} aria-label="Zoom out">
+            −
+          </button>
+          <button class="small" onClick={fit}>
+            Fit
+          </button>
+        </div>
       </footer>
     </section>
   );
@@ -263,7 +263,7 @@ function ChipView({ id, box: { segment }, chip, index, turn }: ChipProps) {
     <a
       href={link(["rollout", id, "turns"], { turn: node.turn })}
       aria-label={label}
-      class={`chip ${isGap ? "gap" : ""} ${isHere ? "here" : ""} ${node.role === "pending" ? "pending" : ""}`}
+      class={`turn-chip ${isGap ? "gap" : ""} ${isHere ? "here" : ""} ${node.role === "pending" ? "pending" : ""}`}
     >
       <title>{label}</title>
       <rect x={x} y={y} width={CHIP.width} height={CHIP.height} rx="5" />

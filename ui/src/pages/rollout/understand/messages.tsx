@@ -73,9 +73,7 @@ export function MessageView({ message }: { message: unknown }) {
   const role = typeof it.role === "string" ? it.role : "message";
   const calls = Array.isArray(it.tool_calls) ? it.tool_calls : [];
   return (
-    <article
-      class={`message ${["system", "user", "assistant", "tool"].find((one) => one === role) ?? ""}`}
-    >
+    <article class={`said ${["user", "assistant", "tool"].includes(role) ? `from-${role}` : ""}`}>
       <header class="small">
         <strong>
           <AgentText text={role} />
@@ -112,7 +110,7 @@ function CallView({ call }: { call: ToolCall }) {
   const text = typeof given === "string" ? given : JSON.stringify(given ?? null);
   return (
     <div class="tool-call">
-      <code class="tool">
+      <code class="called">
         <AgentText text={call.function?.name ?? "a tool"} />
       </code>
       <Folding

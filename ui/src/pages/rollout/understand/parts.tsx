@@ -37,6 +37,32 @@ export function LogprobBar({ value }: { value: number | null }) {
   );
 }
 
+/** Goes to a turn by its number. */
+export function TurnNumber(props: {
+  turn: number | null;
+  total: number | null;
+  label: string;
+  choose: (turn: number) => void;
+}) {
+  return (
+    <label class="row">
+      {props.label}
+      <input
+        class="turn-number number"
+        type="number"
+        min={0}
+        max={props.total === null ? undefined : props.total - 1}
+        value={props.turn ?? ""}
+        onChange={(event) => {
+          const wanted = event.currentTarget.valueAsNumber;
+          const last = props.total === null ? wanted : props.total - 1;
+          if (Number.isInteger(wanted)) props.choose(Math.max(0, Math.min(wanted, last)));
+        }}
+      />
+    </label>
+  );
+}
+
 const LINES = 14;
 const CHARACTERS = 2400;
 

@@ -41,15 +41,21 @@ export function SampledTokens({ id, turn, token, detail }: Props) {
   useEffect(() => {
     if (isThere && token !== null) box.current?.parentElement?.scrollIntoView({ block: "nearest" });
   }, [isThere]);
+  const isWhole = tokens.length === total;
   useEffect(() => {
-    if (!wantsFocus.current || chosen === null) return;
-    // The block may have to be drawn first.
-    const timer = setTimeout(() => {
-      wantsFocus.current = false;
-      box.current?.querySelector<HTMLElement>(`[data-token="${chosen}"]`)?.focus();
-    }, 60);
-    return () => clearTimeout(timer);
-  }, [chosen]);
+    if (chosen === null) return;
+    let [frame, tries] = [0, 0];
+    // The list brings the token's block into view, which takes a few frames where blocks have to be measured first.
+    const look = () => {
+      const found = box.current?.querySelector<HTMLElement>(`[data-token="${chosen}"]`);
+      if (!found && (tries += 1) < 40) frame = requestAnimationFrame(look);
+      found?.scrollIntoView({ block: "nearest" });
+      if (found && wantsFocus.current) found.focus({ preventScroll: true });
+      if (found) wantsFocus.current = false;
+    };
+    frame = requestAnimationFrame(look);
+    return () => cancelAnimationFrame(frame);
+  }, [chosen, isWhole]);
 
   if (sampled.error && tokens.length === 0)
     return <Problem error={sampled.error} retry={sampled.retry} />;
@@ -161,6 +167,7 @@ export function SampledTokens({ id, turn, token, detail }: Props) {
             }}
             isMeasured
             align="auto"
+            settled={isWhole}
             scrollTo={chosen === null ? null : blockOf(cut, chosen)}
             render={(index) => {
               const block = cut[index];

@@ -63,7 +63,7 @@ function Names({ about, names }: { about: string; names: string[] }) {
     <p class="small">
       {about}:{" "}
       {names.map((name, at) => (
-        <code key={at} class="tool">
+        <code key={at} class="called">
           <AgentText text={name} />
         </code>
       ))}

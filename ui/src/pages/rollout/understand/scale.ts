@@ -38,24 +38,31 @@ export function percent(logprob: number | null | undefined): string {
   return `${value >= 99.95 ? "100" : value.toPrecision(3)}%`;
 }
 
-/**
- * The least likely token of each of at most `buckets` stretches, which is what a reader looks for: the place and the
- * logprob, or null where none has a logprob.
- */
-export function lowest(
+export interface Stretch {
+  /** Its least likely token, which is what a reader looks for. */
+  index: number;
+  logprob: number;
+  /** Of all its tokens that have a logprob. */
+  mean: number;
+}
+
+/** At most `buckets` stretches of equal length; null for one without a logprob. */
+export function stretches(
   logprobs: (number | null | undefined)[],
   buckets: number,
-): ({ index: number; logprob: number } | null)[] {
+): (Stretch | null)[] {
   const size = Math.max(1, Math.ceil(logprobs.length / buckets));
-  const found: ({ index: number; logprob: number } | null)[] = [];
+  const found: (Stretch | null)[] = [];
   for (let start = 0; start < logprobs.length; start += size) {
+    let [sum, count] = [0, 0];
     let low: { index: number; logprob: number } | null = null;
     for (let index = start; index < Math.min(start + size, logprobs.length); index += 1) {
       const logprob = logprobs[index];
-      if (typeof logprob === "number" && (low === null || logprob < low.logprob))
-        low = { index, logprob };
+      if (typeof logprob !== "number") continue;
+      [sum, count] = [sum + logprob, count + 1];
+      if (low === null || logprob < low.logprob) low = { index, logprob };
     }
-    found.push(low);
+    found.push(low && { ...low, mean: sum / count });
   }
   return found;
 }

@@ -1,7 +1,7 @@
 // How surprising a call's tokens are, from its first to its last.
 import { useMemo } from "preact/hooks";
 import type { Token } from "../../../api/types";
-import { level, lowest } from "./scale";
+import { level, stretches } from "./scale";
 
 const BARS = 300;
 const HEIGHT = 40;
@@ -15,13 +15,13 @@ interface Props {
   choose: (index: number) => void;
 }
 
-/** One bar for each stretch of tokens: as high as its least likely token is unlikely. A click leads there. */
+/** One bar for each stretch of tokens: as high as its least likely token is unlikely, and darker up to the mean. */
 export function Sparkline({ tokens, total, chosen, choose }: Props) {
   // Tokens that are still to come keep their place.
   const bars = useMemo(() => {
     const logprobs = tokens.map((one) => one.logprob);
     logprobs.length = total;
-    return lowest(logprobs, BARS);
+    return stretches(logprobs, BARS);
   }, [tokens, total]);
   const onClick = (event: MouseEvent) => {
     const { left, width } = (event.currentTarget as Element).getBoundingClientRect();
@@ -43,17 +43,11 @@ export function Sparkline({ tokens, total, chosen, choose }: Props) {
     >
       {bars.map((bar, at) => {
         if (!bar) return null;
-        const height = Math.max(1, (Math.min(0, bar.logprob) / FLOOR) * HEIGHT);
-        const shown = Math.min(HEIGHT, height);
         return (
-          <rect
-            key={at}
-            class={`bar${level(bar.logprob)}`}
-            x={at}
-            y={HEIGHT - shown}
-            width={0.86}
-            height={shown}
-          />
+          <g key={at}>
+            <Bar at={at} logprob={bar.logprob} class={`bar${level(bar.logprob)}`} />
+            {bar.mean > bar.logprob && <Bar at={at} logprob={bar.mean} class="mean" />}
+          </g>
         );
       })}
       {chosen !== null && (
@@ -67,4 +61,9 @@ export function Sparkline({ tokens, total, chosen, choose }: Props) {
       )}
     </svg>
   );
+}
+
+function Bar({ at, logprob, class: kind }: { at: number; logprob: number; class: string }) {
+  const height = Math.min(HEIGHT, Math.max(1, (Math.min(0, logprob) / FLOOR) * HEIGHT));
+  return <rect class={kind} x={at} y={HEIGHT - height} width={0.86} height={height} />;
 }

@@ -35,10 +35,12 @@ export const TokenBlock = memo(
           aria-pressed={isChosen}
           aria-label={!hasMarks && token.text?.trim() === "" ? blankName(token.text) : undefined}
         >
-          {shown(token, hasMarks)}
+          {hasIds ? <b>{shown(token, true, "")}</b> : shown(token, hasMarks, "\n")}
           {hasIds && <small>{token.id ?? "–"}</small>}
         </span>,
       );
+      // Above its id a token cannot break a line by itself.
+      if (hasIds && token.text?.endsWith("\n")) spans.push("\n");
     }
     return <div class="token-block">{spans}</div>;
   },
@@ -66,7 +68,7 @@ function classOf(token: Token, colouring: Colouring): string {
   return (step === null ? "unknown" : `lp${step}`) + special;
 }
 
-function shown(token: Token, hasMarks: boolean): ComponentChildren {
+function shown(token: Token, hasMarks: boolean, lineBreak: string): ComponentChildren {
   const text = token.text ?? null;
   // Never a guess: without a text there is the id, and without both a mark.
   if (text === null) return <i class="mark">{token.id === null ? "?" : `⟨${token.id}⟩`}</i>;
@@ -74,7 +76,7 @@ function shown(token: Token, hasMarks: boolean): ComponentChildren {
   if (!hasMarks) return text === "\n" ? [<i class="mark line"> </i>, "\n"] : marked(text);
   return text.split(/([ \n\t])/).map((part) => {
     if (part === " ") return [<i class="mark">␣</i>, <wbr />];
-    if (part === "\n") return [<i class="mark">⏎</i>, "\n"];
+    if (part === "\n") return [<i class="mark">⏎</i>, lineBreak];
     if (part === "\t") return [<i class="mark">⇥</i>, "\t"];
     return marked(part);
   });

@@ -1,7 +1,7 @@
 // The tokens of one model call: what was sampled, how likely it was, and what went in.
 import { get } from "../../../api/client";
 import { useLoad } from "../../../api/load";
-import type { TurnDetail } from "../../../api/types";
+import type { TurnDetail, TurnPage } from "../../../api/types";
 import { count, logprob } from "../../../format";
 import { link, setParams } from "../../../router";
 import { useKeys } from "../../../ui/keys";
@@ -9,7 +9,7 @@ import { Problem, Spinner } from "../../../ui/parts";
 import "../../../styles/understand.css";
 import { numberParam } from "./place";
 import { useGrowth } from "./live";
-import { RoleBadge } from "./parts";
+import { RoleBadge, TurnNumber } from "./parts";
 import { PromptIds } from "./prompt";
 import { SampledTokens } from "./sampled-view";
 import { flawWords } from "./words";
@@ -22,13 +22,20 @@ export default function Tokens({ id, query }: { id: string; query: URLSearchPara
     (abort) => get<TurnDetail>(`v1/rollouts/${id}/turns/${turn}`, {}, abort),
     [id, turn],
   );
-  useGrowth(id, () => detail.data?.role === "pending" && detail.reload());
+  const turns = useLoad(
+    (abort) => get<TurnPage>(`v1/rollouts/${id}/turns`, { start: 0, limit: 1 }, abort),
+    [id],
+  );
+  const total = turns.data?.total ?? null;
+  useGrowth(id, () => {
+    turns.reload();
+    if (detail.data?.role === "pending") detail.reload();
+  });
   const choose = (next: number) => setParams({ turn: Math.max(0, next), token: null });
   useKeys((key) => {
-    // Whether there is a next turn is known once it is asked for.
-    const step = key === "j" && !detail.error ? 1 : key === "k" ? -1 : 0;
-    if (step === 0) return false;
-    choose(turn + step);
+    const step = key === "j" ? 1 : key === "k" ? -1 : 0;
+    if (step === 0 || total === null) return false;
+    choose(Math.min(total - 1, turn + step));
     return true;
   });
   const it = detail.data;
@@ -44,22 +51,10 @@ export default function Tokens({ id, query }: { id: string; query: URLSearchPara
           >
             <span aria-hidden="true">←</span>
           </button>
-          <label class="row">
-            <strong>Turn</strong>
-            <input
-              class="turn-number number"
-              type="number"
-              min={0}
-              value={turn}
-              onChange={(event) => {
-                const wanted = event.currentTarget.valueAsNumber;
-                if (Number.isInteger(wanted) && wanted >= 0) choose(wanted);
-              }}
-            />
-          </label>
+          <TurnNumber label="Turn" turn={turn} total={total} choose={choose} />
           <button
             class="small"
-            disabled={detail.error?.status === 404}
+            disabled={total !== null && turn + 1 >= total}
             onClick={() => choose(turn + 1)}
             aria-label="Next turn"
           >

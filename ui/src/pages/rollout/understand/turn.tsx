@@ -146,6 +146,11 @@ function Numbers({ detail: it }: { detail: TurnDetail }) {
         ["Prompt", `${count(it.prompt_tokens)} tokens`],
         ["Cached", it.cached_tokens === null ? null : `${count(it.cached_tokens)} tokens`],
         ["Sampled", `${count(it.completion_tokens)} tokens`],
+        [
+          "Put into the cache",
+          it.usage?.cache_write_tokens ? `${count(it.usage.cache_write_tokens)} tokens` : null,
+        ],
+        ["Ids captured", `${count(it.prompt_ids)} + ${count(it.completion_ids)}`],
         ["Mean logprob", logprob(it.mean_logprob)],
         [
           "Finish reason",

@@ -11,7 +11,7 @@ import "../../../styles/understand.css";
 import { numberParam, useIsNarrow } from "./place";
 import { useGrowth } from "./live";
 import { usePages } from "./pages";
-import { LogprobBar, RoleBadge } from "./parts";
+import { LogprobBar, RoleBadge, TurnNumber } from "./parts";
 import { TurnView } from "./turn";
 import { finishWords, flawWords } from "./words";
 
@@ -80,8 +80,9 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
           <span>
             {total.toLocaleString("en")} {total === 1 ? "call" : "calls"}
           </span>
-          <span>
+          <span class="row">
             <kbd>j</kbd> <kbd>k</kbd> move
+            <TurnNumber label="Go to" turn={chosen} total={total} choose={choose} />
           </span>
         </footer>
       </div>
@@ -167,7 +168,7 @@ function Row({ index, turn, isChosen, choose }: RowProps) {
       <span role="cell" class="cut preview">
         {turn.error && <AgentText class="error" text={turn.error} />}
         {turn.tool_calls.map((name, at) => (
-          <code key={at} class="tool">
+          <code key={at} class="called">
             <AgentText text={name} />
           </code>
         ))}
