@@ -8,7 +8,7 @@ import { Empty, Panel, Problem, Spinner } from "../../../ui/parts";
 import { AgentText, visible } from "../../../ui/text";
 import { pairFiles, type FilePair } from "./align";
 
-const PAGE = 500;
+const PAGE = 128;
 /** Opened at once; more would only make the page long. */
 const OPEN_AT_FIRST = 5;
 
