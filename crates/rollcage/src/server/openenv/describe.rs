@@ -280,7 +280,7 @@ fn add_control(schemas: &mut Map<String, Value>) {
         members.remove("$defs");
     }
     let reward = observation["properties"]["reward"].clone();
-    let metadata = observation["properties"]["metadata"].clone();
+    let metadata = json!({"type": ["object", "null"], "additionalProperties": true});
     let answer = |observed: &str| {
         json!({
             "type": "object", "description": "What the environment shows.",
