@@ -77,6 +77,8 @@ pub(crate) struct Saving<'a> {
     pub(crate) store: &'a Store,
     pub(crate) result: &'a RolloutResult,
     pub(crate) reading: &'a Reading,
+    /// More of the API's answers, by what follows the rollout's address.
+    pub(crate) others: &'a [(&'static str, Value)],
 }
 
 /// What the file holds. Answers are named by their addresses without host, prefix and page.
@@ -197,6 +199,9 @@ impl Saving<'_> {
     /// What the record has beside result and calls. What is missing there is missing in the page.
     fn add_files(&self, saved: &mut Saved) -> Result<(), SaveError> {
         let id = self.result.rollout_id;
+        for (name, answer) in self.others {
+            saved.add(&format!("/{name}"), answer)?;
+        }
         if let Some(task) = self.store.task(id)? {
             saved.add("/task", &task)?;
         }
@@ -307,6 +312,7 @@ mod tests {
             store: &store,
             result,
             reading: &reading,
+            others: &[("network", json!({"total": 0}))],
         };
         let mut out = Vec::new();
         write(&saving, viewer, &mut out)?;
@@ -354,6 +360,7 @@ mod tests {
                 .unwrap()
                 .contains("alert")
         );
+        assert_eq!(answer("/network"), &json!({"total": 0}));
         assert_eq!(answer("/logs?name=agent"), "<b>\u{1b}[31mred");
         assert!(answer("/logs?name=agent_stderr").is_null());
         let turns = answer("/turns")["turns"].as_array().unwrap();

@@ -19,6 +19,7 @@ use rollcage_model::view::{TraceDetail, View};
 
 use super::trace::TraceName;
 use crate::saved::{self, Saving, Viewer};
+use crate::server::api::whole_answers;
 use crate::server::web;
 use crate::{Outcome, output, report, settings, text};
 
@@ -127,6 +128,7 @@ fn save(store: &Store, result: &RolloutResult, path: &Path) -> anyhow::Result<Ou
         store,
         result,
         reading: &reading,
+        others: &whole_answers(store, result)?,
     };
     let mut page = Vec::new();
     saved::write(&saving, &viewer, &mut page)?;

@@ -37,6 +37,7 @@ mod session;
 mod stream;
 mod types;
 
+pub(crate) use changes::whole_answers;
 use error::ApiError;
 pub(crate) use live::agent_routes;
 pub(crate) use openapi::document;

@@ -18,6 +18,7 @@ use rollcage_model::browse::turn::MessageRange;
 use rollcage_model::record::RolloutResult;
 
 use super::artifacts::disposition;
+use super::changes::whole_answers;
 use super::error::ApiError;
 use super::{BackendState, OwnerName, plain_text};
 use crate::saved::{self, SaveError, Saving, Viewer};
@@ -313,6 +314,7 @@ async fn page(
             store: &store,
             result: &result,
             reading: &reading,
+            others: &whole_answers(&store, &result)?,
         };
         let mut page = Vec::new();
         saved::write(&saving, &viewer, &mut page)?;

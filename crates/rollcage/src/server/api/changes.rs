@@ -6,8 +6,9 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
+use serde_json::{Value, json};
 
-use rollcage_engine::store::StartFiles;
+use rollcage_engine::store::{StartFiles, Store, StoreError};
 use rollcage_engine::{EngineError, FILE_CHARS_MAX, FILES_MAX};
 use rollcage_model::finding::Code;
 use rollcage_model::record::RolloutResult;
@@ -96,6 +97,22 @@ pub(super) async fn network(
             .take(limit)
             .collect(),
     }))
+}
+
+/// Both as one page each, by what follows the rollout's address.
+pub(crate) fn whole_answers(
+    store: &Store,
+    result: &RolloutResult,
+) -> Result<[(&'static str, Value); 2], StoreError> {
+    let start = store.start_files(result.rollout_id)?;
+    let attempts = store.network(result.rollout_id)?;
+    let network = NetworkPage {
+        total: attempts.len(),
+        start: 0,
+        attempts,
+    };
+    let changes = changes_of(result, start.as_ref());
+    Ok([("changes", json!(changes)), ("network", json!(network))])
 }
 
 /// All files on one page. Whoever collected files stopped at a limit, so that a missing one may be unknown.
