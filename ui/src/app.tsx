@@ -73,9 +73,12 @@ export function App() {
             </Suspense>
           </Boundary>
         ) : (
-          <Empty>
-            There is no such page. <a href={link(["rollouts"])}>All rollouts</a>
-          </Empty>
+          <>
+            <h1>Nothing here</h1>
+            <p>
+              There is no such page. <a href={link(["rollouts"])}>All rollouts</a>
+            </p>
+          </>
         )}
       </main>
     </>

@@ -65,10 +65,10 @@ test("pages are cut out of whole lists", async () => {
   const source = savedSource(saved);
   const page = (await source.request(
     "GET",
-    "http://saved.invalid/v1/rollouts/R/turns?start=1&limit=1",
+    "saved:///v1/rollouts/R/turns?start=1&limit=1",
   )) as TurnPage;
   assert.deepEqual(page, { turns: [{ turn: 1 }], start: 1, total: 3 });
-  assert.deepEqual(await source.request("GET", "http://saved.invalid/v1/rollouts/R?trace=none"), {
+  assert.deepEqual(await source.request("GET", "saved:///v1/rollouts/R?trace=none"), {
     rollout_id: "R",
   });
 });
@@ -119,13 +119,13 @@ test("prompts are put together from what is new in each", () => {
 test("what is not in the file, and what would change something, is refused in words", async () => {
   const source = savedSource(saved);
   const isRefused = (error: unknown) => error instanceof ApiError && error.status === 404;
-  await assert.rejects(source.request("GET", "http://saved.invalid/v1/server"), isRefused);
-  await assert.rejects(source.request("POST", "http://saved.invalid/v1/rollouts/R"), isRefused);
+  await assert.rejects(source.request("GET", "saved:///v1/server"), isRefused);
+  await assert.rejects(source.request("POST", "saved:///v1/rollouts/R"), isRefused);
 });
 
 test("what stands in the file once is found wherever it belongs", async () => {
   const ask = (path: string) =>
-    savedSource(saved).request("GET", `http://saved.invalid/v1/rollouts/R/${path}`);
+    savedSource(saved).request("GET", `saved:///v1/rollouts/R/${path}`);
   assert.deepEqual(await ask("turns/0"), { turn: 0, tools: null });
   assert.deepEqual(await ask("turns/1"), { turn: 1, tools: [{ name: "bash" }] });
   assert.deepEqual(await ask("transcript"), { entries: [], start: 0, total: 0 });

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use rollcage_proxy::read_request_body;
 
 pub(crate) const JSON: &str = "application/json";
-const HTML: &str = "text/html; charset=utf-8";
 
 /// A response with a complete body.
 pub(crate) fn whole(
@@ -41,10 +40,6 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
             )
         }
     }
-}
-
-pub(crate) fn html(body: impl Into<Bytes>) -> Response {
-    whole(StatusCode::OK, HTML, body)
 }
 
 pub(crate) fn detail(status: StatusCode, text: &str) -> Response {

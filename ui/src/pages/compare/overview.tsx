@@ -46,6 +46,12 @@ export function Overview({ query }: { query: URLSearchParams }) {
       </div>
       <FilterBar filters={filters} />
       <Problem error={series.error} retry={series.reload} />
+      {(filters.verdict || filters.ended) && (
+        <p class="notice part" role="status">
+          Only rollouts with a certain outcome are counted here: shares and pass@k say nothing then.
+          Remove that filter to compare.
+        </p>
+      )}
       {all && all.rollouts === 0 ? (
         <Nothing isFiltered={Object.keys(filters).length > 0} />
       ) : (

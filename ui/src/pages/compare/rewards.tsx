@@ -21,6 +21,10 @@ export function RewardCharts({ groups, filters }: { groups: GroupFigures[]; filt
   const shown = groups.slice(from, from + PAGE);
   return (
     <div class="stack">
+      <p class="small muted">
+        How many of the valid rollouts got which reward, from 0 to 1. The line below each: passed,
+        partial, failed.
+      </p>
       <div class="multiples">
         {shown.map((group) => (
           <figure key={keyName(group.key)}>

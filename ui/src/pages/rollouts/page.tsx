@@ -49,8 +49,8 @@ export function RolloutsPage({ query }: PageProps) {
     else return false;
     return true;
   });
-  const running = counts.facets?.status.running ?? 0;
-  useTitle(running > 0 ? `${count(running)} running · Rollouts` : "Rollouts");
+  const running = counts.facets ? (counts.facets.status.running ?? 0) : null;
+  useTitle(running ? `${count(running)} running · Rollouts` : "Rollouts");
   const isFiltered = FILTER_NAMES.some((name) => filters[name]);
   const isEmpty = store.total === 0 && !isOld;
   return (
@@ -112,7 +112,7 @@ export function RolloutsPage({ query }: PageProps) {
 interface HeadProps {
   filters: Filters;
   all: GroupFigures | null;
-  running: number;
+  running: number | null;
 }
 
 function Head({ filters, all, running }: HeadProps) {

@@ -39,7 +39,13 @@ export function TaskFields(props: FormProps & { tasks: ReturnType<typeof useTask
           title="What the script plays, one command per line"
           rows={3}
           placeholder={"echo hello > hello.txt"}
-          hint={isListed ? "Empty: the task's own solution." : undefined}
+          hint={
+            form.extra.solution
+              ? "Empty: the steps that are sent as they were."
+              : isListed
+                ? "Empty: the task's own solution."
+                : undefined
+          }
         />
       )}
     </>

@@ -66,8 +66,8 @@ fn write_many(store: &Store, count: usize) -> anyhow::Result<()> {
     let groups = Group::all(count);
     std::thread::scope(|scope| {
         let write = |thread: usize| {
-            let groups = groups.iter().skip(thread).step_by(THREADS);
-            groups.map(|group| group.write(store)).collect()
+            let mut groups = groups.iter().skip(thread).step_by(THREADS);
+            groups.try_for_each(|group| group.write(store))
         };
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| scope.spawn(move || -> anyhow::Result<()> { write(thread) }))

@@ -31,17 +31,28 @@ export function GraphView({ id, picture, turn, direction }: Props) {
   const [view, setView] = useState<View>({ x: 0, y: 0, scale: 1 });
   const drag = useRef<{ x: number; y: number; hasMoved: boolean } | null>(null);
 
-  const fit = () => {
+  /** Shows all of it; at first only as far as it can be read, from where the work starts. */
+  const fit = (least = 0.1) => {
     const size = svg.current?.getBoundingClientRect();
     if (!size || size.width === 0) return;
-    const scale = Math.min(1.2, size.width / picture.width, size.height / picture.height);
-    // What cannot be read is better shown in part, from the first call on.
-    const readable = Math.max(scale, 0.55);
-    const [wide, high] = [picture.width * readable, picture.height * readable];
-    const first = picture.boxes[0]!;
-    const x = wide <= size.width ? (size.width - wide) / 2 : 16 - first.x * readable;
-    const y = high <= size.height ? (size.height - high) / 2 : 48 - first.y * readable;
-    setView({ x, y, scale: readable });
+    const whole = Math.min(1.2, size.width / picture.width, size.height / picture.height);
+    const scale = Math.max(whole, least);
+    const work = picture.boxes.find((one) => !one.segment.isBundle) ?? picture.boxes[0]!;
+    const place = (
+      room: number,
+      length: number,
+      start: number,
+      extent: number,
+      isAlong: boolean,
+    ) => {
+      if (length * scale <= room) return (room - length * scale) / 2;
+      return isAlong ? 8 - start * scale : room / 2 - (start + extent / 2) * scale;
+    };
+    setView({
+      x: place(size.width, picture.width, work.x, work.width, direction === "LR"),
+      y: place(size.height, picture.height, work.y, work.height, direction === "TB"),
+      scale,
+    });
   };
   const zoom = (factor: number, at?: { x: number; y: number }) => {
     const size = svg.current!.getBoundingClientRect();
@@ -56,7 +67,7 @@ export function GraphView({ id, picture, turn, direction }: Props) {
 
   const box = picture.boxes.find((one) => one.segment.nodes.some((node) => node.turn === turn));
   useLayoutEffect(() => {
-    fit();
+    fit(0.55);
     const size = svg.current?.getBoundingClientRect();
     if (!box || !size) return;
     setView((old) => {
@@ -90,7 +101,7 @@ export function GraphView({ id, picture, turn, direction }: Props) {
       "+": () => zoom(1.25),
       "=": () => zoom(1.25),
       "-": () => zoom(0.8),
-      "0": fit,
+      "0": () => fit(),
       ArrowLeft: () => pan(60, 0),
       ArrowRight: () => pan(-60, 0),
       ArrowUp: () => pan(0, 60),
@@ -180,7 +191,7 @@ export function GraphView({ id, picture, turn, direction }: Props) {
           <button class="small" onClick={() => zoom(0.8)} aria-label="Zoom out">
             −
           </button>
-          <button class="small" onClick={fit}>
+          <button class="small" onClick={() => fit()}>
             Fit
           </button>
         </div>

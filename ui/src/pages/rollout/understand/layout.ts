@@ -104,7 +104,7 @@ function sizeOf(segment: Segment, notable: Set<number>): Omit<Box, "x" | "y"> {
     return isOdd || notable.has(segment.nodes[at]!.turn);
   };
   const shown = chips(segment, isNotable);
-  const columns = Math.min(CHIP.perRow, Math.max(shown.length, 4));
+  const columns = Math.min(CHIP.perRow, Math.max(shown.length, 5));
   const rows = Math.ceil(shown.length / CHIP.perRow);
   return {
     segment,

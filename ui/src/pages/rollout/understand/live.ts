@@ -19,7 +19,8 @@ export function useGrowth(id: string, changed: () => void) {
     const stopRows = onRows((row) => {
       if (row.rollout_id !== id) return;
       const now = `${row.calls} ${row.status}`;
-      if (seen !== "" && seen !== now) plan();
+      // The first one may be the last: what was loaded before it may be out of date.
+      if (seen !== now) plan();
       seen = now;
     });
     let starts = streamStarts.peek();

@@ -51,12 +51,10 @@ export function Sparkline({ tokens, total, chosen, choose }: Props) {
         );
       })}
       {chosen !== null && (
-        <rect
+        <path
           class="here"
-          x={((chosen + 0.5) / total) * bars.length - 0.15}
-          y={0}
-          width={0.6}
-          height={HEIGHT}
+          d={`M${((chosen + 0.5) / total) * bars.length} 0 V${HEIGHT}`}
+          vector-effect="non-scaling-stroke"
         />
       )}
     </svg>

@@ -102,7 +102,7 @@ impl Step {
         };
         Step {
             thought: (dice.below(3) == 0).then(|| *dice.pick::<&str>(&THOUGHTS)),
-            words: *dice.pick::<&str>(&WORDS),
+            words: dice.pick::<&str>(&WORDS),
             tool,
             arguments,
             result,
