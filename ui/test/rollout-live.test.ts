@@ -3,7 +3,7 @@ import { test } from "node:test";
 import type { RolloutEvent } from "../src/api/types";
 import { endedCommands, liveCommands } from "../src/pages/rollout/command-list";
 import { fold, NOTHING, unsaid } from "../src/pages/rollout/live";
-import { doing, endedSegments, liveSegments } from "../src/pages/rollout/phases";
+import { doing, endedSegments, inOrder, liveSegments } from "../src/pages/rollout/phases";
 
 type Told = Record<string, unknown> & { event: string };
 
@@ -68,6 +68,11 @@ test("a result's phases that were not reached have no time", () => {
     segments.map((it) => it.seconds),
     [0.1, 2, null, null, 0.2],
   );
+});
+
+test("phases are listed in the order in which they come", () => {
+  const phases = inOrder({ agent: 2, verify: 3, setup: 1 }).map(([phase]) => phase);
+  assert.deepEqual(phases, ["setup", "agent", "verify"]);
 });
 
 test("events are taken once, and missed ones are noticed", () => {

@@ -14,6 +14,12 @@ import { TableBox } from "./table-box";
 
 const PAGE = 100;
 
+/** Where agents work; a path below it is told from there. */
+const WORK_DIRECTORY = "/home/user/workdir/";
+
+const shortPath = (path: string) =>
+  path.startsWith(WORK_DIRECTORY) ? path.slice(WORK_DIRECTORY.length) : path;
+
 const CHANGES: Record<FileView["change"], [string, string, string]> = {
   added: ["A", "added", "good"],
   changed: ["M", "changed", "part"],
@@ -67,7 +73,7 @@ function Files({ id, result, chosen }: FilesProps) {
         </p>
       )}
       {last.total === 0 ? (
-        <Empty>The work directory has no text files.</Empty>
+        <Empty>No files were kept of the work directory.</Empty>
       ) : (
         <div class="files">
           <Panel title="Files" actions={<Patch id={id} result={result} />} flush class="files-list">
@@ -86,7 +92,7 @@ function Files({ id, result, chosen }: FilesProps) {
           {file ? <FilePanel key={file.path} file={file} /> : <Empty>No file was changed.</Empty>}
         </div>
       )}
-      <Kept id={id} result={result} />
+      <Artifacts id={id} result={result} />
     </div>
   );
 }
@@ -119,7 +125,7 @@ function FileList({ files, chosen }: { files: FileView[]; chosen: string | null 
                 {sign}
               </span>
               <span class="cut mono">
-                <AgentText text={file.path} />
+                <AgentText text={shortPath(file.path)} />
               </span>
             </button>
           </li>
@@ -147,8 +153,8 @@ function FilePanel({ file }: { file: FileView }) {
     </div>
   );
   const title = (
-    <span class="mono">
-      <AgentText text={file.path} />
+    <span class="mono" title={visible(file.path)}>
+      <AgentText text={shortPath(file.path)} />
     </span>
   );
   return (
@@ -189,57 +195,42 @@ function Patch({ id, result }: { id: string; result: RolloutResult }) {
   );
 }
 
-/** What was kept besides texts. */
-function Kept({ id, result }: { id: string; result: RolloutResult }) {
+/** What was kept of the task's artifacts. */
+function Artifacts({ id, result }: { id: string; result: RolloutResult }) {
   const artifacts = result.artifacts ?? [];
   const href = (path: string) =>
     address(`v1/rollouts/${id}/artifacts/${path.split("/").map(encodeURIComponent).join("/")}`);
+  if (artifacts.length === 0) return null;
   return (
-    <>
-      {artifacts.length > 0 && (
-        <Panel title="Artifacts" flush>
-          <TableBox label="Artifacts">
-            <thead>
-              <tr>
-                <th>Path</th>
-                <th class="number">Size</th>
-                <th>SHA-256</th>
-              </tr>
-            </thead>
-            <tbody>
-              {artifacts.map((artifact) => (
-                <tr key={artifact.path}>
-                  <td class="mono">
-                    {isSaved() ? (
-                      <AgentText text={artifact.path} />
-                    ) : (
-                      <a href={href(artifact.path)} download>
-                        <AgentText text={artifact.path} />
-                      </a>
-                    )}
-                  </td>
-                  <td class="number">{bytes(artifact.bytes)}</td>
-                  <td class="mono muted" title={artifact.sha256}>
-                    {artifact.sha256.slice(0, 12)}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </TableBox>
-        </Panel>
-      )}
-      {result.files_extra.length > 0 && (
-        <Panel title={`Other files (${result.files_extra.length})`}>
-          <p class="muted small">They are no text, or too large: their names alone were kept.</p>
-          <ul class="plain-list mono">
-            {result.files_extra.map((path) => (
-              <li key={path}>
-                <AgentText text={path} />
-              </li>
-            ))}
-          </ul>
-        </Panel>
-      )}
-    </>
+    <Panel title="Artifacts" flush>
+      <TableBox label="Artifacts">
+        <thead>
+          <tr>
+            <th>Path</th>
+            <th class="number">Size</th>
+            <th>SHA-256</th>
+          </tr>
+        </thead>
+        <tbody>
+          {artifacts.map((artifact) => (
+            <tr key={artifact.path}>
+              <td class="mono">
+                {isSaved() ? (
+                  <AgentText text={artifact.path} />
+                ) : (
+                  <a href={href(artifact.path)} download>
+                    <AgentText text={artifact.path} />
+                  </a>
+                )}
+              </td>
+              <td class="number">{bytes(artifact.bytes)}</td>
+              <td class="mono muted" title={artifact.sha256}>
+                {artifact.sha256.slice(0, 12)}
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </TableBox>
+    </Panel>
   );
 }

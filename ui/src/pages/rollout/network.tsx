@@ -8,6 +8,7 @@ import { bytes, seconds } from "../../format";
 import { Empty, Panel, Problem, Spinner } from "../../ui/parts";
 import { AgentText } from "../../ui/text";
 import type { TabProps } from "./page";
+import { inOrder } from "./phases";
 import { TableBox } from "./table-box";
 
 /** As in the record's `network.jsonl`. */
@@ -83,7 +84,7 @@ export function NetworkTab({ rollout }: TabProps) {
 }
 
 function Totals({ result }: { result: RolloutResult }) {
-  const phases = Object.entries(result.network ?? {});
+  const phases = inOrder(result.network ?? {});
   if (phases.length === 0) return null;
   return (
     <Panel title="By phase" flush>

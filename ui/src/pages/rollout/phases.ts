@@ -12,6 +12,12 @@ export interface Segment {
 
 const PHASES = ["prepare", "sandbox", "setup", "agent", "verify", "collect"];
 
+/** By phase, in the order in which they come. */
+export function inOrder<T>(byPhase: Record<string, T>): [string, T][] {
+  const place = ([phase]: [string, T]) => PHASES.indexOf(phase);
+  return Object.entries(byPhase).sort((one, other) => place(one) - place(other));
+}
+
 /** `now` in the server's Unix seconds. */
 export function liveSegments(live: Live, now: number): Segment[] {
   const end = live.finished?.at ?? now;

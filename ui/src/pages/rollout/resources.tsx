@@ -5,6 +5,7 @@ import { Empty, Facts, Panel } from "../../ui/parts";
 import { AgentText } from "../../ui/text";
 import { budgetLines, type BudgetLine } from "./budget-lines";
 import type { TabProps } from "./page";
+import { inOrder } from "./phases";
 import { TableBox } from "./table-box";
 import { useTask } from "./use-task";
 
@@ -25,7 +26,7 @@ export function ResourcesTab({ rollout }: TabProps) {
 
 function PhaseUsage({ result, task }: { result: RolloutResult; task: Task | null }) {
   const { usage, timings } = result;
-  const phases = Object.entries(usage.phases ?? {});
+  const phases = inOrder(usage.phases ?? {});
   const spent: Record<string, number> = {
     setup: timings.setup_s,
     agent: timings.agent_s,
