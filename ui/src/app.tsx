@@ -6,6 +6,7 @@ import { session } from "./api/session";
 import { SignIn } from "./pages/signin";
 import { RolloutsPage } from "./pages/rollouts/page";
 import { link, route } from "./router";
+import { Boundary } from "./ui/boundary";
 import { useHeadingFocus } from "./ui/focus";
 import { Empty, Spinner } from "./ui/parts";
 import { Connection, KeyboardHelp, Session, ThemeButton } from "./ui/shell";
@@ -35,6 +36,7 @@ export function App() {
   const section = first === "rollout" ? "rollouts" : first;
   // The tabs of one rollout are one place.
   useHeadingFocus(first === "rollout" || first === "live" ? `${first}/${path[0] ?? ""}` : first);
+  const place = route.value.path.join("/");
   return (
     <>
       <a class="skip" href="#main" onClick={skip}>
@@ -65,13 +67,18 @@ export function App() {
         ) : session.value === null ? (
           <Waiting />
         ) : Page ? (
-          <Suspense fallback={<Waiting />}>
-            <Page path={path} query={route.value.query} />
-          </Suspense>
+          <Boundary place={place}>
+            <Suspense fallback={<Waiting />}>
+              <Page path={path} query={route.value.query} />
+            </Suspense>
+          </Boundary>
         ) : (
-          <Empty>
-            There is no such page. <a href={link(["rollouts"])}>All rollouts</a>
-          </Empty>
+          <>
+            <h1>Nothing here</h1>
+            <p>
+              There is no such page. <a href={link(["rollouts"])}>All rollouts</a>
+            </p>
+          </>
         )}
       </main>
     </>

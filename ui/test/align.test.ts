@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Entry, FileView } from "../src/api/types";
-import { align, firstDifference, pairFiles } from "../src/pages/compare/side/align";
+import { align, firstDifference, nextDifference, pairFiles } from "../src/pages/compare/side/align";
 
 function entry(speaker: Entry["speaker"], text: string, more: Partial<Entry> = {}): Entry {
   return {
@@ -60,6 +60,9 @@ test("the first difference is the first reply that differs, before prompts and r
   );
   assert.equal(firstDifference(pairs), 2);
   assert.equal(firstDifference(pairs.slice(0, 2)), 0);
+  assert.equal(nextDifference(pairs, 0, 1), 1);
+  assert.equal(nextDifference(pairs, 0, -1), null);
+  assert.equal(nextDifference(pairs, 2, 1), null);
   const waiting = { ...first, tool_calls: [call(null)] };
   assert.equal(firstDifference(align(whole([first]), whole([waiting]))), null);
 });

@@ -54,16 +54,14 @@ test("patches are shown as patches, however they are wrapped", () => {
 });
 
 test("other arguments are shown as they are", () => {
-  assert.deepEqual(toolView("x", "{broken"), { kind: "arguments", text: "{broken" });
-  assert.deepEqual(view("grep", { pattern: "a" }), {
-    kind: "arguments",
-    text: '{\n  "pattern": "a"\n}',
-  });
-  assert.deepEqual(toolView("x", "null"), { kind: "arguments", text: "null" });
-  assert.deepEqual(toolView("x", "12345678901234567890"), {
-    kind: "arguments",
-    text: "12345678901234567890",
-  });
+  const short = (text: string) => ({ kind: "arguments", text, isShort: true });
+  assert.deepEqual(toolView("x", "{broken"), short("{broken"));
+  assert.deepEqual(view("grep", { pattern: "a" }), short('{"pattern":"a"}'));
+  assert.deepEqual(toolView("x", "12345678901234567890"), short("12345678901234567890"));
+  assert.equal(toolLine(toolView("x", "{}")), "");
+  const long = view("grep", { pattern: "a".repeat(120) });
+  assert.equal(long.kind === "arguments" && long.text, `{\n  "pattern": "${"a".repeat(120)}"\n}`);
+  assert.equal(toolLine(long), "");
   // A file that is only named is not written.
   assert.equal(view("read", { filePath: "a", content: "b" }).kind, "arguments");
 });

@@ -20,12 +20,14 @@ function serverOf(size: number) {
 }
 
 function storeOf(server: ReturnType<typeof serverOf>, isNewestFirst = true) {
-  const seen = { changes: [] as [number, number][], stale: 0, failed: [] as unknown[] };
+  const seen = { changes: [] as [number, number][], stale: 0, moved: 0, failed: [] as unknown[] };
   const store = new RowStore({
     fetch: server.fetch,
     matches: (it) => it.agent === "opencode",
     isNewestFirst,
+    filled: () => {},
     changed: (added, at) => seen.changes.push([added, at]),
+    moved: (by) => (seen.moved += by),
     stale: () => seen.stale++,
     failed: (error) => seen.failed.push(error),
   });
@@ -42,15 +44,28 @@ test("only what is seen is asked for, and once", async () => {
   assert.equal(server.state.asked.length, 0, "the first reading is refresh");
   await store.refresh(0, 20);
   assert.equal(store.total, 10_000);
-  store.need(5000, 5030);
-  store.need(5001, 5031);
+  store.need(5070, 5090);
+  store.need(5071, 5091);
   await settle();
-  assert.deepEqual(server.state.asked, [
-    [0, BLOCK],
-    [5000, BLOCK],
-  ]);
+  assert.deepEqual(
+    server.state.asked,
+    [0, 5000, 5100].map((offset) => [offset, BLOCK]),
+    "what is seen first, then what is near",
+  );
   assert.equal(idAt(store, 5000), id(5000));
   assert.equal(store.row(6000), undefined);
+});
+
+test("whoever scrolls far waits for two blocks at most that have passed by", async () => {
+  const server = serverOf(10_000);
+  const { store } = storeOf(server);
+  await store.refresh(0, 20);
+  for (let at = 1000; at < 9000; at += 500) store.need(at, at + 30);
+  store.need(9520, 9550);
+  await settle();
+  assert.ok(store.row(9520) && store.row(9550));
+  const passed = server.state.asked.filter(([offset]) => offset > 0 && offset < 9400);
+  assert.ok(passed.length <= 2, `${passed}`);
 });
 
 test("a new row comes on top, and the rest keeps its order", async () => {
@@ -121,10 +136,19 @@ test("rows that moved on the server stand at one place only", async () => {
   await settle();
   assert.equal(store.total, 251);
   assert.equal(idAt(store, 100), id(151));
-  assert.equal(idAt(store, 99), undefined, "it is asked for again");
-  store.need(90, 99);
-  await settle();
-  assert.equal(idAt(store, 99), id(152));
+  assert.equal(idAt(store, 99), id(152), "its old place is asked for again");
+  const ids = Array.from({ length: 251 }, (_, n) => idAt(store, n)).filter(Boolean);
+  assert.equal(new Set(ids).size, ids.length);
+});
+
+test("what is read stays in view when rows came above it", async () => {
+  const server = serverOf(1000);
+  const { store, seen } = storeOf(server);
+  await store.refresh(500, 530);
+  server.state.rows.unshift(row(id(1002)), row(id(1001)));
+  await store.refresh(500, 530);
+  assert.equal(seen.moved, 2);
+  assert.equal(idAt(store, 502), id(500));
 });
 
 test("a list that became shorter than what was seen is read from its start", async () => {

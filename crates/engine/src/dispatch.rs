@@ -4,7 +4,7 @@
 //! Only this file changes the position of a rollout in the queue; everything else reads it. Waiting rollouts are in
 //! memory only: a record begins when a rollout gets its slot.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -50,6 +50,7 @@ pub struct RolloutEntry {
     pub task_id: String,
     /// Shared by the rollouts of one submission.
     pub group: String,
+    pub labels: BTreeMap<String, String>,
     pub agent: String,
     pub driver: AgentDriver,
     pub endpoint: EndpointInfo,
@@ -198,6 +199,7 @@ impl Dispatcher {
             owner: rollout.owner.clone(),
             task_id: rollout.task.id.clone(),
             group: rollout.group.clone().unwrap_or_default(),
+            labels: rollout.labels.clone(),
             agent: rollout.agent.name().to_owned(),
             driver,
             endpoint: rollout.endpoint_info(),

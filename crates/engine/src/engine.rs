@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +31,7 @@ use crate::intake::{
 };
 use crate::judge::Ending;
 use crate::limits::EngineLimits;
-use crate::listing::{Filter, LOCAL, Listing, Page, is_visible};
+use crate::listing::{LOCAL, Listing, is_visible};
 use crate::live::{LiveAgents, LiveState};
 use crate::metrics::Counters;
 use crate::result;
@@ -39,6 +39,8 @@ use crate::schedule::QueueError;
 use crate::store::{Store, StoreError, Summary};
 use crate::trial::{self, TrialError};
 use crate::warm::{WarmAgents, WarmCounters};
+
+mod lists;
 
 /// The dependencies and settings of an engine.
 pub struct EngineOptions {
@@ -101,12 +103,24 @@ pub struct Load {
     pub live: Vec<(LiveState, usize)>,
 }
 
+/// A rollout that was deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    pub id: RolloutId,
+    /// Whose it was; `None` for one that everybody could see.
+    pub owner: Option<String>,
+}
+
+/// How many deletions a slow reader may be behind; then it is told that it missed some.
+const REMOVALS_MAX: usize = 256;
+
 /// Runs the rollouts of one process.
 pub struct Engine {
     cx: Arc<Context>,
     dispatcher: Arc<Dispatcher>,
     listing: Arc<Listing>,
     live: LiveAgents,
+    removals: broadcast::Sender<Removal>,
 }
 
 impl Engine {
@@ -149,6 +163,7 @@ impl Engine {
             listing: Arc::new(Listing::new(store)),
             live,
             cx,
+            removals: broadcast::Sender::new(REMOVALS_MAX),
         })
     }
 
@@ -267,12 +282,6 @@ impl Engine {
         }
     }
 
-    /// Whether the rollout was accepted and has no slot yet.
-    pub fn is_waiting(&self, id: RolloutId) -> bool {
-        let entry = self.dispatcher.find(id);
-        entry.is_some_and(|entry| entry.feed.status().phase.is_none() && !entry.is_ended())
-    }
-
     /// Finds a rollout that belongs to `owner` or has no owner.
     pub async fn find(&self, owner: &str, id: &str) -> Result<RolloutLookup, EngineError> {
         let unknown = || EngineError::Unknown(id.to_owned());
@@ -328,39 +337,29 @@ impl Engine {
         Ok(Arc::new(read?))
     }
 
-    /// Lists the owner's rollouts and those without an owner, the newest first.
-    pub async fn list(&self, owner: &str, filter: Filter) -> Result<Page, EngineError> {
-        let known = self.dispatcher.all();
-        let listing = Arc::clone(&self.listing);
-        let owner = owner.to_owned();
-        let listed = tokio::task::spawn_blocking(move || listing.list(&owner, &known, &filter));
-        Ok(listed.await??)
-    }
-
     /// Deletes an ended rollout with its record.
     pub async fn delete(&self, owner: &str, id: &str) -> Result<(), EngineError> {
-        let id = match self.find(owner, id).await? {
-            RolloutLookup::InMemory(entry) if !entry.is_ended() => {
-                return Err(EngineError::Running(entry.id));
+        let (id, is_ended, own) = match self.find(owner, id).await? {
+            RolloutLookup::InMemory(entry) => (entry.id, entry.is_ended(), entry.owner.clone()),
+            RolloutLookup::Stored(summary) => {
+                let Summary { row, owner } = *summary;
+                (row.rollout_id, row.ended.is_some(), owner)
             }
-            RolloutLookup::InMemory(entry) if entry.owner.is_none() && owner != LOCAL => {
-                return Err(EngineError::NotYours(entry.id));
-            }
-            RolloutLookup::InMemory(entry) => entry.id,
-            RolloutLookup::Stored(summary) if summary.owner.is_none() && owner != LOCAL => {
-                return Err(EngineError::NotYours(summary.rollout_id));
-            }
-            RolloutLookup::Stored(summary) if summary.ended.is_none() => {
-                return Err(EngineError::Running(summary.rollout_id));
-            }
-            RolloutLookup::Stored(summary) => summary.rollout_id,
         };
+        if !is_ended {
+            return Err(EngineError::Running(id));
+        }
+        if own.is_none() && owner != LOCAL {
+            return Err(EngineError::NotYours(id));
+        }
         let listing = Arc::clone(&self.listing);
         let removed = tokio::task::spawn_blocking(move || listing.remove(id)).await?;
         match removed {
             // A rollout whose record could not be written exists in memory only.
             Ok(()) | Err(StoreError::Unknown(_)) => {
                 self.dispatcher.forget(id);
+                // Nobody may be listening.
+                let _ = self.removals.send(Removal { id, owner: own });
                 Ok(())
             }
             Err(error) => Err(error.into()),

@@ -17,6 +17,9 @@ const EVENTS_MAX: usize = 4096;
 /// The same in bytes: events hold what was said.
 const EVENTS_BYTES_MAX: usize = 8 << 20;
 
+/// The most of a command that a status shows.
+const COMMAND_CHARS_MAX: usize = 200;
+
 /// An event with its sequence number, which starts at 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NumberedEvent {
@@ -29,9 +32,13 @@ pub struct NumberedEvent {
 pub struct RolloutStatus {
     /// `None` while it waits for a slot.
     pub phase: Option<Phase>,
+    /// The setup or verify command that runs, such as `setup [1/3]: make`.
+    pub command: Option<String>,
     pub calls: u64,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
+    /// US dollars; 0 where the price is not known.
+    pub spent_usd: f64,
     /// Unix seconds.
     pub started_at: Option<f64>,
     /// When the sandbox of the aborted rollout was first kept for grading.
@@ -116,10 +123,16 @@ impl Feed {
 
     /// The events still kept with a number above `seq`.
     pub fn after(&self, seq: u64) -> Vec<NumberedEvent> {
+        self.some_after(seq, usize::MAX)
+    }
+
+    /// As [`Feed::after`], only the first ones, for a reader that must not hold many.
+    pub fn some_after(&self, seq: u64, count_max: usize) -> Vec<NumberedEvent> {
         let state = self.state();
         let skipped = usize::try_from(seq.saturating_sub(state.dropped)).unwrap_or(usize::MAX);
         let numbered = state.events.iter().enumerate().skip(skipped);
         numbered
+            .take(count_max)
             .map(|(index, event)| NumberedEvent {
                 seq: state.dropped + index as u64 + 1,
                 event: event.clone(),
@@ -131,6 +144,11 @@ impl Feed {
     pub async fn wait_after(&self, seq: u64) {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.last.subscribe().wait_for(|last| *last > seq).await;
+    }
+
+    /// The number of the last event.
+    pub fn last_seq(&self) -> u64 {
+        *self.last.borrow()
     }
 
     pub fn is_finished(&self) -> bool {
@@ -163,11 +181,17 @@ impl Feed {
 impl RolloutStatus {
     fn update(&mut self, event: &Event) {
         match &event.what {
-            What::Queued
-            | What::CommandStarted { .. }
-            | What::Command { .. }
-            | What::Reply { .. }
-            | What::Collected { .. } => {}
+            What::Queued | What::Reply { .. } | What::Collected { .. } => {}
+            What::CommandStarted {
+                phase,
+                number,
+                of,
+                cmd,
+            } => {
+                let phase = phase.as_str();
+                self.command = Some(format!("{phase} [{number}/{of}]: {}", first_line(cmd)));
+            }
+            What::Command { .. } => self.command = None,
             What::Session { serve_session_id } => {
                 self.serve_session_id = Some(serve_session_id.clone());
             }
@@ -190,14 +214,27 @@ impl RolloutStatus {
             What::Call {
                 prompt_tokens,
                 completion_tokens,
+                spent_usd,
                 ..
             } => {
                 self.calls += 1;
                 self.prompt_tokens += prompt_tokens.unwrap_or_default();
                 self.completion_tokens += completion_tokens.unwrap_or_default();
+                // Calls that are made at the same time may be told in another order.
+                self.spent_usd = self.spent_usd.max(spent_usd.unwrap_or_default());
             }
             What::Finished { .. } => self.finished_at = Some(event.at),
         }
+    }
+}
+
+/// The start of a command, for people.
+fn first_line(cmd: &str) -> String {
+    let line = cmd.trim().lines().next().unwrap_or_default();
+    let end = line.char_indices().nth(COMMAND_CHARS_MAX);
+    match end {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
     }
 }
 
@@ -247,6 +284,7 @@ mod tests {
             status: Some(200),
             prompt_tokens: Some(10),
             completion_tokens: None,
+            spent_usd: Some(0.25 * exchange as f64),
             said: Said::default(),
         }
     }
@@ -266,6 +304,31 @@ mod tests {
         tokio::join!(feed.wait_after(2), more);
         let status = feed.status();
         assert_eq!((status.calls, status.prompt_tokens), (2, 20));
+        assert_eq!(status.spent_usd, 0.5);
+    }
+
+    #[test]
+    fn a_command_is_shown_while_it_runs() {
+        let feed = Feed::new(RolloutId::generate(), Arc::default(), None);
+        let (phase, number, of) = (Phase::Setup, 2, 3);
+        let cmd = format!("echo {}\necho b", "x".repeat(300));
+        feed.publish(What::Entered { phase });
+        feed.publish(What::CommandStarted {
+            phase,
+            number,
+            of,
+            cmd: cmd.clone(),
+        });
+        let shown = format!("setup [2/3]: echo {}…", "x".repeat(195));
+        assert_eq!(feed.status().command, Some(shown));
+        feed.publish(What::Command {
+            phase,
+            number,
+            of,
+            cmd,
+            exit_code: 0,
+        });
+        assert_eq!(feed.status().command, None);
     }
 
     #[test]

@@ -55,11 +55,14 @@ mod warm;
 #[cfg(test)]
 mod tests;
 
+pub use collect::{FILE_CHARS_MAX, FILES_MAX};
 pub use controls::{CommandError, RolloutCommand};
 pub use dispatch::RolloutEntry;
-pub use engine::{Engine, EngineError, EngineOptions, Load, OpenError, RolloutLookup, forget_home};
+pub use engine::{
+    Engine, EngineError, EngineOptions, Load, OpenError, Removal, RolloutLookup, forget_home,
+};
 pub use limits::{EngineLimits, KEEP_ABORTED, WarmLimits};
-pub use listing::{EndedFilter, Filter, LOCAL, Page};
+pub use listing::{EndedFilter, Filter, IndexTail, LOCAL, Order, Place, SortKey, Window};
 pub use messages::ServedMessages;
 pub use schedule::QueueError;
 pub use trial::TrialError;

@@ -1,153 +1,177 @@
-//! Lists rollouts from memory and from disk. Summaries of ended rollouts never change, so each is read from disk once.
+//! Lists rollouts from memory and from disk. Which ones are on disk is told by the directory of records, and what they are
+//! by the index, which is read once and then as far as it has grown.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rollcage_model::ending::Ended;
+use rollcage_model::browse::rollout::{RolloutRow, Status, Verdict};
 use rollcage_model::id::RolloutId;
 
 use crate::dispatch::RolloutEntry;
-use crate::store::{Store, StoreError, Summary};
+use crate::store::{Index, Position, Store, StoreError, Summary};
+
+mod facets;
+mod figures;
+mod filter;
+mod tail;
+
+pub use filter::{EndedFilter, Filter, Order, Place, SortKey, Window};
+pub use tail::IndexTail;
+
+pub(crate) use facets::facets;
+pub(crate) use figures::figures;
+pub(crate) use filter::page;
 
 /// The owner of all rollouts when clients are not distinguished.
 pub const LOCAL: &str = "local";
-
-/// Which rollouts to list.
-#[derive(Clone, Debug, Default)]
-pub struct Filter {
-    pub task: Option<String>,
-    pub agent: Option<String>,
-    pub model: Option<String>,
-    pub ended: Option<EndedFilter>,
-    /// Unix seconds; started at or after.
-    pub since: Option<f64>,
-    /// Only rollouts older than this one.
-    pub before: Option<RolloutId>,
-    pub limit: usize,
-}
-
-/// A condition on a rollout's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndedFilter {
-    /// Has not ended.
-    Not,
-    As(Ended),
-}
-
-/// One page of a listing.
-#[derive(Clone, Debug, Default)]
-pub struct Page {
-    /// The newest first.
-    pub rollouts: Vec<Summary>,
-    /// Pass this as [`Filter::before`] for the next page; `None` on the last page.
-    pub next: Option<RolloutId>,
-}
+/// The index is written anew when so many of its lines, and half of all, are of no use.
+const STALE_LINES_MAX: usize = 1000;
 
 pub(crate) struct Listing {
     store: Store,
-    /// A cache of the summaries of ended rollouts.
-    cache: Mutex<HashMap<RolloutId, Arc<Summary>>>,
+    index: Index,
+    state: Mutex<ListingState>,
+}
+
+/// What was read of the index.
+#[derive(Default)]
+struct ListingState {
+    /// Of ended rollouts; they never change.
+    summaries: HashMap<RolloutId, Arc<Summary>>,
+    position: Position,
+    /// Of the file as it is now.
+    lines: usize,
 }
 
 impl Listing {
     pub(crate) fn new(store: Store) -> Self {
         Listing {
+            index: store.index(),
             store,
-            cache: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
     /// `None` when there is no such record.
     pub(crate) fn get(&self, id: RolloutId) -> Option<Summary> {
-        self.store
-            .directory(id)
-            .is_dir()
-            .then(|| (*self.summary(id)).clone())
+        if !self.store.directory(id).is_dir() {
+            return None;
+        }
+        let known = self.state().summaries.get(&id).cloned();
+        Some(known.map_or_else(|| self.store.summary(id), |summary| (*summary).clone()))
     }
 
     pub(crate) fn remove(&self, id: RolloutId) -> Result<(), StoreError> {
-        self.cache().remove(&id);
+        self.state().summaries.remove(&id);
         self.store.remove(id)
     }
 
-    pub(crate) fn list(
+    /// All rollouts that the owner may see, the newest first.
+    pub(crate) fn visible(
         &self,
         owner: &str,
         known: &[Arc<RolloutEntry>],
-        filter: &Filter,
-    ) -> Result<Page, StoreError> {
+    ) -> Result<Vec<Arc<Summary>>, StoreError> {
         let known: HashMap<_, _> = known.iter().map(|entry| (entry.id, entry)).collect();
         let mut ids = self.store.ids()?;
-        self.drop_removed(&ids);
+        let mut state = self.state();
+        state.read_on(&self.index);
+        state.drop_removed(&ids);
         ids.extend(known.keys());
         ids.sort_unstable_by_key(|id| Reverse(*id));
         ids.dedup();
-        let mut page = Page::default();
+        let mut missing = Vec::new();
+        let mut visible = Vec::with_capacity(ids.len());
         for id in ids {
-            if filter.before.is_some_and(|before| id >= before) {
-                continue;
-            }
-            let summary = match known.get(&id) {
-                Some(entry) if !entry.is_ended() || entry.result().is_some() => {
+            let summary = match (known.get(&id), state.summaries.get(&id)) {
+                (Some(entry), _) if !entry.is_ended() || entry.result().is_some() => {
                     Arc::new(summary_of(entry))
                 }
-                // The result of an ended rollout may have been evicted from memory.
-                _ => self.summary(id),
+                (_, Some(summary)) => Arc::clone(summary),
+                // Another process may have removed it just now.
+                (_, None) if !self.store.directory(id).is_dir() => continue,
+                (_, None) => {
+                    let summary = Arc::new(self.store.summary(id));
+                    if summary.row.ended.is_some() && self.store.is_committed(id) {
+                        missing.push(Arc::clone(&summary));
+                    }
+                    summary
+                }
             };
-            if !is_visible(&summary, owner) || !filter.matches(&summary) {
-                continue;
+            if is_visible(&summary, owner) {
+                visible.push(summary);
             }
-            if page.rollouts.len() == filter.limit {
-                page.next = page.rollouts.last().map(|summary| summary.rollout_id);
-                break;
-            }
-            page.rollouts.push((*summary).clone());
         }
-        Ok(page)
+        state.add(&self.index, missing);
+        Ok(visible)
     }
 
-    fn summary(&self, id: RolloutId) -> Arc<Summary> {
-        if let Some(summary) = self.cache().get(&id) {
-            return Arc::clone(summary);
-        }
-        let summary = Arc::new(self.store.summary(id));
-        if summary.ended.is_some() {
-            self.cache().insert(id, Arc::clone(&summary));
-        }
-        summary
+    /// A rollout in memory.
+    pub(crate) fn row(&self, entry: &RolloutEntry) -> RolloutRow {
+        let is_evicted = entry.is_ended() && entry.result().is_none();
+        let stored = is_evicted.then(|| self.get(entry.id)).flatten();
+        stored.unwrap_or_else(|| summary_of(entry)).row
     }
 
-    /// Drops cached summaries of records that are gone: other processes may remove records too.
-    fn drop_removed(&self, ids: &[RolloutId]) {
-        let mut cache = self.cache();
-        if cache.len() > ids.len() {
-            let there: std::collections::HashSet<_> = ids.iter().collect();
-            cache.retain(|id, _| there.contains(id));
-        }
-    }
-
-    fn cache(&self) -> std::sync::MutexGuard<'_, HashMap<RolloutId, Arc<Summary>>> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, ListingState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Filter {
-    fn matches(&self, summary: &Summary) -> bool {
-        let is_same = |wanted: &Option<String>, value: &str| {
-            wanted.as_deref().is_none_or(|wanted| wanted == value)
-        };
-        let has_ended = match self.ended {
-            None => true,
-            Some(EndedFilter::Not) => summary.ended.is_none(),
-            Some(EndedFilter::As(ended)) => summary.ended == Some(ended),
-        };
-        has_ended
-            && is_same(&self.task, &summary.task_id)
-            && is_same(&self.agent, &summary.agent)
-            && is_same(&self.model, &summary.model)
-            && self.since.is_none_or(|since| summary.started_at >= since)
+impl ListingState {
+    fn read_on(&mut self, index: &Index) {
+        match index.read_on(&mut self.position) {
+            Ok(appended) => {
+                if appended.is_new {
+                    self.lines = 0;
+                }
+                self.lines += appended.lines;
+                self.keep(appended.summaries.into_iter().map(Arc::new));
+            }
+            // Records can be read without it.
+            Err(error) => warn(&error),
+        }
     }
+
+    fn keep(&mut self, summaries: impl IntoIterator<Item = Arc<Summary>>) {
+        let by_id = |summary: Arc<Summary>| (summary.row.rollout_id, summary);
+        self.summaries.extend(summaries.into_iter().map(by_id));
+    }
+
+    /// Drops summaries of records that are gone: other processes may remove records too.
+    fn drop_removed(&mut self, ids: &[RolloutId]) {
+        if self.summaries.len() > ids.len() {
+            let there: HashSet<_> = ids.iter().collect();
+            self.summaries.retain(|id, _| there.contains(id));
+        }
+    }
+
+    /// Adds what the index lacks. It is written anew where most of it was missing or is of no use.
+    fn add(&mut self, index: &Index, missing: Vec<Arc<Summary>>) {
+        let count = missing.len();
+        self.keep(missing.iter().cloned());
+        let total = self.summaries.len();
+        let stale = (self.lines + count).saturating_sub(total);
+        let is_stale = stale > STALE_LINES_MAX && stale > total;
+        let written = if is_stale || count > total / 2 {
+            self.lines = total;
+            let all = self.summaries.values().map(|summary| &**summary);
+            index.replace(all, &mut self.position)
+        } else if count > 0 {
+            index.append(missing.iter().map(|summary| &**summary))
+        } else {
+            Ok(())
+        };
+        if let Err(error) = written {
+            warn(&error);
+        }
+    }
+}
+
+fn warn(error: &StoreError) {
+    let error = rollcage_model::text::chain(error);
+    tracing::warn!(error, "the index over the records cannot be used");
 }
 
 pub(crate) fn is_visible(summary: &Summary, owner: &str) -> bool {
@@ -156,27 +180,54 @@ pub(crate) fn is_visible(summary: &Summary, owner: &str) -> bool {
 
 /// The summary of a rollout in memory.
 fn summary_of(entry: &RolloutEntry) -> Summary {
-    if let Some(result) = entry.result() {
-        return Summary {
+    match entry.result() {
+        Some(result) => Summary::of(&result, entry.owner.clone()),
+        None => Summary {
+            row: entry.row(),
             owner: entry.owner.clone(),
-            ..Summary::from(&*result)
-        };
-    }
-    let status = entry.feed.status();
-    let now = status
-        .finished_at
-        .unwrap_or_else(rollcage_proxy::clock::now);
-    Summary {
-        rollout_id: entry.id,
-        task_id: entry.task_id.clone(),
-        group: entry.group.clone(),
-        agent: entry.agent.clone(),
-        model: entry.endpoint.model.clone(),
-        ended: None,
-        reward: None,
-        calls: status.calls,
-        wall_s: status.started_at.map_or(0.0, |started| now - started),
-        started_at: status.started_at.unwrap_or(entry.queued_at),
-        owner: entry.owner.clone(),
+        },
     }
 }
+
+impl RolloutEntry {
+    /// As lists show it while it has not ended.
+    pub fn row(&self) -> RolloutRow {
+        let status = self.feed.status();
+        let now = status
+            .finished_at
+            .unwrap_or_else(rollcage_proxy::clock::now);
+        RolloutRow {
+            rollout_id: self.id,
+            status: match status.phase {
+                None => Status::Queued,
+                Some(_) => Status::Running,
+            },
+            phase: status.phase,
+            ended: None,
+            verdict: Verdict::Open,
+            reward: None,
+            reward_valid: false,
+            task_id: self.task_id.clone(),
+            group: self.group.clone(),
+            labels: self.labels.clone(),
+            agent: self.agent.clone(),
+            driver: self.driver,
+            model: self.endpoint.model.clone(),
+            endpoint: self.endpoint.kind.clone(),
+            calls: status.calls,
+            prompt_tokens: status.prompt_tokens,
+            completion_tokens: status.completion_tokens,
+            trainable_tokens: 0,
+            cost_usd: status.spent_usd,
+            wall_s: status.started_at.map_or(0.0, |started| now - started),
+            started_at: status.started_at.unwrap_or(self.queued_at),
+            error: None,
+            rollout_type: None,
+            capture_level: None,
+            idle: status.idle_at.is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

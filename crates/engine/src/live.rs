@@ -106,33 +106,50 @@ impl LiveState {
 /// A live agent, as others see it. No secret is in it.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LiveView {
+    /// Names it.
     pub id: String,
+    /// Its owner's name for it; may be empty.
     pub name: String,
+    /// Which agent it is.
     pub agent: String,
+    /// The agent's version.
     pub version: String,
+    /// The model that is asked.
     pub model: String,
+    /// Where it runs.
     pub sandbox: LiveSandbox,
+    /// What it does.
     pub state: LiveState,
     /// Our own address of its server; left out while it does not run, and where others may see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
+    /// Unix seconds.
     pub created_at: f64,
+    /// Unix seconds; null before the first turn.
     pub last_turn_at: Option<f64>,
+    /// All turns so far.
     pub turns: u64,
     /// Turns that wait or run.
     pub open_turns: usize,
     /// How often the server was started anew.
     pub restarts: u64,
+    /// Model calls so far.
     pub calls: u64,
+    /// Tokens of prompts so far.
     pub prompt_tokens: u64,
+    /// Sampled tokens so far.
     pub completion_tokens: u64,
+    /// US dollars; null where the price is not known.
     pub cost_usd: Option<f64>,
+    /// What its sandbox holds now; null while it does not run.
     pub memory_bytes: Option<u64>,
     /// The latest session, which a turn without one goes on with.
     pub session_id: Option<String>,
     /// The rollout ids of its records: `rollcage show` and `export` read them.
     pub records: Vec<String>,
+    /// Why it failed, or could not be started again.
     pub error: Option<String>,
+    /// Whose it is; null for whoever runs the program.
     pub owner: Option<String>,
 }
 
@@ -140,6 +157,7 @@ pub struct LiveView {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnInput {
+    /// What to say to the agent.
     pub text: String,
     /// A session of this agent; its latest when not given.
     pub session_id: Option<String>,
@@ -147,18 +165,28 @@ pub struct TurnInput {
     pub is_new_session: bool,
     /// The turn's own id when not given.
     pub trace_id: Option<String>,
+    /// The turn's limit in seconds; the agent's own when not given.
     pub timeout_s: Option<f64>,
+    /// What is done when the agent asks for permission; the agent's own when not given.
     pub permissions: Option<PermissionPolicy>,
+    /// One of the agent's models; its first when not given.
     pub model: Option<String>,
 }
 
+/// A turn in a list.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TurnSummary {
+    /// Names it.
     pub turn_id: String,
+    /// The caller's name for what it belongs to.
     pub trace_id: String,
+    /// The conversation; null until there is one.
     pub session_id: Option<String>,
+    /// What was said to the agent.
     pub text: String,
+    /// Unix seconds.
     pub started_at: f64,
+    /// Unix seconds; null while it is open.
     pub finished_at: Option<f64>,
     /// The terminal reply; null while the turn is open.
     pub end: Option<Reply>,

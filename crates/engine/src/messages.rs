@@ -49,7 +49,7 @@ impl Engine {
                 (entry.id, entry.feed.status().serve_session_id)
             }
             RolloutLookup::Stored(summary) => {
-                let result = self.stored(summary.rollout_id).await.ok();
+                let result = self.stored(summary.row.rollout_id).await.ok();
                 let result = result.filter(|result| result.driver == AgentDriver::Serve)?;
                 (result.rollout_id, result.serve_session_id.clone())
             }

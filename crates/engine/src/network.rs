@@ -18,13 +18,12 @@ use rollcage_sandbox::{Content, Mount, PORTS_MAX, PROXY_PORT, Sandbox};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::judge::Ending;
+use crate::store::NETWORK_FILE;
 
 type Variables = BTreeMap<String, String>;
 
 /// Presets that are part of `open`: a machine's package mirrors may have private addresses, which `open` does not reach.
 const PACKAGES: [&str; 5] = ["pip", "npm", "cargo", "apt", "git"];
-/// The file of a record that lists attempts to reach something.
-const NETWORK_FILE: &str = "network.jsonl";
 /// A host that the self-check asks for, and no list can have.
 const NOT_LISTED: &str = "not-listed.invalid";
 /// What the self-check reads of an answer.

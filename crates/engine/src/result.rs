@@ -214,6 +214,12 @@ pub(crate) async fn add_trace(
             );
         }
     };
+    note_interpretation(result, interpretation);
+    ending
+}
+
+/// Adds what the exchanges show.
+pub fn note_interpretation(result: &mut RolloutResult, interpretation: Interpretation) {
     result.capture_level = interpretation.capture_level;
     result.rollout_type = interpretation.rollout_type;
     result.usage.calls = interpretation.usage.calls;
@@ -225,7 +231,6 @@ pub(crate) async fn add_trace(
     // Findings from the exchanges come first, then those of the rollout itself.
     let own = std::mem::replace(&mut result.findings, interpretation.findings);
     result.findings.extend(own);
-    ending
 }
 
 /// Every model call, in the format of OpenEnv's original results.

@@ -14,7 +14,7 @@ use rollcage_model::task::AgentDriver;
 use rollcage_sandbox::Sandbox;
 
 use crate::artifacts;
-use crate::collect::collect;
+use crate::collect::{self, collect};
 use crate::context::Context;
 use crate::controls::Controls;
 use crate::drive::serve::ServedAgent;
@@ -272,6 +272,9 @@ impl OpenRollout<'_> {
         let baseline = patch::baseline(self.sandbox, task, path, result);
         let baseline = self.cancel.run_until_cancelled(baseline).await;
         let baseline = baseline.ok_or_else(Ending::cancelled)?;
+        let kept = collect::keep_start(self.sandbox, self.plan, path);
+        let kept = self.cancel.run_until_cancelled(kept).await;
+        kept.ok_or_else(Ending::cancelled)?;
 
         let ending = self.run_agent(record, result, serving, beside).await?;
         let Beside {

@@ -1,8 +1,9 @@
 //! Records on disk: one private directory per rollout; its result is written last and atomically.
 //!
 //! `rollouts/ID/` holds `task.json`, `start.json`, `exchanges.rec`, the agent's logs, its artifacts, `result.json` and
-//! the small `summary.json` that listings read. `running/ID` is a marker file locked by the process that runs the rollout, so
-//! that a later process can tell a running rollout from one whose process was killed.
+//! the small `summary.json`, which lists show; `index.jsonl` repeats those of all rollouts. `running/ID` is a marker file
+//! locked by the process that runs the rollout, so that a later process can tell a running rollout from one whose process
+//! was killed.
 //!
 //! **Durability.** What was written survives the end of our process at any moment, even by SIGKILL, because it is in
 //! the kernel's page cache. Against power loss the directories are synced when a record begins, and `exchanges.rec`,
@@ -15,23 +16,28 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
-use rollcage_model::ending::Ended;
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 use rollcage_model::transcript::Transcript;
 
+mod beside;
 mod disk;
+mod index;
 mod interpret;
 mod record;
+mod start;
+mod summary;
 
+pub use beside::StartFiles;
 pub(crate) use disk::{private_file, write_unsynced};
 pub use disk::{read_tail, sync_directory};
+pub(crate) use index::{Index, Position};
 pub(crate) use interpret::interpret_at;
 pub use interpret::read_exchanges;
-pub use record::{Record, StartInfo};
+pub use record::Record;
+pub use start::StartInfo;
+pub use summary::Summary;
 
 use disk::{create_marker, is_same_file, remove_partial_files, write_atomic};
 
@@ -41,6 +47,8 @@ const EXCHANGES_FILE: &str = "exchanges.rec";
 pub const ARTIFACTS_DIRECTORY: &str = "artifacts";
 /// The file of a record that holds what the agent changed in the work directory, for a task with `patch`.
 pub const PATCH_FILE: &str = "workdir.patch";
+/// The file of a record that holds every attempt to reach something outside, in lines of JSON.
+pub(crate) const NETWORK_FILE: &str = "network.jsonl";
 /// The suffix of a record that is being removed; the next start removes what a killed process left of one.
 const REMOVED: &str = ".removed";
 /// The event file written by the agent.
@@ -87,44 +95,6 @@ pub enum StoreError {
     Ambiguous { prefix: String, count: usize },
 }
 
-/// What a listing shows of a rollout.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
-    pub rollout_id: RolloutId,
-    pub task_id: String,
-    #[serde(default)]
-    pub group: String,
-    pub agent: String,
-    pub model: String,
-    /// `None` while it runs, or when its process died and the record is not closed yet.
-    pub ended: Option<Ended>,
-    pub reward: Option<f64>,
-    pub calls: u64,
-    pub wall_s: f64,
-    pub started_at: f64,
-    /// The client of a server that requested it; `None` for a rollout run on this machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-}
-
-impl From<&RolloutResult> for Summary {
-    fn from(result: &RolloutResult) -> Self {
-        Summary {
-            rollout_id: result.rollout_id,
-            task_id: result.task_id.clone(),
-            group: result.group.clone(),
-            agent: result.agent.name.clone(),
-            model: result.endpoint.model.clone(),
-            ended: Some(result.ended),
-            reward: result.reward,
-            calls: result.usage.calls,
-            wall_s: result.wall_s,
-            started_at: result.started_at,
-            owner: None,
-        }
-    }
-}
-
 impl Store {
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         for path in [root.to_owned(), root.join("rollouts"), root.join("running")] {
@@ -168,6 +138,7 @@ impl Store {
             path,
             marker_path,
             owner: owner.map(str::to_owned),
+            index: self.index(),
             _marker: marker,
         };
         if let Some(owner) = owner {
@@ -329,6 +300,7 @@ impl Store {
                     owner: fs::read_to_string(path.join(OWNER)).ok(),
                     path,
                     marker_path,
+                    index: self.index(),
                     _marker: marker,
                 },
             ));
@@ -354,30 +326,8 @@ impl Store {
         Ok(ids)
     }
 
-    pub fn summary(&self, id: RolloutId) -> Summary {
-        let path = self.directory(id);
-        let stored = fs::read(path.join("summary.json"))
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok());
-        stored.unwrap_or_else(|| {
-            let task: Option<Task> = fs::read(path.join("task.json"))
-                .ok()
-                .and_then(|text| serde_json::from_slice(&text).ok());
-            let start = StartInfo::read(&path).unwrap_or_default();
-            Summary {
-                rollout_id: id,
-                task_id: task.map(|task| task.id).unwrap_or_default(),
-                group: start.group,
-                agent: start.agent.name,
-                model: start.endpoint.model,
-                ended: None,
-                reward: None,
-                calls: 0,
-                wall_s: 0.0,
-                started_at: id.unix_seconds(),
-                owner: fs::read_to_string(path.join(OWNER)).ok(),
-            }
-        })
+    pub(crate) fn index(&self) -> Index {
+        Index::new(&self.root)
     }
 }
 

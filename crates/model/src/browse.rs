@@ -10,6 +10,7 @@ pub mod graph;
 mod reading;
 pub mod rollout;
 mod said;
+pub mod saved;
 mod text;
 pub mod tokens;
 pub mod transcript;

@@ -49,6 +49,9 @@ pub enum What {
         status: Option<u16>,
         prompt_tokens: Option<u64>,
         completion_tokens: Option<u64>,
+        /// US dollars of all calls so far; missing where the price is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        spent_usd: Option<f64>,
         /// What the model said; each text is cut to 16 KiB, with a mark in words.
         #[serde(flatten)]
         said: Said,
@@ -297,6 +300,7 @@ mod tests {
                 status: Some(200),
                 prompt_tokens: None,
                 completion_tokens: Some(3),
+                spent_usd: None,
                 said,
             },
         };

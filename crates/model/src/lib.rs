@@ -12,7 +12,7 @@
 //! - [`graph`]: turns linked into conversations by exact token prefixes.
 //! - [`trace`]: the interpretation of a whole record, with findings. `trace/stored` is the only reader of records.
 //! - [`sequence`] (rows for training) and [`call`] (every call); both write only what is new in each ([`abridge`]).
-//! - [`view`] and [`export`]: results and records in the formats that readers ask for.
+//! - [`view`] and [`export`]: results and records in the formats that readers ask for; [`browse`]: what people look at.
 //!
 //! To follow one record through all of this, start at [`trace::interpret_record`]. The crate knows dialects, but no
 //! sockets, files, processes or environment variables.

@@ -206,9 +206,11 @@ impl OpenExchange {
         {
             hold.settle(Some(spent(usage)));
         }
+        let spent_usd = self.session.spent().usd;
         let what = What::Call {
             exchange,
             status,
+            spent_usd: (spent_usd > 0.0).then_some(spent_usd),
             prompt_tokens: usage.map(|usage| usage.prompt_tokens),
             completion_tokens: usage.map(|usage| usage.completion_tokens),
             said,

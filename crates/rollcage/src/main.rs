@@ -4,8 +4,8 @@
 //! command, read its file: `cli/run.rs` first, which ends in the engine; then `cli/serve.rs` and `server.rs`.
 //!
 //! `settings` alone reads environment variables and the files of the home directory, and `output` alone writes to
-//! standard output and standard error. `progress`, `report` and `text` put things into words for people; `task_file`
-//! reads task files.
+//! standard output and standard error. `progress`, `report` and `text` put things into words for people, `saved`
+//! into one HTML file; `task_file` reads task files.
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -17,6 +17,7 @@ mod cli;
 mod output;
 mod progress;
 mod report;
+mod saved;
 mod server;
 mod settings;
 mod task_file;

@@ -30,6 +30,7 @@ pub(crate) mod listen;
 pub(crate) mod live;
 mod metrics;
 pub(crate) mod openenv;
+pub(crate) mod prefix;
 pub(crate) mod ready;
 mod reply;
 pub(crate) mod rollouts;
@@ -42,6 +43,7 @@ mod websocket;
 use access::{Access, AccessPolicy};
 use listen::Shutdown;
 use openenv::{Limits, Mode, OpenEnvOptions, OpenEnvServer};
+use prefix::PathPrefix;
 use tasks::Tasks;
 use tool::Tools;
 use web::{Page, PageOptions};
@@ -67,6 +69,8 @@ pub(crate) struct ServerOptions {
     pub(crate) tools: Arc<dyn Tools>,
     /// The page for people; `None` serves none.
     pub(crate) page: Option<PageOptions>,
+    /// What a proxy may leave before every path.
+    pub(crate) path_prefix: Option<PathPrefix>,
     /// Additional routes behind the same access check; their requests carry an [`access::Owner`].
     pub(crate) extra: Router,
     /// These routes as an OpenAPI document, to which OpenEnv's are added.
@@ -107,7 +111,12 @@ pub(crate) async fn serve(
         .extra
         .merge(api::session_routes(Arc::clone(&access)))
         .fallback(move |request: Request| rest.clone().answer(request))
-        .layer(axum::middleware::from_fn_with_state(access, access::check));
+        .layer(axum::middleware::from_fn_with_state(access, access::check))
+        .layer(axum::middleware::from_fn(reply::protect));
+    let router = match options.path_prefix {
+        None => router,
+        Some(prefix) => prefix.around(router),
+    };
     let mut tasks = JoinSet::new();
     tasks.spawn(listen::accept(listener, router, shutdown.clone()));
     tasks.spawn({

@@ -52,7 +52,7 @@ const server: Source = {
       answer = await fetch(path, init);
     } catch (error) {
       if (abort?.aborted) throw error;
-      throw new ApiError(0, "unreachable", "The server does not answer. It is tried again.");
+      throw new ApiError(0, "unreachable", AWAY);
     }
     if (answer.status === 401) needsToken.value = true;
     if (!answer.ok) throw await problem(answer);
@@ -62,6 +62,8 @@ const server: Source = {
   },
 };
 
+const AWAY = "The server does not answer. It is tried again.";
+
 async function problem(answer: Response): Promise<ApiError> {
   const text = await answer.text();
   try {
@@ -69,6 +71,9 @@ async function problem(answer: Response): Promise<ApiError> {
     const { code, message } = body.error ?? { code: "error", message: body.detail };
     return new ApiError(answer.status, code, `${message ?? text}`);
   } catch {
+    // A proxy's own words: the server behind it is away, and is tried again.
+    if ([502, 503, 504].includes(answer.status))
+      return new ApiError(answer.status, "unreachable", AWAY);
     return new ApiError(answer.status, "error", text || `HTTP ${answer.status}`);
   }
 }

@@ -11,7 +11,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Rollouts, the newest first */
+        /** Rollouts, the newest first unless they are sorted otherwise */
         get: operations["listRollouts"];
         put?: never;
         /**
@@ -19,6 +19,57 @@ export interface paths {
          * @description Takes what the tool `run_rollout` takes, and answers at once. The header `Location` names the (first) rollout.
          */
         post: operations["createRollouts"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/facets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How many rollouts match, by what they have */
+        get: operations["countRollouts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/figures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Rewards, pass@k, tokens and cost over the rollouts that match */
+        get: operations["figures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What happens to all rollouts, live, on one connection */
+        get: operations["streamEvents"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -675,6 +726,128 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/server": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What this server is and can do
+         * @description Where no sandbox can be started, `sandbox.reason` says why.
+         */
+        get: operations["getServer"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Whether this caller may call
+         * @description Needs no token.
+         */
+        get: operations["getSession"];
+        put?: never;
+        /**
+         * Sign a browser in
+         * @description Keeps the server's token in a cookie that scripts cannot read, and that counts for requests of the server's own page only. Programs send the token in a header instead.
+         */
+        post: operations["signIn"];
+        /** Sign a browser out */
+        delete: operations["signOut"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/presets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Tasks that run at once, without any model
+         * @description The scripted endpoint plays their solutions through the real agent.
+         */
+        get: operations["listPresets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/endpoints/{kind}/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask an endpoint for its models
+         * @description The address and the key are chosen as for a rollout with the same arguments. An endpoint that does not answer is an answer too.
+         */
+        post: operations["checkEndpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/command-line": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A request for rollouts as the command that does the same
+         * @description Takes what `POST /v1/rollouts` takes, and starts nothing. Keys are never part of the command.
+         */
+        post: operations["rolloutCommandLine"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/task": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The task of a rollout */
+        get: operations["rolloutTask"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/health": {
         parameters: {
             query?: never;
@@ -845,6 +1018,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/web/metadata": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What this environment is, for a page */
+        get: operations["webMetadata"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/web/state": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The state of the caller's own environment */
+        get: operations["webState"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/web/reset": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Reset the caller's own environment */
+        post: operations["webReset"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/web/step": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Take a step in the caller's own environment */
+        post: operations["webStep"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/reset": {
         parameters: {
             query?: never;
@@ -904,6 +1145,34 @@ export interface components {
         NewMessage: {
             /** @description What to say. */
             text: string;
+        };
+        /** @description A browser's sign-in. */
+        SignIn: {
+            /** @description The server's token. */
+            token: string;
+            /**
+             * @description Whether the page is shown in a frame of another site.
+             * @default false
+             */
+            framed: boolean;
+        };
+        /** @description Which endpoint is asked for its models, beside its kind. */
+        EndpointQuestion: {
+            /**
+             * @description In place of its own address.
+             * @default null
+             */
+            base_url: string | null;
+            /**
+             * @description In place of the server's key. It is kept nowhere.
+             * @default null
+             */
+            api_key: string | null;
+            /**
+             * @description In place of its default model.
+             * @default null
+             */
+            model: string | null;
         };
         /** @description A turn to drive. */
         TurnInput: {
@@ -4835,12 +5104,30 @@ export interface operations {
                 agent?: string;
                 /** @description Only rollouts of this model. */
                 model?: string;
+                /** @description Only rollouts of this group. */
+                group?: string;
+                /** @description Only those that wait, run or are over. */
+                status?: "queued" | "running" | "ended";
+                /** @description Only those whose reward comes to this. */
+                verdict?: "pass" | "partial" | "fail" | "invalid" | "open";
                 /** @description `running`, or how they ended, such as `completed`. */
                 ended?: string;
+                /** @description Only rollouts with this label: NAME=VALUE. May be given more than once. */
+                label?: string[];
+                /** @description A part of the id, task, agent, model, group, a label or the error, whatever its case. */
+                q?: string;
                 /** @description Started at or after: Unix seconds, or a time such as 2026-05-01T12:00:00Z. */
                 since?: string;
-                /** @description The `next_cursor` of the page before. */
+                /** @description Started before, as `since`. */
+                until?: string;
+                /** @description What to sort by; those without a value come last. By age, the newest first, when it is not given. */
+                sort?: "started_at" | "reward" | "wall_s" | "calls" | "tokens" | "cost" | "task" | "agent" | "model";
+                /** @description Of `sort`; of `started_at` where there is none. */
+                order?: "asc" | "desc";
+                /** @description The `next_cursor` of the page before; for lists that are not sorted. */
                 cursor?: string;
+                /** @description How many come before the page. */
+                offset?: number;
                 /** @description Rollouts on a page. */
                 limit?: number;
             };
@@ -4978,6 +5265,148 @@ export interface operations {
             };
             /** @description The server is shutting down. */
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    countRollouts: {
+        parameters: {
+            query?: {
+                /** @description Only rollouts of this task id. */
+                task?: string;
+                /** @description Only rollouts of this agent. */
+                agent?: string;
+                /** @description Only rollouts of this model. */
+                model?: string;
+                /** @description Only rollouts of this group. */
+                group?: string;
+                /** @description Only those that wait, run or are over. */
+                status?: "queued" | "running" | "ended";
+                /** @description Only those whose reward comes to this. */
+                verdict?: "pass" | "partial" | "fail" | "invalid" | "open";
+                /** @description `running`, or how they ended, such as `completed`. */
+                ended?: string;
+                /** @description Only rollouts with this label: NAME=VALUE. May be given more than once. */
+                label?: string[];
+                /** @description A part of the id, task, agent, model, group, a label or the error, whatever its case. */
+                q?: string;
+                /** @description Started at or after: Unix seconds, or a time such as 2026-05-01T12:00:00Z. */
+                since?: string;
+                /** @description Started before, as `since`. */
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description How many there are; of tasks, agents, models and groups at most 1,000 values. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Facets"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    figures: {
+        parameters: {
+            query?: {
+                /** @description Only rollouts of this task id. */
+                task?: string;
+                /** @description Only rollouts of this agent. */
+                agent?: string;
+                /** @description Only rollouts of this model. */
+                model?: string;
+                /** @description Only rollouts of this group. */
+                group?: string;
+                /** @description Only those that wait, run or are over. */
+                status?: "queued" | "running" | "ended";
+                /** @description Only those whose reward comes to this. */
+                verdict?: "pass" | "partial" | "fail" | "invalid" | "open";
+                /** @description `running`, or how they ended, such as `completed`. */
+                ended?: string;
+                /** @description Only rollouts with this label: NAME=VALUE. May be given more than once. */
+                label?: string[];
+                /** @description A part of the id, task, agent, model, group, a label or the error, whatever its case. */
+                q?: string;
+                /** @description Started at or after: Unix seconds, or a time such as 2026-05-01T12:00:00Z. */
+                since?: string;
+                /** @description Started before, as `since`. */
+                until?: string;
+                /** @description What rollouts are put together by: some of `task`, `agent`, `model` and `group`, with commas between them. */
+                by?: string;
+                /** @description The first combination's place. */
+                start?: number;
+                /** @description Combinations on a page. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FiguresPage"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    streamEvents: {
+        parameters: {
+            query?: {
+                /** @description A rollout whose events are wanted, and the number of the last one that is known: `ID:SEQ`. May be given more than once. */
+                watch?: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Server-sent events: `hello` at first, and again when lists are to be read again; `row` for each rollout that waits or runs, and whenever one changes; `removed`; `event` with what happens to watched ones. Its id is what `Last-Event-ID` resumes from. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["StreamMessage"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7165,6 +7594,365 @@ export interface operations {
             };
         };
     };
+    getServer: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The server. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServerInfo"];
+                };
+            };
+        };
+    };
+    getSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Who the caller is. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "access": "token",
+                     *       "signed_in": false,
+                     *       "owner": null
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SessionInfo"];
+                };
+            };
+        };
+    };
+    signIn: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "token": "0123456789abcdef",
+                 *       "framed": false
+                 *     }
+                 */
+                "application/json": components["schemas"]["SignIn"];
+            };
+        };
+        responses: {
+            /** @description Signed in; the cookie is set. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "access": "token",
+                     *       "signed_in": true,
+                     *       "owner": "TEAM_TOKEN"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SessionInfo"];
+                };
+            };
+            /** @description The body is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It is not a token of this server. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body did not arrive in time. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is not sent as application/json. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Too many wrong tokens: try again later. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    signOut: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Signed out; the cookie is cleared. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionInfo"];
+                };
+            };
+        };
+    };
+    listPresets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All of them. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Presets"];
+                };
+            };
+        };
+    };
+    checkEndpoint: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description As `/v1/endpoints` names it. */
+                kind: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "base_url": "http://gpu.example:8000/v1"
+                 *     }
+                 */
+                "application/json": components["schemas"]["EndpointQuestion"];
+            };
+        };
+        responses: {
+            /** @description What came of it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "kind": "vllm",
+                     *       "reachable": true,
+                     *       "error": null,
+                     *       "models": [
+                     *         "Qwen/Qwen3-8B"
+                     *       ],
+                     *       "seconds": 0.02
+                     *     }
+                     */
+                    "application/json": components["schemas"]["EndpointCheck"];
+                };
+            };
+            /** @description The body is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body did not arrive in time. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutCommandLine: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "task_id": "ok",
+                 *       "instruction": "Write ok to a.txt",
+                 *       "verify": [
+                 *         "grep -qx ok a.txt"
+                 *       ],
+                 *       "endpoint": "vllm"
+                 *     }
+                 */
+                "application/json": components["schemas"]["RolloutRequest"];
+            };
+        };
+        responses: {
+            /** @description The command. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CommandLine"];
+                };
+            };
+            /** @description An argument is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body did not arrive in time. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The body is sent neither as application/json nor as multipart/form-data. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutTask: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The task as it was run. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Task"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description The rollout has not started. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
     health: {
         parameters: {
             query?: never;
@@ -7657,6 +8445,144 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Detail"];
+                };
+            };
+        };
+    };
+    webMetadata: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnvironmentMetadata"];
+                };
+            };
+        };
+    };
+    webState: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnvironmentState"];
+                };
+            };
+        };
+    };
+    webReset: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "episode_id": "episode-1",
+                 *       "seed": 1
+                 *     }
+                 */
+                "application/json": components["schemas"]["ResetRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResetAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description Members of the body are wrong or missing. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problems"];
+                };
+            };
+        };
+    };
+    webStep: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "action": {
+                 *         "tool_name": "list_agents",
+                 *         "arguments": {}
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["StepRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StepAnswer"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Detail"];
+                };
+            };
+            /** @description Members of the body are wrong or missing. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problems"];
                 };
             };
         };

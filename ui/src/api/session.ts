@@ -1,6 +1,7 @@
 // Who is signed in. It is asked before anything else, so that a page without a token asks for nothing that is refused.
 import { signal } from "@preact/signals";
 import { get, needsToken, post, remove } from "./client";
+import { streamStarts } from "./stream";
 import type { SessionInfo } from "./types";
 
 /** Null until the server has answered, or cannot be reached. */
@@ -16,6 +17,11 @@ export async function readSession(): Promise<void> {
     session.value = "unknown";
   }
 }
+
+// A server that was away when the page was opened.
+streamStarts.subscribe(() => {
+  if (session.peek() === "unknown") void readSession();
+});
 
 export async function signIn(token: string): Promise<void> {
   await post("v1/session", { token, framed: window.top !== window });

@@ -52,6 +52,7 @@ export function Menu({ label, name, class: extra = "", isOn, side = "below", chi
     <div class={`menu ${extra}`} ref={box} onKeyDown={onKeyDown}>
       <button
         ref={button}
+        type="button"
         class={isOn ? "menu-button on" : "menu-button"}
         aria-expanded={isOpen}
         aria-label={name}

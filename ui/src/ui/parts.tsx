@@ -1,9 +1,9 @@
 // Small parts that every page uses.
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "../api/client";
 import type { RolloutRow, Verdict } from "../api/types";
-import { words } from "../format";
+import { count, words } from "../format";
 
 const VERDICTS: Record<Verdict, [string, string]> = {
   pass: ["PASS", "good"],
@@ -84,7 +84,7 @@ export function Problem({ error, retry }: { error: ApiError | null; retry?: () =
     <div class="notice bad row spread" role="alert">
       <span>{error.message}</span>
       {retry && (
-        <button class="small" onClick={retry}>
+        <button type="button" class="small" onClick={retry}>
           Try again
         </button>
       )}
@@ -118,7 +118,7 @@ export function Copy({
     setTimeout(() => setSaid(""), 1500);
   };
   return (
-    <button class="small" onClick={copy}>
+    <button type="button" class="small" onClick={copy}>
       <span aria-live="polite">{said || label}</span>
     </button>
   );
@@ -128,14 +128,30 @@ export interface Tab {
   id: string;
   name: string;
   href: string;
+  /** How many there are; no part of the link's name. */
+  count?: number | undefined;
 }
 
 export function Tabs({ tabs, current, label }: { tabs: Tab[]; current: string; label: string }) {
+  const nav = useRef<HTMLElement>(null);
+  // On a phone not all of them fit.
+  useEffect(() => {
+    const shown = nav.current?.querySelector("[aria-current]");
+    if (!nav.current || !shown) return;
+    const [all, one] = [nav.current, shown].map((it) => it.getBoundingClientRect());
+    if (one!.right > all!.right || one!.left < all!.left)
+      nav.current.scrollLeft += one!.left - all!.left - 24;
+  }, [current]);
   return (
-    <nav class="tabs" aria-label={label}>
+    <nav class="tabs" aria-label={label} ref={nav}>
       {tabs.map((tab) => (
         <a key={tab.id} href={tab.href} aria-current={tab.id === current ? "page" : undefined}>
           {tab.name}
+          {tab.count !== undefined && (
+            <span class="tab-count" aria-hidden="true">
+              {count(tab.count)}
+            </span>
+          )}
         </a>
       ))}
     </nav>

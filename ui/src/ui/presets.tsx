@@ -2,27 +2,20 @@
 import { useState } from "preact/hooks";
 import { get, post, type ApiError } from "../api/client";
 import { useLoad } from "../api/load";
-import type { Preset, Presets } from "../api/types";
+import type { Created, Preset, Presets } from "../api/types";
 import { go, link } from "../router";
 import { Problem, Spinner } from "./parts";
 import "../styles/presets.css";
 
-/** What `POST /v1/rollouts` answers. */
-export interface Started {
-  rollout_id: string;
-  rollout_ids: string[];
-  group: string | null;
-}
-
 /** Goes to the rollout that was started, or to all of them. */
-export function show(started: Started) {
-  const isOne = started.rollout_ids.length === 1;
-  if (isOne) go(link(["rollout", started.rollout_id]));
-  else go(link(["rollouts"], { group: started.group }));
+export function show(created: Created) {
+  const isOne = created.rollout_ids.length === 1;
+  if (isOne) go(link(["rollout", created.rollout_id]));
+  else go(link(["rollouts"], { group: created.group }));
 }
 
 interface Props {
-  /** Why none can be started now. */
+  /** Why none can be created now. */
   blocked: string | null;
   /** Offers to change one before it runs. */
   canEdit?: boolean;
@@ -36,7 +29,7 @@ export function PresetCards({ blocked, canEdit }: Props) {
     setStarting(preset.id);
     setProblem(null);
     try {
-      show(await post<Started>("v1/rollouts", preset.request));
+      show(await post<Created>("v1/rollouts", preset.request));
     } catch (failure) {
       setProblem(failure as ApiError);
       setStarting("");

@@ -49,7 +49,7 @@ fn a_killed_processs_rollout_is_known_by_its_start() {
         mcp_names: None,
     };
     drop(store.begin(id, &Task::default(), &start, None).unwrap());
-    let listed = store.summary(id);
+    let listed = store.summary(id).row;
     assert_eq!(
         (listed.agent.as_str(), listed.model.as_str()),
         ("opencode", "tiny")

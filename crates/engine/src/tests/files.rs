@@ -129,13 +129,79 @@ async fn a_patch_is_what_the_agent_changed_and_its_failure_changes_no_grade() {
     let mut codes = result.findings.iter().map(|finding| finding.code);
     assert!(codes.any(|code| code == Code::PatchIncomplete));
     assert!(!Path::new(&result.record).join("workdir.patch").exists());
-    // A task that wants none costs nothing.
+    // A task that wants none costs nothing: its files are read once, for the result.
     let before = lab.sandboxes.operations().len();
     lab.run(task()).await;
     let operations = lab.sandboxes.operations();
     let asked = operations[before..].iter();
     assert_eq!(
         asked.filter(|line| line.starts_with("read_files")).count(),
-        0
+        1
+    );
+}
+
+/// Setup leaves two texts, bytes that are no text, and a text below the depth that is looked at; the agent changes one.
+fn sets_up_and_changes(text: &str) -> CommandBehaviour {
+    match text {
+        "prepare" => CommandBehaviour::program(|guest| async move {
+            for (path, content) in [("a", "old"), ("b/c", "kept"), ("b/d/e", "deep")] {
+                let _ = guest.write(path, content);
+            }
+            let _ = guest.write("large", &"0".repeat(70_000));
+            0
+        }),
+        "agent" => CommandBehaviour::program(|guest| async move {
+            let _ = guest.write("a", "new");
+            0
+        }),
+        _ => CommandBehaviour::exits(0),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_setup_left_is_kept_with_the_record() {
+    let lab = Lab::new(sets_up_and_changes).await;
+    let texts = |texts: &[(&str, &str)]| {
+        let texts = texts.iter();
+        let texts =
+            texts.map(|(path, text)| (format!("/home/user/workdir/{path}"), (*text).into()));
+        texts.collect::<BTreeMap<String, String>>()
+    };
+    let task_with = |setup: &[&str]| Task {
+        files: [
+            ("z", "of the task"),
+            ("/home/user/other", "elsewhere"),
+            ("x/y/z", "deep"),
+        ]
+        .map(|(path, text)| (path.to_owned(), text.to_owned()))
+        .into(),
+        setup: setup.iter().map(|&text| text.to_owned()).collect(),
+        ..task()
+    };
+    let result = lab.run(task_with(&["prepare"])).await;
+    let start = lab
+        .engine
+        .store()
+        .start_files(result.rollout_id)
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        start.files,
+        texts(&[("a", "old"), ("b/c", "kept"), ("z", "of the task")])
+    );
+    assert_eq!(start.files_extra, ["/home/user/workdir/large"]);
+    assert_eq!(result.files["/home/user/workdir/a"], "new");
+
+    // Without setup commands the sandbox is not asked, and the answer is the same.
+    let result = lab.run(task_with(&[])).await;
+    let start = lab
+        .engine
+        .store()
+        .start_files(result.rollout_id)
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (start.files, start.files_extra.len()),
+        (texts(&[("z", "of the task")]), 0)
     );
 }

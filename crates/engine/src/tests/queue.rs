@@ -1,5 +1,6 @@
 //! Many concurrent rollouts: slots, the queue, and shutdown.
 
+use rollcage_model::browse::rollout::Status;
 use rollcage_model::ending::Ended;
 
 use super::*;
@@ -34,7 +35,7 @@ async fn the_next_starts_when_a_slot_is_free() {
         (lab.engine.load().running, lab.engine.load().waiting),
         (1, 2)
     );
-    assert!(lab.engine.is_waiting(entries[1].id));
+    assert_eq!(entries[1].row().status, Status::Queued);
     let mut ended = Vec::new();
     for entry in entries {
         ended.push(lab.end_of(entry).await.ended);

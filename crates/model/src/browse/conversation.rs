@@ -23,6 +23,21 @@ impl Reading {
         start: usize,
         limit: usize,
     ) -> Option<TranscriptPage> {
+        self.transcript_within(conversation, start, limit, PAGE_BYTES_MAX)
+    }
+
+    /// The same without pages.
+    pub fn whole_transcript(&self, conversation: Option<usize>) -> Option<TranscriptPage> {
+        self.transcript_within(conversation, 0, usize::MAX, usize::MAX)
+    }
+
+    fn transcript_within(
+        &self,
+        conversation: Option<usize>,
+        start: usize,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Option<TranscriptPage> {
         let conversations = self.conversations();
         let first = match conversation {
             Some(call) if call >= self.seen.turns.len() => return None,
@@ -37,7 +52,7 @@ impl Reading {
         for (at, said) in said.iter().enumerate().skip(start).take(limit) {
             let entry = said.entry(at, &self.seen.turns);
             bytes += entry.bytes();
-            if bytes > PAGE_BYTES_MAX && !entries.is_empty() {
+            if bytes > bytes_max && !entries.is_empty() {
                 break;
             }
             entries.push(entry);

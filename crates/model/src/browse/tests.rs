@@ -9,6 +9,7 @@ use crate::finding::Code;
 use crate::trace::Facts;
 
 mod graph;
+mod saved;
 mod tokens;
 mod transcript;
 

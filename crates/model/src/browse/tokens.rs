@@ -174,6 +174,15 @@ impl Reading {
         (tokens, total)
     }
 
+    /// Where earlier calls' sampled ids stand in a call's prompt.
+    pub(super) fn sampled_stretches(
+        &self,
+        index: usize,
+    ) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let known = self.sampled_before(index, 0, usize::MAX).into_iter();
+        known.map(|sampled| (sampled.from, sampled.from + sampled.len()))
+    }
+
     /// The calls whose sampled ids stand in this range of a prompt. A parent with ids is an exact prefix, so its own
     /// prompt ends where its completion begins.
     fn sampled_before(&self, index: usize, start: usize, end: usize) -> Vec<Sampled<'_>> {

@@ -5,6 +5,7 @@ use crate::Outcome;
 mod bare;
 mod capture;
 mod figures;
+mod fill;
 mod live;
 mod meter;
 mod rollout;
@@ -28,6 +29,9 @@ enum Command {
     Capture(capture::Arguments),
     /// Many turns of many live agents, every reply checked
     Live(live::Arguments),
+    /// Write many records, to look at lists and pages with
+    #[command(hide = true)]
+    Fill(fill::Arguments),
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
@@ -35,5 +39,6 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Rollout(arguments) => Box::pin(rollout::run(arguments)).await,
         Command::Capture(arguments) => Box::pin(capture::run(arguments)).await,
         Command::Live(arguments) => Box::pin(live::run(arguments)).await,
+        Command::Fill(arguments) => fill::run(&arguments),
     }
 }

@@ -43,16 +43,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 
 fn row(summary: &Summary) -> String {
     let ended = summary
+        .row
         .ended
         .map_or("unfinished", rollcage_model::ending::Ended::as_str);
     format!(
         "{:<36}  {:<19}  {ended:<16}  {:>6}  {:>5}  {:>10}  {:<20}  {}",
-        summary.rollout_id,
-        text::time(summary.started_at),
-        text::reward(summary.reward),
-        summary.calls,
-        text::duration(summary.wall_s),
-        text::line(&summary.task_id, 20),
-        text::line(&summary.model, 40),
+        summary.row.rollout_id,
+        text::time(summary.row.started_at),
+        text::reward(summary.row.reward),
+        summary.row.calls,
+        text::duration(summary.row.wall_s),
+        text::line(&summary.row.task_id, 20),
+        text::line(&summary.row.model, 40),
     )
 }

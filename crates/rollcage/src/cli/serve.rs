@@ -1,6 +1,6 @@
 //! `rollcage serve`: an OpenEnv environment for trainers and MCP clients.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +21,7 @@ use crate::server::access::{AccessPolicy, AccessToken};
 use crate::server::api::About;
 use crate::server::listen::BODY_LIMIT;
 use crate::server::openenv::{Limits, Mode};
+use crate::server::prefix::PathPrefix;
 use crate::server::ready::{self, Readiness};
 use crate::server::rollouts::Backend;
 use crate::server::tasks::Tasks;
@@ -42,7 +43,8 @@ const WARM_LINGER: Duration = Duration::from_secs(300);
 ///       env.call_tool("run_rollout", endpoint="vllm", instruction="...", verify=["..."])
 ///
 /// MCP clients connect to http://127.0.0.1:8000/mcp. The same is under /v1/rollouts over REST,
-/// with events; /metrics is for Prometheus. The page at /docs lists every route.
+/// with events; /metrics is for Prometheus. People open the page at /web; /docs lists every route.
+/// With --token-env the page asks for the token once, and keeps it in a cookie.
 /// GET /ready says whether rollouts can run on this machine, and why not; it needs no token.
 /// A session is cheap: open as many as there are rollouts at once.
 /// Ctrl-C lets running calls and rollouts finish within --grace and records the rest;
@@ -166,6 +168,10 @@ pub(crate) struct Arguments {
     )]
     web: bool,
 
+    /// The path below which a proxy shows the server, such as /tools/rollcage, if it does not remove it from requests
+    #[arg(long, env = "ROLLCAGE_PATH_PREFIX", value_name = "PATH")]
+    path_prefix: Option<PathPrefix>,
+
     /// Let pages of this site show the page in a frame, such as https://example.org or https://*.example.org; may be given
     /// more than once (in the variable: by commas). In a hosted Space, huggingface.co may already
     #[arg(
@@ -218,10 +224,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         // We listen on every address; loopback is the one that works for the reader of this line.
         address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
     }
-    output::announce(&format!(
-        "Rollcage serves OpenEnv at http://{address} (docs at /docs, Ctrl-C ends it). \
-         Connect: MCPToolClient(base_url=\"http://{address}\")"
-    ));
+    output::announce(&greeting(address, arguments.web));
     let readiness = readiness(&backend);
     let page = arguments.web.then(|| page(&arguments));
     let about = Arc::new(About {
@@ -244,6 +247,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         policy,
         tools: Arc::new(RolloutTools::new(Arc::clone(&backend))),
         page,
+        path_prefix: arguments.path_prefix,
         extra: api::routes(Arc::clone(&backend))
             .merge(api::about_routes(about))
             .merge(ready::routes(Arc::clone(&readiness))),
@@ -266,6 +270,18 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         _ = serving => Ok(Outcome::Success),
         () = second_signal => std::process::exit(130),
     }
+}
+
+/// The first line of output. Programs that start us find the address in it.
+fn greeting(address: SocketAddr, has_page: bool) -> String {
+    let page = match has_page {
+        true => format!("The page: http://{address}/web/ (docs at /docs). "),
+        false => String::new(),
+    };
+    format!(
+        "Rollcage serves OpenEnv at http://{address} (Ctrl-C ends it). {page}\
+         Connect: MCPToolClient(base_url=\"http://{address}\")"
+    )
 }
 
 fn page(arguments: &Arguments) -> PageOptions {

@@ -2,17 +2,24 @@
 
 mod transcript;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use serde_json::Value;
 
 use rollcage_engine::result::proxy_turns;
+use rollcage_engine::store::Store;
+use rollcage_model::browse::Reading;
 use rollcage_model::record::{CommandResult, RolloutResult, RolloutTurn};
 use rollcage_model::task::WORKDIR;
+use rollcage_model::trace::Facts;
 use rollcage_model::transcript::Transcript;
 use rollcage_model::view::{TraceDetail, View};
 
 use super::trace::TraceName;
+use crate::saved::{self, Saving, Viewer};
+use crate::server::web;
 use crate::{Outcome, output, report, settings, text};
 
 /// Show one rollout: how it ended, its commands, and what agent and model said to each other.
@@ -38,6 +45,10 @@ pub(crate) struct Arguments {
     /// Do not cut long messages
     #[arg(long)]
     full: bool,
+
+    /// Save everything about it as one HTML file, which opens in a browser without a server
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "transcript", "full"])]
+    html: Option<PathBuf>,
 }
 
 /// Lines shown of a message without --full; system prompts can have hundreds.
@@ -53,6 +64,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         .find(&arguments.id)
         .map_err(|error| crate::UsageError(error.to_string()))?;
     let result = store.result(id)?;
+    if let Some(path) = &arguments.html {
+        return save(&store, &result, path);
+    }
     let account = match arguments.transcript {
         true => store.transcript(&result)?,
         false => None,
@@ -97,6 +111,28 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             .collect();
         writeln!(out, "\nfiles  {}", text::line(&names.join(", "), 400))?;
     }
+    Ok(Outcome::Success)
+}
+
+/// Saves a rollout as a page.
+fn save(store: &Store, result: &RolloutResult, path: &Path) -> anyhow::Result<Outcome> {
+    let viewer = Viewer::new(web::file)?;
+    let exchanges = store.exchanges(result.rollout_id);
+    let bytes = match std::fs::read(&exchanges) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        read => read.with_context(|| format!("read {}", exchanges.display()))?,
+    };
+    let reading = Reading::new(bytes.into(), &Facts::from(result), false);
+    let saving = Saving {
+        store,
+        result,
+        reading: &reading,
+    };
+    let mut page = Vec::new();
+    saved::write(&saving, &viewer, &mut page)?;
+    std::fs::write(path, &page).with_context(|| format!("write {}", path.display()))?;
+    let size = text::bytes(page.len() as u64);
+    writeln!(output::stdout(), "{} ({size})", path.display())?;
     Ok(Outcome::Success)
 }
 

@@ -322,6 +322,12 @@ pub(crate) fn check_local_caller(headers: &HeaderMap) -> Result<(), AccessDenied
     Ok(())
 }
 
+/// Whether the browser's connection is one that others cannot listen to: TLS, or this machine's own.
+pub(crate) fn is_trustworthy(headers: &HeaderMap) -> bool {
+    let authority = requester::own_authority(headers);
+    requester::is_https(headers) || authority.is_some_and(is_loopback_authority)
+}
+
 /// Whether the content type is JSON. Browsers do not let a page of another origin send this type without a preflight.
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE);

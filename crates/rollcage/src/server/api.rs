@@ -19,6 +19,7 @@ use super::rollouts::Backend;
 
 mod artifacts;
 mod browse;
+mod changes;
 mod content;
 mod error;
 mod events;
@@ -27,11 +28,13 @@ mod listing;
 mod live;
 mod messages;
 mod openapi;
+mod parameters;
 mod presets;
 mod rollout;
 mod schemas;
 mod server_info;
 mod session;
+mod stream;
 mod types;
 
 use error::ApiError;
@@ -49,6 +52,9 @@ type BackendState = State<Arc<Backend>>;
 pub(crate) fn routes(backend: Arc<Backend>) -> Router {
     Router::new()
         .route("/v1/rollouts", post(rollout::create).get(listing::list))
+        .route("/v1/rollouts/facets", get(listing::facets))
+        .route("/v1/figures", get(listing::figures))
+        .route("/v1/events", get(stream::stream))
         .route(
             "/v1/rollouts/{id}",
             get(rollout::show).delete(rollout::delete),
@@ -62,6 +68,8 @@ pub(crate) fn routes(backend: Arc<Backend>) -> Router {
         .route("/v1/rollouts/{id}/events", get(events::stream))
         .route("/v1/rollouts/{id}/trace", get(content::trace))
         .route("/v1/rollouts/{id}/files", get(content::files))
+        .route("/v1/rollouts/{id}/changes", get(changes::changes))
+        .route("/v1/rollouts/{id}/network", get(changes::network))
         .route("/v1/rollouts/{id}/artifacts", get(artifacts::list))
         .route(
             "/v1/rollouts/{id}/artifacts/{*path}",

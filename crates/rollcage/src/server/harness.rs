@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use rollcage_agents::bundle::Registry;
 use rollcage_engine::intake::Catalogue;
 use rollcage_engine::{Engine, EngineLimits, EngineOptions};
@@ -80,4 +82,24 @@ pub(crate) fn owner() -> String {
 
 pub(crate) async fn close(backend: &Backend) {
     backend.engine.shut_down(Duration::ZERO).await;
+}
+
+/// Fails if a value is not as a schema of an OpenAPI document says, or has members that it does not name.
+#[track_caller]
+pub(crate) fn check_schema(document: &Value, schema: &Value, value: &Value) {
+    let mut components = document["components"].clone();
+    for schema in components["schemas"].as_object_mut().unwrap().values_mut() {
+        let is_open = schema.get("additionalProperties").is_some();
+        if schema.get("properties").is_some() && !is_open {
+            schema["unevaluatedProperties"] = json!(false);
+        }
+    }
+    let mut schema = schema.clone();
+    schema["components"] = components;
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
+    let problems: Vec<_> = validator
+        .iter_errors(value)
+        .map(|problem| format!("{}: {problem}", problem.instance_path()))
+        .collect();
+    assert!(problems.is_empty(), "{problems:#?}\n{value}");
 }

@@ -105,8 +105,11 @@ async fn connection(
     if let Err(error) = tune(&stream) {
         tracing::debug!(%error, "set the options of a connection");
     }
+    // Answers that never end by themselves end with the server.
+    let ending = shutdown.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
+        request.extensions_mut().insert(ending.clone());
         request.extensions_mut().insert(Peer(peer));
         request.extensions_mut().insert(connection_permit.clone());
         let answered = service.call(request);

@@ -194,7 +194,6 @@ pub(crate) async fn answer(server: Arc<OpenEnvServer>, mut request: Request) -> 
         Route::Metadata => document(&server.documents.metadata),
         Route::Schema => document(&server.documents.schema),
         Route::OpenApi => document(&server.documents.openapi),
-        Route::Docs | Route::Redoc => reply::html(server.documents.page.clone()),
         Route::State => control::state(owner),
         Route::Web(call) => web::answer(&server, call, owner, request).await,
         Route::Reset => control::reset(&server, owner, request).await,

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
+use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -11,7 +13,6 @@ use serde_json::{Value, json};
 use rollcage_proxy::read_request_body;
 
 pub(crate) const JSON: &str = "application/json";
-const HTML: &str = "text/html; charset=utf-8";
 
 /// A response with a complete body.
 pub(crate) fn whole(
@@ -41,10 +42,6 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
-pub(crate) fn html(body: impl Into<Bytes>) -> Response {
-    whole(StatusCode::OK, HTML, body)
-}
-
 pub(crate) fn detail(status: StatusCode, text: &str) -> Response {
     json(status, &json!({"detail": text}))
 }
@@ -65,6 +62,20 @@ pub(crate) fn wrong_method(allowed: &Method) -> Response {
     let mut response = detail(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     if let Ok(value) = HeaderValue::from_str(allowed.as_str()) {
         response.headers_mut().insert(header::ALLOW, value);
+    }
+    response
+}
+
+/// Middleware: no browser guesses the type of an answer or keeps one that holds somebody's data.
+pub(crate) async fn protect(request: Request, next: Next) -> Response {
+    let is_api = request.uri().path().starts_with("/v1/");
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    if is_api {
+        let no_store = HeaderValue::from_static("no-store");
+        headers.entry(header::CACHE_CONTROL).or_insert(no_store);
     }
     response
 }

@@ -175,6 +175,7 @@ fn options() -> ServerOptions {
         policy: AccessPolicy::Loopback,
         tools: Arc::new(TestTools::new()),
         page: Some(PageOptions::default()),
+        path_prefix: None,
         extra: Router::new(),
         document: json!({}),
         grace: Duration::from_secs(5),

@@ -196,7 +196,7 @@ impl ToolCall<'_> {
             }
             RolloutLookup::InMemory(entry) => self.result(&entry).await,
             RolloutLookup::Stored(summary) => {
-                let stored = self.backend.engine.stored(summary.rollout_id).await;
+                let stored = self.backend.engine.stored(summary.row.rollout_id).await;
                 stored.map_err(|error| ToolError::Failed(chain(&error)))?
             }
         };
@@ -313,12 +313,12 @@ impl ToolCall<'_> {
                 self.result(&entry).await
             }
             Some(RolloutLookup::Stored(summary)) => {
-                match self.backend.engine.stored(summary.rollout_id).await {
+                match self.backend.engine.stored(summary.row.rollout_id).await {
                     Ok(result) => result,
                     Err(error) => {
                         let text = chain(&error);
                         let status = ("unknown", text.as_str());
-                        return answer::not_finalized(&id, &summary.task_id, status, -1);
+                        return answer::not_finalized(&id, &summary.row.task_id, status, -1);
                     }
                 }
             }

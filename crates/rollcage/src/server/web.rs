@@ -11,7 +11,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 
-use super::reply;
+use super::{access, reply};
 
 mod assets;
 mod headers;
@@ -50,6 +50,8 @@ pub(crate) struct Page {
     assets: Assets,
     /// Of every file.
     headers: Vec<(HeaderName, HeaderValue)>,
+    /// Whether other sites show the page, which may then be opened from their pages.
+    is_framed: bool,
 }
 
 impl Page {
@@ -61,6 +63,7 @@ impl Page {
         Page {
             assets,
             headers: headers::of_page(&options.frame_ancestors),
+            is_framed: !options.frame_ancestors.is_empty(),
         }
     }
 
@@ -78,10 +81,6 @@ impl Page {
         };
         Ok(match self.assets.find(name) {
             Some(asset) => self.file(name, asset, request.headers()).await,
-            None if name == INDEX => reply::detail(
-                StatusCode::NOT_FOUND,
-                "this program was built without its page: `npm ci && npm run build` in ui/ makes it",
-            ),
             None => reply::not_found(),
         })
     }
@@ -110,6 +109,9 @@ impl Page {
         }
         let headers = response.headers_mut();
         headers.extend(self.headers.iter().cloned());
+        if !self.is_framed && access::is_trustworthy(asked) {
+            headers.extend([headers::opener_policy()]);
+        }
         let cache = match name.starts_with(HASHED) {
             true => "public, max-age=31536000, immutable",
             false => "no-cache",

@@ -157,9 +157,9 @@ async fn a_killed_engine_leaves_no_process_and_its_rollout_gets_a_result() {
     let summaries = store.list(usize::MAX).unwrap();
     let summary = summaries
         .iter()
-        .find(|summary| summary.task_id == "86411")
+        .find(|summary| summary.row.task_id == "86411")
         .unwrap();
-    let result = store.result(summary.rollout_id).unwrap();
+    let result = store.result(summary.row.rollout_id).unwrap();
     assert_eq!(result.ended, Ended::EngineFailed);
     assert_eq!(result.agent.name, "opencode");
     assert!(!result.endpoint.model.is_empty() && !result.agent.version.is_empty());
@@ -167,7 +167,7 @@ async fn a_killed_engine_leaves_no_process_and_its_rollout_gets_a_result() {
         !traced(&result).proxy_turns.is_empty(),
         "what was answered until then is kept"
     );
-    std::fs::remove_dir_all(store.directory(summary.rollout_id)).unwrap();
+    std::fs::remove_dir_all(store.directory(summary.row.rollout_id)).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -67,7 +67,10 @@ impl TestHome {
     /// How the rollouts that were ever started ended.
     fn ends(&self) -> Vec<Option<Ended>> {
         let summaries = Store::open(&self.home()).unwrap().list(100).unwrap();
-        summaries.into_iter().map(|summary| summary.ended).collect()
+        summaries
+            .into_iter()
+            .map(|summary| summary.row.ended)
+            .collect()
     }
 
     /// Waits for a program's end, which is also the end of all who could write to its standard error.

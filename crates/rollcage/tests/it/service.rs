@@ -7,11 +7,14 @@ use rollcage_agents::bundle::VersionRequest;
 use rollcage_endpoints::choice::EndpointChoice;
 use rollcage_engine::intake::ResolvedRollout;
 use rollcage_engine::{
-    CommandError, EndedFilter, Engine, EngineError, EngineLimits, Filter, QueueError,
-    RolloutCommand, RolloutEntry,
+    CommandError, EndedFilter, Engine, EngineError, EngineLimits, Filter, Place, QueueError,
+    RolloutCommand, RolloutEntry, Window,
 };
+use rollcage_model::browse::rollout::RolloutPage;
 use rollcage_model::ending::Ended;
 use rollcage_model::event::{Phase, What};
+use rollcage_model::id::RolloutId;
+use rollcage_model::task::Task;
 use rollcage_testkit::agent::ShellAgent;
 use rollcage_testkit::upstream::Upstream;
 
@@ -68,10 +71,12 @@ fn limits(slots: usize, queue_max: usize) -> EngineLimits {
     }
 }
 
-fn all() -> Filter {
-    Filter {
-        limit: 100,
-        ..Filter::default()
+/// The first page of a list.
+fn first(limit: usize) -> Window {
+    Window {
+        sort: None,
+        place: Place::Start,
+        limit,
     }
 }
 
@@ -354,35 +359,36 @@ async fn a_rollout_is_its_owners_alone_and_a_local_record_everybodys() {
         .home
         .plan(task(&["true"]), "true", served.upstream.base_url());
     let local = crate::support::run_one(engine, plan, &Default::default()).await;
-    let ids = |page: rollcage_engine::Page| -> Vec<_> {
-        page.rollouts
-            .iter()
-            .map(|summary| summary.rollout_id)
-            .collect()
-    };
+    let ids =
+        |page: RolloutPage| -> Vec<_> { page.rollouts.iter().map(|row| row.rollout_id).collect() };
     assert_eq!(
-        ids(engine.list("a", all()).await.unwrap()),
+        ids(engine
+            .list("a", Filter::default(), first(500))
+            .await
+            .unwrap()),
         [local.rollout_id, entry.id]
     );
     assert_eq!(
-        ids(engine.list("b", all()).await.unwrap()),
+        ids(engine
+            .list("b", Filter::default(), first(500))
+            .await
+            .unwrap()),
         [local.rollout_id]
     );
     let cancelled = Filter {
         ended: Some(EndedFilter::As(Ended::Cancelled)),
-        ..all()
+        ..Filter::default()
     };
-    assert_eq!(ids(engine.list("a", cancelled).await.unwrap()), [entry.id]);
-    let page = engine
-        .list("a", Filter { limit: 1, ..all() })
-        .await
-        .unwrap();
-    assert_eq!(page.next, Some(local.rollout_id));
-    let rest = Filter {
-        before: page.next,
-        ..all()
+    let listed = engine.list("a", cancelled, first(500)).await.unwrap();
+    assert_eq!(ids(listed), [entry.id]);
+    let page = engine.list("a", Filter::default(), first(1)).await.unwrap();
+    assert_eq!((page.next_cursor, page.total), (Some(local.rollout_id), 2));
+    let rest = Window {
+        place: Place::After(local.rollout_id),
+        ..first(500)
     };
-    assert_eq!(ids(engine.list("a", rest).await.unwrap()), [entry.id]);
+    let rest = engine.list("a", Filter::default(), rest).await.unwrap();
+    assert_eq!(ids(rest), [entry.id]);
 
     let local = local.rollout_id.to_string();
     assert!(engine.find("b", &local).await.is_ok());
@@ -396,7 +402,13 @@ async fn a_rollout_is_its_owners_alone_and_a_local_record_everybodys() {
         engine.find("a", &id).await,
         Err(EngineError::Unknown(_))
     ));
-    assert_eq!(ids(engine.list("a", all()).await.unwrap()), []);
+    assert_eq!(
+        ids(engine
+            .list("a", Filter::default(), first(500))
+            .await
+            .unwrap()),
+        []
+    );
     engine.shut_down(Duration::ZERO).await;
 }
 
@@ -476,40 +488,49 @@ async fn many_rollouts_with_some_cancelled_each_end_once_and_leave_their_slots()
             .sum::<u64>(),
         30
     );
-    let page = engine.list("a", all()).await.unwrap();
+    let page = engine
+        .list("a", Filter::default(), first(500))
+        .await
+        .unwrap();
     assert_eq!(page.rollouts.len(), 30);
-    assert!(page.rollouts.iter().all(|summary| summary.ended.is_some()));
+    assert!(page.rollouts.iter().all(|row| row.ended.is_some()));
 }
 
 #[tokio::test]
-async fn a_record_is_read_once_for_all_listings() {
+async fn a_record_is_read_once_for_all_processes() {
     let served = Served::new(limits(1, 1)).await;
     let rollouts = served.home.path().join("rollouts");
     let mut paths = Vec::new();
     for number in 0..3000 {
-        let id = rollcage_model::id::RolloutId::generate();
+        let id = RolloutId::generate();
         let directory = rollouts.join(id.to_string());
         std::fs::create_dir(&directory).unwrap();
-        let summary = serde_json::json!({
-            "rollout_id": id, "task_id": format!("t{}", number % 2), "agent": "x", "model": "m", "ended": "completed",
-            "reward": 1.0, "calls": 3, "wall_s": 1.0, "started_at": number,
-        });
-        let path = directory.join("summary.json");
-        std::fs::write(&path, summary.to_string()).unwrap();
+        let task = Task {
+            id: format!("t{}", number % 2),
+            ..Task::default()
+        };
+        let mut result = rollcage_engine::result::begin_abandoned(id, task);
+        result.started_at = f64::from(number);
+        let path = directory.join("result.json");
+        std::fs::write(&path, serde_json::to_vec(&result).unwrap()).unwrap();
         paths.push(path);
     }
     let wanted = || Filter {
         task: Some("t1".to_owned()),
         since: Some(1000.0),
-        limit: 5000,
         ..Filter::default()
     };
-    let first = served.engine.list("a", wanted()).await.unwrap();
-    assert_eq!(first.rollouts.len(), 1000);
+    let listed = served.engine.list("a", wanted(), first(5000)).await;
+    let listed = listed.unwrap();
+    assert_eq!(listed.rollouts.len(), 1000);
     for path in paths {
         std::fs::remove_file(path).unwrap();
     }
-    let again = served.engine.list("a", wanted()).await.unwrap();
-    assert_eq!(again.rollouts, first.rollouts);
+    let again = served.engine.list("a", wanted(), first(5000)).await;
+    assert_eq!(again.unwrap(), listed);
     served.engine.shut_down(Duration::ZERO).await;
+    let later = open_engine_with(served.home.path(), limits(1, 1)).await;
+    let again = later.list("a", wanted(), first(5000)).await;
+    assert_eq!(again.unwrap(), listed);
+    later.shut_down(Duration::ZERO).await;
 }

@@ -4,32 +4,34 @@ import { get } from "../../api/client";
 import { useLoad } from "../../api/load";
 import type { Facets } from "../../api/types";
 import { setParams } from "../../router";
-import { FILTERS, type Filter, type Filters } from "./query";
+import { AgentText } from "../../ui/text";
+import { FILTER_NAMES, type FilterName, type Filters } from "../rollouts/filters";
 
-const NAMES: Record<Filter, string> = {
-  task: "Task",
-  agent: "Agent",
-  model: "Model",
-  group: "Group",
-  q: "Search",
-  since: "Started",
-};
+const FIELDS: [FilterName, string, "tasks" | "agents" | "models" | "groups" | null][] = [
+  ["task", "Task", "tasks"],
+  ["agent", "Agent", "agents"],
+  ["model", "Model", "models"],
+  ["group", "Group", "groups"],
+  ["q", "Search", null],
+];
 
-const DAY = 86_400;
-const SPANS: [string, number][] = [
-  ["in the last hour", 3600],
-  ["in the last day", DAY],
-  ["in the last week", 7 * DAY],
-  ["in the last 30 days", 30 * DAY],
+const SPANS: [string, string][] = [
+  ["", "at any time"],
+  ["1h", "in the last hour"],
+  ["24h", "in the last 24 hours"],
+  ["7d", "in the last 7 days"],
+  ["30d", "in the last 30 days"],
 ];
 /** Values that a browser lists without trouble. */
 const SUGGESTIONS = 200;
 
 export function FilterBar({ filters }: { filters: Filters }) {
   const facets = useLoad((abort) => get<Facets>("v1/rollouts/facets", {}, abort), []);
-  const values = facets.data;
-  const isFiltered = FILTERS.some((name) => filters[name]);
-  const cleared = Object.fromEntries(FILTERS.map((name) => [name, null]));
+  const shown = [...FIELDS.map(([name]) => name), "since"];
+  // Filters that only the list has a field for.
+  const others = FILTER_NAMES.filter((name) => filters[name] && !shown.includes(name));
+  const isFiltered = FILTER_NAMES.some((name) => filters[name]);
+  const cleared = Object.fromEntries(FILTER_NAMES.map((name) => [name, null]));
   return (
     <form
       class="compare-filters"
@@ -37,26 +39,48 @@ export function FilterBar({ filters }: { filters: Filters }) {
       aria-label="What is compared"
       onSubmit={(event) => event.preventDefault()}
     >
-      <ChoiceFilter name="task" value={filters.task} choices={values?.tasks} />
-      <ChoiceFilter name="agent" value={filters.agent} choices={values?.agents} />
-      <ChoiceFilter name="model" value={filters.model} choices={values?.models} />
-      <ChoiceFilter name="group" value={filters.group} choices={values?.groups} />
-      <SinceFilter value={filters.since} />
-      <ChoiceFilter name="q" value={filters.q} />
-      <button class="plain" type="button" disabled={!isFiltered} onClick={() => setParams(cleared)}>
-        Clear
-      </button>
+      {FIELDS.map(([name, title, values]) => (
+        <TextFilter
+          key={name}
+          name={name}
+          title={title}
+          value={filters[name] ?? ""}
+          choices={values ? (facets.data?.[values] ?? []) : null}
+        />
+      ))}
+      <SinceFilter value={filters.since ?? ""} />
+      <div class="row">
+        {others.map((name) => (
+          <button
+            key={name}
+            class="small"
+            type="button"
+            title="Remove this filter"
+            onClick={() => setParams({ [name]: null })}
+          >
+            {name}: <AgentText text={filters[name] ?? ""} /> ×
+          </button>
+        ))}
+        <button
+          class="plain"
+          type="button"
+          disabled={!isFiltered}
+          onClick={() => setParams(cleared)}
+        >
+          Clear
+        </button>
+      </div>
     </form>
   );
 }
 
-interface Choice {
+function TextFilter(props: {
+  name: FilterName;
+  title: string;
   value: string;
-  count: number;
-}
-
-function ChoiceFilter(props: { name: Filter; value?: string; choices?: Choice[] }) {
-  const { name, value = "", choices } = props;
+  choices: { value: string; count: number }[] | null;
+}) {
+  const { name, title, value, choices } = props;
   const [typed, setTyped] = useState(value);
   const timer = useRef(0);
   // What is in the address counts, also after going back.
@@ -67,18 +91,18 @@ function ChoiceFilter(props: { name: Filter; value?: string; choices?: Choice[] 
     clearTimeout(timer.current);
     const isChosen = text === "" || choices?.some((choice) => choice.value === text);
     // Only the search takes parts of words; the others are whole values.
-    const wait = name === "q" ? 250 : isChosen ? 0 : 900;
+    const wait = choices === null ? 250 : isChosen ? 0 : 900;
     timer.current = window.setTimeout(() => setParams({ [name]: text }), wait);
   };
   const list = `compare-${name}`;
   return (
     <label class="field">
-      <span>{NAMES[name]}</span>
+      <span>{title}</span>
       <input
         type="search"
         value={typed}
         list={choices ? list : undefined}
-        placeholder={name === "q" ? "id, task, label, error" : "all"}
+        placeholder={choices ? "all" : "id, task, label, error"}
         onInput={(event) => change(event.currentTarget.value)}
       />
       {choices && (
@@ -92,31 +116,20 @@ function ChoiceFilter(props: { name: Filter; value?: string; choices?: Choice[] 
   );
 }
 
-function SinceFilter({ value }: { value?: string }) {
-  const now = Date.now() / 1000;
-  // The address has a moment; the nearest span that it was chosen by is shown.
-  const passed = value ? now - Number(value) : 0;
-  const span = value ? SPANS.find(([, length]) => passed <= length * 1.5) : undefined;
-  const choose = (length: string) =>
-    setParams({ since: length ? Math.floor(now - Number(length)) : null });
+function SinceFilter({ value }: { value: string }) {
+  // A link may have a time of its own.
+  const spans = SPANS.some(([span]) => span === value)
+    ? SPANS
+    : [...SPANS, [value, `since ${value}`]];
   return (
     <label class="field">
-      <span>{NAMES.since}</span>
-      <select
-        value={value ? `${span?.[1] ?? "other"}` : ""}
-        onChange={(event) => choose(event.currentTarget.value)}
-      >
-        <option value="">at any time</option>
-        {SPANS.map(([name, length]) => (
-          <option key={length} value={`${length}`}>
+      <span>Started</span>
+      <select value={value} onChange={(event) => setParams({ since: event.currentTarget.value })}>
+        {spans.map(([span, name]) => (
+          <option key={span} value={span}>
             {name}
           </option>
         ))}
-        {value && !span && (
-          <option value="other">
-            since {new Date(Number(value) * 1000).toLocaleDateString("en-CA")}
-          </option>
-        )}
       </select>
     </label>
   );

@@ -6,7 +6,8 @@ import { setParams } from "../../router";
 import { Empty } from "../../ui/parts";
 import { AgentText, visible } from "../../ui/text";
 import { groupRows, SIGNALS, type Signal } from "./figures";
-import { listOf, type Filters } from "./query";
+import type { Filters } from "../rollouts/filters";
+import { listOf } from "./query";
 import { Pager, percent } from "./series";
 
 const PAGE = 25;

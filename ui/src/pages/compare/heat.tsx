@@ -12,7 +12,8 @@ import {
   type HeatOrder,
   type HeatRow,
 } from "./figures";
-import { listOf, type Filters } from "./query";
+import type { Filters } from "../rollouts/filters";
+import { listOf } from "./query";
 import { Pager, percent } from "./series";
 
 const PAGE = 40;

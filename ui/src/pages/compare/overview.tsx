@@ -1,18 +1,20 @@
 // Figures over many rollouts: what passes, how surely, and what it costs.
 import type { ComponentChildren } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { useLoad, type Loaded } from "../../api/load";
 import { onRows, streamStarts } from "../../api/stream";
-import type { GroupFigures } from "../../api/types";
+import type { GroupFigures, RolloutRow } from "../../api/types";
 import { count, dollars, reward, seconds } from "../../format";
 import { setParams } from "../../router";
 import { Empty, Facts, Panel, Problem, Spinner } from "../../ui/parts";
+import { useTitle } from "../../ui/title";
 import { passShare, SERIES, sortGroups } from "./figures";
 import { FilterBar } from "./filters";
 import { GroupTable } from "./groups";
 import { HeatTable, OrderChoice, orderOf } from "./heat";
 import { PassChart } from "./passchart";
-import { filtersOf, loadFigures, type Figures, type Filters } from "./query";
+import { filtersOf, matches, type Filters } from "../rollouts/filters";
+import { loadFigures, type Figures } from "./query";
 import { RewardCharts } from "./rewards";
 import { percent, SERIES_COLOURS } from "./series";
 import { UsageTable } from "./usage";
@@ -21,6 +23,7 @@ import { UsageTable } from "./usage";
 const REFRESH_MS = 4000;
 
 export function Overview({ query }: { query: URLSearchParams }) {
+  useTitle("Compare");
   const filters = filtersOf(query);
   const wanted = query.get("by");
   const by = SERIES.find(([name]) => name === wanted)?.[0] ?? "agent,model";
@@ -32,7 +35,7 @@ export function Overview({ query }: { query: URLSearchParams }) {
     [columns, filters],
   );
   const groups = useLoad((abort) => loadFigures("group,task", filters, abort), [filters]);
-  useFresh([series, tasks, groups]);
+  useFresh([series, tasks, groups], filters);
   const all = series.data?.all;
   const sorted = series.data ? sortGroups(series.data.groups, "pass", true) : [];
   return (
@@ -43,6 +46,12 @@ export function Overview({ query }: { query: URLSearchParams }) {
       </div>
       <FilterBar filters={filters} />
       <Problem error={series.error} retry={series.reload} />
+      {(filters.verdict || filters.ended) && (
+        <p class="notice part" role="status">
+          Only rollouts with a certain outcome are counted here: shares and pass@k say nothing then.
+          Remove that filter to compare.
+        </p>
+      )}
       {all && all.rollouts === 0 ? (
         <Nothing isFiltered={Object.keys(filters).length > 0} />
       ) : (
@@ -84,19 +93,28 @@ export function Overview({ query }: { query: URLSearchParams }) {
   );
 }
 
-/** Reads figures again when rollouts end, not more often than people can read. */
-function useFresh(loads: Loaded<unknown>[]) {
+/** Reads figures again when rollouts that they count end, not more often than people can read. */
+function useFresh(loads: Loaded<unknown>[], filters: Filters) {
   const starts = streamStarts.value;
+  const latest = useRef({ loads, filters });
+  latest.current = { loads, filters };
+  const reload = () => latest.current.loads.forEach((load) => load.reload());
   useEffect(() => {
     let timer = 0;
-    const reload = () => {
+    const run = () => {
       timer = 0;
-      loads.forEach((load) => load.reload());
+      // Answers that are on their way are waited for.
+      if (latest.current.loads.some((load) => load.loading)) plan();
+      else reload();
     };
     const plan = () => {
-      timer ||= window.setTimeout(reload, REFRESH_MS);
+      timer ||= window.setTimeout(run, REFRESH_MS);
     };
-    const stop = onRows((row) => row.status === "ended" && plan(), plan);
+    const now = () => Date.now() / 1000;
+    const read = (row: RolloutRow) => {
+      if (row.status === "ended" && matches(row, latest.current.filters, now())) plan();
+    };
+    const stop = onRows(read, plan);
     return () => {
       stop();
       clearTimeout(timer);
@@ -104,7 +122,7 @@ function useFresh(loads: Loaded<unknown>[]) {
   }, []);
   useEffect(() => {
     // The first start is the page's own.
-    if (starts > 1) loads.forEach((load) => load.reload());
+    if (starts > 1) reload();
   }, [starts]);
 }
 

@@ -1,20 +1,8 @@
-// Which rollouts are compared: filters in the address, the same as the list's.
+// Which rollouts are compared: the list's filters, in the address.
 import { get } from "../../api/client";
 import type { FiguresPage, GroupFigures } from "../../api/types";
 import { link, type Params } from "../../router";
-
-export const FILTERS = ["task", "agent", "model", "group", "q", "since"] as const;
-export type Filter = (typeof FILTERS)[number];
-export type Filters = Partial<Record<Filter, string>>;
-
-export function filtersOf(query: URLSearchParams): Filters {
-  const found: Filters = {};
-  for (const name of FILTERS) {
-    const value = query.get(name);
-    if (value) found[name] = value;
-  }
-  return found;
-}
+import { queryOf, type Filters } from "../rollouts/filters";
 
 /** The list of what a figure counts. */
 export function listOf(filters: Filters, key: Record<string, string>, more: Params = {}): string {
@@ -39,8 +27,9 @@ export async function loadFigures(
   abort: AbortSignal,
 ): Promise<Figures> {
   const groups: GroupFigures[] = [];
+  const wanted = queryOf(filters, Date.now() / 1000);
   for (;;) {
-    const query = { ...filters, by, start: groups.length, limit: PAGE };
+    const query = { ...wanted, by, start: groups.length, limit: PAGE };
     const page = await get<FiguresPage>("v1/figures", query, abort);
     groups.push(...page.groups);
     const isAll = page.groups.length === 0 || groups.length >= page.total;

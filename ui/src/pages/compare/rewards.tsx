@@ -5,10 +5,11 @@ import type { GroupFigures } from "../../api/types";
 import { reward } from "../../format";
 import { AgentText, visible } from "../../ui/text";
 import { keyName } from "./figures";
-import { listOf, type Filters } from "./query";
+import type { Filters } from "../rollouts/filters";
+import { listOf } from "./query";
 import { Pager, VerdictBar } from "./series";
 
-const [WIDTH, HEIGHT] = [220, 96];
+const [WIDTH, HEIGHT] = [190, 92];
 const PAD = { left: 26, right: 4, top: 6, bottom: 18 };
 const PAGE = 12;
 
@@ -20,6 +21,10 @@ export function RewardCharts({ groups, filters }: { groups: GroupFigures[]; filt
   const shown = groups.slice(from, from + PAGE);
   return (
     <div class="stack">
+      <p class="small muted">
+        How many of the valid rollouts got which reward, from 0 to 1. The line below each: passed,
+        partial, failed.
+      </p>
       <div class="multiples">
         {shown.map((group) => (
           <figure key={keyName(group.key)}>

@@ -5,7 +5,8 @@ import { count, dollars, reward, seconds } from "../../format";
 import { setParams } from "../../router";
 import { AgentText, visible } from "../../ui/text";
 import { COLUMN_VALUES, keyName, sortGroups, type SortColumn } from "./figures";
-import { listOf, type Filters } from "./query";
+import type { Filters } from "../rollouts/filters";
+import { listOf } from "./query";
 import { Pager, percent, VerdictBar } from "./series";
 
 const PAGE = 25;

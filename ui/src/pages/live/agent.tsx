@@ -1,18 +1,19 @@
 // One live agent: the chat, its log, its health, and how to end it.
 import { useState } from "preact/hooks";
 import { address, get, post, remove } from "../../api/client";
+import { useLoad } from "../../api/load";
 import type { LiveView } from "../../api/types";
 import { ago, bytes, count, dollars, shortId, time } from "../../format";
 import { go, link } from "../../router";
 import { Confirm } from "../../ui/dialog";
 import { Copy, Empty, Facts, Panel, Problem, Spinner, Tabs } from "../../ui/parts";
 import { AgentText, TerminalText } from "../../ui/text";
+import { useTitle } from "../../ui/title";
 import { agentPath, hasServer, loadAgents, loadHealth, usePolled } from "./api";
 import { Chat } from "./chat";
 import { aboutState, LiveBadge } from "./state";
 
 const POLL_MS = 3000;
-const HEALTH_MS = 10_000;
 /** More of a log makes the page slow, and its end is what is wanted. */
 const LOG_CHARS = 200_000;
 
@@ -20,6 +21,7 @@ export function AgentPage({ id, query }: { id: string; query: URLSearchParams })
   // The list has everything but the password of the agent's own server, which has no place in a page.
   const agents = usePolled(loadAgents, POLL_MS, []);
   const agent = agents.data?.agents.find((it) => it.id === id || it.name === id);
+  useTitle(agent ? `${agent.name || shortId(agent.id)}, ${agent.state}` : "Live agent");
   const view = query.get("view") === "log" ? "log" : "chat";
   if (!agent) {
     if (agents.error) return <Problem error={agents.error} retry={agents.reload} />;
@@ -115,19 +117,34 @@ const SERVERS: Record<string, string> = {
 function HealthPanel({ agent }: { agent: LiveView }) {
   return (
     <Panel title="Health">
-      {hasServer(agent.state) ? <ServerHealth id={agent.id} /> : <p>Its server does not run.</p>}
+      {hasServer(agent.state) ? (
+        <ServerHealth id={agent.id} isIdle={agent.state === "idle"} />
+      ) : (
+        <p>Its server does not run.</p>
+      )}
       <p class="small muted">{aboutState(agent.state)}.</p>
     </Panel>
   );
 }
 
-function ServerHealth({ id }: { id: string }) {
-  const { data, error } = usePolled((abort) => loadHealth(id, abort), HEALTH_MS, [id]);
+/** Asked once while it has nothing else to do, and then on demand: its state tells by itself when it is unhealthy. */
+function ServerHealth({ id, isIdle }: { id: string; isIdle: boolean }) {
+  const [round, setRound] = useState(isIdle ? 1 : 0);
+  const { data, error, loading } = useLoad(
+    async (abort) => (round > 0 ? await loadHealth(id, abort) : null),
+    [id, round],
+  );
   return (
-    <p class={data && !data.healthy ? "bad-text" : ""}>
-      {data ? (SERVERS[data.server] ?? data.server) : error ? "Not known." : "Asking…"}
-      {data?.version && ` Version ${data.version}.`}
-    </p>
+    <div class="row spread">
+      <p class={data && !data.healthy ? "bad-text" : ""} role="status">
+        {data && `${SERVERS[data.server] ?? data.server} `}
+        {data?.version && `Version ${data.version}.`}
+        {!data && (loading ? "Asking…" : error ? "Not known." : "Its server runs.")}
+      </p>
+      <button class="small" disabled={loading} onClick={() => setRound(round + 1)}>
+        Check
+      </button>
+    </div>
   );
 }
 

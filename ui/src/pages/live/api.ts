@@ -1,8 +1,8 @@
 // Calls of the live agents' routes, and what repeats while a page is seen.
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { address, get } from "../../api/client";
 import { useLoad, type Loaded } from "../../api/load";
-import type { LiveView } from "../../api/types";
+import type { LiveAgents, LiveHealth, LiveView } from "../../api/types";
 
 export const agentPath = (id: string, rest = "") => `v1/live/${encodeURIComponent(id)}${rest}`;
 
@@ -23,8 +23,11 @@ export function usePolled<T>(
 ): Loaded<T> {
   const loaded = useLoad(load, deps);
   const { reload } = loaded;
+  const isLoading = useRef(false);
+  isLoading.current = loaded.loading;
   useEffect(() => {
-    const again = () => !document.hidden && reload();
+    // A slow answer is waited for: asking again would throw it away.
+    const again = () => !document.hidden && !isLoading.current && reload();
     const timer = window.setInterval(again, everyMs);
     document.addEventListener("visibilitychange", again);
     return () => {
@@ -35,21 +38,13 @@ export function usePolled<T>(
   return loaded;
 }
 
-export const loadAgents = (abort: AbortSignal) => get<{ agents: LiveView[] }>("v1/live", {}, abort);
-
-export interface Health {
-  healthy: boolean;
-  /** `healthy`, `not_running`, `silent` or `foreign`. */
-  server: string;
-  version: string | null;
-  state: LiveState;
-}
+export const loadAgents = (abort: AbortSignal) => get<LiveAgents>("v1/live", {}, abort);
 
 /** An agent that is not healthy answers 503 with the same body, which is no error here. */
-export async function loadHealth(id: string, abort: AbortSignal): Promise<Health> {
+export async function loadHealth(id: string, abort: AbortSignal): Promise<LiveHealth> {
   const answer = await fetch(address(agentPath(id, "/health")), {
     credentials: "same-origin",
     signal: abort,
   });
-  return (await answer.json()) as Health;
+  return (await answer.json()) as LiveHealth;
 }

@@ -1,7 +1,7 @@
 // Talking with a live agent: its turns in order, and the place to write the next one.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get, post } from "../../api/client";
-import type { LiveView, TurnSummary } from "../../api/types";
+import type { LiveTurnPage, LiveView, TurnQueued, TurnSummary } from "../../api/types";
 import { Empty, Problem, Spinner } from "../../ui/parts";
 import { agentPath, usePolled } from "./api";
 import { TurnBlock } from "./turn";
@@ -22,12 +22,7 @@ export function Chat({ agent, onChange }: Props) {
   const [sent, setSent] = useState<TurnSummary[]>([]);
   const { id } = agent;
   const turns = usePolled(
-    (abort) =>
-      get<{ turns: TurnSummary[]; next_offset: number | null }>(
-        agentPath(id, "/turns"),
-        { limit },
-        abort,
-      ),
+    (abort) => get<LiveTurnPage>(agentPath(id, "/turns"), { limit }, abort),
     POLL_MS,
     [id],
   );
@@ -42,7 +37,7 @@ export function Chat({ agent, onChange }: Props) {
   };
   const send = async (text: string, options: TurnOptions) => {
     const body = { text, ...options };
-    const { turn_id } = await post<{ turn_id: string }>(agentPath(id, "/turns"), body);
+    const { turn_id } = await post<TurnQueued>(agentPath(id, "/turns"), body);
     const turn: TurnSummary = {
       turn_id,
       trace_id: turn_id,

@@ -2,7 +2,7 @@
 // while the page is seen.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, address, get } from "../../api/client";
-import type { Reply } from "../../api/types";
+import type { Reply, TurnReplies } from "../../api/types";
 import { turnPath } from "./api";
 import { NOTHING_TOLD, tell, type Told } from "./replies";
 
@@ -32,7 +32,7 @@ export function useTurn(id: string, turn: string, mode: "follow" | "read" | "non
     };
     if (mode === "follow") return follow(id, turn, held, keep, setLost);
     const abort = new AbortController();
-    get<{ replies: Reply[] }>(turnPath(id, turn), {}, abort.signal).then(
+    get<TurnReplies>(turnPath(id, turn), {}, abort.signal).then(
       ({ replies }) => !abort.signal.aborted && keep(tell(held.current, replies)),
       (problem: unknown) => !abort.signal.aborted && setError(problem as ApiError),
     );

@@ -4,6 +4,7 @@ import { ago, bytes, count, dollars, shortId, time } from "../../format";
 import { link } from "../../router";
 import { Empty, Panel, Problem, Spinner } from "../../ui/parts";
 import { AgentText, visible } from "../../ui/text";
+import { useTitle } from "../../ui/title";
 import { loadAgents, usePolled } from "./api";
 import { StartForm } from "./start";
 import { LiveBadge } from "./state";
@@ -11,6 +12,7 @@ import { LiveBadge } from "./state";
 const POLL_MS = 3000;
 
 export function AgentList({ query }: { query: URLSearchParams }) {
+  useTitle("Live agents");
   const agents = usePolled(loadAgents, POLL_MS, []);
   const list = agents.data?.agents ?? [];
   const isEmpty = agents.data !== null && list.length === 0;

@@ -6,7 +6,7 @@ import { useLoad } from "../../api/load";
 import type { AgentView, EndpointView, LiveView, ServerInfo } from "../../api/types";
 import { go, link } from "../../router";
 import { Panel, Problem, Spinner } from "../../ui/parts";
-import { visible } from "../../ui/text";
+import { SandboxNotice } from "../../ui/sandbox";
 
 interface Form {
   name: string;
@@ -99,12 +99,7 @@ export function StartForm({ canClose, onStarted }: { canClose: boolean; onStarte
         )
       }
     >
-      {cannot && (
-        <p class="notice part" role="status">
-          <strong>Sandboxes cannot start on this server.</strong>{" "}
-          {visible(server.data?.sandbox.reason ?? "")}
-        </p>
-      )}
+      {server.data && <SandboxNotice sandbox={server.data.sandbox} />}
       <form class="stack" onSubmit={start} aria-busy={startedAt !== null}>
         <div class="live-form">
           <Field name="Name" hint="Yours; empty means none">

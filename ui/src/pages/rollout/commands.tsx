@@ -1,7 +1,5 @@
 // Setup and verify commands: what ran, how it ended, what it printed.
-import { get } from "../../api/client";
-import { useLoad } from "../../api/load";
-import type { CommandResult, Task } from "../../api/types";
+import type { CommandResult } from "../../api/types";
 import { seconds } from "../../format";
 import { Empty, Panel, Spinner } from "../../ui/parts";
 import { AgentText } from "../../ui/text";
@@ -9,12 +7,13 @@ import { type Command, endedCommands, liveCommands } from "./command-list";
 import { FoldedText } from "./folded";
 import type { TabProps } from "./page";
 import { useNow } from "./timeline";
+import { useTask } from "./use-task";
 
 const OUTPUT_LINES = 30;
 
 export function CommandsTab({ rollout }: TabProps) {
-  const { id, result, live, clockAhead } = rollout;
-  const task = useLoad((abort) => get<Task>(`v1/rollouts/${id}/task`, {}, abort), [id]).data;
+  const { result, live, clockAhead } = rollout;
+  const { task } = useTask(rollout);
   const now = useNow(!result) + clockAhead;
   const of = (phase: "setup" | "verify") => {
     const planned = task?.[phase] ?? [];

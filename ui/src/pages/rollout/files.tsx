@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { address, get, isSaved } from "../../api/client";
 import { useLoad, useReload } from "../../api/load";
+import { firstItems } from "../../api/pages";
 import type { ChangesPage, FileView, RolloutResult } from "../../api/types";
 import { bytes } from "../../format";
 import { setParams } from "../../router";
@@ -9,8 +10,9 @@ import { Empty, Panel, Problem, Spinner } from "../../ui/parts";
 import { AgentText, visible } from "../../ui/text";
 import { Diff } from "./diff";
 import type { TabProps } from "./page";
+import { TableBox } from "./table-box";
 
-const PAGE = 200;
+const PAGE = 100;
 
 const CHANGES: Record<FileView["change"], [string, string, string]> = {
   added: ["A", "added", "good"],
@@ -34,12 +36,16 @@ interface FilesProps {
 }
 
 function Files({ id, result, chosen }: FilesProps) {
-  const [limit, setLimit] = useState(PAGE);
+  const [wanted, setWanted] = useState(PAGE);
   const { data, error, reload } = useLoad(
-    (abort) => get<ChangesPage>(`v1/rollouts/${id}/changes`, { start: 0, limit }, abort),
+    (abort) => {
+      const path = `v1/rollouts/${id}/changes`;
+      const load = (start: number) => get<ChangesPage>(path, { start, limit: PAGE }, abort);
+      return firstItems(wanted, load, (page) => page.files);
+    },
     [id],
   );
-  useReload(reload, limit);
+  useReload(reload, wanted);
   const [showsSame, setShowsSame] = useState(false);
   if (!data)
     return error ? (
@@ -49,19 +55,18 @@ function Files({ id, result, chosen }: FilesProps) {
         <Spinner label="Loading" />
       </Empty>
     );
-  const sameCount = data.files.filter((file) => file.change === "same").length;
-  const shown = data.files.filter(
-    (file) => showsSame || file.change !== "same" || file.path === chosen,
-  );
-  const file = data.files.find((it) => it.path === chosen) ?? shown[0] ?? null;
+  const { items: files, last } = data;
+  const sameCount = files.filter((file) => file.change === "same").length;
+  const shown = files.filter((file) => showsSame || file.change !== "same" || file.path === chosen);
+  const file = files.find((it) => it.path === chosen) ?? shown[0] ?? null;
   return (
     <div class="stack">
-      {!data.has_start && data.total > 0 && (
+      {!last.has_start && last.total > 0 && (
         <p class="notice small">
           What setup left was not kept for this rollout, so files are shown as they were at the end.
         </p>
       )}
-      {data.total === 0 ? (
+      {last.total === 0 ? (
         <Empty>The work directory has no text files.</Empty>
       ) : (
         <div class="files">
@@ -72,9 +77,9 @@ function Files({ id, result, chosen }: FilesProps) {
                 {showsSame ? "Hide unchanged files" : `Show ${sameCount} unchanged files`}
               </button>
             )}
-            {data.files.length < data.total && (
-              <button class="plain small files-more" onClick={() => setLimit(limit + PAGE)}>
-                Show more of {data.total} files
+            {files.length < last.total && (
+              <button class="plain small files-more" onClick={() => setWanted(wanted + PAGE)}>
+                Show more of {last.total} files
               </button>
             )}
           </Panel>
@@ -193,36 +198,34 @@ function Kept({ id, result }: { id: string; result: RolloutResult }) {
     <>
       {artifacts.length > 0 && (
         <Panel title="Artifacts" flush>
-          <div class="scroll-x">
-            <table>
-              <thead>
-                <tr>
-                  <th>Path</th>
-                  <th class="number">Size</th>
-                  <th>SHA-256</th>
-                </tr>
-              </thead>
-              <tbody>
-                {artifacts.map((artifact) => (
-                  <tr key={artifact.path}>
-                    <td class="mono">
-                      {isSaved() ? (
+          <TableBox label="Artifacts">
+            <thead>
+              <tr>
+                <th>Path</th>
+                <th class="number">Size</th>
+                <th>SHA-256</th>
+              </tr>
+            </thead>
+            <tbody>
+              {artifacts.map((artifact) => (
+                <tr key={artifact.path}>
+                  <td class="mono">
+                    {isSaved() ? (
+                      <AgentText text={artifact.path} />
+                    ) : (
+                      <a href={href(artifact.path)} download>
                         <AgentText text={artifact.path} />
-                      ) : (
-                        <a href={href(artifact.path)} download>
-                          <AgentText text={artifact.path} />
-                        </a>
-                      )}
-                    </td>
-                    <td class="number">{bytes(artifact.bytes)}</td>
-                    <td class="mono muted" title={artifact.sha256}>
-                      {artifact.sha256.slice(0, 12)}
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+                      </a>
+                    )}
+                  </td>
+                  <td class="number">{bytes(artifact.bytes)}</td>
+                  <td class="mono muted" title={artifact.sha256}>
+                    {artifact.sha256.slice(0, 12)}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </TableBox>
         </Panel>
       )}
       {result.files_extra.length > 0 && (

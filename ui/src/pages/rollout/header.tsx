@@ -123,7 +123,7 @@ function Actions({ rollout }: { rollout: Rollout }) {
         </button>
       )}
       {progress && (
-        <button class="small danger" onClick={() => setAsked("cancel")}>
+        <button class="small danger cancel" onClick={() => setAsked("cancel")}>
           Cancel
         </button>
       )}

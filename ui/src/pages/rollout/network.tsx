@@ -2,11 +2,13 @@
 import { useState } from "preact/hooks";
 import { get } from "../../api/client";
 import { useLoad, useReload } from "../../api/load";
+import { firstItems } from "../../api/pages";
 import type { NetworkPage, RolloutResult } from "../../api/types";
 import { bytes, seconds } from "../../format";
 import { Empty, Panel, Problem, Spinner } from "../../ui/parts";
 import { AgentText } from "../../ui/text";
 import type { TabProps } from "./page";
+import { TableBox } from "./table-box";
 
 /** As in the record's `network.jsonl`. */
 interface Attempt {
@@ -21,21 +23,25 @@ interface Attempt {
   bytes_out: number;
 }
 
-const PAGE = 200;
+const PAGE = 100;
 const REFRESH_MS = 2000;
 
 export function NetworkTab({ rollout }: TabProps) {
   const { id, result, progress, live } = rollout;
-  const [limit, setLimit] = useState(PAGE);
+  const [wanted, setWanted] = useState(PAGE);
   const [isRefusedOnly, setRefusedOnly] = useState(false);
   const { data, error, reload } = useLoad(
-    (abort) => get<NetworkPage>(`v1/rollouts/${id}/network`, { start: 0, limit }, abort),
+    (abort) => {
+      const path = `v1/rollouts/${id}/network`;
+      const load = (start: number) => get<NetworkPage>(path, { start, limit: PAGE }, abort);
+      return firstItems(wanted, load, (page) => page.attempts as Attempt[]);
+    },
     [id],
   );
-  useReload(reload, `${limit} ${result !== null}`);
+  useReload(reload, `${wanted} ${result !== null}`);
   useReload(reload, live.said, REFRESH_MS);
   const startedAt = result?.started_at ?? progress?.started_at ?? 0;
-  const attempts = (data?.attempts ?? []) as Attempt[];
+  const attempts = data?.items ?? [];
   const shown = attempts.filter((it) => !isRefusedOnly || it.verdict === "refused");
   return (
     <div class="stack">
@@ -66,9 +72,9 @@ export function NetworkTab({ rollout }: TabProps) {
         ) : (
           <AttemptTable attempts={shown} startedAt={startedAt} />
         )}
-        {data && data.attempts.length < data.total && (
-          <button class="plain small files-more" onClick={() => setLimit(limit + PAGE)}>
-            Show more of {data.total.toLocaleString("en")} attempts
+        {data && attempts.length < data.last.total && (
+          <button class="plain small files-more" onClick={() => setWanted(wanted + PAGE)}>
+            Show more of {data.last.total.toLocaleString("en")} attempts
           </button>
         )}
       </Panel>
@@ -81,80 +87,76 @@ function Totals({ result }: { result: RolloutResult }) {
   if (phases.length === 0) return null;
   return (
     <Panel title="By phase" flush>
-      <div class="scroll-x">
-        <table>
-          <thead>
-            <tr>
-              <th>Phase</th>
-              <th class="number">Attempts</th>
-              <th class="number">Refused</th>
-              <th class="number">Received</th>
-              <th class="number">Sent</th>
+      <TableBox label="Network use by phase">
+        <thead>
+          <tr>
+            <th>Phase</th>
+            <th class="number">Attempts</th>
+            <th class="number">Refused</th>
+            <th class="number">Received</th>
+            <th class="number">Sent</th>
+          </tr>
+        </thead>
+        <tbody>
+          {phases.map(([phase, totals]) => (
+            <tr key={phase}>
+              <td>{phase}</td>
+              <td class="number">{totals.attempts.toLocaleString("en")}</td>
+              <td class={`number ${totals.refused > 0 ? "bad-text" : ""}`}>
+                {totals.refused.toLocaleString("en")}
+              </td>
+              <td class="number">{bytes(totals.bytes_in)}</td>
+              <td class="number">{bytes(totals.bytes_out)}</td>
             </tr>
-          </thead>
-          <tbody>
-            {phases.map(([phase, totals]) => (
-              <tr key={phase}>
-                <td>{phase}</td>
-                <td class="number">{totals.attempts.toLocaleString("en")}</td>
-                <td class={`number ${totals.refused > 0 ? "bad-text" : ""}`}>
-                  {totals.refused.toLocaleString("en")}
-                </td>
-                <td class="number">{bytes(totals.bytes_in)}</td>
-                <td class="number">{bytes(totals.bytes_out)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+          ))}
+        </tbody>
+      </TableBox>
     </Panel>
   );
 }
 
 function AttemptTable({ attempts, startedAt }: { attempts: Attempt[]; startedAt: number }) {
   return (
-    <div class="scroll-x">
-      <table>
-        <thead>
-          <tr>
-            <th class="number">After</th>
-            <th>Phase</th>
-            <th>Verdict</th>
-            <th>Kind</th>
-            <th>Host</th>
-            <th class="number">Port</th>
-            <th class="number">Received</th>
-            <th class="number">Sent</th>
+    <TableBox label="Attempts to reach something">
+      <thead>
+        <tr>
+          <th class="number">After</th>
+          <th>Phase</th>
+          <th>Verdict</th>
+          <th>Kind</th>
+          <th>Host</th>
+          <th class="number">Port</th>
+          <th class="number">Received</th>
+          <th class="number">Sent</th>
+        </tr>
+      </thead>
+      <tbody>
+        {attempts.map((attempt, place) => (
+          <tr key={place}>
+            <td class="number">{seconds(Math.max(0, attempt.at - startedAt))}</td>
+            <td>{attempt.phase || "–"}</td>
+            <td>
+              <span class={`badge ${attempt.verdict === "allowed" ? "good" : "bad"}`}>
+                {attempt.verdict}
+              </span>
+            </td>
+            <td>{attempt.kind}</td>
+            <td>
+              <span class="mono">
+                <AgentText text={attempt.host} />
+              </span>
+              {attempt.reason && (
+                <div class="muted small">
+                  <AgentText text={attempt.reason} />
+                </div>
+              )}
+            </td>
+            <td class="number">{attempt.port || "–"}</td>
+            <td class="number">{bytes(attempt.bytes_in)}</td>
+            <td class="number">{bytes(attempt.bytes_out)}</td>
           </tr>
-        </thead>
-        <tbody>
-          {attempts.map((attempt, place) => (
-            <tr key={place}>
-              <td class="number">{seconds(Math.max(0, attempt.at - startedAt))}</td>
-              <td>{attempt.phase || "–"}</td>
-              <td>
-                <span class={`badge ${attempt.verdict === "allowed" ? "good" : "bad"}`}>
-                  {attempt.verdict}
-                </span>
-              </td>
-              <td>{attempt.kind}</td>
-              <td>
-                <span class="mono">
-                  <AgentText text={attempt.host} />
-                </span>
-                {attempt.reason && (
-                  <div class="muted small">
-                    <AgentText text={attempt.reason} />
-                  </div>
-                )}
-              </td>
-              <td class="number">{attempt.port || "–"}</td>
-              <td class="number">{bytes(attempt.bytes_in)}</td>
-              <td class="number">{bytes(attempt.bytes_out)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+        ))}
+      </tbody>
+    </TableBox>
   );
 }

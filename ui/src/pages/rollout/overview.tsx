@@ -3,23 +3,23 @@ import type { ComponentChildren } from "preact";
 import { get, isSaved } from "../../api/client";
 import { useLoad, useReload } from "../../api/load";
 import type { Finding, RolloutFigures, RolloutResult, Task } from "../../api/types";
-import { count, dollars, logprob, reward, seconds, words } from "../../format";
+import { count, dollars, logprob, seconds, words } from "../../format";
 import { link } from "../../router";
 import { Empty, Facts, Panel, Problem } from "../../ui/parts";
 import { AgentText } from "../../ui/text";
-import { ending, worth } from "./endings";
 import { Fold, FoldedText } from "./folded";
-import { verdictOf } from "./header";
+import { Outcome } from "./outcome";
 import type { TabProps } from "./page";
 import { SpokenView, StreamedView } from "./transcript/entry";
 import { unsaid } from "./live";
 import type { Rollout } from "./use-rollout";
+import { useTask } from "./use-task";
 
 const REFRESH_MS = 2000;
 
 export function OverviewTab({ rollout }: TabProps) {
   const { id, result, live } = rollout;
-  const task = useLoad((abort) => get<Task>(`v1/rollouts/${id}/task`, {}, abort), [id]);
+  const { task, isMissing } = useTask(rollout);
   const figures = useLoad(
     (abort) => get<RolloutFigures>(`v1/rollouts/${id}/figures`, {}, abort),
     [id],
@@ -39,7 +39,7 @@ export function OverviewTab({ rollout }: TabProps) {
             <FoldedText name="last" text={result.agent_report.last_message} lines={20} />
           </Panel>
         )}
-        <TaskPanel task={task.data} isMissing={task.error !== null} />
+        <TaskPanel task={task} isMissing={isMissing} />
       </div>
       <div class="stack">
         <Figures figures={figures.data} result={result} />
@@ -51,44 +51,6 @@ export function OverviewTab({ rollout }: TabProps) {
     </div>
   );
 }
-
-function Outcome({ result }: { result: RolloutResult }) {
-  const { error, agent_exit_code: exit, retryable } = result;
-  return (
-    <Panel title="Outcome">
-      <div class="stack">
-        <div class="row outcome">
-          <span class={`outcome-reward number ${verdictOf(result)}`}>{reward(result.reward)}</span>
-          <span class="muted">{result.reward === null ? "no reward" : "reward"}</span>
-        </div>
-        <p>
-          {ending(result)} <span class="muted">{worth(result)}</span>
-        </p>
-        {error && (
-          <p class="notice bad">
-            <AgentText text={error} />
-          </p>
-        )}
-        <Facts
-          facts={[
-            ["Ended", words(result.ended)],
-            ["Cause", result.cause ? words(result.cause) : null],
-            ["Agent's exit code", exit === null ? null : exit],
-            ["For", result.rollout_type === "train" ? "training" : "evaluation"],
-            ["Captured", CAPTURED[result.capture_level]],
-            ["Worth a retry", retryable ? "yes" : "no"],
-          ]}
-        />
-      </div>
-    </Panel>
-  );
-}
-
-const CAPTURED: Record<RolloutResult["capture_level"], string> = {
-  tokens: "token ids and logprobs",
-  logprobs: "logprobs without ids",
-  text: "text alone",
-};
 
 /** What is said right now. */
 function Now({ rollout }: { rollout: Rollout }) {
@@ -163,6 +125,11 @@ function Figures({ figures, result }: FiguresProps) {
             ["Mean logprob", figures && logprob(figures.mean_logprob)],
             ["Median latency", figures && seconds(figures.latency_median_s)],
             ["Slowest call", figures && seconds(figures.latency_max_s)],
+            ["First call after", result && seconds(result.timings.first_call_s)],
+            [
+              "Endpoint out of order",
+              result?.timings.outage_s ? seconds(result.timings.outage_s) : null,
+            ],
             ["Subagents", figures?.subagents || null],
             ["Forks", figures?.forks || null],
             ["Cost", result ? dollars(result.budget.spent.usd) : null],
@@ -207,7 +174,8 @@ function Tally({ counts }: { counts: Record<string, number> }) {
 }
 
 function TaskPanel({ task, isMissing }: { task: Task | null; isMissing: boolean }) {
-  if (!task) return isMissing ? null : <Panel title="Task">Loading…</Panel>;
+  if (!task)
+    return isMissing ? null : <Panel title="Task">It is shown once the rollout has started.</Panel>;
   const files = Object.keys(task.files ?? {});
   return (
     <Panel title="Task">

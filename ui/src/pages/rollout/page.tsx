@@ -43,6 +43,17 @@ const TABS: [string, string, ComponentType<TabProps>][] = [
   ["export", "Export", own(lazy(() => import("./understand/export")))],
 ];
 
+/** How much each tab has, where that is known without loading it. */
+function countsOf({ result, progress }: Rollout): Record<string, number> {
+  if (!result) return progress ? { turns: progress.calls } : {};
+  const attempts = Object.values(result.network ?? {}).map((totals) => totals.attempts);
+  return {
+    turns: result.usage.calls,
+    commands: result.setup_results.length + result.verify_results.length,
+    network: attempts.reduce((sum, it) => sum + it, 0),
+  };
+}
+
 export default function RolloutPage({ path: [id = "", tab = "overview"], query }: PageProps) {
   return <OneRollout key={id} id={id} tab={tab} query={query} />;
 }
@@ -54,10 +65,12 @@ function OneRollout({ id, tab, query }: { id: string; tab: string; query: URLSea
   const state = result ? verdictOf(result) : (progress?.phase ?? progress?.status ?? "");
   useTitle(task ? `${state.toUpperCase()} ${task}` : "Rollout");
   const Shown = TABS.find(([name]) => name === tab)?.[2];
+  const counts = countsOf(rollout);
   const tabs = TABS.map(([name, title]) => ({
     id: name,
     name: title,
     href: link(["rollout", id, name]),
+    count: counts[name],
   }));
   if (isRemoved)
     return (
@@ -68,6 +81,7 @@ function OneRollout({ id, tab, query }: { id: string; tab: string; query: URLSea
   if (!result && !progress)
     return error ? (
       <>
+        <h1>Rollout</h1>
         <Problem error={error} retry={rollout.reload} />
         <Empty>
           <a href={link(["rollouts"])}>All rollouts</a>

@@ -1,16 +1,16 @@
 // What a rollout used: processor, memory and disk by phase, and its budget against its limits.
-import { get } from "../../api/client";
-import { useLoad } from "../../api/load";
 import type { RolloutResult, Task } from "../../api/types";
 import { bytes, dollars, seconds } from "../../format";
 import { Empty, Facts, Panel } from "../../ui/parts";
 import { AgentText } from "../../ui/text";
 import { budgetLines, type BudgetLine } from "./budget-lines";
 import type { TabProps } from "./page";
+import { TableBox } from "./table-box";
+import { useTask } from "./use-task";
 
 export function ResourcesTab({ rollout }: TabProps) {
-  const { id, result } = rollout;
-  const task = useLoad((abort) => get<Task>(`v1/rollouts/${id}/task`, {}, abort), [id]).data;
+  const { result } = rollout;
+  const { task } = useTask(rollout);
   if (!result) return <Empty>What it used is known once it has ended.</Empty>;
   return (
     <div class="stack">
@@ -34,53 +34,47 @@ function PhaseUsage({ result, task }: { result: RolloutResult; task: Task | null
   const memory = task?.limits?.memory_mb ?? null;
   return (
     <Panel title="By phase" flush>
-      <div class="scroll-x">
-        <table>
-          <thead>
-            <tr>
-              <th>Phase</th>
-              <th class="number">Time</th>
-              <th class="number">Processor</th>
-              <th class="number">Memory, peak</th>
-              <th class="number">Files at its end</th>
-              <th class="number">Killed for memory</th>
-              <th class="number">Received</th>
-              <th class="number">Sent</th>
+      <TableBox label="Use by phase">
+        <thead>
+          <tr>
+            <th>Phase</th>
+            <th class="number">Time</th>
+            <th class="number">Processor</th>
+            <th class="number">Memory, peak</th>
+            <th class="number">Files at its end</th>
+            <th class="number">Killed for memory</th>
+            <th class="number">Received</th>
+            <th class="number">Sent</th>
+          </tr>
+        </thead>
+        <tbody>
+          {phases.map(([phase, used]) => (
+            <tr key={phase}>
+              <td>{phase}</td>
+              <td class="number">{seconds(spent[phase])}</td>
+              <td class="number">{seconds(used.cpu_s)}</td>
+              <td class="number">{bytes(used.memory_peak_bytes)}</td>
+              <td class="number">{bytes(used.disk_used_bytes)}</td>
+              <td class={`number ${used.oom_kills ? "bad-text" : ""}`}>{used.oom_kills ?? "–"}</td>
+              <td class="number">{bytes(used.network_bytes_in)}</td>
+              <td class="number">{bytes(used.network_bytes_out)}</td>
             </tr>
-          </thead>
-          <tbody>
-            {phases.map(([phase, used]) => (
-              <tr key={phase}>
-                <td>{phase}</td>
-                <td class="number">{seconds(spent[phase])}</td>
-                <td class="number">{seconds(used.cpu_s)}</td>
-                <td class="number">{bytes(used.memory_peak_bytes)}</td>
-                <td class="number">{bytes(used.disk_used_bytes)}</td>
-                <td class={`number ${used.oom_kills ? "bad-text" : ""}`}>
-                  {used.oom_kills ?? "–"}
-                </td>
-                <td class="number">{bytes(used.network_bytes_in)}</td>
-                <td class="number">{bytes(used.network_bytes_out)}</td>
-              </tr>
-            ))}
-            <tr class="table-sum">
-              <td>all</td>
-              <td class="number">{seconds(result.wall_s)}</td>
-              <td class="number">{seconds(usage.cpu_s)}</td>
-              <td class="number">
-                {bytes(usage.memory_peak_bytes)}
-                {memory !== null && <span class="muted"> of {bytes(memory * 1024 * 1024)}</span>}
-              </td>
-              <td />
-              <td class={`number ${usage.oom_kills ? "bad-text" : ""}`}>
-                {usage.oom_kills ?? "–"}
-              </td>
-              <td />
-              <td />
-            </tr>
-          </tbody>
-        </table>
-      </div>
+          ))}
+          <tr class="table-sum">
+            <td>all</td>
+            <td class="number">{seconds(result.wall_s)}</td>
+            <td class="number">{seconds(usage.cpu_s)}</td>
+            <td class="number">
+              {bytes(usage.memory_peak_bytes)}
+              {memory !== null && <span class="muted"> of {bytes(memory * 1024 * 1024)}</span>}
+            </td>
+            <td />
+            <td class={`number ${usage.oom_kills ? "bad-text" : ""}`}>{usage.oom_kills ?? "–"}</td>
+            <td />
+            <td />
+          </tr>
+        </tbody>
+      </TableBox>
     </Panel>
   );
 }

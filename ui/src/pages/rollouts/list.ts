@@ -1,5 +1,5 @@
 // The list as the page sees it: its rows, kept up to date, and what is remembered while another page is shown.
-import { useEffect, useReducer, useRef } from "preact/hooks";
+import { useLayoutEffect, useReducer, useRef } from "preact/hooks";
 import { ApiError, get } from "../../api/client";
 import { onRows, streamStarts } from "../../api/stream";
 import type { RolloutPage } from "../../api/types";
@@ -21,7 +21,8 @@ export class RolloutList {
   shift = 0;
   /** The first and the last place that are seen. */
   seen: [number, number] = [0, 30];
-  draw: () => void = () => {};
+  /** Draws at once, or with the next frame for what the stream tells many times a second. */
+  draw: (when?: "soon") => void = () => {};
   /** Called when counts may have changed. */
   recount: () => void = () => {};
   private timer = 0;
@@ -39,11 +40,13 @@ export class RolloutList {
       },
       matches: (row) => matches(row, filters, now()),
       isNewestFirst: order.sort === null,
+      filled: () => this.draw(),
       changed: (added, at) => {
         if (at < this.seen[0]) this.shift += added;
         if (added) this.recount();
-        this.draw();
+        this.draw("soon");
       },
+      moved: (by) => (this.shift += by),
       stale: () => this.plan(),
       failed: (error) => {
         this.error = error instanceof ApiError ? error : new ApiError(0, "error", String(error));
@@ -78,9 +81,16 @@ export class RolloutList {
 /** Survives a visit to another page, so that going back is at once and at the same place. */
 let kept: { key: string; list: RolloutList } | null = null;
 
-export function useList(filters: Filters, order: Order, recount: () => void): RolloutList {
-  const [, draw] = useReducer((n: number) => n + 1, 0);
+interface Shown {
+  list: RolloutList;
+  /** The list that was asked for has not come yet: this is the one before. */
+  isOld: boolean;
+}
+
+export function useList(filters: Filters, order: Order, recount: () => void): Shown {
+  const [, redraw] = useReducer((n: number) => n + 1, 0);
   const key = JSON.stringify([filters, order]);
+  const shown = useRef<RolloutList | null>(null);
   if (kept?.key !== key) {
     kept?.list.stop();
     kept = { key, list: new RolloutList(filters, order) };
@@ -88,12 +98,13 @@ export function useList(filters: Filters, order: Order, recount: () => void): Ro
   const { list } = kept;
   const counted = useRef(recount);
   counted.current = recount;
-  useEffect(() => {
+  useLayoutEffect(() => {
     let frame = 0;
-    list.draw = () => {
+    list.draw = (when) => {
+      if (when !== "soon") return redraw(undefined);
       frame ||= requestAnimationFrame(() => {
         frame = 0;
-        draw(undefined);
+        redraw(undefined);
       });
     };
     list.recount = () => counted.current();
@@ -114,5 +125,6 @@ export function useList(filters: Filters, order: Order, recount: () => void): Ro
       list.stop();
     };
   }, [list]);
-  return list;
+  if (list.store.total !== null || list.error || shown.current === null) shown.current = list;
+  return { list: shown.current, isOld: shown.current !== list };
 }

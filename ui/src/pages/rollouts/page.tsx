@@ -25,7 +25,7 @@ export function RolloutsPage({ query }: PageProps) {
   const filters = filtersOf(query);
   const order = orderOf(query);
   const [counts, recount] = useCounts(filters);
-  const list = useList(filters, order, recount);
+  const { list, isOld } = useList(filters, order, recount);
   const { store } = list;
   const box = useRef<HTMLDivElement>(null);
   const selection = useSelection(list);
@@ -49,10 +49,10 @@ export function RolloutsPage({ query }: PageProps) {
     else return false;
     return true;
   });
-  const running = counts.facets?.status.running ?? 0;
-  useTitle(running > 0 ? `${count(running)} running · Rollouts` : "Rollouts");
+  const running = counts.facets ? (counts.facets.status.running ?? 0) : null;
+  useTitle(running ? `${count(running)} running · Rollouts` : "Rollouts");
   const isFiltered = FILTER_NAMES.some((name) => filters[name]);
-  const isEmpty = store.total === 0;
+  const isEmpty = store.total === 0 && !isOld;
   return (
     <div class="rollouts fills">
       <Head filters={filters} all={counts.all} running={running} />
@@ -76,7 +76,10 @@ export function RolloutsPage({ query }: PageProps) {
           <States filters={filters} facets={counts.facets} />
           <Chips filters={filters} />
           <Problem error={list.error} retry={() => list.refresh()} />
-          <div class="panel rollouts-panel">
+          <div
+            class={isOld ? "panel rollouts-panel old" : "panel rollouts-panel"}
+            aria-busy={isOld}
+          >
             {store.total === null && !list.error && (
               <p class="rollouts-wait muted">
                 <Spinner label="Loading" />
@@ -109,7 +112,7 @@ export function RolloutsPage({ query }: PageProps) {
 interface HeadProps {
   filters: Filters;
   all: GroupFigures | null;
-  running: number;
+  running: number | null;
 }
 
 function Head({ filters, all, running }: HeadProps) {

@@ -3,14 +3,25 @@ import type { RolloutPage, RolloutRow } from "../../api/types";
 
 /** Rows that are asked for at once. */
 export const BLOCK = 100;
+/** Rows beside what is seen that are loaded, too. */
+const AHEAD = 60;
+/** Blocks that are asked for at the same time. */
+const AT_ONCE = 2;
+
+const range = (first: number, last: number): number[] =>
+  Array.from({ length: Math.max(0, last - first + 1) }, (_, n) => first + n);
 
 interface Options {
   fetch: (offset: number, limit: number) => Promise<RolloutPage>;
   matches: (row: RolloutRow) => boolean;
   /** Whether rows are in the order of their ids, the newest first: then new ones have a place. */
   isNewestFirst: boolean;
-  /** Called when something that may be shown has changed; `added` rows are new above place `at`. */
+  /** An answer has come. */
+  filled: () => void;
+  /** The stream has changed something that may be shown; `added` rows are new at place `at`, or gone from there. */
   changed: (added: number, at: number) => void;
+  /** What was seen stands so many places further down. */
+  moved: (by: number) => void;
   /** Called when the order can only be known by asking again. */
   stale: () => void;
   failed: (error: unknown) => void;
@@ -37,6 +48,7 @@ export class RowStore {
   private readonly asked = new Set<number>();
   /** What the stream told before the first answer. */
   private early: RolloutRow[] = [];
+  private wanted: [number, number] = [0, 0];
   private round = 0;
   private readonly options: Options;
 
@@ -62,10 +74,20 @@ export class RowStore {
     return this.byId.values();
   }
 
-  /** Asks for what is not known of these places. The first reading is `refresh`. */
+  /** Asks for what is not known of these places, then for what is near. The first reading is `refresh`. */
   need(first: number, last: number) {
-    for (let index = first; index <= last && index < (this.total ?? 0); index++) {
-      if (!this.row(index)) void this.load(Math.floor(index / BLOCK));
+    this.wanted = [first, last];
+    this.ask();
+  }
+
+  /** Few at once, so that whoever scrolls far does not wait for what has passed by. */
+  private ask() {
+    const [first, last] = this.wanted;
+    const from = Math.max(0, first - AHEAD);
+    const places = [...range(first, last), ...range(last + 1, last + AHEAD), ...range(from, first)];
+    for (const index of places) {
+      if (this.asked.size >= AT_ONCE) return;
+      if (index < (this.total ?? 0) && !this.row(index)) void this.load(Math.floor(index / BLOCK));
     }
   }
 
@@ -77,8 +99,9 @@ export class RowStore {
       this.fill(at, answer);
       if (!this.row(at)) break;
     }
-    const places = Array.from({ length: Math.max(0, last - first + 1) }, (_, n) => first + n);
-    return places.map((at) => this.row(at)).filter((row) => row !== undefined);
+    return range(first, last)
+      .map((at) => this.row(at))
+      .filter((row) => row !== undefined);
   }
 
   /** Reads again what is seen; the rest is forgotten, since its places may have changed. */
@@ -90,7 +113,10 @@ export class RowStore {
       const answer = await this.options.fetch(first, limit);
       if (round !== this.round) return;
       const isShort = answer.rollouts.length === 0 && answer.total > 0;
+      const anchor = first > 0 ? this.order[first] : undefined;
       this.order = [];
+      const at = answer.rollouts.findIndex((row) => row.rollout_id === anchor);
+      if (at > 0) this.options.moved(at);
       this.fill(first, answer);
       if (isShort) this.need(0, BLOCK - 1);
     } catch (error) {
@@ -102,14 +128,17 @@ export class RowStore {
     if (this.asked.has(block)) return;
     this.asked.add(block);
     const round = this.round;
+    let isThere = false;
     try {
       const answer = await this.options.fetch(block * BLOCK, BLOCK);
       if (round === this.round) this.fill(block * BLOCK, answer);
+      isThere = true;
     } catch (error) {
       if (round === this.round) this.options.failed(error);
-    } finally {
-      if (round === this.round) this.asked.delete(block);
     }
+    if (round !== this.round) return;
+    this.asked.delete(block);
+    if (isThere) this.ask();
   }
 
   private fill(offset: number, answer: RolloutPage) {
@@ -126,8 +155,8 @@ export class RowStore {
     });
     const early = this.early;
     this.early = [];
-    this.options.changed(0, 0);
     early.forEach((row) => this.apply(row));
+    this.options.filled();
   }
 
   private keep(row: RolloutRow): boolean {

@@ -4,6 +4,11 @@ import { ChoiceField, type FormProps } from "./fields";
 
 export const DEFAULT_AGENT = "opencode";
 
+function versionsOf({ installed, default_version }: AgentView): string {
+  if (installed.length > 0) return installed.join(", ");
+  return default_version ? `${default_version}, fetched when first used` : "built in";
+}
+
 export function AgentFields(props: FormProps & { agents: AgentView[] }) {
   const { agents, form, set } = props;
   const name = form.draft.agent ?? DEFAULT_AGENT;
@@ -26,11 +31,7 @@ export function AgentFields(props: FormProps & { agents: AgentView[] }) {
             />
             <span>
               <strong>{agent.name}</strong>
-              <small class="muted">
-                {agent.installed.length > 0
-                  ? agent.installed.join(", ")
-                  : `${agent.default_version}, fetched when first used`}
-              </small>
+              <small class="muted">{versionsOf(agent)}</small>
             </span>
           </label>
         ))}
@@ -42,7 +43,7 @@ export function AgentFields(props: FormProps & { agents: AgentView[] }) {
             name="version"
             title="Version"
             choices={[
-              ["", `${chosen.default_version} (default)`],
+              ["", chosen.default_version ? `${chosen.default_version} (default)` : "built in"],
               ...chosen.installed
                 .filter((version) => version !== chosen.default_version)
                 .map((version): [string, string] => [version, version]),

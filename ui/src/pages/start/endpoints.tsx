@@ -4,7 +4,7 @@ import { ApiError, post } from "../../api/client";
 import type { EndpointCheck, EndpointView } from "../../api/types";
 import { seconds } from "../../format";
 import { Spinner } from "../../ui/parts";
-import { AgentText } from "../../ui/text";
+import { AgentText, visible } from "../../ui/text";
 import { ChoiceField, TextField, type FormProps } from "./fields";
 import { OWN_URL } from "./form";
 
@@ -19,7 +19,10 @@ type Checks = Record<string, EndpointCheck | "asked">;
 export function EndpointFields(props: Props) {
   const { endpoints, form, set, apiKey, setApiKey } = props;
   const [checks, setChecks] = useState<Checks>({});
+  /** Of what was asked last. */
+  const [failure, setFailure] = useState<EndpointCheck | null>(null);
   const { endpoint = "", base_url = "", model = "" } = form.draft;
+  const sorted = endpoints.toSorted((a, b) => Number(b.configured) - Number(a.configured));
   const chosen = endpoints.find(({ kind }) => kind === endpoint);
   const check = async (kind: string, isChosen: boolean) => {
     setChecks((old) => ({ ...old, [kind]: "asked" }));
@@ -34,6 +37,7 @@ export function EndpointFields(props: Props) {
       found = { kind, reachable: false, error: message, models: [], seconds: 0 };
     }
     setChecks((old) => ({ ...old, [kind]: found }));
+    setFailure(found.reachable ? null : found);
   };
   // The chosen one is asked by itself, once it can be.
   const canAsk = chosen && endpoint !== "scripted" && (chosen.configured || base_url !== "");
@@ -47,20 +51,20 @@ export function EndpointFields(props: Props) {
   const listId = useId();
   return (
     <>
-      <div class="endpoints-box">
+      <div class="endpoints-box" tabIndex={0} role="region" aria-label="Endpoints">
         <table class="endpoints">
           <thead>
             <tr>
-              <th>Endpoint</th>
-              <th>Set up</th>
+              <th class="w-kind">Endpoint</th>
+              <th class="w-state">Set up</th>
               <th>URL</th>
               <th>Model</th>
               <th>Variables of the server</th>
-              <th>Reachable</th>
+              <th class="w-check">Reachable</th>
             </tr>
           </thead>
           <tbody>
-            {endpoints.map((it) => (
+            {sorted.map((it) => (
               <EndpointRow
                 key={it.kind}
                 endpoint={it}
@@ -89,6 +93,11 @@ export function EndpointFields(props: Props) {
           </tbody>
         </table>
       </div>
+      {failure && (
+        <p class="notice bad" role="status">
+          <strong>{failure.kind}:</strong> <AgentText text={failure.error ?? "no answer"} />
+        </p>
+      )}
       {endpoint === "scripted" ? (
         <p class="hint-line">
           No model: a script plays commands, which stand with the task, as if a model had called for
@@ -184,11 +193,15 @@ function EndpointRow({ endpoint, isChosen, choose, state, check }: RowProps) {
         <span class={configured ? "badge good" : "badge"}>{configured ? "yes" : "no"}</span>
         {has_key && <span class="muted small nowrap"> · key</span>}
       </td>
-      <td>
+      <td title={default_base_url ?? undefined}>
         {default_base_url ? <AgentText text={default_base_url} /> : <span class="muted">–</span>}
       </td>
-      <td>{model ? <AgentText text={model} /> : <span class="muted">–</span>}</td>
-      <td class="mono variables">{names.join(" ") || "–"}</td>
+      <td title={model ? visible(model) : undefined}>
+        {model ? <AgentText text={model} /> : <span class="muted">–</span>}
+      </td>
+      <td class="mono variables" title={names.join(" ")}>
+        {names.join(" ") || "–"}
+      </td>
       <td>
         {kind === "scripted" ? (
           <span class="muted">built in</span>
@@ -210,8 +223,8 @@ function Reachable({ state, kind, check }: Pick<RowProps, "state" | "check"> & {
         </span>
       )}
       {state && !state.reachable && (
-        <span class="small bad-text">
-          <AgentText text={state.error ?? "no answer"} />
+        <span class="badge bad" title={visible(state.error ?? "")}>
+          no
         </span>
       )}
       <button

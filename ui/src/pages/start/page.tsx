@@ -3,9 +3,9 @@ import { useEffect, useState } from "preact/hooks";
 import type { PageProps } from "../../app";
 import { ApiError, get, post } from "../../api/client";
 import { useLoad } from "../../api/load";
-import type { AgentView, EndpointView, ServerInfo } from "../../api/types";
+import type { AgentView, Created, EndpointView, ServerInfo } from "../../api/types";
 import { Panel, Problem, Spinner } from "../../ui/parts";
-import { PresetCards, show, type Started } from "../../ui/presets";
+import { PresetCards, show } from "../../ui/presets";
 import { SandboxNotice } from "../../ui/sandbox";
 import { useTitle } from "../../ui/title";
 import "../../styles/start.css";
@@ -62,7 +62,7 @@ export default function StartPage({ query }: PageProps) {
     }
     setStarting(true);
     try {
-      show(await post<Started>("v1/rollouts", argumentsOf(form, apiKey)));
+      show(await post<Created>("v1/rollouts", argumentsOf(form, apiKey)));
     } catch (problem) {
       setRefusal(problem as ApiError);
       setStarting(false);

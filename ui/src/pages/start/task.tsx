@@ -2,24 +2,11 @@
 import { useState } from "preact/hooks";
 import { get } from "../../api/client";
 import { useLoad } from "../../api/load";
+import type { TaskList, TaskRow } from "../../api/types";
 import { Problem } from "../../ui/parts";
 import { AgentText } from "../../ui/text";
 import { VirtualList } from "../../ui/virtual";
 import { LongField, TextField, type FormProps } from "./fields";
-
-export interface ListedTask {
-  id: string;
-  split: string;
-  index: number;
-  instruction: string;
-  has_solution: boolean;
-}
-
-export interface TaskList {
-  splits: { name: string; num_tasks: number }[];
-  num_tasks: number;
-  tasks: ListedTask[];
-}
 
 /** More than this is found by the API, not by scrolling. */
 const TASKS_MAX = 5000;
@@ -52,7 +39,13 @@ export function TaskFields(props: FormProps & { tasks: ReturnType<typeof useTask
           title="What the script plays, one command per line"
           rows={3}
           placeholder={"echo hello > hello.txt"}
-          hint={isListed ? "Empty: the task's own solution." : undefined}
+          hint={
+            form.extra.solution
+              ? "Empty: the steps that are sent as they were."
+              : isListed
+                ? "Empty: the task's own solution."
+                : undefined
+          }
         />
       )}
     </>
@@ -109,7 +102,7 @@ function TaskPicker(props: FormProps & { list: TaskList | null }) {
       (!split || task.split === split) &&
       `${task.id}\n${task.instruction}`.toLowerCase().includes(wanted),
   );
-  const isChosen = (task: ListedTask) =>
+  const isChosen = (task: TaskRow) =>
     task.id === form.draft.task && (!form.draft.split || task.split === form.draft.split);
   return (
     <div class="stack">

@@ -51,7 +51,7 @@ pub(super) fn client(peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         IpAddr::V4(peer) => peer.is_loopback() || peer.is_private(),
         IpAddr::V6(peer) => peer.is_loopback() || peer.is_unique_local(),
     };
-    let forwarded = headers.get_all("x-forwarded-for").into_iter().last();
+    let forwarded = headers.get_all("x-forwarded-for").into_iter().next_back();
     let forwarded = forwarded.and_then(|value| value.to_str().ok());
     let last = forwarded.and_then(|value| value.rsplit(',').next());
     let named = last.and_then(|last| last.trim().parse().ok());

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::{Deserialize, Serialize};
 
+use rollcage_engine::EngineError;
 use rollcage_model::browse::Reading;
 use rollcage_model::browse::tokens::Part;
 use rollcage_model::browse::turn::MessageRange;
@@ -19,7 +20,10 @@ use rollcage_model::record::RolloutResult;
 use super::artifacts::disposition;
 use super::error::ApiError;
 use super::{BackendState, OwnerName, plain_text};
+use crate::saved::{self, SaveError, Saving, Viewer};
 use crate::server::rollouts::Backend;
+use crate::server::rollouts::view::id_of;
+use crate::server::web;
 
 /// How many of something are on a page, and at most.
 #[derive(Clone, Copy)]
@@ -54,6 +58,7 @@ pub(super) fn routes() -> Router<Arc<Backend>> {
         .route("/v1/rollouts/{id}/graph", get(graph))
         .route("/v1/rollouts/{id}/figures", get(figures))
         .route("/v1/rollouts/{id}/transcript", get(transcript))
+        .route("/v1/rollouts/{id}/page", get(page))
 }
 
 type Wanted<T> = Result<Query<T>, QueryRejection>;
@@ -289,4 +294,40 @@ async fn raw(
         headers.insert(header::CONTENT_DISPOSITION, name);
     }
     Ok(response.into_response())
+}
+
+/// The rollout as one HTML file. An attachment, since it holds what an agent wrote: this server's pages never show it.
+async fn page(
+    State(backend): BackendState,
+    OwnerName(owner): OwnerName,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let found = backend.engine.find(&owner, &id).await?;
+    let (reading, result) = backend.reading(&found).await?;
+    let result = result.ok_or_else(|| EngineError::Running(id_of(&found)))?;
+    let store = backend.engine.store().clone();
+    let name = disposition(&format!("rollout-{}.html", result.rollout_id));
+    let work = move || {
+        let viewer = Viewer::new(web::file)?;
+        let saving = Saving {
+            store: &store,
+            result: &result,
+            reading: &reading,
+        };
+        let mut page = Vec::new();
+        saved::write(&saving, &viewer, &mut page)?;
+        Ok(page)
+    };
+    let page = tokio::task::spawn_blocking(work).await;
+    let page = page.map_err(|error| ApiError::internal(&error))?;
+    let page = page.map_err(|error| match error {
+        SaveError::NoViewer => not_found(&error.to_string()),
+        error => ApiError::internal(&error),
+    })?;
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_DISPOSITION, &name),
+    ];
+    Ok((headers, page).into_response())
 }

@@ -22,7 +22,7 @@ use super::{BackendState, OwnerName};
 use crate::server::rollouts::events::{event_value, stored_events};
 
 /// Between keep-alive comments; proxies close idle connections after about a minute.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -56,12 +56,12 @@ pub(super) async fn stream(
             seq,
             waiting: VecDeque::new(),
         },
-        RolloutLookup::Stored(summary) if summary.ended.is_none() => {
+        RolloutLookup::Stored(summary) if summary.row.ended.is_none() => {
             let text = "another process runs this rollout, so its events are not known here";
             return Err(ApiError::conflict("not_here", text));
         }
         RolloutLookup::Stored(summary) => {
-            let told = stored_events(&backend.engine, summary.rollout_id).await;
+            let told = stored_events(&backend.engine, summary.row.rollout_id).await;
             let told = told.map_err(ApiError::bad)?;
             let waiting = told.into_iter().filter(|told| told.seq > seq).collect();
             Follower {

@@ -58,7 +58,9 @@ pub(super) async fn finalize(
 ) -> Result<Response, ApiError> {
     let found = backend.engine.find(&owner, &id).await?;
     let (rollout_id, finalized) = match &found {
-        RolloutLookup::Stored(summary) if summary.ended.is_some() => (summary.rollout_id, false),
+        RolloutLookup::Stored(summary) if summary.row.ended.is_some() => {
+            (summary.row.rollout_id, false)
+        }
         _ => {
             let entry = here(found)?;
             let told = backend.engine.command(&entry, RolloutCommand::Finalize);
@@ -75,7 +77,7 @@ pub(super) async fn finalize(
 fn here(found: RolloutLookup) -> Result<Arc<RolloutEntry>, ApiError> {
     match found {
         RolloutLookup::InMemory(entry) => Ok(entry),
-        RolloutLookup::Stored(summary) => Err(match summary.ended {
+        RolloutLookup::Stored(summary) => Err(match summary.row.ended {
             Some(_) => ApiError::conflict("ended", "the rollout has ended"),
             None => ApiError::conflict("not_here", "another process runs this rollout"),
         }),

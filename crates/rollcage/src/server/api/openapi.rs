@@ -8,6 +8,7 @@ use super::schemas::components;
 mod browse;
 mod catalogue;
 mod content;
+mod lists;
 mod live;
 mod parts;
 mod rollouts;
@@ -18,6 +19,7 @@ use parts::Paths;
 /// The document without OpenEnv's routes.
 pub(crate) fn document() -> Value {
     let mut paths = Paths::default();
+    lists::extend(&mut paths);
     rollouts::extend(&mut paths);
     content::extend(&mut paths);
     browse::extend(&mut paths);
@@ -32,7 +34,7 @@ pub(crate) fn document() -> Value {
             "version": "1.0.0",
             "summary": "Real coding agents as sandboxed rollouts, with every token kept",
             "description": ABOUT,
-            "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
+            "license": {"name": "MIT OR Apache-2.0"},
         },
         // Relative to the document, so that it holds below a path prefix as well.
         "servers": [{"url": "./"}],

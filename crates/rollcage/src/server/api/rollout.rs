@@ -6,21 +6,21 @@ use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use rollcage_engine::{RolloutEntry, RolloutLookup};
 use rollcage_model::browse::rollout::Status;
+use rollcage_model::event::Phase;
 use rollcage_model::view;
 use rollcage_proxy::read_request_body;
 
 use super::error::ApiError;
 use super::form;
-use super::types::{Cancelled, Created};
+use super::types::{Cancelled, Created, RolloutProgress};
 use super::{BODY_BYTES_MAX, BackendState, OwnerName, plain_text};
 use crate::server::access::is_json;
 use crate::server::reply;
 use crate::server::rollouts::Backend;
-use crate::server::rollouts::events::phase;
 use crate::server::rollouts::tokens::ResultForm;
 
 pub(super) async fn create(
@@ -124,14 +124,16 @@ pub(super) async fn show(
             return Ok(Json(progress(entry)).into_response());
         }
         RolloutLookup::InMemory(entry) => backend.engine.wait(entry).await?,
-        RolloutLookup::Stored(summary) if summary.ended.is_none() => {
-            let answer = json!({
-                "rollout_id": summary.rollout_id, "status": "running", "ended": null, "task_id": summary.task_id,
-                "started_at": summary.started_at,
-            });
-            return Ok(Json(answer).into_response());
+        RolloutLookup::Stored(summary) if summary.row.ended.is_none() => {
+            let progress = RolloutProgress {
+                queued_at: summary.row.rollout_id.unix_seconds(),
+                row: summary.row.clone(),
+                doing: "another process runs it".to_owned(),
+                serve_session_id: None,
+            };
+            return Ok(Json(progress).into_response());
         }
-        RolloutLookup::Stored(summary) => backend.engine.stored(summary.rollout_id).await?,
+        RolloutLookup::Stored(summary) => backend.engine.stored(summary.row.rollout_id).await?,
     };
     let form = ResultForm::View(trace.unwrap_or_default());
     let text = backend.result_text(&result, form, usize::MAX).await?;
@@ -146,26 +148,32 @@ fn ended(result: &str) -> Response {
     )
 }
 
-fn progress(entry: &RolloutEntry) -> Value {
-    let standing = entry.feed.status();
-    json!({
-        "rollout_id": entry.id,
-        "status": if standing.phase.is_none() { "queued" } else { "running" },
-        "ended": null,
-        "phase": phase(entry),
-        "task_id": entry.task_id,
-        "group": entry.group,
-        "agent": entry.agent,
-        "driver": entry.driver,
-        "serve_session_id": standing.serve_session_id,
-        "idle": entry.is_idle(),
-        "endpoint": entry.endpoint,
-        "queued_at": entry.queued_at,
-        "started_at": standing.started_at,
-        "calls": standing.calls,
-        "prompt_tokens": standing.prompt_tokens,
-        "completion_tokens": standing.completion_tokens,
-    })
+/// Where a rollout of this process stands.
+fn progress(entry: &RolloutEntry) -> RolloutProgress {
+    let status = entry.feed.status();
+    let doing = match (status.command, status.phase) {
+        (Some(command), _) => command,
+        (None, Some(phase)) => doing(phase).to_owned(),
+        (None, None) => "waiting for a free slot".to_owned(),
+    };
+    RolloutProgress {
+        row: entry.row(),
+        doing,
+        serve_session_id: status.serve_session_id,
+        queued_at: entry.queued_at,
+    }
+}
+
+fn doing(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Prepare => "preparing agent and endpoint…",
+        Phase::Sandbox => "starting the sandbox…",
+        Phase::Setup => "setup…",
+        Phase::Agent => "the agent works…",
+        Phase::Kept => "aborted; the sandbox is kept for grading",
+        Phase::Verify => "verifying…",
+        Phase::Collect => "collecting…",
+    }
 }
 
 pub(super) async fn cancel(
@@ -175,13 +183,13 @@ pub(super) async fn cancel(
 ) -> Result<Response, ApiError> {
     let (rollout_id, cancelled) = match backend.engine.find(&owner, &id).await? {
         RolloutLookup::InMemory(entry) => (entry.id, backend.engine.cancel(&entry)),
-        RolloutLookup::Stored(summary) if summary.ended.is_none() => {
+        RolloutLookup::Stored(summary) if summary.row.ended.is_none() => {
             return Err(ApiError::conflict(
                 "not_here",
                 "another process runs this rollout",
             ));
         }
-        RolloutLookup::Stored(summary) => (summary.rollout_id, false),
+        RolloutLookup::Stored(summary) => (summary.row.rollout_id, false),
     };
     let answer = Cancelled {
         rollout_id,

@@ -10,8 +10,10 @@ use crate::server::harness::{self, backend, limits, owner};
 mod browse;
 mod document;
 mod info;
+mod lists;
 mod live;
 mod served;
+mod stream;
 
 struct Client {
     backend: Arc<Backend>,
@@ -56,14 +58,17 @@ impl Client {
     async fn send(&self, request: axum::http::request::Builder, body: String) -> Answer {
         let request = request.extension(Owner(self.owner.as_str().into()));
         let request = request.body(Body::from(body)).unwrap();
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let response = self.router.clone().oneshot(request).await.unwrap();
         let content_type = response.headers().get(header::CONTENT_TYPE);
         let content_type = content_type.map(|value| value.to_str().unwrap().to_owned());
-        Answer {
+        let answer = Answer {
             status: response.status(),
             content_type: content_type.unwrap_or_default(),
             body: response.into_body().collect().await.unwrap().to_bytes(),
-        }
+        };
+        document::check_answer(&method, &path, &answer);
+        answer
     }
 
     async fn ask(&self, method: Method, path: &str) -> Answer {
@@ -128,6 +133,29 @@ impl Client {
                 ("text/plain; charset=utf-8", b"<script>\n".as_slice())
             );
         }
+        let changes = self.get(&format!("{path}/changes")).await.json();
+        assert_eq!(
+            changes,
+            json!({
+                "files": [{
+                    "path": "/home/user/workdir/a.txt", "change": "added", "before": null, "after": "<script>\n",
+                    "is_cut": false,
+                }],
+                "start": 0, "total": 1, "has_start": true,
+            })
+        );
+        let network = self.get(&format!("{path}/network?start=1&limit=10")).await;
+        assert_eq!(
+            network.json(),
+            json!({"attempts": [], "start": 1, "total": 0})
+        );
+        for query in ["limit=0", "limit=100000", "start=-1", "nope=1"] {
+            for name in ["changes", "network"] {
+                self.get(&format!("{path}/{name}?{query}"))
+                    .await
+                    .check_error(400, "invalid_argument");
+            }
+        }
         self.get(&format!("{path}/files?path=/etc/passwd"))
             .await
             .check_error(404, "not_found");
@@ -175,7 +203,7 @@ async fn a_rollout_from_its_start_to_its_deletion() {
     let path = format!("/v1/rollouts/{id}");
     let running = client.get(&path).await.json();
     assert!(
-        running["ended"].is_null() && running["endpoint"]["kind"] == "scripted",
+        running["ended"].is_null() && running["endpoint"] == "scripted",
         "{running}"
     );
     client
@@ -244,10 +272,12 @@ async fn a_cancelled_rollout_is_found_again_by_a_server_that_starts_later() {
         "/v1/rollouts/{}",
         started.json()["rollout_id"].as_str().unwrap()
     );
-    client
-        .get(&format!("{path}/files"))
-        .await
-        .check_error(409, "still_running");
+    for name in ["files", "changes", "network"] {
+        client
+            .get(&format!("{path}/{name}"))
+            .await
+            .check_error(409, "still_running");
+    }
     let cancelled = client.ask(Method::POST, &format!("{path}/cancel")).await;
     assert_eq!(
         (cancelled.status.as_u16(), &cancelled.json()["cancelled"]),
@@ -371,12 +401,6 @@ async fn mistakes_get_a_status_and_a_reason() {
         .ask(Method::PUT, "/v1/rollouts")
         .await
         .check_error(405, "method_not_allowed");
-    for query in ["limit=0", "ended=good", "since=x", "cursor=x", "nope=1"] {
-        client
-            .get(&format!("/v1/rollouts?{query}"))
-            .await
-            .check_error(400, "invalid_argument");
-    }
     assert!(client.get("/v1/agents").await.json()["agents"].is_array());
     assert!(
         client.get("/v1/tasks?stop=1").await.json()["tasks"]

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use rollcage_model::browse::rollout::{RolloutRow, Status};
 use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
+use rollcage_model::network::Attempt;
 use rollcage_model::record::Artifact;
 use rollcage_model::view::View;
 
@@ -207,18 +208,18 @@ pub(crate) struct FileView {
     pub(crate) path: String,
     /// How it differs from what setup left.
     pub(crate) change: FileChange,
-    /// What setup left; null where that is no text, too long, or not known.
+    /// What setup left; null where it was not there, is no text, too long, or not known.
     pub(crate) before: Option<String>,
     /// What was there at the end; null where that is no text, too long, or it is gone.
     pub(crate) after: Option<String>,
-    /// Whether a text was cut.
+    /// Whether a text was cut, to 8000 characters.
     pub(crate) is_cut: bool,
 }
 
 /// A page of the work directory's files.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct ChangesPage {
-    /// Those that changed first, then by path.
+    /// Those that changed first, then those of which that is not known, then the others; by path.
     pub(crate) files: Vec<FileView>,
     /// The first one's place.
     pub(crate) start: usize,
@@ -228,11 +229,11 @@ pub(crate) struct ChangesPage {
     pub(crate) has_start: bool,
 }
 
-/// An attempt to reach something outside.
+/// What a rollout tried to reach.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct NetworkPage {
     /// In order of their start, as in the record's `network.jsonl`.
-    pub(crate) attempts: Vec<Value>,
+    pub(crate) attempts: Vec<Attempt>,
     /// The first one's place.
     pub(crate) start: usize,
     /// How many there are.

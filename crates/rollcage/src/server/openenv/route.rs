@@ -11,8 +11,6 @@ pub(crate) enum Route<'a> {
     Metadata,
     Schema,
     OpenApi,
-    Docs,
-    Redoc,
     State,
     Reset,
     Step,
@@ -51,8 +49,6 @@ impl<'a> Route<'a> {
             "/metadata" => Route::Metadata,
             "/schema" => Route::Schema,
             "/openapi.json" => Route::OpenApi,
-            "/docs" => Route::Docs,
-            "/redoc" => Route::Redoc,
             "/state" if has_control => Route::State,
             "/reset" if has_control => Route::Reset,
             "/step" if has_control => Route::Step,
@@ -80,7 +76,7 @@ impl<'a> Route<'a> {
 
     /// Whether the route is there for people only.
     pub(crate) fn is_of_page(self) -> bool {
-        matches!(self, Route::Web(_) | Route::Docs | Route::Redoc)
+        matches!(self, Route::Web(_))
     }
 
     pub(crate) fn method(self) -> Method {
@@ -89,8 +85,6 @@ impl<'a> Route<'a> {
             | Route::Metadata
             | Route::Schema
             | Route::OpenApi
-            | Route::Docs
-            | Route::Redoc
             | Route::State
             | Route::Web(WebCall::Metadata | WebCall::State)
             | Route::Ws

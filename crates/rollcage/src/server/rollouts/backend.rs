@@ -32,6 +32,8 @@ pub(crate) struct Backend {
     pub(super) readings: Readings,
     /// The number of OpenEnv sessions, updated by the OpenEnv server and shown in the metrics.
     pub(crate) open_sessions: Arc<AtomicUsize>,
+    /// Another one after each start, so that clients can tell that what they know of running rollouts is outdated.
+    pub(crate) server_id: uuid::Uuid,
 }
 
 impl Backend {
@@ -46,6 +48,7 @@ impl Backend {
             context,
             readings: Readings::default(),
             open_sessions: Arc::default(),
+            server_id: uuid::Uuid::now_v7(),
         })
     }
 

@@ -25,10 +25,10 @@ pub(crate) fn status(entry: &RolloutEntry) -> &'static str {
 pub(crate) fn id_and_status(found: &RolloutLookup) -> (RolloutId, &'static str) {
     match found {
         RolloutLookup::InMemory(entry) => (entry.id, status(entry)),
-        RolloutLookup::Stored(summary) if summary.ended.is_none() => {
-            (summary.rollout_id, "running")
+        RolloutLookup::Stored(summary) if summary.row.ended.is_none() => {
+            (summary.row.rollout_id, "running")
         }
-        RolloutLookup::Stored(summary) => (summary.rollout_id, "done"),
+        RolloutLookup::Stored(summary) => (summary.row.rollout_id, "done"),
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Conversation {
 pub(crate) fn id_of(found: &RolloutLookup) -> RolloutId {
     match found {
         RolloutLookup::InMemory(entry) => entry.id,
-        RolloutLookup::Stored(summary) => summary.rollout_id,
+        RolloutLookup::Stored(summary) => summary.row.rollout_id,
     }
 }
 
@@ -43,9 +43,9 @@ impl Backend {
         match found {
             RolloutLookup::InMemory(entry) if !entry.is_ended() => Ok(None),
             RolloutLookup::InMemory(entry) => Ok(Some(self.engine.wait(entry).await?)),
-            RolloutLookup::Stored(summary) if summary.ended.is_none() => Ok(None),
+            RolloutLookup::Stored(summary) if summary.row.ended.is_none() => Ok(None),
             RolloutLookup::Stored(summary) => {
-                Ok(Some(self.engine.stored(summary.rollout_id).await?))
+                Ok(Some(self.engine.stored(summary.row.rollout_id).await?))
             }
         }
     }
@@ -153,10 +153,10 @@ fn running_meta(found: &RolloutLookup) -> Meta {
             ..Meta::default()
         },
         RolloutLookup::Stored(summary) => Meta {
-            rollout_id: summary.rollout_id.to_string(),
-            task_id: summary.task_id.clone(),
-            group: summary.group.clone(),
-            started_at: summary.started_at,
+            rollout_id: summary.row.rollout_id.to_string(),
+            task_id: summary.row.task_id.clone(),
+            group: summary.row.group.clone(),
+            started_at: summary.row.started_at,
             ..Meta::default()
         },
     }

@@ -340,6 +340,45 @@ async fn without_the_page_nothing_of_it_is_there() {
 }
 
 #[tokio::test]
+async fn it_is_found_below_a_prefix_that_the_proxy_leaves() {
+    let served = Served::with(ServerOptions {
+        path_prefix: Some("/tools/cage".parse().unwrap()),
+        ..with_token()
+    })
+    .await;
+    for (path, location) in [
+        ("/tools/cage", "cage/"),
+        ("/tools/cage/", "web/"),
+        ("/tools/cage/web", "web/"),
+        ("/", "web/"),
+    ] {
+        let response = served.get(path).await;
+        assert_eq!(response.status(), 307, "{path}");
+        assert_eq!(response.headers()["location"], location, "{path}");
+    }
+    // What needs a token needs it there, too.
+    for path in ["/metadata", "/tools/cage/metadata", "/tools/cage/web/state"] {
+        assert_eq!(served.get(path).await.status(), 401, "{path}");
+    }
+    let token = [("x-api-key", TOKEN)];
+    let state = served.status_with("GET", "/tools/cage/web/state", &token);
+    assert_eq!(state.await, 200);
+    assert_eq!(served.get("/tools/cage/health").await.status(), 200);
+    assert_eq!(served.get("/tools/cagehealth").await.status(), 401);
+}
+
+#[tokio::test]
+async fn no_browser_guesses_types_or_keeps_answers() {
+    let served = Served::start().await;
+    for path in ["/", "/v1/session", "/metadata", "/nope"] {
+        let response = served.get(path).await;
+        assert_eq!(response.headers()["x-content-type-options"], "nosniff");
+    }
+    let session = served.get("/v1/session").await;
+    assert_eq!(session.headers()["cache-control"], "no-store");
+}
+
+#[tokio::test]
 async fn openenvs_routes_of_the_page_keep_one_environment_per_owner() {
     let served = Served::start().await;
     let metadata = read(served.get("/web/metadata").await).await;

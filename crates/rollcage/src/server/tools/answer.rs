@@ -63,20 +63,20 @@ pub(crate) async fn state(engine: &Engine, found: &RolloutLookup) -> Value {
     let entry = match found {
         RolloutLookup::InMemory(entry) => entry,
         RolloutLookup::Stored(summary) => {
-            let result = engine.stored(summary.rollout_id).await.ok();
-            let status = if summary.ended.is_some() {
+            let result = engine.stored(summary.row.rollout_id).await.ok();
+            let status = if summary.row.ended.is_some() {
                 "done"
             } else {
                 "running"
             };
             return json!({
-                "rollout_id": summary.rollout_id, "task_id": summary.task_id, "status": status,
+                "rollout_id": summary.row.rollout_id, "task_id": summary.row.task_id, "status": status,
                 "serve_session_id": result.as_ref().and_then(|result| result.serve_session_id.clone()),
-                "proxy_turns_so_far": summary.calls,
+                "proxy_turns_so_far": summary.row.calls,
                 "error": result.and_then(|result| result.error.clone()),
-                "started_at": summary.started_at,
-                "finished_at": summary.ended.map(|_| summary.started_at + summary.wall_s),
-                "ended": summary.ended, "reward": summary.reward,
+                "started_at": summary.row.started_at,
+                "finished_at": summary.row.ended.map(|_| summary.row.started_at + summary.row.wall_s),
+                "ended": summary.row.ended, "reward": summary.row.reward,
             });
         }
     };

@@ -14,7 +14,6 @@ use flate2::write::GzEncoder;
 /// What the build of `ui/` made. A development build of the program reads the files when it starts.
 #[derive(rust_embed::RustEmbed)]
 #[folder = "../../ui/dist"]
-#[allow_missing = true]
 struct Built;
 
 /// A smaller file is not worth compressing.

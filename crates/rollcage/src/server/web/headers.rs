@@ -62,12 +62,13 @@ pub(super) fn of_page(ancestors: &[FrameAncestor]) -> Vec<(HeaderName, HeaderVal
     if let Ok(policy) = HeaderValue::try_from(policy) {
         headers.push((header::CONTENT_SECURITY_POLICY, policy));
     }
-    // A page that others show may be opened from their pages.
-    if ancestors.is_empty() {
-        let name = HeaderName::from_static("cross-origin-opener-policy");
-        headers.push((name, HeaderValue::from_static("same-origin")));
-    }
     headers
+}
+
+/// Keeps pages that open this one apart from it. Browsers heed it over TLS and on loopback, and complain elsewhere.
+pub(super) fn opener_policy() -> (HeaderName, HeaderValue) {
+    let name = HeaderName::from_static("cross-origin-opener-policy");
+    (name, HeaderValue::from_static("same-origin"))
 }
 
 #[cfg(test)]

@@ -152,15 +152,21 @@ async fn other_routes_are_not_the_pages() {
 
 #[tokio::test]
 async fn it_loads_its_own_files_only_and_says_who_may_show_it() {
-    let own = get("/web/", &[]).await;
+    let own = get("/web/", &[("host", "localhost:8000")]).await;
     let policy = value(&own, "content-security-policy");
     assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self';"));
     assert!(policy.ends_with("; frame-ancestors 'self'"), "{policy}");
     assert!(!policy.contains("unsafe"));
     assert_eq!(value(&own, "referrer-policy"), "no-referrer");
     assert_eq!(value(&own, "cross-origin-opener-policy"), "same-origin");
+    let proxied = get("/web/", &[("x-forwarded-proto", "https")]).await;
+    assert_eq!(value(&proxied, "cross-origin-opener-policy"), "same-origin");
+    let plain = get("/web/", &[("host", "cage.example:8000")]).await;
+    assert_eq!(value(&plain, "cross-origin-opener-policy"), "none");
     let framed = page(&["https://huggingface.co", "https://*.hf.space"]);
-    let framed = ask(&framed, "GET", "/web/", &[]).await.unwrap();
+    let framed = ask(&framed, "GET", "/web/", &[("host", "localhost")])
+        .await
+        .unwrap();
     let policy = value(&framed, "content-security-policy");
     let expected = "frame-ancestors 'self' https://huggingface.co https://*.hf.space";
     assert!(policy.ends_with(expected), "{policy}");

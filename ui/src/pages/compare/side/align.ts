@@ -88,6 +88,14 @@ export function firstDifference(pairs: Pair[]): number | null {
   return any >= 0 ? any : null;
 }
 
+/** The next row that differs after `at`, or the last one before it; null where there is none. */
+export function nextDifference(pairs: Pair[], at: number, step: 1 | -1): number | null {
+  for (let index = at + step; index >= 0 && index < pairs.length; index += step) {
+    if (pairs[index]!.difference !== null) return index;
+  }
+  return null;
+}
+
 export interface FilePair {
   path: string;
   kind: "differs" | "only_a" | "only_b" | "unknown" | "same";

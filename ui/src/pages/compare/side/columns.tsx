@@ -2,9 +2,10 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { RolloutRow } from "../../../api/types";
 import { setParams } from "../../../router";
+import { useKeys } from "../../../ui/keys";
 import { Empty, Problem, Spinner } from "../../../ui/parts";
 import { VirtualList } from "../../../ui/virtual";
-import { align, firstDifference, type Pair } from "./align";
+import { align, firstDifference, nextDifference, type Pair } from "./align";
 import { EntryCell } from "./entry";
 import { useTranscript, type ReadTranscript } from "./transcript";
 
@@ -35,30 +36,13 @@ export function Columns({ a, b, rowA, rowB, query }: Props) {
   );
   const first = useMemo(() => firstDifference(pairs), [pairs]);
   const isAll = left.isComplete && right.isComplete;
-  const [goal, setGoal] = useState<"none" | "first">("none");
-  const [at, setAt] = useState<number | null>(null);
   const readOn = () => {
     left.more();
     right.more();
   };
-  // Also from a link: the row that somebody was sent to.
-  const linked = query.get("row");
-  useEffect(() => {
-    if (linked !== null && at === null && pairs.length > Number(linked)) setAt(Number(linked));
-  }, [linked, pairs]);
-  useEffect(() => {
-    const isReply = first !== null && (isAll || pairs[first]?.difference === "reply");
-    if (goal === "first" && isReply) {
-      setGoal("none");
-      setAt(first);
-      setParams({ row: first });
-    }
-    const isWanted = goal === "first" || (linked !== null && pairs.length <= Number(linked));
-    if (isWanted && !isReply && !isAll) readOn();
-    if (goal === "first" && isAll && first === null) setGoal("none");
-  }, [goal, pairs, isAll, first, linked]);
+  const row = Number(query.get("row") ?? NaN);
+  const move = useMoves(pairs, first, isAll, row, readOn);
   const side = query.get("side") === "b" ? "b" : "a";
-  const isEmpty = pairs.length === 0;
   return (
     <div class={`side side-shows-${side}`}>
       <div class="side-bar">
@@ -66,19 +50,20 @@ export function Columns({ a, b, rowA, rowB, query }: Props) {
         <span class="small muted" role="status">
           {statusOf(left, right, pairs, first, isAll)}
         </span>
-        <button
-          class="small"
-          disabled={isAll && first === null}
-          onClick={() => {
-            setAt(null);
-            setGoal("first");
-          }}
-        >
-          {goal === "first" ? <Spinner label="Reading on" /> : null} First difference
-        </button>
+        <div class="row">
+          <button class="small" disabled={isAll && first === null} onClick={move.toFirst}>
+            {move.isSeeking && <Spinner label="Reading on" />} First difference
+          </button>
+          <button class="small" title="p" disabled={first === null} onClick={() => move.by(-1)}>
+            Previous
+          </button>
+          <button class="small" title="n" disabled={first === null} onClick={() => move.by(1)}>
+            Next
+          </button>
+        </div>
       </div>
       <Problem error={left.error ?? right.error} retry={left.error ? left.retry : right.retry} />
-      {isEmpty ? (
+      {pairs.length === 0 ? (
         <Empty>
           {isAll ? "Neither has said anything yet." : <Spinner label="Loading the transcripts" />}
         </Empty>
@@ -89,15 +74,51 @@ export function Columns({ a, b, rowA, rowB, query }: Props) {
           estimate={() => 140}
           isMeasured
           label="The two transcripts"
-          scrollTo={at}
+          scrollTo={row < pairs.length ? row : null}
           onRange={(_, last) => last > pairs.length - AHEAD && readOn()}
           render={(index) => (
-            <PairRow pair={pairs[index]!} ids={[a, b]} isFirst={index === first} />
+            <PairRow
+              pair={pairs[index]!}
+              ids={[a, b]}
+              isFirst={index === first}
+              isChosen={index === row}
+            />
           )}
         />
       )}
     </div>
   );
+}
+
+/** From difference to difference; the place is in the address. Reads on where what is read has no more of them. */
+function useMoves(
+  pairs: Pair[],
+  first: number | null,
+  isAll: boolean,
+  row: number,
+  readOn: () => void,
+) {
+  const [isSeeking, setSeeking] = useState(false);
+  const to = (place: number) => setParams({ row: place });
+  useEffect(() => {
+    // Prompts and results that differ are the first difference only where no reply is.
+    const isFound = first !== null && (isAll || pairs[first]?.difference === "reply");
+    if (isSeeking && (isFound || isAll)) {
+      setSeeking(false);
+      if (first !== null) to(first);
+    } else if (isSeeking || row >= pairs.length) readOn();
+  }, [isSeeking, pairs, isAll, first, row]);
+  const by = (step: 1 | -1) => {
+    const place = nextDifference(pairs, Number.isNaN(row) ? -1 : row, step);
+    if (place !== null) to(place);
+    else if (step === 1) readOn();
+  };
+  useKeys((key) => {
+    if (key === "n") by(1);
+    else if (key === "p") by(-1);
+    return key === "n" || key === "p";
+  });
+  return { isSeeking, toFirst: () => setSeeking(true), by };
 }
 
 function statusOf(
@@ -133,11 +154,18 @@ function SideChoice({ side }: { side: "a" | "b" }) {
   );
 }
 
-function PairRow(props: { pair: Pair; ids: [string, string]; isFirst: boolean }) {
-  const { pair, ids, isFirst } = props;
+function PairRow(props: {
+  pair: Pair;
+  ids: [string, string];
+  isFirst: boolean;
+  isChosen: boolean;
+}) {
+  const { pair, ids, isFirst, isChosen } = props;
   const { a, b, difference } = pair;
   return (
-    <div class={`pair ${difference ? "differs" : ""} ${isFirst ? "first" : ""}`}>
+    <div
+      class={`pair ${difference ? "differs" : ""} ${isFirst ? "first" : ""} ${isChosen ? "chosen-row" : ""}`}
+    >
       {(isFirst || difference) && (
         <p class="pair-note small">
           {isFirst && <strong>First difference: </strong>}

@@ -7,6 +7,8 @@ import { AgentText, TerminalText } from "../../../ui/text";
 
 /** Longer texts are not compared word by word: it takes too long, and nobody reads the marks. */
 const WORDS_MAX = 4000;
+/** The least part that two texts share for their differences to be marked. */
+const SHARED_MIN = 0.35;
 const LINES_SHOWN = 12;
 const CHARS_SHOWN = 1600;
 
@@ -143,6 +145,10 @@ function Compared(props: {
     if (other === null || other === text || !isShort) return null;
     const changes =
       side === "a" ? diffWordsWithSpace(text, other) : diffWordsWithSpace(other, text);
+    const shared = changes.filter((change) => !change.added && !change.removed);
+    const length = shared.reduce((sum, change) => sum + change.value.trim().length, 0);
+    // Where almost everything is other, marks say nothing.
+    if (length < SHARED_MIN * Math.max(text.length, other.length)) return null;
     return changes.filter((change) => (side === "a" ? !change.added : !change.removed));
   }, [text, other, side]);
   const shown = parts ? (

@@ -1,6 +1,7 @@
 // Two rollouts side by side: how they came out, where they parted, and what they left.
 import { link } from "../../../router";
 import { Panel, Problem, Tabs } from "../../../ui/parts";
+import { useTitle } from "../../../ui/title";
 import { Columns } from "./columns";
 import { FilesBeside } from "./files";
 import { Head } from "./head";
@@ -31,6 +32,7 @@ function One({ id }: { id: string }) {
 
 function Two({ a, b, query }: { a: string; b: string; query: URLSearchParams }) {
   const [left, right] = [useRow(a), useRow(b)];
+  useTitle(left.data ? `${left.data.task_id} side by side` : "Side by side");
   const view = query.get("view") === "files" ? "files" : "transcript";
   const here = (params: Record<string, string>) =>
     link(["compare"], { ids: `${a},${b}`, ...params });

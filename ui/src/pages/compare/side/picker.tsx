@@ -79,7 +79,7 @@ export function Picker({ row, choose }: { row: RolloutRow; choose: (id: string) 
                   <StateBadge row={it} />
                 </td>
                 <td class="number">{reward(it.reward)}</td>
-                <td>
+                <td class="nowrap">
                   <AgentText text={`${it.agent} · ${it.model}`} />
                 </td>
                 <td class="number">{count(it.calls)}</td>

@@ -24,6 +24,7 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
   // Whoever saw it run stays at the end when the last results come in.
   const hasRun = useRef(isRunning);
   const transcript = useTranscript(id, conversation, {
+    isQueued: progress?.status === "queued",
     isRunning,
     said: live.said,
     gaps: live.gaps,
@@ -116,12 +117,13 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
 }
 
 function nothing(isLoaded: boolean, { result, progress }: Rollout): string {
+  if (progress?.status === "queued")
+    return "The rollout waits for a free slot. What is said appears here as it is said.";
   if (!isLoaded) return "Loading…";
   if (result?.mode === "black_box")
     return "The model calls of a black-box rollout are not captured; the log has what the agent printed.";
-  if (result) return "No model call was made.";
-  return progress?.status === "queued"
-    ? "The rollout waits for a free slot. What is said appears here as it is said."
+  return result
+    ? "No model call was made."
     : "No model call has been made yet. What is said appears here as it is said.";
 }
 

@@ -11,7 +11,10 @@ export type ToolView =
   | { kind: "shell"; command: string; about: string; rest: string | null }
   | { kind: "edits"; edits: Edit[]; rest: string | null }
   | { kind: "patch"; patch: string }
-  | { kind: "arguments"; text: string };
+  | { kind: "arguments"; text: string; isShort: boolean };
+
+/** Characters that fit beside the tool's name. */
+const SHORT = 120;
 
 type Members = Record<string, unknown>;
 
@@ -25,14 +28,8 @@ const PATCH = ["patchText", "patch", "input", "diff"];
 export function toolView(name: string, text: string): ToolView {
   const parsed = parse(text);
   if (!isMembers(parsed))
-    return isPatch(text)
-      ? { kind: "patch", patch: text }
-      : { kind: "arguments", text: pretty(parsed, text) };
-  return (
-    shell(parsed) ??
-    edits(name, parsed) ??
-    patch(parsed) ?? { kind: "arguments", text: pretty(parsed, text) }
-  );
+    return isPatch(text) ? { kind: "patch", patch: text } : asWritten(parsed, text);
+  return shell(parsed) ?? edits(name, parsed) ?? patch(parsed) ?? asWritten(parsed, text);
 }
 
 /** What a call is about, in one line, beside what is shown of it. */
@@ -45,7 +42,7 @@ export function toolLine(view: ToolView): string {
     case "patch":
       return firstLine(view.patch.replace(/^\*\*\* Begin Patch\s*/, ""));
     case "arguments":
-      return firstLine(view.text.replace(/\s+/g, " "));
+      return view.isShort && view.text !== "{}" ? view.text : "";
   }
 }
 
@@ -62,8 +59,16 @@ function parse(text: string): unknown {
   }
 }
 
-function pretty(parsed: unknown, text: string): string {
-  return parsed !== null && typeof parsed === "object" ? JSON.stringify(parsed, null, 2) : text;
+/** Short ones as the model wrote them, others line by line. */
+function asWritten(parsed: unknown, text: string): ToolView {
+  if (text.length <= SHORT && !text.includes("\n"))
+    return { kind: "arguments", text, isShort: true };
+  const isJson = parsed !== null && typeof parsed === "object";
+  return {
+    kind: "arguments",
+    text: isJson ? JSON.stringify(parsed, null, 2) : text,
+    isShort: false,
+  };
 }
 
 function isMembers(value: unknown): value is Members {

@@ -30,7 +30,7 @@ export function Tool({ name, tool, args, result, isWaiting }: Props) {
         </span>
         {line && (
           <span
-            class={`tool-line cut ${view.kind === "shell" ? "" : "mono"}`}
+            class={`tool-line ${view.kind === "arguments" ? "" : "cut"} ${view.kind === "shell" ? "" : "mono"}`}
             title={visible(line)}
           >
             <AgentText text={line} />
@@ -84,7 +84,7 @@ function ToolArguments({ name, view }: { name: string; view: ToolView }) {
     case "patch":
       return <PatchText patch={view.patch} />;
     case "arguments":
-      return view.text === "{}" ? null : (
+      return view.isShort ? null : (
         <div class="tool-arguments mono">
           <FoldedText name={`${name}-arguments`} text={view.text} lines={RESULT_LINES} />
         </div>

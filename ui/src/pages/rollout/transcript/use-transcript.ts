@@ -27,6 +27,8 @@ export interface Transcript {
 }
 
 interface Growth {
+  /** It waits for a slot: there is nothing to read. */
+  isQueued: boolean;
   isRunning: boolean;
   /** Changes when something was said. */
   said: number;
@@ -40,9 +42,10 @@ export function useTranscript(id: string, conversation: number | null, growth: G
   const loader = useMemo(() => new Loader(id, conversation, () => draw(0)), [id, conversation]);
   loader.callCount = growth.callCount;
   useEffect(() => {
+    if (growth.isQueued) return;
     loader.start();
     return () => loader.stop();
-  }, [loader]);
+  }, [loader, growth.isQueued]);
   useEffect(() => loader.refresh(), [loader, growth.said]);
   useEffect(() => loader.readAgain(), [loader, growth.gaps, growth.isRunning]);
   useEffect(() => {

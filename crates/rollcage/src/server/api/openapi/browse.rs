@@ -8,7 +8,7 @@ use rollcage_model::browse::tokens::TokenPage;
 use rollcage_model::browse::transcript::TranscriptPage;
 use rollcage_model::browse::turn::{TurnDetail, TurnPage};
 
-use super::parts::{Operation, Paths, flag, one_of, page_limit, text, whole_number};
+use super::parts::{Operation, Paths, bytes, flag, one_of, page_limit, text, whole_number};
 use crate::server::api::browse::{ENTRIES, Limits, NODES, TOKENS, TURNS};
 
 const NO_TURN: &str = "There is no such rollout or turn, or it is not yours.";
@@ -21,6 +21,7 @@ pub(super) fn extend(paths: &mut Paths) {
     paths.add("get", "/v1/rollouts/{id}/graph", graph());
     paths.add("get", "/v1/rollouts/{id}/figures", figures());
     paths.add("get", "/v1/rollouts/{id}/transcript", transcript());
+    paths.add("get", "/v1/rollouts/{id}/page", page());
 }
 
 /// An operation on one call.
@@ -145,4 +146,23 @@ fn transcript() -> Operation {
         )
         .answers::<TranscriptPage>(200, "A page of one conversation.")
         .refuses(404, NO_TURN)
+}
+
+fn page() -> Operation {
+    Operation::of_rollout(
+        "rolloutPage",
+        "A rollout saved as one HTML file, which opens without a server",
+    )
+    .about("As `rollcage show ID --html FILE`: result, calls, tokens and words, without the raw bytes of calls.")
+    .answers_as(
+        200,
+        "The page as an attachment.",
+        "application/octet-stream",
+        bytes(),
+    )
+    .refuses(
+        404,
+        "There is no such rollout, or it is not yours; or this build has no pages.",
+    )
+    .refuses(409, "It has not ended.")
 }

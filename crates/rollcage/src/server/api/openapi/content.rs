@@ -4,9 +4,10 @@ use serde_json::json;
 
 use rollcage_model::export::Format;
 
-use super::parts::{Operation, Paths, bytes, flag, one_of, text};
+use super::parts::{Operation, Paths, bytes, flag, one_of, page_limit, text, whole_number};
+use crate::server::api::changes::{ATTEMPTS, ATTEMPTS_MAX, CHANGES, CHANGES_MAX};
 use crate::server::api::schemas::schema_of;
-use crate::server::api::types::{Artifacts, Files};
+use crate::server::api::types::{Artifacts, ChangesPage, Files, NetworkPage};
 
 const BYTES: &str = "application/octet-stream";
 const NOT_ENDED: &str = "It has not ended.";
@@ -14,6 +15,8 @@ const NOT_ENDED: &str = "It has not ended.";
 pub(super) fn extend(paths: &mut Paths) {
     paths.add("get", "/v1/rollouts/{id}/trace", trace());
     paths.add("get", "/v1/rollouts/{id}/files", files());
+    paths.add("get", "/v1/rollouts/{id}/changes", changes());
+    paths.add("get", "/v1/rollouts/{id}/network", network());
     paths.add("get", "/v1/rollouts/{id}/artifacts", artifacts());
     paths.add("get", "/v1/rollouts/{id}/artifacts/{path}", artifact());
     paths.add("get", "/v1/rollouts/{id}/patch", patch());
@@ -77,6 +80,54 @@ fn files() -> Operation {
         .answers_as(200, about, "text/plain", text())
         .refuses(400, "A parameter is wrong.")
         .refuses(409, NOT_ENDED)
+}
+
+fn changes() -> Operation {
+    let answer = json!({
+        "files": [{
+            "path": "/home/user/workdir/hello.txt", "change": "added", "before": null, "after": "hello\n",
+            "is_cut": false,
+        }],
+        "start": 0, "total": 1, "has_start": true,
+    });
+    Operation::of_rollout(
+        "rolloutChanges",
+        "The work directory's files, before the agent and after it",
+    )
+    .about(
+        "Texts as `files` has them: those of the first 32 files down to a depth of 2, each cut to 8000 characters. \
+         `patch` has everything, for a task that wants it.",
+    )
+    .query("start", "The first one's place.", whole_number(0))
+    .query("limit", "Files on a page.", page_limit(CHANGES, CHANGES_MAX))
+    .answers::<ChangesPage>(200, "A page.")
+    .example(200, answer)
+    .refuses(400, "A parameter is wrong.")
+    .refuses(409, NOT_ENDED)
+}
+
+fn network() -> Operation {
+    let answer = json!({
+        "attempts": [{
+            "at": 1767225600.5, "phase": "agent", "kind": "tls", "host": "pypi.org", "port": 443, "verdict": "refused",
+            "reason": "not allowed in this phase", "bytes_in": 0, "bytes_out": 0,
+        }],
+        "start": 0, "total": 1,
+    });
+    Operation::of_rollout(
+        "rolloutNetwork",
+        "What was tried to reach, outside of the sandbox",
+    )
+    .query("start", "The first one's place.", whole_number(0))
+    .query(
+        "limit",
+        "Attempts on a page.",
+        page_limit(ATTEMPTS, ATTEMPTS_MAX),
+    )
+    .answers::<NetworkPage>(200, "A page.")
+    .example(200, answer)
+    .refuses(400, "A parameter is wrong.")
+    .refuses(409, NOT_ENDED)
 }
 
 fn artifacts() -> Operation {

@@ -2,11 +2,9 @@
 
 use serde_json::{Value, json};
 
-use rollcage_model::browse::rollout::RolloutPage;
 use rollcage_model::view::TraceDetail;
 
-use super::parts::{Operation, Paths, one_of, page_limit, text, whole_number};
-use crate::server::api::listing::LIMIT_MAX;
+use super::parts::{Operation, Paths, one_of, text, whole_number};
 use crate::server::api::schemas::{ROLLOUT_REQUEST, named, schema_of};
 use crate::server::api::types::{
     Cancelled, Created, EndedRollout, Finalized, MessageQueued, NewMessage, RolloutProgress,
@@ -16,7 +14,6 @@ use crate::server::rollouts::messages::RolloutMessages;
 const ID: &str = "019a3f0c-7d52-7c11-9d5e-0f2f6d0f9a10";
 
 pub(super) fn extend(paths: &mut Paths) {
-    paths.add("get", "/v1/rollouts", list());
     paths.add("post", "/v1/rollouts", create());
     paths.add("get", "/v1/rollouts/{id}", show());
     paths.add("delete", "/v1/rollouts/{id}", delete());
@@ -37,7 +34,7 @@ fn create() -> Operation {
         "solution": ["echo hello > hello.txt"],
     });
     let answer = json!({"rollout_id": ID, "rollout_ids": [ID], "group": ID, "status": "queued"});
-    Operation::new("rollouts", "createRollouts", "Start one rollout, or a group of `n`")
+    Operation::new("rollouts", "createRollouts", "Start one rollout, or a group of them")
         .about("Takes what the tool `run_rollout` takes, and answers at once. The header `Location` names the (first) rollout.")
         .takes(named(ROLLOUT_REQUEST), request)
         .takes_as("multipart/form-data", json!({"schema": form()}))
@@ -66,27 +63,6 @@ fn form() -> Value {
             },
         },
     })
-}
-
-fn list() -> Operation {
-    Operation::new("rollouts", "listRollouts", "Rollouts, the newest first")
-        .query("task", "Only rollouts of this task id.", text())
-        .query("agent", "Only rollouts of this agent.", text())
-        .query("model", "Only rollouts of this model.", text())
-        .query(
-            "ended",
-            "`running`, or how they ended, such as `completed`.",
-            text(),
-        )
-        .query(
-            "since",
-            "Started at or after: Unix seconds, or a time such as 2026-05-01T12:00:00Z.",
-            text(),
-        )
-        .query("cursor", "The `next_cursor` of the page before.", text())
-        .query("limit", "Rollouts on a page.", page_limit(50, LIMIT_MAX))
-        .answers::<RolloutPage>(200, "A page.")
-        .refuses(400, "A parameter is wrong.")
 }
 
 fn show() -> Operation {

@@ -12,7 +12,7 @@ impl Client {
         format!("/v1/rollouts/{id}")
     }
 
-    async fn ended(&self, path: &str) -> Value {
+    pub(super) async fn until_ended(&self, path: &str) -> Value {
         loop {
             let shown = self.get(path).await.json();
             if shown["status"] == "ended" {
@@ -83,6 +83,17 @@ impl Client {
             .check_error(404, "not_found");
     }
 
+    /// A build without pages says so.
+    async fn check_page(&self, path: &str) {
+        let page = self.get(&format!("{path}/page")).await;
+        if crate::server::web::file("saved.js").is_none() {
+            page.check_error(404, "not_found");
+            return;
+        }
+        assert_eq!(page.content_type, "application/octet-stream");
+        assert!(page.body.starts_with(b"<!doctype html>"));
+    }
+
     async fn check_mistakes(&self, path: &str) {
         for bad in [
             "turns?limit=0",
@@ -121,12 +132,13 @@ async fn a_rollout_is_read_call_by_call_and_only_by_its_owner() {
     let path = client
         .start(&json!({"instruction": "Create a.txt.", "solution": ["echo '<script>' > a.txt"]}))
         .await;
-    let result = client.ended(&path).await;
+    let result = client.until_ended(&path).await;
     assert_eq!(result["ended"], "completed", "{}", result["error"]);
     client.check_turns(&path, &result).await;
     client.check_words(&path).await;
     client.check_raw(&path).await;
     client.check_mistakes(&path).await;
+    client.check_page(&path).await;
     let stranger = Client {
         router: client.router.clone(),
         backend: Arc::clone(&client.backend),
@@ -140,6 +152,7 @@ async fn a_rollout_is_read_call_by_call_and_only_by_its_owner() {
         "graph",
         "figures",
         "transcript",
+        "page",
     ] {
         let answer = stranger.get(&format!("{path}/{part}")).await;
         answer.check_error(404, "not_found");
@@ -168,10 +181,12 @@ async fn a_running_rollout_is_read_as_far_as_it_is() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     assert!(said["result"].is_null(), "{said}");
+    let page = client.get(&format!("{path}/page")).await;
+    page.check_error(409, "still_running");
     let figures = client.get(&format!("{path}/figures")).await.json();
     assert!(figures["turns"].as_u64().unwrap() >= 1);
     client.ask(Method::POST, &format!("{path}/cancel")).await;
-    client.ended(&path).await;
+    client.until_ended(&path).await;
     let after = client.get(&format!("{path}/turns")).await.json();
     let roles = after["turns"]
         .as_array()

@@ -1,4 +1,4 @@
-//! The OpenAPI document and the router describe the same routes.
+//! The OpenAPI document and the router describe the same routes, and answers are as the document says.
 
 use std::collections::BTreeSet;
 use std::path::Path as FilePath;
@@ -20,6 +20,49 @@ fn documented() -> Vec<(String, Value)> {
     let paths = document["paths"].as_object().unwrap().clone();
     let here = |path: &String| !ELSEWHERE.contains(&path.as_str());
     paths.into_iter().filter(|(path, _)| here(path)).collect()
+}
+
+/// Every answer of these tests is compared with the document.
+#[track_caller]
+pub(super) fn check_answer(method: &Method, path: &str, answer: &Answer) {
+    let document = document();
+    let paths = document["paths"].as_object().unwrap();
+    // A path without parameters before one with.
+    let mut matching: Vec<_> = paths.keys().filter(|it| is_at(it, path)).collect();
+    matching.sort_by_key(|template| template.matches('{').count());
+    let operation = matching
+        .first()
+        .map(|template| &paths[*template][method.as_str().to_lowercase()]);
+    let Some(operation) = operation.filter(|operation| operation.is_object()) else {
+        assert!(!answer.status.is_success(), "{method} {path}");
+        return;
+    };
+    let status = answer.status.as_u16().to_string();
+    let response = &operation["responses"][&status];
+    assert!(response.is_object(), "{method} {path} answers {status}");
+    let kind = answer.content_type.split(';').next().unwrap_or_default();
+    if kind.is_empty() {
+        assert!(response.get("content").is_none() && answer.body.is_empty());
+        return;
+    }
+    let media = &response["content"][kind];
+    assert!(media.is_object(), "{method} {path} {status} answers {kind}");
+    if kind == "application/json" {
+        crate::server::harness::check_schema(&document, &media["schema"], &answer.json());
+    }
+}
+
+/// Whether a path is that of a template. The last parameter may hold slashes where it is called so.
+fn is_at(template: &str, path: &str) -> bool {
+    let (mut parts, mut given) = (template.split('/'), path.split('/'));
+    loop {
+        match (parts.next(), given.next()) {
+            (None, None) => return true,
+            (Some("{path}"), Some(_)) => return true,
+            (Some(part), Some(given)) if part == given || part.starts_with('{') => {}
+            _ => return false,
+        }
+    }
 }
 
 /// The router's own words for "no such route" and "no such method".

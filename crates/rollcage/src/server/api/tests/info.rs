@@ -1,7 +1,5 @@
 //! What a page asks before it starts anything.
 
-use std::time::Duration;
-
 use axum::http::header::CONTENT_TYPE;
 use rollcage_proxy::outbound::Guard;
 use rollcage_testkit::upstream::Upstream;
@@ -24,16 +22,6 @@ impl Client {
             owner: owner(),
         }
     }
-
-    async fn ended(&self, id: &str) -> Value {
-        loop {
-            let result = self.get(&format!("/v1/rollouts/{id}")).await.json();
-            if result["status"] == "ended" {
-                return result;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,7 +42,7 @@ async fn every_preset_runs_as_it_says() {
         assert_eq!(started.status, StatusCode::ACCEPTED, "{:?}", started.body);
         let started = started.json();
         let rollout = started["rollout_id"].as_str().unwrap();
-        let result = client.ended(rollout).await;
+        let result = client.until_ended(&format!("/v1/rollouts/{rollout}")).await;
         assert_eq!(
             (&result["ended"], &result["reward"]),
             (&json!("completed"), &json!(reward)),
@@ -76,7 +64,7 @@ async fn a_task_is_its_owners() {
         .await
         .json();
     let id = started["rollout_id"].as_str().unwrap().to_owned();
-    client.ended(&id).await;
+    client.until_ended(&format!("/v1/rollouts/{id}")).await;
     let path = format!("/v1/rollouts/{id}/task");
     assert_eq!(client.get(&path).await.json()["id"], "mine");
     client.owner = owner();

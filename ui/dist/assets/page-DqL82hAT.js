@@ -1,1 +1,0 @@
-import{t as e}from"./index-B4e9CInO.js";function t(t){return e(`h1`,{children:`Start`})}export{t as default};

@@ -1,1 +1,0 @@
-import{t as e}from"./jsxRuntime-DrBjoHIb.js";function t(t){return e(`h1`,{children:`Live`})}export{t as default};
