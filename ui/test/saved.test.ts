@@ -124,8 +124,7 @@ test("what is not in the file, and what would change something, is refused in wo
 });
 
 test("what stands in the file once is found wherever it belongs", async () => {
-  const ask = (path: string) =>
-    savedSource(saved).request("GET", `saved:///v1/rollouts/R/${path}`);
+  const ask = (path: string) => savedSource(saved).request("GET", `saved:///v1/rollouts/R/${path}`);
   assert.deepEqual(await ask("turns/0"), { turn: 0, tools: null });
   assert.deepEqual(await ask("turns/1"), { turn: 1, tools: [{ name: "bash" }] });
   assert.deepEqual(await ask("transcript"), { entries: [], start: 0, total: 0 });

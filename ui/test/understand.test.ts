@@ -5,6 +5,7 @@ import type { GraphEdge, GraphNode } from "../src/api/types";
 import { blockOf, blocks, isSpecial } from "../src/pages/rollout/understand/blocks";
 import { indented } from "../src/pages/rollout/understand/json";
 import { PageCache } from "../src/pages/rollout/understand/pages";
+import { foldAt } from "../src/pages/rollout/understand/parts";
 import { level, percent, stretches } from "../src/pages/rollout/understand/scale";
 import { chips, segments } from "../src/pages/rollout/understand/segments";
 
@@ -184,4 +185,12 @@ test("pages are asked for once, kept while they are read again, and can fail", a
   assert.equal(cache.at(0), 0);
   assert.match(cache.error!.message, /gone/);
   assert.ok(changes > 0);
+});
+
+test("long texts are folded at a line, short ones are not", () => {
+  assert.equal(foldAt("one\ntwo\nthree"), null);
+  const long = "a line\n".repeat(100);
+  assert.equal(long.slice(0, foldAt(long)!).split("\n").length, 14);
+  assert.equal(long.slice(0, foldAt(long, 3)!).split("\n").length, 3);
+  assert.equal(foldAt("x".repeat(10_000)), 2400);
 });

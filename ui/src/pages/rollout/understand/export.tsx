@@ -118,7 +118,8 @@ function Format({ id, name, about }: { id: string; name: string; about: string }
   const options = OPTIONS[name] ?? [];
   const [chosen, setChosen] = useState<string[]>([]);
   const on = options.filter(([option]) => chosen.includes(option));
-  const file = `rollout-${shortId(id)}.${name}.${extension(name)}`;
+  const end = extension(name);
+  const file = `rollout-${shortId(id)}.${name === end ? end : `${name}.${end}`}`;
   const flags = on.map(([, flag]) => ` ${flag}`).join("");
   return (
     <Item

@@ -91,7 +91,8 @@ export function MessageView({ message }: { message: unknown }) {
           <Folding text={text} show={(shown) => <TerminalText text={shown} />} />
         ) : (
           <div>
-            <Folding text={text} />
+            {/* Instructions are long, and the same in every rollout. */}
+            <Folding text={text} lines={role === "system" ? 3 : 14} />
           </div>
         ))}
       {others > 0 && <p class="muted small">{others} images or files, not shown</p>}

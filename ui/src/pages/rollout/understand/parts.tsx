@@ -67,9 +67,9 @@ const LINES = 14;
 const CHARACTERS = 2400;
 
 /** The place up to which a long text is shown at first; null where it is shown whole. */
-export function foldAt(text: string): number | null {
+export function foldAt(text: string, lines = LINES): number | null {
   let at = 0;
-  for (let line = 0; line < LINES; line += 1) {
+  for (let line = 0; line < lines; line += 1) {
     const end = text.indexOf("\n", at);
     if (end < 0) return text.length > CHARACTERS ? CHARACTERS : null;
     if (end > CHARACTERS) return CHARACTERS;
@@ -82,13 +82,16 @@ export function foldAt(text: string): number | null {
 /** Text of which a long rest is folded away. */
 export function Folding({
   text,
+  lines,
   show = (shown) => <AgentText text={shown} />,
 }: {
   text: string;
+  /** How many are shown at first. */
+  lines?: number;
   show?: (text: string) => ComponentChildren;
 }) {
   const [isOpen, setOpen] = useState(false);
-  const at = foldAt(text);
+  const at = foldAt(text, lines);
   if (at === null) return <>{show(text)}</>;
   return (
     <>

@@ -167,7 +167,7 @@ function Numbers({ detail: it }: { detail: TurnDetail }) {
         ["Logprobs are of", it.logprobs_of && words(it.logprobs_of)],
         ["The agent speaks", words(it.dialect)],
         ["Agent's session", it.harness_session_id && <AgentText text={it.harness_session_id} />],
-        ["HTTP status", it.upstream_status],
+        ["HTTP status", it.upstream_status === 200 ? null : it.upstream_status],
       ]}
     />
   );
