@@ -15,7 +15,7 @@ export interface paths {
         get: operations["listRollouts"];
         put?: never;
         /**
-         * Start one rollout, or a group of `n`
+         * Start one rollout, or a group of them
          * @description Takes what the tool `run_rollout` takes, and answers at once. The header `Location` names the (first) rollout.
          */
         post: operations["createRollouts"];
@@ -195,6 +195,43 @@ export interface paths {
         };
         /** What the work directory held at the end */
         get: operations["rolloutFiles"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/changes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The work directory's files, before the agent and after it
+         * @description Texts as `files` has them: those of the first 32 files down to a depth of 2, each cut to 8000 characters. `patch` has everything, for a task that wants it.
+         */
+        get: operations["rolloutChanges"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/network": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What was tried to reach, outside of the sandbox */
+        get: operations["rolloutNetwork"];
         put?: never;
         post?: never;
         delete?: never;
@@ -385,6 +422,26 @@ export interface paths {
          * @description A conversation that its agent had summed up and started over reads as one. A page ends early where its texts are long: go on from the last entry until there are `total`.
          */
         get: operations["rolloutTranscript"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rollouts/{id}/page": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * A rollout saved as one HTML file, which opens without a server
+         * @description As `rollcage show ID --html FILE`: result, calls, tokens and words, without the raw bytes of calls.
+         */
+        get: operations["rolloutPage"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1176,7 +1233,10 @@ export interface components {
         };
         /** @description A turn to drive. */
         TurnInput: {
-            /** @default  */
+            /**
+             * @description What to say to the agent.
+             * @default
+             */
             text: string;
             /**
              * @description A session of this agent; its latest when not given.
@@ -1195,12 +1255,19 @@ export interface components {
             trace_id: string | null;
             /**
              * Format: double
+             * @description The turn's limit in seconds; the agent's own when not given.
              * @default null
              */
             timeout_s: number | null;
-            /** @default null */
+            /**
+             * @description What is done when the agent asks for permission; the agent's own when not given.
+             * @default null
+             */
             permissions: components["schemas"]["PermissionPolicy"] | null;
-            /** @default null */
+            /**
+             * @description One of the agent's models; its first when not given.
+             * @default null
+             */
             model: string | null;
         };
         /** @description What is done about permission requests and questions. */
@@ -1586,6 +1653,11 @@ export interface components {
             prompt_tokens: number | null;
             /** Format: uint64 */
             completion_tokens: number | null;
+            /**
+             * Format: double
+             * @description US dollars of all calls so far; missing where the price is not known.
+             */
+            spent_usd?: number | null;
             text?: string | null;
             reasoning?: string | null;
             tool_calls?: components["schemas"]["SaidToolCall"][];
@@ -2881,6 +2953,11 @@ export interface components {
             prompt_tokens: number | null;
             /** Format: uint64 */
             completion_tokens: number | null;
+            /**
+             * Format: double
+             * @description US dollars of all calls so far; missing where the price is not known.
+             */
+            spent_usd?: number | null;
             text?: string | null;
             reasoning?: string | null;
             tool_calls?: components["schemas"]["SaidToolCall"][];
@@ -3461,7 +3538,7 @@ export interface components {
         };
         /** @description A page of the work directory's files. */
         ChangesPage: {
-            /** @description Those that changed first, then by path. */
+            /** @description Those that changed first, then those of which that is not known, then the others; by path. */
             files: components["schemas"]["FileView"][];
             /**
              * Format: uint
@@ -3482,19 +3559,19 @@ export interface components {
             path: string;
             /** @description How it differs from what setup left. */
             change: components["schemas"]["FileChange"];
-            /** @description What setup left; null where that is no text, too long, or not known. */
+            /** @description What setup left; null where it was not there, is no text, too long, or not known. */
             before: string | null;
             /** @description What was there at the end; null where that is no text, too long, or it is gone. */
             after: string | null;
-            /** @description Whether a text was cut. */
+            /** @description Whether a text was cut, to 8000 characters. */
             is_cut: boolean;
         };
         /** @description How a file differs from the start. */
         FileChange: "added" | "changed" | "removed" | "same" | "unknown";
-        /** @description An attempt to reach something outside. */
+        /** @description What a rollout tried to reach. */
         NetworkPage: {
             /** @description In order of their start, as in the record's `network.jsonl`. */
-            attempts: unknown[];
+            attempts: components["schemas"]["Attempt"][];
             /**
              * Format: uint
              * @description The first one's place.
@@ -3506,6 +3583,40 @@ export interface components {
              */
             total: number;
         };
+        /** @description One attempt to reach something outside of the sandbox. */
+        Attempt: {
+            /**
+             * Format: double
+             * @description Unix seconds.
+             */
+            at: number;
+            /** @description Empty before the first phase. */
+            phase: string;
+            kind: components["schemas"]["AttemptKind"];
+            /** @description A name, or an IP literal. */
+            host: string;
+            /**
+             * Format: uint16
+             * @description 0 for a DNS query.
+             */
+            port: number;
+            verdict: components["schemas"]["AttemptVerdict"];
+            /** @description Why it was refused or failed. */
+            reason?: string | null;
+            /**
+             * Format: uint64
+             * @description Received from outside.
+             */
+            bytes_in: number;
+            /**
+             * Format: uint64
+             * @description Sent to the outside.
+             */
+            bytes_out: number;
+        };
+        AttemptKind: ("http" | "tls") | "dns" | "connect" | "raw";
+        /** @enum {string} */
+        AttemptVerdict: "allowed" | "refused";
         /** @description Whether a caller is signed in. Needs no token. */
         SessionInfo: {
             /** @description Who may call this server. */
@@ -4033,20 +4144,36 @@ export interface components {
         };
         /** @description A live agent, as others see it. No secret is in it. */
         LiveView: {
+            /** @description Names it. */
             id: string;
+            /** @description Its owner's name for it; may be empty. */
             name: string;
+            /** @description Which agent it is. */
             agent: string;
+            /** @description The agent's version. */
             version: string;
+            /** @description The model that is asked. */
             model: string;
+            /** @description Where it runs. */
             sandbox: components["schemas"]["LiveSandbox"];
+            /** @description What it does. */
             state: components["schemas"]["LiveState"];
             /** @description Our own address of its server; left out while it does not run, and where others may see it. */
             base_url?: string | null;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description Unix seconds.
+             */
             created_at: number;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description Unix seconds; null before the first turn.
+             */
             last_turn_at: number | null;
-            /** Format: uint64 */
+            /**
+             * Format: uint64
+             * @description All turns so far.
+             */
             turns: number;
             /**
              * Format: uint
@@ -4058,21 +4185,38 @@ export interface components {
              * @description How often the server was started anew.
              */
             restarts: number;
-            /** Format: uint64 */
+            /**
+             * Format: uint64
+             * @description Model calls so far.
+             */
             calls: number;
-            /** Format: uint64 */
+            /**
+             * Format: uint64
+             * @description Tokens of prompts so far.
+             */
             prompt_tokens: number;
-            /** Format: uint64 */
+            /**
+             * Format: uint64
+             * @description Sampled tokens so far.
+             */
             completion_tokens: number;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description US dollars; null where the price is not known.
+             */
             cost_usd: number | null;
-            /** Format: uint64 */
+            /**
+             * Format: uint64
+             * @description What its sandbox holds now; null while it does not run.
+             */
             memory_bytes: number | null;
             /** @description The latest session, which a turn without one goes on with. */
             session_id: string | null;
             /** @description The rollout ids of its records: `rollcage show` and `export` read them. */
             records: string[];
+            /** @description Why it failed, or could not be started again. */
             error: string | null;
+            /** @description Whose it is; null for whoever runs the program. */
             owner: string | null;
         };
         /** @description Where a live agent runs. */
@@ -4080,20 +4224,36 @@ export interface components {
         LiveState: ("starting" | "busy" | "unhealthy" | "stopped" | "failed") | "idle" | "sleeping";
         /** @description A live agent. */
         LiveAgentView: {
+            /** @description Names it. */
             id: string;
+            /** @description Its owner's name for it; may be empty. */
             name: string;
+            /** @description Which agent it is. */
             agent: string;
+            /** @description The agent's version. */
             version: string;
+            /** @description The model that is asked. */
             model: string;
+            /** @description Where it runs. */
             sandbox: components["schemas"]["LiveSandbox"];
+            /** @description What it does. */
             state: components["schemas"]["LiveState"];
             /** @description Our own address of its server; left out while it does not run, and where others may see it. */
             base_url?: string | null;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description Unix seconds.
+             */
             created_at: number;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description Unix seconds; null before the first turn.
+             */
             last_turn_at: number | null;
-            /** Format: uint64 */
+            /**
+             * Format: uint64
+             * @description All turns so far.
+             */
             turns: number;
             /**
              * Format: uint
@@ -4105,21 +4265,38 @@ export interface components {
              * @description How often the server was started anew.
              */
             restarts: number;
-            /** Format: uint64 */
+            /**
+             * Format: uint64
+             * @description Model calls so far.
+             */
             calls: number;
-            /** Format: uint64 */
+            /**
+             * Format: uint64
+             * @description Tokens of prompts so far.
+             */
             prompt_tokens: number;
-            /** Format: uint64 */
+            /**
+             * Format: uint64
+             * @description Sampled tokens so far.
+             */
             completion_tokens: number;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description US dollars; null where the price is not known.
+             */
             cost_usd: number | null;
-            /** Format: uint64 */
+            /**
+             * Format: uint64
+             * @description What its sandbox holds now; null while it does not run.
+             */
             memory_bytes: number | null;
             /** @description The latest session, which a turn without one goes on with. */
             session_id: string | null;
             /** @description The rollout ids of its records: `rollcage show` and `export` read them. */
             records: string[];
+            /** @description Why it failed, or could not be started again. */
             error: string | null;
+            /** @description Whose it is; null for whoever runs the program. */
             owner: string | null;
             /** @description For its `base_url`, which is there only where the agent was asked for by itself. */
             username?: string | null;
@@ -4194,14 +4371,25 @@ export interface components {
              */
             next_offset: number | null;
         };
+        /** @description A turn in a list. */
         TurnSummary: {
+            /** @description Names it. */
             turn_id: string;
+            /** @description The caller's name for what it belongs to. */
             trace_id: string;
+            /** @description The conversation; null until there is one. */
             session_id: string | null;
+            /** @description What was said to the agent. */
             text: string;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description Unix seconds.
+             */
             started_at: number;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description Unix seconds; null while it is open.
+             */
             finished_at: number | null;
             /** @description The terminal reply; null while the turn is open. */
             end: components["schemas"]["Reply"] | null;
@@ -4925,10 +5113,9 @@ export interface components {
             /** @default null */
             reward: boolean | number | null;
             done: boolean;
-            /** Metadata */
             metadata?: {
                 [key: string]: unknown;
-            };
+            } | null;
         };
         /** @description What the environment shows. */
         StepAnswer: {
@@ -4936,10 +5123,9 @@ export interface components {
             /** @default null */
             reward: boolean | number | null;
             done: boolean;
-            /** Metadata */
             metadata?: {
                 [key: string]: unknown;
-            };
+            } | null;
         };
         /** Observation */
         ResetObservation: {
@@ -5909,6 +6095,151 @@ export interface operations {
             };
         };
     };
+    rolloutChanges: {
+        parameters: {
+            query?: {
+                /** @description The first one's place. */
+                start?: number;
+                /** @description Files on a page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "files": [
+                     *         {
+                     *           "path": "/home/user/workdir/hello.txt",
+                     *           "change": "added",
+                     *           "before": null,
+                     *           "after": "hello\n",
+                     *           "is_cut": false
+                     *         }
+                     *       ],
+                     *       "start": 0,
+                     *       "total": 1,
+                     *       "has_start": true
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ChangesPage"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It has not ended. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutNetwork: {
+        parameters: {
+            query?: {
+                /** @description The first one's place. */
+                start?: number;
+                /** @description Attempts on a page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "attempts": [
+                     *         {
+                     *           "at": 1767225600.5,
+                     *           "phase": "agent",
+                     *           "kind": "tls",
+                     *           "host": "pypi.org",
+                     *           "port": 443,
+                     *           "verdict": "refused",
+                     *           "reason": "not allowed in this phase",
+                     *           "bytes_in": 0,
+                     *           "bytes_out": 0
+                     *         }
+                     *       ],
+                     *       "start": 0,
+                     *       "total": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["NetworkPage"];
+                };
+            };
+            /** @description A parameter is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description There is no such rollout, or it is not yours. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It has not ended. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
     listArtifacts: {
         parameters: {
             query?: never;
@@ -6452,6 +6783,47 @@ export interface operations {
             };
             /** @description There is no such rollout or turn, or it is not yours. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+        };
+    };
+    rolloutPage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The rollout. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page as an attachment. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description There is no such rollout, or it is not yours; or this build has no pages. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description It has not ended. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -79,6 +79,11 @@ async fn every_method_of_a_path_is_documented_and_nothing_else_is() {
             .replace("{id}", "01a1e4dd-d346-7035-8af4-5d04480d2465")
             .replace('{', "")
             .replace('}', "");
+        // A stream has no end; a refusal has.
+        let place = match path.as_str() {
+            "/v1/events" => format!("{place}?watch=x"),
+            _ => place,
+        };
         for method in METHODS {
             let answer = client.ask(method.clone(), &place).await;
             let is_documented = item.get(method.as_str().to_lowercase()).is_some();
