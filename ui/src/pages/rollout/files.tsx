@@ -55,7 +55,7 @@ function Files({ id, result, chosen }: FilesProps) {
   const [showsSame, setShowsSame] = useState(false);
   if (!data)
     return error ? (
-      <Problem error={error} retry={reload} />
+      <Problem error={error} {...(isSaved() ? {} : { retry: reload })} />
     ) : (
       <Empty>
         <Spinner label="Loading" />

@@ -1,6 +1,6 @@
 // What something inside the sandbox tried to reach.
 import { useState } from "preact/hooks";
-import { get } from "../../api/client";
+import { get, isSaved } from "../../api/client";
 import { useLoad, useReload } from "../../api/load";
 import { firstItems } from "../../api/pages";
 import type { NetworkPage, RolloutResult } from "../../api/types";
@@ -47,7 +47,7 @@ export function NetworkTab({ rollout }: TabProps) {
   return (
     <div class="stack">
       {result && <Totals result={result} />}
-      <Problem error={error} retry={reload} />
+      <Problem error={error} {...(isSaved() ? {} : { retry: reload })} />
       <Panel
         title="Attempts"
         flush
