@@ -50,32 +50,34 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
     return <Empty>No model call yet. Calls appear here as the agent makes them.</Empty>;
   return (
     <div class="understand turn-page">
-      <div class="panel turn-table" role="table" aria-label="Model calls" aria-rowcount={total + 1}>
-        <div class="turn-row head" role="row">
-          {HEADS.map(([name, title, kind]) => (
-            <span key={name} role="columnheader" class={kind} title={title}>
-              {name}
-            </span>
-          ))}
+      <div class="panel turn-table">
+        <div class="table" role="table" aria-label="Model calls" aria-rowcount={total + 1}>
+          <div class="turn-row head" role="row">
+            {HEADS.map(([name, title, kind]) => (
+              <span key={name} role="columnheader" class={kind} title={title}>
+                {name}
+              </span>
+            ))}
+          </div>
+          <VirtualList
+            key={isNarrow ? "narrow" : "wide"}
+            role="rowgroup"
+            label={`${total} model calls; j and k move`}
+            count={total}
+            estimate={() => (isNarrow ? 58 : 34)}
+            align="auto"
+            scrollTo={wanted}
+            onRange={(first, last) => turns.need(first, last)}
+            render={(index) => (
+              <Row
+                index={index}
+                turn={turns.at(index)}
+                isChosen={index === chosen}
+                choose={() => choose(index)}
+              />
+            )}
+          />
         </div>
-        <VirtualList
-          key={isNarrow ? "narrow" : "wide"}
-          role="rowgroup"
-          label={`${total} model calls; j and k move`}
-          count={total}
-          estimate={() => (isNarrow ? 58 : 34)}
-          align="auto"
-          scrollTo={wanted}
-          onRange={(first, last) => turns.need(first, last)}
-          render={(index) => (
-            <Row
-              index={index}
-              turn={turns.at(index)}
-              isChosen={index === chosen}
-              choose={() => choose(index)}
-            />
-          )}
-        />
         <footer class="small muted row spread">
           <span>
             {total.toLocaleString("en")} {total === 1 ? "call" : "calls"}
