@@ -39,6 +39,7 @@ mod socket;
 mod task_api;
 mod web;
 
+#[cfg(test)]
 pub(crate) use describe::extended as openapi;
 use long_answer::KeepAlive;
 use route::Route;
