@@ -29,7 +29,7 @@ fn information() -> Vec<Row> {
     let names = json!({"type": "array", "items": {"type": "string"}});
     let health = operation("health", "Whether the process answers; needs no token")
         .answers(named("Health"), json!({"status": "healthy"}))
-        .is_open();
+        .without_token();
     let metadata = operation("metadata", "What this environment is")
         .answers(named("EnvironmentMetadata"), Value::Null);
     let schema = operation("schemas", "JSON Schemas of action, observation and state")
@@ -160,7 +160,7 @@ fn operation(id: &str, summary: &str) -> Operation {
 }
 
 impl Operation {
-    fn is_open(mut self) -> Self {
+    fn without_token(mut self) -> Self {
         self.0["security"] = json!([]);
         self
     }

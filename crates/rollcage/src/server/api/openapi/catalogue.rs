@@ -60,7 +60,7 @@ fn ready() -> Operation {
     let unready = "No sandbox can be started, and why; or that it is not known yet (`starting`).";
     Operation::new("server", "ready", "Whether rollouts can run here")
         .about("Needs no token. `/health` says that the process answers.")
-        .is_open()
+        .without_token()
         .answers::<ReadyAnswer>(200, "A sandbox was started.")
         .example(200, json!({"ready": true}))
         .answers::<ReadyAnswer>(503, unready)

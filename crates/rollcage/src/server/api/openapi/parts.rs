@@ -58,7 +58,7 @@ impl Operation {
     }
 
     /// It needs no token.
-    pub(super) fn is_open(mut self) -> Self {
+    pub(super) fn without_token(mut self) -> Self {
         self.0["security"] = json!([]);
         self
     }

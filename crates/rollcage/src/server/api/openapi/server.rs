@@ -31,7 +31,7 @@ fn session() -> Operation {
     let signed_out = json!({"access": "token", "signed_in": false, "owner": null});
     Operation::new("server", "getSession", "Whether this caller may call")
         .about("Needs no token.")
-        .is_open()
+        .without_token()
         .answers::<SessionInfo>(200, "Who the caller is.")
         .example(200, signed_out)
 }
@@ -43,7 +43,7 @@ fn sign_in() -> Operation {
             "Keeps the server's token in a cookie that scripts cannot read, and that counts for requests of the server's \
              own page only. Programs send the token in a header instead.",
         )
-        .is_open()
+        .without_token()
         .takes(
             schema_of::<SignIn>(),
             json!({"token": "0123456789abcdef", "framed": false}),
@@ -60,7 +60,7 @@ fn sign_in() -> Operation {
 
 fn sign_out() -> Operation {
     Operation::new("server", "signOut", "Sign a browser out")
-        .is_open()
+        .without_token()
         .answers::<SessionInfo>(200, "Signed out; the cookie is cleared.")
 }
 
