@@ -172,7 +172,7 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ROLLCAGE_PATH_PREFIX", value_name = "PATH")]
     path_prefix: Option<PathPrefix>,
 
-    /// Let pages of this site show the page in a frame, such as https://example.org or https://*.example.org; may be given
+    /// Let pages of this site show the page in a frame, such as `https://example.org` or `https://*.example.org`; may be given
     /// more than once (in the variable: by commas). In a hosted Space, huggingface.co may already
     #[arg(
         long,
