@@ -1,7 +1,7 @@
 // How fast the page is, in a real browser on this machine: medians over several loads, with 10,000 rollouts stored and one
 // of 2,000 turns. Run it with scripts/page/bench.
 import { launch, open } from "./browser.mjs";
-import { newHome, rollcage, Server } from "./server.mjs";
+import { fill, newHome, Server } from "./server.mjs";
 
 const ROUNDS = Number(process.env.ROUNDS ?? 7);
 const GOALS = { paint_ms: 1000, interaction_ms: 100, first_load_kb: 300 };
@@ -49,9 +49,7 @@ async function interaction(page, act, isShown, argument) {
 }
 
 const home = newHome();
-const filled = JSON.parse(
-  rollcage(home, "bench", "fill", "--rollouts", "10000", "--turns", "2000", "--json"),
-);
+const longest = fill(home, 10000, 2000);
 const server = await new Server(home).start();
 const browser = await launch();
 const figures = {};
@@ -112,7 +110,7 @@ try {
       ),
     );
     void rows;
-    const long = `${server.url}/web/#/rollout/${filled.long}`;
+    const long = `${server.url}/web/#/rollout/${longest}`;
     const from = Date.now();
     await page.goto(`${long}/transcript`);
     await page.locator(".virtual [data-index]").nth(3).waitFor();

@@ -1,6 +1,7 @@
 // What people do with rollouts, in a real browser against a real server with a real agent.
 import assert from "node:assert/strict";
-import { copyFileSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { launch, open } from "./browser.mjs";
 import { newHome, Server } from "./server.mjs";
@@ -179,7 +180,8 @@ test("a rollout is saved as one file that opens without a server", async () => {
     page.waitForEvent("download"),
     page.getByRole("link", { name: "Save as page" }).click(),
   ]);
-  const file = await download.path();
+  const file = join(server.home, "saved.html");
+  await download.saveAs(file);
   const text = readFileSync(file, "utf8");
   const hosts = [...text.matchAll(/https?:\/\/[\w.-]+/g)].map(([host]) => host);
   const known = ["http://evil.example", "http://www.w3.org"];
@@ -190,8 +192,7 @@ test("a rollout is saved as one file that opens without a server", async () => {
   );
   await close(page);
   const alone = await open(browser, { offline: true });
-  copyFileSync(file, `${file}.html`);
-  await alone.goto(`file://${file}.html`);
+  await alone.goto(`file://${file}`);
   await tab(alone, "Transcript").click();
   await alone.getByText('onerror="alert(3)"').first().waitFor();
   await tab(alone, "Tokens").click();

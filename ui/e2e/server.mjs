@@ -31,6 +31,13 @@ export function rollcage(home, ...args) {
   });
 }
 
+/** Fills a home with ended rollouts, one of which has many calls; returns that one's id. */
+export function fill(home, rollouts, turns) {
+  const sizes = ["--rollouts", `${rollouts}`, "--turns", `${turns}`];
+  const printed = rollcage(home, "bench", "fill", ...sizes, "--home", home);
+  return printed.match(/[0-9a-f]{8}-[0-9a-f-]{27}/)[0];
+}
+
 export class Server {
   constructor(home, { args = [], env = {}, port = 0 } = {}) {
     this.home = home;

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { axe, launch, open, overflows, shot } from "./browser.mjs";
-import { newHome, rollcage, Server } from "./server.mjs";
+import { fill, newHome, Server } from "./server.mjs";
 import { endless, hello, hostile, missed } from "./tasks.mjs";
 
 let browser;
@@ -13,9 +13,7 @@ let places;
 before(async () => {
   browser = await launch();
   const home = newHome();
-  const filled = JSON.parse(
-    rollcage(home, "bench", "fill", "--rollouts", "400", "--turns", "120", "--json"),
-  );
+  const long = fill(home, 400, 120);
   server = await new Server(home, {
     args: ["--tasks", new URL("../../examples", import.meta.url).pathname],
   }).start();
@@ -27,7 +25,6 @@ before(async () => {
   const live = await server.json("/v1/live", { name: "pat", endpoint: "scripted", solution });
   const turn = await server.json(`/v1/live/${live.id}/turns`, { text: "Which system is this?" });
   assert.ok(turn.turn_id);
-  const long = filled.long;
   const tabs = [
     "overview",
     "transcript",

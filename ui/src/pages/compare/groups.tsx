@@ -124,7 +124,7 @@ function GroupRow(props: { group: GroupFigures; signal: Signal; filters: Filters
     <tr>
       <th scope="row" class="mono cut" title={visible(name)}>
         <a href={listOf(filters, { group: name })}>
-          <AgentText text={name} />
+          <AgentText text={name || "no group"} />
         </a>
       </th>
       <td class="cut" title={visible(task)}>

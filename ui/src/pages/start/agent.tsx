@@ -20,9 +20,9 @@ export function AgentFields(props: FormProps & { agents: AgentView[] }) {
   };
   return (
     <>
-      <div class="agents" role="radiogroup" aria-label="Agent">
+      <div class="agent-choices" role="radiogroup" aria-label="Agent">
         {agents.map((agent) => (
-          <label key={agent.name} class={agent === chosen ? "agent chosen" : "agent"}>
+          <label key={agent.name} class={agent === chosen ? "agent-choice chosen" : "agent-choice"}>
             <input
               type="radio"
               name="agent"

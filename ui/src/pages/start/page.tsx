@@ -70,7 +70,7 @@ export default function StartPage({ query }: PageProps) {
   };
   const count = Number(form.draft.n || 1);
   return (
-    <>
+    <div class="start-page">
       <h1>Start a rollout</h1>
       <Problem error={server.error} retry={server.reload} />
       {server.data && <SandboxNotice sandbox={server.data.sandbox} />}
@@ -149,7 +149,7 @@ export default function StartPage({ query }: PageProps) {
           </button>
         </aside>
       </form>
-    </>
+    </div>
   );
 }
 
