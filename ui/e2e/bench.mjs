@@ -56,6 +56,7 @@ const figures = {};
 const note = (name, value) => (figures[name] ??= []).push(value);
 const faults = new Set();
 let firstLoad = [];
+let lazy = [];
 let docs = [];
 try {
   for (let round = 0; round < ROUNDS; round += 1) {
@@ -70,7 +71,6 @@ try {
     note("first paint", paint);
     note("list shown", await page.evaluate(() => performance.now()));
     firstLoad = [...sizes].filter(([name]) => name.includes("/web/"));
-    const rows = () => document.querySelectorAll('[role="row"]').length;
     await page.locator("body").click({ position: { x: 2, y: 300 } });
     note(
       "list: next row (j)",
@@ -86,7 +86,9 @@ try {
       await interaction(
         page,
         () => header.click(),
-        () => /sort=reward/.test(location.hash) && !document.querySelector(".blank"),
+        () =>
+          /sort=reward/.test(location.hash) &&
+          !document.querySelector(".blank, .rollouts-panel.old"),
       ),
     );
     const box = page.locator(".virtual").first();
@@ -97,7 +99,7 @@ try {
         page,
         () => page.mouse.wheel(0, 4000),
         () =>
-          document.querySelector(".virtual").scrollTop > 1000 && !document.querySelector(".blank"),
+          document.querySelector(".virtual")?.scrollTop > 1000 && !document.querySelector(".blank"),
       ),
     );
     await page.keyboard.press("/");
@@ -109,11 +111,10 @@ try {
         () => document.activeElement.value === "q",
       ),
     );
-    void rows;
     const long = `${server.url}/web/#/rollout/${longest}`;
     const from = Date.now();
     await page.goto(`${long}/transcript`);
-    await page.locator(".virtual [data-index]").nth(3).waitFor();
+    await page.locator('[data-tab="transcript"] .virtual [data-index]').nth(3).waitFor();
     note("2,000 turns: transcript opened", Date.now() - from);
     await page.locator(".virtual").first().focus();
     note(
@@ -121,21 +122,24 @@ try {
       await interaction(
         page,
         () => page.keyboard.press("PageDown"),
-        () => document.querySelector(".virtual").scrollTop > 0,
+        () => document.querySelector(".virtual")?.scrollTop > 0,
       ),
     );
     const turns = Date.now();
     await page.goto(`${long}/turns?turn=1900`);
-    await page.locator(".virtual [data-index]").nth(3).waitFor();
+    await page.locator('[data-tab="turns"] .virtual [data-index="1900"]').waitFor();
     note("2,000 turns: turns opened at 1,900", Date.now() - turns);
     const graph = Date.now();
     await page.goto(`${long}/graph`);
-    await page.locator("main svg").first().waitFor();
+    await page.locator('[data-tab="graph"] svg g text').first().waitFor();
     note("2,000 turns: graph drawn", Date.now() - graph);
     const tokens = Date.now();
     await page.goto(`${long}/tokens?turn=1900`);
-    await page.locator("[data-token]").first().waitFor();
+    await page.locator('[data-tab="tokens"] [data-token]').first().waitFor();
     note("2,000 turns: tokens opened", Date.now() - tokens);
+    lazy = [...sizes].filter(
+      ([name]) => name.includes("/assets/") && !firstLoad.some(([known]) => known === name),
+    );
     page.faults.forEach((fault) => faults.add(fault));
     await page.context().close();
   }
@@ -158,6 +162,9 @@ for (const [name, values] of Object.entries(figures))
   );
 console.log(
   `${kb(firstLoad).toFixed(1).padStart(7)} kB  first load, compressed: ${firstLoad.map(([name, size]) => `${name.split("/").at(-1) || "index.html"} ${(size / 1000).toFixed(1)}`).join(", ")}`,
+);
+console.log(
+  `${kb(lazy).toFixed(1).padStart(7)} kB  loaded later, when it is wanted: ${lazy.map(([name, size]) => `${name.split("/").at(-1)} ${(size / 1000).toFixed(1)}`).join(", ")}`,
 );
 console.log(`${kb(docs).toFixed(1).padStart(7)} kB  /docs, apart`);
 for (const fault of faults) console.log(`fault: ${fault}`);
