@@ -18,6 +18,11 @@ interface Props {
   toggle: (row: RolloutRow, index: number, isRange: boolean) => void;
 }
 
+/** A live agent's record has no task, but says whose it is. */
+function nameOf({ task_id, labels }: RolloutRow): string {
+  return task_id || (labels.live ? `live agent ${labels.live}` : "unnamed task");
+}
+
 export const Row = memo(function Row({ row, index, isActive, isSelected, toggle }: Props) {
   const classes = ["rollout", row.verdict, isActive && "active", isSelected && "selected"];
   return (
@@ -41,7 +46,7 @@ export const Row = memo(function Row({ row, index, isActive, isSelected, toggle 
           href={link(["rollout", row.rollout_id])}
           title={visible(row.task_id)}
         >
-          <AgentText text={row.task_id || "unnamed task"} class="line" />
+          <AgentText text={nameOf(row)} class="line" />
         </a>
         {Object.entries(row.labels)
           .slice(0, 2)

@@ -52,7 +52,7 @@ export function EntryCell({ id, entry, other, side }: Props) {
           <Compared text={entry.reasoning} other={beside?.reasoning ?? null} side={side} />
         </details>
       )}
-      {entry.text && <Compared text={entry.text} other={beside?.text ?? null} side={side} />}
+      {entry.text && <EntryText entry={entry} beside={beside} side={side} />}
       {entry.tool_calls.map((call, index) => (
         <ToolCell
           key={index}
@@ -63,6 +63,19 @@ export function EntryCell({ id, entry, other, side }: Props) {
       ))}
     </article>
   );
+}
+
+/** Instructions that both have are long, and say nothing about the difference. */
+function EntryText(props: { entry: Entry; beside: Entry | null; side: "a" | "b" }) {
+  const { entry, beside, side } = props;
+  if (entry.speaker === "system" && beside?.text === entry.text) {
+    return (
+      <Folded summary="Instructions, the same in both" class="side-reasoning">
+        {() => <AgentText text={entry.text} />}
+      </Folded>
+    );
+  }
+  return <Compared text={entry.text} other={beside?.text ?? null} side={side} />;
 }
 
 function ToolCell(props: { call: ToolCallView; other: ToolCallView | null; side: "a" | "b" }) {

@@ -70,7 +70,10 @@ export default function Graph({ id, query }: { id: string; query: URLSearchParam
         </p>
       )}
       <details class="panel graph-list" open={!drawn}>
-        <summary>The same as a list: {graph.segments.length} parts</summary>
+        <summary>
+          The same as a list: {graph.segments.length}{" "}
+          {graph.segments.length === 1 ? "part" : "parts"}
+        </summary>
         <GraphList id={id} graph={graph} />
       </details>
     </div>
