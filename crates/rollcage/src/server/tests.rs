@@ -177,7 +177,7 @@ fn options() -> ServerOptions {
         page: Some(PageOptions::default()),
         path_prefix: None,
         extra: Router::new(),
-        document: json!({}),
+        document: crate::server::api::document(),
         grace: Duration::from_secs(5),
         on_shutdown: Box::new(|_| Box::pin(async {})),
     }
