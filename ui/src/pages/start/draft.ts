@@ -17,6 +17,16 @@ function stored(): Form {
   return { draft: {}, extra: {} };
 }
 
+/** At once and not after the next picture, so that a reload right after a key press loses nothing. */
+function kept(form: Form): Form {
+  try {
+    sessionStorage.setItem(KEY, JSON.stringify(form));
+  } catch {
+    // A frame without storage forgets it.
+  }
+  return form;
+}
+
 export interface Drafted {
   form: Form;
   set: (name: FieldName, value: string) => void;
@@ -32,23 +42,16 @@ export function useDraft(from: string | null, preset: string | null): Drafted {
   const [lost, setLost] = useState<string[]>([]);
   const [error, setError] = useState<ApiError | null>(null);
   const replace = (next: Form) => {
-    setForm(next);
+    setForm(kept(next));
     setLost([]);
   };
-  useEffect(() => {
-    try {
-      sessionStorage.setItem(KEY, JSON.stringify(form));
-    } catch {
-      // A frame without storage forgets it.
-    }
-  }, [form]);
   useEffect(() => {
     let isLate = false;
     setError(null);
     prefilled(from, preset).then(
       (found) => {
         if (isLate || !found) return;
-        setForm(found.form);
+        setForm(kept(found.form));
         setLost(found.lost);
       },
       (problem: unknown) => {
@@ -61,7 +64,7 @@ export function useDraft(from: string | null, preset: string | null): Drafted {
     };
   }, [from, preset]);
   const set = (name: FieldName, value: string) =>
-    setForm((old) => ({ ...old, draft: { ...old.draft, [name]: value } }));
+    setForm((old) => kept({ ...old, draft: { ...old.draft, [name]: value } }));
   return { form, set, replace, lost, error };
 }
 
