@@ -36,6 +36,7 @@ const saved: Saved = {
     "v1/rollouts/R/turns/1/tokens?part=completion": completion(1, [20]),
   },
   same: { "v1/rollouts/R/transcript": "v1/rollouts/R/transcript?conversation=0" },
+  conversations: [{ root: 0 }],
   tool_lists: [[{ name: "bash" }]],
   tools: [null, 0],
   prompts: [
@@ -127,5 +128,10 @@ test("what stands in the file once is found wherever it belongs", async () => {
   const ask = (path: string) => savedSource(saved).request("GET", `saved:///v1/rollouts/R/${path}`);
   assert.deepEqual(await ask("turns/0"), { turn: 0, tools: null });
   assert.deepEqual(await ask("turns/1"), { turn: 1, tools: [{ name: "bash" }] });
-  assert.deepEqual(await ask("transcript"), { entries: [], start: 0, total: 0 });
+  assert.deepEqual(await ask("transcript"), {
+    entries: [],
+    start: 0,
+    total: 0,
+    conversations: [{ root: 0 }],
+  });
 });

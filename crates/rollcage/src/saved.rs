@@ -23,12 +23,15 @@ use rollcage_engine::store::{Store, StoreError, read_tail};
 use rollcage_model::browse::Reading;
 use rollcage_model::browse::saved::NewPrompt;
 use rollcage_model::browse::tokens::Part;
+use rollcage_model::browse::transcript::Conversation;
 use rollcage_model::browse::turn::MessageRange;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::view::View;
 
 /// Of the format below; the viewer reads no other.
 const VERSION: u32 = 1;
+/// Of all answers together, before they are compressed. A browser cannot open what is much longer.
+const ANSWERS_BYTES_MAX: usize = 512 << 20;
 /// Of a log only the end is saved.
 const LOG_BYTES_MAX: u64 = 64 << 10;
 /// As the API names them, and as the record does.
@@ -45,6 +48,8 @@ pub(crate) enum SaveError {
     NoViewer,
     #[error("the viewer's {0} cannot stand inside a page")]
     Viewer(&'static str),
+    #[error("the rollout is too large for one page; `rollcage export` writes all of it")]
+    TooLarge,
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("write the page")]
@@ -89,8 +94,13 @@ struct Saved {
     saved_at: f64,
     program: String,
     answers: BTreeMap<String, Box<RawValue>>,
+    /// How long they are together.
+    #[serde(skip)]
+    answers_bytes: usize,
     /// Answers that are the same as another one.
     same: BTreeMap<String, String>,
+    /// What each answer about a transcript has of the rollout's conversations.
+    conversations: Vec<Conversation>,
     /// By call.
     prompts: Vec<Option<NewPrompt>>,
     /// Each list of tools that was offered, once.
@@ -108,7 +118,8 @@ pub(crate) fn write(
     let script = inline(&viewer.script, &["</script", "<!--"], "script")?;
     let style = inline(&viewer.style, &["</style"], "style")?;
     let policy = format!(
-        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; img-src data:",
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; img-src data:; base-uri 'none'; \
+         form-action 'none'",
         hash(script),
         hash(style)
     );
@@ -151,7 +162,7 @@ fn hash(text: &str) -> String {
 /// Without what HTML or a reading direction is made of.
 fn escaped(text: &str) -> String {
     let is_plain = |letter: &char| {
-        let is_direction = matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let is_direction = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         !letter.is_control() && !is_direction
     };
     let mut out = String::new();
@@ -176,7 +187,9 @@ impl Saving<'_> {
             saved_at: Timestamp::now().as_millisecond() as f64 / 1000.0,
             program: concat!("rollcage ", env!("CARGO_PKG_VERSION")).to_owned(),
             answers: BTreeMap::new(),
+            answers_bytes: 0,
             same: BTreeMap::new(),
+            conversations: Vec::new(),
             prompts: turns.clone().map(|turn| reading.new_prompt(turn)).collect(),
             tool_lists: Vec::new(),
             tools: Vec::new(),
@@ -219,7 +232,12 @@ impl Saved {
     /// Adds an answer, by what follows the rollout's own address.
     fn add(&mut self, name: &str, answer: &impl Serialize) -> Result<(), SaveError> {
         let key = self.key(name);
-        self.answers.insert(key, to_raw_value(answer)?);
+        let answer = to_raw_value(answer)?;
+        self.answers_bytes += answer.get().len();
+        if self.answers_bytes > ANSWERS_BYTES_MAX {
+            return Err(SaveError::TooLarge);
+        }
+        self.answers.insert(key, answer);
         Ok(())
     }
 
@@ -252,13 +270,16 @@ impl Saved {
     }
 
     fn add_words(&mut self, reading: &Reading) -> Result<(), SaveError> {
-        let Some(own) = reading.whole_transcript(None) else {
+        let Some(mut own) = reading.whole_transcript(None) else {
             return Ok(());
         };
+        self.conversations = std::mem::take(&mut own.conversations);
         let name = |root: usize| format!("/transcript?conversation={root}");
-        for root in own.conversations.iter().map(|it| it.root) {
-            if Some(root) != own.root {
-                self.add(&name(root), &reading.whole_transcript(Some(root)))?;
+        let roots: Vec<_> = self.conversations.iter().map(|it| it.root).collect();
+        for root in roots.into_iter().filter(|root| Some(*root) != own.root) {
+            if let Some(mut other) = reading.whole_transcript(Some(root)) {
+                other.conversations.clear();
+                self.add(&name(root), &other)?;
             }
         }
         match own.root {
@@ -375,7 +396,9 @@ mod tests {
             assert_eq!(list.unwrap_or_default(), tools.unwrap_or_default());
         }
         let same = data["same"][format!("{one}/transcript")].as_str().unwrap();
-        assert_eq!(data["answers"][same], json!(reading.whole_transcript(None)));
+        let mut transcript = data["answers"][same].clone();
+        transcript["conversations"] = data["conversations"].clone();
+        assert_eq!(transcript, json!(reading.whole_transcript(None)));
     }
 
     #[test]
@@ -383,7 +406,7 @@ mod tests {
         let page = page(&result(), &viewer("run()", "a{}")).unwrap();
         let policy = between(&page, "Content-Security-Policy\" content=\"", "\"");
         // `printf 'run()' | openssl dgst -sha256 -binary | base64`, and the same of `a{}`.
-        let expected = "default-src 'none'; script-src 'sha256-AvyuiL0SD1mVY3NNxR+V2uo+lhk6RMFrytWmRt6CrJQ='; style-src 'sha256-X1RutGBrXCt9KkSaXMK7tHftWiRscFHOhxsS8tv8hBk='; img-src data:";
+        let expected = "default-src 'none'; script-src 'sha256-AvyuiL0SD1mVY3NNxR+V2uo+lhk6RMFrytWmRt6CrJQ='; style-src 'sha256-X1RutGBrXCt9KkSaXMK7tHftWiRscFHOhxsS8tv8hBk='; img-src data:; base-uri 'none'; form-action 'none'";
         assert_eq!(policy, expected);
         for bad in [
             viewer("'</SCRIPT>'", ""),

@@ -72,9 +72,14 @@ pub(crate) fn token(name: &str, flag: &str) -> anyhow::Result<Secret> {
     Ok(Secret::new(value))
 }
 
+/// The name that a Space of Hugging Face is called by.
+pub(crate) fn space_host() -> Option<String> {
+    variable("SPACE_HOST")
+}
+
 /// Whether this process runs in a Space of Hugging Face, which shows it in a frame.
 pub(crate) fn is_hosted_space() -> bool {
-    variable("SPACE_ID").is_some() || variable("SPACE_HOST").is_some()
+    variable("SPACE_ID").is_some() || space_host().is_some()
 }
 
 /// `$ROLLCAGE_HOME`, else the XDG data directory. Without HOME, as in a service, the user's home directory is looked up

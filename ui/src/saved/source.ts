@@ -23,6 +23,8 @@ export interface Saved {
   answers: Record<string, unknown>;
   /** Addresses whose answer is that of another. */
   same: Record<string, string>;
+  /** Of every answer about a transcript. */
+  conversations: unknown[];
   /** Each list of tools once: most calls of a rollout offer the same ones. */
   tool_lists: unknown[];
   /** By turn, which list of tools its detail has. */
@@ -107,8 +109,10 @@ const promptToken = (
 
 function answerOf(saved: Saved, key: string): unknown {
   const answer = saved.answers[saved.same[key] ?? key];
+  if (typeof answer !== "object") return answer;
+  if (/\/transcript(\?|$)/.test(key)) return { ...answer, conversations: saved.conversations };
   const turn = /\/turns\/(\d+)$/.exec(key);
-  if (!turn || typeof answer !== "object") return answer;
+  if (!turn) return answer;
   const list = saved.tools[Number(turn[1])];
   return { ...answer, tools: typeof list === "number" ? (saved.tool_lists[list] ?? null) : null };
 }

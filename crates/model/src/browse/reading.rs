@@ -1,6 +1,9 @@
 //! One rollout's record, open for looking at: what its calls mean, and for each of them where it stands.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
+use serde_json::Value;
 
 use crate::exchange::{Exchange, Index};
 use crate::graph::{Node, Role, echo_of};
@@ -9,6 +12,10 @@ use crate::turn::{Shared, Turn};
 
 /// How many earlier calls a call without an answer is compared with.
 const EARLIER_MAX: usize = 64;
+
+/// What a call takes beside what is counted, and a token beside its text.
+const TURN_BYTES: usize = 4096;
+const TOKEN_BYTES: usize = 24;
 
 /// A record, read once and asked many times. Calls are named by their number, which counts from 0.
 #[derive(Debug)]
@@ -84,6 +91,25 @@ impl Reading {
         self.bytes.len()
     }
 
+    /// About how much memory it takes: the record itself, each message once, and what each call has of its own.
+    pub fn held_bytes(&self) -> usize {
+        let mut known = HashSet::new();
+        let turns = self.seen.turns.iter().map(|turn| {
+            let shared = turn.messages.iter().chain(&turn.tools);
+            let new = shared.filter(|value| known.insert(value.place()));
+            let texts: usize = new.map(|value| held_by(value)).sum();
+            let sampled = turn.completion_token_ids.as_ref().map_or(0, Vec::len);
+            let tokens: usize = turn
+                .tokens
+                .iter()
+                .map(|text| TOKEN_BYTES + text.len())
+                .sum();
+            let references = size_of_val(turn.messages.as_slice());
+            TURN_BYTES + texts + references + sampled * TOKEN_BYTES + tokens
+        });
+        self.bytes.len() + turns.sum::<usize>()
+    }
+
     /// How many calls are shown.
     pub fn n_turns(&self) -> usize {
         match self.is_black_box {
@@ -150,6 +176,20 @@ impl Reading {
 
     pub(super) fn is_agents(&self, turn: usize) -> bool {
         self.node(turn).is_some_and(|node| node.role == Role::Agent)
+    }
+}
+
+/// A value and all that it holds.
+fn held_by(value: &Value) -> usize {
+    let own = size_of::<Value>();
+    own + match value {
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(held_by).sum(),
+        Value::Object(members) => {
+            let member = |(name, value): (&String, &Value)| own + name.len() + held_by(value);
+            members.iter().map(member).sum()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
 }
 

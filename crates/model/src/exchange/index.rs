@@ -1,7 +1,9 @@
 //! Finds single exchanges in a file. A body refers to earlier ones, those to still earlier ones, and so on to the start;
-//! only the ranges that the wanted body needs are followed, so its cost is its own length and the number of frames.
+//! only the ranges that the wanted body needs are followed, so its cost is its own length, and for each of its runs the
+//! number of frames that the run was handed down through.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use bytes::Bytes;
 
@@ -20,9 +22,33 @@ pub struct Index {
 struct Placed {
     /// Without its body.
     line: Line,
-    parts: Vec<Part>,
-    /// Where the new bytes of its body begin.
-    new_at: usize,
+    runs: Vec<Run>,
+}
+
+/// A piece of a body.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Where it stands in the body.
+    start: usize,
+    end: usize,
+    source: Source,
+}
+
+/// Where a run begins.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// In the file.
+    File(usize),
+    /// In the body of an earlier exchange.
+    Body { exchange: u64, from: usize },
+}
+
+/// What is still to be written of a body.
+enum Wanted {
+    /// These bytes of the file.
+    File(Range<usize>),
+    /// This range of a frame's body.
+    Body(usize, Range<usize>),
 }
 
 /// Bodies refer to others of their kind.
@@ -58,9 +84,8 @@ impl Index {
             index.places.entry(key).or_insert(index.frames.len());
             index.frames.push(Placed {
                 line: head.line,
-                parts: head.parts,
                 // Behind the new bytes there is a line feed.
-                new_at: bytes.len() - behind.len() - 1 - new.len(),
+                runs: runs(&head.parts, bytes.len() - behind.len() - 1 - new.len()),
             });
             rest = behind;
         }
@@ -96,48 +121,74 @@ impl Index {
 
     /// `None` when a part refers to what is not there.
     fn body(&self, bytes: &[u8], at: usize) -> Option<Vec<u8>> {
+        let whole = self.frames[at].runs.last().map_or(0, |run| run.end);
         let mut body = Vec::new();
-        // Ranges of bodies that are still to be written, the next one on top: chains are as long as the conversation.
-        let mut wanted = vec![(at, 0, usize::MAX)];
-        while let Some((at, from, to)) = wanted.pop() {
-            let frame = &self.frames[at];
-            // New bytes are written in order, so what stands before the first old part is written at once.
-            let first = wanted.len();
-            let (mut start, mut new_at) = (0_usize, frame.new_at);
-            let mut is_old = false;
-            for part in &frame.parts {
-                let len = part.len();
-                let end = start.checked_add(len)?;
-                let (here, there) = (from.max(start), to.min(end));
-                if here < there {
-                    let (skip, stop) = (here - start, there - start);
-                    match *part {
-                        Part::New(_) if !is_old => {
-                            body.extend_from_slice(bytes.get(new_at + skip..new_at + stop)?);
-                        }
-                        Part::New(_) => wanted.push((at, here, there)),
-                        Part::Old { exchange, from, .. } => {
-                            is_old = true;
-                            let old = *self.places.get(&(frame.line.kind(), exchange))?;
-                            // Only earlier ones, so this comes to an end.
-                            let old = Some(old).filter(|old| *old < at)?;
-                            let from = from.checked_add(skip)?;
-                            wanted.push((old, from, from.checked_add(stop - skip)?));
-                        }
-                    }
+        // The next one on top: chains are as long as the conversation.
+        let mut wanted = vec![Wanted::Body(at, 0..whole)];
+        while let Some(next) = wanted.pop() {
+            match next {
+                Wanted::File(range) => body.extend_from_slice(bytes.get(range)?),
+                Wanted::Body(at, range) => {
+                    let first = wanted.len();
+                    self.follow(at, range, &mut wanted)?;
+                    wanted[first..].reverse();
                 }
-                if let Part::New(_) = part {
-                    new_at += len;
-                }
-                start = end;
             }
-            if to != usize::MAX && start < to {
-                return None;
-            }
-            wanted[first..].reverse();
         }
         Some(body)
     }
+
+    /// Adds where the bytes of a range of a frame's body come from, in their order.
+    fn follow(&self, at: usize, range: Range<usize>, wanted: &mut Vec<Wanted>) -> Option<()> {
+        let frame = &self.frames[at];
+        if frame.runs.last().map_or(0, |run| run.end) < range.end {
+            return None;
+        }
+        let first = frame.runs.partition_point(|run| run.end <= range.start);
+        let runs = frame.runs[first..].iter();
+        let runs = runs.take_while(|run| run.start < range.end);
+        for run in runs.filter(|run| run.start < run.end) {
+            let skip = range.start.saturating_sub(run.start);
+            let len = range.end.min(run.end) - run.start - skip;
+            let from = |start: usize| {
+                let start = start.checked_add(skip)?;
+                Some(start..start.checked_add(len)?)
+            };
+            wanted.push(match run.source {
+                Source::File(start) => Wanted::File(from(start)?),
+                Source::Body {
+                    exchange,
+                    from: start,
+                } => {
+                    let old = *self.places.get(&(frame.line.kind(), exchange))?;
+                    // Only earlier ones, so this comes to an end.
+                    Wanted::Body(Some(old).filter(|old| *old < at)?, from(start)?)
+                }
+            });
+        }
+        Some(())
+    }
+}
+
+/// The parts of a frame whose new bytes begin at `new_at`. Lengths are the file's word: what is not there is noticed when it
+/// is wanted.
+fn runs(parts: &[Part], mut new_at: usize) -> Vec<Run> {
+    let mut start = 0_usize;
+    let place = |part: &Part| {
+        let end = start.saturating_add(part.len());
+        let source = match *part {
+            Part::New(len) => {
+                let at = new_at;
+                new_at = new_at.saturating_add(len);
+                Source::File(at)
+            }
+            Part::Old { exchange, from, .. } => Source::Body { exchange, from },
+        };
+        let run = Run { start, end, source };
+        start = end;
+        run
+    };
+    parts.iter().map(place).collect()
 }
 
 #[cfg(test)]

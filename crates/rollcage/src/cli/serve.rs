@@ -17,7 +17,7 @@ use rollcage_proxy::outbound::{AllowRule, Guard};
 use super::listen::refused;
 use super::patience::PatienceArguments;
 use super::signals::Signals;
-use crate::server::access::{AccessPolicy, AccessToken};
+use crate::server::access::{AccessPolicy, AccessToken, HostName};
 use crate::server::api::About;
 use crate::server::listen::BODY_LIMIT;
 use crate::server::openenv::{Limits, Mode};
@@ -107,6 +107,19 @@ pub(crate) struct Arguments {
     /// Serve whoever can reach the port without a token: for a container whose port is published to loopback
     #[arg(long, conflicts_with = "token_env")]
     without_token: bool,
+
+    /// With --without-token: a name that the server is called by, such as cage.example.org; may be given more than once (in
+    /// the variable: by commas)
+    ///
+    /// Addresses, names without a dot and those of local networks (.local, .internal) need not be given. Any other name could
+    /// be that of a web page, which gave it this server's address to be able to use it.
+    #[arg(
+        long,
+        env = "ROLLCAGE_HOST_NAMES",
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
+    host_name: Vec<HostName>,
 
     /// Let clients name this host, address or network in `base_url` and in the `url` of an MCP server: HOST, HOST:PORT,
     /// *.DOMAIN, ADDRESS or ADDRESS/BITS; may be given more than once
@@ -287,7 +300,7 @@ fn greeting(address: SocketAddr, has_page: bool) -> String {
 fn page(arguments: &Arguments) -> PageOptions {
     let mut frame_ancestors = arguments.frame_ancestor.clone();
     if settings::is_hosted_space() {
-        frame_ancestors.extend(FrameAncestor::of_spaces());
+        frame_ancestors.push(FrameAncestor::of_spaces());
     }
     PageOptions { frame_ancestors }
 }
@@ -295,7 +308,7 @@ fn page(arguments: &Arguments) -> PageOptions {
 /// Which addresses clients may use in URLs.
 fn guard(arguments: &Arguments, policy: &AccessPolicy) -> Option<Arc<Guard>> {
     match policy {
-        AccessPolicy::Tokens(_) | AccessPolicy::Anyone => {
+        AccessPolicy::Tokens(_) | AccessPolicy::Anyone(_) => {
             Some(Guard::new(arguments.allow_url.clone()))
         }
         // Only this machine can connect, and its users can reach the same addresses directly.
@@ -398,7 +411,9 @@ fn policy(arguments: &Arguments) -> anyhow::Result<AccessPolicy> {
         return Ok(AccessPolicy::Loopback);
     }
     if arguments.without_token {
-        return Ok(AccessPolicy::Anyone);
+        let mut names = arguments.host_name.clone();
+        names.extend(settings::space_host().and_then(|name| name.parse().ok()));
+        return Ok(AccessPolicy::Anyone(names));
     }
     let text = format!(
         "{} can be reached from outside: name a variable that holds a token with --token-env VAR",

@@ -23,9 +23,12 @@ use super::client_limit::ClientLimit;
 use super::reply;
 
 pub(crate) mod cookie;
+mod host;
 mod requester;
 mod tries;
 
+pub(crate) use host::HostName;
+use host::is_loopback_authority;
 use requester::{Requester, only_reads};
 use tries::Tries;
 
@@ -54,8 +57,8 @@ pub(crate) enum AccessPolicy {
     /// Not at all: only this machine can connect. Web pages in its browsers can connect too; they are recognised by
     /// their headers and refused.
     Loopback,
-    /// Not at all: whoever can reach the port may call.
-    Anyone,
+    /// Not at all: whoever can reach the port may call, by an address or by one of these names.
+    Anyone(Vec<HostName>),
 }
 
 pub(crate) struct Access {
@@ -81,6 +84,11 @@ pub(crate) enum AccessDenied {
     NoToken,
     #[error("the Host header names another machine; call this server as localhost or 127.0.0.1")]
     ForeignHost,
+    #[error(
+        "the Host header has a name that this server does not know, as a web page that wants to reach it could make a \
+         browser send: call it by its address, or serve it with `--host-name NAME` or with a token"
+    )]
+    UnknownHost,
     #[error("a web page of another origin may not call this server; serve it with a token instead")]
     ForeignOrigin,
     #[error("a web page of another origin may not change anything here")]
@@ -97,6 +105,7 @@ impl AccessDenied {
         match self {
             AccessDenied::NoToken => StatusCode::UNAUTHORIZED,
             AccessDenied::ForeignHost
+            | AccessDenied::UnknownHost
             | AccessDenied::ForeignOrigin
             | AccessDenied::ForeignPage
             | AccessDenied::CookieAlone => StatusCode::FORBIDDEN,
@@ -109,6 +118,7 @@ impl AccessDenied {
         let code = match self {
             AccessDenied::NoToken => "unauthorized",
             AccessDenied::ForeignHost
+            | AccessDenied::UnknownHost
             | AccessDenied::ForeignOrigin
             | AccessDenied::ForeignPage
             | AccessDenied::CookieAlone => "forbidden",
@@ -157,7 +167,10 @@ impl Access {
     pub(crate) fn admit(&self, request: &Request) -> Result<Owner, AccessDenied> {
         let requester = Requester::of(request.headers());
         match &self.policy {
-            AccessPolicy::Anyone => match requester {
+            AccessPolicy::Anyone(names) if !host::is_own(request.headers(), names) => {
+                Err(AccessDenied::UnknownHost)
+            }
+            AccessPolicy::Anyone(_) => match requester {
                 Requester::OtherPage if !only_reads(request) => Err(AccessDenied::ForeignPage),
                 _ => Ok(local_owner()),
             },
@@ -334,20 +347,6 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let content_type = content_type.and_then(|value| value.to_str().ok());
     let essence = content_type.and_then(|value| value.split(';').next());
     essence.is_some_and(|it| it.trim().eq_ignore_ascii_case("application/json"))
-}
-
-/// `localhost` or a loopback address, with or without a port.
-fn is_loopback_authority(authority: &str) -> bool {
-    let host = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or("", |(host, _)| host),
-        None => authority
-            .rsplit_once(':')
-            .map_or(authority, |(host, _)| host),
-    };
-    host.eq_ignore_ascii_case("localhost")
-        || host
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ use super::changes::whole_answers;
 use super::error::ApiError;
 use super::{BackendState, OwnerName, plain_text};
 use crate::saved::{self, SaveError, Saving, Viewer};
-use crate::server::rollouts::Backend;
 use crate::server::rollouts::view::id_of;
+use crate::server::rollouts::{Backend, ViewError};
 use crate::server::web;
 
 /// How many of something are on a page, and at most.
@@ -308,7 +308,10 @@ async fn page(
     let result = result.ok_or_else(|| EngineError::Running(id_of(&found)))?;
     let store = backend.engine.store().clone();
     let name = disposition(&format!("rollout-{}.html", result.rollout_id));
+    let permit = backend.reading_permit().await?;
     let work = move || {
+        // Also of a client that has hung up.
+        let _permit = permit;
         let viewer = Viewer::new(web::file)?;
         let saving = Saving {
             store: &store,
@@ -324,6 +327,7 @@ async fn page(
     let page = page.map_err(|error| ApiError::internal(&error))?;
     let page = page.map_err(|error| match error {
         SaveError::NoViewer => not_found(&error.to_string()),
+        SaveError::TooLarge => ViewError::TooLarge.into(),
         error => ApiError::internal(&error),
     })?;
     let headers = [

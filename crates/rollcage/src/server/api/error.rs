@@ -72,6 +72,9 @@ impl From<ViewError> for ApiError {
             ViewError::Export(
                 error @ (ExportError::NotTrainable { .. } | ExportError::Empty { .. }),
             ) => ApiError::conflict("not_trainable", chain(&error)),
+            ViewError::Busy => {
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", error.to_string())
+            }
             error => ApiError::internal(&error),
         }
     }

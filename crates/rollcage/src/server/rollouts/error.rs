@@ -16,6 +16,8 @@ pub(crate) enum ViewError {
     Json(#[from] serde_json::Error),
     #[error("the conversation is too large to be shown")]
     TooLarge,
+    #[error("other records are being read; try again in a minute")]
+    Busy,
     #[error("the thread that reads records ended")]
     Thread(#[from] tokio::task::JoinError),
 }

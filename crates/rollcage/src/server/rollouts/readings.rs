@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedMutexGuard, Semaphore};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use rollcage_engine::store::{Store, StoreError};
 use rollcage_model::browse::Reading;
@@ -22,16 +22,21 @@ use super::error::ViewError;
 
 /// Longer records are not read for somebody to look at.
 pub(super) const EXCHANGES_BYTES_MAX: u64 = 512 << 20;
-/// How many records are kept, and how long they may be together. The last one that was asked for is kept in any case.
+/// How many records are kept, and how much memory they may take together. The last one that was asked for is kept in any
+/// case.
 const KEPT_MAX: usize = 32;
-const KEPT_BYTES_MAX: usize = 256 << 20;
+const KEPT_BYTES_MAX: usize = 512 << 20;
+/// One that takes more is not shown: an agent that sends ever new long messages fills more memory than its record is long.
+const READING_BYTES_MAX: usize = 2 << 30;
+/// How long a request waits for its turn to read.
+const WAIT: Duration = Duration::from_secs(60);
 /// Records that are read at the same time.
 const READERS: usize = 2;
 /// A record that runs is not read again before this many times as long as it took have passed.
 const REST: u32 = 2;
 
 pub(super) struct Readings {
-    kept: Mutex<Kept>,
+    kept: Arc<Mutex<Kept>>,
     readers: Arc<Semaphore>,
 }
 
@@ -66,7 +71,7 @@ impl Latest {
 impl Default for Readings {
     fn default() -> Self {
         Readings {
-            kept: Mutex::default(),
+            kept: Arc::default(),
             readers: Arc::new(Semaphore::new(READERS)),
         }
     }
@@ -84,7 +89,9 @@ impl Readings {
     /// The record as it is now.
     pub(super) async fn get(&self, wanted: Wanted) -> Result<Arc<Reading>, ViewError> {
         let id = wanted.id;
-        let mut latest = self.place(id).lock_owned().await;
+        let place = lock(&self.kept).place(id);
+        let latest = tokio::time::timeout(WAIT, place.lock_owned()).await;
+        let mut latest = latest.map_err(|_| ViewError::Busy)?;
         let is_ended = wanted.result.is_some();
         let bytes = length(&wanted.store.exchanges(id)).await?;
         if bytes > EXCHANGES_BYTES_MAX {
@@ -100,51 +107,71 @@ impl Readings {
         }
         // What is out of date is not kept beside what is read.
         *latest = None;
-        let permit = Arc::clone(&self.readers).acquire_owned().await;
-        // The lock goes along: a client that hangs up does not let a second reader in.
+        let permit = self.permit().await?;
+        let kept = Arc::clone(&self.kept);
+        // The lock goes along: a client that hangs up does not let a second reader in. What it asked for is counted all
+        // the same.
         let reading = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            read(&wanted, latest)
+            let reading = read(&wanted, latest)?;
+            let bytes = reading.held_bytes();
+            if bytes > READING_BYTES_MAX {
+                lock(&kept).places.remove(&id);
+                return Err(ViewError::TooLarge);
+            }
+            lock(&kept).count(id, bytes);
+            Ok(reading)
         });
-        let reading = reading.await??;
-        self.trim(id, reading.record_bytes());
-        Ok(reading)
+        reading.await?
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Lets so many work through whole records at the same time.
+    pub(super) async fn permit(&self) -> Result<OwnedSemaphorePermit, ViewError> {
+        let permit = Arc::clone(&self.readers).acquire_owned();
+        let permit = tokio::time::timeout(WAIT, permit).await;
+        permit.ok().and_then(Result::ok).ok_or(ViewError::Busy)
     }
+}
 
-    fn place(&self, id: RolloutId) -> Arc<tokio::sync::Mutex<Option<Latest>>> {
-        let mut kept = self.kept();
-        kept.clock += 1;
-        let clock = kept.clock;
-        let place = kept.places.entry(id).or_insert_with(|| Place {
+fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Kept {
+    fn place(&mut self, id: RolloutId) -> Arc<tokio::sync::Mutex<Option<Latest>>> {
+        self.clock += 1;
+        let clock = self.clock;
+        let place = self.places.entry(id).or_insert_with(|| Place {
             last_use: clock,
             bytes: 0,
             latest: Arc::default(),
         });
         place.last_use = clock;
-        Arc::clone(&place.latest)
+        let latest = Arc::clone(&place.latest);
+        self.trim(id);
+        latest
     }
 
-    /// Forgets what was not asked for the longest.
-    fn trim(&self, id: RolloutId, bytes: usize) {
-        let mut kept = self.kept();
-        if let Some(place) = kept.places.get_mut(&id) {
+    fn count(&mut self, id: RolloutId, bytes: usize) {
+        if let Some(place) = self.places.get_mut(&id) {
             place.bytes = bytes;
         }
+        self.trim(id);
+    }
+
+    /// Forgets what was not asked for the longest, but for this one.
+    fn trim(&mut self, id: RolloutId) {
         loop {
-            let sum: usize = kept.places.values().map(|place| place.bytes).sum();
-            if kept.places.len() <= KEPT_MAX && sum <= KEPT_BYTES_MAX {
+            let sum: usize = self.places.values().map(|place| place.bytes).sum();
+            if self.places.len() <= KEPT_MAX && sum <= KEPT_BYTES_MAX {
                 break;
             }
-            let others = kept.places.iter().filter(|(other, _)| **other != id);
+            let others = self.places.iter().filter(|(other, _)| **other != id);
             let oldest = others.min_by_key(|(_, place)| place.last_use);
             let Some(oldest) = oldest.map(|(id, _)| *id) else {
                 break;
             };
-            kept.places.remove(&oldest);
+            self.places.remove(&oldest);
         }
     }
 }
@@ -275,9 +302,29 @@ mod tests {
             place(&store, *id, &bytes);
             readings.get(wanted(&store, *id)).await.unwrap();
         }
-        let kept = readings.kept();
+        let kept = lock(&readings.kept);
         assert_eq!(kept.places.len(), KEPT_MAX);
         assert!(!kept.places.contains_key(&ids[0]) && kept.places.contains_key(&ids[KEPT_MAX]));
+    }
+
+    #[tokio::test]
+    async fn what_a_client_asked_for_that_hung_up_is_counted() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let id = RolloutId::generate();
+        place(&store, id, &frames(&mut Encoder::default(), 1, true));
+        let readings = Readings::default();
+        // The thread is started and nobody waits for it.
+        let mut asked = Box::pin(readings.get(wanted(&store, id)));
+        while futures::poll!(&mut asked).is_pending()
+            && readings.readers.available_permits() == READERS
+        {
+            tokio::task::yield_now().await;
+        }
+        drop(asked);
+        let _ended = readings.readers.acquire_many(READERS as u32).await.unwrap();
+        let kept = lock(&readings.kept);
+        assert!(kept.places[&id].bytes > 0);
     }
 
     #[test]
@@ -285,10 +332,11 @@ mod tests {
         let readings = Readings::default();
         let ids = [RolloutId::generate(), RolloutId::generate()];
         for id in ids {
-            readings.place(id);
-            readings.trim(id, KEPT_BYTES_MAX);
+            let mut kept = lock(&readings.kept);
+            kept.place(id);
+            kept.count(id, KEPT_BYTES_MAX);
         }
-        let kept = readings.kept();
+        let kept = lock(&readings.kept);
         assert_eq!(kept.places.keys().collect::<Vec<_>>(), [&ids[1]]);
     }
 }

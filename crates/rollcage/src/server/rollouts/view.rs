@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 
 use rollcage_engine::RolloutLookup;
 use rollcage_model::browse::Reading;
@@ -106,6 +107,11 @@ impl Backend {
             result: result.clone(),
         };
         Ok((self.readings.get(wanted).await?, result))
+    }
+
+    /// Held by whoever works through a whole record.
+    pub(crate) async fn reading_permit(&self) -> Result<OwnedSemaphorePermit, ViewError> {
+        self.readings.permit().await
     }
 
     /// The conversation so far.

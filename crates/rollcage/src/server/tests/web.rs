@@ -20,7 +20,7 @@ fn with_token() -> ServerOptions {
 
 fn open() -> ServerOptions {
     ServerOptions {
-        policy: AccessPolicy::Anyone,
+        policy: AccessPolicy::Anyone(vec!["cage.example".parse().unwrap()]),
         ..options()
     }
 }
@@ -298,6 +298,24 @@ async fn other_pages_change_nothing_on_a_server_that_is_open_to_anyone() {
         upgrade(&served, &[("origin", "https://evil.example")]).await,
         403
     );
+    // A page that gave its own name our address is our own page to the browser; the operator's name is ours.
+    for (host, expected) in [("evil.example:8000", 403), ("cage.example:8000", 200)] {
+        let origin = format!("http://{host}");
+        let own = [
+            ("host", host),
+            ("origin", origin.as_str()),
+            ("sec-fetch-site", "same-origin"),
+            ("x-forwarded-host", "cage.example"),
+        ];
+        for (method, path) in [
+            ("GET", "/web/state"),
+            ("POST", "/web/reset"),
+            ("GET", "/web/"),
+        ] {
+            let got = served.status_with(method, path, &own).await;
+            assert_eq!(got, expected, "{method} {path} {host}");
+        }
+    }
     // There is nothing to sign in to.
     let answer = served.sign_in("anything", &[]).await;
     assert!(answer.headers().get("set-cookie").is_none());
