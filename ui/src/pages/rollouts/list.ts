@@ -3,13 +3,13 @@ import { useLayoutEffect, useReducer, useRef } from "preact/hooks";
 import { ApiError, get } from "../../api/client";
 import { onRows, streamStarts } from "../../api/stream";
 import type { RolloutPage } from "../../api/types";
-import { matches, queryOf, type Filters, type Order } from "./filters";
+import { hasMoved, matches, queryOf, type Filters, type Order } from "./filters";
 import { RowStore } from "./rows";
 
 const now = () => Date.now() / 1000;
 
 /** Between two readings that live changes ask for. */
-const QUIET_MS = 1500;
+const QUIET_MS = 2000;
 
 export class RolloutList {
   readonly store: RowStore;
@@ -39,6 +39,7 @@ export class RolloutList {
         return page;
       },
       matches: (row) => matches(row, filters, now()),
+      hasMoved: (old, row) => hasMoved(order, old, row),
       isNewestFirst: order.sort === null,
       filled: () => this.draw(),
       changed: (added, at) => {
