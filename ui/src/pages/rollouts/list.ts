@@ -49,12 +49,15 @@ export class RolloutList {
       },
       moved: (by) => (this.shift += by),
       stale: () => this.plan(),
-      failed: (error) => {
-        this.error = error instanceof ApiError ? error : new ApiError(0, "error", String(error));
-        if (this.error.code === "unreachable") this.plan();
-        this.draw();
-      },
+      failed: (error) => this.fail(error),
     });
+  }
+
+  /** Says why something could not be read, and tries again where the server is only away. */
+  fail(error: unknown) {
+    this.error = error instanceof ApiError ? error : new ApiError(0, "error", String(error));
+    if (this.error.code === "unreachable") this.plan();
+    this.draw();
   }
 
   /** Reads what is seen again, soon and not too often. */
