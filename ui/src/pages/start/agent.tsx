@@ -62,10 +62,10 @@ export function AgentFields(props: FormProps & { agents: AgentView[] }) {
           <ChoiceField
             {...props}
             name="driver"
-            title="Driver"
+            title="How it runs"
             hint={
               chosen.drivers.includes("serve")
-                ? "serve: it takes messages while it lives."
+                ? "cli: runs once, to its end. serve: stays, and takes messages."
                 : "This agent runs as a command only."
             }
             choices={[
