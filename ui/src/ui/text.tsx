@@ -23,9 +23,9 @@ export const marked = (text: string): ComponentChildren[] =>
   });
 
 /** A browser gets slow with more in one element. Most places show less than this at first anyway. */
-const CHARACTERS_MAX = 1_000_000;
+const CHARACTERS_MAX = 500_000;
 /** Each change of colour is an element. */
-const TERMINAL_MAX = 300_000;
+const TERMINAL_MAX = 200_000;
 
 /** The start of a text, and a button for more of it where it is longer. */
 function useStart(text: string, most: number): [string, ComponentChildren] {

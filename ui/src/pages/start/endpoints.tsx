@@ -22,6 +22,11 @@ export function EndpointFields(props: Props) {
   const state = checker.state(question ?? { kind: endpoint });
   const found = state === "asked" ? undefined : state;
   const models = found?.models ?? [];
+  /** Why others do not answer, for which the table has no room. */
+  const failures = endpoints.flatMap(({ kind }) => {
+    const other = kind === endpoint ? undefined : checker.state({ kind });
+    return other && other !== "asked" && !other.reachable ? [other] : [];
+  });
   const listId = useId();
   return (
     <>
@@ -32,6 +37,15 @@ export function EndpointFields(props: Props) {
         checker={checker}
         question={question}
       />
+      {failures.length > 0 && (
+        <ul class="muted small">
+          {failures.map(({ kind, error }) => (
+            <li key={kind}>
+              {kind}: <AgentText text={error ?? "no answer"} />
+            </li>
+          ))}
+        </ul>
+      )}
       {problems.endpoint && (
         <p class="problem" role="alert">
           {problems.endpoint}
